@@ -1,0 +1,42 @@
+// Brings what a fresh clone needs (Node 24, npm packages) and runs one command with it. Node's built-ins only, and
+// nothing newer than Node 18: this file is what runs before anything else is there.
+import { constants } from 'node:os'
+import { join } from 'node:path'
+import { root } from './boot/fetch-package.mjs'
+import { ensureModules } from './boot/modules.mjs'
+import { findNode } from './boot/node.mjs'
+import { run } from './boot/run.mjs'
+import { Trouble } from './boot/trouble.mjs'
+
+const COMMANDS = {
+  start: ['server/src/cli/bin.ts', 'serve', '--local-worker'],
+  ichido: ['server/src/cli/bin.ts'],
+  test: ['scripts/test.ts'],
+  bench: ['bench/main.ts'],
+  format: ['node_modules/@biomejs/biome/bin/biome', 'check', '--write', '.'],
+}
+
+const [name, ...rest] = process.argv.slice(2)
+const command = Object.hasOwn(COMMANDS, name ?? '') ? COMMANDS[name] : undefined
+if (!command) {
+  process.stderr.write(`usage: node scripts/boot.mjs ${Object.keys(COMMANDS).join(' | ')} [arguments]\n`)
+  process.exit(2)
+}
+
+// npm runs scripts in the repository's root; paths on the CLI's command line are the caller's own.
+const cwd = name === 'ichido' ? (process.cwd() === root && process.env.INIT_CWD) || process.cwd() : root
+
+const stop = (signal) => process.exit(128 + constants.signals[signal])
+const STOPS = ['SIGINT', 'SIGTERM', 'SIGHUP']
+for (const signal of STOPS) process.on(signal, stop)
+try {
+  const node = await findNode()
+  await ensureModules(node.major)
+  for (const signal of STOPS) process.removeListener(signal, stop)
+  const [script, ...args] = command
+  await run(node.path, ['--conditions=ichido-source', join(root, script), ...args, ...rest], { cwd })
+} catch (error) {
+  if (!(error instanceof Trouble)) throw error
+  process.stderr.write(`${error.message}\n`)
+  process.exitCode = 1
+}

@@ -1,0 +1,65 @@
+import { randomBytes } from 'node:crypto'
+import { existsSync, rmSync } from 'node:fs'
+import { mkdir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { runNpm } from './npm.mjs'
+import { progress } from './progress.mjs'
+
+export const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
+export const cacheDir = join(root, '.cache')
+
+const STALE_MS = 60 * 60 * 1000
+
+/**
+ * Makes `.cache/<name>` once and returns its path. `fill` works in a folder of its own that is renamed when it is
+ * complete: an interrupted fetch leaves nothing half-made under the name, and of two at once the first one wins.
+ */
+export async function cached(name, text, fill) {
+  const target = join(cacheDir, name)
+  if (existsSync(target)) return target
+  await mkdir(cacheDir, { recursive: true })
+  await sweep()
+  const temporary = join(cacheDir, `.tmp-${name}-${randomBytes(6).toString('hex')}`)
+  const remove = () => rmSync(temporary, { recursive: true, force: true })
+  process.once('exit', remove)
+  const shown = progress(text)
+  try {
+    await mkdir(temporary)
+    await fill(temporary)
+    await rename(temporary, target).catch((error) => {
+      if (!existsSync(target)) throw error
+    })
+    shown.done()
+    return target
+  } catch (error) {
+    shown.failed()
+    throw error
+  } finally {
+    process.removeListener('exit', remove)
+    await rm(temporary, { recursive: true, force: true })
+  }
+}
+
+/** One package of the npm registry, with what it depends on, without running any of its scripts. */
+export function fetchPackage({ what, spec, prepare }) {
+  const name = spec.replace(/^@/, '').replace(/[/@]/g, '-')
+  return cached(name, what, async (folder) => {
+    await writeFile(join(folder, 'package.json'), '{"private":true}\n')
+    await runNpm(
+      ['install', '--prefix', folder, '--no-save', '--ignore-scripts', '--engine-strict=false', spec],
+      folder,
+    )
+    await prepare?.(folder)
+  })
+}
+
+/** A process killed with -9 cannot remove its folder. */
+async function sweep() {
+  for (const name of await readdir(cacheDir)) {
+    if (!name.startsWith('.tmp-')) continue
+    const path = join(cacheDir, name)
+    const age = Date.now() - (await stat(path).catch(() => ({ mtimeMs: Date.now() }))).mtimeMs
+    if (age > STALE_MS) await rm(path, { recursive: true, force: true })
+  }
+}

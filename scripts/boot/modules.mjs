@@ -1,0 +1,57 @@
+import { createHash } from 'node:crypto'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { cacheDir, root } from './fetch-package.mjs'
+import { withLock } from './lock.mjs'
+import { runNpm } from './npm.mjs'
+import { progress } from './progress.mjs'
+
+const stampFile = join(root, 'node_modules', '.ichido-stamp')
+const say = (line) => process.stderr.write(`${line}\n`)
+
+/** Brings node_modules to the state of package-lock.json; nothing but a hash when it is there already. */
+export async function ensureModules(nodeMajor) {
+  const lockText = readFileSync(join(root, 'package-lock.json'))
+  const stamp = `${createHash('sha256').update(lockText).digest('hex')} node${nodeMajor} ${process.platform}-${process.arch}`
+  if (read(stampFile) === stamp) return
+  const waiting = () => say('Another start is installing the npm packages; waiting for it.')
+  await withLock(join(cacheDir, 'npm-ci.lock'), waiting, async () => {
+    if (read(stampFile) === stamp) return
+    if (!installedByHand(JSON.parse(lockText))) await install()
+    writeFileSync(stampFile, stamp)
+  })
+}
+
+async function install() {
+  const why = existsSync(join(root, 'node_modules')) ? 'package-lock.json has changed' : 'once, about 200 MB on disk'
+  const shown = progress(`Installing the npm packages of this repository (${why})`)
+  try {
+    // A NODE_ENV=production of the caller's must not leave out the type checker and the test runner.
+    await runNpm(['ci', '--ignore-scripts', '--engine-strict=false', '--include=dev', '--include=optional'], root)
+    shown.done()
+  } catch (error) {
+    shown.failed()
+    throw error
+  }
+}
+
+/** npm keeps what it installed in a hidden lock file: an `npm ci` of the reader's own need not be done again. */
+function installedByHand(lock) {
+  const text = read(join(root, 'node_modules', '.package-lock.json'))
+  if (text === undefined) return false
+  const { packages: have } = JSON.parse(text)
+  return Object.entries(lock.packages).every(([path, want]) => {
+    if (path === '' || want.link || !path.includes('node_modules/')) return true
+    const found = have[path]
+    if (!found) return want.optional === true || want.devOptional === true
+    return found.version === want.version && found.integrity === want.integrity
+  })
+}
+
+function read(path) {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return undefined
+  }
+}

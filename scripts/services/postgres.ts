@@ -1,0 +1,182 @@
+import { execFile, execFileSync, spawnSync } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { appendFileSync, chownSync, cpSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+import { promisify } from 'node:util'
+import pg from 'pg'
+import { Trouble } from '../boot/trouble.mjs'
+import { freePort, shortTmp } from './find.ts'
+import { postgresBinaries } from './postgres-binaries.ts'
+import { killTree } from './process-tree.ts'
+import { type Owner, ServerProcess } from './server-process.ts'
+
+const run = promisify(execFile)
+const STARTS_MAX = 5
+const DEFAULT_PORT = 5432
+
+const SETTINGS = {
+  max_connections: '200',
+  shared_buffers: '128MB',
+  fsync: 'on',
+  synchronous_commit: 'on',
+  timezone: 'UTC',
+  unix_socket_permissions: '0700',
+  log_checkpoints: 'off',
+}
+
+export type PostgresOptions = {
+  /** Listen on 127.0.0.1 too, with a password: for tests that put a proxy in between. */
+  tcp?: boolean
+  /** Settings of postgresql.conf; they win over the ones above. */
+  settings?: Record<string, string>
+}
+
+export type Postgres = {
+  /** Over the unix socket, database `postgres`. */
+  url: string
+  /** Over TCP; undefined without the option `tcp`. */
+  tcpUrl: string | undefined
+  port: number
+  socketDir: string
+  readonly pid: number
+  /** Settles with the new database's address, over the unix socket. */
+  createDatabase(name: string): Promise<string>
+  /** Ends it in order and removes its folder. */
+  stop(): Promise<void>
+  /** SIGKILL to the server and all its backends, as a power cut would end them. */
+  kill9(): Promise<void>
+  /** Starts it on the same folder and port, after a `kill9` or after ending it in order. */
+  restart(): Promise<void>
+}
+
+/** A PostgreSQL of our own in a temporary folder. It ends with this process, however this process ends. */
+export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
+  const bin = await postgresBinaries()
+  const folder = mkdtempSync(join(shortTmp(), 'ichido-pg-'))
+  const server = new ServerProcess(folder)
+  try {
+    const owner = unprivileged()
+    if (owner) chownSync(folder, owner.uid, owner.gid)
+    const usableBin = reachable(bin, folder, owner)
+    const password = randomBytes(12).toString('hex')
+    await initdb(usableBin, folder, password, owner)
+    const port = await startOnFreePort(server, usableBin, folder, owner, options)
+    return handle(server, folder, port, options.tcp ? password : undefined)
+  } catch (error) {
+    await server.release()
+    throw error
+  }
+}
+
+/** PostgreSQL refuses to run as root. */
+function unprivileged(): Owner | undefined {
+  if (process.getuid?.() !== 0) return undefined
+  const users = readFileSync('/etc/passwd', 'utf8').split('\n')
+  const fields = ['postgres:', 'nobody:'].map((name) => users.find((line) => line.startsWith(name))).find(Boolean)
+  const [, , uid, gid] = fields?.split(':') ?? []
+  if (!uid || !gid) throw new Trouble('PostgreSQL cannot run as root, and there is no user `postgres` or `nobody`.')
+  return { uid: Number(uid), gid: Number(gid) }
+}
+
+/** A clone below root's own home folder hides fetched binaries from the user that must run them. */
+function reachable(bin: string, folder: string, owner: Owner | undefined): string {
+  const runs = (candidate: string) =>
+    spawnSync(join(candidate, 'postgres'), ['--version'], { cwd: folder, ...owner }).status === 0
+  if (runs(bin)) return bin
+  cpSync(dirname(bin), join(folder, 'pg'), { recursive: true, verbatimSymlinks: true })
+  const copy = join(folder, 'pg', basename(bin))
+  if (runs(copy)) return copy
+  throw new Trouble(`${bin}/postgres does not run here. Set PG_BIN to the folder of one that does.`)
+}
+
+async function initdb(bin: string, folder: string, password: string, owner: Owner | undefined): Promise<void> {
+  const passwordFile = join(folder, 'password')
+  writeFileSync(passwordFile, password, { mode: 0o600 })
+  if (owner) chownSync(passwordFile, owner.uid, owner.gid)
+  const auth = ['--auth-local=trust', '--auth-host=scram-sha-256', `--pwfile=${passwordFile}`]
+  const args = ['-D', join(folder, 'data'), '-U', 'postgres', '--locale=C', '--encoding=UTF8', '--no-sync', ...auth]
+  await run(join(bin, 'initdb'), args, { cwd: folder, ...owner })
+}
+
+async function startOnFreePort(
+  server: ServerProcess,
+  bin: string,
+  folder: string,
+  owner: Owner | undefined,
+  { tcp, settings }: PostgresOptions,
+): Promise<number> {
+  const dataDir = join(folder, 'data')
+  const lines = Object.entries({ ...SETTINGS, unix_socket_directories: folder, ...settings })
+  appendFileSync(join(dataDir, 'postgresql.conf'), lines.map(([name, value]) => `${name} = '${value}'\n`).join(''))
+  for (let starts = 1; ; starts++) {
+    const port = tcp ? await freePort() : DEFAULT_PORT
+    const args = ['-D', dataDir, '-p', String(port), '-h', tcp ? '127.0.0.1' : '']
+    const ready = (pid: number) => {
+      const status = postmasterFile(dataDir)
+      return status[0] === String(pid) && status[7]?.trim() === 'ready'
+    }
+    try {
+      await server.start({ command: join(bin, 'postgres'), args, owner, ready })
+      return port
+    } catch (error) {
+      if (starts === STARTS_MAX || !String(error).includes('Address already in use')) throw error
+    }
+  }
+}
+
+function handle(server: ServerProcess, folder: string, port: number, password: string | undefined): Postgres {
+  const socketUrl = (name: string) =>
+    `postgres://postgres@localhost:${port}/${encodeURIComponent(name)}?host=${encodeURIComponent(folder)}`
+  return {
+    url: socketUrl('postgres'),
+    tcpUrl: password && `postgres://postgres:${password}@127.0.0.1:${port}/postgres`,
+    port,
+    socketDir: folder,
+    get pid() {
+      return server.pid
+    },
+    createDatabase: async (name) => {
+      const client = new pg.Client(socketUrl('postgres'))
+      await client.connect()
+      try {
+        await client.query(`CREATE DATABASE ${pg.escapeIdentifier(name)}`)
+      } finally {
+        await client.end()
+      }
+      return socketUrl(name)
+    },
+    stop: async () => {
+      await server.end('SIGINT')
+      removeSharedMemory(join(folder, 'data'))
+      await server.release()
+    },
+    kill9: async () => {
+      if (!server.running) return
+      await killTree(server.pid)
+      await server.end('SIGKILL')
+    },
+    restart: async () => {
+      await server.end('SIGINT')
+      await server.start()
+    },
+  }
+}
+
+function postmasterFile(dataDir: string): string[] {
+  try {
+    return readFileSync(join(dataDir, 'postmaster.pid'), 'utf8').split('\n')
+  } catch {
+    return []
+  }
+}
+
+/** A killed server leaves its System V segment, named in its pid file, and a machine has only 4096 of them. */
+function removeSharedMemory(dataDir: string): void {
+  const id = postmasterFile(dataDir)[6]?.trim().split(/\s+/)[1]
+  if (!id) return
+  try {
+    execFileSync('ipcrm', ['-m', id], { stdio: 'ignore' })
+  } catch {
+    // Gone already, or there is no ipcrm: 56 bytes are left until the next boot.
+  }
+}

@@ -1,0 +1,55 @@
+import { randomBytes } from 'node:crypto'
+import pg from 'pg'
+import { inject } from 'vitest'
+import { type Chromium, findChromium } from '../services/chromium.ts'
+import { type Postgres, type PostgresOptions, startPostgres } from '../services/postgres.ts'
+import { type Redis, type RedisOptions, startRedis } from '../services/redis.ts'
+
+export type FreshDatabase = {
+  /** Over the unix socket. */
+  url: string
+  /** Over 127.0.0.1, for a proxy in between. */
+  tcpUrl: string
+  drop(): Promise<void>
+}
+
+/** A database of one's own in the cluster that the whole run shares. */
+export async function freshDatabase(): Promise<FreshDatabase> {
+  const name = `test_${randomBytes(6).toString('hex')}`
+  await administer(`CREATE DATABASE ${name}`)
+  return {
+    url: withDatabase(inject('pgUrl'), name),
+    tcpUrl: withDatabase(inject('pgTcpUrl'), name),
+    drop: () => administer(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`),
+  }
+}
+
+/** For tests that kill it or change its settings. */
+export const privatePostgres = (options?: PostgresOptions): Promise<Postgres> => startPostgres(options)
+
+/** The Redis that the whole run shares: use keys of your own, and a private one for FLUSHALL. */
+export const redisUrl = (): string => inject('redisUrl')
+
+export const privateRedis = (options?: RedisOptions): Promise<Redis> => startRedis(options)
+
+/** Fetched on the first call only: most runs of single files need no browser. */
+export const chromium = (): Promise<Chromium> => findChromium()
+
+/** What a test puts before a script's path when it starts a process of its own with `process.execPath`. */
+export const nodeArgs = ['--conditions=ichido-source']
+
+async function administer(sql: string): Promise<void> {
+  const client = new pg.Client(inject('pgUrl'))
+  await client.connect()
+  try {
+    await client.query(sql)
+  } finally {
+    await client.end()
+  }
+}
+
+function withDatabase(url: string, name: string): string {
+  const changed = new URL(url)
+  changed.pathname = `/${name}`
+  return changed.href
+}

@@ -1,0 +1,37 @@
+import type { TestProject } from 'vitest/node'
+import { startPostgres } from './services/postgres.ts'
+import { startRedis } from './services/redis.ts'
+
+declare module 'vitest' {
+  export interface ProvidedContext {
+    /** The shared PostgreSQL over its unix socket; take a database of your own with `freshDatabase()`. */
+    pgUrl: string
+    /** The same over TCP, for tests that put a proxy in between. */
+    pgTcpUrl: string
+    redisUrl: string
+  }
+}
+
+/** One private PostgreSQL and one private Redis for the whole run. */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const [postgres, redis] = await both(startPostgres({ tcp: true }), startRedis())
+  project.provide('pgUrl', postgres.url)
+  project.provide('pgTcpUrl', postgres.tcpUrl ?? '')
+  project.provide('redisUrl', redis.url)
+  return async () => {
+    await Promise.all([postgres.stop(), redis.stop()])
+  }
+}
+
+type Stoppable = { stop(): Promise<void> }
+
+/** When one of them cannot be had, the other one is stopped before the run fails. */
+async function both<A extends Stoppable, B extends Stoppable>(a: Promise<A>, b: Promise<B>): Promise<[A, B]> {
+  try {
+    return await Promise.all([a, b])
+  } catch (error) {
+    const settled = await Promise.allSettled<Stoppable>([a, b])
+    for (const one of settled) if (one.status === 'fulfilled') await one.value.stop()
+    throw error
+  }
+}

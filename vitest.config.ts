@@ -1,0 +1,24 @@
+import { availableParallelism } from 'node:os'
+import { defineConfig } from 'vitest/config'
+import { full } from './scripts/testing/size.ts'
+
+const MINUTE_MS = 60_000
+// `ichido-source` resolves the workspace's own packages to their TypeScript sources.
+const conditions = ['ichido-source', 'module', 'node', 'development|production']
+
+export default defineConfig({
+  resolve: { conditions },
+  ssr: { resolve: { conditions, externalConditions: ['ichido-source', 'node'] } },
+  test: {
+    include: ['sdk', 'server', 'scripts', 'bench'].map((folder) => `${folder}/**/*.test.ts`),
+    exclude: ['**/node_modules/**', '**/dist/**'],
+    globalSetup: './scripts/vitest-global-setup.ts',
+    pool: 'forks',
+    execArgv: ['--conditions=ichido-source'],
+    // One file waits on its database while another computes; more than that starves the timing tests.
+    maxWorkers: Math.min(8, Math.max(2, availableParallelism())),
+    testTimeout: full ? 30 * MINUTE_MS : MINUTE_MS,
+    hookTimeout: full ? 10 * MINUTE_MS : MINUTE_MS,
+    teardownTimeout: MINUTE_MS / 4,
+  },
+})
