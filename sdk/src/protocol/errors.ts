@@ -1,0 +1,110 @@
+/**
+ * Every error that Ichido answers with: one table for server, SDK and docs.
+ *
+ * `retryable` is what the `Should-Retry` header says: may the same request, sent again later, go through?
+ */
+export const ERRORS = {
+  INVALID_PAYLOAD: { status: 400, retryable: false, sentence: 'The request is malformed; the message names the field.' },
+  KEY_CONFLICT: {
+    status: 400,
+    retryable: false,
+    sentence: 'The Idempotency-Key header and idempotency_key in the body differ.',
+  },
+  UNAUTHENTICATED: { status: 401, retryable: false, sentence: 'The token is missing, unknown, expired or revoked.' },
+  FORBIDDEN: { status: 403, retryable: false, sentence: 'The caller is known, but its role does not allow this.' },
+  OPEN_MODE_REFUSED: {
+    status: 403,
+    retryable: false,
+    sentence: 'Without tokens only direct calls from this machine are served; proxied and cross-site ones are refused.',
+  },
+  NOT_FOUND: { status: 404, retryable: false, sentence: 'There is nothing by this name that the caller may see.' },
+  METHOD_NOT_ALLOWED: { status: 405, retryable: false, sentence: 'This path does not take this method.' },
+  IDEMPOTENCY_KEY_REUSED: {
+    status: 409,
+    retryable: false,
+    sentence: 'The key was used with a different request; use a new key, or send the first request again.',
+  },
+  IDEMPOTENCY_IN_PROGRESS: {
+    status: 409,
+    retryable: true,
+    sentence: 'The first request with this key has not been answered yet.',
+  },
+  QUOTA_EXCEEDED: {
+    status: 409,
+    retryable: false,
+    sentence: 'The user has as many active jobs and reservations as its quota allows.',
+  },
+  COST_LIMIT_EXCEEDED: {
+    status: 409,
+    retryable: false,
+    sentence: 'The estimated cost would pass the cost limit of the running day or month.',
+  },
+  RESERVATION_NOT_ACTIVE: {
+    status: 409,
+    retryable: false,
+    sentence: 'The reservation was consumed, released or has expired.',
+  },
+  ALREADY_ENDED: { status: 409, retryable: false, sentence: 'The job has ended; its outcome does not change any more.' },
+  OUTCOME_ALREADY_RECORDED: {
+    status: 409,
+    retryable: false,
+    sentence: 'Another outcome was accepted for this run first.',
+  },
+  LEASE_LOST: {
+    status: 409,
+    retryable: false,
+    sentence: 'The caller does not hold this lease (any more); it must stop working on the run.',
+  },
+  NOT_ASSIGNED: {
+    status: 409,
+    retryable: false,
+    sentence: 'The run was started by another process of this worker; do not start it again.',
+  },
+  VERSION_MISMATCH: { status: 409, retryable: false, sentence: 'The run has moved on since the caller read it.' },
+  EPOCH_MISMATCH: {
+    status: 409,
+    retryable: false,
+    sentence: 'The run was started under another leader than the caller says.',
+  },
+  NOT_DUE: { status: 409, retryable: true, sentence: 'The run may not be leased before its run_at.' },
+  RESULT_NOT_READY: { status: 409, retryable: true, sentence: 'The job has not ended yet; there is no result to read.' },
+  JOB_FAILED: { status: 409, retryable: false, sentence: 'The job ended without a result; details say how.' },
+  PAYLOAD_TOO_LARGE: { status: 413, retryable: false, sentence: 'The request or one of its parts is larger than allowed.' },
+  UNSUPPORTED_MEDIA_TYPE: { status: 415, retryable: false, sentence: 'Send JSON, with Content-Type: application/json.' },
+  HEADERS_TOO_LARGE: { status: 431, retryable: false, sentence: 'The request headers are larger than allowed.' },
+  RATE_LIMITED: { status: 429, retryable: true, sentence: 'Too many requests; wait as long as Retry-After says.' },
+  INTERNAL: { status: 500, retryable: true, sentence: 'The server failed; the request id leads to its log.' },
+  UNAVAILABLE: {
+    status: 503,
+    retryable: true,
+    sentence: 'The store is out of reach or the server is stopping; the same request, with its key, can be sent again.',
+  },
+} as const satisfies Record<string, { status: number; retryable: boolean; sentence: string }>
+
+export type ErrorCode = keyof typeof ERRORS
+
+/** The body of every error answer. */
+export interface ErrorBody {
+  error: { code: ErrorCode; message: string; details: Record<string, unknown>; request_id: string }
+}
+
+/** An error answer, as a value that can be thrown: by the SDK for what the server said, by the server to say it. */
+export class IchidoError extends Error {
+  override readonly name = 'IchidoError'
+  readonly code: ErrorCode
+  readonly details: Record<string, unknown>
+
+  constructor(code: ErrorCode, message: string = ERRORS[code].sentence, details: Record<string, unknown> = {}) {
+    super(message)
+    this.code = code
+    this.details = details
+  }
+
+  get status(): number {
+    return ERRORS[this.code].status
+  }
+
+  get retryable(): boolean {
+    return ERRORS[this.code].retryable
+  }
+}

@@ -1,0 +1,30 @@
+import type { Backoff } from './backoff.ts'
+
+/** How a job is to be run; immutable, like the job. What is not set takes the default at the time it is needed. */
+export interface JobPolicy {
+  max_attempts?: number
+  backoff?: Backoff
+  timeout_seconds?: number
+  lease_ttl_seconds?: number
+  continuation_seconds?: number
+}
+
+export const DEFAULT_MAX_ATTEMPTS = 4
+export const DEFAULT_LEASE_TTL_MS = 60_000
+export const DEFAULT_CONTINUATION_SECONDS = 60
+export const DEFAULT_KEY_TTL_HOURS = 24
+export const DEFAULT_QUEUE = 'default'
+
+/** May the job be tried again after `retryCount` runs of it have started and failed? */
+export function hasRetriesLeft(policy: JobPolicy, retryCount: number): boolean {
+  return retryCount < (policy.max_attempts ?? DEFAULT_MAX_ATTEMPTS)
+}
+
+/** A run_at may lie this far back without being a mistake: clocks differ, and requests take time. */
+export const RUN_AT_GRACE_MS = 60_000
+export const RUN_AT_MAX_AHEAD_MS = 366 * 24 * 3600 * 1000
+
+export function runAtProblem(runAtMs: number, nowMs: number): string | null {
+  if (runAtMs < nowMs - RUN_AT_GRACE_MS) return 'run_at lies in the past'
+  return runAtMs > nowMs + RUN_AT_MAX_AHEAD_MS ? 'run_at lies more than 366 days ahead' : null
+}

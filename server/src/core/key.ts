@@ -1,0 +1,41 @@
+/**
+ * Idempotency keys: 1 to 256 visible ASCII characters. A header may be bare or a quoted RFC 8941 string;
+ * both name the same key, because proxies and client libraries differ in which they send.
+ */
+export const KEY_MAX_LENGTH = 256
+
+export type KeyParse = { ok: true; key: string } | { ok: false; problem: string }
+
+export function parseKey(text: string): KeyParse {
+  if (text.length === 0) return { ok: false, problem: 'must not be empty' }
+  if (text.length > KEY_MAX_LENGTH) {
+    return { ok: false, problem: `must have at most ${KEY_MAX_LENGTH} characters, has ${text.length}` }
+  }
+  for (let i = 0; i < text.length; i++) {
+    const code = text.charCodeAt(i)
+    if (code < 0x21 || code > 0x7e) {
+      return { ok: false, problem: `must be visible ASCII without spaces; character ${i + 1} is not` }
+    }
+  }
+  return { ok: true, key: text }
+}
+
+export function parseKeyHeader(header: string): KeyParse {
+  const text = header.trim()
+  if (!text.startsWith('"')) return parseKey(text)
+  if (text.length < 2 || !text.endsWith('"')) return { ok: false, problem: 'has an opening quote without a closing one' }
+  let key = ''
+  for (let i = 1; i < text.length - 1; i++) {
+    let char = text[i]
+    if (char === '"') return { ok: false, problem: 'has a quote inside that is not escaped' }
+    if (char === '\\') {
+      i++
+      char = text[i]
+      if (i >= text.length - 1 || (char !== '"' && char !== '\\')) {
+        return { ok: false, problem: 'may only escape a quote or a backslash' }
+      }
+    }
+    key += char
+  }
+  return parseKey(key)
+}

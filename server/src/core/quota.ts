@@ -1,0 +1,73 @@
+/** Quota and cost arithmetic. Money is counted in millionths, as integers: sums of floats drift. */
+export const MICROS = 1_000_000
+const WARN_FROM = 0.8
+
+export type CostPeriod = 'day' | 'month'
+
+export interface Quota {
+  maxConcurrent: number | null
+  costLimitMicros: number | null
+  period: CostPeriod
+}
+
+export interface Usage {
+  /** Active jobs + live reservations. */
+  inUse: number
+  spentMicros: number
+}
+
+export type Admission =
+  | { ok: true; quotaWarnings: string[]; costLimitWarning: string | null }
+  | { ok: false; code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED'; message: string }
+
+/** May one more job with this cost start its life? `slots` is 0 when the job brings its own reservation. */
+export function admit(quota: Quota, usage: Usage, slots: 0 | 1, costMicros: number): Admission {
+  const { maxConcurrent, costLimitMicros, period } = quota
+  const inUse = usage.inUse + slots
+  // A job that brings its reservation takes no new slot, and is let in even after the limit was lowered.
+  if (slots > 0 && maxConcurrent !== null && inUse > maxConcurrent) {
+    return { ok: false, code: 'QUOTA_EXCEEDED', message: quotaMessage(maxConcurrent) }
+  }
+  const spent = usage.spentMicros + costMicros
+  if (costLimitMicros !== null && costMicros > 0 && spent > costLimitMicros) {
+    return {
+      ok: false,
+      code: 'COST_LIMIT_EXCEEDED',
+      message: `Cost limit exceeded: ${money(usage.spentMicros)} of ${money(costLimitMicros)} per ${period} is spent, this job would add ${money(costMicros)}`,
+    }
+  }
+  return {
+    ok: true,
+    quotaWarnings: maxConcurrent === null ? [] : quotaWarnings(inUse, maxConcurrent),
+    costLimitWarning: costLimitMicros === null ? null : costWarning(spent, costLimitMicros, period),
+  }
+}
+
+export function quotaMessage(maxConcurrent: number): string {
+  return `Quota exceeded: Maximum ${maxConcurrent} concurrent jobs allowed`
+}
+
+function quotaWarnings(inUse: number, max: number): string[] {
+  return inUse < max * WARN_FROM ? [] : [`${inUse} of ${max} concurrent jobs in use`]
+}
+
+function costWarning(spentMicros: number, limitMicros: number, period: CostPeriod): string | null {
+  if (spentMicros < limitMicros * WARN_FROM) return null
+  const percent = limitMicros === 0 ? 100 : Math.floor((spentMicros / limitMicros) * 100)
+  return `${money(spentMicros)} of ${money(limitMicros)} per ${period} is spent (${percent} %)`
+}
+
+export function money(micros: number): string {
+  const text = (micros / MICROS).toFixed(6)
+  return text.replace(/(\.\d\d\d*?)0+$/, '$1')
+}
+
+export function toMicros(amount: number): number {
+  return Math.round(amount * MICROS)
+}
+
+/** The first instant of the day or month, in UTC, that a cost is counted in. */
+export function periodStartMs(period: CostPeriod, atMs: number): number {
+  const at = new Date(atMs)
+  return Date.UTC(at.getUTCFullYear(), at.getUTCMonth(), period === 'day' ? at.getUTCDate() : 1)
+}

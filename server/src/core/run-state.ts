@@ -1,0 +1,136 @@
+/**
+ * The state machine of a run: a table, and one pure function that reads it.
+ *
+ * Nothing goes back: a retry is a new run. The SQL of every verb carries the same guards in its WHERE;
+ * a test drives each (state, command) pair through `decide()` and through both engines and compares.
+ */
+export const RUN_STATES = [
+  'PENDING',
+  'ASSIGNED',
+  'RUNNING',
+  'ORPHANED',
+  'SUCCEEDED',
+  'FAILED',
+  'TIMED_OUT',
+  'CANCELED',
+] as const
+
+export type RunState = (typeof RUN_STATES)[number]
+
+export const ACTIVE_STATES = ['PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING'] as const satisfies readonly RunState[]
+export const FINAL_STATES = ['SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED'] as const satisfies readonly RunState[]
+
+export function isFinal(state: RunState): boolean {
+  return (FINAL_STATES as readonly RunState[]).includes(state)
+}
+
+/** Every move there is. What is not listed cannot happen. */
+export const TRANSITIONS = {
+  lease: { from: ['PENDING', 'ORPHANED'], to: 'ASSIGNED' },
+  start: { from: ['ASSIGNED'], to: 'RUNNING' },
+  finish: { from: ['RUNNING'], to: 'SUCCEEDED' },
+  fail: { from: ['RUNNING'], to: 'FAILED' },
+  expire: { from: ['RUNNING'], to: 'TIMED_OUT' },
+  orphan: { from: ['ASSIGNED'], to: 'ORPHANED' },
+  cancel: { from: ['PENDING', 'ASSIGNED', 'ORPHANED'], to: 'CANCELED' },
+  /** Ends a RUNNING run whose cancellation was asked for; its worker, or the leader after the deadline, does it. */
+  endCanceled: { from: ['RUNNING'], to: 'CANCELED' },
+  /** An orphan at its last attempt has nobody left to try it. */
+  exhaust: { from: ['ORPHANED'], to: 'FAILED' },
+} as const satisfies Record<string, { from: readonly RunState[]; to: RunState }>
+
+export type Verb = keyof typeof TRANSITIONS
+
+/** What of a run the guards look at. */
+export interface RunFacts {
+  state: RunState
+  version: number
+  runAtMs: number
+  workerId: string | null
+  leaseId: string | null
+  startId: string | null
+  /** The epoch that `start` wrote; a change of leader since then must not fail running work. */
+  leaderEpoch: number | null
+  cancelRequestedAtMs: number | null
+  /** Hash of the accepted outcome, once there is one. */
+  outcomeHash: string | null
+}
+
+export type RunCommand =
+  | { verb: 'lease' }
+  | { verb: 'start'; workerId: string; leaseId: string; startId: string; version?: number }
+  | {
+      verb: 'finish' | 'fail'
+      workerId: string
+      leaseId: string
+      outcomeHash: string
+      version?: number
+      leaderEpoch?: number
+    }
+  | { verb: 'heartbeat'; workerId: string; leaseId: string }
+  | { verb: 'cancel' }
+
+/** Why a command was refused; each is a code of the error table. */
+export type RunRefusal =
+  | 'NOT_DUE'
+  | 'LEASE_LOST'
+  | 'NOT_ASSIGNED'
+  | 'VERSION_MISMATCH'
+  | 'EPOCH_MISMATCH'
+  | 'OUTCOME_ALREADY_RECORDED'
+  | 'ALREADY_ENDED'
+
+export type Decision =
+  | { kind: 'move'; to: RunState }
+  /** The command was carried out before: same answer, nothing changes. */
+  | { kind: 'repeat' }
+  /** Accepted without a transition: a heartbeat, or a wish to cancel noted on a RUNNING run. */
+  | { kind: 'note' }
+  | { kind: 'refuse'; reason: RunRefusal }
+
+const refuse = (reason: RunRefusal): Decision => ({ kind: 'refuse', reason })
+
+function allows(verb: Verb, state: RunState): boolean {
+  return (TRANSITIONS[verb].from as readonly RunState[]).includes(state)
+}
+
+function holds(run: RunFacts, command: { workerId: string; leaseId: string }): boolean {
+  return run.workerId === command.workerId && run.leaseId === command.leaseId
+}
+
+export function decide(run: RunFacts, command: RunCommand, nowMs: number): Decision {
+  switch (command.verb) {
+    case 'lease':
+      if (!allows('lease', run.state)) return refuse(isFinal(run.state) ? 'ALREADY_ENDED' : 'LEASE_LOST')
+      return run.runAtMs > nowMs ? refuse('NOT_DUE') : { kind: 'move', to: TRANSITIONS.lease.to }
+
+    case 'start':
+      if (!holds(run, command)) return refuse('LEASE_LOST')
+      if (run.state === 'RUNNING')
+        return run.startId === command.startId ? { kind: 'repeat' } : refuse('NOT_ASSIGNED')
+      if (!allows('start', run.state)) return refuse(isFinal(run.state) ? 'ALREADY_ENDED' : 'LEASE_LOST')
+      if (command.version !== undefined && command.version !== run.version) return refuse('VERSION_MISMATCH')
+      return { kind: 'move', to: TRANSITIONS.start.to }
+
+    case 'finish':
+    case 'fail':
+      if (!holds(run, command)) return refuse('LEASE_LOST')
+      if (isFinal(run.state)) {
+        if (run.outcomeHash === null) return refuse('ALREADY_ENDED')
+        return run.outcomeHash === command.outcomeHash ? { kind: 'repeat' } : refuse('OUTCOME_ALREADY_RECORDED')
+      }
+      if (!allows(command.verb, run.state)) return refuse('LEASE_LOST')
+      if (command.version !== undefined && command.version !== run.version) return refuse('VERSION_MISMATCH')
+      if (command.leaderEpoch !== undefined && command.leaderEpoch !== run.leaderEpoch) return refuse('EPOCH_MISMATCH')
+      return { kind: 'move', to: run.cancelRequestedAtMs === null ? TRANSITIONS[command.verb].to : 'CANCELED' }
+
+    case 'heartbeat':
+      if (!holds(run, command)) return refuse('LEASE_LOST')
+      return isFinal(run.state) ? refuse('ALREADY_ENDED') : { kind: 'note' }
+
+    case 'cancel':
+      if (run.state === 'CANCELED') return { kind: 'repeat' }
+      if (isFinal(run.state)) return refuse('ALREADY_ENDED')
+      return allows('cancel', run.state) ? { kind: 'move', to: TRANSITIONS.cancel.to } : { kind: 'note' }
+  }
+}

@@ -1,0 +1,15 @@
+import { insertLifecycle } from '../sql/runs.ts'
+import { each, integer, type Row, text, type Work } from '../statement.ts'
+
+/** Writes what just happened to these runs, under the numbers that the moving statement gave out. */
+export function* recordMoves(rows: readonly Row[]): Work<void> {
+  yield* each(
+    insertLifecycle,
+    rows.map((row) => [
+      text(row, 'job_id'),
+      integer(row, 'last_event_n'),
+      text(row, 'kind'),
+      JSON.stringify({ state: text(row, 'state'), attempt: integer(row, 'attempt') }),
+    ]),
+  )
+}

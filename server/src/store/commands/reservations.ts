@@ -1,0 +1,98 @@
+import { admit } from '../../core/quota.ts'
+import { type Command, command } from '../port.ts'
+import { readJobs } from '../sql/jobs.ts'
+import { consumeReservations, insertReservation, readReservation, releaseReservation } from '../sql/reservations.ts'
+import { each, integer, integerOrNull, now, one, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { lockAndCount } from './users.ts'
+
+export type ReservationState = 'active' | 'consumed' | 'released' | 'expired'
+
+export interface Reservation {
+  reservationId: string
+  userId: string
+  state: ReservationState
+  createdAtMs: number
+  expiresAtMs: number
+  jobId: string | null
+}
+
+export type ReserveOutcome =
+  | { kind: 'reserved'; reservation: Reservation; quotaWarnings: string[] }
+  | { kind: 'refused'; code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED'; message: string }
+
+/** Takes a slot before its job exists. Nothing has to run for it to expire: every count looks at its time. */
+export function reserveSlot(reservationId: string, userId: string, ttlMs: number): Command<ReserveOutcome> {
+  return command('reserve', function* work(again): Work<ReserveOutcome> {
+    const user = (yield* lockAndCount([userId])).get(userId)
+    if (user === undefined) throw new Error('A locked user has a row')
+    const own = again ? yield* one(readReservation, reservationId) : undefined
+    if (own !== undefined) return { kind: 'reserved', reservation: toReservation(own), quotaWarnings: [] }
+    const admission = admit(user, user, 1, 0)
+    if (!admission.ok) return { kind: 'refused', code: admission.code, message: admission.message }
+    yield* one(insertReservation, reservationId, userId, ttlMs)
+    const row = yield* one(readReservation, reservationId)
+    if (row === undefined) throw new Error('The reservation that was just written is there')
+    return { kind: 'reserved', reservation: toReservation(row), quotaWarnings: admission.quotaWarnings }
+  })
+}
+
+export type ReservationOutcome =
+  | { kind: 'done' | 'repeated'; reservation: Reservation }
+  | { kind: 'refused'; code: 'RESERVATION_NOT_ACTIVE' | 'NOT_FOUND'; message: string }
+
+/** Names the job that the slot was for. The job must be the caller's own. */
+export function consumeSlot(reservationId: string, userId: string, jobId: string): Command<ReservationOutcome> {
+  return command('consume', function* work(): Work<ReservationOutcome> {
+    yield* lockAndCount([userId])
+    const [job] = yield* each(readJobs, [[jobId]])
+    if (job === undefined || text(job, 'user_id') !== userId) return notFound('job', jobId)
+    const changed = yield* each(consumeReservations, [[reservationId, userId, jobId, yield* now()]])
+    return yield* settled(reservationId, userId, changed, (row) => textOrNull(row, 'job_id') === jobId)
+  })
+}
+
+export function releaseSlot(reservationId: string, userId: string): Command<ReservationOutcome> {
+  return command('release_reservation', function* work(): Work<ReservationOutcome> {
+    yield* lockAndCount([userId])
+    const changed = yield* one(releaseReservation, reservationId, userId)
+    const rows = changed === undefined ? [] : [changed]
+    return yield* settled(reservationId, userId, rows, (row) => integerOrNull(row, 'released_at') !== null)
+  })
+}
+
+function* settled(
+  reservationId: string,
+  userId: string,
+  changed: readonly Row[],
+  isRepeat: (row: Row) => boolean,
+): Work<ReservationOutcome> {
+  const row = yield* one(readReservation, reservationId)
+  if (row === undefined || text(row, 'user_id') !== userId) return notFound('reservation', reservationId)
+  const reservation = toReservation(row)
+  if (changed.length > 0) return { kind: 'done', reservation }
+  if (isRepeat(row)) return { kind: 'repeated', reservation }
+  const message = `The reservation ${reservationId} is ${reservation.state}`
+  return { kind: 'refused', code: 'RESERVATION_NOT_ACTIVE', message }
+}
+
+function notFound(what: string, id: string): ReservationOutcome {
+  return { kind: 'refused', code: 'NOT_FOUND', message: `There is no ${what} ${id}` }
+}
+
+/** The row must carry `now` of the store's clock. */
+export function toReservation(row: Row): Reservation {
+  return {
+    reservationId: text(row, 'reservation_id'),
+    userId: text(row, 'user_id'),
+    state: stateOf(row),
+    createdAtMs: integer(row, 'created_at'),
+    expiresAtMs: integer(row, 'expires_at'),
+    jobId: textOrNull(row, 'job_id'),
+  }
+}
+
+function stateOf(row: Row): ReservationState {
+  if (integerOrNull(row, 'consumed_at') !== null) return 'consumed'
+  if (integerOrNull(row, 'released_at') !== null) return 'released'
+  return integer(row, 'expires_at') <= integer(row, 'now') ? 'expired' : 'active'
+}

@@ -1,0 +1,54 @@
+import type { RunRefusal } from '../../core/run-state.ts'
+import { type Command, command } from '../port.ts'
+import { readFacts, startRuns } from '../sql/runs.ts'
+import { each, integer, type Row, text, type Work } from '../statement.ts'
+import { foldBy } from './fold.ts'
+import { recordMoves } from './lifecycle.ts'
+import { explain } from './run-facts.ts'
+
+export interface StartItem {
+  runId: string
+  workerId: string
+  leaseId: string
+  version: number | null
+  /** Names the process that starts the run: its own repeat is answered alike, another process is refused. */
+  startId: string
+}
+
+export type StartOutcome =
+  | { kind: 'started' | 'repeated'; version: number; leaderEpoch: number; attempt: number }
+  | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
+
+export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]> {
+  return command('start', function* work(): Work<StartOutcome[]> {
+    const { firsts, repeats } = foldBy(items, (item) => item.runId)
+    const rows = firsts.map((item) => [item.runId, item.workerId, item.leaseId, item.version, item.startId])
+    const started = yield* each(startRuns, rows)
+    yield* recordMoves(started)
+    const byRun = new Map(started.map((row) => [text(row, 'run_id'), row]))
+    const missed = [...firsts.filter((item) => !byRun.has(item.runId)), ...repeats.map(([item]) => item)]
+    const facts = new Map((yield* each(readFacts, missed.map((item) => [item.runId]))).map((row) => [text(row, 'id'), row]))
+    const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.runId))]))
+    for (const item of firsts) {
+      const row = byRun.get(item.runId)
+      if (row !== undefined) outcomes.set(item, answer('started', row))
+    }
+    return items.flatMap((item) => outcomes.get(item) ?? [])
+  })
+}
+
+function explained(item: StartItem, row: Row | undefined): StartOutcome {
+  const { workerId, leaseId, startId, version } = item
+  const expected = version === null ? {} : { version }
+  const reason = explain(row, { verb: 'start', workerId, leaseId, startId, ...expected })
+  return reason === 'repeat' && row !== undefined ? answer('repeated', row) : refused(reason)
+}
+
+function refused(reason: ReturnType<typeof explain>): StartOutcome {
+  return { kind: 'refused', reason: reason === 'repeat' ? 'NOT_FOUND' : reason }
+}
+
+function answer(kind: 'started' | 'repeated', row: Row): StartOutcome {
+  const [version, leaderEpoch, attempt] = [integer(row, 'version'), integer(row, 'leader_epoch'), integer(row, 'attempt')]
+  return { kind, version, leaderEpoch, attempt }
+}

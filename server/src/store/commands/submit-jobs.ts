@@ -1,0 +1,273 @@
+import { type JobPolicy, runAtProblem } from '../../core/job.ts'
+import { admit } from '../../core/quota.ts'
+import { REQUEST_HASH_VERSION } from '../../core/request-hash.ts'
+import { type Command, command } from '../port.ts'
+import { insertLabels, insertSubmission, readJobs } from '../sql/jobs.ts'
+import { deleteKeys, readKeys, readKeysOfJobs } from '../sql/keys.ts'
+import { consumeReservations, insertConsumed, readLive } from '../sql/reservations.ts'
+import { each, flag, integer, now, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { changeCosts } from './costs.ts'
+import { foldBy } from './fold.ts'
+import { type LockedUser, lockAndCount, readCosts } from './users.ts'
+
+export interface SubmitItem {
+  /** Made before the transaction begins, so that the same submission can be tried again without doubling. */
+  jobId: string
+  runId: string
+  userId: string
+  kind: string
+  queue: string
+  payload: string
+  policy: JobPolicy
+  priority: number
+  labels: Readonly<Record<string, string>> | null
+  estimatedCostMicros: number
+  traceparent: string | null
+  replacesJobId: string | null
+  domain: string
+  /** Absolute, or a delay from the moment of acceptance. */
+  runAtMs: number | null
+  delayMs: number
+  key: { key: string; operation: string; requestHash: string; ttlMs: number } | null
+  reservationId: string | null
+  /** Write a consumed reservation row of this id beside the job, as S0 has it. */
+  consumedReservationId: string | null
+}
+
+/** What the first answer says; its text is stored with the key and replayed byte for byte. */
+export interface Accepted {
+  jobId: string
+  kind: string
+  queue: string
+  createdAtMs: number
+  runAtMs: number
+  quotaWarnings: string[]
+  costLimitWarning: string | null
+}
+
+export type SubmitRefusal =
+  | { code: 'IDEMPOTENCY_KEY_REUSED'; message: string; jobId: string }
+  | { code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED' | 'RESERVATION_NOT_ACTIVE' | 'INVALID_PAYLOAD'; message: string }
+
+export type SubmitOutcome =
+  | { kind: 'created' | 'replayed'; jobId: string; status: number; body: string; queue: string; due: boolean }
+  | { kind: 'refused'; refusal: SubmitRefusal }
+
+export type RenderAccepted = (accepted: Accepted) => string
+
+const CREATED = 201
+
+/**
+ * Key, quota, cost, reservation, job, first run, first event and stored answer, in one transaction, for any number of
+ * submissions. Locks: users in order, then keys; a refused item leaves its neighbours alone.
+ */
+export function submitJobs(items: readonly SubmitItem[], render: RenderAccepted): Command<SubmitOutcome[]> {
+  return command('submit', (again) => work(items, render, again))
+}
+
+function* work(items: readonly SubmitItem[], render: RenderAccepted, again: boolean): Work<SubmitOutcome[]> {
+  const users = yield* lockAndCount(items.map((item) => item.userId))
+  const nowMs = yield* now()
+  const done = new Map<SubmitItem, SubmitOutcome>()
+  if (again) yield* findOwn(items, render, done)
+
+  const { firsts, repeats } = foldBy(
+    items.filter((item) => !done.has(item)),
+    submissionName,
+  )
+  yield* replayStored(firsts, nowMs, done)
+
+  const fresh = firsts.filter((item) => !done.has(item))
+  yield* insert(yield* admitFresh(fresh, users, nowMs, render, done), done)
+
+  for (const [item, first] of repeats) done.set(item, repeat(item, first, done.get(first)))
+  return items.map((item) => done.get(item) ?? unreachable())
+}
+
+/** An earlier try may have been committed unheard: its jobs are there under the ids that were made for them. */
+function* findOwn(items: readonly SubmitItem[], render: RenderAccepted, done: Map<SubmitItem, SubmitOutcome>): Work<void> {
+  const ids = items.map((item) => [item.jobId])
+  const bodies = new Map<string, string>()
+  for (const row of yield* each(readKeysOfJobs, ids)) bodies.set(text(row, 'job_id'), text(row, 'response_body'))
+  const byId = new Map(items.map((item) => [item.jobId, item]))
+  for (const row of yield* each(readJobs, ids)) {
+    const item = byId.get(text(row, 'job_id'))
+    if (item === undefined) continue
+    const accepted = toAccepted(item, integer(row, 'created_at'), integer(row, 'run_at'))
+    done.set(item, created(item, bodies.get(item.jobId) ?? render(accepted), accepted))
+  }
+}
+
+/** Several items with one key are one submission: the first is carried out, the others get its answer. */
+function submissionName({ key, userId, jobId }: SubmitItem): string {
+  return key === null ? jobId : JSON.stringify([key.key, userId, key.operation])
+}
+
+function* replayStored(items: readonly SubmitItem[], nowMs: number, done: Map<SubmitItem, SubmitOutcome>): Work<void> {
+  const keyed = new Map<string, SubmitItem>()
+  const rows: SqlValue[][] = []
+  for (const item of items) {
+    if (item.key === null) continue
+    keyed.set(submissionName(item), item)
+    rows.push([item.key.key, item.userId, item.key.operation])
+  }
+  const expired: SqlValue[][] = []
+  for (const row of yield* each(readKeys, rows)) {
+    const name = [text(row, 'idempotency_key'), text(row, 'user_id'), text(row, 'operation')]
+    const item = keyed.get(JSON.stringify(name))
+    if (item === undefined) continue
+    if (integer(row, 'expires_at') <= nowMs && !flag(row, 'job_active')) expired.push([...name, text(row, 'job_id')])
+    else done.set(item, replay(item, row))
+  }
+  yield* each(deleteKeys, expired)
+}
+
+function replay(item: SubmitItem, row: Row): SubmitOutcome {
+  const comparable = integer(row, 'hash_version') === REQUEST_HASH_VERSION
+  if (comparable && text(row, 'request_hash') !== item.key?.requestHash) return reused(item, text(row, 'job_id'))
+  return {
+    kind: 'replayed',
+    jobId: text(row, 'job_id'),
+    status: integer(row, 'response_status'),
+    body: text(row, 'response_body'),
+    queue: item.queue,
+    due: false,
+  }
+}
+
+function repeat(item: SubmitItem, first: SubmitItem, outcome: SubmitOutcome | undefined): SubmitOutcome {
+  if (outcome === undefined) return unreachable()
+  if (outcome.kind === 'refused') return outcome
+  if (item.key?.requestHash !== first.key?.requestHash) return reused(item, outcome.jobId)
+  return { ...outcome, kind: 'replayed' }
+}
+
+function reused(item: SubmitItem, jobId: string): SubmitOutcome {
+  const message = `The key ${JSON.stringify(item.key?.key)} was used for job ${jobId} with a different request`
+  return { kind: 'refused', refusal: { code: 'IDEMPOTENCY_KEY_REUSED', message, jobId } }
+}
+
+interface Admitted {
+  item: SubmitItem
+  accepted: Accepted
+  body: string
+  due: boolean
+}
+
+/** Lets items in one after the other against a running count, so that a batch cannot pass a limit either. */
+function* admitFresh(
+  items: readonly SubmitItem[],
+  users: Map<string, LockedUser>,
+  nowMs: number,
+  render: RenderAccepted,
+  done: Map<SubmitItem, SubmitOutcome>,
+): Work<Admitted[]> {
+  yield* readCosts(users.values(), nowMs)
+  const held = new Map<string, string>()
+  const wanted = items.flatMap((item) => (item.reservationId === null ? [] : [[item.reservationId, nowMs]]))
+  for (const row of yield* each(readLive, wanted)) held.set(text(row, 'reservation_id'), text(row, 'user_id'))
+
+  const admitted: Admitted[] = []
+  for (const item of items) {
+    const user = users.get(item.userId) ?? unreachable()
+    const refuse = (refusal: SubmitRefusal) => done.set(item, { kind: 'refused', refusal })
+    const problem = item.runAtMs === null ? null : runAtProblem(item.runAtMs, nowMs)
+    if (problem !== null) {
+      refuse({ code: 'INVALID_PAYLOAD', message: problem })
+      continue
+    }
+    if (item.reservationId !== null && held.get(item.reservationId) !== item.userId) {
+      refuse({ code: 'RESERVATION_NOT_ACTIVE', message: `The reservation ${item.reservationId} holds no slot` })
+      continue
+    }
+    const admission = admit(user, user, item.reservationId === null ? 1 : 0, item.estimatedCostMicros)
+    if (!admission.ok) {
+      refuse({ code: admission.code, message: admission.message })
+      continue
+    }
+    if (item.reservationId === null) user.inUse++
+    else held.delete(item.reservationId)
+    user.spentMicros += item.estimatedCostMicros
+    const runAtMs = Math.max(nowMs, item.runAtMs ?? nowMs + item.delayMs)
+    const { quotaWarnings, costLimitWarning } = admission
+    const accepted = { ...toAccepted(item, nowMs, runAtMs), quotaWarnings, costLimitWarning }
+    admitted.push({ item, accepted, body: render(accepted), due: runAtMs <= nowMs })
+  }
+  return admitted
+}
+
+function* insert(admitted: readonly Admitted[], done: Map<SubmitItem, SubmitOutcome>): Work<void> {
+  const keyed = admitted.filter(({ item }) => item.key !== null)
+  const stored = yield* each(insertSubmission, admitted.map(submissionRow))
+  // Under the user's lock nobody else writes this user's keys; if it happened all the same, nothing of this may stay.
+  if (stored.length !== keyed.length) throw new Error('A key was taken by another transaction in spite of the lock')
+  yield* each(
+    insertLabels,
+    admitted.flatMap(({ item }) => Object.entries(item.labels ?? {}).map(([name, value]) => [name, value, item.jobId])),
+  )
+  yield* each(
+    consumeReservations,
+    admitted.flatMap(({ item, accepted }) =>
+      item.reservationId === null ? [] : [[item.reservationId, item.userId, item.jobId, accepted.createdAtMs]],
+    ),
+  )
+  yield* each(
+    insertConsumed,
+    admitted.flatMap(({ item, accepted }) =>
+      item.consumedReservationId === null
+        ? []
+        : [[item.consumedReservationId, item.userId, item.jobId, accepted.createdAtMs]],
+    ),
+  )
+  yield* changeCosts(
+    admitted.map(({ item, accepted }) => ({
+      userId: item.userId,
+      createdAtMs: accepted.createdAtMs,
+      micros: item.estimatedCostMicros,
+    })),
+  )
+  for (const { item, body, accepted } of admitted) done.set(item, created(item, body, accepted))
+}
+
+function submissionRow({ item, accepted, body, due }: Admitted): SqlValue[] {
+  const { key } = item
+  return [
+    item.jobId,
+    item.runId,
+    item.kind,
+    item.queue,
+    item.userId,
+    item.payload,
+    JSON.stringify(item.policy),
+    item.priority,
+    item.labels === null ? null : JSON.stringify(item.labels),
+    item.estimatedCostMicros,
+    item.traceparent,
+    accepted.createdAtMs,
+    accepted.runAtMs,
+    due ? accepted.createdAtMs : null,
+    key?.key ?? null,
+    key?.operation ?? null,
+    key?.requestHash ?? null,
+    REQUEST_HASH_VERSION,
+    CREATED,
+    key === null ? null : body,
+    key === null ? null : accepted.createdAtMs + key.ttlMs,
+    item.replacesJobId,
+    item.domain,
+  ]
+}
+
+function toAccepted(item: SubmitItem, createdAtMs: number, runAtMs: number): Accepted {
+  const { jobId, kind, queue } = item
+  return { jobId, kind, queue, createdAtMs, runAtMs, quotaWarnings: [], costLimitWarning: null }
+}
+
+function created(item: SubmitItem, body: string, accepted: Accepted): SubmitOutcome {
+  const due = accepted.runAtMs <= accepted.createdAtMs
+  return { kind: 'created', jobId: item.jobId, status: CREATED, body, queue: item.queue, due }
+}
+
+function unreachable(): never {
+  throw new Error('Every submission has an outcome and every user a row')
+}

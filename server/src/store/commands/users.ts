@@ -1,0 +1,52 @@
+import type { CostPeriod, Quota } from '../../core/quota.ts'
+import { periodStartMs } from '../../core/quota.ts'
+import { addUsers, countInUse, lockUsers, readSpent } from '../sql/quotas.ts'
+import { each, integer, integerOrNull, type Row, text, type Work } from '../statement.ts'
+
+/** Limits and use of a user, read under its lock; the command raises the use as it lets jobs in. */
+export interface LockedUser extends Quota {
+  userId: string
+  inUse: number
+  spentMicros: number
+}
+
+/**
+ * Locks users in the order of their ids, then counts in statements of their own: a count in the locking statement
+ * would look at a snapshot older than the wait for the lock, and overshoot.
+ */
+export function* lockAndCount(userIds: Iterable<string>): Work<Map<string, LockedUser>> {
+  const ids = [...new Set(userIds)].sort()
+  const rows = ids.map((id) => [id])
+  let locked = yield* each(lockUsers, rows)
+  if (locked.length < ids.length) {
+    yield* each(addUsers, rows)
+    locked = yield* each(lockUsers, rows)
+  }
+  const users = new Map(locked.map((row) => [text(row, 'user_id'), toUser(row)]))
+
+  const limited = [...users.values()].filter((user) => user.maxConcurrent !== null)
+  for (const row of yield* each(countInUse, limited.map((user) => [user.userId]))) {
+    const user = users.get(text(row, 'user_id'))
+    if (user) user.inUse = integer(row, 'active') + integer(row, 'reserved')
+  }
+  return users
+}
+
+/** Only for users with a cost limit; under their lock. */
+export function* readCosts(users: Iterable<LockedUser>, nowMs: number): Work<void> {
+  const limited = [...users].filter((user) => user.costLimitMicros !== null)
+  const rows = limited.map((user) => [user.userId, user.period, periodStartMs(user.period, nowMs)])
+  const found = new Map((yield* each(readSpent, rows)).map((row) => [text(row, 'user_id'), integer(row, 'spent_micros')]))
+  for (const user of limited) user.spentMicros = found.get(user.userId) ?? 0
+}
+
+function toUser(row: Row): LockedUser {
+  return {
+    userId: text(row, 'user_id'),
+    maxConcurrent: integerOrNull(row, 'max_concurrent'),
+    costLimitMicros: integerOrNull(row, 'cost_limit_micros'),
+    period: text(row, 'period') as CostPeriod,
+    inUse: 0,
+    spentMicros: 0,
+  }
+}

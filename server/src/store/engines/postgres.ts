@@ -1,0 +1,255 @@
+import pg from 'pg'
+import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
+import { refusal, schemaVerdict } from '../migrations/migration.ts'
+import { BadValue, type Command, type Store, type StoreHealth, StoreUnavailable } from '../port.ts'
+import type { Row, Statement, Step, Work } from '../statement.ts'
+
+export interface PostgresOptions {
+  /** The caller's own pool; it stays open when the store closes. */
+  pool?: pg.Pool
+  /** Or an address, for a pool of the store's own. */
+  url?: string
+  schema?: string
+  now: () => number
+  sleep: (ms: number) => Promise<void>
+  allowNoFsync?: boolean
+}
+
+const POOL_MAX = 10
+const CONNECT_TIMEOUT_MS = 5_000
+/** How long a command is tried again while the database restarts or fails over, before the caller hears of it. */
+const RETRY_FOR_MS = 15_000
+const RETRY_PAUSE_MS = 50
+/** Of one transaction: longer than any batch takes, shorter than a caller's patience. */
+const LOCK_TIMEOUT_MS = 5_000
+
+const INT8_OID = 20
+const types = {
+  getTypeParser(oid: number, format?: 'text' | 'binary') {
+    // Times in ms, counters and money in millionths all stay below 2^53.
+    return oid === INT8_OID ? Number : pg.types.getTypeParser(oid, format)
+  },
+}
+
+/** The part of `pg` that a command needs: a pool's client, or the client of the caller's own transaction. */
+export interface PgClient {
+  query(config: { name?: string; text: string; values?: unknown[]; types?: unknown }): Promise<{ rows: unknown[] }>
+}
+
+export interface PostgresStore extends Store {
+  readonly engine: 'postgres'
+  /** Runs the command's statements on a transaction of the caller's: they count if and when the caller commits. */
+  writeIn<T>(client: PgClient, command: Command<T>): Promise<T>
+}
+
+export async function openPostgres(options: PostgresOptions): Promise<PostgresStore> {
+  const schema = options.schema ?? 'ichido'
+  if (!/^[a-z_][a-z0-9_]{0,29}$/.test(schema)) {
+    throw new Error(`DATABASE_SCHEMA must be a plain lower-case identifier of at most 30 characters, not ${JSON.stringify(schema)}`)
+  }
+  const pool =
+    options.pool ??
+    new pg.Pool({ connectionString: options.url, max: POOL_MAX, connectionTimeoutMillis: CONNECT_TIMEOUT_MS })
+  // A connection that breaks while idle is replaced when it is needed; unheard, the event would end the process.
+  if (options.pool === undefined) pool.on('error', () => {})
+
+  const seen = new WeakSet<pg.PoolClient>()
+  async function connect(): Promise<pg.PoolClient> {
+    const client = await pool.connect()
+    if (seen.has(client)) return client
+    client.on('error', () => {})
+    try {
+      const found = await durability(client)
+      if (!isDurable(found) && !options.allowNoFsync) throw new Error(notDurable(found))
+      seen.add(client)
+      return client
+    } catch (error) {
+      client.release(true)
+      throw error
+    }
+  }
+
+  const texts = new Map<Statement, string>()
+  function textOf(statement: Statement): string {
+    let text = texts.get(statement)
+    if (text === undefined) {
+      text = postgresText(statement.postgres, schema)
+      if (statement.name !== '') texts.set(statement, text)
+    }
+    return text
+  }
+
+  async function perform(client: PgClient, step: Step): Promise<Row[]> {
+    const { statement } = step
+    const values = step.kind === 'query' ? [...step.params] : transpose(step.rows)
+    const named = statement.name === '' ? {} : { name: `ichido_${schema}_${statement.name}` }
+    const { rows } = await client.query({ ...named, text: textOf(statement), values, types })
+    return rows as Row[]
+  }
+
+  async function drive<T>(client: PgClient, work: Work<T>): Promise<T> {
+    let next = work.next()
+    while (!next.done) next = work.next(await perform(client, next.value))
+    return next.value
+  }
+
+  async function transaction<T>(command: Command<T>, again: boolean): Promise<T> {
+    const client = await connect()
+    try {
+      // SET LOCAL, because the pool may be the application's own, with other wishes for other work.
+      await client.query(`BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`)
+      const answer = await drive(client, command.work(again))
+      await client.query('COMMIT')
+      client.release()
+      return answer
+    } catch (error) {
+      const broken = isConnectionLoss(error)
+      if (!broken) await client.query('ROLLBACK').catch(() => {})
+      client.release(broken)
+      throw error
+    }
+  }
+
+  /** Runs again what can run again; only `uncertain` tries may have been committed unheard. */
+  async function persist<T>(attempt: (again: boolean) => Promise<T>): Promise<T> {
+    const deadlineMs = options.now() + RETRY_FOR_MS
+    let uncertain = false
+    for (let pauseMs = RETRY_PAUSE_MS; ; pauseMs = Math.min(1_000, pauseMs * 2)) {
+      try {
+        return await attempt(uncertain)
+      } catch (error) {
+        if (isBadValue(error)) throw new BadValue(String(error), { cause: error })
+        const lost = isConnectionLoss(error)
+        if (!lost && !isContention(error)) throw error
+        uncertain ||= lost
+        if (options.now() + pauseMs > deadlineMs) {
+          throw new StoreUnavailable(`PostgreSQL cannot be reached: ${String(error)}`, { cause: error })
+        }
+        await options.sleep(pauseMs)
+      }
+    }
+  }
+
+  async function withClient<T>(use: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+    const client = await connect()
+    try {
+      const answer = await use(client)
+      client.release()
+      return answer
+    } catch (error) {
+      client.release(isConnectionLoss(error))
+      throw error
+    }
+  }
+
+  try {
+    await withClient((client) => migrate(client, schema))
+  } catch (error) {
+    if (options.pool === undefined) await pool.end()
+    throw error
+  }
+
+  return {
+    engine: 'postgres',
+    write: (command) => persist((again) => transaction(command, again)),
+    read: (command) => persist(() => withClient((client) => drive(client, command.work(false)))),
+    writeIn: (client, command) => drive(client, command.work(false)),
+    health: () =>
+      withClient(async (client): Promise<StoreHealth> => {
+        const found = await durability(client)
+        const before = options.now()
+        const { rows } = await client.query(postgresText('SELECT now_ms()::float8 AS now, current_database() AS db', schema))
+        return {
+          engine: 'postgres',
+          location: `${rows[0].db}, schema ${schema}`,
+          schemaVersion: await schemaVersion(client, schema),
+          durability: found,
+          durable: isDurable(found),
+          clockSkewMs: Math.round(rows[0].now - (before + options.now()) / 2),
+        }
+      }),
+    async close() {
+      if (options.pool === undefined) await pool.end()
+    },
+  }
+}
+
+function postgresText(text: string, schema: string): string {
+  return text
+    .replace(/\bichido\./g, `${schema}.`)
+    .replace(/\bnow_ms\(\)/g, '(extract(epoch FROM clock_timestamp()) * 1000)::bigint')
+}
+
+function transpose(rows: readonly (readonly unknown[])[]): unknown[][] {
+  const width = rows[0]?.length ?? 0
+  return Array.from({ length: width }, (_, column) => rows.map((row) => row[column]))
+}
+
+async function durability(client: pg.PoolClient): Promise<Record<string, string>> {
+  const { rows } = await client.query(
+    `SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes`,
+  )
+  return { ...rows[0], synchronous_commit: 'on (set in every transaction)' }
+}
+
+function isDurable(found: Record<string, string>): boolean {
+  return found.fsync === 'on' && found.full_page_writes === 'on'
+}
+
+function notDurable(found: Record<string, string>): string {
+  return `This PostgreSQL may lose acknowledged work: fsync is ${found.fsync}, full_page_writes is ${found.full_page_writes}. Turn both on, or set ALLOW_NO_FSYNC=1 for data that may be lost.`
+}
+
+async function schemaVersion(client: pg.PoolClient, schema: string): Promise<number> {
+  const { rows } = await client.query(`SELECT coalesce(max(version), 0) AS version FROM ${schema}.schema_migrations`)
+  return Number(rows[0].version)
+}
+
+async function migrate(client: pg.PoolClient, schema: string): Promise<void> {
+  await client.query('BEGIN')
+  try {
+    // Nodes that start together migrate one after the other.
+    await client.query(`SELECT pg_advisory_xact_lock(hashtext('ichido migrate ' || $1))`, [schema])
+    const exists = await client.query('SELECT 1 FROM pg_namespace WHERE nspname = $1', [schema])
+    if (exists.rows.length === 0) await client.query(`CREATE SCHEMA ${schema}`)
+    await client.query(
+      `CREATE TABLE IF NOT EXISTS ${schema}.schema_migrations (version integer PRIMARY KEY, name text NOT NULL, applied_at bigint NOT NULL)`,
+    )
+    const found = await schemaVersion(client, schema)
+    if (schemaVerdict(found, SCHEMA_VERSION) === 'refuse') throw new Error(refusal(found, SCHEMA_VERSION))
+    for (const migration of MIGRATIONS.filter((m) => m.version > found)) {
+      for (const statement of [...migration.statements, ...(migration.postgresOnly ?? [])]) {
+        await client.query(postgresText(statement, schema))
+      }
+      await client.query(
+        postgresText('INSERT INTO ichido.schema_migrations VALUES ($1, $2, now_ms())', schema),
+        [migration.version, migration.name],
+      )
+    }
+    await client.query('COMMIT')
+  } catch (error) {
+    await client.query('ROLLBACK').catch(() => {})
+    throw error
+  }
+}
+
+function sqlState(error: unknown): string {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
+}
+
+/** 22xxx: a value the engine cannot hold; 23xxx: a constraint; 54xxx: a limit. */
+function isBadValue(error: unknown): boolean {
+  return /^(22|23|54)...$/.test(sqlState(error))
+}
+
+/** Deadlock, serialization failure, lock timeout: nothing was committed, another try may go through. */
+function isContention(error: unknown): boolean {
+  return /^(40...|55P03)$/.test(sqlState(error))
+}
+
+/** Broken or refused connections, and a server that stops or starts (08xxx, 57Pxx, 53300). */
+function isConnectionLoss(error: unknown): boolean {
+  const code = sqlState(error)
+  if (/^(08...|57P0[1-3]|53300|ECONN[A-Z]+|EPIPE|ETIMEDOUT|ENOENT|EHOSTUNREACH)$/.test(code)) return true
+  return error instanceof Error && /Connection terminated|timeout exceeded when trying to connect/.test(error.message)
+}

@@ -1,0 +1,177 @@
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync, type StatementSync } from 'node:sqlite'
+import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
+import { refusal, schemaVerdict, sqliteDdl } from '../migrations/migration.ts'
+import { BadValue, type Command, type Store, type StoreHealth } from '../port.ts'
+import type { Row, SqlValue, Step, Work } from '../statement.ts'
+
+export interface SqliteOptions {
+  /** The folder of the database; it belongs to one process at a time. Unset: in memory, for tests and simulations. */
+  dataDir?: string
+  now: () => number
+  /** How often texts put together on the fly may fill the cache of prepared statements. */
+  preparedMax?: number
+  /** Run even when the database says that a commit may be lost. Only for throw-away data. */
+  allowNoFsync?: boolean
+}
+
+const DATABASE_FILE = 'ichido.db'
+const LOCK_FILE = 'lock.db'
+const BUSY_TIMEOUT_MS = 5_000
+
+export function openSqlite(options: SqliteOptions): Store {
+  const { dataDir, now, preparedMax = 500 } = options
+  if (dataDir !== undefined) mkdirSync(dataDir, { recursive: true })
+  const lock = dataDir === undefined ? null : takeLock(dataDir)
+  const location = dataDir === undefined ? ':memory:' : join(dataDir, DATABASE_FILE)
+  const db = new DatabaseSync(location)
+  try {
+    db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
+      PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}; PRAGMA cache_size = -65536`)
+    db.function('now_ms', { deterministic: false }, () => now())
+    const found = durability(db)
+    if (!isDurable(found, dataDir) && !options.allowNoFsync) {
+      throw new Error(`SQLite does not sync commits to disk: ${JSON.stringify(found)}`)
+    }
+    migrate(db, now())
+  } catch (error) {
+    db.close()
+    lock?.close()
+    throw error
+  }
+
+  const prepared = new Map<string, Prepared>()
+  function prepare(text: string): Prepared {
+    let entry = prepared.get(text)
+    if (entry === undefined) {
+      if (prepared.size >= preparedMax) prepared.clear()
+      entry = prepareText(db, text)
+      prepared.set(text, entry)
+    }
+    return entry
+  }
+
+  function perform(step: Step): Row[] {
+    const rows = step.kind === 'query' ? [step.params] : step.rows
+    const answer: Row[] = []
+    for (const params of rows) {
+      let last: Row[] = []
+      for (const text of step.statement.sqlite) last = prepare(text)(params)
+      if (step.kind === 'query') return last
+      answer.push(...last)
+    }
+    return answer
+  }
+
+  function drive<T>(work: Work<T>): T {
+    let next = work.next()
+    while (!next.done) next = work.next(perform(next.value))
+    return next.value
+  }
+
+  return {
+    engine: 'sqlite',
+    async write<T>(command: Command<T>): Promise<T> {
+      db.exec('BEGIN IMMEDIATE')
+      try {
+        const answer = drive(command.work(false))
+        db.exec('COMMIT')
+        return answer
+      } catch (error) {
+        if (db.isTransaction) db.exec('ROLLBACK')
+        throw isConstraint(error) ? new BadValue(String(error), { cause: error }) : error
+      }
+    },
+    async read<T>(command: Command<T>): Promise<T> {
+      return drive(command.work(false))
+    },
+    async health(): Promise<StoreHealth> {
+      const found = durability(db)
+      return {
+        engine: 'sqlite',
+        location,
+        schemaVersion: schemaVersion(db),
+        durability: found,
+        durable: isDurable(found, dataDir),
+        clockSkewMs: 0,
+      }
+    },
+    async close(): Promise<void> {
+      prepared.clear()
+      if (db.isOpen) db.close()
+      if (lock?.isOpen) lock.close()
+    },
+  }
+}
+
+/** A second process on the same folder is refused: two of them would each believe to be alone. */
+function takeLock(dataDir: string): DatabaseSync {
+  const lock = new DatabaseSync(join(dataDir, LOCK_FILE))
+  try {
+    lock.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE')
+  } catch (error) {
+    lock.close()
+    throw new Error(
+      `Another process is using ${dataDir}. Stop it, set DATA_DIR to another folder, or use PostgreSQL (DATABASE_URL) to run several nodes.`,
+      { cause: error },
+    )
+  }
+  return lock
+}
+
+type Prepared = (params: readonly SqlValue[]) => Row[]
+
+/** `$3` may stand in a text several times, or before `$1`; node:sqlite binds bare `?` from left to right. */
+function prepareText(db: DatabaseSync, text: string): Prepared {
+  const order: number[] = []
+  const positional = text.replace(/\bichido\./g, '').replace(/\$(\d+)/g, (_, n: string) => {
+    order.push(Number(n) - 1)
+    return '?'
+  })
+  const prepared: StatementSync = db.prepare(positional)
+  return (params) => prepared.all(...order.map((i) => bindable(params[i]))) as Row[]
+}
+
+function bindable(value: SqlValue | undefined): string | number | null {
+  if (value === undefined) throw new TypeError('A statement has more parameters than it was given')
+  return typeof value === 'boolean' ? Number(value) : value
+}
+
+function durability(db: DatabaseSync): Record<string, string> {
+  const read = (name: string) => String(Object.values(db.prepare(`PRAGMA ${name}`).get() ?? {})[0])
+  return { journal_mode: read('journal_mode'), synchronous: read('synchronous') }
+}
+
+function isDurable(found: Record<string, string>, dataDir: string | undefined): boolean {
+  return dataDir === undefined || (found.journal_mode === 'wal' && Number(found.synchronous) >= 2)
+}
+
+function isConstraint(error: unknown): boolean {
+  return error instanceof Error && 'errcode' in error && [19, 20].includes(Number(error.errcode) & 0xff)
+}
+
+function schemaVersion(db: DatabaseSync): number {
+  return Number(Object.values(db.prepare('PRAGMA user_version').get() ?? {})[0])
+}
+
+function migrate(db: DatabaseSync, nowMs: number): void {
+  db.exec('BEGIN IMMEDIATE')
+  try {
+    const found = schemaVersion(db)
+    if (schemaVerdict(found, SCHEMA_VERSION) === 'refuse') throw new Error(refusal(found, SCHEMA_VERSION))
+    db.exec(
+      'CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT',
+    )
+    for (const migration of MIGRATIONS.filter((m) => m.version > found)) {
+      for (const statement of migration.statements) db.exec(sqliteDdl(statement))
+      db.prepare('INSERT INTO schema_migrations VALUES (?, ?, ?)').run(migration.version, migration.name, nowMs)
+      // Written inside the same transaction as the tables: a crash leaves both or neither.
+      db.exec(`PRAGMA user_version = ${migration.version}`)
+    }
+    db.exec('COMMIT')
+  } catch (error) {
+    db.exec('ROLLBACK')
+    throw error
+  }
+}

@@ -1,0 +1,31 @@
+/** One step of the schema. Migrations only grow: a released one is never edited, the next one is added. */
+export interface Migration {
+  version: number
+  name: string
+  /** Text in PostgreSQL's words; `sqliteDdl` turns it into SQLite's. */
+  statements: readonly string[]
+  postgresOnly?: readonly string[]
+}
+
+/** SQLite knows four storage classes; STRICT tables hold it to them. */
+export function sqliteDdl(statement: string): string {
+  const text = statement
+    .replace(/\bichido\./g, '')
+    .replace(/\b(bigint|boolean)\b/g, 'INTEGER')
+    .replace(/\buuid\b/g, 'TEXT')
+  return text.startsWith('CREATE TABLE') ? `${text} STRICT` : text
+}
+
+/**
+ * May code that knows schema `known` work on a database at schema `found`? One version ahead is allowed, because a
+ * migration never breaks the version before it: nodes are upgraded one after the other. Further ahead is refused.
+ */
+export function schemaVerdict(found: number, known: number): 'migrate' | 'current' | 'ahead' | 'refuse' {
+  if (found < known) return 'migrate'
+  if (found === known) return 'current'
+  return found === known + 1 ? 'ahead' : 'refuse'
+}
+
+export function refusal(found: number, known: number): string {
+  return `The database is at schema version ${found}; this Ichido knows version ${known} and can work with at most ${known + 1}. Upgrade this node, or restore a backup made before the upgrade.`
+}

@@ -1,0 +1,50 @@
+import type { Work } from './statement.ts'
+
+/**
+ * The store takes commands, never callbacks: a command yields its statements one by one and does not await, so that
+ * SQLite runs it from BEGIN to COMMIT without letting anything in between, and PostgreSQL in one transaction.
+ */
+export interface Command<T> {
+  readonly name: string
+  /**
+   * Called anew for every try. `again` is true when an earlier try may have been committed without anybody
+   * hearing of it: whoever inserts then looks for its own ids first.
+   */
+  work(again: boolean): Work<T>
+}
+
+export interface StoreHealth {
+  engine: 'sqlite' | 'postgres'
+  /** What is stored where, for people; without credentials. */
+  location: string
+  schemaVersion: number
+  /** Settings that make an acknowledged write durable, as read back from the engine. */
+  durability: Readonly<Record<string, string>>
+  durable: boolean
+  /** The store's clock minus this process's clock. */
+  clockSkewMs: number
+}
+
+export interface Store {
+  readonly engine: 'sqlite' | 'postgres'
+  /** Runs the command in one transaction. An uncertain COMMIT is answered by running it again. */
+  write<T>(command: Command<T>): Promise<T>
+  /** Runs the command outside a transaction; it must not write. */
+  read<T>(command: Command<T>): Promise<T>
+  health(): Promise<StoreHealth>
+  close(): Promise<void>
+}
+
+/** The store cannot be reached, or did not answer in time. What was asked may or may not have happened. */
+export class StoreUnavailable extends Error {
+  override readonly name = 'StoreUnavailable'
+}
+
+/** The engine refused a value. In a batch it is some item's own fault, so the batch is split to find it. */
+export class BadValue extends Error {
+  override readonly name = 'BadValue'
+}
+
+export function command<T>(name: string, work: (again: boolean) => Work<T>): Command<T> {
+  return { name, work }
+}

@@ -1,0 +1,81 @@
+import { statement } from '../statement.ts'
+
+/** Takes user ids, sorted. Locks their rows in that order; answers with the limits in force. */
+export const lockUsers = statement('lock_users', {
+  postgres: `SELECT q.user_id,
+      CASE WHEN q.custom THEN q.max_concurrent ELSE d.max_concurrent END AS max_concurrent,
+      CASE WHEN q.custom THEN q.cost_limit_micros ELSE d.cost_limit_micros END AS cost_limit_micros,
+      CASE WHEN q.custom THEN q.period ELSE d.period END AS period
+    FROM ichido.quotas q, ichido.quotas d
+    WHERE q.user_id = ANY($1::text[]) AND d.user_id = '*'
+    ORDER BY q.user_id FOR UPDATE OF q`,
+  sqlite: `SELECT q.user_id,
+      CASE WHEN q.custom THEN q.max_concurrent ELSE d.max_concurrent END AS max_concurrent,
+      CASE WHEN q.custom THEN q.cost_limit_micros ELSE d.cost_limit_micros END AS cost_limit_micros,
+      CASE WHEN q.custom THEN q.period ELSE d.period END AS period
+    FROM ichido.quotas q, ichido.quotas d
+    WHERE q.user_id = $1 AND d.user_id = '*'`,
+})
+
+/** Takes user ids, sorted. A row must exist before it can be locked. */
+export const addUsers = statement('add_users', {
+  postgres: `INSERT INTO ichido.quotas
+    SELECT u, false, NULL, NULL, 'month', now_ms() FROM unnest($1::text[]) u ORDER BY u
+    ON CONFLICT DO NOTHING`,
+  sqlite: `INSERT INTO ichido.quotas VALUES ($1, false, NULL, NULL, 'month', now_ms()) ON CONFLICT DO NOTHING`,
+})
+
+const ACTIVE = `state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
+const LIVE = 'consumed_at IS NULL AND released_at IS NULL AND expires_at > now_ms()'
+
+/** Takes user ids whose rows are locked. A statement of its own: its snapshot must be younger than the lock. */
+export const countInUse = statement('count_in_use', {
+  postgres: `SELECT u AS user_id,
+      (SELECT count(*) FROM ichido.runs WHERE user_id = u AND ${ACTIVE}) AS active,
+      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u AND ${LIVE}) AS reserved
+    FROM unnest($1::text[]) u`,
+  sqlite: `SELECT u.id AS user_id,
+      (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
+      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${LIVE}) AS reserved
+    FROM (SELECT $1 AS id) u`,
+})
+
+/** Takes user, period, period start. */
+export const readSpent = statement('read_spent', {
+  postgres: `SELECT c.user_id, c.spent_micros
+    FROM unnest($1::text[], $2::text[], $3::bigint[]) AS t(user_id, period, period_start)
+    JOIN ichido.cost_counters c USING (user_id, period, period_start)`,
+  sqlite: `SELECT user_id, spent_micros FROM ichido.cost_counters
+    WHERE user_id = $1 AND period = $2 AND period_start = $3`,
+})
+
+/** Takes user, period, period start, change; one row a counter, sorted. Last in the order of locks. */
+export const addSpent = statement('add_spent', {
+  postgres: `INSERT INTO ichido.cost_counters AS c
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
+    ON CONFLICT (user_id, period, period_start) DO UPDATE SET spent_micros = c.spent_micros + excluded.spent_micros`,
+  sqlite: `INSERT INTO ichido.cost_counters AS c VALUES ($1, $2, $3, $4)
+    ON CONFLICT (user_id, period, period_start) DO UPDATE SET spent_micros = c.spent_micros + excluded.spent_micros`,
+})
+
+export const putQuota = statement(
+  'put_quota',
+  `INSERT INTO ichido.quotas VALUES ($1, true, $2, $3, $4, now_ms())
+    ON CONFLICT (user_id) DO UPDATE SET custom = true, max_concurrent = excluded.max_concurrent,
+      cost_limit_micros = excluded.cost_limit_micros, period = excluded.period, updated_at = excluded.updated_at`,
+)
+
+export const deleteQuota = statement(
+  'delete_quota',
+  `UPDATE ichido.quotas SET custom = false, max_concurrent = NULL, cost_limit_micros = NULL, updated_at = now_ms()
+    WHERE user_id = $1 AND custom RETURNING user_id`,
+)
+
+/** Takes a user id, known or not; answers with its limits and whether they are its own. */
+export const readQuota = statement(
+  'read_quota',
+  `SELECT d.max_concurrent AS default_max_concurrent, d.cost_limit_micros AS default_cost_limit_micros,
+      d.period AS default_period, q.custom, q.max_concurrent, q.cost_limit_micros, q.period
+    FROM ichido.quotas d LEFT JOIN ichido.quotas q ON q.user_id = $1
+    WHERE d.user_id = '*'`,
+)

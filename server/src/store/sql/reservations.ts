@@ -1,0 +1,57 @@
+import { statement } from '../statement.ts'
+
+/** Takes reservation, user, its life in ms; the user is locked and has a free slot. */
+export const insertReservation = statement('insert_reservation', {
+  postgres: `INSERT INTO ichido.job_reservations (reservation_id, user_id, created_at, expires_at)
+    SELECT $1::uuid, $2::text, t.now, t.now + $3::bigint FROM (SELECT now_ms() AS now) t
+    ON CONFLICT DO NOTHING RETURNING created_at, expires_at`,
+  sqlite: `INSERT INTO ichido.job_reservations (reservation_id, user_id, created_at, expires_at)
+    SELECT $1, $2, t.now, t.now + $3 FROM (SELECT now_ms() AS now) t WHERE true
+    ON CONFLICT DO NOTHING RETURNING created_at, expires_at`,
+})
+
+export const readReservation = statement(
+  'read_reservation',
+  'SELECT *, now_ms() AS now FROM ichido.job_reservations WHERE reservation_id = $1',
+)
+
+/**
+ * Takes reservation, user, job, instant; the user is locked. Guarded: active, in time, and of this user. The instant is the
+ * one its transaction decided by: a reservation must not expire between the decision and the write.
+ */
+export const consumeReservations = statement('consume_reservations', {
+  postgres: `UPDATE ichido.job_reservations v SET consumed_at = t.at, job_id = t.job_id
+    FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::bigint[]) AS t(reservation_id, user_id, job_id, at)
+    WHERE v.reservation_id = t.reservation_id AND v.user_id = t.user_id
+      AND v.consumed_at IS NULL AND v.released_at IS NULL AND v.expires_at > t.at
+    RETURNING v.reservation_id`,
+  sqlite: `UPDATE ichido.job_reservations SET consumed_at = $4, job_id = $3
+    WHERE reservation_id = $1 AND user_id = $2 AND consumed_at IS NULL AND released_at IS NULL AND expires_at > $4
+    RETURNING reservation_id`,
+})
+
+/** Takes reservation, user. Guarded: not consumed; releasing twice changes nothing. */
+export const releaseReservation = statement(
+  'release_reservation',
+  `UPDATE ichido.job_reservations SET released_at = now_ms()
+    WHERE reservation_id = $1 AND user_id = $2 AND consumed_at IS NULL AND released_at IS NULL AND expires_at > now_ms()
+    RETURNING reservation_id`,
+)
+
+/** Takes reservation, user, job, created_at: the row of a slot that was taken and used in one transaction. */
+export const insertConsumed = statement('insert_consumed', {
+  postgres: `INSERT INTO ichido.job_reservations (reservation_id, user_id, job_id, created_at, expires_at, consumed_at)
+    SELECT reservation_id, user_id, job_id, at, at, at
+    FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::bigint[]) AS t(reservation_id, user_id, job_id, at)`,
+  sqlite: `INSERT INTO ichido.job_reservations (reservation_id, user_id, job_id, created_at, expires_at, consumed_at)
+    VALUES ($1, $2, $3, $4, $4, $4)`,
+})
+
+/** Takes reservation, instant; answers with those that hold a slot then, and whose. */
+export const readLive = statement('read_live_reservations', {
+  postgres: `SELECT v.reservation_id, v.user_id
+    FROM unnest($1::uuid[], $2::bigint[]) AS t(reservation_id, at) JOIN ichido.job_reservations v USING (reservation_id)
+    WHERE v.consumed_at IS NULL AND v.released_at IS NULL AND v.expires_at > t.at`,
+  sqlite: `SELECT reservation_id, user_id FROM ichido.job_reservations
+    WHERE reservation_id = $1 AND consumed_at IS NULL AND released_at IS NULL AND expires_at > $2`,
+})
