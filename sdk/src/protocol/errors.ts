@@ -4,7 +4,11 @@
  * `retryable` is what the `Should-Retry` header says: may the same request, sent again later, go through?
  */
 export const ERRORS = {
-  INVALID_PAYLOAD: { status: 400, retryable: false, sentence: 'The request is malformed; the message names the field.' },
+  INVALID_PAYLOAD: {
+    status: 400,
+    retryable: false,
+    sentence: 'The request is malformed; the message names the field.',
+  },
   KEY_CONFLICT: {
     status: 400,
     retryable: false,
@@ -44,7 +48,11 @@ export const ERRORS = {
     retryable: false,
     sentence: 'The reservation was consumed, released or has expired.',
   },
-  ALREADY_ENDED: { status: 409, retryable: false, sentence: 'The job has ended; its outcome does not change any more.' },
+  ALREADY_ENDED: {
+    status: 409,
+    retryable: false,
+    sentence: 'The job has ended; its outcome does not change any more.',
+  },
   OUTCOME_ALREADY_RECORDED: {
     status: 409,
     retryable: false,
@@ -67,10 +75,22 @@ export const ERRORS = {
     sentence: 'The run was started under another leader than the caller says.',
   },
   NOT_DUE: { status: 409, retryable: true, sentence: 'The run may not be leased before its run_at.' },
-  RESULT_NOT_READY: { status: 409, retryable: true, sentence: 'The job has not ended yet; there is no result to read.' },
+  RESULT_NOT_READY: {
+    status: 409,
+    retryable: true,
+    sentence: 'The job has not ended yet; there is no result to read.',
+  },
   JOB_FAILED: { status: 409, retryable: false, sentence: 'The job ended without a result; details say how.' },
-  PAYLOAD_TOO_LARGE: { status: 413, retryable: false, sentence: 'The request or one of its parts is larger than allowed.' },
-  UNSUPPORTED_MEDIA_TYPE: { status: 415, retryable: false, sentence: 'Send JSON, with Content-Type: application/json.' },
+  PAYLOAD_TOO_LARGE: {
+    status: 413,
+    retryable: false,
+    sentence: 'The request or one of its parts is larger than allowed.',
+  },
+  UNSUPPORTED_MEDIA_TYPE: {
+    status: 415,
+    retryable: false,
+    sentence: 'Send JSON, with Content-Type: application/json.',
+  },
   HEADERS_TOO_LARGE: { status: 431, retryable: false, sentence: 'The request headers are larger than allowed.' },
   RATE_LIMITED: { status: 429, retryable: true, sentence: 'Too many requests; wait as long as Retry-After says.' },
   INTERNAL: { status: 500, retryable: true, sentence: 'The server failed; the request id leads to its log.' },

@@ -23,7 +23,8 @@ export function parseKey(text: string): KeyParse {
 export function parseKeyHeader(header: string): KeyParse {
   const text = header.trim()
   if (!text.startsWith('"')) return parseKey(text)
-  if (text.length < 2 || !text.endsWith('"')) return { ok: false, problem: 'has an opening quote without a closing one' }
+  if (text.length < 2 || !text.endsWith('"'))
+    return { ok: false, problem: 'has an opening quote without a closing one' }
   let key = ''
   for (let i = 1; i < text.length - 1; i++) {
     let char = text[i]

@@ -106,8 +106,7 @@ export function decide(run: RunFacts, command: RunCommand, nowMs: number): Decis
 
     case 'start':
       if (!holds(run, command)) return refuse('LEASE_LOST')
-      if (run.state === 'RUNNING')
-        return run.startId === command.startId ? { kind: 'repeat' } : refuse('NOT_ASSIGNED')
+      if (run.state === 'RUNNING') return run.startId === command.startId ? { kind: 'repeat' } : refuse('NOT_ASSIGNED')
       if (!allows('start', run.state)) return refuse(isFinal(run.state) ? 'ALREADY_ENDED' : 'LEASE_LOST')
       if (command.version !== undefined && command.version !== run.version) return refuse('VERSION_MISMATCH')
       return { kind: 'move', to: TRANSITIONS.start.to }

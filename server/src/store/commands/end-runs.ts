@@ -91,7 +91,12 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
   yield* goOn(ended, policies, outcomes)
 
   const missed = [...firsts.filter((item) => !byRun.has(item.runId)), ...repeats.map(([item]) => item)]
-  const facts = new Map((yield* each(readFacts, missed.map((item) => [item.runId]))).map((row) => [text(row, 'id'), row]))
+  const facts = new Map(
+    (yield* each(
+      readFacts,
+      missed.map((item) => [item.runId]),
+    )).map((row) => [text(row, 'id'), row]),
+  )
   for (const item of missed) outcomes.set(item, explained(item, facts.get(item.runId)))
   return items.flatMap((item) => outcomes.get(item) ?? [])
 }
@@ -101,7 +106,17 @@ function* keepResults(ended: readonly Ended[]): Work<void> {
     insertResults,
     ended.flatMap(({ item: { report, runId }, row, state }) =>
       report.verb === 'finish' && state === 'SUCCEEDED'
-        ? [[runId, text(row, 'job_id'), report.result, report.summaryText, report.freqsCsv, report.meta, report.costMicros]]
+        ? [
+            [
+              runId,
+              text(row, 'job_id'),
+              report.result,
+              report.summaryText,
+              report.freqsCsv,
+              report.meta,
+              report.costMicros,
+            ],
+          ]
         : [],
     ),
   )
@@ -110,7 +125,10 @@ function* keepResults(ended: readonly Ended[]): Work<void> {
 /** A reported cost takes the place of the estimate. Answers with the policies of the jobs that were read on the way. */
 function* settleCosts(ended: readonly Ended[]): Work<Map<string, JobPolicy>> {
   const relevant = ended.filter(({ item, state }) => state === 'FAILED' || item.report.costMicros !== null)
-  const jobs = yield* each(readJobs, relevant.map(({ row }) => [text(row, 'job_id')]))
+  const jobs = yield* each(
+    readJobs,
+    relevant.map(({ row }) => [text(row, 'job_id')]),
+  )
   const byJob = new Map(jobs.map((row) => [text(row, 'job_id'), row]))
   const changes = relevant.flatMap(({ item, row }) => {
     const job = byJob.get(text(row, 'job_id'))
@@ -146,7 +164,10 @@ function* goOn(
     nextRows.push([item.runId, item.nextRunId, delayMs, retryCount])
     retries.set(item.nextRunId, one)
   }
-  yield* each(supersedeRuns, nextRows.map(([runId]) => [runId ?? null]))
+  yield* each(
+    supersedeRuns,
+    nextRows.map(([runId]) => [runId ?? null]),
+  )
   const next = yield* each(insertNextRuns, nextRows)
   yield* recordMoves(next)
   for (const row of next) {

@@ -26,12 +26,21 @@ export function heartbeatBatch(items: readonly HeartbeatItem[]): Command<Heartbe
     // A run has one lease that can be extended: whoever named it with that lease was heard.
     const extended = new Map(rows.map((row) => [JSON.stringify([text(row, 'lease_id'), text(row, 'worker_id')]), row]))
     const missed = firsts.filter((item) => !extended.has(leaseOf(item)))
-    const facts = new Map((yield* each(readFacts, missed.map((item) => [item.runId]))).map((row) => [text(row, 'id'), row]))
+    const facts = new Map(
+      (yield* each(
+        readFacts,
+        missed.map((item) => [item.runId]),
+      )).map((row) => [text(row, 'id'), row]),
+    )
     return items.map((item): HeartbeatOutcome => {
       const row = extended.get(leaseOf(item))
       if (row !== undefined) {
         const leaseExpiresAtMs = integer(row, 'lease_expires_at')
-        return { kind: 'extended', leaseExpiresAtMs, cancelRequested: integerOrNull(row, 'cancel_requested_at') !== null }
+        return {
+          kind: 'extended',
+          leaseExpiresAtMs,
+          cancelRequested: integerOrNull(row, 'cancel_requested_at') !== null,
+        }
       }
       const reason = explain(facts.get(item.runId), { verb: 'heartbeat', ...item })
       return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }

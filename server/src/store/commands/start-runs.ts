@@ -27,7 +27,12 @@ export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]>
     yield* recordMoves(started)
     const byRun = new Map(started.map((row) => [text(row, 'run_id'), row]))
     const missed = [...firsts.filter((item) => !byRun.has(item.runId)), ...repeats.map(([item]) => item)]
-    const facts = new Map((yield* each(readFacts, missed.map((item) => [item.runId]))).map((row) => [text(row, 'id'), row]))
+    const facts = new Map(
+      (yield* each(
+        readFacts,
+        missed.map((item) => [item.runId]),
+      )).map((row) => [text(row, 'id'), row]),
+    )
     const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.runId))]))
     for (const item of firsts) {
       const row = byRun.get(item.runId)
@@ -49,6 +54,10 @@ function refused(reason: ReturnType<typeof explain>): StartOutcome {
 }
 
 function answer(kind: 'started' | 'repeated', row: Row): StartOutcome {
-  const [version, leaderEpoch, attempt] = [integer(row, 'version'), integer(row, 'leader_epoch'), integer(row, 'attempt')]
+  const [version, leaderEpoch, attempt] = [
+    integer(row, 'version'),
+    integer(row, 'leader_epoch'),
+    integer(row, 'attempt'),
+  ]
   return { kind, version, leaderEpoch, attempt }
 }

@@ -85,7 +85,11 @@ function* work(items: readonly SubmitItem[], render: RenderAccepted, again: bool
 }
 
 /** An earlier try may have been committed unheard: its jobs are there under the ids that were made for them. */
-function* findOwn(items: readonly SubmitItem[], render: RenderAccepted, done: Map<SubmitItem, SubmitOutcome>): Work<void> {
+function* findOwn(
+  items: readonly SubmitItem[],
+  render: RenderAccepted,
+  done: Map<SubmitItem, SubmitOutcome>,
+): Work<void> {
   const ids = items.map((item) => [item.jobId])
   const bodies = new Map<string, string>()
   for (const row of yield* each(readKeysOfJobs, ids)) bodies.set(text(row, 'job_id'), text(row, 'response_body'))

@@ -25,7 +25,10 @@ export function* lockAndCount(userIds: Iterable<string>): Work<Map<string, Locke
   const users = new Map(locked.map((row) => [text(row, 'user_id'), toUser(row)]))
 
   const limited = [...users.values()].filter((user) => user.maxConcurrent !== null)
-  for (const row of yield* each(countInUse, limited.map((user) => [user.userId]))) {
+  for (const row of yield* each(
+    countInUse,
+    limited.map((user) => [user.userId]),
+  )) {
     const user = users.get(text(row, 'user_id'))
     if (user) user.inUse = integer(row, 'active') + integer(row, 'reserved')
   }
@@ -36,7 +39,9 @@ export function* lockAndCount(userIds: Iterable<string>): Work<Map<string, Locke
 export function* readCosts(users: Iterable<LockedUser>, nowMs: number): Work<void> {
   const limited = [...users].filter((user) => user.costLimitMicros !== null)
   const rows = limited.map((user) => [user.userId, user.period, periodStartMs(user.period, nowMs)])
-  const found = new Map((yield* each(readSpent, rows)).map((row) => [text(row, 'user_id'), integer(row, 'spent_micros')]))
+  const found = new Map(
+    (yield* each(readSpent, rows)).map((row) => [text(row, 'user_id'), integer(row, 'spent_micros')]),
+  )
   for (const user of limited) user.spentMicros = found.get(user.userId) ?? 0
 }
 

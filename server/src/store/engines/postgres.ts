@@ -45,7 +45,9 @@ export interface PostgresStore extends Store {
 export async function openPostgres(options: PostgresOptions): Promise<PostgresStore> {
   const schema = options.schema ?? 'ichido'
   if (!/^[a-z_][a-z0-9_]{0,29}$/.test(schema)) {
-    throw new Error(`DATABASE_SCHEMA must be a plain lower-case identifier of at most 30 characters, not ${JSON.stringify(schema)}`)
+    throw new Error(
+      `DATABASE_SCHEMA must be a plain lower-case identifier of at most 30 characters, not ${JSON.stringify(schema)}`,
+    )
   }
   const pool =
     options.pool ??
@@ -158,7 +160,9 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       withClient(async (client): Promise<StoreHealth> => {
         const found = await durability(client)
         const before = options.now()
-        const { rows } = await client.query(postgresText('SELECT now_ms()::float8 AS now, current_database() AS db', schema))
+        const { rows } = await client.query(
+          postgresText('SELECT now_ms()::float8 AS now, current_database() AS db', schema),
+        )
         return {
           engine: 'postgres',
           location: `${rows[0].db}, schema ${schema}`,
@@ -221,10 +225,10 @@ async function migrate(client: pg.PoolClient, schema: string): Promise<void> {
       for (const statement of [...migration.statements, ...(migration.postgresOnly ?? [])]) {
         await client.query(postgresText(statement, schema))
       }
-      await client.query(
-        postgresText('INSERT INTO ichido.schema_migrations VALUES ($1, $2, now_ms())', schema),
-        [migration.version, migration.name],
-      )
+      await client.query(postgresText('INSERT INTO ichido.schema_migrations VALUES ($1, $2, now_ms())', schema), [
+        migration.version,
+        migration.name,
+      ])
     }
     await client.query('COMMIT')
   } catch (error) {

@@ -1,0 +1,179 @@
+/** What travels over the wire, in the wire's own words: snake_case, instants as ISO 8601 in UTC. */
+
+export const JOB_STATES = [
+  'PENDING',
+  'ASSIGNED',
+  'RUNNING',
+  'ORPHANED',
+  'SUCCEEDED',
+  'FAILED',
+  'TIMED_OUT',
+  'CANCELED',
+] as const
+export type JobState = (typeof JOB_STATES)[number]
+
+export const ROLES = ['viewer', 'submitter', 'operator', 'admin'] as const
+export type Role = (typeof ROLES)[number]
+
+export interface BackoffShape {
+  base_seconds?: number | undefined
+  cap_seconds?: number | undefined
+  jitter?: number | undefined
+}
+
+export interface SubmitRequest {
+  kind: string
+  queue?: string | undefined
+  payload?: unknown
+  priority?: number | undefined
+  run_at?: string | undefined
+  delay_seconds?: number | undefined
+  max_attempts?: number | undefined
+  backoff?: BackoffShape | undefined
+  timeout_seconds?: number | undefined
+  lease_ttl_seconds?: number | undefined
+  continuation_seconds?: number | undefined
+  labels?: Record<string, string> | undefined
+  estimated_cost?: number | undefined
+  traceparent?: string | undefined
+  reservation_id?: string | undefined
+  idempotency_key?: string | undefined
+  key_ttl_hours?: number | undefined
+}
+
+export interface SubmitResponse {
+  job_id: string
+  kind: string
+  queue: string
+  state: JobState
+  created_at: string
+  run_at: string
+  quota_warnings: string[]
+  cost_limit_warning: string | null
+}
+
+export interface RunErrorShape {
+  code: string
+  message: string
+  traceback?: string | undefined
+}
+
+export interface JobShape {
+  job_id: string
+  kind: string
+  queue: string
+  user_id: string
+  state: JobState
+  priority: number
+  attempt: number
+  retry_count: number
+  labels: Record<string, string>
+  estimated_cost: number
+  created_at: string
+  run_at: string
+  started_at: string | null
+  finished_at: string | null
+  cancel_requested_at: string | null
+  replaces_job_id: string | null
+  error: RunErrorShape | null
+}
+
+export interface RunShape {
+  run_id: string
+  run_no: number
+  state: JobState
+  version: number
+  attempt: number
+  retry_count: number
+  run_at: string
+  created_at: string
+  assigned_worker_id: string | null
+  assigned_at: string | null
+  lease_expires_at: string | null
+  started_at: string | null
+  finished_at: string | null
+  cancel_requested_at: string | null
+  error: RunErrorShape | null
+}
+
+export interface JobDetail extends JobShape {
+  payload: unknown
+  policy: Record<string, unknown>
+  traceparent: string | null
+  idempotency_key: string | null
+  runs: RunShape[]
+}
+
+export interface ResultShape {
+  job_id: string
+  state: JobState
+  result: unknown
+  summary_text: string | null
+  freqs_csv: string | null
+  meta: unknown
+  cost: number | null
+  finished_at: string | null
+}
+
+export interface Page<T> {
+  data: T[]
+  next_cursor: string | null
+}
+
+export interface KeyShape {
+  key: string
+  user_id: string
+  operation: string
+  job_id: string
+  request_hash: string
+  active: boolean
+  created_at: string
+  expires_at: string
+}
+
+export interface ReservationShape {
+  reservation_id: string
+  user_id: string
+  state: 'active' | 'consumed' | 'released' | 'expired'
+  created_at: string
+  expires_at: string
+  job_id: string | null
+}
+
+export interface QuotaShape {
+  user_id: string
+  max_concurrent: number | null
+  cost_limit: number | null
+  period: 'day' | 'month'
+  /** Whether the limits are the user's own; otherwise they are those of `*`. */
+  custom: boolean
+  active_jobs: number
+  active_reservations: number
+  spent: number
+}
+
+export interface TokenShape {
+  token_id: string
+  user_id: string
+  role: Role
+  name: string
+  created_at: string
+  expires_at: string | null
+  revoked_at: string | null
+}
+
+/** A lease, as a worker is handed it. */
+export interface LeaseShape {
+  job_id: string
+  run_id: string
+  attempt: number
+  lease_id: string
+  version: number
+  leader_epoch: number | null
+  queue: string
+  kind: string
+  payload: unknown
+  lease_ttl_seconds: number
+  timeout_seconds: number | null
+  traceparent: string | null
+}

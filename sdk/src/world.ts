@@ -1,0 +1,31 @@
+/** Everything that is not a pure function of its arguments. Injected, so that a simulation can take its place. */
+export interface World {
+  /** Wall clock, in ms since 1970. For people and records; never for measuring how long something took. */
+  now(): number
+  /** Ms that only ever go forward. */
+  monotonic(): number
+  /** Calls back once; the answer calls it off. */
+  after(ms: number, callback: () => void): () => void
+  /** Calls back when what is happening right now has happened: no timer, just the end of the queue. */
+  soon(callback: () => void): void
+  /** In [0, 1). */
+  random(): number
+  /** A new UUIDv7: sorts by the time it was made. */
+  uuid(): string
+  /** Random text that cannot be guessed, safe in URLs and headers. */
+  secret(bytes: number): string
+}
+
+/** Settles after `ms`, or as soon as the signal aborts; never rejects. */
+export function sleep(world: World, ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted) return resolve()
+    const done = () => {
+      callOff()
+      signal?.removeEventListener('abort', done)
+      resolve()
+    }
+    const callOff = world.after(ms, done)
+    signal?.addEventListener('abort', done, { once: true })
+  })
+}

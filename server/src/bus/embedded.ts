@@ -1,0 +1,30 @@
+import type { Bus, Topic } from './port.ts'
+
+/** Wake-ups inside one process. */
+export class EmbeddedBus implements Bus {
+  readonly #callbacks = new Map<string, Set<() => void>>()
+
+  wake(topics: readonly Topic[]): void {
+    for (const topic of topics) for (const callback of [...(this.#callbacks.get(topic) ?? [])]) callback()
+  }
+
+  subscribe(topic: Topic, callback: () => void): () => void {
+    const found = this.#callbacks.get(topic)
+    const callbacks = found ?? new Set()
+    if (found === undefined) this.#callbacks.set(topic, callbacks)
+    callbacks.add(callback)
+    return () => {
+      callbacks.delete(callback)
+      if (callbacks.size === 0 && this.#callbacks.get(topic) === callbacks) this.#callbacks.delete(topic)
+    }
+  }
+
+  /** Wakes everybody: something may have been missed. */
+  wakeAll(): void {
+    this.wake([...this.#callbacks.keys()] as Topic[])
+  }
+
+  async close(): Promise<void> {
+    this.#callbacks.clear()
+  }
+}

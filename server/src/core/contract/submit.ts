@@ -1,0 +1,53 @@
+import { z } from 'zod'
+import { KEY_MAX_LENGTH } from '../key.ts'
+
+/** The request shapes, once: they check HTTP and in-process calls alike, and OpenAPI is made from them. */
+
+/** Kinds, queues and label names: plain enough for URLs, file names, metrics and shells. */
+export const NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
+const name = z.string().regex(NAME_PATTERN, 'must be 1 to 128 letters, digits, dots, colons, dashes or underscores')
+
+export const SECONDS_MAX = 366 * 24 * 3600
+export const COST_MAX = 1_000_000_000
+export const LABELS_MAX = 32
+
+const backoff = z
+  .strictObject({
+    base_seconds: z.number().min(0).max(SECONDS_MAX).optional(),
+    cap_seconds: z.number().min(0).max(SECONDS_MAX).optional(),
+    jitter: z.number().min(0).max(1).optional(),
+  })
+  .meta({ description: 'Delay before retry n is min(cap, base · 2^n) seconds, less up to `jitter` of it at random' })
+
+export const submitRequest = z
+  .strictObject({
+    kind: name.meta({ description: 'What sort of work this is; workers choose by it' }),
+    queue: name.optional().meta({ description: 'Default: "default"' }),
+    payload: z.unknown().optional().meta({ description: 'Any JSON; handed to the worker as it is' }),
+    priority: z.int().min(-1000).max(1000).optional().meta({ description: 'Higher goes first; default 0' }),
+    run_at: z.iso.datetime({ offset: true }).optional().meta({ description: 'Not before this instant' }),
+    delay_seconds: z.number().min(0).max(SECONDS_MAX).optional().meta({ description: 'Not before this long from now' }),
+    max_attempts: z.int().min(1).max(100).optional().meta({ description: 'Runs that may start and fail; default 4' }),
+    backoff: backoff.optional(),
+    timeout_seconds: z.number().positive().max(SECONDS_MAX).optional().meta({ description: 'Of one run' }),
+    lease_ttl_seconds: z.int().min(1).max(86_400).optional(),
+    continuation_seconds: z.int().min(0).max(86_400).optional(),
+    labels: z
+      .record(name, z.string().max(256))
+      .refine((labels) => Object.keys(labels).length <= LABELS_MAX, `must have at most ${LABELS_MAX} entries`)
+      .optional(),
+    estimated_cost: z.number().min(0).max(COST_MAX).optional(),
+    traceparent: z
+      .string()
+      .regex(/^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/, 'must be a W3C traceparent')
+      .optional(),
+    reservation_id: z.uuid().optional(),
+    idempotency_key: z.string().min(1).max(KEY_MAX_LENGTH).optional(),
+    key_ttl_hours: z.number().positive().max(8784).optional().meta({ description: 'Default 24' }),
+  })
+  .refine((body) => body.run_at === undefined || body.delay_seconds === undefined, {
+    path: ['run_at'],
+    error: 'and delay_seconds exclude each other',
+  })
+
+export type SubmitInput = z.output<typeof submitRequest>

@@ -1,0 +1,30 @@
+/** Who may do what. A viewer sees everything and changes nothing; a submitter sees and touches only its own. */
+export type Role = 'viewer' | 'submitter' | 'operator' | 'admin'
+
+const ABILITIES = {
+  /** Jobs, keys, reservations of any user. */
+  readAll: ['viewer', 'operator', 'admin'],
+  /** One's own jobs, keys, reservations and quota. */
+  readOwn: ['viewer', 'submitter', 'operator', 'admin'],
+  submit: ['submitter', 'operator', 'admin'],
+  /** Cancel or extend what belongs to another user. */
+  operate: ['operator', 'admin'],
+  /** Quotas, users, tokens, settings. */
+  administer: ['admin'],
+} as const satisfies Record<string, readonly Role[]>
+
+export type Ability = keyof typeof ABILITIES
+
+export interface Caller {
+  userId: string
+  role: Role
+}
+
+export function can(caller: Caller, ability: Ability): boolean {
+  return (ABILITIES[ability] as readonly Role[]).includes(caller.role)
+}
+
+/** The user that a caller's lists are limited to; null when it may see all. */
+export function visibleUser(caller: Caller): string | null {
+  return can(caller, 'readAll') ? null : caller.userId
+}

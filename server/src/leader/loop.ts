@@ -1,0 +1,55 @@
+import type { World } from '@ichido/sdk/world'
+
+export interface LoopOptions {
+  name: string
+  world: World
+  intervalMs: number
+  /** Answers with how long to wait at most before the next tick; the interval, unless it says sooner. */
+  tick(): Promise<number | null>
+  onTrouble(name: string, error: unknown): void
+}
+
+/** The one shape of everything that runs by itself: a name, a tick, start and stop that can be called twice. */
+export class Loop {
+  readonly name: string
+  readonly #options: LoopOptions
+  #callOff: (() => void) | null = null
+  #running: Promise<void> | null = null
+  #stopped = true
+
+  constructor(options: LoopOptions) {
+    this.name = options.name
+    this.#options = options
+  }
+
+  start(): void {
+    if (!this.#stopped) return
+    this.#stopped = false
+    this.#schedule(0)
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true
+    this.#callOff?.()
+    this.#callOff = null
+    await this.#running
+  }
+
+  #schedule(ms: number): void {
+    if (!this.#stopped) this.#callOff = this.#options.world.after(ms, () => void this.#turn())
+  }
+
+  async #turn(): Promise<void> {
+    const { tick, intervalMs, onTrouble } = this.#options
+    let waitMs = intervalMs
+    this.#running = (async () => {
+      try {
+        waitMs = Math.min(intervalMs, Math.max(0, (await tick()) ?? intervalMs))
+      } catch (error) {
+        onTrouble(this.name, error)
+      }
+    })()
+    await this.#running
+    this.#schedule(waitMs)
+  }
+}

@@ -1,0 +1,109 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { IchidoError, type TokenShape } from '@ichido/sdk/protocol'
+import { type Caller, can, type Role } from '../core/roles.ts'
+import * as store from '../store/commands/access.ts'
+import type { Deps } from './deps.ts'
+import { iso, isoOrNull } from './render.ts'
+
+export interface NewToken {
+  userId: string
+  role: Role
+  name: string
+  ttlSeconds: number | null
+}
+
+export interface AccessService {
+  /** Whether a token was ever made here; from then on, for good, everybody needs one. */
+  isAuthRequired(): Promise<boolean>
+  /** Who a token belongs to; null when it is unknown, expired or revoked. */
+  authenticate(token: string): Promise<Caller | null>
+  /** The secret is shown once, in this answer; only its hash is kept. */
+  createToken(caller: Caller, token: NewToken): Promise<{ token: string; token_id: string }>
+  listTokens(caller: Caller): Promise<TokenShape[]>
+  revokeToken(caller: Caller, tokenId: string): Promise<void>
+}
+
+/** The caller of open mode, and of the command line that works on the store itself. */
+export const LOCAL_ADMIN: Caller = { userId: 'local', role: 'admin' }
+
+/** A token that was just seen is trusted for this long without asking the store; so long can a revoked one live on. */
+const TRUST_MS = 1_000
+const TRUSTED_MAX = 10_000
+const SECRET_BYTES = 32
+
+export function createAccessService({ world, store: db }: Deps): AccessService {
+  const trusted = new Map<string, { caller: Caller; untilMs: number }>()
+  let required = false
+  let requiredReadMs = Number.NEGATIVE_INFINITY
+
+  function administer(caller: Caller): void {
+    if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
+  }
+
+  return {
+    async isAuthRequired() {
+      if (!required && world.monotonic() - requiredReadMs >= TRUST_MS) {
+        const settings = await db.read(store.readSettings())
+        required = settings.get(store.AUTH_REQUIRED) === true
+        requiredReadMs = world.monotonic()
+      }
+      return required
+    },
+
+    async authenticate(token) {
+      const hash = hashToken(token)
+      const known = trusted.get(hash)
+      if (known !== undefined && known.untilMs > world.monotonic()) return known.caller
+      trusted.delete(hash)
+      const found = await db.read(store.findToken(hash))
+      if (found === null || !sameHash(found.tokenHash, hash)) return null
+      const caller = { userId: found.userId, role: found.role }
+      if (trusted.size >= TRUSTED_MAX) trusted.clear()
+      trusted.set(hash, { caller, untilMs: world.monotonic() + TRUST_MS })
+      return caller
+    },
+
+    async createToken(caller, { userId, role, name, ttlSeconds }) {
+      administer(caller)
+      const token = `ichido_${world.secret(SECRET_BYTES)}`
+      const tokenId = world.uuid()
+      const ttlMs = ttlSeconds === null ? null : Math.round(ttlSeconds * 1000)
+      await db.write(store.createToken({ tokenId, tokenHash: hashToken(token), userId, role, name, ttlMs }))
+      required = true
+      return { token, token_id: tokenId }
+    },
+
+    async listTokens(caller) {
+      administer(caller)
+      return (await db.read(store.listTokens())).map(renderToken)
+    },
+
+    async revokeToken(caller, tokenId) {
+      administer(caller)
+      const found = await db.write(store.revokeToken(tokenId))
+      trusted.clear()
+      if (!found) throw new IchidoError('NOT_FOUND', `There is no token ${tokenId}`)
+    },
+  }
+}
+
+export function hashToken(token: string): string {
+  return createHash('sha256').update(token).digest('hex')
+}
+
+/** The index found it by equality already; comparing again in constant time costs nothing and leaks nothing. */
+function sameHash(a: string, b: string): boolean {
+  return a.length === b.length && timingSafeEqual(Buffer.from(a), Buffer.from(b))
+}
+
+function renderToken(token: store.Token): TokenShape {
+  return {
+    token_id: token.tokenId,
+    user_id: token.userId,
+    role: token.role,
+    name: token.name,
+    created_at: iso(token.createdAtMs),
+    expires_at: isoOrNull(token.expiresAtMs),
+    revoked_at: isoOrNull(token.revokedAtMs),
+  }
+}

@@ -1,0 +1,116 @@
+import type { World } from '@ichido/sdk/world'
+import { BadValue } from '../store/port.ts'
+
+export interface BatcherOptions<Item, Outcome> {
+  name: string
+  world: World
+  itemsMax: number
+  bytesMax: number
+  /** Carries out the items in one transaction; one outcome for each, in their order. */
+  run(items: Item[]): Promise<Outcome[]>
+  /** How much of `bytesMax` an item takes. */
+  bytesOf(item: Item): number
+  /** Whose turn it is: a user that sends much does not keep the others out. */
+  userOf(item: Item): string
+  onBatch?(batch: { name: string; items: number; elapsedMs: number }): void
+}
+
+interface Waiting<Item, Outcome> {
+  item: Item
+  resolve(outcome: Outcome): void
+  reject(error: unknown): void
+}
+
+/**
+ * Group commit: what arrived while one batch was being committed is the next batch. It never waits for a timer, so a
+ * lone item waits for nobody. One batch is under way at a time: fewer, larger statements beat more connections.
+ */
+export class Batcher<Item, Outcome> {
+  readonly #options: BatcherOptions<Item, Outcome>
+  readonly #waiting = new Map<string, Waiting<Item, Outcome>[]>()
+  #busy = false
+
+  constructor(options: BatcherOptions<Item, Outcome>) {
+    this.#options = options
+  }
+
+  add(item: Item): Promise<Outcome> {
+    return new Promise((resolve, reject) => {
+      const user = this.#options.userOf(item)
+      const line = this.#waiting.get(user)
+      if (line === undefined) this.#waiting.set(user, [{ item, resolve, reject }])
+      else line.push({ item, resolve, reject })
+      if (!this.#busy) {
+        this.#busy = true
+        // Calls that arrive in the same turn of the event loop belong to the same batch.
+        this.#options.world.soon(() => void this.#drain())
+      }
+    })
+  }
+
+  async #drain(): Promise<void> {
+    while (this.#waiting.size > 0) {
+      const batch = this.#take()
+      const began = this.#options.world.monotonic()
+      await this.#carryOut(batch)
+      const elapsedMs = this.#options.world.monotonic() - began
+      this.#options.onBatch?.({ name: this.#options.name, items: batch.length, elapsedMs })
+      // A store that answers synchronously would otherwise keep new requests from being read.
+      if (this.#waiting.size > 0) await new Promise<void>((resolve) => this.#options.world.soon(resolve))
+    }
+    this.#busy = false
+  }
+
+  /** One item of each user in turn, until the batch is full. */
+  #take(): Waiting<Item, Outcome>[] {
+    const { itemsMax, bytesMax, bytesOf } = this.#options
+    const batch: Waiting<Item, Outcome>[] = []
+    let bytes = 0
+    const taken = new Map<string, number>()
+    for (let round = 0; ; round++) {
+      let found = false
+      for (const [user, line] of this.#waiting) {
+        const next = line[round]
+        if (next === undefined) continue
+        const size = bytesOf(next.item)
+        if (batch.length > 0 && (batch.length >= itemsMax || bytes + size > bytesMax)) return this.#remove(batch, taken)
+        found = true
+        batch.push(next)
+        bytes += size
+        taken.set(user, round + 1)
+      }
+      if (!found) return this.#remove(batch, taken)
+    }
+  }
+
+  #remove(batch: Waiting<Item, Outcome>[], taken: Map<string, number>): Waiting<Item, Outcome>[] {
+    for (const [user, count] of taken) {
+      const line = this.#waiting.get(user)
+      if (line === undefined) continue
+      this.#waiting.delete(user)
+      // Put back at the end: who was served last waits longest.
+      if (line.length > count) this.#waiting.set(user, line.slice(count))
+    }
+    return batch
+  }
+
+  /** One item that the store cannot hold must not fail its neighbours: the batch is halved until it stands alone. */
+  async #carryOut(batch: Waiting<Item, Outcome>[]): Promise<void> {
+    try {
+      const outcomes = await this.#options.run(batch.map(({ item }) => item))
+      batch.forEach(({ resolve, reject }, i) => {
+        const outcome = outcomes[i]
+        if (outcome === undefined) reject(new Error(`${this.#options.name}: no outcome for item ${i}`))
+        else resolve(outcome)
+      })
+    } catch (error) {
+      if (!(error instanceof BadValue) || batch.length === 1) {
+        for (const { reject } of batch) reject(error)
+        return
+      }
+      const half = Math.ceil(batch.length / 2)
+      await this.#carryOut(batch.slice(0, half))
+      await this.#carryOut(batch.slice(half))
+    }
+  }
+}

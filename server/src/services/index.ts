@@ -1,0 +1,33 @@
+import { type AccessService, createAccessService } from './access.ts'
+import type { Deps } from './deps.ts'
+import { createJobService, type JobService } from './jobs.ts'
+import { createKeyService, type KeyService } from './keys.ts'
+import { createQuotaService, type QuotaService } from './quotas.ts'
+import { createReservationService, type ReservationService } from './reservations.ts'
+import { createRunService, type RunService } from './runs.ts'
+import { createSubmitService, type SubmitService } from './submit-job.ts'
+
+/** Every use case there is. Routes, the embedded library and the command line all go through these. */
+export interface Services {
+  deps: Deps
+  submission: SubmitService
+  jobs: JobService
+  keys: KeyService
+  reservations: ReservationService
+  quotas: QuotaService
+  access: AccessService
+  runs: RunService
+}
+
+export function createServices(deps: Deps): Services {
+  return {
+    deps,
+    submission: createSubmitService(deps),
+    jobs: createJobService(deps),
+    keys: createKeyService(deps),
+    reservations: createReservationService(deps),
+    quotas: createQuotaService(deps),
+    access: createAccessService(deps),
+    runs: createRunService(deps),
+  }
+}

@@ -1,0 +1,114 @@
+import {
+  IchidoError,
+  type JobDetail,
+  type JobShape,
+  type JobState,
+  type Page,
+  type ResultShape,
+} from '@ichido/sdk/protocol'
+import { MICROS } from '../core/quota.ts'
+import { type Caller, can, visibleUser } from '../core/roles.ts'
+import { isFinal, type RunState } from '../core/run-state.ts'
+import { type CancelOutcome, cancelJob } from '../store/commands/cancel-job.ts'
+import { type JobFilter, listJobs } from '../store/commands/list-jobs.ts'
+import { countJobs, findJob, findJobs, findResult } from '../store/commands/read-jobs.ts'
+import { integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
+import type { Deps } from './deps.ts'
+import { isoOrNull, renderDetail, renderJob } from './render.ts'
+import { waitFor } from './wait.ts'
+
+export interface JobService {
+  get(caller: Caller, jobId: string): Promise<JobDetail>
+  list(caller: Caller, filter: JobFilter, limit: number, cursor: string | null): Promise<Page<JobShape>>
+  /** The outcome of a job that has ended; waits up to `waitMs` for the end. */
+  result(caller: Caller, jobId: string, waitMs: number, signal?: AbortSignal): Promise<ResultShape>
+  cancel(caller: Caller, jobId: string): Promise<{ job: JobDetail; outcome: CancelOutcome['kind'] }>
+  counts(): Promise<Record<string, number>>
+}
+
+export function createJobService(deps: Deps): JobService {
+  const { store, bus } = deps
+
+  /** What a caller may not see does not exist for it. */
+  async function visible(caller: Caller, jobId: string): Promise<JobDetail> {
+    const found = await store.read(findJob(jobId))
+    if (found === null || !mayRead(caller, text(found.job, 'user_id'))) throw notFound(jobId)
+    return renderDetail(found)
+  }
+
+  return {
+    get: visible,
+
+    async list(caller, filter, limit, cursor) {
+      const own = visibleUser(caller)
+      if (own !== null && filter.userId !== null && filter.userId !== own) return { data: [], next_cursor: null }
+      const { rows, next } = await store.read(listJobs({ ...filter, userId: own ?? filter.userId }, limit, cursor))
+      return { data: rows.map(renderJob), next_cursor: next }
+    },
+
+    async result(caller, jobId, waitMs, signal) {
+      const row = await waitFor(
+        deps,
+        [`job:${jobId}`],
+        waitMs,
+        async () => {
+          const found = await store.read(findResult(jobId))
+          if (found === undefined || !mayRead(caller, text(found, 'user_id'))) throw notFound(jobId)
+          return isFinal(text(found, 'state') as RunState) ? found : null
+        },
+        signal,
+      )
+      if (row !== null) return renderResult(jobId, row)
+      const [job] = await store.read(findJobs([jobId]))
+      const state = textOrNull(job, 'state')
+      throw new IchidoError('RESULT_NOT_READY', `Job ${jobId} is ${state}; its result can be read when it has ended`, {
+        state,
+      })
+    },
+
+    async cancel(caller, jobId) {
+      const job = await visible(caller, jobId)
+      if (job.user_id !== caller.userId && !can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
+      const outcome = await store.write(cancelJob(jobId))
+      if (outcome.kind === 'refused') {
+        if (outcome.reason === 'NOT_FOUND') throw notFound(jobId)
+        throw new IchidoError('ALREADY_ENDED', `Job ${jobId} has ended: ${outcome.state}`, { state: outcome.state })
+      }
+      if (outcome.kind === 'canceled') deps.meter.ended('CANCELED')
+      bus.wake([`job:${jobId}`])
+      return { job: await visible(caller, jobId), outcome: outcome.kind }
+    },
+
+    async counts() {
+      return Object.fromEntries(await store.read(countJobs()))
+    },
+  }
+}
+
+function mayRead(caller: Caller, userId: string): boolean {
+  return can(caller, 'readAll') || caller.userId === userId
+}
+
+function notFound(jobId: string): IchidoError {
+  return new IchidoError('NOT_FOUND', `There is no job ${jobId}`)
+}
+
+function renderResult(jobId: string, row: Row): ResultShape {
+  const state = text(row, 'state') as JobState
+  if (state !== 'SUCCEEDED') {
+    const error = JSON.parse(textOrNull(row, 'error') ?? 'null') as { message?: string } | null
+    const why = error?.message === undefined ? '' : `: ${error.message}`
+    throw new IchidoError('JOB_FAILED', `Job ${jobId} ended ${state}${why}`, { state, error })
+  }
+  const cost = integerOrNull(row, 'cost_micros')
+  return {
+    job_id: jobId,
+    state,
+    result: JSON.parse(textOrNull(row, 'result') ?? 'null') as unknown,
+    summary_text: textOrNull(row, 'summary_text'),
+    freqs_csv: textOrNull(row, 'freqs_csv'),
+    meta: JSON.parse(textOrNull(row, 'meta') ?? 'null') as unknown,
+    cost: cost === null ? null : cost / MICROS,
+    finished_at: isoOrNull(integerOrNull(row, 'finished_at')),
+  }
+}

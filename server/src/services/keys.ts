@@ -1,0 +1,50 @@
+import { IchidoError, type KeyShape, type Page } from '@ichido/sdk/protocol'
+import { type Caller, can, visibleUser } from '../core/roles.ts'
+import { extendKeyTo, findKeys, listKeys, type StoredKey } from '../store/commands/keys.ts'
+import type { Deps } from './deps.ts'
+import { iso } from './render.ts'
+
+export interface KeyService {
+  /** One user's key may be used for several operations, and several users may use the same key: all that match. */
+  get(caller: Caller, key: string): Promise<KeyShape[]>
+  list(caller: Caller, activeOnly: boolean, limit: number, cursor: string | null): Promise<Page<KeyShape>>
+  /** Lets the key live for this long from now; a key is never shortened. */
+  extend(caller: Caller, key: string, ttlHours: number): Promise<KeyShape[]>
+}
+
+export function createKeyService({ store }: Deps): KeyService {
+  async function visible(caller: Caller, key: string): Promise<StoredKey[]> {
+    const found = await store.read(findKeys(key, visibleUser(caller)))
+    if (found.length === 0) throw new IchidoError('NOT_FOUND', `There is no key ${JSON.stringify(key)}`)
+    return found
+  }
+
+  return {
+    get: async (caller, key) => (await visible(caller, key)).map(renderKey),
+
+    async list(caller, activeOnly, limit, cursor) {
+      const { rows, next } = await store.read(listKeys(visibleUser(caller), activeOnly, limit, cursor))
+      return { data: rows.map(renderKey), next_cursor: next }
+    },
+
+    async extend(caller, key, ttlHours) {
+      const mine = (await visible(caller, key)).filter((k) => k.userId === caller.userId || can(caller, 'operate'))
+      if (mine.length === 0) throw new IchidoError('FORBIDDEN')
+      for (const one of mine) await store.write(extendKeyTo(one, Math.round(ttlHours * 3_600_000)))
+      return (await visible(caller, key)).map(renderKey)
+    },
+  }
+}
+
+function renderKey(key: StoredKey): KeyShape {
+  return {
+    key: key.key,
+    user_id: key.userId,
+    operation: key.operation,
+    job_id: key.jobId,
+    request_hash: key.requestHash,
+    active: key.active,
+    created_at: iso(key.createdAtMs),
+    expires_at: iso(key.expiresAtMs),
+  }
+}

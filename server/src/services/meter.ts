@@ -1,0 +1,14 @@
+/** What services count, whoever listens: the metrics page, a test, or nobody. */
+export interface Meter {
+  submitted(outcome: 'created' | 'replayed' | 'refused', keyed: boolean, code: string | null): void
+  reservation(outcome: 'reserved' | 'consumed' | 'released' | 'refused'): void
+  ended(state: string): void
+  batch(batch: { name: string; items: number; elapsedMs: number }): void
+}
+
+export const silentMeter: Meter = {
+  submitted() {},
+  reservation() {},
+  ended() {},
+  batch() {},
+}

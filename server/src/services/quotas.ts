@@ -1,0 +1,64 @@
+import { IchidoError, type QuotaShape } from '@ichido/sdk/protocol'
+import { MICROS, type Quota, toMicros } from '../core/quota.ts'
+import { type Caller, can } from '../core/roles.ts'
+import { clearQuota, findQuota, type QuotaUse, setQuota } from '../store/commands/quotas.ts'
+import type { Deps } from './deps.ts'
+
+/** The limits of everybody who has none of their own. */
+export const DEFAULT_QUOTA_USER = '*'
+
+export interface QuotaService {
+  get(caller: Caller, userId: string): Promise<QuotaShape>
+  put(caller: Caller, userId: string, limits: QuotaLimits): Promise<QuotaShape>
+  /** Back to the default limits. */
+  clear(caller: Caller, userId: string): Promise<QuotaShape>
+}
+
+export interface QuotaLimits {
+  max_concurrent: number | null
+  cost_limit: number | null
+  period: 'day' | 'month'
+}
+
+export function createQuotaService({ store }: Deps): QuotaService {
+  async function read(userId: string): Promise<QuotaShape> {
+    return renderQuota(await store.read(findQuota(userId)))
+  }
+
+  return {
+    async get(caller, userId) {
+      if (userId !== caller.userId && !can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
+      return read(userId)
+    },
+    async put(caller, userId, limits) {
+      if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
+      const quota: Quota = {
+        maxConcurrent: limits.max_concurrent,
+        costLimitMicros: limits.cost_limit === null ? null : toMicros(limits.cost_limit),
+        period: limits.period,
+      }
+      await store.write(setQuota(userId, quota))
+      return read(userId)
+    },
+    async clear(caller, userId) {
+      if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
+      if (userId === DEFAULT_QUOTA_USER) {
+        await store.write(setQuota(userId, { maxConcurrent: null, costLimitMicros: null, period: 'month' }))
+      } else await store.write(clearQuota(userId))
+      return read(userId)
+    },
+  }
+}
+
+function renderQuota(use: QuotaUse): QuotaShape {
+  return {
+    user_id: use.userId,
+    max_concurrent: use.maxConcurrent,
+    cost_limit: use.costLimitMicros === null ? null : use.costLimitMicros / MICROS,
+    period: use.period,
+    custom: use.custom,
+    active_jobs: use.activeJobs,
+    active_reservations: use.activeReservations,
+    spent: use.spentMicros / MICROS,
+  }
+}

@@ -1,0 +1,74 @@
+import type { JobDetail, JobShape, JobState, RunErrorShape, RunShape } from '@ichido/sdk/protocol'
+import { MICROS } from '../core/quota.ts'
+import type { JobRows } from '../store/commands/read-jobs.ts'
+import { integer, integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
+
+/** Rows of the store, in the wire's words. */
+
+export function iso(ms: number): string {
+  return new Date(ms).toISOString()
+}
+
+export function isoOrNull(ms: number | null): string | null {
+  return ms === null ? null : iso(ms)
+}
+
+const time = (row: Row, column: string) => isoOrNull(integerOrNull(row, column))
+
+function errorOf(row: Row): RunErrorShape | null {
+  const error = textOrNull(row, 'error')
+  return error === null ? null : (JSON.parse(error) as RunErrorShape)
+}
+
+export function renderJob(row: Row): JobShape {
+  return {
+    job_id: text(row, 'job_id'),
+    kind: text(row, 'kind'),
+    queue: text(row, 'queue'),
+    user_id: text(row, 'user_id'),
+    state: text(row, 'state') as JobState,
+    priority: integer(row, 'priority'),
+    attempt: integer(row, 'attempt'),
+    retry_count: integer(row, 'retry_count'),
+    labels: JSON.parse(textOrNull(row, 'labels') ?? '{}') as Record<string, string>,
+    estimated_cost: integer(row, 'estimated_cost_micros') / MICROS,
+    created_at: iso(integer(row, 'created_at')),
+    run_at: iso(integer(row, 'run_at')),
+    started_at: time(row, 'started_at'),
+    finished_at: time(row, 'finished_at'),
+    cancel_requested_at: time(row, 'cancel_requested_at'),
+    replaces_job_id: textOrNull(row, 'replaces_job_id'),
+    error: errorOf(row),
+  }
+}
+
+function renderRun(row: Row): RunShape {
+  return {
+    run_id: text(row, 'id'),
+    run_no: integer(row, 'run_no'),
+    state: text(row, 'state') as JobState,
+    version: integer(row, 'version'),
+    attempt: integer(row, 'attempt'),
+    retry_count: integer(row, 'retry_count'),
+    run_at: iso(integer(row, 'run_at')),
+    created_at: iso(integer(row, 'created_at')),
+    assigned_worker_id: textOrNull(row, 'assigned_worker_id'),
+    assigned_at: time(row, 'assigned_at'),
+    lease_expires_at: time(row, 'lease_expires_at'),
+    started_at: time(row, 'started_at'),
+    finished_at: time(row, 'finished_at'),
+    cancel_requested_at: time(row, 'cancel_requested_at'),
+    error: errorOf(row),
+  }
+}
+
+export function renderDetail({ job, runs, key }: JobRows): JobDetail {
+  return {
+    ...renderJob(job),
+    payload: JSON.parse(text(job, 'payload')) as unknown,
+    policy: JSON.parse(text(job, 'policy')) as Record<string, unknown>,
+    traceparent: textOrNull(job, 'traceparent'),
+    idempotency_key: key,
+    runs: runs.map(renderRun),
+  }
+}

@@ -1,0 +1,74 @@
+import { IchidoError, type Page, type ReservationShape } from '@ichido/sdk/protocol'
+import { type Caller, can, visibleUser } from '../core/roles.ts'
+import { findReservation, listReservations } from '../store/commands/quotas.ts'
+import { consumeSlot, type Reservation, releaseSlot, reserveSlot } from '../store/commands/reservations.ts'
+import type { Deps } from './deps.ts'
+import { iso } from './render.ts'
+
+export const DEFAULT_RESERVATION_TTL_SECONDS = 300
+
+export interface ReservationService {
+  reserve(caller: Caller, ttlSeconds?: number): Promise<ReservationShape & { quota_warnings: string[] }>
+  consume(caller: Caller, reservationId: string, jobId: string): Promise<ReservationShape>
+  release(caller: Caller, reservationId: string): Promise<ReservationShape>
+  get(caller: Caller, reservationId: string): Promise<ReservationShape>
+  list(caller: Caller, filter: ReservationFilter): Promise<Page<ReservationShape>>
+}
+
+export interface ReservationFilter {
+  userId: string | null
+  activeOnly: boolean
+  limit: number
+  cursor: string | null
+}
+
+export function createReservationService({ world, store, meter }: Deps): ReservationService {
+  return {
+    async reserve(caller, ttlSeconds = DEFAULT_RESERVATION_TTL_SECONDS) {
+      const outcome = await store.write(reserveSlot(world.uuid(), caller.userId, Math.round(ttlSeconds * 1000)))
+      meter.reservation(outcome.kind)
+      if (outcome.kind === 'refused') throw new IchidoError(outcome.code, outcome.message)
+      return { ...renderReservation(outcome.reservation), quota_warnings: outcome.quotaWarnings }
+    },
+
+    async consume(caller, reservationId, jobId) {
+      const outcome = await store.write(consumeSlot(reservationId, caller.userId, jobId))
+      if (outcome.kind === 'refused') throw new IchidoError(outcome.code, outcome.message)
+      if (outcome.kind === 'done') meter.reservation('consumed')
+      return renderReservation(outcome.reservation)
+    },
+
+    async release(caller, reservationId) {
+      const outcome = await store.write(releaseSlot(reservationId, caller.userId))
+      if (outcome.kind === 'refused') throw new IchidoError(outcome.code, outcome.message)
+      if (outcome.kind === 'done') meter.reservation('released')
+      return renderReservation(outcome.reservation)
+    },
+
+    async get(caller, reservationId) {
+      const found = await store.read(findReservation(reservationId))
+      if (found === null || !(can(caller, 'readAll') || found.userId === caller.userId)) {
+        throw new IchidoError('NOT_FOUND', `There is no reservation ${reservationId}`)
+      }
+      return renderReservation(found)
+    },
+
+    async list(caller, { userId, activeOnly, limit, cursor }) {
+      const own = visibleUser(caller)
+      if (own !== null && userId !== null && userId !== own) return { data: [], next_cursor: null }
+      const { rows, next } = await store.read(listReservations(own ?? userId, activeOnly, limit, cursor))
+      return { data: rows.map(renderReservation), next_cursor: next }
+    },
+  }
+}
+
+function renderReservation(reservation: Reservation): ReservationShape {
+  return {
+    reservation_id: reservation.reservationId,
+    user_id: reservation.userId,
+    state: reservation.state,
+    created_at: iso(reservation.createdAtMs),
+    expires_at: iso(reservation.expiresAtMs),
+    job_id: reservation.jobId,
+  }
+}

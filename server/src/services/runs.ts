@@ -1,0 +1,158 @@
+import { IchidoError, type LeaseShape } from '@ichido/sdk/protocol'
+import { DEFAULT_LEASE_TTL_MS } from '../core/job.ts'
+import { requestHash } from '../core/request-hash.ts'
+import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/commands/end-runs.ts'
+import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
+import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
+import { runIdOf } from '../store/commands/run-facts.ts'
+import { type StartItem, type StartOutcome, startBatch } from '../store/commands/start-runs.ts'
+import { Batcher } from './batcher.ts'
+import type { Deps } from './deps.ts'
+import { waitFor } from './wait.ts'
+
+export interface LeaseRequest {
+  queues: readonly string[]
+  kinds: readonly string[]
+  max: number
+  waitMs: number
+  /** Names this poll; asked again under the same name, the answer is the same. */
+  pollId?: string
+  /** Set: the runs are started at once by the process of this name. */
+  startId?: string
+}
+
+/** What a worker, known by its id, does with runs. */
+export interface RunService {
+  lease(workerId: string, request: LeaseRequest, signal?: AbortSignal): Promise<LeaseShape[]>
+  start(workerId: string, leaseId: string, startId: string, version?: number): Promise<StartOutcome>
+  heartbeat(workerId: string, leaseId: string): Promise<HeartbeatOutcome>
+  report(workerId: string, leaseId: string, report: Report, guards?: ReportGuards): Promise<EndOutcome>
+}
+
+export interface ReportGuards {
+  version?: number
+  leaderEpoch?: number
+}
+
+const LEASE_TOKEN_BYTES = 16
+
+export function createRunService(deps: Deps): RunService {
+  const { world, store, bus, meter, limits } = deps
+
+  function batcher<Item extends { workerId: string }, Outcome>(
+    name: string,
+    run: (items: Item[]) => Promise<Outcome[]>,
+    bytesOf: (item: Item) => number = () => 200,
+  ): Batcher<Item, Outcome> {
+    const onBatch = meter.batch
+    const sizes = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024 }
+    return new Batcher({ name, world, ...sizes, run, bytesOf, userOf: (item) => item.workerId, onBatch })
+  }
+
+  const leases = batcher<LeaseItem, Leased[]>('lease', (items) => store.write(leaseBatch(items)))
+  const starts = batcher<StartItem, StartOutcome>('start', (items) => store.write(startBatch(items)))
+  const beats = batcher<HeartbeatItem, HeartbeatOutcome>('heartbeat', (items) => store.write(heartbeatBatch(items)))
+  const ends = batcher<EndItem, EndOutcome>(
+    'finish',
+    async (items) => {
+      const outcomes = await store.write(endBatch(items))
+      bus.wake(outcomes.flatMap((outcome) => (outcome.kind === 'recorded' ? [`job:${outcome.jobId}` as const] : [])))
+      return outcomes
+    },
+    (item) => bytesOfReport(item.report) + 300,
+  )
+
+  async function leaseOnce(workerId: string, request: LeaseRequest, pollId: string): Promise<LeaseShape[] | null> {
+    const found: LeaseShape[] = []
+    for (const queue of request.queues) {
+      const leased = await leases.add({
+        workerId,
+        queue,
+        kinds: request.kinds,
+        max: request.max - found.length,
+        pollId: `${pollId}/${queue}`,
+        token: world.secret(LEASE_TOKEN_BYTES),
+        leaseTtlMs: DEFAULT_LEASE_TTL_MS,
+        startId: request.startId ?? null,
+      })
+      found.push(...leased.map(renderLease))
+      if (found.length >= request.max) break
+    }
+    return found.length === 0 ? null : found
+  }
+
+  return {
+    async lease(workerId, request, signal) {
+      const pollId = request.pollId ?? world.uuid()
+      const topics = request.queues.map((queue) => `queue:${queue}` as const)
+      const look = () => leaseOnce(workerId, request, pollId)
+      return (await waitFor(deps, topics, request.waitMs, look, signal)) ?? []
+    },
+
+    start(workerId, leaseId, startId, version) {
+      return starts.add({ runId: runOf(leaseId), workerId, leaseId, version: version ?? null, startId })
+    },
+
+    heartbeat(workerId, leaseId) {
+      return beats.add({ runId: runOf(leaseId), workerId, leaseId, leaseTtlMs: DEFAULT_LEASE_TTL_MS })
+    },
+
+    async report(workerId, leaseId, report, guards = {}) {
+      if (bytesOfReport(report) > limits.resultBytesMax) {
+        throw new IchidoError('PAYLOAD_TOO_LARGE', `The result is larger than ${limits.resultBytesMax} bytes`)
+      }
+      const outcome = await ends.add({
+        runId: runOf(leaseId),
+        workerId,
+        leaseId,
+        version: guards.version ?? null,
+        leaderEpoch: guards.leaderEpoch ?? null,
+        outcomeHash: outcomeHash(report),
+        report,
+        nextRunId: world.uuid(),
+        random: world.random(),
+      })
+      if (outcome.kind === 'recorded') meter.ended(outcome.state)
+      return outcome
+    },
+  }
+}
+
+function runOf(leaseId: string): string {
+  const runId = runIdOf(leaseId)
+  if (runId === null) throw new IchidoError('NOT_FOUND', `There is no lease ${JSON.stringify(leaseId)}`)
+  return runId
+}
+
+/** Without meta: a repeated report may carry another time stamp and is still the same outcome. */
+function outcomeHash(report: Report): string {
+  if (report.verb === 'fail')
+    return requestHash({ verb: 'fail', code: report.error.code, message: report.error.message })
+  const { result, summaryText, freqsCsv } = report
+  return requestHash({ verb: 'finish', result: JSON.parse(result ?? 'null') as unknown, summaryText, freqsCsv })
+}
+
+function bytesOfReport(report: Report): number {
+  if (report.verb === 'fail') return report.error.message.length + (report.error.traceback?.length ?? 0)
+  return [report.result, report.summaryText, report.freqsCsv, report.meta].reduce(
+    (sum, part) => sum + (part?.length ?? 0),
+    0,
+  )
+}
+
+function renderLease(leased: Leased): LeaseShape {
+  return {
+    job_id: leased.jobId,
+    run_id: leased.runId,
+    attempt: leased.attempt,
+    lease_id: leased.leaseId,
+    version: leased.version,
+    leader_epoch: leased.leaderEpoch,
+    queue: leased.queue,
+    kind: leased.kind,
+    payload: JSON.parse(leased.payload) as unknown,
+    lease_ttl_seconds: leased.policy.lease_ttl_seconds ?? DEFAULT_LEASE_TTL_MS / 1000,
+    timeout_seconds: leased.policy.timeout_seconds ?? null,
+    traceparent: leased.traceparent,
+  }
+}

@@ -1,0 +1,152 @@
+import { IchidoError, type SubmitResponse } from '@ichido/sdk/protocol'
+import { DEFAULT_BACKOFF } from '../core/backoff.ts'
+import type { SubmitInput } from '../core/contract/submit.ts'
+import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, type JobPolicy } from '../core/job.ts'
+import { toMicros } from '../core/quota.ts'
+import { requestHash } from '../core/request-hash.ts'
+import type { Caller } from '../core/roles.ts'
+import {
+  type Accepted,
+  type SubmitItem,
+  type SubmitOutcome,
+  type SubmitRefusal,
+  submitJobs,
+} from '../store/commands/submit-jobs.ts'
+import type { Command } from '../store/port.ts'
+import { Batcher } from './batcher.ts'
+import type { Deps } from './deps.ts'
+import { iso } from './render.ts'
+
+/** What differs between the native API and a compat adapter that serves the same service. */
+export interface SubmitOptions {
+  key: string | null
+  /** Keys of different operations do not meet. */
+  operation?: string
+  /** What the key stands for; unless given, all that the request says about the job. */
+  hashOver?: unknown
+  /** Write a consumed reservation beside the job, as S0 has it. */
+  consumedReservation?: boolean
+}
+
+export const SUBMIT_OPERATION = 'submit'
+
+export interface SubmitService {
+  submit(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<SubmitOutcome>
+  /** The same as a command, for a transaction of the caller's own; `announce` its outcome after the commit. */
+  prepare(caller: Caller, input: SubmitInput, options: SubmitOptions): Command<SubmitOutcome[]>
+}
+
+/** A transaction beyond this many rows or bytes gains nothing and holds its locks longer. */
+const BATCH_ITEMS_MAX = 1_000
+const BATCH_BYTES_MAX = 4 * 1024 * 1024
+
+export function createSubmitService(deps: Deps): SubmitService {
+  const batcher = new Batcher<SubmitItem, SubmitOutcome>({
+    name: 'submit',
+    world: deps.world,
+    itemsMax: BATCH_ITEMS_MAX,
+    bytesMax: BATCH_BYTES_MAX,
+    bytesOf: (item) => item.payload.length + 500,
+    userOf: (item) => item.userId,
+    onBatch: (batch) => deps.meter.batch(batch),
+    async run(items) {
+      const outcomes = await deps.store.write(submitJobs(items, renderAccepted))
+      deps.bus.wake([...new Set(outcomes.flatMap((outcome) => wakes(outcome)))])
+      return outcomes
+    },
+  })
+
+  return {
+    async submit(caller, input, options) {
+      const outcome = await batcher.add(toItem(deps, caller, input, options))
+      const code = outcome.kind === 'refused' ? outcome.refusal.code : null
+      deps.meter.submitted(outcome.kind, options.key !== null, code)
+      return outcome
+    },
+    prepare: (caller, input, options) => submitJobs([toItem(deps, caller, input, options)], renderAccepted),
+  }
+}
+
+function wakes(outcome: SubmitOutcome): `queue:${string}`[] {
+  return outcome.kind === 'created' && outcome.due ? [`queue:${outcome.queue}`] : []
+}
+
+function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitOptions): SubmitItem {
+  const payload = JSON.stringify(input.payload ?? null)
+  const { payloadBytesMax } = deps.limits
+  if (payload.length > payloadBytesMax || Buffer.byteLength(payload) > payloadBytesMax) {
+    throw new IchidoError('PAYLOAD_TOO_LARGE', `payload is larger than ${payloadBytesMax} bytes`, { field: 'payload' })
+  }
+  const { world } = deps
+  return {
+    jobId: world.uuid(),
+    runId: world.uuid(),
+    userId: caller.userId,
+    kind: input.kind,
+    queue: input.queue ?? DEFAULT_QUEUE,
+    payload,
+    policy: policyOf(input),
+    priority: input.priority ?? 0,
+    labels: input.labels ?? null,
+    estimatedCostMicros: toMicros(input.estimated_cost ?? 0),
+    traceparent: input.traceparent ?? null,
+    replacesJobId: null,
+    domain: input.kind,
+    runAtMs: input.run_at === undefined ? null : Date.parse(input.run_at),
+    delayMs: Math.round((input.delay_seconds ?? 0) * 1000),
+    key: keyOf(input, options),
+    reservationId: input.reservation_id ?? null,
+    consumedReservationId: options.consumedReservation ? world.uuid() : null,
+  }
+}
+
+function keyOf(input: SubmitInput, options: SubmitOptions): SubmitItem['key'] {
+  if (options.key === null) return null
+  return {
+    key: options.key,
+    operation: options.operation ?? SUBMIT_OPERATION,
+    requestHash: requestHash(options.hashOver ?? whatTheKeyStandsFor(input)),
+    ttlMs: Math.round((input.key_ttl_hours ?? DEFAULT_KEY_TTL_HOURS) * 3_600_000),
+  }
+}
+
+/** A retry may come with another trace, another reservation or a longer life for its key, and is still the same request. */
+function whatTheKeyStandsFor(input: SubmitInput): object {
+  const { idempotency_key, key_ttl_hours, traceparent, reservation_id, ...request } = input
+  return request
+}
+
+function policyOf(input: SubmitInput): JobPolicy {
+  const policy: JobPolicy = {}
+  if (input.max_attempts !== undefined) policy.max_attempts = input.max_attempts
+  if (input.timeout_seconds !== undefined) policy.timeout_seconds = input.timeout_seconds
+  if (input.lease_ttl_seconds !== undefined) policy.lease_ttl_seconds = input.lease_ttl_seconds
+  if (input.continuation_seconds !== undefined) policy.continuation_seconds = input.continuation_seconds
+  if (input.backoff !== undefined) {
+    policy.backoff = {
+      baseSeconds: input.backoff.base_seconds ?? DEFAULT_BACKOFF.baseSeconds,
+      capSeconds: input.backoff.cap_seconds ?? DEFAULT_BACKOFF.capSeconds,
+      jitter: input.backoff.jitter ?? DEFAULT_BACKOFF.jitter,
+    }
+  }
+  return policy
+}
+
+/** The body of the first answer and, stored with the key, of every replay. */
+export function renderAccepted(accepted: Accepted): string {
+  return JSON.stringify({
+    job_id: accepted.jobId,
+    kind: accepted.kind,
+    queue: accepted.queue,
+    state: 'PENDING',
+    created_at: iso(accepted.createdAtMs),
+    run_at: iso(accepted.runAtMs),
+    quota_warnings: accepted.quotaWarnings,
+    cost_limit_warning: accepted.costLimitWarning,
+  } satisfies SubmitResponse)
+}
+
+export function refusalError(refusal: SubmitRefusal): IchidoError {
+  const details = refusal.code === 'IDEMPOTENCY_KEY_REUSED' ? { job_id: refusal.jobId } : {}
+  return new IchidoError(refusal.code, refusal.message, details)
+}

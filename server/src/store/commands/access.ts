@@ -1,0 +1,110 @@
+import type { JobPolicy } from '../../core/job.ts'
+import type { Role } from '../../core/roles.ts'
+import { type Command, command } from '../port.ts'
+import * as sql from '../sql/access.ts'
+import { integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+
+export interface Token {
+  tokenId: string
+  tokenHash: string
+  userId: string
+  role: Role
+  name: string
+  createdAtMs: number
+  expiresAtMs: number | null
+  revokedAtMs: number | null
+}
+
+/** Kept for ever once a token was made: deleting the last token must not open the door again. */
+export const AUTH_REQUIRED = 'auth_required'
+
+export function createToken(token: {
+  tokenId: string
+  tokenHash: string
+  userId: string
+  role: Role
+  name: string
+  ttlMs: number | null
+}): Command<void> {
+  return command('create_token', function* work(): Work<void> {
+    yield* query(sql.insertUser, token.userId)
+    yield* query(sql.insertToken, token.tokenId, token.tokenHash, token.userId, token.role, token.name, token.ttlMs)
+    yield* query(sql.putSetting, AUTH_REQUIRED, 'true', token.userId)
+  })
+}
+
+export function findToken(tokenHash: string): Command<{ tokenHash: string; userId: string; role: Role } | null> {
+  return command('find_token', function* work() {
+    const row = yield* one(sql.findToken, tokenHash)
+    if (row === undefined) return null
+    return { tokenHash: text(row, 'token_hash'), userId: text(row, 'user_id'), role: text(row, 'role') as Role }
+  })
+}
+
+export function revokeToken(tokenId: string): Command<boolean> {
+  return command('revoke_token', function* work(): Work<boolean> {
+    return (yield* query(sql.revokeToken, tokenId)).length > 0
+  })
+}
+
+export function listTokens(): Command<Token[]> {
+  return command('list_tokens', function* work(): Work<Token[]> {
+    return (yield* query(sql.listTokens)).map(toToken)
+  })
+}
+
+export function readSettings(): Command<Map<string, unknown>> {
+  return command('read_settings', function* work(): Work<Map<string, unknown>> {
+    return new Map((yield* query(sql.readSettings)).map((row) => [text(row, 'name'), JSON.parse(text(row, 'value'))]))
+  })
+}
+
+export interface Definition {
+  id: string
+  name: string
+  kind: string | null
+  queue: string | null
+  payload: string
+  policy: JobPolicy
+}
+
+export function putDefinition(definition: Definition): Command<void> {
+  return command('put_definition', function* work(): Work<void> {
+    const { id, name, kind, queue, payload, policy } = definition
+    yield* query(sql.putDefinition, id, name, kind, queue, payload, JSON.stringify(policy))
+  })
+}
+
+export function findDefinition(name: string): Command<Definition | null> {
+  return command('find_definition', function* work(): Work<Definition | null> {
+    const row = yield* one(sql.findDefinition, name)
+    if (row === undefined) return null
+    return {
+      id: text(row, 'id'),
+      name: text(row, 'name'),
+      kind: textOrNull(row, 'kind'),
+      queue: textOrNull(row, 'queue'),
+      payload: text(row, 'payload'),
+      policy: JSON.parse(text(row, 'policy')) as JobPolicy,
+    }
+  })
+}
+
+export function raiseEpoch(by: number): Command<number> {
+  return command('raise_epoch', function* work(): Work<number> {
+    return integer(yield* one(sql.raiseEpoch, by), 'epoch')
+  })
+}
+
+function toToken(row: Row): Token {
+  return {
+    tokenId: text(row, 'token_id'),
+    tokenHash: text(row, 'token_hash'),
+    userId: text(row, 'user_id'),
+    role: text(row, 'role') as Role,
+    name: text(row, 'name'),
+    createdAtMs: integer(row, 'created_at'),
+    expiresAtMs: integerOrNull(row, 'expires_at'),
+    revokedAtMs: integerOrNull(row, 'revoked_at'),
+  }
+}

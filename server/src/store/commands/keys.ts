@@ -1,0 +1,81 @@
+import { type Command, command } from '../port.ts'
+import { expireKeys, extendKey, findKey, KEY_COLUMNS } from '../sql/keys.ts'
+import { flag, integer, now, one, query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
+import type { Listed } from './list-jobs.ts'
+
+export interface StoredKey {
+  key: string
+  userId: string
+  operation: string
+  requestHash: string
+  jobId: string
+  createdAtMs: number
+  expiresAtMs: number
+  /** In force: its time is not up, or its job has not ended. */
+  active: boolean
+}
+
+/** The same key may belong to several users and operations. */
+export function findKeys(key: string, userId: string | null): Command<StoredKey[]> {
+  return command('find_keys', function* work(): Work<StoredKey[]> {
+    const nowMs = yield* now()
+    return (yield* query(findKey, key, userId)).map((row) => toKey(row, nowMs))
+  })
+}
+
+export function listKeys(
+  userId: string | null,
+  activeOnly: boolean,
+  limit: number,
+  after: string | null,
+): Command<Listed<StoredKey>> {
+  return command('list_keys', function* work(): Work<Listed<StoredKey>> {
+    const nowMs = yield* now()
+    const params: SqlValue[] = []
+    const bind = (value: SqlValue) => `$${params.push(value)}`
+    const where = ['true']
+    let from = 'ichido.idempotency_keys k'
+    let lead = 'k.job_id'
+    if (userId !== null) {
+      from = 'ichido.jobs j CROSS JOIN ichido.idempotency_keys k'
+      lead = 'j.id'
+      where.push('k.job_id = j.id', `j.user_id = ${bind(userId)}`)
+    }
+    if (after !== null) where.push(`${lead} < ${bind(after)}`)
+    if (activeOnly) {
+      where.push(`(k.expires_at > ${bind(nowMs)} OR EXISTS (SELECT 1 FROM ichido.runs r WHERE r.job_id = k.job_id
+        AND r.latest AND r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')))`)
+    }
+    const sql = `SELECT ${KEY_COLUMNS} FROM ${from} WHERE ${where.join(' AND ')} ORDER BY ${lead} DESC LIMIT ${limit + 1}`
+    const rows = yield* query(statement('', sql), ...params)
+    const page = rows.slice(0, limit).map((row) => toKey(row, nowMs))
+    return { rows: page, next: rows.length > limit ? (page.at(-1)?.jobId ?? null) : null }
+  })
+}
+
+export function extendKeyTo(key: StoredKey, ttlMs: number): Command<number | null> {
+  return command('extend_key', function* work(): Work<number | null> {
+    const row = yield* one(extendKey, key.key, key.userId, key.operation, (yield* now()) + ttlMs)
+    return row === undefined ? null : integer(row, 'expires_at')
+  })
+}
+
+export function removeExpiredKeys(max: number): Command<number> {
+  return command('expire_keys', function* work(): Work<number> {
+    return (yield* query(expireKeys, max)).length
+  })
+}
+
+function toKey(row: Row, nowMs: number): StoredKey {
+  const expiresAtMs = integer(row, 'expires_at')
+  return {
+    key: text(row, 'idempotency_key'),
+    userId: text(row, 'user_id'),
+    operation: text(row, 'operation'),
+    requestHash: text(row, 'request_hash'),
+    jobId: text(row, 'job_id'),
+    createdAtMs: integer(row, 'created_at'),
+    expiresAtMs,
+    active: expiresAtMs > nowMs || flag(row, 'job_active'),
+  }
+}

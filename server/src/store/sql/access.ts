@@ -1,0 +1,54 @@
+import { statement } from '../statement.ts'
+
+export const insertUser = statement(
+  'insert_user',
+  'INSERT INTO ichido.users VALUES ($1, now_ms()) ON CONFLICT DO NOTHING',
+)
+
+/** Takes token id, hash, user, role, name, life in ms (or null). */
+export const insertToken = statement('insert_token', {
+  postgres: `INSERT INTO ichido.api_tokens
+    VALUES ($1, $2, $3, $4, $5, now_ms(), CASE WHEN $6::bigint IS NULL THEN NULL ELSE now_ms() + $6::bigint END, NULL)`,
+  sqlite: `INSERT INTO ichido.api_tokens
+    VALUES ($1, $2, $3, $4, $5, now_ms(), CASE WHEN $6 IS NULL THEN NULL ELSE now_ms() + $6 END, NULL)`,
+})
+
+/** Takes a hash; a token that was revoked or whose time is up is none. */
+export const findToken = statement(
+  'find_token',
+  `SELECT token_id, token_hash, user_id, role, expires_at FROM ichido.api_tokens
+    WHERE token_hash = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now_ms())`,
+)
+
+export const revokeToken = statement(
+  'revoke_token',
+  'UPDATE ichido.api_tokens SET revoked_at = coalesce(revoked_at, now_ms()) WHERE token_id = $1 RETURNING token_id',
+)
+
+export const listTokens = statement('list_tokens', 'SELECT * FROM ichido.api_tokens ORDER BY token_id DESC')
+
+/** Takes name, value (JSON), who. */
+export const putSetting = statement(
+  'put_setting',
+  `INSERT INTO ichido.settings VALUES ($1, $2, now_ms(), $3)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at, updated_by = excluded.updated_by`,
+)
+
+export const readSettings = statement('read_settings', 'SELECT name, value FROM ichido.settings')
+
+/** Takes id, name, kind, queue, payload, policy. */
+export const putDefinition = statement(
+  'put_definition',
+  `INSERT INTO ichido.job_definitions (id, name, kind, queue, payload, policy, created_at, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, now_ms(), now_ms())
+    ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, queue = excluded.queue, payload = excluded.payload,
+      policy = excluded.policy, updated_at = excluded.updated_at`,
+)
+
+export const findDefinition = statement('find_definition', 'SELECT * FROM ichido.job_definitions WHERE name = $1')
+
+/** A restored database starts a new term, so that nothing of the time after the backup can still be written to it. */
+export const raiseEpoch = statement(
+  'raise_epoch',
+  'UPDATE ichido.leadership SET epoch = epoch + $1, holder = NULL, expires_at = 0 WHERE id = 1 RETURNING epoch',
+)
