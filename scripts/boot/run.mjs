@@ -5,6 +5,19 @@ import { Trouble } from './trouble.mjs'
 const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP']
 // npm passes on a signal that the terminal or systemd has sent to the whole group already.
 const SAME_SIGNAL_MS = 500
+const ORPHAN_LOOK_MS = 250
+
+const parent = process.ppid
+
+/** npm signals only the shell between us, which ends without passing it on: all we see is another parent. */
+function whenOrphaned(act) {
+  const timer = setInterval(() => {
+    if (process.ppid === parent) return
+    clearInterval(timer)
+    act()
+  }, ORPHAN_LOOK_MS)
+  timer.unref()
+}
 
 /** Runs the program in the foreground and ends as it ended: same code, or the same signal. */
 export function run(command, args, options) {
@@ -19,6 +32,7 @@ export function run(command, args, options) {
     child.kill(signal)
   }
   for (const signal of FORWARDED) process.on(signal, forward)
+  if (process.env.npm_lifecycle_event) whenOrphaned(() => child.kill('SIGTERM'))
   return new Promise((_, reject) => {
     child.on('error', (error) => reject(new Trouble(`${command} could not be started: ${error.message}`)))
     child.on('exit', (code, signal) => {
