@@ -1,4 +1,5 @@
 import { type AccessService, createAccessService } from './access.ts'
+import { createDefinitionService, type DefinitionService } from './definitions.ts'
 import type { Deps } from './deps.ts'
 import { createJobService, type JobService } from './jobs.ts'
 import { createKeyService, type KeyService } from './keys.ts'
@@ -16,6 +17,7 @@ export interface Services {
   reservations: ReservationService
   quotas: QuotaService
   access: AccessService
+  definitions: DefinitionService
   runs: RunService
 }
 
@@ -28,6 +30,7 @@ export function createServices(deps: Deps): Services {
     reservations: createReservationService(deps),
     quotas: createQuotaService(deps),
     access: createAccessService(deps),
+    definitions: createDefinitionService(deps),
     runs: createRunService(deps),
   }
 }

@@ -26,6 +26,8 @@ export interface SubmitOptions {
   hashOver?: unknown
   /** Write a consumed reservation beside the job, as S0 has it. */
   consumedReservation?: boolean
+  /** Holds where the request itself says nothing. */
+  policy?: JobPolicy
 }
 
 export const SUBMIT_OPERATION = 'submit'
@@ -85,7 +87,7 @@ function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitO
     kind: input.kind,
     queue: input.queue ?? DEFAULT_QUEUE,
     payload,
-    policy: policyOf(input),
+    policy: { ...options.policy, ...policyOf(input) },
     priority: input.priority ?? 0,
     labels: input.labels ?? null,
     estimatedCostMicros: toMicros(input.estimated_cost ?? 0),
