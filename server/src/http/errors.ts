@@ -1,0 +1,67 @@
+import { ERRORS, type ErrorBody, IchidoError } from '@ichido/sdk/protocol'
+import type { FastifyInstance, FastifyReply } from 'fastify'
+import { BadValue, StoreUnavailable } from '../store/port.ts'
+
+export const JSON_TYPE = 'application/json; charset=utf-8'
+
+/** What a key that comes back with another request is answered with: Ichido's own 409, or the IETF draft's 422. */
+export type MismatchStatus = 409 | 422
+
+const RETRY_AFTER_SECONDS = 1
+
+/** Fastify's own refusals, in our words. */
+const FRAMEWORK_ERRORS: Readonly<Record<string, () => IchidoError>> = {
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: () => new IchidoError('UNSUPPORTED_MEDIA_TYPE'),
+  FST_ERR_CTP_BODY_TOO_LARGE: () => new IchidoError('PAYLOAD_TOO_LARGE', 'The request body is too large'),
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
+    new IchidoError('INVALID_PAYLOAD', 'The body is not as long as Content-Length says'),
+  FST_ERR_BAD_URL: () => new IchidoError('INVALID_PAYLOAD', 'The path has a percent-encoding that is not valid UTF-8'),
+  FST_ERR_MAX_PARAM_LENGTH: () => new IchidoError('NOT_FOUND'),
+}
+
+/** Whatever was thrown, as one of the errors of the table; what nobody expected is INTERNAL and says nothing more. */
+export function toIchidoError(error: unknown): IchidoError {
+  if (error instanceof IchidoError) return error
+  if (error instanceof StoreUnavailable) return new IchidoError('UNAVAILABLE', ERRORS.UNAVAILABLE.sentence)
+  if (error instanceof BadValue)
+    return new IchidoError('INVALID_PAYLOAD', 'The store cannot hold a value of this request')
+  if (error instanceof Error && 'code' in error && typeof error.code === 'string') {
+    const known = FRAMEWORK_ERRORS[error.code]
+    if (known !== undefined) return known()
+  }
+  return new IchidoError('INTERNAL')
+}
+
+export function errorBody(error: IchidoError, requestId: string): ErrorBody {
+  return { error: { code: error.code, message: error.message, details: error.details, request_id: requestId } }
+}
+
+export function statusOf(error: IchidoError, mismatchStatus: MismatchStatus): number {
+  return error.code === 'IDEMPOTENCY_KEY_REUSED' ? mismatchStatus : error.status
+}
+
+/** Answers every error of every route, and paths that do not exist, in the one form that errors have. */
+export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStatus): void {
+  function answer(reply: FastifyReply, error: IchidoError): FastifyReply {
+    reply.code(statusOf(error, mismatchStatus)).header('should-retry', String(error.retryable))
+    if (error.code === 'UNAVAILABLE') reply.header('retry-after', RETRY_AFTER_SECONDS)
+    return reply.header('content-type', JSON_TYPE).send(JSON.stringify(errorBody(error, reply.request.id)))
+  }
+
+  app.setErrorHandler((thrown, request, reply) => {
+    const error = toIchidoError(thrown)
+    if (error.code === 'INTERNAL') {
+      request.log.error({ err: thrown, requestId: request.id, method: request.method, url: request.url }, 'failed')
+    }
+    return answer(reply, error)
+  })
+
+  app.setNotFoundHandler((request, reply) =>
+    answer(reply, new IchidoError('NOT_FOUND', `There is no ${request.method} ${clip(request.url)}`)),
+  )
+}
+
+function clip(url: string): string {
+  const path = url.split('?', 1)[0] ?? ''
+  return path.length > 200 ? `${path.slice(0, 200)}…` : path
+}

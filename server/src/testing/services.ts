@@ -1,0 +1,52 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { sleep } from '@ichido/sdk/world'
+import { freshDatabase } from '../../../scripts/testing/services.ts'
+import { EmbeddedBus } from '../bus/embedded.ts'
+import { DEFAULT_LIMITS, type Deps } from '../services/deps.ts'
+import { createServices, type Services } from '../services/index.ts'
+import { silentMeter } from '../services/meter.ts'
+import { openPostgres } from '../store/engines/postgres.ts'
+import { openSqlite } from '../store/engines/sqlite.ts'
+import type { Store } from '../store/port.ts'
+import { realWorld } from '../world.ts'
+
+export const ENGINES = ['sqlite', 'postgres'] as const
+export type Engine = (typeof ENGINES)[number]
+
+export interface TestServices {
+  services: Services
+  /** Closes the store and removes what it held. */
+  close(): Promise<void>
+}
+
+/** The services on a real, empty store of their own: a SQLite file in a new folder, or a new PostgreSQL database. */
+export async function testServices(engine: Engine, changes: Partial<Omit<Deps, 'store'>> = {}): Promise<TestServices> {
+  const world = changes.world ?? realWorld
+  const { store, remove } = await (engine === 'sqlite' ? onSqlite(world) : onPostgres(world))
+  const bus = changes.bus ?? new EmbeddedBus()
+  const services = createServices({ meter: silentMeter, limits: DEFAULT_LIMITS, ...changes, world, bus, store })
+  return {
+    services,
+    async close() {
+      await bus.close()
+      await store.close()
+      await remove()
+    },
+  }
+}
+
+type Opened = { store: Store; remove: () => Promise<void> }
+
+async function onSqlite(world: Deps['world']): Promise<Opened> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'ichido-store-'))
+  const store = openSqlite({ dataDir, now: () => world.now() })
+  return { store, remove: async () => rmSync(dataDir, { recursive: true }) }
+}
+
+async function onPostgres(world: Deps['world']): Promise<Opened> {
+  const { url, drop } = await freshDatabase()
+  const store = await openPostgres({ url, now: () => world.now(), sleep: (ms) => sleep(world, ms) })
+  return { store, remove: drop }
+}
