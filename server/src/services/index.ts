@@ -1,6 +1,7 @@
 import { type AccessService, createAccessService } from './access.ts'
 import { createDefinitionService, type DefinitionService } from './definitions.ts'
 import type { Deps } from './deps.ts'
+import { createEventService, type EventService } from './events.ts'
 import { createJobService, type JobService } from './jobs.ts'
 import { createKeyService, type KeyService } from './keys.ts'
 import { createQuotaService, type QuotaService } from './quotas.ts'
@@ -19,6 +20,7 @@ export interface Services {
   access: AccessService
   definitions: DefinitionService
   runs: RunService
+  events: EventService
 }
 
 export function createServices(deps: Deps): Services {
@@ -32,5 +34,6 @@ export function createServices(deps: Deps): Services {
     access: createAccessService(deps),
     definitions: createDefinitionService(deps),
     runs: createRunService(deps),
+    events: createEventService(deps),
   }
 }

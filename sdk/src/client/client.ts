@@ -1,0 +1,80 @@
+import type { JobShape, Page, SubmitRequest } from '../protocol/index.ts'
+import { Job } from './job.ts'
+import { checkValue, type Kind } from './kind.ts'
+import type { JobListFilter, SubmitCall, Transport } from './transport.ts'
+
+export interface SubmitOptions {
+  /** Names the submission: sent again under the same key, it is the same job. */
+  key?: string
+  /** A PostgreSQL client inside a transaction: the job exists exactly if that transaction commits. */
+  tx?: unknown
+  priority?: number
+  runAt?: Date
+  delaySeconds?: number
+  labels?: Record<string, string>
+  estimatedCost?: number
+  reservationId?: string
+  keyTtlHours?: number
+  traceparent?: string
+}
+
+/** Submits jobs and follows them, over whatever transport. */
+export class Client {
+  readonly #transport: Transport
+
+  constructor(transport: Transport) {
+    this.#transport = transport
+  }
+
+  async submit<PayloadIn, PayloadOut, Result>(
+    kind: Kind<PayloadIn, PayloadOut, Result> | string,
+    payload: PayloadIn,
+    options: SubmitOptions = {},
+  ): Promise<Job<Result>> {
+    const definition: Kind = typeof kind === 'string' ? { name: kind, queue: 'default', options: {} } : (kind as Kind)
+    // Checked, and sent as it was given: the handler's side applies the schema's transformations.
+    await checkValue(definition.options.payload, payload, 'payload')
+    const call: SubmitCall = {}
+    if (options.key !== undefined) call.key = options.key
+    if (options.tx !== undefined) call.tx = options.tx
+    const { response, replayed } = await this.#transport.submit(toRequest(definition, payload, options), call)
+    return new Job<Result>(this.#transport, response.job_id, replayed, definition)
+  }
+
+  /** The job of an id that was kept somewhere. */
+  job<Result = unknown>(id: string, kind?: Kind<never, never, Result>): Job<Result> {
+    return new Job<Result>(this.#transport, id, false, kind as Kind | undefined)
+  }
+
+  list(filter: JobListFilter = {}): Promise<Page<JobShape>> {
+    return this.#transport.list(filter)
+  }
+}
+
+function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): SubmitRequest {
+  const { maxAttempts, timeoutSeconds, leaseTtlSeconds, backoff, priority } = kind.options
+  return compact({
+    kind: kind.name,
+    queue: kind.queue,
+    payload,
+    priority: options.priority ?? priority,
+    run_at: options.runAt?.toISOString(),
+    delay_seconds: options.delaySeconds,
+    max_attempts: maxAttempts,
+    backoff:
+      backoff &&
+      compact({ base_seconds: backoff.baseSeconds, cap_seconds: backoff.capSeconds, jitter: backoff.jitter }),
+    timeout_seconds: timeoutSeconds,
+    lease_ttl_seconds: leaseTtlSeconds,
+    labels: options.labels,
+    estimated_cost: options.estimatedCost,
+    reservation_id: options.reservationId,
+    key_ttl_hours: options.keyTtlHours,
+    traceparent: options.traceparent,
+  })
+}
+
+/** Without the members that are undefined: they would count as sent. */
+function compact<T extends object>(value: T): T {
+  return Object.fromEntries(Object.entries(value).filter(([, member]) => member !== undefined)) as T
+}

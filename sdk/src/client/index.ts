@@ -1,0 +1,5 @@
+export { Client, type SubmitOptions } from './client.ts'
+export { type Call, createCall, type HttpOptions, httpTransport } from './http.ts'
+export { Job } from './job.ts'
+export { checkValue, defineKind, InvalidValue, type Kind, type KindOptions, type Schema } from './kind.ts'
+export type { EventsPage, JobEvent, JobListFilter, SubmitCall, Transport } from './transport.ts'

@@ -1,0 +1,62 @@
+/** What zod, valibot, arktype and others have in common (standardschema.dev), as far as it is needed here. */
+export interface Schema<Input = unknown, Output = Input> {
+  readonly '~standard': {
+    readonly version: 1
+    readonly vendor: string
+    readonly validate: (value: unknown) => SchemaResult<Output> | Promise<SchemaResult<Output>>
+    readonly types?: { readonly input: Input; readonly output: Output } | undefined
+  }
+}
+
+type SchemaResult<Output> =
+  | { readonly value: Output; readonly issues?: undefined }
+  | { readonly issues: readonly SchemaIssue[] }
+
+interface SchemaIssue {
+  readonly message: string
+  readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined
+}
+
+export interface KindOptions<P extends Schema | undefined, R extends Schema | undefined> {
+  payload?: P
+  result?: R
+  queue?: string
+  priority?: number
+  maxAttempts?: number
+  backoff?: { baseSeconds?: number; capSeconds?: number; jitter?: number }
+  timeoutSeconds?: number
+  leaseTtlSeconds?: number
+}
+
+/** A sort of work, with the types of what goes in and what comes out. */
+export interface Kind<PayloadIn = unknown, PayloadOut = PayloadIn, Result = unknown> {
+  readonly name: string
+  readonly queue: string
+  readonly options: KindOptions<Schema | undefined, Schema | undefined>
+  /** Only for the type checker. */
+  readonly types?: { payloadIn: PayloadIn; payloadOut: PayloadOut; result: Result }
+}
+
+type In<S> = S extends Schema<infer Input, infer _> ? Input : unknown
+type Out<S> = S extends Schema<infer _, infer Output> ? Output : unknown
+
+export function defineKind<P extends Schema | undefined = undefined, R extends Schema | undefined = undefined>(
+  name: string,
+  options: KindOptions<P, R> = {},
+): Kind<In<P>, Out<P>, Out<R>> {
+  return { name, queue: options.queue ?? 'default', options }
+}
+
+export class InvalidValue extends Error {
+  override readonly name = 'InvalidValue'
+}
+
+/** Settles with the value as the schema hands it on; without a schema, as it is. */
+export async function checkValue(schema: Schema | undefined, value: unknown, what: string): Promise<unknown> {
+  if (schema === undefined) return value
+  const result = await schema['~standard'].validate(value)
+  if (result.issues === undefined) return result.value
+  const [issue] = result.issues
+  const path = (issue?.path ?? []).map((part) => String(typeof part === 'object' ? part.key : part))
+  throw new InvalidValue(`${[what, ...path].join('.')}: ${issue?.message ?? 'is not valid'}`)
+}

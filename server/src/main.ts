@@ -1,0 +1,136 @@
+import type { World } from '@ichido/sdk/world'
+import { sleep } from '@ichido/sdk/world'
+import pg from 'pg'
+import { EmbeddedBus } from './bus/embedded.ts'
+import type { Bus } from './bus/port.ts'
+import { channelOf, PostgresBus } from './bus/postgres.ts'
+import { Loop } from './leader/loop.ts'
+import { createPromote } from './leader/promote.ts'
+import { createRetain } from './leader/retain.ts'
+import type { SubmitIn } from './local-transport.ts'
+import { DEFAULT_LIMITS } from './services/deps.ts'
+import { createServices, type Services } from './services/index.ts'
+import type { Meter } from './services/meter.ts'
+import { openPostgres, type PgClient, type PostgresStore } from './store/engines/postgres.ts'
+import { openSqlite } from './store/engines/sqlite.ts'
+import type { Store } from './store/port.ts'
+
+/** Where jobs are kept. */
+export type Storage =
+  | { dataDir: string }
+  | { databaseUrl: string; schema?: string | undefined }
+  | { pool: pg.Pool; schema?: string | undefined }
+
+export interface NodeOptions {
+  storage: Storage
+  world: World
+  meter: Meter
+  allowNoFsync: boolean
+  /** For what goes wrong outside of any call: a loop that failed, a wake-up connection that broke. */
+  onTrouble(where: string, error: unknown): void
+}
+
+/** A control-plane process: the services over the chosen adapters, and the loops that keep them going. */
+export interface ControlNode {
+  services: Services
+  submitIn: SubmitIn
+  close(): Promise<void>
+}
+
+const PROMOTE_INTERVAL_MS = 1_000
+const RETAIN_INTERVAL_MS = 60_000
+
+/** The composition root: the only place that chooses adapters. */
+export async function startNode(options: NodeOptions): Promise<ControlNode> {
+  const { world, meter, onTrouble } = options
+  const { store, bus, submitIn } = await openStorage(options)
+  const services = createServices({ world, store, bus, meter, limits: DEFAULT_LIMITS })
+  const loops = [
+    new Loop({
+      name: 'promote',
+      world,
+      intervalMs: PROMOTE_INTERVAL_MS,
+      tick: createPromote({ store, bus }),
+      onTrouble,
+    }),
+    new Loop({ name: 'retain', world, intervalMs: RETAIN_INTERVAL_MS, tick: createRetain({ store }), onTrouble }),
+  ]
+  for (const loop of loops) loop.start()
+
+  return {
+    services,
+    submitIn: submitIn(services),
+    async close() {
+      await Promise.all(loops.map((loop) => loop.stop()))
+      await bus.close()
+      await store.close()
+    },
+  }
+}
+
+interface OpenedStorage {
+  store: Store
+  bus: Bus
+  submitIn: (services: Services) => SubmitIn
+}
+
+async function openStorage(options: NodeOptions): Promise<OpenedStorage> {
+  const { storage } = options
+  if ('dataDir' in storage) {
+    const { dataDir } = storage
+    const store = openSqlite({ dataDir, now: options.world.now, allowNoFsync: options.allowNoFsync })
+    return { store, bus: new EmbeddedBus(), submitIn: () => noTransactions }
+  }
+  const store = await openDatabase(options)
+  const schema = storage.schema ?? 'ichido'
+  const bus = new PostgresBus({
+    world: options.world,
+    schema,
+    connect: () => connectBus(storage),
+    onTrouble: (error) => options.onTrouble('wake-ups', error),
+  })
+  return { store, bus, submitIn: (services) => submitInTransaction(services, store, channelOf(schema)) }
+}
+
+/** A store alone, for commands that work on it without a running node. */
+export function openStore(options: Omit<NodeOptions, 'meter' | 'onTrouble'>): Promise<Store> {
+  const { storage, world, allowNoFsync } = options
+  if ('dataDir' in storage) {
+    return Promise.resolve(openSqlite({ dataDir: storage.dataDir, now: world.now, allowNoFsync }))
+  }
+  return openDatabase(options)
+}
+
+function openDatabase({ storage, world, allowNoFsync }: Pick<NodeOptions, 'storage' | 'world' | 'allowNoFsync'>) {
+  if ('dataDir' in storage) throw new TypeError('A folder is not a database')
+  return openPostgres({
+    ...('pool' in storage ? { pool: storage.pool } : { url: storage.databaseUrl }),
+    ...(storage.schema === undefined ? {} : { schema: storage.schema }),
+    now: world.now,
+    sleep: (ms) => sleep(world, ms),
+    allowNoFsync,
+  })
+}
+
+async function connectBus(storage: Exclude<Storage, { dataDir: string }>): Promise<pg.Client> {
+  const client = new pg.Client('pool' in storage ? storage.pool.options : storage.databaseUrl)
+  await client.connect()
+  return client
+}
+
+const noTransactions: SubmitIn = async () => {
+  throw new TypeError('tx needs PostgreSQL: open({ pool }); an embedded SQLite store has no transactions to share')
+}
+
+/** The wake-up goes along in the transaction: PostgreSQL delivers it if and when the caller commits. */
+function submitInTransaction(services: Services, store: PostgresStore, channel: string): SubmitIn {
+  return async (tx, caller, input, submitOptions) => {
+    const client = tx as PgClient
+    const [outcome] = await store.writeIn(client, services.submission.prepare(caller, input, submitOptions))
+    if (outcome === undefined) throw new Error('A submission has an outcome')
+    if (outcome.kind === 'created' && outcome.due) {
+      await client.query({ text: 'SELECT pg_notify($1, $2)', values: [channel, `queue:${outcome.queue}`] })
+    }
+    return outcome
+  }
+}

@@ -1,0 +1,87 @@
+import { Client, type HandleOptions, type Handler, httpTransport, type Kind, type World } from '@ichido/sdk'
+import { HandlerLoop } from '@ichido/sdk/worker'
+import type pg from 'pg'
+import { localTransport, localWorkerTransport } from './local-transport.ts'
+import { type ControlNode, startNode } from './main.ts'
+import { LOCAL_ADMIN } from './services/access.ts'
+import { silentMeter } from './services/meter.ts'
+import { realWorld } from './world.ts'
+
+export type OpenOptions = (
+  | { dataDir: string }
+  | { pool: pg.Pool; schema?: string }
+  | { databaseUrl: string; schema?: string }
+  | { url: string; token?: string }
+) & {
+  /** Told of what goes wrong outside of any call, such as a lost connection that is being made anew; default: a warning. */
+  onTrouble?: (where: string, error: unknown) => void
+  /** Clock, timers, ids and randomness; for tests and simulations. */
+  world?: World
+}
+
+/** Ichido inside an application, or a connection to one that runs elsewhere. */
+export interface Ichido extends Pick<Client, 'submit' | 'job' | 'list'> {
+  /** Works on jobs of this kind until closed. In process only. */
+  handle<PayloadIn, PayloadOut, Result>(
+    kind: Kind<PayloadIn, PayloadOut, Result>,
+    handler: Handler<PayloadOut, Result>,
+    options?: HandleOptions,
+  ): void
+  /** Takes no more work, waits for running handlers (30 s unless told otherwise), and lets go of the store. */
+  close(options?: { drainMs?: number }): Promise<void>
+}
+
+const DRAIN_MS = 30_000
+
+export async function open(options: OpenOptions): Promise<Ichido> {
+  if ('url' in options) return overHttp(options)
+  const world = options.world ?? realWorld
+  const onTrouble = options.onTrouble ?? warn
+  const node = await startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble })
+  return embed(node, world, onTrouble)
+}
+
+/** The library's front over a node of this process. */
+export function embed(node: ControlNode, world: World, onTrouble: (where: string, error: unknown) => void): Ichido {
+  const client = new Client(localTransport(node.services, LOCAL_ADMIN, node.submitIn))
+  const loops: HandlerLoop<never, never>[] = []
+  let closing: Promise<void> | null = null
+
+  async function close(drainMs: number): Promise<void> {
+    await Promise.all(loops.map((loop) => loop.close(drainMs)))
+    await node.close()
+  }
+
+  return {
+    submit: client.submit.bind(client) as Ichido['submit'],
+    job: client.job.bind(client) as Ichido['job'],
+    list: client.list.bind(client),
+    handle(kind, handler, handleOptions = {}) {
+      if (closing !== null) throw new Error('This Ichido is closed')
+      const transport = localWorkerTransport(node.services, `local-${world.uuid()}`)
+      const deps = { transport, world, onTrouble: (error: unknown) => onTrouble(`handler of ${kind.name}`, error) }
+      loops.push(new HandlerLoop(kind as never, handler, handleOptions, deps) as never)
+    },
+    close({ drainMs = DRAIN_MS } = {}) {
+      closing ??= close(drainMs)
+      return closing
+    },
+  }
+}
+
+function overHttp({ url, token }: { url: string; token?: string }): Ichido {
+  const client = new Client(httpTransport({ url, token }))
+  return {
+    submit: client.submit.bind(client) as Ichido['submit'],
+    job: client.job.bind(client) as Ichido['job'],
+    list: client.list.bind(client),
+    handle() {
+      throw new TypeError('Handlers run where the store is: open({ dataDir }) or open({ pool })')
+    },
+    async close() {},
+  }
+}
+
+function warn(where: string, error: unknown): void {
+  process.emitWarning(`${where}: ${error instanceof Error ? error.message : String(error)}`, 'IchidoWarning')
+}
