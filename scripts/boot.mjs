@@ -2,9 +2,10 @@
 // nothing newer than Node 18: this file is what runs before anything else is there.
 import { constants } from 'node:os'
 import { join } from 'node:path'
-import { root } from './boot/fetch-package.mjs'
+import { root } from './boot/fetch-packages.mjs'
 import { ensureModules } from './boot/modules.mjs'
 import { findNode } from './boot/node.mjs'
+import { useNpm } from './boot/npm.mjs'
 import { run } from './boot/run.mjs'
 import { Trouble } from './boot/trouble.mjs'
 
@@ -31,6 +32,7 @@ const STOPS = ['SIGINT', 'SIGTERM', 'SIGHUP']
 for (const signal of STOPS) process.on(signal, stop)
 try {
   const node = await findNode()
+  if (node.npm) useNpm(node.npm, node.path)
   await ensureModules(node.major)
   for (const signal of STOPS) process.removeListener(signal, stop)
   const [script, ...args] = command

@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { existsSync, mkdtempSync, readFileSync } from 'node:fs'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { root } from './boot/fetch-package.mjs'
+import { root } from './boot/fetch-packages.mjs'
 import { startGuard } from './services/guard.ts'
 import type { Tally } from './testing/tally.ts'
 

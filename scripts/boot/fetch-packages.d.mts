@@ -1,8 +1,8 @@
 export const root: string
 export const cacheDir: string
 export function cached(name: string, text: string, fill: (folder: string) => Promise<void>): Promise<string>
-export function fetchPackage(options: {
+export function fetchPackages(options: {
   what: string
-  spec: string
+  specs: string[]
   prepare?: (folder: string) => Promise<void>
 }): Promise<string>

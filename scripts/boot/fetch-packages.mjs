@@ -41,15 +41,13 @@ export async function cached(name, text, fill) {
   }
 }
 
-/** One package of the npm registry, with what it depends on, without running any of its scripts. */
-export function fetchPackage({ what, spec, prepare }) {
-  const name = spec.replace(/^@/, '').replace(/[/@]/g, '-')
+/** Packages of the npm registry, with what they depend on, without running any of their scripts. */
+export function fetchPackages({ what, specs, prepare }) {
+  const name = specs.map((spec) => spec.replace(/^@/, '').replace(/[/@]/g, '-')).join('+')
   return cached(name, what, async (folder) => {
     await writeFile(join(folder, 'package.json'), '{"private":true}\n')
-    await runNpm(
-      ['install', '--prefix', folder, '--no-save', '--ignore-scripts', '--engine-strict=false', spec],
-      folder,
-    )
+    const flags = ['--prefix', folder, '--no-save', '--ignore-scripts', '--engine-strict=false']
+    await runNpm(['install', ...flags, ...specs], folder)
     await prepare?.(folder)
   })
 }

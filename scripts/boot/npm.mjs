@@ -9,6 +9,10 @@ const IMPATIENT = ['--fetch-retries=2', '--fetch-retry-mintimeout=1000', '--fetc
 const CAUSES = [
   [/ENOSPC|no space left/i, 'The disk is full. Free some space and run the same command again.'],
   [
+    /SELF_SIGNED_CERT|UNABLE_TO_(GET_ISSUER_CERT|VERIFY_LEAF)|CERT_/,
+    "The registry's certificate is not trusted. Behind a proxy of your own, set NODE_EXTRA_CA_CERTS to the file with its CA.",
+  ],
+  [
     /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|ERR_SOCKET|network/i,
     'The npm registry could not be reached. Check the network (and `npm config get proxy registry`), then run the same command again.',
   ],
@@ -17,7 +21,13 @@ const CAUSES = [
   [/EUSAGE/, 'package-lock.json does not match package.json. Run `npm install` and commit the lock file.'],
 ]
 
-/** The machine's own npm under the machine's own Node: distributions patch the two to fit each other. */
+/** From now on, and in every process started from here. */
+export function useNpm(cli, node) {
+  process.env.npm_execpath = cli
+  process.env.npm_node_execpath = node
+}
+
+/** An npm under the Node that it came with: distributions patch the two to fit each other. */
 export function npmCommand() {
   const cli = process.env.npm_execpath
   if (cli && /npm-cli\.[cm]?js$/.test(cli) && existsSync(cli)) {
@@ -62,6 +72,7 @@ const NO_NPM = 'npm was not found on the PATH. Install Node.js 24 together with 
 
 function explain(verb, output, code) {
   const cause = CAUSES.find(([pattern]) => pattern.test(output))
-  const said = output.trim().split('\n').slice(-20).join('\n')
+  const lines = output.trim().split('\n')
+  const said = (cause ? lines.slice(0, 4) : lines.slice(-20)).join('\n')
   return [cause ? cause[1] : `npm ${verb} failed (${code}).`, said && `npm said:\n${said}`].filter(Boolean).join('\n')
 }

