@@ -1,6 +1,32 @@
-import { randomBytes } from 'node:crypto'
+import { randomBytes, randomFillSync } from 'node:crypto'
 import type { World } from '@ichido/sdk/world'
 import { v7 } from 'uuid'
+
+/** Asking the system for 16 random bytes at a time took a tenth of a submit. */
+const POOL_BYTES = 4096
+const pool = Buffer.alloc(POOL_BYTES)
+let used = POOL_BYTES
+
+function randomPart(bytes: number): Buffer {
+  if (used + bytes > POOL_BYTES) {
+    randomFillSync(pool)
+    used = 0
+  }
+  used += bytes
+  return pool.subarray(used - bytes, used)
+}
+
+let lastMs = 0
+let seq = 0
+
+/** Ids of one process rise even within a millisecond and when the clock goes back: an index grows at its end. */
+function orderedUuid(): string {
+  const ms = Math.max(Date.now(), lastMs)
+  // 31 bits of room, begun anew at random in the lower half each millisecond.
+  seq = ms === lastMs ? seq + 1 : randomPart(4).readUInt32BE() >>> 1
+  lastMs = ms
+  return v7({ msecs: ms, seq, random: randomPart(16) })
+}
 
 /** The real world: the process's clock, timers and random source. */
 export const realWorld: World = {
@@ -13,6 +39,6 @@ export const realWorld: World = {
   },
   soon: (callback) => void setImmediate(callback),
   random: () => Math.random(),
-  uuid: () => v7(),
+  uuid: orderedUuid,
   secret: (bytes) => randomBytes(bytes).toString('base64url'),
 }

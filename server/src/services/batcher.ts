@@ -6,6 +6,8 @@ export interface BatcherOptions<Item, Outcome> {
   world: World
   itemsMax: number
   bytesMax: number
+  /** Two: while the store works on one batch, the process prepares the other, and both cores are busy. */
+  inFlightMax: number
   /** Carries out the items in one transaction; one outcome for each, in their order. */
   run(items: Item[]): Promise<Outcome[]>
   /** How much of `bytesMax` an item takes. */
@@ -23,12 +25,14 @@ interface Waiting<Item, Outcome> {
 
 /**
  * Group commit: what arrived while one batch was being committed is the next batch. It never waits for a timer, so a
- * lone item waits for nobody. One batch is under way at a time: fewer, larger statements beat more connections.
+ * lone item waits for nobody. Few batches are under way at a time: large statements beat many connections.
  */
 export class Batcher<Item, Outcome> {
   readonly #options: BatcherOptions<Item, Outcome>
   readonly #waiting = new Map<string, Waiting<Item, Outcome>[]>()
-  #busy = false
+  #size = 0
+  #inFlight = 0
+  #scheduled = false
 
   constructor(options: BatcherOptions<Item, Outcome>) {
     this.#options = options
@@ -40,30 +44,37 @@ export class Batcher<Item, Outcome> {
       const line = this.#waiting.get(user)
       if (line === undefined) this.#waiting.set(user, [{ item, resolve, reject }])
       else line.push({ item, resolve, reject })
-      if (!this.#busy) {
-        this.#busy = true
-        // Calls that arrive in the same turn of the event loop belong to the same batch.
-        this.#options.world.soon(() => void this.#drain())
-      }
+      this.#size++
+      this.#schedule()
     })
   }
 
-  async #drain(): Promise<void> {
-    while (this.#waiting.size > 0) {
-      const batch = this.#take()
-      const began = this.#options.world.monotonic()
-      await this.#carryOut(batch)
-      const elapsedMs = this.#options.world.monotonic() - began
-      this.#options.onBatch?.({ name: this.#options.name, items: batch.length, elapsedMs })
-      // A store that answers synchronously would otherwise keep new requests from being read.
-      if (this.#waiting.size > 0) await new Promise<void>((resolve) => this.#options.world.soon(resolve))
-    }
-    this.#busy = false
+  #schedule(): void {
+    if (this.#scheduled || this.#size === 0 || this.#inFlight >= this.#options.inFlightMax) return
+    this.#scheduled = true
+    // Calls that arrive in the same turn of the event loop belong together; and a store that answers synchronously
+    // must not keep new requests from being read.
+    this.#options.world.soon(() => {
+      this.#scheduled = false
+      while (this.#size > 0 && this.#inFlight < this.#options.inFlightMax) void this.#next()
+    })
+  }
+
+  async #next(): Promise<void> {
+    const { name, world, inFlightMax, onBatch } = this.#options
+    const batch = this.#take(Math.ceil(this.#size / (inFlightMax - this.#inFlight)))
+    this.#inFlight++
+    const began = world.monotonic()
+    await this.#carryOut(batch)
+    this.#inFlight--
+    onBatch?.({ name, items: batch.length, elapsedMs: world.monotonic() - began })
+    this.#schedule()
   }
 
   /** One item of each user in turn, until the batch is full. */
-  #take(): Waiting<Item, Outcome>[] {
-    const { itemsMax, bytesMax, bytesOf } = this.#options
+  #take(share: number): Waiting<Item, Outcome>[] {
+    const { bytesMax, bytesOf } = this.#options
+    const itemsMax = Math.min(share, this.#options.itemsMax)
     const batch: Waiting<Item, Outcome>[] = []
     let bytes = 0
     const taken = new Map<string, number>()
@@ -84,6 +95,7 @@ export class Batcher<Item, Outcome> {
   }
 
   #remove(batch: Waiting<Item, Outcome>[], taken: Map<string, number>): Waiting<Item, Outcome>[] {
+    this.#size -= batch.length
     for (const [user, count] of taken) {
       const line = this.#waiting.get(user)
       if (line === undefined) continue

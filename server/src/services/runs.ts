@@ -45,7 +45,7 @@ export function createRunService(deps: Deps): RunService {
     bytesOf: (item: Item) => number = () => 200,
   ): Batcher<Item, Outcome> {
     const onBatch = meter.batch
-    const sizes = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024 }
+    const sizes = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024, inFlightMax: 1 }
     return new Batcher({ name, world, ...sizes, run, bytesOf, userOf: (item) => item.workerId, onBatch })
   }
 
