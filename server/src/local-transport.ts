@@ -106,7 +106,6 @@ export function localWorkerTransport(services: Services, workerId: string): Work
         verb: 'fail',
         error,
         retryable,
-        costMicros: null,
       })
       if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
     },

@@ -6,6 +6,7 @@ import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus } from './bus/postgres.ts'
 import { Loop } from './leader/loop.ts'
 import { createPromote } from './leader/promote.ts'
+import { createReap } from './leader/reap.ts'
 import { createRetain } from './leader/retain.ts'
 import type { SubmitIn } from './local-transport.ts'
 import { DEFAULT_LIMITS } from './services/deps.ts'
@@ -38,6 +39,7 @@ export interface ControlNode {
 }
 
 const PROMOTE_INTERVAL_MS = 1_000
+const REAP_INTERVAL_MS = 5_000
 const RETAIN_INTERVAL_MS = 60_000
 
 /** The composition root: the only place that chooses adapters. */
@@ -45,15 +47,12 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const { world, meter, onTrouble } = options
   const { store, bus, submitIn } = await openStorage(options)
   const services = createServices({ world, store, bus, meter, limits: DEFAULT_LIMITS })
+  const loop = (name: string, intervalMs: number, tick: () => Promise<number | null>) =>
+    new Loop({ name, world, intervalMs, tick, onTrouble })
   const loops = [
-    new Loop({
-      name: 'promote',
-      world,
-      intervalMs: PROMOTE_INTERVAL_MS,
-      tick: createPromote({ store, bus }),
-      onTrouble,
-    }),
-    new Loop({ name: 'retain', world, intervalMs: RETAIN_INTERVAL_MS, tick: createRetain({ store }), onTrouble }),
+    loop('promote', PROMOTE_INTERVAL_MS, createPromote({ store, bus })),
+    loop('reap', REAP_INTERVAL_MS, createReap({ world, store, bus, meter })),
+    loop('retain', RETAIN_INTERVAL_MS, createRetain({ store })),
   ]
   for (const loop of loops) loop.start()
 

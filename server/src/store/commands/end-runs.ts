@@ -1,20 +1,13 @@
-import { DEFAULT_BACKOFF, retryDelayMs } from '../../core/backoff.ts'
-import { hasRetriesLeft, type JobPolicy } from '../../core/job.ts'
 import type { RunRefusal, RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
-import { endRuns, insertDeadLetters, insertNextRuns, insertResults, readFacts, supersedeRuns } from '../sql/runs.ts'
+import { endRuns, insertResults, readFacts } from '../sql/runs.ts'
 import { each, integer, type Row, text, type Work } from '../statement.ts'
+import { type Followed, followFailures, type RunError } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
 import { foldBy } from './fold.ts'
 import { recordMoves } from './lifecycle.ts'
 import { explain } from './run-facts.ts'
-
-export interface RunError {
-  code: string
-  message: string
-  traceback?: string
-}
 
 export type Report =
   | {
@@ -25,7 +18,7 @@ export type Report =
       meta: string | null
       costMicros: number | null
     }
-  | { verb: 'fail'; error: RunError; retryable: boolean; costMicros: number | null }
+  | { verb: 'fail'; error: RunError; retryable: boolean }
 
 export interface EndItem {
   runId: string
@@ -43,7 +36,7 @@ export interface EndItem {
 }
 
 export type EndOutcome =
-  | { kind: 'recorded'; jobId: string; state: RunState; next: { runId: string; runAtMs: number } | null; dead: boolean }
+  | ({ kind: 'recorded'; jobId: string; state: RunState } & Followed)
   | { kind: 'repeated'; jobId: string; state: RunState }
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
@@ -82,13 +75,14 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
     if (row !== undefined) ended.push({ item, row, state: text(row, 'state') as RunState })
   }
 
+  yield* keepResults(ended)
+  yield* settleCosts(ended)
+  const followed = yield* followFailures(ended.flatMap(toFailure))
   const outcomes = new Map<EndItem, EndOutcome>()
   for (const { item, row, state } of ended) {
-    outcomes.set(item, { kind: 'recorded', jobId: text(row, 'job_id'), state, next: null, dead: false })
+    const then = followed.get(item.runId) ?? { next: null, dead: false }
+    outcomes.set(item, { kind: 'recorded', jobId: text(row, 'job_id'), state, ...then })
   }
-  yield* keepResults(ended)
-  const policies = yield* settleCosts(ended)
-  yield* goOn(ended, policies, outcomes)
 
   const missed = [...firsts.filter((item) => !byRun.has(item.runId)), ...repeats.map(([item]) => item)]
   const facts = new Map(
@@ -122,82 +116,32 @@ function* keepResults(ended: readonly Ended[]): Work<void> {
   )
 }
 
-/** A reported cost takes the place of the estimate. Answers with the policies of the jobs that were read on the way. */
-function* settleCosts(ended: readonly Ended[]): Work<Map<string, JobPolicy>> {
-  const relevant = ended.filter(({ item, state }) => state === 'FAILED' || item.report.costMicros !== null)
+/** The cost that a result names takes the place of the estimate. */
+function* settleCosts(ended: readonly Ended[]): Work<void> {
+  const costs = new Map<string, number>()
+  for (const { item, row } of ended) {
+    if (item.report.verb === 'finish' && item.report.costMicros !== null) {
+      costs.set(text(row, 'job_id'), item.report.costMicros)
+    }
+  }
   const jobs = yield* each(
     readJobs,
-    relevant.map(({ row }) => [text(row, 'job_id')]),
+    [...costs.keys()].map((id) => [id]),
   )
-  const byJob = new Map(jobs.map((row) => [text(row, 'job_id'), row]))
-  const changes = relevant.flatMap(({ item, row }) => {
-    const job = byJob.get(text(row, 'job_id'))
-    const { costMicros } = item.report
-    if (costMicros === null || job === undefined) return []
-    const micros = costMicros - integer(job, 'estimated_cost_micros')
-    return [{ userId: text(row, 'user_id'), createdAtMs: integer(job, 'created_at'), micros }]
-  })
-  yield* changeCosts(changes)
-  return new Map(jobs.map((row) => [text(row, 'job_id'), JSON.parse(text(row, 'policy')) as JobPolicy]))
-}
-
-/** After a failure: the next run, or nothing left to try and a dead letter. */
-function* goOn(
-  ended: readonly Ended[],
-  policies: Map<string, JobPolicy>,
-  outcomes: Map<EndItem, EndOutcome>,
-): Work<void> {
-  const failed = ended.filter(({ state }) => state === 'FAILED')
-  const retries = new Map<string, Ended>()
-  const nextRows: (string | number)[][] = []
-  const dead: Ended[] = []
-  for (const one of failed) {
-    const { item, row } = one
-    const policy = policies.get(text(row, 'job_id')) ?? {}
-    const retryCount = integer(row, 'retry_count') + 1
-    const retryable = item.report.verb === 'fail' && item.report.retryable
-    if (!retryable || !hasRetriesLeft(policy, retryCount)) {
-      dead.push(one)
-      continue
-    }
-    const delayMs = retryDelayMs(policy.backoff ?? DEFAULT_BACKOFF, retryCount - 1, item.random)
-    nextRows.push([item.runId, item.nextRunId, delayMs, retryCount])
-    retries.set(item.nextRunId, one)
-  }
-  yield* each(
-    supersedeRuns,
-    nextRows.map(([runId]) => [runId ?? null]),
+  yield* changeCosts(
+    jobs.map((job) => ({
+      userId: text(job, 'user_id'),
+      createdAtMs: integer(job, 'created_at'),
+      micros: (costs.get(text(job, 'job_id')) ?? 0) - integer(job, 'estimated_cost_micros'),
+    })),
   )
-  const next = yield* each(insertNextRuns, nextRows)
-  yield* recordMoves(next)
-  for (const row of next) {
-    const one = retries.get(text(row, 'run_id'))
-    const runAtMs = integer(row, 'run_at')
-    if (one) outcomes.set(one.item, recorded(one, { next: { runId: text(row, 'run_id'), runAtMs }, dead: false }))
-  }
-  yield* each(insertDeadLetters, dead.map(deadLetter))
-  for (const one of dead) outcomes.set(one.item, recorded(one, { next: null, dead: true }))
 }
 
-function recorded(
-  { row, state }: Ended,
-  then: { next: { runId: string; runAtMs: number } | null; dead: boolean },
-): EndOutcome {
-  return { kind: 'recorded', jobId: text(row, 'job_id'), state, ...then }
-}
-
-function deadLetter({ item, row }: Ended): (string | number)[] {
-  const error = item.report.verb === 'fail' ? item.report.error : { code: 'UNKNOWN', message: '' }
-  return [
-    text(row, 'job_id'),
-    item.runId,
-    text(row, 'queue'),
-    text(row, 'kind'),
-    text(row, 'user_id'),
-    error.code,
-    error.message,
-    integer(row, 'retry_count') + 1,
-  ]
+/** A run that was to be canceled has ended as wished: nothing follows. */
+function toFailure({ item, row, state }: Ended) {
+  if (state !== 'FAILED' || item.report.verb !== 'fail') return []
+  const { error, retryable } = item.report
+  return [{ row, error, retryable, nextRunId: item.nextRunId, random: item.random }]
 }
 
 function explained(item: EndItem, row: Row | undefined): EndOutcome {

@@ -192,3 +192,38 @@ export const nextDue = statement(
   'next_due',
   `SELECT min(run_at) - now_ms() AS in_ms FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL`,
 )
+
+/** Takes a maximum. Assigned runs whose lease lapsed before they started go to the next worker that asks. */
+export const orphanRuns = statement('orphan_runs', {
+  postgres: `WITH c AS MATERIALIZED (
+      SELECT id FROM ichido.runs WHERE state = 'ASSIGNED' AND lease_expires_at < now_ms()
+      ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)
+    UPDATE ichido.runs r SET state = 'ORPHANED', version = r.version + 1, last_event_n = r.last_event_n + 1
+    FROM c WHERE r.id = c.id RETURNING r.*`,
+  sqlite: `UPDATE ichido.runs SET state = 'ORPHANED', version = version + 1, last_event_n = last_event_n + 1
+    WHERE id IN (SELECT id FROM ichido.runs WHERE state = 'ASSIGNED' AND lease_expires_at < now_ms() LIMIT $1)
+    RETURNING *`,
+})
+
+/**
+ * Takes a maximum, the continuation time in ms of jobs that do not set their own, and the error to record. Ends running
+ * runs whose worker has not been heard of for the lease and the continuation time: by then it has stopped by itself.
+ */
+export const expireRuns = statement('expire_runs', {
+  postgres: `WITH c AS MATERIALIZED (
+      SELECT r.id FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
+      WHERE r.state = 'RUNNING'
+        AND r.lease_expires_at + coalesce((j.policy::json ->> 'continuation_seconds')::bigint * 1000, $2::bigint) < now_ms()
+      ORDER BY r.id LIMIT $1 FOR UPDATE OF r SKIP LOCKED)
+    UPDATE ichido.runs r SET state = CASE WHEN r.cancel_requested_at IS NULL THEN 'TIMED_OUT' ELSE 'CANCELED' END,
+      version = r.version + 1, finished_at = now_ms(), error = $3, last_event_n = r.last_event_n + 1
+    FROM c WHERE r.id = c.id RETURNING r.*`,
+  sqlite: `UPDATE ichido.runs SET state = CASE WHEN cancel_requested_at IS NULL THEN 'TIMED_OUT' ELSE 'CANCELED' END,
+      version = version + 1, finished_at = now_ms(), error = $3, last_event_n = last_event_n + 1
+    WHERE id IN (
+      SELECT r.id FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
+      WHERE r.state = 'RUNNING'
+        AND r.lease_expires_at + coalesce(json_extract(j.policy, '$.continuation_seconds') * 1000, $2) < now_ms()
+      LIMIT $1)
+    RETURNING *`,
+})
