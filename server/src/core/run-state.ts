@@ -20,6 +20,9 @@ export type RunState = (typeof RUN_STATES)[number]
 export const ACTIVE_STATES = ['PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING'] as const satisfies readonly RunState[]
 export const FINAL_STATES = ['SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED'] as const satisfies readonly RunState[]
 
+/** A worker has these in its hands. */
+const LEASED_STATES: readonly RunState[] = ['ASSIGNED', 'RUNNING']
+
 export function isFinal(state: RunState): boolean {
   return (FINAL_STATES as readonly RunState[]).includes(state)
 }
@@ -125,7 +128,9 @@ export function decide(run: RunFacts, command: RunCommand, nowMs: number): Decis
 
     case 'heartbeat':
       if (!holds(run, command)) return refuse('LEASE_LOST')
-      return isFinal(run.state) ? refuse('ALREADY_ENDED') : { kind: 'note' }
+      if (isFinal(run.state)) return refuse('ALREADY_ENDED')
+      // An orphan still names its last holder, but is anybody's.
+      return LEASED_STATES.includes(run.state) ? { kind: 'note' } : refuse('LEASE_LOST')
 
     case 'cancel':
       if (run.state === 'CANCELED') return { kind: 'repeat' }
