@@ -124,7 +124,7 @@ function numberProblem(literal: string): string | null {
   const value = Number(literal)
   if (Number.isNaN(value)) return null
   if (!Number.isFinite(value)) return `has the number ${clip(literal)}, which is too large`
-  if (/^-?\d+$/.test(literal) && !Number.isSafeInteger(value)) {
+  if (/^-?\d+(\.0+)?$/.test(literal) && !Number.isSafeInteger(value)) {
     return `has the integer ${clip(literal)}, which loses digits beyond 2^53; send it as a string`
   }
   return null

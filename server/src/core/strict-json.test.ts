@@ -1,0 +1,234 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { findJsonProblem, JSON_MAX_DEPTH, parseStrictJson } from './strict-json.ts'
+
+const problemOf = (text: string) => {
+  const parse = parseStrictJson(text)
+  return parse.ok ? null : parse.problem
+}
+
+const nested = (depth: number, open = '[', close = ']') => open.repeat(depth) + close.repeat(depth)
+
+describe('two members of one name', () => {
+  test.each([
+    '{"a":1,"a":2}',
+    '{"a":1,"\\u0061":2}',
+    '{"\\u0061":1,"a":2}',
+    '{"":1,"":2}',
+    '{"x":[{"a":1,"b":2,"a":3}]}',
+    '{"a":{},"b":[],"a":1}',
+    '{"a":"b","b":"a","\\u0062":1}',
+    '{ "a" : "," , "a" : 1 }',
+    '{"\\u00e9":1,"é":2}',
+    '{"constructor":1,"constructor":2}',
+  ])('%s is refused', (text) => {
+    expect(problemOf(text)).toMatch(/has the member ".*" twice \(at offset \d+\)/)
+  })
+
+  test.each([
+    '{"a":{"a":{"a":1}}}',
+    '[{"a":1},{"a":2}]',
+    '{"a":"a","b":["a","a"]}',
+    '{"é":1,"e\\u0301":2}',
+    '{"a":"\\"a\\":1,"}',
+    '{"constructor":1,"toString":2,"hasOwnProperty":3}',
+  ])('%s has none', (text) => {
+    expect(parseStrictJson(text)).toEqual({ ok: true, value: JSON.parse(text) })
+  })
+
+  test('any object with one member said again is refused', () => {
+    const names = fc.string({ unit: fc.constantFrom('a', 'b', '"', '\\', '{', '}', ',', ':', 'é') })
+    fc.assert(
+      fc.property(fc.uniqueArray(names, { minLength: 1 }), fc.nat(), (members, pick) => {
+        const again = members[pick % members.length] ?? ''
+        const text = [...members, again].map((name) => `${JSON.stringify(name)}:{"x":[]}`).join(',')
+        expect(problemOf(`{${text}}`)).toContain(`has the member ${JSON.stringify(again)} twice`)
+      }),
+    )
+  })
+})
+
+describe('numbers', () => {
+  test.each([
+    ['9007199254740991', 9_007_199_254_740_991],
+    ['-9007199254740991', -9_007_199_254_740_991],
+    ['0.1', 0.1],
+    ['1.0', 1],
+    ['-0', -0],
+    ['1e20', 1e20],
+    ['1.7976931348623157e+308', Number.MAX_VALUE],
+    ['5e-324', Number.MIN_VALUE],
+    ['1e-400', 0],
+    ['123456789.123456789123456789', 123_456_789.123_456_79],
+    ['0.00000000000000000000001', 1e-23],
+  ])('%s is taken as %d', (text, value) => {
+    expect(parseStrictJson(text)).toEqual({ ok: true, value })
+  })
+
+  test.each([
+    '9007199254740992',
+    '9007199254740993',
+    '-9007199254740992',
+    '100000000000000000000',
+    '9007199254740993.0',
+  ])('%s would lose digits', (text) => {
+    expect(problemOf(`{"n":[${text}]}`)).toBe(
+      `has the integer ${text}, which loses digits beyond 2^53; send it as a string (at offset 6)`,
+    )
+  })
+
+  test.each(['1e400', '-1e400', '1E+309', `1${'0'.repeat(400)}`, '1e400000'])('%s is too large', (text) => {
+    expect(problemOf(`[${text}]`)).toMatch(/^has the number .{1,40}, which is too large \(at offset 1\)$/)
+  })
+})
+
+describe('text that cannot be stored', () => {
+  test.each([
+    '"\ud800"',
+    '"\udc00\ud800"',
+    '"\\ud800"',
+    '"\\udc00\\ud800"',
+    '"\\uD83D"',
+    '{"\\ud800":1}',
+    '["a","x\\udfff"]',
+  ])('half a surrogate pair in %j', (text) => {
+    expect(problemOf(text)).toMatch(/has half of a surrogate pair in a string/)
+  })
+
+  test.each(['"😀"', '"\\ud83d\\ude00"', '"\ud83d\\ude00"', '"\\\\ud800"'])('%j is whole', (text) => {
+    expect(parseStrictJson(text)).toEqual({ ok: true, value: JSON.parse(text) })
+  })
+
+  test.each(['"\\u0000"', '"a\\u0000b"', '{"\\u0000":1}', '"\u0000"'])('NUL in %j', (text) => {
+    expect(problemOf(text)).toMatch(/has a NUL character in a string/)
+  })
+
+  test.each(['{"__proto__":{}}', '{"a":{"__proto__":1}}', '{"\\u005f_proto__":1}', '[{"x":1,"__proto__":null}]'])(
+    '%s poisons whoever merges it',
+    (text) => {
+      expect(problemOf(text)).toMatch(/has a member named "__proto__"/)
+    },
+  )
+
+  test('"__proto__" as a value is only text', () => {
+    expect(parseStrictJson('["__proto__"]')).toEqual({ ok: true, value: ['__proto__'] })
+  })
+})
+
+describe('depth', () => {
+  test('64 levels are taken, 65 are not', () => {
+    expect(JSON_MAX_DEPTH).toBe(64)
+    expect(parseStrictJson(nested(64)).ok).toBe(true)
+    expect(parseStrictJson(nested(64, '{"a":', '}').replace('{"a":}', '{}')).ok).toBe(true)
+    expect(problemOf(nested(65))).toBe('is nested more than 64 levels deep (at offset 64)')
+    expect(problemOf(nested(65, '{"a":', '}').replace('{"a":}', '{}'))).toMatch(/more than 64 levels/)
+  })
+
+  test('brackets in strings and brackets that were closed do not count', () => {
+    expect(parseStrictJson(JSON.stringify(nested(1_000))).ok).toBe(true)
+    expect(parseStrictJson(`[${Array(1_000).fill('[[]]').join()}]`).ok).toBe(true)
+  })
+
+  test('a million levels cost no stack and next to no time', () => {
+    for (const open of ['[', '{"a":']) expect(problemOf(open.repeat(1_000_000))).toMatch(/more than 64 levels/)
+    expect(findJsonProblem(nested(1_000_000), 10)).toMatchObject({ offset: 10 })
+  })
+})
+
+describe('what is no JSON at all', () => {
+  test.each([
+    '',
+    ' ',
+    '{',
+    '}',
+    ']]]]',
+    '"',
+    '"\\',
+    '"\\x"',
+    '{"\\x":1,"\\x":2}',
+    '{"a" 1}',
+    '{"a":1,}',
+    '[1,]',
+    "{'a':1}",
+    '01',
+    '+1',
+    '-',
+    '1e',
+    '.5',
+    '1.2.3',
+    'NaN',
+    'undefined',
+    '"\n"',
+    '\ufeff{}',
+    '{}{}',
+    '/* */1',
+  ])('%j is refused as not valid', (text) => {
+    expect(problemOf(text)).toMatch(/^is not valid JSON: /)
+  })
+
+  test('whatever comes, it is never an exception, and never taken when JSON.parse would not', () => {
+    const pieces = fc.constantFrom(
+      '{',
+      '}',
+      '[',
+      ']',
+      ',',
+      ':',
+      '"',
+      '\\',
+      '"a"',
+      '\\u0061',
+      '1',
+      '-',
+      'e5',
+      'null',
+      ' ',
+    )
+    fc.assert(
+      fc.property(fc.array(pieces, { maxLength: 30 }), (parts) => {
+        const text = parts.join('')
+        if (parseStrictJson(text).ok) expect(() => JSON.parse(text)).not.toThrow()
+      }),
+      { numRuns: 3_000 },
+    )
+  })
+})
+
+describe('any JSON value', () => {
+  test('comes back as it was sent', () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ maxDepth: 8 }), (value) => {
+        fc.pre(!isRefused(value))
+        const text = JSON.stringify(value)
+        expect(parseStrictJson(text)).toEqual({ ok: true, value: JSON.parse(text) })
+      }),
+      { numRuns: 1_000 },
+    )
+  })
+
+  test('with any text in it, plain or escaped', () => {
+    const escaped = (text: string) =>
+      `"${[...text]
+        .flatMap((c) => c.split(''))
+        .map((c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`)
+        .join('')}"`
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary' }), (text) => {
+        const storable = text.isWellFormed() && !text.includes('\u0000')
+        for (const json of [JSON.stringify(text), escaped(text)]) {
+          const parse = parseStrictJson(`{"a":[${json}]}`)
+          expect(parse.ok ? parse.value : null).toEqual(storable ? { a: [text] } : null)
+        }
+      }),
+    )
+  })
+})
+
+/** Generated values hold no lone surrogates or duplicates; they may hold the rest. */
+function isRefused(value: unknown): boolean {
+  if (typeof value === 'number')
+    return Number.isInteger(value) && !Number.isSafeInteger(value) && Math.abs(value) < 1e21
+  if (typeof value === 'string') return value.includes('\u0000')
+  if (typeof value !== 'object' || value === null) return false
+  return Object.entries(value).some(([name, member]) => name === '__proto__' || isRefused(name) || isRefused(member))
+}
