@@ -1,18 +1,136 @@
-import Fastify, { type FastifyInstance } from 'fastify'
+import { createServer } from 'node:http'
+import { createServer as createSecureServer } from 'node:https'
+import Fastify, {
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyServerFactory,
+  LogController,
+} from 'fastify'
+import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import type { Services } from '../services/index.ts'
 import { installAuth } from './auth.ts'
+import { BODY_BYTES_MAX, installBodies } from './bodies.ts'
+import { createClientErrorHandler } from './client-errors.ts'
+import { cloudRoutes } from './compat/cloud.ts'
 import { installErrors, type MismatchStatus } from './errors.ts'
+import { htmlRoutes } from './html.ts'
+import { collectPaths, refuseOtherMethods } from './methods.ts'
+import type { Metrics } from './metrics.ts'
+import { installDescription } from './openapi.ts'
+import { requestId } from './request-id.ts'
+import type { RouteContext } from './routes/context.ts'
+import { healthRoutes } from './routes/health.ts'
+import { jobRoutes } from './routes/jobs.ts'
+import { keyRoutes } from './routes/keys.ts'
+import { quotaRoutes } from './routes/quotas.ts'
+import { reservationRoutes } from './routes/reservations.ts'
+import { submitRoutes } from './routes/submit.ts'
+import { tokenRoutes } from './routes/tokens.ts'
+import { installValidation } from './validation.ts'
+
+declare module 'fastify' {
+  interface FastifyInstance {
+    /**
+     * Begins to stop: from now on /readyz answers 503, whoever waits for a result or an event is answered, and each
+     * answer closes its connection. Requests are still served; `close()` then waits for those that are running.
+     */
+    startDraining(): void
+  }
+}
 
 export interface HttpOptions {
   services: Services
   /** True only when the server listens on a loopback address: then no token is needed until the first one was made. */
   openMode: boolean
   mismatchStatus: MismatchStatus
+  /** Whose X-Forwarded-* headers are believed: nobody's, everybody's, or those of a list of addresses. */
+  trustProxy: boolean | string
+  /** Before every path: '' or, say, '/ichido'. */
+  basePath: string
+  publicUrl: string | null
+  /** The contents of the files. */
+  tls: { cert: string; key: string } | null
+  logger: FastifyBaseLogger | false
+  metrics: Metrics
+  version: string
 }
 
-export async function createApp({ services, openMode, mismatchStatus }: HttpOptions): Promise<FastifyInstance> {
-  const app = Fastify({ logger: false })
-  installErrors(app, mismatchStatus)
-  installAuth(app, { services, openMode })
+const HEADER_BYTES_MAX = 16 * 1024
+/** A key has up to 256 characters, each of which may be percent-encoded. */
+const PARAM_LENGTH_MAX = 256 * 3
+const REQUEST_TIMEOUT_MS = 120_000
+/** Longer than the idle time of common load balancers, so that it is never us who close first. */
+const KEEP_ALIVE_MS = 72_000
+
+export async function createApp(options: HttpOptions): Promise<FastifyInstance> {
+  const { services, mismatchStatus, metrics } = options
+  const { world } = services.deps
+  const app = Fastify({
+    ...(options.logger === false ? { logger: false } : { loggerInstance: options.logger }),
+    // A logger for each request costs more than the few requests that are logged are worth.
+    childLoggerFactory: (logger) => logger,
+    logController: new LogController({ disableRequestLogging: true }),
+    genReqId: (request) => requestId(request, world),
+    bodyLimit: BODY_BYTES_MAX,
+    trustProxy: options.trustProxy,
+    routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
+    // What arrives on an open connection during close() is served; the answer closes the connection.
+    return503OnClosing: false,
+    serverFactory: serverFactory(options.tls),
+    clientErrorHandler: createClientErrorHandler(world),
+    frameworkErrors: (error, _request, reply) => void answerError(reply, error),
+  })
+  const answerError = installErrors(app, mismatchStatus)
+  const stopping = new AbortController()
+  app.decorate('startDraining', () => stopping.abort())
+
+  installBodies(app)
+  installValidation(app)
+  app.addHook('onRequest', async (request, reply) => {
+    reply.header('x-request-id', request.id).header('x-content-type-options', 'nosniff')
+    if (stopping.signal.aborted) reply.header('connection', 'close')
+  })
+  installAuth(app, options)
+  metrics.built(options.version)
+  app.addHook('onResponse', async (request, reply) => {
+    const route = request.routeOptions.url ?? 'none'
+    metrics.answered({ method: request.method, route, status: reply.statusCode, elapsedMs: reply.elapsedTime })
+  })
+
+  const paths = collectPaths(app)
+  await installDescription(app, options)
+  await app.register(
+    async (scope) => {
+      const context: RouteContext = { services, mismatchStatus, draining: stopping.signal }
+      apiRoutes(scope, context, metrics)
+      await scope.register(cloudRoutes, { services })
+      await scope.register(htmlRoutes, { secure: options.tls !== null })
+    },
+    { prefix: options.basePath },
+  )
+  refuseOtherMethods(app, [...paths])
   return app
+}
+
+function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics): void {
+  const api = app.withTypeProvider<ZodTypeProvider>()
+  submitRoutes(api, context)
+  jobRoutes(api, context)
+  keyRoutes(api, context)
+  reservationRoutes(api, context)
+  quotaRoutes(api, context)
+  tokenRoutes(api, context)
+  healthRoutes(api, context, metrics)
+  api.get('/openapi.json', { config: { ability: 'public' }, schema: { hide: true } }, () => app.swagger())
+}
+
+function serverFactory(tls: HttpOptions['tls']): FastifyServerFactory {
+  return (handler) => {
+    const limits = {
+      maxHeaderSize: HEADER_BYTES_MAX,
+      requestTimeout: REQUEST_TIMEOUT_MS,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+    }
+    return tls === null ? createServer(limits, handler) : createSecureServer({ ...limits, ...tls }, handler)
+  }
 }

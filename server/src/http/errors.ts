@@ -40,25 +40,26 @@ export function statusOf(error: IchidoError, mismatchStatus: MismatchStatus): nu
   return error.code === 'IDEMPOTENCY_KEY_REUSED' ? mismatchStatus : error.status
 }
 
+type AnswerError = (reply: FastifyReply, thrown: unknown) => FastifyReply
+
 /** Answers every error of every route, and paths that do not exist, in the one form that errors have. */
-export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStatus): void {
-  function answer(reply: FastifyReply, error: IchidoError): FastifyReply {
+export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStatus): AnswerError {
+  const answer: AnswerError = (reply, thrown) => {
+    const error = toIchidoError(thrown)
+    if (error.code === 'INTERNAL') {
+      const { id: requestId, method, url } = reply.request
+      reply.log.error({ err: thrown, requestId, method, url }, 'a request failed')
+    }
     reply.code(statusOf(error, mismatchStatus)).header('should-retry', String(error.retryable))
     if (error.code === 'UNAVAILABLE') reply.header('retry-after', RETRY_AFTER_SECONDS)
     return reply.header('content-type', JSON_TYPE).send(JSON.stringify(errorBody(error, reply.request.id)))
   }
 
-  app.setErrorHandler((thrown, request, reply) => {
-    const error = toIchidoError(thrown)
-    if (error.code === 'INTERNAL') {
-      request.log.error({ err: thrown, requestId: request.id, method: request.method, url: request.url }, 'failed')
-    }
-    return answer(reply, error)
-  })
-
+  app.setErrorHandler((thrown, _request, reply) => answer(reply, thrown))
   app.setNotFoundHandler((request, reply) =>
     answer(reply, new IchidoError('NOT_FOUND', `There is no ${request.method} ${clip(request.url)}`)),
   )
+  return answer
 }
 
 function clip(url: string): string {

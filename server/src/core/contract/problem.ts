@@ -6,20 +6,72 @@ export interface Problem {
   message: string
 }
 
-export function describeProblem(error: z.ZodError): Problem {
+/** The first thing that is wrong; `what` is what a request's parts are called where it came from. */
+export function describeProblem(error: z.ZodError, what: 'field' | 'query parameter' = 'field'): Problem {
   const [issue] = error.issues
   if (issue === undefined) return { field: '', message: 'The request is malformed' }
-  const field = issue.path.map(String).join('.')
+  const field = fieldName(issue.path)
   if (issue.code === 'unrecognized_keys') {
-    const unknown = [...(field === '' ? [] : [field]), issue.keys[0] ?? ''].join('.')
-    return { field: unknown, message: `Unknown field: ${unknown}` }
+    const unknown = fieldName([...issue.path, issue.keys[0] ?? ''])
+    return { field: unknown, message: `Unknown ${what}: ${unknown}` }
   }
-  if (issue.code === 'invalid_type' && issue.input === undefined && isMissing(issue)) {
-    return { field, message: `Missing required field: ${field}` }
-  }
-  return { field, message: field === '' ? issue.message : `${field}: ${issue.message}` }
+  if (isMissing(issue)) return { field, message: `Missing required ${what}: ${field}` }
+  return { field, message: `${field === '' ? 'The body' : field} ${describe(issue)}` }
+}
+
+function fieldName(path: readonly PropertyKey[]): string {
+  return path.map((part) => clip(String(part))).join('.')
 }
 
 function isMissing(issue: z.core.$ZodIssue): boolean {
-  return issue.message.endsWith('received undefined')
+  return issue.code === 'invalid_type' && issue.path.length > 0 && issue.message.endsWith('received undefined')
+}
+
+/** Goes on after the name of the field. */
+function describe(issue: z.core.$ZodIssue): string {
+  switch (issue.code) {
+    case 'invalid_type':
+      return `must be ${TYPES[issue.expected] ?? issue.expected}`
+    case 'too_small':
+      return tooSmall(issue)
+    case 'too_big':
+      return `must ${amount(issue.origin, issue.inclusive === false ? 'less than' : 'at most', issue.maximum)}`
+    case 'invalid_format':
+      return FORMATS[issue.format] ?? issue.message
+    case 'invalid_value':
+      return `must be ${issue.values.length === 1 ? '' : 'one of '}${issue.values.map(String).join(', ')}`
+    case 'invalid_key':
+      return `has a name that is not allowed: it ${issue.issues.map(describe).join(' and ')}`
+    default:
+      return issue.message
+  }
+}
+
+const TYPES: Readonly<Record<string, string>> = {
+  array: 'a list',
+  boolean: 'true or false',
+  int: 'a whole number',
+  number: 'a number',
+  object: 'a JSON object',
+  record: 'a JSON object',
+  string: 'a string',
+}
+
+const FORMATS: Readonly<Record<string, string>> = {
+  datetime: 'must be an ISO 8601 instant, like 2031-05-06T07:08:09Z',
+  uuid: 'must be a UUID',
+}
+
+function tooSmall({ origin, minimum, inclusive }: z.core.$ZodIssueTooSmall): string {
+  if (origin === 'string' && minimum === 1) return 'must not be empty'
+  return `must ${amount(origin, inclusive === false ? 'more than' : 'at least', minimum)}`
+}
+
+function amount(origin: string, comparison: string, limit: number | bigint): string {
+  if (origin === 'string') return `have ${comparison} ${limit} characters`
+  return origin === 'array' ? `have ${comparison} ${limit} entries` : `be ${comparison} ${limit}`
+}
+
+function clip(text: string): string {
+  return text.length > 100 ? `${text.slice(0, 100)}…` : text
 }

@@ -5,11 +5,18 @@ import { KEY_MAX_LENGTH } from '../key.ts'
 
 /** Kinds, queues and label names: plain enough for URLs, file names, metrics and shells. */
 export const NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
-const name = z.string().regex(NAME_PATTERN, 'must be 1 to 128 letters, digits, dots, colons, dashes or underscores')
+export const name = z
+  .string()
+  .regex(NAME_PATTERN, 'must be 1 to 128 letters, digits, dots, colons, dashes or underscores')
+
+/** A label is asked for as `name:value`, so its name has no colon. */
+export const LABEL_NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
+const labelName = z.string().regex(LABEL_NAME_PATTERN, 'must be 1 to 128 letters, digits, dots, dashes or underscores')
 
 export const SECONDS_MAX = 366 * 24 * 3600
 export const COST_MAX = 1_000_000_000
 export const LABELS_MAX = 32
+export const KEY_TTL_HOURS_MAX = 366 * 24
 
 const backoff = z
   .strictObject({
@@ -33,7 +40,7 @@ export const submitRequest = z
     lease_ttl_seconds: z.int().min(1).max(86_400).optional(),
     continuation_seconds: z.int().min(0).max(86_400).optional(),
     labels: z
-      .record(name, z.string().max(256))
+      .record(labelName, z.string().max(256))
       .refine((labels) => Object.keys(labels).length <= LABELS_MAX, `must have at most ${LABELS_MAX} entries`)
       .optional(),
     estimated_cost: z.number().min(0).max(COST_MAX).optional(),
@@ -43,11 +50,12 @@ export const submitRequest = z
       .optional(),
     reservation_id: z.uuid().optional(),
     idempotency_key: z.string().min(1).max(KEY_MAX_LENGTH).optional(),
-    key_ttl_hours: z.number().positive().max(8784).optional().meta({ description: 'Default 24' }),
+    key_ttl_hours: z.number().positive().max(KEY_TTL_HOURS_MAX).optional().meta({ description: 'Default 24' }),
   })
   .refine((body) => body.run_at === undefined || body.delay_seconds === undefined, {
     path: ['run_at'],
     error: 'and delay_seconds exclude each other',
   })
+  .meta({ id: 'SubmitRequest' })
 
 export type SubmitInput = z.output<typeof submitRequest>

@@ -1,0 +1,206 @@
+import type {
+  ErrorBody,
+  JobDetail,
+  JobShape,
+  KeyShape,
+  QuotaShape,
+  ReservationShape,
+  ResultShape,
+  RunErrorShape,
+  RunShape,
+  SubmitResponse,
+  TokenShape,
+} from '@ichido/sdk/protocol'
+import { ERRORS, JOB_STATES, ROLES } from '@ichido/sdk/protocol'
+import { z } from 'zod'
+
+/** What is answered, for the API's description; the compiler holds each against the shape that the services return. */
+
+const time = z.iso.datetime()
+const state = z.enum(JOB_STATES).meta({ id: 'JobState' })
+
+const errorCodes = Object.keys(ERRORS) as [keyof typeof ERRORS]
+
+export const errorBody = z
+  .object({
+    error: z.object({
+      code: z.enum(errorCodes),
+      message: z.string(),
+      details: z.record(z.string(), z.unknown()),
+      request_id: z.string().meta({ description: 'Leads to the log of the server' }),
+    }),
+  })
+  .meta({ id: 'Error' }) satisfies z.ZodType<ErrorBody>
+
+export const submitResponse = z
+  .object({
+    job_id: z.uuid(),
+    kind: z.string(),
+    queue: z.string(),
+    state,
+    created_at: time,
+    run_at: time,
+    quota_warnings: z.array(z.string()),
+    cost_limit_warning: z.string().nullable(),
+  })
+  .meta({ id: 'SubmitResponse' }) satisfies z.ZodType<SubmitResponse>
+
+export const batchResponse = z.object({
+  data: z
+    .array(
+      z.object({
+        status: z.int().meta({ description: 'What the same submission would have been answered with by itself' }),
+        replayed: z.boolean(),
+        body: submitResponse.optional(),
+        error: errorBody.shape.error.optional(),
+      }),
+    )
+    .meta({ description: 'One for each job, in their order' }),
+})
+
+const runError = z
+  .object({ code: z.string(), message: z.string(), traceback: z.string().optional() })
+  .meta({ id: 'RunError' }) satisfies z.ZodType<RunErrorShape>
+
+const run = z
+  .object({
+    run_id: z.uuid(),
+    run_no: z.int(),
+    state,
+    version: z.int(),
+    attempt: z.int(),
+    retry_count: z.int(),
+    run_at: time,
+    created_at: time,
+    assigned_worker_id: z.string().nullable(),
+    assigned_at: time.nullable(),
+    lease_expires_at: time.nullable(),
+    started_at: time.nullable(),
+    finished_at: time.nullable(),
+    cancel_requested_at: time.nullable(),
+    error: runError.nullable(),
+  })
+  .meta({ id: 'Run' }) satisfies z.ZodType<RunShape>
+
+const jobFields = z.object({
+  job_id: z.uuid(),
+  kind: z.string(),
+  queue: z.string(),
+  user_id: z.string(),
+  state,
+  priority: z.int(),
+  attempt: z.int(),
+  retry_count: z.int(),
+  labels: z.record(z.string(), z.string()),
+  estimated_cost: z.number(),
+  created_at: time,
+  run_at: time,
+  started_at: time.nullable(),
+  finished_at: time.nullable(),
+  cancel_requested_at: time.nullable(),
+  replaces_job_id: z.uuid().nullable(),
+  error: runError.nullable(),
+})
+
+export const job = jobFields.meta({ id: 'Job' }) satisfies z.ZodType<JobShape>
+
+export const jobDetail = jobFields
+  .extend({
+    payload: z.unknown(),
+    policy: z.record(z.string(), z.unknown()),
+    traceparent: z.string().nullable(),
+    idempotency_key: z.string().nullable(),
+    runs: z.array(run),
+  })
+  .meta({ id: 'JobDetail' }) satisfies z.ZodType<JobDetail>
+
+export const result = z
+  .object({
+    job_id: z.uuid(),
+    state,
+    result: z.unknown(),
+    summary_text: z.string().nullable(),
+    freqs_csv: z.string().nullable(),
+    meta: z.unknown(),
+    cost: z.number().nullable(),
+    finished_at: time.nullable(),
+  })
+  .meta({ id: 'Result' }) satisfies z.ZodType<ResultShape>
+
+export const events = z.object({
+  events: z.array(
+    z
+      .object({
+        cursor: z.int().meta({ description: 'Gapless within the job; `after` of the next request' }),
+        stage: z.string(),
+        seq: z.int(),
+        data: z.unknown(),
+        timestamp: time,
+      })
+      .meta({ id: 'Event' }),
+  ),
+  ended: z.boolean().meta({ description: 'No further event can come' }),
+})
+
+export const key = z
+  .object({
+    key: z.string(),
+    user_id: z.string(),
+    operation: z.string(),
+    job_id: z.uuid(),
+    request_hash: z.string(),
+    active: z.boolean(),
+    created_at: time,
+    expires_at: time,
+  })
+  .meta({ id: 'IdempotencyKey' }) satisfies z.ZodType<KeyShape>
+
+const reservationFields = z.object({
+  reservation_id: z.uuid(),
+  user_id: z.string(),
+  state: z.enum(['active', 'consumed', 'released', 'expired']),
+  created_at: time,
+  expires_at: time,
+  job_id: z.uuid().nullable(),
+})
+
+export const reservation = reservationFields.meta({ id: 'Reservation' }) satisfies z.ZodType<ReservationShape>
+
+export const newReservation = reservationFields
+  .extend({ quota_warnings: z.array(z.string()) })
+  .meta({ id: 'NewReservation' })
+
+export const quota = z
+  .object({
+    user_id: z.string(),
+    max_concurrent: z.int().nullable(),
+    cost_limit: z.number().nullable(),
+    period: z.enum(['day', 'month']),
+    custom: z.boolean().meta({ description: "Whether the limits are the user's own; otherwise they are those of `*`" }),
+    active_jobs: z.int(),
+    active_reservations: z.int(),
+    spent: z.number(),
+  })
+  .meta({ id: 'Quota' }) satisfies z.ZodType<QuotaShape>
+
+export const token = z
+  .object({
+    token_id: z.uuid(),
+    user_id: z.string(),
+    role: z.enum(ROLES),
+    name: z.string(),
+    created_at: time,
+    expires_at: time.nullable(),
+    revoked_at: time.nullable(),
+  })
+  .meta({ id: 'Token' }) satisfies z.ZodType<TokenShape>
+
+export const newToken = z.object({
+  token_id: z.uuid(),
+  token: z.string().meta({ description: 'The secret; it is shown only here' }),
+})
+
+export const stats = z.record(z.enum(JOB_STATES), z.int())
+
+export const page = <T extends z.ZodType>(entry: T) =>
+  z.object({ data: z.array(entry), next_cursor: z.string().nullable() })

@@ -1,0 +1,20 @@
+import { isUtf8 } from 'node:buffer'
+import { IchidoError } from '@ichido/sdk/protocol'
+import type { FastifyInstance } from 'fastify'
+import { parseStrictJson } from '../core/strict-json.ts'
+
+/** A batch of 1,000 jobs with payloads of 16 KiB each; a single payload has a smaller limit of its own. */
+export const BODY_BYTES_MAX = 16 * 1024 * 1024
+
+/** Bodies are JSON, and strictly so: what would be stored as something else than was sent is refused. */
+export function installBodies(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body: Buffer, done) => {
+    if (body.length === 0) return done(null, undefined)
+    if (!isUtf8(body)) return done(new IchidoError('INVALID_PAYLOAD', 'The body is not valid UTF-8'))
+    const parsed = parseStrictJson(body.toString('utf8'))
+    if (!parsed.ok) return done(new IchidoError('INVALID_PAYLOAD', `The body ${parsed.problem}`))
+    if (parsed.value === null) return done(new IchidoError('INVALID_PAYLOAD', 'The body must be a JSON object'))
+    done(null, parsed.value)
+  })
+}

@@ -1,0 +1,98 @@
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@prometheus-io/client'
+import type { Meter } from '../services/meter.ts'
+
+export interface Metrics {
+  /** For the services, which count without knowing of Prometheus. */
+  meter: Meter
+  /** Says what is running. */
+  built(version: string): void
+  /** One answered request; `route` is the template, never the path: paths hold ids and keys. */
+  answered(request: { method: string; route: string; status: number; elapsedMs: number }): void
+  contentType: string
+  /** @param jobs by state; null when the store cannot say */
+  render(jobs: Readonly<Record<string, number>> | null): Promise<string>
+}
+
+const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+const ITEMS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]
+
+export function createMetrics(): Metrics {
+  const registry = new Registry()
+  const registers = [registry]
+  collectDefaultMetrics({ register: registry })
+  const build = new Gauge({
+    name: 'ichido_build_info',
+    help: 'Always 1; the labels say what is running',
+    labelNames: ['version', 'node'],
+    registers,
+  })
+  const jobsByState = new Gauge({
+    name: 'ichido_jobs',
+    help: 'Jobs by the state of their latest run',
+    labelNames: ['state'],
+    registers,
+  })
+  const requests = new Histogram({
+    name: 'ichido_http_request_seconds',
+    help: 'Requests by route and status, and how long their answers took',
+    labelNames: ['method', 'route', 'status'],
+    buckets: SECONDS,
+    registers,
+  })
+  return {
+    meter: createMeter(registers),
+    built: (version) => build.set({ version, node: process.version }, 1),
+    answered: ({ method, route, status, elapsedMs }) => requests.observe({ method, route, status }, elapsedMs / 1000),
+    contentType: registry.contentType,
+    async render(jobs) {
+      jobsByState.reset()
+      for (const [state, count] of Object.entries(jobs ?? {})) jobsByState.set({ state }, count)
+      return registry.metrics()
+    },
+  }
+}
+
+function createMeter(registers: Registry[]): Meter {
+  const counter = <Label extends string>(name: string, help: string, labelNames: readonly Label[]) =>
+    new Counter({ name, help, labelNames, registers })
+  const submits = counter('ichido_submits_total', 'Submissions by outcome, with a key and without', [
+    'outcome',
+    'keyed',
+  ])
+  const keys = counter('ichido_idempotency_keys_total', 'Submissions with a key: hit, miss or mismatch', ['result'])
+  const refusals = counter('ichido_quota_refusals_total', 'Submissions that a quota or cost limit refused', ['code'])
+  const reservations = counter('ichido_reservations_total', 'What was done with reservations', ['outcome'])
+  const ended = counter('ichido_runs_ended_total', 'Runs by the state they ended in', ['state'])
+  const batchItems = new Histogram({
+    name: 'ichido_batch_items',
+    help: 'How many commands shared a transaction',
+    labelNames: ['batch'],
+    buckets: ITEMS,
+    registers,
+  })
+  const batchSeconds = new Histogram({
+    name: 'ichido_store_batch_seconds',
+    help: 'How long the store took for a batch, commit included',
+    labelNames: ['batch'],
+    buckets: SECONDS,
+    registers,
+  })
+  return {
+    submitted(outcome, keyed, code) {
+      submits.inc({ outcome, keyed: String(keyed) })
+      if (keyed && outcome === 'created') keys.inc({ result: 'miss' })
+      else if (keyed && outcome === 'replayed') keys.inc({ result: 'hit' })
+      else if (code === 'IDEMPOTENCY_KEY_REUSED') keys.inc({ result: 'mismatch' })
+      else if (code === 'QUOTA_EXCEEDED' || code === 'COST_LIMIT_EXCEEDED') refusals.inc({ code })
+    },
+    reservation(outcome) {
+      reservations.inc({ outcome })
+      if (outcome === 'refused') refusals.inc({ code: 'QUOTA_EXCEEDED' })
+    },
+    ended: (state) => ended.inc({ state }),
+    batch({ name, items, elapsedMs }) {
+      batchItems.observe({ batch: name }, items)
+      batchSeconds.observe({ batch: name }, elapsedMs / 1000)
+    },
+  }
+}

@@ -1,0 +1,113 @@
+import swagger from '@fastify/swagger'
+import { ERRORS, type ErrorCode } from '@ichido/sdk/protocol'
+import type { FastifyInstance } from 'fastify'
+import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod'
+import { z } from 'zod'
+import { errorBody } from '../core/contract/shapes.ts'
+import { KEY_MAX_LENGTH } from '../core/key.ts'
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** The route looks at the header Idempotency-Key. */
+    takesKey?: true
+  }
+}
+
+export interface DescriptionOptions {
+  version: string
+  publicUrl: string | null
+}
+
+/** Describes every route that is registered after it. */
+export async function installDescription(app: FastifyInstance, options: DescriptionOptions): Promise<void> {
+  await app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: {
+        title: 'Ichido',
+        description:
+          'A job control plane: a job is accepted once, held by one worker at a time, its outcome accepted once.',
+        version: options.version,
+      },
+      ...(options.publicUrl === null ? {} : { servers: [{ url: new URL(options.publicUrl).origin }] }),
+      components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' } } },
+    },
+    stripBasePath: false,
+    transform: (route) => {
+      const { schema, url } = jsonSchemaTransform(route)
+      const { ability, takesKey } = route.route.config ?? {}
+      const security = ability === 'public' ? [] : [{ token: [] }, {}]
+      return { url, schema: { ...schema, security, ...(takesKey ? { headers: KEY_HEADER } : {}) } }
+    },
+    transformObject: (document) => withoutUnused(jsonSchemaTransformObject(document)),
+  })
+}
+
+const KEY_HEADER = {
+  type: 'object',
+  properties: {
+    'Idempotency-Key': {
+      type: 'string',
+      description: `1 to ${KEY_MAX_LENGTH} visible ASCII characters, bare or as a quoted string (RFC 8941)`,
+    },
+  },
+}
+
+/** What any route with a caller may answer with. */
+const EVERYWHERE: readonly ErrorCode[] = [
+  'INVALID_PAYLOAD',
+  'UNAUTHENTICATED',
+  'FORBIDDEN',
+  'OPEN_MODE_REFUSED',
+  'RATE_LIMITED',
+  'HEADERS_TOO_LARGE',
+  'INTERNAL',
+  'UNAVAILABLE',
+]
+
+/** For routes that read a body. */
+export const WITH_BODY: readonly ErrorCode[] = ['PAYLOAD_TOO_LARGE', 'UNSUPPORTED_MEDIA_TYPE']
+
+/** The answers of a route: what it gives when all is well, and each error it has a code for. */
+export function answers(good: Record<number, Answer>, ...codes: ErrorCode[]): Record<number, object> {
+  const described: Record<number, object> = {}
+  for (const [status, [description, schema]] of Object.entries(good)) {
+    described[Number(status)] = schema === undefined ? z.undefined().meta({ description }) : json(description, schema)
+  }
+  const byStatus = new Map<number, ErrorCode[]>()
+  for (const code of [...EVERYWHERE, ...codes]) {
+    const { status } = ERRORS[code]
+    byStatus.set(status, [...(byStatus.get(status) ?? []), code])
+  }
+  for (const [status, listed] of byStatus) described[status] = errorAnswer(...listed)
+  return described
+}
+
+export function errorAnswer(...codes: ErrorCode[]): object {
+  return json(codes.map((code) => `\`${code}\`: ${ERRORS[code].sentence}`).join('\n\n'), errorBody)
+}
+
+type Answer = readonly [description: string, schema?: z.ZodType]
+
+const json = (description: string, schema: z.ZodType) => ({ description, content: { 'application/json': { schema } } })
+
+interface Described {
+  paths?: unknown
+  components?: { schemas?: Record<string, unknown> }
+}
+
+/** Each schema comes in a form for requests and one for answers; what no route refers to is noise. */
+function withoutUnused<Document extends Described>(document: Document): Document {
+  const schemas = document.components?.schemas ?? {}
+  const used = new Set<string>()
+  const visit = (part: unknown) => {
+    for (const [, name = ''] of JSON.stringify(part).matchAll(/"#\/components\/schemas\/([^"]+)"/g)) {
+      if (used.has(name) || !(name in schemas)) continue
+      used.add(name)
+      visit(schemas[name])
+    }
+  }
+  visit(document.paths ?? {})
+  for (const name of Object.keys(schemas)) if (!used.has(name)) delete schemas[name]
+  return document
+}

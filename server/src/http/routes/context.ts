@@ -1,0 +1,45 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { IchidoError } from '@ichido/sdk/protocol'
+import type { FastifyBaseLogger, FastifyInstance, FastifyReply, RawServerDefault } from 'fastify'
+import type { ZodTypeProvider } from 'fastify-type-provider-zod'
+import { decodeCursor, encodeCursor } from '../../core/contract/list.ts'
+import type { Services } from '../../services/index.ts'
+import type { MismatchStatus } from '../errors.ts'
+
+/** What routes need to parse, call and render. */
+export interface RouteContext {
+  services: Services
+  mismatchStatus: MismatchStatus
+  /** Aborted when the server begins to stop: whoever waits is answered at once. */
+  draining: AbortSignal
+}
+
+/** An app whose handlers know their requests' types from their schemas. */
+export type ApiInstance = FastifyInstance<
+  RawServerDefault,
+  IncomingMessage,
+  ServerResponse,
+  FastifyBaseLogger,
+  ZodTypeProvider
+>
+
+/** Ends a wait when the client has gone away or the server stops. */
+export function waitSignal(reply: FastifyReply, draining: AbortSignal): AbortSignal {
+  const gone = new AbortController()
+  reply.raw.once('close', () => gone.abort())
+  return AbortSignal.any([gone.signal, draining])
+}
+
+export function cursorIn(list: string, cursor: string | undefined): string | null {
+  if (cursor === undefined) return null
+  const id = decodeCursor(list, cursor)
+  if (id !== null) return id
+  throw new IchidoError('INVALID_PAYLOAD', 'cursor must be the next_cursor of an earlier answer of this list', {
+    field: 'cursor',
+  })
+}
+
+export function cursorOut<T>(list: string, page: { data: T[]; next_cursor: string | null }): typeof page {
+  const { data, next_cursor } = page
+  return { data, next_cursor: next_cursor === null ? null : encodeCursor(list, next_cursor) }
+}

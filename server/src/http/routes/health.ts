@@ -1,0 +1,94 @@
+import { JOB_STATES } from '@ichido/sdk/protocol'
+import { sleep } from '@ichido/sdk/world'
+import { z } from 'zod'
+import { stats } from '../../core/contract/shapes.ts'
+import type { Metrics } from '../metrics.ts'
+import { answers } from '../openapi.ts'
+import { sharedRead } from '../shared-read.ts'
+import type { ApiInstance, RouteContext } from './context.ts'
+
+const STORE_TIMEOUT_MS = 2_000
+const tags = ['health']
+const health = z.object({ status: z.literal('ok') })
+const readiness = z.object({
+  status: z.enum(['ready', 'not ready']),
+  checks: z.object({ store: z.string(), server: z.enum(['ok', 'stopping']) }),
+})
+
+export function healthRoutes(app: ApiInstance, { services, draining }: RouteContext, metrics: Metrics): void {
+  const { world, store } = services.deps
+  const counts = sharedRead(world, () => services.jobs.counts())
+  const checkStore = sharedRead(world, async () => {
+    const asked = new AbortController()
+    const answered = store.health().then(
+      () => 'ok',
+      () => 'cannot be reached',
+    )
+    const tooLate = sleep(world, STORE_TIMEOUT_MS, asked.signal).then(() => 'does not answer')
+    return Promise.race([answered, tooLate]).finally(() => asked.abort())
+  })
+
+  app.get(
+    '/healthz',
+    {
+      config: { ability: 'public' },
+      schema: { tags, summary: 'Is the process up?', response: { 200: health } },
+    },
+    () => ({ status: 'ok' as const }),
+  )
+
+  app.get(
+    '/readyz',
+    {
+      config: { ability: 'public' },
+      schema: {
+        tags,
+        summary: 'Can it take requests?',
+        description: 'The store answers, and the server is not stopping.',
+        response: { 200: readiness, 503: readiness },
+      },
+    },
+    async (_request, reply) => {
+      const checks = { store: await checkStore(), server: draining.aborted ? 'stopping' : 'ok' } as const
+      if (checks.store === 'ok' && checks.server === 'ok') return { status: 'ready' as const, checks }
+      return reply.code(503).send({ status: 'not ready', checks })
+    },
+  )
+
+  app.get(
+    '/metrics',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'Numbers for Prometheus',
+        response: {
+          ...answers({}),
+          200: { description: 'Prometheus text format', content: { 'text/plain': { schema: z.string() } } },
+        },
+      },
+    },
+    async (_request, reply) => {
+      // The other numbers are wanted most when the store is gone.
+      const jobs = await counts().then(byState, () => null)
+      return reply.header('content-type', metrics.contentType).send(await metrics.render(jobs))
+    },
+  )
+
+  app.get(
+    '/v1/stats',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'How many jobs are in which state',
+        response: answers({ 200: ['Jobs by state', stats] }),
+      },
+    },
+    async () => byState(await counts()),
+  )
+}
+
+function byState(counts: Readonly<Record<string, number>>): Record<string, number> {
+  return Object.fromEntries(JOB_STATES.map((state) => [state, counts[state] ?? 0]))
+}

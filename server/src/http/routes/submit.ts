@@ -1,0 +1,107 @@
+import { IchidoError } from '@ichido/sdk/protocol'
+import type { FastifyRequest } from 'fastify'
+import { batchRequest } from '../../core/contract/jobs.ts'
+import { describeProblem } from '../../core/contract/problem.ts'
+import { batchResponse, submitResponse } from '../../core/contract/shapes.ts'
+import { type SubmitInput, submitRequest } from '../../core/contract/submit.ts'
+import { type KeyParse, parseKey, parseKeyHeader } from '../../core/key.ts'
+import type { Caller } from '../../core/roles.ts'
+import { refusalError } from '../../services/submit-job.ts'
+import { callerOf } from '../auth.ts'
+import { errorBody, JSON_TYPE, statusOf, toIchidoError } from '../errors.ts'
+import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
+import type { ApiInstance, RouteContext } from './context.ts'
+
+const CONFLICTS = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED', 'RESERVATION_NOT_ACTIVE'] as const
+
+export function submitRoutes(app: ApiInstance, { services, mismatchStatus }: RouteContext): void {
+  /** The stored answer is sent as it is, without a detour through an object: a replay is the same to the byte. */
+  app.post(
+    '/v1/jobs',
+    {
+      config: { ability: 'submit', takesKey: true },
+      schema: {
+        tags: ['jobs'],
+        summary: 'Submit a job',
+        description:
+          'With a key (header `Idempotency-Key`, or `idempotency_key` in the body) the same request is carried out ' +
+          'once, however often it is sent: every repeat gets the first answer, with `Idempotent-Replayed: true`.',
+        body: submitRequest,
+        response: {
+          ...answers({ 201: ['The job was accepted', submitResponse] }, 'KEY_CONFLICT', ...CONFLICTS, ...WITH_BODY),
+          [mismatchStatus]: errorAnswer('IDEMPOTENCY_KEY_REUSED', ...(mismatchStatus === 409 ? CONFLICTS : [])),
+        },
+      },
+    },
+    async (request, reply) => {
+      const key = keyOf(request, request.body)
+      const outcome = await services.submission.submit(callerOf(request), request.body, { key })
+      if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
+      if (outcome.kind === 'replayed') reply.header('idempotent-replayed', 'true')
+      return reply.code(outcome.status).header('content-type', JSON_TYPE).send(outcome.body)
+    },
+  )
+
+  app.post(
+    '/v1/jobs/batch',
+    {
+      config: { ability: 'submit' },
+      schema: {
+        tags: ['jobs'],
+        summary: 'Submit up to 1,000 jobs',
+        description: 'Each has its own key and its own outcome; one that is refused does not keep the others back.',
+        body: batchRequest,
+        response: answers({ 200: ['What became of each job', batchResponse] }, ...WITH_BODY),
+      },
+    },
+    async (request, reply) => {
+      if (request.headers['idempotency-key'] !== undefined) {
+        throw new IchidoError('INVALID_PAYLOAD', 'A batch has no Idempotency-Key; give each job its idempotency_key')
+      }
+      const caller = callerOf(request)
+      const outcomes = await Promise.all(request.body.jobs.map((item) => submitItem(caller, item, request.id)))
+      return reply.header('content-type', JSON_TYPE).send(`{"data":[${outcomes.join(',')}]}`)
+    },
+  )
+
+  async function submitItem(caller: Caller, item: unknown, requestId: string): Promise<string> {
+    try {
+      const input = parseItem(item)
+      const outcome = await services.submission.submit(caller, input, { key: bodyKey(input) })
+      if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
+      return `{"status":${outcome.status},"replayed":${outcome.kind === 'replayed'},"body":${outcome.body}}`
+    } catch (thrown) {
+      const error = toIchidoError(thrown)
+      if (error.code === 'INTERNAL') app.log.error({ err: thrown, requestId }, 'an item of a batch failed')
+      const status = statusOf(error, mismatchStatus)
+      return JSON.stringify({ status, replayed: false, ...errorBody(error, requestId) })
+    }
+  }
+}
+
+type Keyed = Pick<SubmitInput, 'idempotency_key'>
+
+function parseItem(item: unknown): SubmitInput {
+  const parsed = submitRequest.safeParse(item)
+  if (parsed.success) return parsed.data
+  const { field, message } = describeProblem(parsed.error)
+  throw new IchidoError('INVALID_PAYLOAD', message, { field })
+}
+
+/** From the header or the body; both may name it, if they agree. */
+export function keyOf(request: FastifyRequest, input: Keyed): string | null {
+  const header = request.headers['idempotency-key']
+  if (header === undefined) return bodyKey(input)
+  const fromHeader = checked(parseKeyHeader(String(header)), 'Idempotency-Key')
+  if (input.idempotency_key !== undefined && bodyKey(input) !== fromHeader) throw new IchidoError('KEY_CONFLICT')
+  return fromHeader
+}
+
+function bodyKey(input: Keyed): string | null {
+  return input.idempotency_key === undefined ? null : checked(parseKey(input.idempotency_key), 'idempotency_key')
+}
+
+function checked(parsed: KeyParse, field: string): string {
+  if (parsed.ok) return parsed.key
+  throw new IchidoError('INVALID_PAYLOAD', `${field} ${parsed.problem}`, { field })
+}
