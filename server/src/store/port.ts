@@ -40,6 +40,11 @@ export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable'
 }
 
+/** The embedded store's folder belongs to another process. */
+export class StoreInUse extends Error {
+  override readonly name = 'StoreInUse'
+}
+
 /** The engine refused a value. In a batch it is some item's own fault, so the batch is split to find it. */
 export class BadValue extends Error {
   override readonly name = 'BadValue'

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict, sqliteDdl } from '../migrations/migration.ts'
-import { BadValue, type Command, type Store, type StoreHealth } from '../port.ts'
+import { BadValue, type Command, type Store, type StoreHealth, StoreInUse } from '../port.ts'
 import type { Row, SqlValue, Step, Work } from '../statement.ts'
 
 export interface SqliteOptions {
@@ -112,7 +112,7 @@ function takeLock(dataDir: string): DatabaseSync {
     lock.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE')
   } catch (error) {
     lock.close()
-    throw new Error(
+    throw new StoreInUse(
       `Another process is using ${dataDir}. Stop it, set DATA_DIR to another folder, or use PostgreSQL (DATABASE_URL) to run several nodes.`,
       { cause: error },
     )
@@ -155,7 +155,7 @@ function schemaVersion(db: DatabaseSync): number {
   return Number(Object.values(db.prepare('PRAGMA user_version').get() ?? {})[0])
 }
 
-function migrate(db: DatabaseSync, nowMs: number): void {
+export function migrate(db: DatabaseSync, nowMs: number): void {
   db.exec('BEGIN IMMEDIATE')
   try {
     const found = schemaVersion(db)

@@ -1,0 +1,144 @@
+import { expect, test } from 'vitest'
+import { ConfigError, readClientConfig, readServerConfig, readStoreConfig } from './config.ts'
+
+function surroundings(env: Record<string, string>, files: Record<string, string> = {}) {
+  return {
+    env,
+    cwd: '/srv/app',
+    readFile(path: string): string {
+      const text = files[path]
+      if (text === undefined) throw new Error(`ENOENT: no such file, open '${path}'`)
+      return text
+    },
+  }
+}
+
+function problemsOf(env: Record<string, string>): readonly string[] {
+  try {
+    readServerConfig(surroundings(env))
+  } catch (error) {
+    if (error instanceof ConfigError) return error.problems
+    throw error
+  }
+  return []
+}
+
+test('an empty environment is the embedded store on a loopback address', () => {
+  expect(readServerConfig(surroundings({}))).toEqual({
+    host: '127.0.0.1',
+    port: 8001,
+    storage: { dataDir: '/srv/app/data' },
+    allowNoFsync: false,
+    redisUrl: null,
+    tls: null,
+    trustProxy: false,
+    publicUrl: null,
+    basePath: '',
+    logLevel: 'info',
+    mismatchStatus: 409,
+  })
+  expect(readClientConfig(surroundings({}))).toEqual({ url: 'http://127.0.0.1:8001', token: undefined })
+})
+
+test('every setting is read', () => {
+  const files = { '/srv/app/cert.pem': 'CERT', '/etc/key.pem': 'KEY' }
+  const env = {
+    HOST: '0.0.0.0',
+    PORT: '0',
+    DATABASE_URL: 'postgres://u:p@db/x',
+    DATABASE_SCHEMA: 'jobs',
+    REDIS_URL: 'redis://r:6379',
+    TLS_CERT_FILE: 'cert.pem',
+    TLS_KEY_FILE: '/etc/key.pem',
+    TRUST_PROXY: '10.0.0.0/8, ::1',
+    PUBLIC_URL: 'https://jobs.example.org/',
+    BASE_PATH: '/ichido/',
+    LOG_LEVEL: 'debug',
+    IDEMPOTENCY_MISMATCH_STATUS: '422',
+    ALLOW_NO_FSYNC: '1',
+  }
+  expect(readServerConfig(surroundings(env, files))).toEqual({
+    host: '0.0.0.0',
+    port: 0,
+    storage: { databaseUrl: 'postgres://u:p@db/x', schema: 'jobs' },
+    allowNoFsync: true,
+    redisUrl: 'redis://r:6379',
+    tls: { cert: 'CERT', key: 'KEY' },
+    trustProxy: '10.0.0.0/8,::1',
+    publicUrl: 'https://jobs.example.org',
+    basePath: '/ichido',
+    logLevel: 'debug',
+    mismatchStatus: 422,
+  })
+})
+
+test.each([
+  ['PORT', 'http', 'PORT must be a whole number from 0 to 65535, not "http"'],
+  ['PORT', '70000', 'PORT must be a whole number from 0 to 65535, not 70000'],
+  ['PORT', '-1', 'PORT must be a whole number from 0 to 65535, not "-1"'],
+  ['LOG_LEVEL', 'loud', 'LOG_LEVEL must be one of fatal, error, warn, info, debug, trace, silent, not "loud"'],
+  ['IDEMPOTENCY_MISMATCH_STATUS', '418', 'IDEMPOTENCY_MISMATCH_STATUS must be 409 or 422, not "418"'],
+  ['ALLOW_NO_FSYNC', 'maybe', 'ALLOW_NO_FSYNC must be 1 or 0, not "maybe"'],
+  [
+    'DATABASE_SCHEMA',
+    'Drop Table',
+    'DATABASE_SCHEMA must be a lower-case name of at most 30 letters, digits and underscores, not "Drop Table"',
+  ],
+  [
+    'PUBLIC_URL',
+    'jobs.example.org',
+    'PUBLIC_URL must be an address like https://jobs.example.org, not "jobs.example.org"',
+  ],
+  ['BASE_PATH', 'ichido', 'BASE_PATH must be a path like /ichido, not "ichido"'],
+  [
+    'TRUST_PROXY',
+    'the one in front',
+    'TRUST_PROXY must be true, false, or addresses like 10.0.0.0/8 separated by commas, not "the one in front"',
+  ],
+  ['TLS_CERT_FILE', 'cert.pem', 'TLS_CERT_FILE is set and TLS_KEY_FILE is not; TLS needs both'],
+  ['TLS_KEY_FILE', 'key.pem', 'TLS_KEY_FILE is set and TLS_CERT_FILE is not; TLS needs both'],
+])('%s=%s is refused by name', (name, value, problem) => {
+  expect(problemsOf({ [name]: value })).toEqual([problem])
+})
+
+test('what may hold a password is not repeated', () => {
+  const problems = problemsOf({ DATABASE_URL: 'mysql://root:hunter2@db', REDIS_URL: 'http://:hunter2@r' })
+  expect(problems).toEqual([
+    'DATABASE_URL must be an address like postgres://user:password@host/database',
+    'REDIS_URL must be an address like redis://host:6379',
+  ])
+})
+
+test('all wrong settings are named at once', () => {
+  expect(problemsOf({ PORT: 'x', LOG_LEVEL: 'y', BASE_PATH: 'z' })).toHaveLength(3)
+})
+
+test('a variable that is set to nothing is not set', () => {
+  expect(readServerConfig(surroundings({ PORT: '', DATABASE_URL: '', HOST: '' })).port).toBe(8001)
+})
+
+test.each([
+  ['true', true],
+  ['false', false],
+  ['127.0.0.1', '127.0.0.1'],
+])('TRUST_PROXY=%s', (text, trustProxy) => {
+  expect(readServerConfig(surroundings({ TRUST_PROXY: text })).trustProxy).toEqual(trustProxy)
+})
+
+test('a secret can be given as the file that holds it', () => {
+  const files = { '/run/secrets/db': 'postgres://u:p@db/x\n', '/srv/app/token': 'ichido_abc\n' }
+  expect(readStoreConfig(surroundings({ DATABASE_URL_FILE: '/run/secrets/db' }, files)).storage).toEqual({
+    databaseUrl: 'postgres://u:p@db/x',
+    schema: 'ichido',
+  })
+  expect(readClientConfig(surroundings({ ICHIDO_TOKEN_FILE: 'token' }, files)).token).toBe('ichido_abc')
+})
+
+test('a secret and its file together are refused, and so is a file that is not there', () => {
+  expect(problemsOf({ DATABASE_URL: 'postgres://db/x', DATABASE_URL_FILE: '/f' })).toEqual([
+    'DATABASE_URL and DATABASE_URL_FILE are both set; keep one of them',
+  ])
+  expect(problemsOf({ REDIS_URL_FILE: 'gone' })).toEqual([
+    "REDIS_URL_FILE names /srv/app/gone, which cannot be read: ENOENT: no such file, open '/srv/app/gone'",
+  ])
+})

@@ -1,0 +1,218 @@
+import { resolve } from 'node:path'
+import { z } from 'zod'
+
+/** Where settings come from: the environment, the folder the program was started in, and the files they name. */
+export interface Surroundings {
+  env: Readonly<Record<string, string | undefined>>
+  cwd: string
+  /** Throws what the file system throws. */
+  readFile(path: string): string
+}
+
+export type StorageConfig = { dataDir: string } | { databaseUrl: string; schema: string }
+
+export interface StoreConfig {
+  storage: StorageConfig
+  allowNoFsync: boolean
+}
+
+export interface ServerConfig extends StoreConfig {
+  host: string
+  port: number
+  redisUrl: string | null
+  tls: { cert: string; key: string } | null
+  /** Whose X-Forwarded-* headers are believed: nobody's, everybody's, or those of a list of addresses. */
+  trustProxy: boolean | string
+  publicUrl: string | null
+  /** '' or '/prefix', never with a slash at the end. */
+  basePath: string
+  logLevel: LogLevel
+  mismatchStatus: 409 | 422
+}
+
+export interface ClientConfig {
+  url: string
+  token: string | undefined
+}
+
+export const DEFAULT_URL = 'http://127.0.0.1:8001'
+export const DEFAULT_DATA_DIR = './data'
+
+const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
+export type LogLevel = (typeof LOG_LEVELS)[number]
+
+/** One line a setting that is wrong; each begins with the name of its variable. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError'
+  readonly problems: readonly string[]
+
+  constructor(problems: readonly string[]) {
+    super(problems.join('\n'))
+    this.problems = problems
+  }
+}
+
+/** The value is part of the message, but for what may hold a password. */
+const says = (what: string) => ({
+  error: (issue: { input?: unknown }) => `must be ${what}, not ${JSON.stringify(issue.input)}`,
+})
+const secret = (what: string) => ({ error: `must be ${what}` })
+
+const flag = z
+  .enum(['0', '1', 'false', 'true'], says('1 or 0'))
+  .default('0')
+  .transform((text) => text === '1' || text === 'true')
+
+const webUrl = z
+  .url({ protocol: /^https?$/, ...says('an address like https://jobs.example.org') })
+  .transform((text) => text.replace(/\/+$/, ''))
+
+const storeSettings = {
+  DATA_DIR: z.string().default(DEFAULT_DATA_DIR),
+  DATABASE_URL: z
+    .string()
+    .regex(/^postgres(ql)?:\/\//, secret('an address like postgres://user:password@host/database'))
+    .optional(),
+  DATABASE_SCHEMA: z
+    .string()
+    .regex(/^[a-z_][a-z0-9_]{0,29}$/, says('a lower-case name of at most 30 letters, digits and underscores'))
+    .default('ichido'),
+  ALLOW_NO_FSYNC: flag,
+}
+
+const serverSettings = {
+  ...storeSettings,
+  HOST: z.string().default('127.0.0.1'),
+  PORT: z
+    .string()
+    .regex(/^\d{1,5}$/, says('a whole number from 0 to 65535'))
+    .transform(Number)
+    .refine((port) => port <= 65_535, says('a whole number from 0 to 65535'))
+    .default(8001),
+  REDIS_URL: z
+    .string()
+    .regex(/^rediss?:\/\//, secret('an address like redis://host:6379'))
+    .optional(),
+  TLS_CERT_FILE: z.string().optional(),
+  TLS_KEY_FILE: z.string().optional(),
+  TRUST_PROXY: z.string().default('false').transform(parseTrustProxy),
+  PUBLIC_URL: webUrl.optional(),
+  BASE_PATH: z
+    .string()
+    .regex(/^\/[A-Za-z0-9._~/-]*$/, says('a path like /ichido'))
+    .transform((text) => text.replace(/\/+$/, ''))
+    .default(''),
+  LOG_LEVEL: z.enum(LOG_LEVELS, says(`one of ${LOG_LEVELS.join(', ')}`)).default('info'),
+  IDEMPOTENCY_MISMATCH_STATUS: z
+    .enum(['409', '422'], says('409 or 422'))
+    .default('409')
+    .transform((text) => (text === '422' ? 422 : 409)),
+}
+
+const clientSettings = {
+  ICHIDO_URL: webUrl.default(DEFAULT_URL),
+  ICHIDO_TOKEN: z
+    .string()
+    .regex(/^[\x21-\x7e]+$/, secret('a token, without spaces or line breaks'))
+    .optional(),
+}
+
+/** May also be given as the file that holds them, so that they need not stand in the environment. */
+const SECRETS = ['DATABASE_URL', 'REDIS_URL', 'ICHIDO_TOKEN']
+
+export function readStoreConfig(surroundings: Surroundings): StoreConfig {
+  return toStore(parse(storeSettings, surroundings), surroundings)
+}
+
+export function readServerConfig(surroundings: Surroundings): ServerConfig {
+  const found = parse(serverSettings, surroundings)
+  return {
+    ...toStore(found, surroundings),
+    host: found.HOST,
+    port: found.PORT,
+    redisUrl: found.REDIS_URL ?? null,
+    tls: readTls(found.TLS_CERT_FILE, found.TLS_KEY_FILE, surroundings),
+    trustProxy: found.TRUST_PROXY,
+    publicUrl: found.PUBLIC_URL ?? null,
+    basePath: found.BASE_PATH,
+    logLevel: found.LOG_LEVEL,
+    mismatchStatus: found.IDEMPOTENCY_MISMATCH_STATUS,
+  }
+}
+
+export function readClientConfig(surroundings: Surroundings): ClientConfig {
+  const { ICHIDO_URL, ICHIDO_TOKEN } = parse(clientSettings, surroundings)
+  return { url: ICHIDO_URL, token: ICHIDO_TOKEN }
+}
+
+function parse<Shape extends z.ZodRawShape>(shape: Shape, surroundings: Surroundings): z.output<z.ZodObject<Shape>> {
+  const { problems, values } = gather(Object.keys(shape), surroundings)
+  const parsed = z.object(shape).safeParse(values)
+  if (!parsed.success) problems.push(...parsed.error.issues.map((issue) => `${issue.path.join('.')} ${issue.message}`))
+  if (problems.length > 0 || !parsed.success) throw new ConfigError(problems)
+  return parsed.data
+}
+
+/** Set to nothing counts as not set: that is how compose files and unit files leave a variable out. */
+function gather(names: readonly string[], surroundings: Surroundings) {
+  const { env } = surroundings
+  const problems: string[] = []
+  const values: Record<string, string> = {}
+  for (const name of names) {
+    const fileName = `${name}_FILE`
+    const file = SECRETS.includes(name) ? env[fileName] : undefined
+    if (env[name] && file) problems.push(`${name} and ${fileName} are both set; keep one of them`)
+    else if (env[name]) values[name] = env[name]
+    else if (file) {
+      const text = readNamed(fileName, file, surroundings, problems)
+      if (text !== null) values[name] = text.trim()
+    }
+  }
+  return { problems, values }
+}
+
+function readNamed(name: string, file: string, { cwd, readFile }: Surroundings, problems: string[]): string | null {
+  const path = resolve(cwd, file)
+  try {
+    return readFile(path)
+  } catch (error) {
+    problems.push(`${name} names ${path}, which cannot be read: ${error instanceof Error ? error.message : error}`)
+    return null
+  }
+}
+
+function toStore(
+  found: { DATA_DIR: string; DATABASE_URL?: string | undefined; DATABASE_SCHEMA: string; ALLOW_NO_FSYNC: boolean },
+  { cwd }: Surroundings,
+): StoreConfig {
+  const { DATABASE_URL: databaseUrl, DATABASE_SCHEMA: schema } = found
+  const storage = databaseUrl === undefined ? { dataDir: resolve(cwd, found.DATA_DIR) } : { databaseUrl, schema }
+  return { storage, allowNoFsync: found.ALLOW_NO_FSYNC }
+}
+
+function readTls(certFile: string | undefined, keyFile: string | undefined, surroundings: Surroundings) {
+  if (certFile === undefined && keyFile === undefined) return null
+  if (certFile === undefined || keyFile === undefined) {
+    const [set, missing] =
+      certFile === undefined ? ['TLS_KEY_FILE', 'TLS_CERT_FILE'] : ['TLS_CERT_FILE', 'TLS_KEY_FILE']
+    throw new ConfigError([`${set} is set and ${missing} is not; TLS needs both`])
+  }
+  const problems: string[] = []
+  const cert = readNamed('TLS_CERT_FILE', certFile, surroundings, problems)
+  const key = readNamed('TLS_KEY_FILE', keyFile, surroundings, problems)
+  if (cert === null || key === null) throw new ConfigError(problems)
+  return { cert, key }
+}
+
+/** `true`, `false`, or addresses and networks separated by commas. */
+function parseTrustProxy(text: string, context: z.core.$RefinementCtx<string>): boolean | string {
+  if (text === 'true' || text === 'false') return text === 'true'
+  const addresses = text.split(',').map((part) => part.trim())
+  if (addresses.every((address) => /^[0-9a-fA-F]*[:.][0-9a-fA-F:.]*(\/\d{1,3})?$/.test(address)))
+    return addresses.join(',')
+  context.addIssue({
+    code: 'custom',
+    message: `must be true, false, or addresses like 10.0.0.0/8 separated by commas, not ${JSON.stringify(text)}`,
+  })
+  return z.NEVER
+}

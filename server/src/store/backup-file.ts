@@ -1,0 +1,213 @@
+import { closeSync, copyFileSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { z } from 'zod'
+import { migrate } from './engines/sqlite.ts'
+import { SCHEMA_VERSION } from './migrations/index.ts'
+import { bytesOf, plain, quoted, type Table, TableDigest, type TableSum, type Values } from './table.ts'
+
+/** Why a backup or a restore was not done, and what to do; the store and the file are as they were. */
+export class BackupRefused extends Error {
+  override readonly name = 'BackupRefused'
+}
+
+const FORMAT = 1
+const BATCH_ROWS_MAX = 1_000
+const BATCH_BYTES_MAX = 4 * 1024 * 1024
+
+const manifestShape = z.object({
+  format: z.int(),
+  engine: z.string(),
+  schema_version: z.int(),
+  created_at: z.string(),
+  tables: z.record(z.string(), z.object({ rows: z.int(), sum: z.string() })),
+})
+export type Manifest = z.output<typeof manifestShape>
+
+/** Tables that every store keeps for itself. */
+const NOT_COPIED = ['schema_migrations', 'backup_manifest']
+
+/** A backup: an embedded store's database of the same schema, and a manifest of what is in it. */
+export class BackupFile {
+  readonly path: string
+  readonly tables: readonly Table[]
+  readonly #db: DatabaseSync
+
+  constructor(path: string, db: DatabaseSync) {
+    this.path = path
+    this.#db = db
+    this.tables = listTables(db)
+  }
+
+  /** An empty one that nobody else can read: payloads are in it, and hashes of tokens. */
+  static create(path: string): BackupFile {
+    closeSync(openSync(path, 'wx', 0o600))
+    const db = new DatabaseSync(path)
+    // It is synced as a whole when it is complete; until then nobody needs it.
+    db.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF')
+    migrate(db, 0)
+    db.exec('CREATE TABLE backup_manifest (manifest TEXT NOT NULL) STRICT')
+    return new BackupFile(path, db)
+  }
+
+  /** A copy of a backup, brought up to the schema of today. */
+  static openCopy(file: string, copy: string): BackupFile {
+    copyFileSync(file, copy)
+    const db = new DatabaseSync(copy)
+    db.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF')
+    migrate(db, 0)
+    return new BackupFile(copy, db)
+  }
+
+  /** From the beginning, whatever was written before. */
+  begin(): void {
+    if (this.#db.isTransaction) this.#db.exec('COMMIT')
+    this.#db.exec('BEGIN')
+    for (const table of this.tables) this.#db.exec(`DELETE FROM ${table.name}`)
+  }
+
+  add(table: Table, rows: readonly Values[]): void {
+    const marks = table.columns.map(() => '?').join(', ')
+    const insert = this.#db.prepare(`INSERT INTO ${table.name} (${names(table)}) VALUES (${marks})`)
+    for (const row of rows) insert.run(...row)
+  }
+
+  commit(manifest: Manifest): void {
+    this.#db.prepare('INSERT INTO backup_manifest VALUES (?)').run(JSON.stringify(manifest))
+    this.#db.exec('COMMIT')
+  }
+
+  *pages(table: Table): Generator<Values[]> {
+    let page: Values[] = []
+    let bytes = 0
+    for (const row of this.#db.prepare(`SELECT ${names(table)} FROM ${table.name}`).iterate()) {
+      const values = table.columns.map((column) => plain(row, column))
+      page.push(values)
+      bytes += bytesOf(values)
+      if (page.length < BATCH_ROWS_MAX && bytes < BATCH_BYTES_MAX) continue
+      yield page
+      page = []
+      bytes = 0
+    }
+    if (page.length > 0) yield page
+  }
+
+  sum(table: Table): TableSum {
+    const digest = new TableDigest()
+    for (const page of this.pages(table)) digest.add(page)
+    return digest.value
+  }
+
+  /** The leader's term when the backup was made. */
+  get epoch(): number {
+    return Number(this.#db.prepare('SELECT epoch FROM leadership WHERE id = 1').get()?.epoch)
+  }
+
+  close(): void {
+    this.#db.close()
+  }
+}
+
+/** What a store that was just made holds. */
+export function pristineSums(): Map<string, TableSum> {
+  const db = new DatabaseSync(':memory:')
+  try {
+    migrate(db, 0)
+    const file = new BackupFile(':memory:', db)
+    return new Map(file.tables.map((table) => [table.name, file.sum(table)]))
+  } finally {
+    db.close()
+  }
+}
+
+/** Reads a backup's manifest and holds the file against it, table by table. */
+export function checkBackup(file: string): Manifest {
+  if (!existsSync(file)) throw new BackupRefused(`There is no file ${file}`)
+  const db = new DatabaseSync(file, { readOnly: true })
+  try {
+    const manifest = readManifest(db, file)
+    if (manifest.format !== FORMAT || manifest.schema_version > SCHEMA_VERSION) {
+      throw new BackupRefused(
+        `${file} was made by a newer Ichido (schema version ${manifest.schema_version}, this one knows ${SCHEMA_VERSION}). Restore it with that one.`,
+      )
+    }
+    const backup = new BackupFile(file, db)
+    for (const table of backup.tables) {
+      const { rows, sum } = backup.sum(table)
+      const expected = manifest.tables[table.name]
+      if (rows === expected?.rows && sum === expected.sum) continue
+      throw new BackupRefused(
+        `${file} is damaged: the table ${table.name} is not as it was when it was backed up (${rows} rows, ${expected?.rows ?? 0} expected). Use another backup.`,
+      )
+    }
+    return manifest
+  } catch (error) {
+    throw isSqliteError(error) ? new BackupRefused(`${file} is damaged: ${error.message}. Use another backup.`) : error
+  } finally {
+    db.close()
+  }
+}
+
+function readManifest(db: DatabaseSync, file: string): Manifest {
+  const refused = new BackupRefused(`${file} is not a backup made by \`ichido backup\``)
+  try {
+    const row = db.prepare('SELECT manifest FROM backup_manifest').get()
+    return manifestShape.parse(JSON.parse(String(row?.manifest)))
+  } catch (error) {
+    throw Object.assign(refused, { cause: error })
+  }
+}
+
+function isSqliteError(error: unknown): error is Error {
+  return error instanceof Error && 'code' in error && error.code === 'ERR_SQLITE_ERROR'
+}
+
+export function newManifest(engine: string, createdAtMs: number, tables: Map<string, TableSum>): Manifest {
+  return {
+    format: FORMAT,
+    engine,
+    schema_version: SCHEMA_VERSION,
+    created_at: new Date(createdAtMs).toISOString(),
+    tables: Object.fromEntries(tables),
+  }
+}
+
+/** From here on the file survives a power cut under its own name. */
+export function putInPlace(temporary: string, file: string): void {
+  sync(temporary)
+  renameSync(temporary, file)
+  sync(dirname(resolve(file)))
+}
+
+function sync(path: string): void {
+  const fd = openSync(path, 'r')
+  try {
+    fsyncSync(fd)
+  } finally {
+    closeSync(fd)
+  }
+}
+
+export function discard(path: string): void {
+  for (const name of [path, `${path}-journal`, `${path}-wal`, `${path}-shm`]) rmSync(name, { force: true })
+}
+
+function names(table: Table): string {
+  return table.columns.map(quoted).join(', ')
+}
+
+function listTables(db: DatabaseSync): Table[] {
+  const tables = db
+    .prepare(
+      "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
+    )
+    .all()
+    .map((row) => String(row.name))
+  return tables.filter((name) => !NOT_COPIED.includes(name)).map((name) => describeTable(db, name))
+}
+
+function describeTable(db: DatabaseSync, name: string): Table {
+  const columns = db.prepare('SELECT name, pk FROM pragma_table_info(?) ORDER BY cid').all(name)
+  const key = columns.filter((column) => Number(column.pk) > 0).sort((a, b) => Number(a.pk) - Number(b.pk))
+  return { name, columns: columns.map((column) => String(column.name)), primaryKey: key.map((c) => String(c.name)) }
+}

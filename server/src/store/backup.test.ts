@@ -1,0 +1,262 @@
+import { copyFileSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import type { Services } from '../services/index.ts'
+import { ENGINES, type Engine, type TestServices, testServices } from '../testing/services.ts'
+import { realWorld } from '../world.ts'
+import { backupStore, restoreStore } from './backup.ts'
+import { putDefinition, raiseEpoch } from './commands/access.ts'
+import { command } from './port.ts'
+import { query, statement, type Work } from './statement.ts'
+
+const JOBS = 1_200
+const folder = mkdtempSync(join(tmpdir(), 'ichido-backup-test-'))
+const opened: TestServices[] = []
+const sources = new Map<Engine, TestServices>()
+
+beforeAll(async () => {
+  for (const engine of ENGINES) {
+    const source = await testServices(engine)
+    sources.set(engine, source)
+    await fill(source.services)
+    await backup(source.services, backupOf(engine))
+  }
+})
+
+afterEach(async () => {
+  for (const one of opened.splice(0)) await one.close()
+})
+
+afterAll(async () => {
+  for (const source of sources.values()) await source.close()
+  rmSync(folder, { recursive: true })
+})
+
+const backupOf = (engine: Engine) => join(folder, engine)
+
+/** Something in every table that can be filled by now, with values that are easily damaged on the way. */
+async function fill({ submission, runs, events, quotas, reservations, access, deps }: Services) {
+  const submit = (n: number) =>
+    submission.submit(
+      LOCAL_ADMIN,
+      {
+        kind: 'k',
+        queue: n < 3 ? 'work' : 'other',
+        payload: { n, text: `"一度"\\ {a,b} NULL \u0001 ${n}`, deep: [null, true, 0.1] },
+        ...(n % 2 === 0 ? { labels: { env: 'a,b "c" \\' } } : {}),
+        estimated_cost: 0.25,
+        delay_seconds: n < 3 ? 0 : n % 3,
+      },
+      { key: n % 2 === 0 ? `ci/${n}/"x"` : null },
+    )
+  await Promise.all(Array.from({ length: JOBS }, (_, n) => submit(n)))
+  await submission.submit(LOCAL_ADMIN, { kind: 'big', queue: 'other', payload: 'ü'.repeat(500_000) }, { key: null })
+
+  const [lease] = await runs.lease('w', { queues: ['work'], kinds: ['k'], max: 1, waitMs: 0, startId: 's' })
+  if (lease === undefined) throw new Error('there is work')
+  await events.publish('w', lease.lease_id, { stage: 'progress', seq: 1, data: { percent: 40 } })
+  await runs.report('w', lease.lease_id, {
+    verb: 'finish',
+    result: '{"ok":true}',
+    summaryText: 'sum',
+    freqsCsv: 'a,b\n1,2\n',
+    meta: null,
+    costMicros: 123_456,
+  })
+  await runs.lease('w', { queues: ['other'], kinds: ['k'], max: 1, waitMs: 0, startId: 's' })
+  await quotas.put(LOCAL_ADMIN, 'alice', { max_concurrent: 5, cost_limit: 1.5, period: 'day' })
+  await quotas.put(LOCAL_ADMIN, '*', { max_concurrent: 100_000, cost_limit: null, period: 'month' })
+  await reservations.reserve(LOCAL_ADMIN)
+  await access.createToken(LOCAL_ADMIN, { userId: 'alice', role: 'viewer', name: 'n', ttlSeconds: 60 })
+  const definition = { name: 'nightly', kind: 'k', queue: null, payload: '{"a":1}', policy: {} }
+  await deps.store.write(putDefinition({ id: realWorld.uuid(), ...definition }))
+  await deps.store.write(raiseEpoch(41))
+}
+
+function source(engine: Engine): Services {
+  const found = sources.get(engine)
+  if (found === undefined) throw new Error('made before all tests')
+  return found.services
+}
+
+async function emptyStore(engine: Engine): Promise<Services> {
+  const made = await testServices(engine)
+  opened.push(made)
+  return made.services
+}
+
+type Sums = Record<string, { rows: number; sum: string }>
+
+/** The tables of a backup file as its manifest lists them. */
+function sumsOf(file: string): Sums {
+  const db = new DatabaseSync(file, { readOnly: true })
+  try {
+    return JSON.parse(String(db.prepare('SELECT manifest FROM backup_manifest').get()?.manifest)).tables
+  } finally {
+    db.close()
+  }
+}
+
+const backup = (services: Services, file: string, force = false) =>
+  backupStore(services.deps.store, file, { world: realWorld, force })
+
+function withoutLeadership({ leadership, ...rest }: Sums): Sums {
+  expect(leadership?.rows).toBe(1)
+  return rest
+}
+
+async function epochOf({ deps }: Services): Promise<number> {
+  return deps.store.write(raiseEpoch(0))
+}
+
+for (const from of ENGINES) {
+  for (const to of ENGINES) {
+    test(`a backup of ${from} is restored into ${to}, row by row the same`, async () => {
+      const file = backupOf(from)
+      expect(statSync(file).mode & 0o777).toBe(0o600)
+      const target = await emptyStore(to)
+      const report = await restoreStore(target.deps.store, file, {})
+      expect(report.engine).toBe(from)
+      expect(report.rows).toBeGreaterThan(JOBS * 3.5)
+
+      const again = join(folder, `${from}-${to}`)
+      await backup(target, again)
+      expect(withoutLeadership(sumsOf(again))).toEqual(withoutLeadership(sumsOf(file)))
+      expect(sumsOf(file)).toMatchObject({
+        results: { rows: 1 },
+        api_tokens: { rows: 1 },
+        job_definitions: { rows: 1 },
+      })
+      expect(await epochOf(target)).toBe((await epochOf(source(from))) + 1_000)
+    })
+  }
+
+  test(`a restored ${from} goes on where the backup left off`, async () => {
+    const target = await emptyStore(from)
+    await restoreStore(target.deps.store, backupOf(from), {})
+
+    const { data } = await target.jobs.list(LOCAL_ADMIN, { ...noFilter, key: 'ci/4/"x"' }, 10, null)
+    expect(data).toHaveLength(1)
+    const first = { kind: 'k', queue: 'other', payload: { n: 4 } }
+    const mismatch = await target.submission.submit(LOCAL_ADMIN, first, { key: 'ci/4/"x"' })
+    expect(mismatch).toMatchObject({ kind: 'refused', refusal: { code: 'IDEMPOTENCY_KEY_REUSED' } })
+    expect(await target.access.isAuthRequired()).toBe(true)
+    expect(await target.quotas.get(LOCAL_ADMIN, 'alice')).toMatchObject({ max_concurrent: 5, cost_limit: 1.5 })
+    const leased = await target.runs.lease('w2', { queues: ['work'], kinds: ['k'], max: 1, waitMs: 0 })
+    expect(leased).toHaveLength(1)
+  })
+
+  test(`a ${from} store that holds anything is not restored into`, async () => {
+    const target = await emptyStore(from)
+    await target.submission.submit(LOCAL_ADMIN, { kind: 'mine' }, { key: null })
+    await expect(restoreStore(target.deps.store, backupOf(from), {})).rejects.toThrow('The store is not empty')
+    const { data } = await target.jobs.list(LOCAL_ADMIN, noFilter, 10, null)
+    expect(data.map((job) => job.kind)).toEqual(['mine'])
+  })
+
+  test(`a changed default quota counts as holding something (${from})`, async () => {
+    const target = await emptyStore(from)
+    await target.quotas.put(LOCAL_ADMIN, '*', { max_concurrent: 1, cost_limit: null, period: 'month' })
+    await expect(restoreStore(target.deps.store, backupOf(from), {})).rejects.toThrow('The store is not empty')
+  })
+}
+
+const noFilter = {
+  states: [],
+  userId: null,
+  queue: null,
+  kind: null,
+  label: null,
+  key: null,
+  createdFromMs: null,
+  createdToMs: null,
+}
+
+test('a backup of PostgreSQL is of one instant, while others go on submitting', async () => {
+  const { deps, submission } = await emptyStore('postgres')
+  const file = join(folder, 'while-submitting')
+  let stop = false
+  let submitted = 0
+  const submitter = async () => {
+    while (!stop) {
+      await submission.submit(LOCAL_ADMIN, { kind: 'k', labels: { a: 'b' } }, { key: `key-${submitted++}` })
+    }
+  }
+  const submitters = [submitter(), submitter(), submitter()]
+  await expect.poll(() => submitted).toBeGreaterThan(200)
+  const before = submitted
+  await backupStore(deps.store, file, {
+    world: realWorld,
+    onProgress: () => expect(submitted).toBeGreaterThanOrEqual(before),
+  })
+  await expect.poll(() => submitted).toBeGreaterThan(before)
+  stop = true
+  await Promise.all(submitters)
+
+  const { jobs, runs, job_labels, idempotency_keys, events } = sumsOf(file)
+  expect(jobs?.rows).toBeGreaterThan(190)
+  for (const table of [runs, job_labels, idempotency_keys, events]) expect(table?.rows).toBe(jobs?.rows)
+})
+
+test('an existing file is replaced only when asked to', async () => {
+  const file = join(folder, 'exists')
+  writeFileSync(file, 'precious')
+  await expect(backup(source('sqlite'), file)).rejects.toThrow('--force')
+  expect(statSync(file).size).toBe(8)
+  await backup(source('sqlite'), file, true)
+  expect(sumsOf(file).jobs?.rows).toBe(JOBS + 1)
+})
+
+test('a backup that fails leaves no file behind', async () => {
+  const parent = mkdtempSync(join(folder, 'fails-'))
+  const { deps } = source('sqlite')
+  const failing = { ...deps.store, write: () => Promise.reject(new Error('the disk is on fire')) }
+  await expect(backupStore(failing, join(parent, 'b'), { world: realWorld })).rejects.toThrow('on fire')
+  expect(readdirSync(parent)).toEqual([])
+})
+
+test('a damaged file is refused, and so is one that is no backup', async () => {
+  const { deps } = await emptyStore('sqlite')
+  const file = join(folder, 'damaged')
+  copyFileSync(backupOf('sqlite'), file)
+  const db = new DatabaseSync(file)
+  db.exec("UPDATE jobs SET payload = '0' WHERE id = (SELECT min(id) FROM jobs)")
+  db.close()
+  await expect(restoreStore(deps.store, file, {})).rejects.toThrow('is damaged: the table jobs')
+
+  const other = join(folder, 'no-backup')
+  writeFileSync(other, 'something else')
+  await expect(restoreStore(deps.store, other, {})).rejects.toThrow('is not a backup')
+  const missing = join(folder, 'missing')
+  await expect(restoreStore(deps.store, missing, {})).rejects.toThrow('There is no file')
+  expect(existsSync(missing)).toBe(false)
+})
+
+test('a backup of a newer Ichido is refused', async () => {
+  const { deps } = await emptyStore('sqlite')
+  const file = join(folder, 'newer')
+  copyFileSync(backupOf('sqlite'), file)
+  const db = new DatabaseSync(file)
+  db.exec("UPDATE backup_manifest SET manifest = json_set(manifest, '$.schema_version', 999)")
+  db.close()
+  await expect(restoreStore(deps.store, file, {})).rejects.toThrow('was made by a newer Ichido')
+})
+
+test('a restore whose commit went unheard is not taken for a store of somebody else', async () => {
+  const { deps } = await emptyStore('sqlite')
+  const { store } = deps
+  const twice = {
+    ...store,
+    async write<T>(given: { name: string; work(again: boolean): Work<T> }): Promise<T> {
+      await store.write(given)
+      return store.write({ name: given.name, work: () => given.work(true) })
+    },
+  }
+  const { epoch } = await restoreStore(twice, backupOf('sqlite'), {})
+  expect(epoch).toBe((await epochOf(source('sqlite'))) + 1_000)
+  const count = command('count', () => query(statement('', 'SELECT count(*) AS n FROM ichido.jobs')))
+  expect(await store.read(count)).toEqual([{ n: JOBS + 1 }])
+})

@@ -1,0 +1,199 @@
+import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { World } from '@ichido/sdk/world'
+import {
+  BackupFile,
+  BackupRefused,
+  checkBackup,
+  discard,
+  type Manifest,
+  newManifest,
+  pristineSums,
+  putInPlace,
+} from './backup-file.ts'
+import { raiseEpoch } from './commands/access.ts'
+import { SCHEMA_VERSION } from './migrations/index.ts'
+import { type Command, command, type Store } from './port.ts'
+import { integer, one, query, statement, type Work } from './statement.ts'
+import { emptyTable, insertRows, readTable, sameRows, type Table, TableDigest, type TableSum } from './table.ts'
+
+export { BackupRefused } from './backup-file.ts'
+
+export interface CopyOptions {
+  world: Pick<World, 'now' | 'uuid'>
+  onProgress?: (table: string, rows: number) => void
+}
+
+export interface BackupReport {
+  engine: string
+  rows: number
+  bytes: number
+}
+
+/** More terms than leaders can have had since the backup was made. */
+const EPOCH_STEP = 1_000
+/** The one row that is the store's own: a restore only ever raises its epoch. */
+const LEADERSHIP = 'leadership'
+
+/**
+ * Copies all that the store holds at one instant into a file. Works while nodes work on the same database, and leaves
+ * either a complete file that was read back, or none.
+ */
+export async function backupStore(
+  store: Store,
+  file: string,
+  { world, onProgress, force = false }: CopyOptions & { force?: boolean },
+): Promise<BackupReport> {
+  refuseToReplace(file, force)
+  const { schemaVersion } = await store.health()
+  if (schemaVersion !== SCHEMA_VERSION) {
+    throw new BackupRefused(
+      `The store is at schema version ${schemaVersion}, this Ichido knows ${SCHEMA_VERSION}. Back it up with the newer one.`,
+    )
+  }
+  const temporary = `${file}.${world.uuid()}.partial`
+  try {
+    const backup = BackupFile.create(temporary)
+    try {
+      await store.write(copyInto(backup, store.engine, world.now(), onProgress))
+    } finally {
+      backup.close()
+    }
+    const manifest = checkBackup(temporary)
+    refuseToReplace(file, force)
+    putInPlace(temporary, file)
+    return report(manifest, file)
+  } finally {
+    discard(temporary)
+  }
+}
+
+function refuseToReplace(file: string, force: boolean): void {
+  if (force || !existsSync(file)) return
+  throw new BackupRefused(`${file} exists. Choose another name, or replace it with --force.`)
+}
+
+function report(manifest: Manifest, file: string): BackupReport {
+  const rows = Object.values(manifest.tables).reduce((sum, table) => sum + table.rows, 0)
+  return { engine: manifest.engine, rows, bytes: statSync(file).size }
+}
+
+/** On PostgreSQL all pages are read from one snapshot, which waits for nobody and holds nobody up. */
+const useSnapshot = statement('', {
+  postgres: 'SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY',
+  sqlite: 'SELECT 1',
+})
+
+function copyInto(
+  backup: BackupFile,
+  engine: string,
+  nowMs: number,
+  onProgress: CopyOptions['onProgress'],
+): Command<void> {
+  return command('backup', function* work(): Work<void> {
+    yield* query(useSnapshot)
+    backup.begin()
+    const sums = new Map<string, TableSum>()
+    for (const table of backup.tables) {
+      const digest = new TableDigest()
+      yield* readTable(table, (rows) => {
+        backup.add(table, rows)
+        digest.add(rows)
+        onProgress?.(table.name, digest.value.rows)
+      })
+      sums.set(table.name, digest.value)
+    }
+    backup.commit(newManifest(engine, nowMs, sums))
+  })
+}
+
+/**
+ * Puts a backup of either engine into a store that holds nothing yet. All of it or nothing is restored, and it is read
+ * back before it counts. Then the leader's term is a later one than any that could have begun since the backup.
+ */
+export async function restoreStore(
+  store: Store,
+  file: string,
+  { onProgress }: Pick<CopyOptions, 'onProgress'>,
+): Promise<BackupReport & { epoch: number }> {
+  const manifest = checkBackup(file)
+  const folder = mkdtempSync(join(tmpdir(), 'ichido-restore-'))
+  try {
+    const backup = BackupFile.openCopy(file, join(folder, 'backup.db'))
+    try {
+      const epoch = await store.write(copyOut(backup, onProgress))
+      await store.read(refreshStatistics(backup.tables))
+      return { ...report(manifest, file), epoch }
+    } finally {
+      backup.close()
+    }
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+}
+
+function copyOut(backup: BackupFile, onProgress: CopyOptions['onProgress']): Command<number> {
+  const tables = backup.tables.filter((table) => table.name !== LEADERSHIP)
+  const expected = new Map(tables.map((table) => [table.name, backup.sum(table)]))
+
+  return command('restore', function* work(again): Work<number> {
+    yield* query(lockAll(backup.tables))
+    if (!(yield* holds(tables, pristineSums()))) {
+      // An earlier try of ours may have been committed without our hearing of it.
+      if (again && (yield* holds(tables, expected))) return yield* currentEpoch()
+      throw new BackupRefused(
+        'The store is not empty, and a restore would mix two histories. Restore into a new one: set DATA_DIR to a new folder, or DATABASE_URL or DATABASE_SCHEMA to a new database or schema.',
+      )
+    }
+    for (const table of tables) {
+      yield* emptyTable(table)
+      yield* insertRows(
+        table,
+        counted(backup.pages(table), (rows) => onProgress?.(table.name, rows)),
+      )
+    }
+    if (!(yield* holds(tables, expected))) throw new Error('The restored rows are not those of the backup')
+    const behind = Math.max(0, backup.epoch - (yield* currentEpoch()))
+    return yield* raiseEpoch(behind + EPOCH_STEP).work(again)
+  })
+}
+
+/** Reads one row more than there should be, at most: a full table is seen as such without reading it. */
+function* holds(tables: readonly Table[], sums: ReadonlyMap<string, TableSum>): Work<boolean> {
+  for (const table of tables) {
+    const digest = new TableDigest()
+    const expected = sums.get(table.name)
+    yield* readTable(table, (rows) => digest.add(rows), (expected?.rows ?? 0) + 1)
+    if (!sameRows(digest.value, expected)) return false
+  }
+  return true
+}
+
+function* counted<T>(pages: Iterable<T[]>, tell: (rows: number) => void): Generator<T[]> {
+  let rows = 0
+  for (const page of pages) {
+    yield page
+    rows += page.length
+    tell(rows)
+  }
+}
+
+function* currentEpoch(): Work<number> {
+  return integer(yield* one(statement('', 'SELECT epoch FROM ichido.leadership WHERE id = 1')), 'epoch')
+}
+
+/** Keeps nodes that are on the same database already from writing into the middle of it. */
+function lockAll(tables: readonly Table[]) {
+  const names = tables.map((table) => `ichido.${table.name}`).join(', ')
+  return statement('', { postgres: `LOCK TABLE ${names} IN EXCLUSIVE MODE`, sqlite: 'SELECT 1' })
+}
+
+/** A planner that still believes in empty tables reads them from end to end. */
+function refreshStatistics(tables: readonly Table[]): Command<void> {
+  return command('refresh_statistics', function* work(): Work<void> {
+    for (const { name } of tables) {
+      yield* query(statement('', { postgres: `ANALYZE ichido.${name}`, sqlite: 'SELECT 1' }))
+    }
+  })
+}

@@ -1,0 +1,114 @@
+import { createHash } from 'node:crypto'
+import { each, query, type Row, statement, text, type Work } from './statement.ts'
+
+/** A table as a whole, for whoever copies stores: the same name, columns and primary key on every engine. */
+export interface Table {
+  name: string
+  columns: readonly string[]
+  primaryKey: readonly string[]
+}
+
+/** One row's values, in the order of the table's columns. A flag is 0 or 1, whatever the engine calls it. */
+export type Values = readonly (string | number | null)[]
+
+const PAGE_ROWS_MAX = 1_000
+const PAGE_ROWS_FIRST = 50
+/** Payloads and results have up to 4 MB: rows are asked for in numbers that the last ones' size allows. */
+const PAGE_BYTES = 4 * 1024 * 1024
+
+/** Every row, a page at a time in the order of the primary key. Yields no page to a table without rows. */
+export function* readTable(
+  table: Table,
+  take: (rows: Values[]) => void,
+  rowsMax = Number.POSITIVE_INFINITY,
+): Work<void> {
+  const key = table.primaryKey.map(quoted).join(', ')
+  const from = `SELECT ${table.columns.map(quoted).join(', ')} FROM ichido.${table.name}`
+  const marks = table.primaryKey.map((_, i) => `$${i + 2}`).join(', ')
+  const first = statement('', `${from} ORDER BY ${key} LIMIT $1`)
+  const next = statement('', `${from} WHERE (${key}) > (${marks}) ORDER BY ${key} LIMIT $1`)
+
+  let last: Row | undefined
+  let limit = PAGE_ROWS_FIRST
+  for (let left = rowsMax; left > 0; ) {
+    const count = Math.min(limit, left)
+    const place = table.primaryKey.map((column) => last?.[column] ?? null)
+    const rows = yield* last === undefined ? query(first, count) : query(next, count, ...place)
+    if (rows.length === 0) return
+    const page = rows.map((row) => table.columns.map((column) => plain(row, column)))
+    take(page)
+    if (rows.length < count) return
+    left -= rows.length
+    last = rows.at(-1)
+    limit = rowsFitting(page)
+  }
+}
+
+/** Puts rows in as they are. */
+export function* insertRows(table: Table, pages: Iterable<Values[]>): Work<void> {
+  const types = new Map((yield* query(columnTypes(table))).map((row) => [text(row, 'name'), text(row, 'type')]))
+  const columns = table.columns.map(quoted).join(', ')
+  const arrays = table.columns.map((column, i) => `$${i + 1}::${types.get(column)}[]`).join(', ')
+  const marks = table.columns.map((_, i) => `$${i + 1}`).join(', ')
+  const insert = statement('', {
+    postgres: `INSERT INTO ichido.${table.name} (${columns}) SELECT * FROM unnest(${arrays})`,
+    sqlite: `INSERT INTO ichido.${table.name} (${columns}) VALUES (${marks})`,
+  })
+  for (const page of pages) yield* each(insert, page)
+}
+
+export function* emptyTable(table: Table): Work<void> {
+  yield* query(statement('', `DELETE FROM ichido.${table.name}`))
+}
+
+function columnTypes({ name }: Table) {
+  return statement('', {
+    postgres: `SELECT attname AS name, format_type(atttypid, NULL) AS type FROM pg_attribute
+      WHERE attrelid = 'ichido.${name}'::regclass AND attnum > 0 AND NOT attisdropped`,
+    sqlite: `SELECT name, type FROM pragma_table_info('${name}')`,
+  })
+}
+
+export function rowsFitting(page: readonly Values[]): number {
+  const bytes = page.reduce((sum, row) => sum + bytesOf(row), 0)
+  return Math.max(1, Math.min(PAGE_ROWS_MAX, Math.floor((PAGE_BYTES * page.length) / (bytes + 1))))
+}
+
+export function bytesOf(row: Values): number {
+  return row.reduce<number>((sum, value) => sum + (typeof value === 'string' ? value.length : 8), 0)
+}
+
+export function plain(row: Readonly<Record<string, unknown>>, column: string): string | number | null {
+  const value = row[column]
+  if (typeof value === 'boolean') return Number(value)
+  if (value === null || typeof value === 'string' || typeof value === 'number') return value
+  throw new TypeError(`A backup cannot hold the ${typeof value} in the column ${column}`)
+}
+
+export function quoted(name: string): string {
+  return `"${name}"`
+}
+
+export type TableSum = { rows: number; sum: string }
+
+/** Tells whether two tables hold the same rows, in whatever order: each row's hash, added up. */
+export class TableDigest {
+  #rows = 0
+  #sum = 0n
+
+  add(rows: readonly Values[]): void {
+    for (const row of rows) {
+      const hash = createHash('sha256').update(JSON.stringify(row)).digest('hex')
+      this.#sum = BigInt.asUintN(256, this.#sum + BigInt(`0x${hash}`))
+    }
+    this.#rows += rows.length
+  }
+
+  get value(): TableSum {
+    return { rows: this.#rows, sum: this.#sum.toString(16) }
+  }
+}
+
+export function sameRows(a: TableSum | undefined, b: TableSum | undefined): boolean {
+  return a !== undefined && b !== undefined && a.rows === b.rows && a.sum === b.sum
+}
