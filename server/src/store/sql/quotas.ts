@@ -40,12 +40,15 @@ export const countInUse = statement('count_in_use', {
     FROM (SELECT $1 AS id) u`,
 })
 
+// Ten jobs of the highest cost pass 2^53 millionths; a sum beyond it cannot be read, and no limit reaches that far.
+const SPENT = 'CASE WHEN spent_micros > 9007199254740991 THEN 9007199254740991 ELSE spent_micros END AS spent_micros'
+
 /** Takes user, period, period start. */
 export const readSpent = statement('read_spent', {
-  postgres: `SELECT c.user_id, c.spent_micros
+  postgres: `SELECT user_id, ${SPENT}
     FROM unnest($1::text[], $2::text[], $3::bigint[]) AS t(user_id, period, period_start)
     JOIN ichido.cost_counters c USING (user_id, period, period_start)`,
-  sqlite: `SELECT user_id, spent_micros FROM ichido.cost_counters
+  sqlite: `SELECT user_id, ${SPENT} FROM ichido.cost_counters
     WHERE user_id = $1 AND period = $2 AND period_start = $3`,
 })
 
