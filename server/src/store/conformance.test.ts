@@ -1,0 +1,4 @@
+import { eachEngine } from '../testing/store.ts'
+import { conformance } from './conformance.ts'
+
+eachEngine(conformance)

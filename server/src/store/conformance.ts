@@ -1,0 +1,11 @@
+import { costConformance } from './conformance/costs.ts'
+import type { Given } from './conformance/given.ts'
+import { quotaConformance } from './conformance/quotas.ts'
+import { submitConformance } from './conformance/submit.ts'
+
+/** What every engine must do alike, from the outside: commands in, outcomes and rows out. */
+export function conformance(given: Given): void {
+  submitConformance(given)
+  quotaConformance(given)
+  costConformance(given)
+}

@@ -1,0 +1,114 @@
+import { describe, expect, test } from 'vitest'
+import { toMicros } from '../../core/quota.ts'
+import { finished, Scene } from '../../testing/scene.ts'
+import { sql } from '../../testing/store.ts'
+import { endBatch } from '../commands/end-runs.ts'
+import { findQuota, setQuota } from '../commands/quotas.ts'
+import type { Given } from './given.ts'
+
+export function costConformance({ store }: Given): void {
+  describe('costs', () => {
+    test('are charged at submit, refused beyond the limit, and warned of from 80 %', async () => {
+      const scene = await costing(10)
+      const outcomes = await scene.submitAll(
+        [4, 4, 3, 2, 0].map((cost) => scene.item({ estimatedCostMicros: toMicros(cost) })),
+      )
+      expect(outcomes.map(({ kind }) => kind)).toEqual(['created', 'created', 'refused', 'created', 'created'])
+      expect(outcomes[2]).toMatchObject({
+        refusal: {
+          code: 'COST_LIMIT_EXCEEDED',
+          message: 'Cost limit exceeded: 8.00 of 10.00 per month is spent, this job would add 3.00',
+        },
+      })
+      const warnings = outcomes.map((outcome) => 'body' in outcome && JSON.parse(outcome.body).costLimitWarning)
+      expect(warnings).toEqual([
+        null,
+        '8.00 of 10.00 per month is spent (80 %)',
+        false,
+        '10.00 of 10.00 per month is spent (100 %)',
+        '10.00 of 10.00 per month is spent (100 %)',
+      ])
+      expect(await spent(scene)).toBe(10)
+    })
+
+    test('are corrected by what the result says, upwards and downwards', async () => {
+      const scene = await costing(10)
+      for (const [estimate, cost, sum] of [
+        [4, 1, 1],
+        [2, 5, 6],
+        [3, null, 9],
+      ] as const) {
+        const lease = await scene.running({ estimatedCostMicros: toMicros(estimate) })
+        const report = finished({ costMicros: cost === null ? null : toMicros(cost) })
+        const item = scene.endItem(lease, report)
+        await store().write(endBatch([item]))
+        await store().write(endBatch([item]))
+        expect(await spent(scene)).toBe(sum)
+      }
+      expect(await scene.submit({ estimatedCostMicros: toMicros(2) })).toMatchObject({ kind: 'refused' })
+    })
+
+    test('of a retried job are corrected once', async () => {
+      const scene = await costing(10)
+      const lease = await scene.running({ estimatedCostMicros: toMicros(4) })
+      await scene.fail(lease)
+      expect(await spent(scene)).toBe(4)
+      await scene.age(20_000)
+      const second = await scene.leased({ startId: 's' })
+      await store().write(endBatch([scene.endItem(second, finished({ costMicros: toMicros(3) }))]))
+      expect(await spent(scene)).toBe(3)
+    })
+
+    test('are given back when the job never started, and only then', async () => {
+      const scene = await costing(100)
+      const estimate = { estimatedCostMicros: toMicros(1) }
+      await scene.cancel(await scene.submitted(estimate))
+      expect(await spent(scene)).toBe(0)
+      const assigned = await scene.submitted(estimate)
+      await scene.leased()
+      await scene.cancel(assigned)
+      await scene.cancel(assigned)
+      expect(await spent(scene)).toBe(0)
+      const running = await scene.running(estimate)
+      await scene.cancel(running.jobId)
+      await scene.finish(running)
+      expect(await spent(scene), 'it ran').toBe(1)
+      const failed = await scene.running(estimate)
+      await scene.fail(failed)
+      await scene.cancel(failed.jobId)
+      expect(await spent(scene), 'its first run ran').toBe(2)
+    })
+
+    test('count for the day or the month, as the quota says, in UTC', async () => {
+      const scene = await costing(10)
+      await scene.submitted({ estimatedCostMicros: toMicros(5) })
+      const before = `UPDATE ichido.cost_counters SET period_start = period_start - 86400000 WHERE user_id = $1 AND period = 'day'`
+      await sql(store(), before, scene.userId)
+      expect(await spent(scene)).toBe(5)
+      await store().write(setQuota(scene.userId, { maxConcurrent: null, costLimitMicros: toMicros(10), period: 'day' }))
+      expect(await spent(scene), 'yesterday does not count').toBe(0)
+      expect(await scene.submit({ estimatedCostMicros: toMicros(10) })).toMatchObject({ kind: 'created' })
+      expect(await scene.submit({ estimatedCostMicros: 1 })).toMatchObject({ kind: 'refused' })
+    })
+
+    test('without a limit may be any, and are still counted', async () => {
+      const scene = new Scene(store())
+      for (let i = 0; i < 12; i++) await scene.submitted({ estimatedCostMicros: toMicros(1_000_000_000) })
+      const { spentMicros } = await store().read(findQuota(scene.userId))
+      expect(spentMicros).toBeGreaterThanOrEqual(Number.MAX_SAFE_INTEGER)
+      await store().write(setQuota(scene.userId, { maxConcurrent: null, costLimitMicros: 0, period: 'month' }))
+      expect(await scene.submit({ estimatedCostMicros: 1 })).toMatchObject({ kind: 'refused' })
+    })
+  })
+
+  async function costing(limit: number): Promise<Scene> {
+    const scene = new Scene(store())
+    const quota = { maxConcurrent: null, costLimitMicros: toMicros(limit), period: 'month' } as const
+    await store().write(setQuota(scene.userId, quota))
+    return scene
+  }
+
+  async function spent(scene: Scene): Promise<number> {
+    return (await store().read(findQuota(scene.userId))).spentMicros / 1_000_000
+  }
+}

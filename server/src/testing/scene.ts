@@ -1,0 +1,211 @@
+import { randomBytes } from 'node:crypto'
+import { v7 } from 'uuid'
+import type { RunError } from '../store/commands/after-failure.ts'
+import { type CancelOutcome, cancelJob } from '../store/commands/cancel-job.ts'
+import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/commands/end-runs.ts'
+import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
+import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
+import { promoteDue } from '../store/commands/read-jobs.ts'
+import { type ReserveOutcome, reserveSlot } from '../store/commands/reservations.ts'
+import { type StartItem, type StartOutcome, startBatch } from '../store/commands/start-runs.ts'
+import { type Accepted, type SubmitItem, type SubmitOutcome, submitJobs } from '../store/commands/submit-jobs.ts'
+import type { Store } from '../store/port.ts'
+import { type Row, text } from '../store/statement.ts'
+import { sql, unique } from './store.ts'
+
+type SubmitChanges = Partial<Omit<SubmitItem, 'key'>> & {
+  key?: string | Partial<NonNullable<SubmitItem['key']>> | null
+}
+
+export const KEY_TTL_MS = 60_000
+
+/** A user, a queue and a worker of a test's own, and what they do on a store. */
+export class Scene {
+  readonly store: Store
+  readonly userId = unique('user')
+  readonly queue = unique('queue')
+  readonly workerId = unique('worker')
+
+  constructor(store: Store) {
+    this.store = store
+  }
+
+  item({ key = null, ...changes }: SubmitChanges = {}): SubmitItem {
+    return {
+      jobId: v7(),
+      runId: v7(),
+      userId: this.userId,
+      kind: 'work',
+      queue: this.queue,
+      payload: '{"n":1}',
+      policy: {},
+      priority: 0,
+      labels: null,
+      estimatedCostMicros: 0,
+      traceparent: null,
+      replacesJobId: null,
+      domain: 'work',
+      runAtMs: null,
+      delayMs: 0,
+      key: key === null ? null : { ...KEY, ...(typeof key === 'string' ? { key } : key) },
+      reservationId: null,
+      consumedReservationId: null,
+      ...changes,
+    }
+  }
+
+  submitAll(items: readonly SubmitItem[]): Promise<SubmitOutcome[]> {
+    return this.store.write(submitJobs(items, renderForTest))
+  }
+
+  async submit(changes: SubmitChanges = {}): Promise<SubmitOutcome> {
+    return only(await this.submitAll([this.item(changes)]))
+  }
+
+  /** The id of a job that must be accepted. */
+  async submitted(changes: SubmitChanges = {}): Promise<string> {
+    const outcome = await this.submit(changes)
+    if (outcome.kind === 'refused') throw new Error(`Refused: ${outcome.refusal.message}`)
+    return outcome.jobId
+  }
+
+  leaseItem(changes: Partial<LeaseItem> = {}): LeaseItem {
+    return {
+      workerId: this.workerId,
+      queue: this.queue,
+      kinds: ['work'],
+      max: 1,
+      pollId: v7(),
+      token: randomBytes(16).toString('base64url'),
+      leaseTtlMs: 60_000,
+      startId: null,
+      ...changes,
+    }
+  }
+
+  async lease(changes: Partial<LeaseItem> = {}): Promise<Leased[]> {
+    return only(await this.store.write(leaseBatch([this.leaseItem(changes)])))
+  }
+
+  /** The one run that must be there to lease. */
+  async leased(changes: Partial<LeaseItem> = {}): Promise<Leased> {
+    return only(await this.lease(changes))
+  }
+
+  startItem(lease: Leased, changes: Partial<StartItem> = {}): StartItem {
+    const { runId, leaseId, version } = lease
+    return { runId, leaseId, version, workerId: this.workerId, startId: 'start', ...changes }
+  }
+
+  async start(lease: Leased, changes: Partial<StartItem> = {}): Promise<StartOutcome> {
+    return only(await this.store.write(startBatch([this.startItem(lease, changes)])))
+  }
+
+  /** A new job, in the hands of the worker and RUNNING. */
+  async running(changes: SubmitChanges = {}): Promise<Leased> {
+    await this.submitted(changes)
+    return this.leased({ startId: 'start' })
+  }
+
+  heartbeatItem(lease: Leased, changes: Partial<HeartbeatItem> = {}): HeartbeatItem {
+    return { runId: lease.runId, leaseId: lease.leaseId, workerId: this.workerId, leaseTtlMs: 60_000, ...changes }
+  }
+
+  async heartbeat(lease: Leased, changes: Partial<HeartbeatItem> = {}): Promise<HeartbeatOutcome> {
+    return only(await this.store.write(heartbeatBatch([this.heartbeatItem(lease, changes)])))
+  }
+
+  endItem(lease: Leased, report: Report, changes: Partial<EndItem> = {}): EndItem {
+    return {
+      runId: lease.runId,
+      leaseId: lease.leaseId,
+      workerId: this.workerId,
+      version: null,
+      leaderEpoch: null,
+      outcomeHash: report.verb === 'finish' ? `finish ${report.result}` : `fail ${report.error.code}`,
+      report,
+      nextRunId: v7(),
+      random: 0,
+      ...changes,
+    }
+  }
+
+  async finish(lease: Leased, changes: Partial<EndItem> = {}): Promise<EndOutcome> {
+    return only(await this.store.write(endBatch([this.endItem(lease, finished(), changes)])))
+  }
+
+  async fail(lease: Leased, changes: Partial<EndItem> = {}): Promise<EndOutcome> {
+    return only(await this.store.write(endBatch([this.endItem(lease, failed(), changes)])))
+  }
+
+  cancel(jobId: string): Promise<CancelOutcome> {
+    return this.store.write(cancelJob(jobId))
+  }
+
+  reserve(ttlMs = 300_000, reservationId: string = v7()): Promise<ReserveOutcome> {
+    return this.store.write(reserveSlot(reservationId, this.userId, ttlMs))
+  }
+
+  /** The runs of a job, oldest first. */
+  runs(jobId: string): Promise<Row[]> {
+    return sql(this.store, 'SELECT * FROM ichido.runs WHERE job_id = $1 ORDER BY run_no', jobId)
+  }
+
+  async run(runId: string): Promise<Row> {
+    return only(await sql(this.store, 'SELECT * FROM ichido.runs WHERE id = $1', runId))
+  }
+
+  async state(jobId: string): Promise<string> {
+    return text((await this.runs(jobId)).at(-1), 'state')
+  }
+
+  async events(jobId: string): Promise<unknown[]> {
+    const rows = await sql(this.store, 'SELECT n, data FROM ichido.events WHERE job_id = $1 ORDER BY n', jobId)
+    rows.forEach((row, i) => {
+      if (row.n !== i + 1) throw new Error(`Event ${i + 1} of job ${jobId} has the number ${row.n}`)
+    })
+    return rows.map((row) => JSON.parse(text(row, 'data')))
+  }
+
+  /** Lets time pass for this user: everything of it lies that much further back. */
+  async age(ms: number): Promise<void> {
+    for (const [table, columns] of Object.entries(INSTANTS)) {
+      const changes = columns.map((column) => `${column} = ${column} - ${ms}`)
+      await sql(this.store, `UPDATE ichido.${table} SET ${changes.join()} WHERE user_id = $1`, this.userId)
+    }
+    await this.store.write(promoteDue(100))
+  }
+}
+
+const INSTANTS = {
+  idempotency_keys: ['created_at', 'expires_at'],
+  job_reservations: ['created_at', 'expires_at', 'consumed_at', 'released_at'],
+  jobs: ['created_at'],
+  runs: ['run_at', 'fair_tag', 'created_at', 'assigned_at', 'lease_expires_at', 'started_at', 'finished_at'],
+}
+
+const KEY = { key: 'key', operation: 'submit', requestHash: 'hash', ttlMs: KEY_TTL_MS }
+
+export const renderForTest = (accepted: Accepted): string => JSON.stringify(accepted)
+
+export function finished(changes: Partial<Extract<Report, { verb: 'finish' }>> = {}): Report {
+  return {
+    verb: 'finish',
+    result: '{"ok":true}',
+    summaryText: null,
+    freqsCsv: null,
+    meta: null,
+    costMicros: null,
+    ...changes,
+  }
+}
+
+export function failed(error: RunError = { code: 'BROKEN', message: 'It broke' }, retryable = true): Report {
+  return { verb: 'fail', error, retryable }
+}
+
+export function only<T>(list: readonly T[]): T {
+  const [first, ...rest] = list
+  if (first === undefined || rest.length > 0) throw new Error(`Expected one of it, not ${list.length}`)
+  return first
+}

@@ -1,0 +1,80 @@
+import { randomUUID } from 'node:crypto'
+import { sleep } from '@ichido/sdk/world'
+import { afterAll, beforeAll, describe } from 'vitest'
+import { freshDatabase } from '../../../scripts/testing/services.ts'
+import { openPostgres, type PostgresStore } from '../store/engines/postgres.ts'
+import { openSqlite } from '../store/engines/sqlite.ts'
+import { command, type Store } from '../store/port.ts'
+import { query, type Row, type SqlValue, statement } from '../store/statement.ts'
+import { realWorld } from '../world.ts'
+import { ENGINES, type Engine } from './services.ts'
+
+export interface TestStore {
+  store: Store
+  /** Closes the store and removes what it held. */
+  close(): Promise<void>
+}
+
+/** An empty store of one's own: SQLite in memory, or a new PostgreSQL database. */
+export async function testStore(engine: Engine): Promise<TestStore> {
+  if (engine === 'sqlite') {
+    const store = openSqlite({ now: () => realWorld.now() })
+    return { store, close: () => store.close() }
+  }
+  const { url, drop } = await freshDatabase()
+  const store = await openNode(url)
+  return {
+    store,
+    async close() {
+      await store.close()
+      await drop()
+    },
+  }
+}
+
+/** One node more on a PostgreSQL database. */
+export function openNode(
+  url: string,
+  changes: { schema?: string; allowNoFsync?: boolean } = {},
+): Promise<PostgresStore> {
+  return openPostgres({ url, now: () => realWorld.now(), sleep: (ms) => sleep(realWorld, ms), ...changes })
+}
+
+/** Runs a suite once for each engine, each on a store that all its tests share: a test takes names of its own. */
+export function eachEngine(suite: (given: { engine: Engine; store(): Store }) => void): void {
+  describe.each(ENGINES)('%s', (engine) => {
+    let opened: TestStore | undefined
+    beforeAll(async () => {
+      opened = await testStore(engine)
+    })
+    afterAll(() => opened?.close())
+    suite({
+      engine,
+      store() {
+        if (opened === undefined) throw new Error('The store is there while tests run')
+        return opened.store
+      },
+    })
+  })
+}
+
+/** Any SQL, in the words of the statements: `ichido.table`, `$1`, `now_ms()`. */
+export function sql(store: Store, text: string, ...params: SqlValue[]): Promise<Row[]> {
+  return store.write(command('test', () => query(statement('', text), ...params)))
+}
+
+/** A name that no other test uses. */
+export function unique(prefix: string): string {
+  return `${prefix}-${randomUUID().slice(0, 13)}`
+}
+
+/** Looks until there is something to see; fails after a time that no healthy machine needs. */
+export async function until<T>(what: string, look: () => Promise<T | null | undefined | false>): Promise<T> {
+  const deadlineMs = performance.now() + 30_000
+  for (;;) {
+    const found = await look()
+    if (found !== null && found !== undefined && found !== false) return found
+    if (performance.now() > deadlineMs) throw new Error(`Waited 30 s for ${what}`)
+    await sleep(realWorld, 5)
+  }
+}
