@@ -86,15 +86,17 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
 
   installBodies(app)
   installValidation(app)
-  app.addHook('onRequest', async (request, reply) => {
+  app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id).header('x-content-type-options', 'nosniff')
     if (stopping.signal.aborted) reply.header('connection', 'close')
+    done()
   })
   installAuth(app, options)
   metrics.built(options.version)
-  app.addHook('onResponse', async (request, reply) => {
+  app.addHook('onResponse', (request, reply, done) => {
     const route = request.routeOptions.url ?? 'none'
     metrics.answered({ method: request.method, route, status: reply.statusCode, elapsedMs: reply.elapsedTime })
+    done()
   })
 
   const paths = collectPaths(app)

@@ -1,0 +1,91 @@
+import type { OutgoingHttpHeaders } from 'node:http'
+import type { FastifyInstance } from 'fastify'
+import type { Role } from '../core/roles.ts'
+import { createApp, type HttpOptions } from '../http/app.ts'
+import { createMetrics } from '../http/metrics.ts'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import type { Deps } from '../services/deps.ts'
+import type { Services } from '../services/index.ts'
+import { type Engine, testServices } from './services.ts'
+
+export interface Answer {
+  status: number
+  headers: OutgoingHttpHeaders
+  text: string
+  body: unknown
+}
+
+export interface Call {
+  headers?: Record<string, string>
+  /** Text and bytes are sent as they are, everything else as JSON. */
+  body?: unknown
+  /** As whom; without one the caller is the local one of open mode. */
+  token?: string
+}
+
+export interface TestApp {
+  app: FastifyInstance
+  services: Services
+  call(method: string, path: string, call?: Call): Promise<Answer>
+  /** A token of this user; from the first one on, everybody needs one. */
+  token(userId: string, role: Role): Promise<string>
+  close(): Promise<void>
+}
+
+type Changes = Partial<HttpOptions> & { deps?: Partial<Pick<Deps, 'world' | 'limits'>> }
+
+/** The HTTP layer over services on an empty store of its own, in open mode until a token is made. */
+export async function testApp(engine: Engine, { deps = {}, ...changes }: Changes = {}): Promise<TestApp> {
+  const metrics = changes.metrics ?? createMetrics()
+  const { services, close } = await testServices(engine, { ...deps, meter: metrics.meter })
+  const app = await createApp({
+    services,
+    openMode: true,
+    mismatchStatus: 409,
+    trustProxy: false,
+    basePath: '',
+    publicUrl: null,
+    tls: null,
+    logger: false,
+    version: '0.0.0-test',
+    ...changes,
+    metrics,
+  })
+  return {
+    app,
+    services,
+    call: (method, path, call = {}) => inject(app, method, path, call),
+    token: async (userId, role) =>
+      (await services.access.createToken(LOCAL_ADMIN, { userId, role, name: '', ttlSeconds: null })).token,
+    async close() {
+      await app.close()
+      await close()
+    },
+  }
+}
+
+async function inject(app: FastifyInstance, method: string, path: string, call: Call): Promise<Answer> {
+  const { headers = {}, body, token } = call
+  const raw = typeof body === 'string' || Buffer.isBuffer(body)
+  const response = await app.inject({
+    method: method as 'GET',
+    url: path,
+    headers: {
+      host: 'localhost:8001',
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+      ...headers,
+    },
+    ...(body === undefined ? {} : { payload: raw ? body : JSON.stringify(body) }),
+  })
+  const text = response.payload
+  return { status: response.statusCode, headers: response.headers, text, body: parse(text) }
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown
+  } catch {
+    return undefined
+  }
+}
