@@ -2,7 +2,7 @@ import { admit } from '../../core/quota.ts'
 import { type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
 import { consumeReservations, insertReservation, readReservation, releaseReservation } from '../sql/reservations.ts'
-import { each, integer, integerOrNull, now, one, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { each, integer, integerOrNull, one, type Row, text, textOrNull, type Work } from '../statement.ts'
 import { lockAndCount } from './users.ts'
 
 export type ReservationState = 'active' | 'consumed' | 'released' | 'expired'
@@ -23,7 +23,7 @@ export type ReserveOutcome =
 /** Takes a slot before its job exists. Nothing has to run for it to expire: every count looks at its time. */
 export function reserveSlot(reservationId: string, userId: string, ttlMs: number): Command<ReserveOutcome> {
   return command('reserve', function* work(again): Work<ReserveOutcome> {
-    const user = (yield* lockAndCount([userId])).get(userId)
+    const user = (yield* lockAndCount([userId])).users.get(userId)
     if (user === undefined) throw new Error('A locked user has a row')
     const own = again ? yield* one(readReservation, reservationId) : undefined
     if (own !== undefined) return { kind: 'reserved', reservation: toReservation(own), quotaWarnings: [] }
@@ -43,10 +43,10 @@ export type ReservationOutcome =
 /** Names the job that the slot was for. The job must be the caller's own. */
 export function consumeSlot(reservationId: string, userId: string, jobId: string): Command<ReservationOutcome> {
   return command('consume', function* work(): Work<ReservationOutcome> {
-    yield* lockAndCount([userId])
+    const { nowMs } = yield* lockAndCount([userId])
     const [job] = yield* each(readJobs, [[jobId]])
     if (job === undefined || text(job, 'user_id') !== userId) return notFound('job', jobId)
-    const changed = yield* each(consumeReservations, [[reservationId, userId, jobId, yield* now()]])
+    const changed = yield* each(consumeReservations, [[reservationId, userId, jobId, nowMs]])
     return yield* settled(reservationId, userId, changed, (row) => textOrNull(row, 'job_id') === jobId)
   })
 }

@@ -5,7 +5,7 @@ import { type Command, command } from '../port.ts'
 import { insertLabels, insertSubmission, readJobs } from '../sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from '../sql/keys.ts'
 import { consumeReservations, insertConsumed, readLive } from '../sql/reservations.ts'
-import { each, flag, integer, now, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { each, flag, integer, type Row, type SqlValue, text, type Work } from '../statement.ts'
 import { changeCosts } from './costs.ts'
 import { foldBy } from './fold.ts'
 import { type LockedUser, lockAndCount, readCosts } from './users.ts'
@@ -66,8 +66,7 @@ export function submitJobs(items: readonly SubmitItem[], render: RenderAccepted)
 }
 
 function* work(items: readonly SubmitItem[], render: RenderAccepted, again: boolean): Work<SubmitOutcome[]> {
-  const users = yield* lockAndCount(items.map((item) => item.userId))
-  const nowMs = yield* now()
+  const { users, nowMs } = yield* lockAndCount(items.map((item) => item.userId))
   const done = new Map<SubmitItem, SubmitOutcome>()
   if (again) yield* findOwn(items, render, done)
 

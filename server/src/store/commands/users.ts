@@ -14,7 +14,7 @@ export interface LockedUser extends Quota {
  * Locks users in the order of their ids, then counts in statements of their own: a count in the locking statement
  * would look at a snapshot older than the wait for the lock, and overshoot.
  */
-export function* lockAndCount(userIds: Iterable<string>): Work<Map<string, LockedUser>> {
+export function* lockAndCount(userIds: Iterable<string>): Work<{ users: Map<string, LockedUser>; nowMs: number }> {
   const ids = [...new Set(userIds)].sort()
   const rows = ids.map((id) => [id])
   let locked = yield* each(lockUsers, rows)
@@ -32,7 +32,8 @@ export function* lockAndCount(userIds: Iterable<string>): Work<Map<string, Locke
     const user = users.get(text(row, 'user_id'))
     if (user) user.inUse = integer(row, 'active') + integer(row, 'reserved')
   }
-  return users
+  // The row that was locked last tells a time when all of them were.
+  return { users, nowMs: Math.max(...locked.map((row) => integer(row, 'now'))) }
 }
 
 /** Only for users with a cost limit; under their lock. */

@@ -1,19 +1,17 @@
 import { statement } from '../statement.ts'
 
-/** Takes user ids, sorted. Locks their rows in that order; answers with the limits in force. */
+const LIMITS = `CASE WHEN q.custom THEN q.max_concurrent ELSE d.max_concurrent END AS max_concurrent,
+  CASE WHEN q.custom THEN q.cost_limit_micros ELSE d.cost_limit_micros END AS cost_limit_micros,
+  CASE WHEN q.custom THEN q.period ELSE d.period END AS period`
+
+/** Takes user ids, sorted. Locks their rows in that order; answers with the limits in force and the time after the lock. */
 export const lockUsers = statement('lock_users', {
-  postgres: `SELECT q.user_id,
-      CASE WHEN q.custom THEN q.max_concurrent ELSE d.max_concurrent END AS max_concurrent,
-      CASE WHEN q.custom THEN q.cost_limit_micros ELSE d.cost_limit_micros END AS cost_limit_micros,
-      CASE WHEN q.custom THEN q.period ELSE d.period END AS period
-    FROM ichido.quotas q, ichido.quotas d
-    WHERE q.user_id = ANY($1::text[]) AND d.user_id = '*'
-    ORDER BY q.user_id FOR UPDATE OF q`,
-  sqlite: `SELECT q.user_id,
-      CASE WHEN q.custom THEN q.max_concurrent ELSE d.max_concurrent END AS max_concurrent,
-      CASE WHEN q.custom THEN q.cost_limit_micros ELSE d.cost_limit_micros END AS cost_limit_micros,
-      CASE WHEN q.custom THEN q.period ELSE d.period END AS period
-    FROM ichido.quotas q, ichido.quotas d
+  postgres: `WITH l AS MATERIALIZED (
+      SELECT q.user_id, ${LIMITS} FROM ichido.quotas q, ichido.quotas d
+      WHERE q.user_id = ANY($1::text[]) AND d.user_id = '*'
+      ORDER BY q.user_id FOR UPDATE OF q)
+    SELECT l.*, now_ms() AS now FROM l`,
+  sqlite: `SELECT q.user_id, ${LIMITS}, now_ms() AS now FROM ichido.quotas q, ichido.quotas d
     WHERE q.user_id = $1 AND d.user_id = '*'`,
 })
 
