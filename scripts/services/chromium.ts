@@ -1,7 +1,6 @@
 import { execFile } from 'node:child_process'
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import { fetchPackages } from '../boot/fetch-packages.mjs'
 import { Trouble } from '../boot/trouble.mjs'
@@ -63,10 +62,9 @@ async function fetchChromium(): Promise<Chromium> {
 async function unpack(folder: string): Promise<void> {
   const home = join(folder, 'browser')
   await mkdir(home)
-  const entry = pathToFileURL(join(folder, 'node_modules', PACKAGE, 'build', 'esm', 'index.js')).href
-  const code = `(await import(${JSON.stringify(entry)})).default.executablePath()`
+  const code = `await (await import('${PACKAGE}')).default.executablePath()`
   const env = { ...process.env, TMPDIR: home, AWS_EXECUTION_ENV: 'nodejs24.x' }
-  await run(process.execPath, ['--input-type=module', '--eval', `await ${code}`], { env })
+  await run(process.execPath, ['--input-type=module', '--eval', code], { cwd: folder, env })
 }
 
 async function lacksLibraries(path: string): Promise<boolean> {
