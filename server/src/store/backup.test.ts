@@ -186,13 +186,13 @@ test('a backup of PostgreSQL is of one instant, while others go on submitting', 
     }
   }
   const submitters = [submitter(), submitter(), submitter()]
-  await expect.poll(() => submitted).toBeGreaterThan(200)
+  await expect.poll(() => submitted, { timeout: 30_000 }).toBeGreaterThan(200)
   const before = submitted
   await backupStore(deps.store, file, {
     world: realWorld,
     onProgress: () => expect(submitted).toBeGreaterThanOrEqual(before),
   })
-  await expect.poll(() => submitted).toBeGreaterThan(before)
+  await expect.poll(() => submitted, { timeout: 30_000 }).toBeGreaterThan(before)
   stop = true
   await Promise.all(submitters)
 
