@@ -15,12 +15,14 @@ export function createClientErrorHandler(world: Pick<World, 'uuid'>) {
     if (trouble.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
     const error = toError(trouble.code)
     const { status, retryable } = ERRORS[error.code]
-    const body = JSON.stringify(errorBody(error, world.uuid()))
+    const requestId = world.uuid()
+    const body = JSON.stringify(errorBody(error, requestId))
     const head = [
       `HTTP/1.1 ${status} ${REASONS[status]}`,
       `Content-Type: ${JSON_TYPE}`,
       `Content-Length: ${Buffer.byteLength(body)}`,
       `Should-Retry: ${retryable}`,
+      `X-Request-Id: ${requestId}`,
       'Connection: close',
     ]
     socket.end(`${head.join('\r\n')}\r\n\r\n${body}`)

@@ -50,7 +50,10 @@ export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStat
       const { id: requestId, method, url } = reply.request
       reply.log.error({ err: thrown, requestId, method, url }, 'a request failed')
     }
-    reply.code(statusOf(error, mismatchStatus)).header('should-retry', String(error.retryable))
+    reply
+      .code(statusOf(error, mismatchStatus))
+      .header('x-request-id', reply.request.id)
+      .header('should-retry', String(error.retryable))
     if (error.code === 'UNAVAILABLE') reply.header('retry-after', RETRY_AFTER_SECONDS)
     return reply.header('content-type', JSON_TYPE).send(JSON.stringify(errorBody(error, reply.request.id)))
   }
