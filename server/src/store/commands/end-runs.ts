@@ -2,10 +2,10 @@ import type { RunRefusal, RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
 import { endRuns, insertResults, readFacts } from '../sql/runs.ts'
-import { each, integer, type Row, text, type Work } from '../statement.ts'
+import { each, integer, type Row, type SqlValue, text, type Work } from '../statement.ts'
 import { type Followed, followFailures, type RunError } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
-import { foldBy } from './fold.ts'
+import { tryInTurn } from './fold.ts'
 import { recordMoves } from './lifecycle.ts'
 import { explain } from './run-facts.ts'
 
@@ -52,28 +52,11 @@ interface Ended {
 }
 
 function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
-  // Two reports on one run in one batch: the first is tried, the second meets what it left.
-  const { firsts, repeats } = foldBy(items, (item) => item.runId)
-  const rows = yield* each(
-    endRuns,
-    firsts.map((item) => [
-      item.runId,
-      item.workerId,
-      item.leaseId,
-      item.version,
-      item.leaderEpoch,
-      item.report.verb === 'finish' ? 'SUCCEEDED' : 'FAILED',
-      item.outcomeHash,
-      item.report.verb === 'fail' ? JSON.stringify(item.report.error) : null,
-    ]),
-  )
-  yield* recordMoves(rows)
-  const byRun = new Map(rows.map((row) => [text(row, 'id'), row]))
-  const ended: Ended[] = []
-  for (const item of firsts) {
-    const row = byRun.get(item.runId)
-    if (row !== undefined) ended.push({ item, row, state: text(row, 'state') as RunState })
-  }
+  const { changed, missed } = yield* tryInTurn(items, function* attempt(firsts) {
+    return new Map((yield* each(endRuns, firsts.map(endRow))).map((row) => [text(row, 'id'), row]))
+  })
+  yield* recordMoves(changed.map(([, row]) => row))
+  const ended = changed.map(([item, row]): Ended => ({ item, row, state: text(row, 'state') as RunState }))
 
   yield* keepResults(ended)
   yield* settleCosts(ended)
@@ -84,7 +67,6 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
     outcomes.set(item, { kind: 'recorded', jobId: text(row, 'job_id'), state, ...then })
   }
 
-  const missed = [...firsts.filter((item) => !byRun.has(item.runId)), ...repeats.map(([item]) => item)]
   const facts = new Map(
     (yield* each(
       readFacts,
@@ -93,6 +75,11 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
   )
   for (const item of missed) outcomes.set(item, explained(item, facts.get(item.runId)))
   return items.flatMap((item) => outcomes.get(item) ?? [])
+}
+
+function endRow({ runId, workerId, leaseId, version, leaderEpoch, outcomeHash, report }: EndItem): SqlValue[] {
+  const [state, error] = report.verb === 'finish' ? ['SUCCEEDED', null] : ['FAILED', JSON.stringify(report.error)]
+  return [runId, workerId, leaseId, version, leaderEpoch, state, outcomeHash, error]
 }
 
 function* keepResults(ended: readonly Ended[]): Work<void> {

@@ -1,3 +1,5 @@
+import type { Row, Work } from '../statement.ts'
+
 /** Splits a batch into the first item of each name and those that come after it, which must see what it did. */
 export function foldBy<T>(items: readonly T[], nameOf: (item: T) => string): { firsts: T[]; repeats: [T, T][] } {
   const firstOf = new Map<string, T>()
@@ -9,4 +11,30 @@ export function foldBy<T>(items: readonly T[], nameOf: (item: T) => string): { f
     else repeats.push([item, first])
   }
   return { firsts: [...firstOf.values()], repeats }
+}
+
+/**
+ * Tries the items of a batch of which several may name one run, at most one a run at a time: a stranger's item that fits
+ * nothing must not keep the holder's, which came after it, from being tried. `attempt` answers with the rows it changed.
+ */
+export function* tryInTurn<T extends { runId: string }>(
+  items: readonly T[],
+  attempt: (firsts: T[]) => Work<Map<string, Row>>,
+): Work<{ changed: [T, Row][]; missed: T[] }> {
+  const changed: [T, Row][] = []
+  const missed: T[] = []
+  let rest = items
+  while (rest.length > 0) {
+    const { firsts, repeats } = foldBy(rest, (item) => item.runId)
+    const rows = yield* attempt(firsts)
+    for (const item of firsts) {
+      const row = rows.get(item.runId)
+      if (row === undefined) missed.push(item)
+      else changed.push([item, row])
+    }
+    const behind = repeats.map(([item]) => item)
+    missed.push(...behind.filter((item) => rows.has(item.runId)))
+    rest = behind.filter((item) => !rows.has(item.runId))
+  }
+  return { changed, missed }
 }

@@ -2,7 +2,7 @@ import type { RunRefusal } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { readFacts, startRuns } from '../sql/runs.ts'
 import { each, integer, type Row, text, type Work } from '../statement.ts'
-import { foldBy } from './fold.ts'
+import { tryInTurn } from './fold.ts'
 import { recordMoves } from './lifecycle.ts'
 import { explain } from './run-facts.ts'
 
@@ -21,12 +21,11 @@ export type StartOutcome =
 
 export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]> {
   return command('start', function* work(): Work<StartOutcome[]> {
-    const { firsts, repeats } = foldBy(items, (item) => item.runId)
-    const rows = firsts.map((item) => [item.runId, item.workerId, item.leaseId, item.version, item.startId])
-    const started = yield* each(startRuns, rows)
-    yield* recordMoves(started)
-    const byRun = new Map(started.map((row) => [text(row, 'run_id'), row]))
-    const missed = [...firsts.filter((item) => !byRun.has(item.runId)), ...repeats.map(([item]) => item)]
+    const { changed, missed } = yield* tryInTurn(items, function* attempt(firsts) {
+      const rows = firsts.map((item) => [item.runId, item.workerId, item.leaseId, item.version, item.startId])
+      return new Map((yield* each(startRuns, rows)).map((row) => [text(row, 'run_id'), row]))
+    })
+    yield* recordMoves(changed.map(([, row]) => row))
     const facts = new Map(
       (yield* each(
         readFacts,
@@ -34,10 +33,7 @@ export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]>
       )).map((row) => [text(row, 'id'), row]),
     )
     const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.runId))]))
-    for (const item of firsts) {
-      const row = byRun.get(item.runId)
-      if (row !== undefined) outcomes.set(item, answer('started', row))
-    }
+    for (const [item, row] of changed) outcomes.set(item, answer('started', row))
     return items.flatMap((item) => outcomes.get(item) ?? [])
   })
 }
