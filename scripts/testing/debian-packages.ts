@@ -1,0 +1,62 @@
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
+import { Trouble } from '../boot/trouble.mjs'
+import { executable, onPath } from '../services/find.ts'
+
+const run = promisify(execFile)
+/** Another apt may be at work on this machine; it holds its lock for minutes at most. */
+const LOCK_TIMEOUT_SECONDS = 300
+
+/** The programs that S0's clients are written for. */
+export type ClientTools = { bash: string; python: string }
+
+/** Finds bash, curl, jq and a Python with requests and aiohttp; what is missing is installed where root allows. */
+export async function clientTools(): Promise<ClientTools> {
+  const missing = await missingPackages()
+  if (missing.length > 0) await install(missing)
+  const left = await missingPackages()
+  const bash = onPath('bash')
+  const python = await findPython()
+  if (left.length > 0 || bash === undefined || python === undefined) {
+    throw new Trouble(`${missing.join(', ')} were installed, and yet cannot be used. ${advice(left)}`)
+  }
+  return { bash, python }
+}
+
+async function missingPackages(): Promise<string[]> {
+  const missing = ['bash', 'curl', 'jq'].filter((name) => onPath(name) === undefined)
+  return (await findPython()) === undefined ? [...missing, 'python3-requests', 'python3-aiohttp'] : missing
+}
+
+/** Debian's packages are seen by Debian's own Python only, which need not be the first one on the PATH. */
+async function findPython(): Promise<string | undefined> {
+  for (const path of [process.env.PYTHON, '/usr/bin/python3', onPath('python3')]) {
+    if (path === undefined || !executable(path)) continue
+    const found = await run(path, ['-c', 'import requests, aiohttp']).then(
+      () => true,
+      () => false,
+    )
+    if (found) return path
+  }
+  return undefined
+}
+
+async function install(packages: string[]): Promise<void> {
+  if (process.getuid?.() !== 0 || !executable('/usr/bin/apt-get')) {
+    throw new Trouble(`These tests need ${packages.join(', ')}, and cannot install them here. ${advice(packages)}`)
+  }
+  const options = { env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' } }
+  const lock = ['-o', `DPkg::Lock::Timeout=${LOCK_TIMEOUT_SECONDS}`]
+  const install = () => run('apt-get', [...lock, 'install', '-y', '--no-install-recommends', ...packages], options)
+  try {
+    // The package lists of an image are often missing or older than the archive.
+    await install().catch(() => run('apt-get', [...lock, 'update'], options).then(install))
+  } catch (error) {
+    throw new Trouble(`${packages.join(', ')} could not be installed. ${advice(packages)}\n${error}`)
+  }
+}
+
+function advice(packages: string[]): string {
+  const line = `apt-get install ${packages.join(' ')}`
+  return `Run \`${line}\` as root, or set PYTHON to a Python that has requests and aiohttp.`
+}

@@ -1,0 +1,468 @@
+// The first page: jobs with their states, live. No framework and no build; what comes from the server becomes text
+// nodes only, never markup.
+
+const STATES = ['PENDING', 'ASSIGNED', 'RUNNING', 'ORPHANED', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED']
+const ACTIVE = new Set(['PENDING', 'ASSIGNED', 'RUNNING', 'ORPHANED'])
+const REFRESH_MS = 1_000
+const TIMEOUT_MS = 10_000
+const ROWS_MAX = 50
+/** A screen reader is told of new counts this often at most. */
+const SUMMARY_MS = 5_000
+const COPIED_MS = 1_500
+const TOKEN = 'ichido.token'
+
+const $ = (id) => document.getElementById(id)
+const label = (state) => (state.charAt(0) + state.slice(1).toLowerCase()).replace('_', ' ')
+const shortId = (id) => id.slice(-8)
+
+class SignInNeeded extends Error {}
+class Refused extends Error {}
+
+// ---- the server ----
+
+async function call(path, init = {}) {
+  const token = sessionStorage.getItem(TOKEN)
+  const headers = token === null ? {} : { authorization: `Bearer ${token}` }
+  const response = await fetch(path, { ...init, headers, cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) })
+  const body = await response.json()
+  const message = body?.error?.message ?? `The server answered ${response.status}`
+  if (response.status === 401) throw new SignInNeeded(message)
+  if (!response.ok) throw new Refused(message)
+  return body
+}
+
+// ---- nodes ----
+
+function element(tag, { text, data, ...properties } = {}, ...children) {
+  const node = Object.assign(document.createElement(tag), properties)
+  if (text !== undefined) node.textContent = text
+  Object.assign(node.dataset, data)
+  node.append(...children)
+  return node
+}
+
+/** Touches the page only where something changed: selections stay, nothing flickers. */
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text
+}
+
+function setPill(node, job) {
+  node.className = 'pill'
+  node.dataset.state = job.state
+  setText(node, ACTIVE.has(job.state) && job.cancel_requested_at ? 'Canceling' : label(job.state))
+}
+
+/** A length of time that goes on until `to`, or until now; of an age only the first unit is of interest. */
+function setSpan(node, from, to, units = 2) {
+  if (from === null) {
+    delete node.dataset.from
+    setText(node, '–')
+    return
+  }
+  node.dataset.from = from
+  if (to === null) delete node.dataset.to
+  else node.dataset.to = to
+  node.dataset.units = units
+  node.title = new Date(from).toLocaleString()
+  tick(node)
+}
+
+function tick(node) {
+  const { from, to, units } = node.dataset
+  const ms = Math.max(0, (to === undefined ? Date.now() : Date.parse(to)) - Date.parse(from))
+  setText(node, units === '1' && ms < 1_000 ? 'now' : duration(ms).slice(0, Number(units)).join(' '))
+}
+
+/** Its units, largest first. */
+function duration(ms) {
+  const seconds = Math.floor(ms / 1_000)
+  if (seconds < 1) return [`${ms} ms`]
+  if (seconds < 60) return [`${seconds} s`]
+  if (seconds < 3_600) return [`${Math.floor(seconds / 60)} min`, `${seconds % 60} s`]
+  if (seconds < 86_400) return [`${Math.floor(seconds / 3_600)} h`, `${Math.floor((seconds % 3_600) / 60)} min`]
+  return [`${Math.floor(seconds / 86_400)} d`, `${Math.floor((seconds % 86_400) / 3_600)} h`]
+}
+
+const errorText = (error) => (error === null ? '' : `${error.code}: ${error.message}`)
+
+async function copy(button) {
+  const text = button.dataset.copy
+  try {
+    await navigator.clipboard.writeText(text)
+  } catch {
+    // Browsers give the clipboard to secure pages only; elsewhere a selection can still be copied.
+    const area = element('textarea', { value: text, className: 'unseen' })
+    document.body.append(area)
+    area.select()
+    document.execCommand('copy')
+    area.remove()
+  }
+  const before = button.textContent
+  if (before === 'Copied') return
+  setText(button, 'Copied')
+  setTimeout(() => setText(button, before), COPIED_MS)
+}
+
+// ---- counts and filters ----
+
+const filter = { state: '', queue: '' }
+const chips = new Map()
+
+for (const state of ['', ...STATES]) {
+  const count = element('b', { text: '–' })
+  const chip = element('button', { type: 'button', className: 'chip', data: { state } }, count, element('span'))
+  setText(chip.lastChild, state === '' ? 'All' : label(state))
+  chip.ariaPressed = String(state === '')
+  chip.addEventListener('click', () => choose(filter.state === state ? '' : state))
+  chips.set(state, { chip, count })
+  $('states').append(chip)
+}
+
+function choose(state, queue = filter.queue) {
+  Object.assign(filter, { state, queue })
+  for (const [name, { chip }] of chips) chip.ariaPressed = String(name === state)
+  if ($('queue').value.trim() !== queue) $('queue').value = queue
+  refresh()
+}
+
+function chooseQueue() {
+  const queue = $('queue').value.trim()
+  if (queue !== filter.queue && $('queue').checkValidity()) choose(filter.state, queue)
+}
+
+let summaryMs = 0
+
+function showCounts(counts) {
+  const count = (state) => counts[state] ?? 0
+  const all = STATES.reduce((sum, state) => sum + count(state), 0)
+  for (const [state, chip] of chips) setText(chip.count, (state === '' ? all : count(state)).toLocaleString())
+  for (const [state, { chip }] of chips) chip.classList.toggle('none', state !== '' && count(state) === 0)
+  const told = STATES.filter((state) => count(state) > 0).map(
+    (state) => `${count(state)} ${label(state).toLowerCase()}`,
+  )
+  if (Date.now() - summaryMs < SUMMARY_MS) return
+  summaryMs = Date.now()
+  setText($('summary'), told.length === 0 ? 'No jobs' : `Jobs: ${told.join(', ')}`)
+}
+
+// ---- the list ----
+
+const rows = new Map()
+
+function makeRow(id) {
+  const short = shortId(id)
+  const open = element('button', { type: 'button', className: 'open', text: short, title: id })
+  open.ariaLabel = `Details of job ${short}`
+  const copyId = element('button', { type: 'button', className: 'copy', text: 'Copy', data: { copy: id } })
+  copyId.ariaLabel = `Copy the id of job ${short}`
+  const wide = () => element('td', { className: 'wide' })
+  const number = (more = '') => element('td', { className: `number ${more}` })
+  const cells = {
+    job: element('td', { className: 'job' }, open, copyId),
+    state: element('td', {}, element('span')),
+    kind: element('td', { className: 'clip' }, element('span'), element('small')),
+    queue: wide(),
+    user: wide(),
+    attempt: number('wide'),
+    age: number(),
+    duration: number('medium'),
+    error: element('td', { className: 'medium clip error' }),
+  }
+  const row = element('tr', { data: { id } }, ...Object.values(cells))
+  return { row, open, cells }
+}
+
+function showRow({ row, cells }, job) {
+  setPill(cells.state.firstChild, job)
+  setText(cells.kind.firstChild, job.kind)
+  setText(cells.kind.lastChild, job.queue)
+  setText(cells.queue, job.queue)
+  setText(cells.user, job.user_id)
+  setText(cells.attempt, String(job.attempt))
+  setSpan(cells.age, job.created_at, null, 1)
+  setSpan(cells.duration, job.started_at, job.finished_at)
+  setText(cells.error, errorText(job.error))
+  cells.error.title = errorText(job.error)
+  row.ariaCurrent = job.job_id === chosen ? 'true' : null
+}
+
+function showJobs({ data: jobs, next_cursor }) {
+  const seen = new Set(jobs.map((job) => job.job_id))
+  for (const [id, { row }] of rows) {
+    if (seen.has(id)) continue
+    row.remove()
+    rows.delete(id)
+  }
+  jobs.forEach((job, place) => {
+    const known = rows.get(job.job_id)
+    const made = known ?? makeRow(job.job_id)
+    if (known === undefined) rows.set(job.job_id, made)
+    showRow(made, job)
+    const there = $('rows').children[place]
+    if (there !== made.row) $('rows').insertBefore(made.row, there ?? null)
+  })
+  const filtered = filter.state !== '' || filter.queue !== ''
+  $('table').hidden = jobs.length === 0
+  $('empty').hidden = jobs.length > 0 || filtered
+  $('unmatched').hidden = jobs.length > 0 || !filtered
+  $('more').hidden = next_cursor === null
+  offerQueues(jobs)
+}
+
+const queues = new Set()
+
+function offerQueues(jobs) {
+  for (const { queue } of jobs) {
+    if (queues.has(queue)) continue
+    queues.add(queue)
+    $('queues').append(element('option', { value: queue }))
+  }
+}
+
+// ---- one job ----
+
+let chosen = idInHash()
+let shown = ''
+
+function idInHash() {
+  const id = location.hash.slice(1)
+  return id === '' ? null : decodeURIComponent(id)
+}
+
+function openDetail(id) {
+  location.hash = encodeURIComponent(id)
+}
+
+function closeDetail() {
+  const opener = rows.get(chosen)?.open
+  history.replaceState(null, '', location.pathname + location.search)
+  hashChanged()
+  opener?.focus()
+}
+
+function hashChanged() {
+  chosen = idInHash()
+  shown = ''
+  for (const [id, { row }] of rows) row.ariaCurrent = id === chosen ? 'true' : null
+  $('detail').hidden = chosen === null
+  document.body.classList.toggle('detailed', chosen !== null)
+  if (chosen === null) return
+  for (const name of ['facts', 'runs', 'payload', 'state']) $(`detail-${name}`).replaceChildren()
+  setText($('detail-title'), `Job ${shortId(chosen)}`)
+  setText($('detail-id'), chosen)
+  $('detail-copy').dataset.copy = chosen
+  $('detail-cancel').hidden = true
+  problem('detail-problem', null)
+  $('detail').focus()
+  refresh()
+}
+
+function showDetail(job) {
+  const text = JSON.stringify(job)
+  if (text === shown) return
+  shown = text
+  setPill($('detail-state'), job)
+  const cancel = $('detail-cancel')
+  cancel.hidden = !ACTIVE.has(job.state)
+  cancel.disabled = job.cancel_requested_at !== null
+  $('detail-facts').replaceChildren(...facts(job).flatMap(([name, value]) => [element('dt', { text: name }), value]))
+  $('detail-runs').replaceChildren(...job.runs.flatMap(runRows))
+  setText($('detail-payload'), JSON.stringify(job.payload, null, 2))
+  $('detail-trace').hidden = !job.error?.traceback
+  setText($('detail-traceback'), job.error?.traceback ?? '')
+}
+
+function facts(job) {
+  const say = (text) => element('dd', { text })
+  const at = (instant) =>
+    element('dd', {}, element('time', { dateTime: instant, text: new Date(instant).toLocaleString() }))
+  const labels = Object.entries(job.labels).map(([name, value]) => `${name}=${value}`)
+  return [
+    ['Kind', say(job.kind)],
+    ['Queue', say(job.queue)],
+    ['User', say(job.user_id)],
+    ['Key', say(job.idempotency_key ?? 'none')],
+    ['Created', at(job.created_at)],
+    ...(job.state === 'PENDING' ? [['Due', at(job.run_at)]] : []),
+    ...(job.started_at ? [['Started', at(job.started_at)]] : []),
+    ...(job.finished_at ? [['Finished', at(job.finished_at)]] : []),
+    ...(labels.length > 0 ? [['Labels', say(labels.join(', '))]] : []),
+    ...(job.error ? [['Error', element('dd', { className: 'error', text: errorText(job.error) })]] : []),
+  ]
+}
+
+function runRows(run) {
+  const state = element('span')
+  setPill(state, run)
+  const took = element('td', { className: 'number' })
+  setSpan(took, run.started_at, run.finished_at)
+  const row = element(
+    'tr',
+    {},
+    element('td', { className: 'number', text: String(run.run_no) }),
+    element('td', {}, state),
+    element('td', { className: 'number', text: String(run.attempt) }),
+    element('td', { className: 'wrap', text: run.assigned_worker_id ?? '–' }),
+    took,
+  )
+  const why = element('td', { className: 'error wrap', colSpan: row.children.length, text: errorText(run.error) })
+  return run.error === null ? [row] : [row, element('tr', { className: 'why' }, why)]
+}
+
+async function cancelChosen() {
+  const id = chosen
+  $('detail-cancel').disabled = true
+  problem('detail-problem', null)
+  try {
+    await call(`v1/jobs/${encodeURIComponent(id)}/cancel`, { method: 'POST' })
+  } catch (error) {
+    $('detail-cancel').disabled = false
+    if (id === chosen) problem('detail-problem', `Not canceled. ${error.message}`)
+  }
+  refresh()
+}
+
+function problem(id, text) {
+  $(id).hidden = text === null
+  setText($(id), text ?? '')
+}
+
+// ---- refreshing ----
+
+let timer
+let busy = false
+let again = false
+let reachedMs = 0
+
+async function refresh() {
+  clearTimeout(timer)
+  if (busy) {
+    again = true
+    return
+  }
+  busy = true
+  try {
+    await load()
+    reachedMs = Date.now()
+    live('on', 'Live')
+    problem('trouble', null)
+  } catch (error) {
+    failed(error)
+  }
+  busy = false
+  if (again) {
+    again = false
+    refresh()
+  } else if (!document.hidden && $('sign-in').hidden) timer = setTimeout(refresh, REFRESH_MS)
+}
+
+async function load() {
+  const { state, queue } = filter
+  const asked = new URLSearchParams({ limit: String(ROWS_MAX) })
+  if (state !== '') asked.set('state', state)
+  if (queue !== '') asked.set('queue', queue)
+  const id = chosen
+  const [counts, jobs, detail] = await Promise.all([
+    orRefused(call('v1/stats')),
+    call(`v1/jobs?${asked}`),
+    id === null ? null : orRefused(call(`v1/jobs/${encodeURIComponent(id)}`)),
+  ])
+  $('jobs').hidden = false
+  if (!(counts instanceof Refused)) showCounts(counts)
+  if (state === filter.state && queue === filter.queue) showJobs(jobs)
+  if (id !== null && id === chosen) {
+    if (detail instanceof Refused) problem('detail-problem', detail.message)
+    else showDetail(detail)
+  }
+  for (const node of document.querySelectorAll('[data-from]:not([data-to])')) tick(node)
+}
+
+/** What this caller may not see, or what is gone, does not stop the rest of the page. */
+async function orRefused(answer) {
+  try {
+    return await answer
+  } catch (error) {
+    if (error instanceof Refused) return error
+    throw error
+  }
+}
+
+function failed(error) {
+  if (error instanceof SignInNeeded) {
+    live('paused', 'Token needed')
+    problem('trouble', null)
+    askForToken(error.message)
+  } else if (error instanceof Refused) {
+    live('off', 'Refused')
+    problem('trouble', `The server refused: ${error.message}`)
+  } else {
+    live('off', 'Offline')
+    const since = reachedMs === 0 ? '' : ` What you see is from ${new Date(reachedMs).toLocaleTimeString()}.`
+    problem('trouble', `The server cannot be reached. Trying again every second.${since}`)
+  }
+}
+
+function live(state, text) {
+  if ($('live').dataset.live !== state) $('live').dataset.live = state
+  document.body.classList.toggle('stale', state === 'off')
+  setText($('live').firstElementChild, text)
+}
+
+// ---- credentials ----
+
+function askForToken(message) {
+  problem('sign-in-problem', sessionStorage.getItem(TOKEN) === null ? null : message)
+  sessionStorage.removeItem(TOKEN)
+  $('jobs').hidden = true
+  $('sign-out').hidden = true
+  $('sign-in').hidden = false
+  $('token').focus()
+}
+
+function signIn(event) {
+  event.preventDefault()
+  sessionStorage.setItem(TOKEN, $('token').value.trim())
+  $('token').value = ''
+  $('sign-in').hidden = true
+  $('sign-out').hidden = false
+  refresh()
+}
+
+function signOut() {
+  sessionStorage.removeItem(TOKEN)
+  location.reload()
+}
+
+// ---- wiring ----
+
+document.addEventListener('click', (event) => {
+  const target = event.target.closest('[data-copy]')
+  if (target !== null) copy(target)
+})
+$('rows').addEventListener('click', (event) => {
+  if (event.target.closest('[data-copy]') !== null || getSelection().toString() !== '') return
+  const { id } = event.target.closest('tr').dataset
+  if (id === chosen) closeDetail()
+  else openDetail(id)
+})
+// A name that is half typed matches nothing: it counts when it is known, or finished.
+$('queue').addEventListener('input', () => (queues.has($('queue').value) || $('queue').value === '') && chooseQueue())
+$('queue').addEventListener('change', chooseQueue)
+$('clear').addEventListener('click', () => choose('', ''))
+$('detail-close').addEventListener('click', closeDetail)
+$('detail-cancel').addEventListener('click', cancelChosen)
+$('sign-in').addEventListener('submit', signIn)
+$('sign-out').addEventListener('click', signOut)
+document.addEventListener('keydown', (event) => {
+  if (event.key === 'Escape' && chosen !== null) closeDetail()
+})
+addEventListener('hashchange', hashChanged)
+document.addEventListener('visibilitychange', () => {
+  clearTimeout(timer)
+  if (document.hidden) live('paused', 'Paused')
+  else refresh()
+})
+
+$('sign-out').hidden = sessionStorage.getItem(TOKEN) === null
+if (chosen === null) refresh()
+else hashChanged()

@@ -1,0 +1,38 @@
+import { createHash } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import type { FastifyInstance } from 'fastify'
+
+const FILES = [
+  { path: '/', file: 'index.html', type: 'text/html; charset=utf-8' },
+  { path: '/page.css', file: 'page.css', type: 'text/css; charset=utf-8' },
+  { path: '/page.js', file: 'page.js', type: 'text/javascript; charset=utf-8' },
+  { path: '/page-icon.svg', file: 'page-icon.svg', type: 'image/svg+xml' },
+] as const
+
+/** Nothing inline and nothing from elsewhere: what a job's payload says can never run. */
+const POLICY = [
+  "default-src 'none'",
+  ...['script-src', 'style-src', 'img-src', 'connect-src'].map((what) => `${what} 'self'`),
+  ...['base-uri', 'form-action', 'frame-ancestors'].map((what) => `${what} 'none'`),
+].join('; ')
+
+/** The first page. It is public, as it shows nothing by itself: what it asks the API for needs the caller's token. */
+export async function pageRoutes(app: FastifyInstance): Promise<void> {
+  for (const { path, file, type } of FILES) {
+    const content = readFileSync(new URL(file, import.meta.url))
+    const etag = `"${createHash('sha256').update(content).digest('base64url')}"`
+    app.get(path, { config: { ability: 'public' }, schema: { hide: true } }, (request, reply) => {
+      // The page's links are relative, so that it works under any base path; for that it must end in a slash.
+      const [asked = ''] = request.url.split('?', 1)
+      if (!asked.endsWith(path)) return reply.redirect(`${asked}/`)
+      reply
+        .header('content-security-policy', POLICY)
+        .header('x-content-type-options', 'nosniff')
+        .header('referrer-policy', 'no-referrer')
+        .header('cache-control', 'no-cache')
+        .header('etag', etag)
+      if (request.headers['if-none-match'] === etag) return reply.code(304).send()
+      return reply.type(type).send(content)
+    })
+  }
+}
