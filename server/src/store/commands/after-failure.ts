@@ -73,5 +73,11 @@ function* readPolicies(jobIds: readonly string[]): Work<Map<string, JobPolicy>> 
 
 function deadLetter(row: Row, error: RunError, retryCount: number): SqlValue[] {
   const [jobId, runId, queue] = [text(row, 'job_id'), text(row, 'id'), text(row, 'queue')]
-  return [jobId, runId, queue, text(row, 'kind'), text(row, 'user_id'), error.code, error.message, retryCount]
+  const [code, message] = [storable(error.code), storable(error.message)]
+  return [jobId, runId, queue, text(row, 'kind'), text(row, 'user_id'), code, message, retryCount]
+}
+
+/** PostgreSQL holds no NUL. Refusing an error for its text would leave its run RUNNING for ever. */
+function storable(text: string): string {
+  return text.replaceAll('\u0000', '\ufffd')
 }
