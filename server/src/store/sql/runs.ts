@@ -94,18 +94,23 @@ export const endRuns = statement('end_runs', {
     RETURNING *`,
 })
 
-/** Takes run, worker, lease, lease time. No transition: the version stays, or a start that is under way would miss. */
+/**
+ * Takes run, worker, lease, and the lease time of jobs that do not set their own. No transition: the version stays, or a
+ * start that is under way would miss.
+ */
 export const heartbeatRuns = statement('heartbeat_runs', {
   postgres: `WITH t AS (SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[])
       AS t(run_id, worker_id, lease_id, ttl_ms)),
     l AS MATERIALIZED (SELECT id FROM ichido.runs WHERE id IN (SELECT run_id FROM t) ORDER BY id FOR UPDATE)
-    UPDATE ichido.runs r SET lease_expires_at = now_ms() + t.ttl_ms, continuation_state = 'NONE',
-      continuation_check_deadline_at = NULL
+    UPDATE ichido.runs r SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
+      lease_expires_at = now_ms() + coalesce((SELECT (j.policy::json ->> 'lease_ttl_seconds')::bigint * 1000
+        FROM ichido.jobs j WHERE j.id = r.job_id), t.ttl_ms)
     FROM l JOIN t ON t.run_id = l.id
     WHERE r.id = l.id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD}
     RETURNING r.lease_id, r.assigned_worker_id AS worker_id, r.lease_expires_at, r.cancel_requested_at`,
-  sqlite: `UPDATE ichido.runs SET lease_expires_at = now_ms() + $4, continuation_state = 'NONE',
-      continuation_check_deadline_at = NULL
+  sqlite: `UPDATE ichido.runs SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
+      lease_expires_at = now_ms() + coalesce(
+        (SELECT json_extract(policy, '$.lease_ttl_seconds') * 1000 FROM ichido.jobs WHERE jobs.id = runs.job_id), $4)
     WHERE id = $1 AND state IN ('ASSIGNED', 'RUNNING') AND assigned_worker_id = $2 AND lease_id = $3
     RETURNING lease_id, assigned_worker_id AS worker_id, lease_expires_at, cancel_requested_at`,
 })
