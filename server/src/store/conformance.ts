@@ -1,6 +1,9 @@
 import { costConformance } from './conformance/costs.ts'
 import type { Given } from './conformance/given.ts'
+import { leaseConformance } from './conformance/lease.ts'
 import { quotaConformance } from './conformance/quotas.ts'
+import { retryConformance } from './conformance/retries.ts'
+import { runConformance } from './conformance/runs.ts'
 import { submitConformance } from './conformance/submit.ts'
 
 /** What every engine must do alike, from the outside: commands in, outcomes and rows out. */
@@ -8,4 +11,7 @@ export function conformance(given: Given): void {
   submitConformance(given)
   quotaConformance(given)
   costConformance(given)
+  leaseConformance(given)
+  runConformance(given)
+  retryConformance(given)
 }

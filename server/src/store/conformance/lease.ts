@@ -1,0 +1,144 @@
+import { describe, expect, test } from 'vitest'
+import { Scene } from '../../testing/scene.ts'
+import { sql } from '../../testing/store.ts'
+import { leaseBatch } from '../commands/lease-runs.ts'
+import { promoteDue } from '../commands/read-jobs.ts'
+import { integer, text } from '../statement.ts'
+import type { Given } from './given.ts'
+
+export function leaseConformance({ store }: Given): void {
+  describe('lease', () => {
+    test('hands out a run with all that its worker needs, and writes it down', async () => {
+      const scene = new Scene(store())
+      const policy = { lease_ttl_seconds: 5, timeout_seconds: 9 }
+      const jobId = await scene.submitted({ policy, traceparent: 't' })
+      const lease = await scene.leased({ pollId: 'p' })
+      const run = await scene.run(lease.runId)
+      expect(lease).toEqual({
+        runId: text(run, 'id'),
+        jobId,
+        attempt: 1,
+        retryCount: 0,
+        version: 2,
+        leaseId: expect.stringMatching(new RegExp(`^${lease.runId}\\.[\\w-]{22}$`)),
+        leaseExpiresAtMs: integer(run, 'assigned_at') + 5_000,
+        leaderEpoch: null,
+        queue: scene.queue,
+        kind: 'work',
+        userId: scene.userId,
+        payload: '{"n":1}',
+        policy,
+        traceparent: 't',
+      })
+      expect(run).toMatchObject({
+        state: 'ASSIGNED',
+        assigned_worker_id: scene.workerId,
+        lease_id: lease.leaseId,
+        poll_id: 'p',
+        start_id: null,
+        started_at: null,
+      })
+      expect(await scene.events(jobId)).toEqual([{ state: 'PENDING' }, { state: 'ASSIGNED', attempt: 1 }])
+    })
+
+    test('can start at once', async () => {
+      const scene = new Scene(store())
+      const lease = await scene.running()
+      expect(lease).toMatchObject({ version: 2, leaderEpoch: 1 })
+      expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING', start_id: 'start', leader_epoch: 1 })
+    })
+
+    test('takes the highest priority first, then who waits longest', async () => {
+      const scene = new Scene(store())
+      const jobs = []
+      for (const priority of [0, 5, -5, 5, 0]) jobs.push(await scene.submitted({ priority }))
+      for (const i of [1, 3, 0, 4, 2]) expect((await scene.leased()).jobId).toBe(jobs[i])
+      expect(await scene.lease()).toEqual([])
+    })
+
+    test('answers several in the same order, over all kinds that are asked for', async () => {
+      const scene = new Scene(store())
+      const jobs: string[] = []
+      for (const [kind, priority] of [
+        ['a', 0],
+        ['b', 9],
+        ['c', 10],
+        ['a', 9],
+        ['b', 0],
+      ] as const) {
+        jobs.push(await scene.submitted({ kind, priority }))
+      }
+      const leases = await scene.lease({ kinds: ['b', 'a', 'absent'], max: 3 })
+      expect(leases.map(({ jobId }) => jobs.indexOf(jobId))).toEqual([1, 3, 0])
+      const rest = await scene.lease({ kinds: ['a', 'b'], max: 9 })
+      expect(rest.map(({ jobId }) => jobs.indexOf(jobId))).toEqual([4])
+      expect(await scene.lease({ kinds: [] })).toEqual([])
+    })
+
+    test('gives each run to one of those that ask at the same time', async () => {
+      const scene = new Scene(store())
+      await scene.submitAll(Array.from({ length: 40 }, () => scene.item()))
+      const batches = await Promise.all(
+        Array.from({ length: 10 }, (_, i) =>
+          store().write(leaseBatch([1, 2, 3].map(() => scene.leaseItem({ workerId: `w${i}`, max: 2 })))),
+        ),
+      )
+      const runs = batches.flat(2).map(({ runId }) => runId)
+      expect(new Set(runs).size).toBe(runs.length)
+      expect(runs).toHaveLength(40)
+    })
+
+    test('asked again under the same poll answers the same, whatever else waits', async () => {
+      const scene = new Scene(store())
+      for (let i = 0; i < 3; i++) await scene.submitted()
+      const item = scene.leaseItem({ max: 2 })
+      const [first] = await store().write(leaseBatch([item]))
+      const [again] = await store().write(leaseBatch([{ ...item, token: 'another' }]))
+      expect(again).toEqual(first)
+      const [inOneBatch, twice] = await store().write(
+        leaseBatch([scene.leaseItem({ pollId: 'p' }), scene.leaseItem({ pollId: 'p' })]),
+      )
+      expect(inOneBatch).toHaveLength(1)
+      expect(twice).toEqual(inOneBatch)
+      const [other] = await store().write(leaseBatch([{ ...item, workerId: 'another' }]))
+      expect(other, 'a poll belongs to its worker').toEqual([])
+    })
+
+    test('leaves alone what is not due, until it is', async () => {
+      const scene = new Scene(store())
+      await scene.submitted({ delayMs: 60_000 })
+      const { nextInMs } = await store().write(promoteDue(100))
+      expect(nextInMs).toBeLessThanOrEqual(60_000)
+      expect(await scene.lease()).toEqual([])
+      await scene.age(60_001)
+      expect(await scene.lease()).toHaveLength(1)
+    })
+
+    test('takes an orphan as another attempt under a new lease', async () => {
+      const scene = new Scene(store())
+      await scene.submitted()
+      const lost = await scene.leased()
+      await sql(store(), `UPDATE ichido.runs SET state = 'ORPHANED', version = version + 1 WHERE id = $1`, lost.runId)
+      const taken = await scene.leased({ workerId: 'another' })
+      expect(taken).toMatchObject({ runId: lost.runId, attempt: 2, retryCount: 0, version: 4 })
+      expect(taken.leaseId).not.toBe(lost.leaseId)
+      expect(await scene.start(lost)).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
+    })
+  })
+
+  describe('promote', () => {
+    test('moves as many as it may and says in which queues there is work', async () => {
+      const scene = new Scene(store())
+      await scene.submitAll([1, 2, 3].map(() => scene.item({ delayMs: 5_000 })))
+      await sql(store(), 'UPDATE ichido.runs SET run_at = 1 WHERE user_id = $1', scene.userId)
+      expect(await store().write(promoteDue(2))).toEqual({
+        queues: [scene.queue],
+        count: 2,
+        nextInMs: expect.any(Number),
+      })
+      expect(await store().write(promoteDue(2))).toMatchObject({ queues: [scene.queue], count: 1 })
+      expect(await store().write(promoteDue(2))).toMatchObject({ queues: [], count: 0 })
+      expect(await scene.lease({ max: 5 })).toHaveLength(3)
+    })
+  })
+}

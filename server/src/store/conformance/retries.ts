@@ -1,0 +1,178 @@
+import { describe, expect, test } from 'vitest'
+import { failed, only, Scene } from '../../testing/scene.ts'
+import { sql } from '../../testing/store.ts'
+import { endBatch } from '../commands/end-runs.ts'
+import { reapRuns } from '../commands/reap-runs.ts'
+import { integer } from '../statement.ts'
+import type { Given } from './given.ts'
+import { refused } from './runs.ts'
+
+export function retryConformance({ store }: Given): void {
+  describe('fail', () => {
+    test('with retries left makes the next run, due after the backoff', async () => {
+      const scene = new Scene(store())
+      const jobId = await scene.submitted({ priority: 3 })
+      const lease = await scene.leased({ startId: 's' })
+      const outcome = await scene.fail(lease)
+      const [first, second] = await scene.runs(jobId)
+      expect(outcome).toEqual({
+        kind: 'recorded',
+        jobId,
+        state: 'FAILED',
+        next: { runId: second?.id, runAtMs: second?.run_at },
+        dead: false,
+      })
+      expect(first).toMatchObject({ state: 'FAILED', error: '{"code":"BROKEN","message":"It broke"}' })
+      expect([Boolean(first?.latest), Boolean(second?.latest)]).toEqual([false, true])
+      expect(second).toMatchObject({ state: 'PENDING', run_no: 2, attempt: 1, retry_count: 1, version: 1, priority: 3 })
+      expect(second).toMatchObject({ assigned_worker_id: null, lease_id: null, started_at: null, outcome_hash: null })
+      expect(integer(second, 'run_at') - integer(second, 'created_at')).toBe(10_000)
+      expect(await scene.lease()).toEqual([])
+
+      await scene.age(10_001)
+      const again = await scene.leased()
+      expect(again).toMatchObject({ jobId, attempt: 2, retryCount: 1 })
+      expect(await scene.fail(lease)).toMatchObject({ kind: 'repeated', state: 'FAILED' })
+      await scene.start(again)
+      await scene.finish(again)
+      expect(await scene.events(jobId)).toEqual([
+        { state: 'PENDING' },
+        { state: 'RUNNING', attempt: 1 },
+        { state: 'FAILED', attempt: 1 },
+        { state: 'PENDING', attempt: 1 },
+        { state: 'ASSIGNED', attempt: 2 },
+        { state: 'RUNNING', attempt: 2 },
+        { state: 'SUCCEEDED', attempt: 2 },
+      ])
+    })
+
+    test('waits longer each time, and parks the job as a dead letter after max_attempts', async () => {
+      const scene = new Scene(store())
+      const jobId = await scene.submitted()
+      const delays = []
+      for (let attempt = 1; attempt <= 4; attempt++) {
+        const lease = await scene.leased({ startId: 's' })
+        expect(lease).toMatchObject({ attempt, retryCount: attempt - 1 })
+        const outcome = await scene.fail(lease)
+        expect(outcome).toMatchObject({ state: 'FAILED', dead: attempt === 4 })
+        const run = (await scene.runs(jobId)).at(-1)
+        if (attempt < 4) delays.push(integer(run, 'run_at') - integer(run, 'created_at'))
+        await scene.age(400_000)
+      }
+      expect(delays).toEqual([10_000, 20_000, 40_000])
+      expect(await scene.lease()).toEqual([])
+      expect(await deadLetter(jobId)).toMatchObject({ error_code: 'BROKEN', error_message: 'It broke', retry_count: 4 })
+      expect(await scene.state(jobId)).toBe('FAILED')
+    })
+
+    test('keeps to the policy of the job', async () => {
+      const scene = new Scene(store())
+      const policy = { max_attempts: 2, backoff: { baseSeconds: 0, capSeconds: 0, jitter: 0 } }
+      await scene.submitted({ policy })
+      expect(await scene.fail(await scene.leased({ startId: 's' }))).toMatchObject({ dead: false })
+      expect(await scene.fail(await scene.leased({ startId: 's' })), 'due at once').toMatchObject({ dead: true })
+    })
+
+    test('that is not to be retried is a dead letter at once', async () => {
+      const scene = new Scene(store())
+      const lease = await scene.running()
+      const report = failed({ code: 'FATAL', message: 'No use', traceback: 'at …' }, false)
+      const outcome = only(await store().write(endBatch([scene.endItem(lease, report)])))
+      expect(outcome).toMatchObject({ kind: 'recorded', state: 'FAILED', next: null, dead: true })
+      expect(await deadLetter(lease.jobId)).toMatchObject({ error_code: 'FATAL', retry_count: 1, run_id: lease.runId })
+    })
+
+    test('may say anything: no text keeps a failure from being recorded', async () => {
+      const scene = new Scene(store())
+      const lease = await scene.running()
+      const report = failed({ code: 'A\u0000B', message: 'NUL \u0000 and half \ud800 a pair' }, false)
+      expect(await store().write(endBatch([scene.endItem(lease, report)]))).toMatchObject([{ kind: 'recorded' }])
+      expect(await deadLetter(lease.jobId)).toMatchObject({
+        error_code: 'A\ufffdB',
+        error_message: 'NUL \ufffd and half \ufffd a pair',
+      })
+    })
+
+    test('of several runs in one batch: each goes its own way', async () => {
+      const scene = new Scene(store())
+      const retried = await scene.running()
+      const dead = await scene.running({ policy: { max_attempts: 1 } })
+      const canceled = await scene.running()
+      await scene.cancel(canceled.jobId)
+      const outcomes = await store().write(
+        endBatch([canceled, dead, retried].map((lease) => scene.endItem(lease, failed()))),
+      )
+      expect(outcomes).toMatchObject([
+        { state: 'CANCELED', next: null, dead: false },
+        { state: 'FAILED', next: null, dead: true },
+        { state: 'FAILED', next: { runId: expect.any(String) }, dead: false },
+      ])
+    })
+  })
+
+  describe('reap', () => {
+    const reap = () => {
+      const spares = Array.from({ length: 1_000 }, () => ({ nextRunId: crypto.randomUUID(), random: 0 }))
+      return store().write(reapRuns({ continuationMs: 60_000, spares }))
+    }
+
+    test('orphans an assigned run whose lease lapsed, for the next worker to take', async () => {
+      const scene = new Scene(store())
+      const jobId = await scene.submitted()
+      const lost = await scene.leased()
+      await scene.age(59_000)
+      expect((await reap()).queues).not.toContain(scene.queue)
+      await scene.age(2_000)
+      expect((await reap()).queues).toContain(scene.queue)
+      expect(await scene.heartbeat(lost)).toEqual(refused('LEASE_LOST'))
+      expect(await scene.start(lost)).toEqual(refused('LEASE_LOST'))
+      expect(await scene.leased()).toMatchObject({ jobId, attempt: 2 })
+      expect(await scene.events(jobId)).toMatchObject([
+        {},
+        { state: 'ASSIGNED' },
+        { state: 'ORPHANED' },
+        { attempt: 2 },
+      ])
+    })
+
+    test('ends a running run only after lease and continuation, and makes its next run', async () => {
+      const scene = new Scene(store())
+      const lease = await scene.running()
+      await scene.age(119_000)
+      await reap()
+      expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING' })
+      await scene.age(2_000)
+      expect((await reap()).ended).toContainEqual({ jobId: lease.jobId, state: 'TIMED_OUT' })
+      const [lost, next] = await scene.runs(lease.jobId)
+      expect(lost).toMatchObject({ state: 'TIMED_OUT', outcome_hash: null })
+      expect(next).toMatchObject({ state: 'PENDING', attempt: 1, retry_count: 1 })
+      expect(await scene.finish(lease)).toEqual(refused('ALREADY_ENDED'))
+    })
+
+    test('keeps to the continuation time of the job', async () => {
+      const scene = new Scene(store())
+      const lease = await scene.running({ policy: { continuation_seconds: 600, max_attempts: 1 } })
+      await scene.age(600_000)
+      await reap()
+      expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING' })
+      await scene.age(61_000)
+      await reap()
+      expect(await scene.run(lease.runId)).toMatchObject({ state: 'TIMED_OUT' })
+      expect(await deadLetter(lease.jobId)).toMatchObject({ error_code: 'WORKER_LOST' })
+    })
+
+    test('ends a run that was to be canceled as CANCELED', async () => {
+      const scene = new Scene(store())
+      const lease = await scene.running()
+      await scene.cancel(lease.jobId)
+      await scene.age(121_000)
+      await reap()
+      expect(await scene.state(lease.jobId)).toBe('CANCELED')
+      expect(await scene.runs(lease.jobId)).toHaveLength(1)
+    })
+  })
+
+  async function deadLetter(jobId: string) {
+    return only(await sql(store(), 'SELECT * FROM ichido.dead_letters WHERE job_id = $1', jobId))
+  }
+}
