@@ -122,7 +122,7 @@ export class Scene {
       workerId: this.workerId,
       version: null,
       leaderEpoch: null,
-      outcomeHash: report.verb === 'finish' ? `finish ${report.result}` : `fail ${report.error.code}`,
+      outcomeHash: JSON.stringify(report.verb === 'finish' ? report.result : report.error),
       report,
       nextRunId: v7(),
       random: 0,
