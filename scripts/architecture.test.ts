@@ -1,0 +1,143 @@
+import { globSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { breaches, type Entries } from './architecture/check.ts'
+import { root } from './boot/fetch-packages.mjs'
+
+/** What each package's `exports` name under the condition that leads to its sources. */
+function packageEntries(folder: string): [string, string][] {
+  const { name, exports } = JSON.parse(readFileSync(join(root, folder, 'package.json'), 'utf8'))
+  return Object.entries<Record<string, string>>(exports).flatMap(([path, targets]) => {
+    const source = targets['ichido-source']
+    return source ? [[name + path.slice(1), join(folder, source)]] : []
+  })
+}
+
+test('imports go one way, without cycles, and the world is injected', () => {
+  const paths = globSync(['server/src/**/*.ts', 'sdk/src/**/*.ts'], { cwd: root })
+  const sources = new Map(paths.map((path) => [path, readFileSync(join(root, path), 'utf8')]))
+  const entries = new Map([...packageEntries('server'), ...packageEntries('sdk')])
+  expect(breaches(sources, entries)).toEqual([])
+})
+
+describe('the check itself', () => {
+  const entries: Entries = new Map([
+    ['@ichido/sdk', 'sdk/src/index.ts'],
+    ['@ichido/sdk/protocol', 'sdk/src/protocol/index.ts'],
+    ['@ichido/sdk/worker', 'sdk/src/worker/index.ts'],
+    ['ichido', 'server/src/index.ts'],
+  ])
+  const check = (files: Record<string, string>) => breaches(new Map(Object.entries(files)), entries)
+
+  test('finds that there is nothing to check', () => {
+    expect(check({})).toEqual(['There are no files to check.'])
+    expect(check({ 'server/src/core/a.test.ts': '' })).toEqual(['There are no files to check.'])
+  })
+
+  test.each([
+    ['server/src/core/a.ts', '../store/port.ts', 'server/src/store/port.ts'],
+    ['server/src/core/a.ts', '../world.ts', 'server/src/world.ts'],
+    ['server/src/store/a.ts', '../services/b.ts', 'server/src/services/b.ts'],
+    ['server/src/store/a.ts', '../bus/port.ts', 'server/src/bus/port.ts'],
+    ['server/src/bus/a.ts', '../store/port.ts', 'server/src/store/port.ts'],
+    ['server/src/services/a.ts', '../store/engines/sqlite.ts', 'server/src/store/engines/sqlite.ts'],
+    ['server/src/services/a.ts', '../store/sql/jobs.ts', 'server/src/store/sql/jobs.ts'],
+    ['server/src/services/a.ts', '../bus/redis.ts', 'server/src/bus/redis.ts'],
+    ['server/src/services/a.ts', '../http/app.ts', 'server/src/http/app.ts'],
+    ['server/src/services/a.ts', '@ichido/sdk/worker', 'sdk/src/worker/index.ts'],
+    ['server/src/leader/a.ts', '../http/app.ts', 'server/src/http/app.ts'],
+    ['server/src/http/routes/a.ts', '../../leader/reap.ts', 'server/src/leader/reap.ts'],
+    ['server/src/http/a.ts', '../main.ts', 'server/src/main.ts'],
+    ['server/src/cli/a.ts', '../store/engines/sqlite.ts', 'server/src/store/engines/sqlite.ts'],
+    ['sdk/src/client/a.ts', 'ichido', 'server/src/index.ts'],
+    ['sdk/src/client/a.ts', '../../../server/src/core/job.ts', 'server/src/core/job.ts'],
+    ['sdk/src/protocol/a.ts', '../client/b.ts', 'sdk/src/client/b.ts'],
+    ['server/src/main.ts', './testing/store.ts', 'server/src/testing/store.ts'],
+    ['server/src/main.ts', '../../scripts/test.ts', 'scripts/test.ts'],
+  ])('%s may not import %s', (path, from, target) => {
+    const forms = [
+      `import { x } from '${from}'`,
+      `import type { X } from '${from}'`,
+      `import '${from}'`,
+      `export * from '${from}'`,
+      `export type X = import('${from}').X`,
+      `export const load = () => import('${from}')`,
+    ]
+    for (const text of forms) expect(check({ [path]: text })).toContain(`${path} may not import ${target}.`)
+  })
+
+  test.each([
+    ['server/src/core/a.ts', '@ichido/sdk/protocol'],
+    ['server/src/services/a.ts', '../store/port.ts'],
+    ['server/src/http/routes/a.ts', '../../services/jobs.ts'],
+    ['server/src/cli/serve.ts', '../main.ts'],
+    ['server/src/cli/worker.ts', '@ichido/sdk/worker'],
+    ['server/src/open.ts', './store/engines/sqlite.ts'],
+    ['server/src/open.ts', '@ichido/sdk'],
+    ['sdk/src/client/a.ts', '../protocol/index.ts'],
+  ])('%s may import %s', (path, from) => {
+    expect(check({ [path]: `import { x } from '${from}'` })).toEqual([])
+  })
+
+  test('a file outside of every room is told', () => {
+    expect(check({ 'server/other/a.ts': '' })).toEqual(['server/other/a.ts belongs to no room of the rule table.'])
+  })
+
+  test('finds cycles, through types too, and none where there is none', () => {
+    const a = "import type { B } from './b.ts'"
+    const b = "export * from './c.ts'"
+    expect(check({ 'sdk/src/a.ts': a, 'sdk/src/b.ts': b, 'sdk/src/c.ts': '' })).toEqual([])
+    expect(check({ 'sdk/src/a.ts': a, 'sdk/src/b.ts': b, 'sdk/src/c.ts': "import './a.ts'" })).toEqual([
+      'Import cycle: sdk/src/a.ts → sdk/src/b.ts → sdk/src/c.ts → sdk/src/a.ts.',
+    ])
+  })
+
+  test.each([
+    ["import { readFileSync } from 'node:fs'", 'may not use readFileSync of node:fs'],
+    ["import { createHash, randomBytes } from 'node:crypto'", 'may not use createHash, randomBytes of node:crypto'],
+    ["import * as crypto from 'node:crypto'", 'may not use * of node:crypto'],
+    ["import pg from 'pg'", 'may not use * of pg'],
+    ['export const f = async () => 1', 'awaits'],
+    ['export async function* f() { for await (const x of [1]) yield x }', 'awaits'],
+    ['export const f = () => fetch("x")', 'uses fetch'],
+    ['export const f = () => process.env', 'uses process'],
+  ])('the core may not: %s', (text, message) => {
+    expect(check({ 'server/src/core/a.ts': text }).join()).toContain(message)
+  })
+
+  test('the core may hash, parse and name things like the world', () => {
+    const text = `
+      import { createHash } from 'node:crypto'
+      import { z } from 'zod'
+      // Date.now() and setTimeout() in a comment
+      export type Clock = { setTimeout: number; process: string }
+      export const text = 'await fetch(Date.now())'
+      export const day = (ms: number) => new Date(ms).toISOString() + createHash('sha256') + z.string()
+      export const of = (clock: Clock) => clock.setTimeout`
+    expect(check({ 'server/src/core/a.ts': text })).toEqual([])
+  })
+
+  test.each([
+    ['Date.now()', 'Date.now'],
+    ['new Date()', 'new Date()'],
+    ['setTimeout(f, 1)', 'setTimeout'],
+    ['globalThis.setInterval(f, 1)', 'setInterval'],
+    ['Math.random()', 'Math.random'],
+    ['crypto.randomUUID()', 'crypto.randomUUID'],
+    ['performance.now()', 'performance.now'],
+    ['{ now: Date.now }', 'Date.now'],
+    ['[setInterval]', 'setInterval'],
+  ])('%s stands only in the files that are injected', (code, use) => {
+    const text = `export const x = (f: () => void) => (${code})`
+    const rooms = ['server/src/services/', 'server/src/leader/', 'server/src/store/', 'server/src/bus/', 'sdk/src/']
+    for (const room of rooms) {
+      expect(check({ [`${room}a.ts`]: text })).toEqual([`${room}a.ts uses ${use}; the world is injected.`])
+    }
+    expect(check({ 'server/src/world.ts': text, 'sdk/src/world.ts': text })).toEqual([])
+  })
+
+  test('what is imported counts like what is global', () => {
+    expect(check({ 'sdk/src/a.ts': "import { randomUUID } from 'node:crypto'" })).toHaveLength(1)
+    expect(check({ 'sdk/src/a.ts': "import { setTimeout as sleep } from 'node:timers/promises'" })).not.toEqual([])
+  })
+})

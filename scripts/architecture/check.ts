@@ -1,0 +1,88 @@
+import { dirname, join } from 'node:path/posix'
+import { type Facts, readFacts } from './facts.ts'
+import {
+  IMPURE_GLOBALS,
+  INJECTED,
+  isTest,
+  PURE,
+  PURE_MAY_USE,
+  ROOMS,
+  WORLD_GLOBALS,
+  WORLD_MEMBERS,
+  WORLD_MODULES,
+  WORLDS,
+} from './rules.ts'
+
+/** File paths from the repository's root, with their text. */
+export type Sources = Map<string, string>
+/** Package names with their file: `@ichido/sdk/protocol` → `sdk/src/protocol/index.ts`. */
+export type Entries = Map<string, string>
+
+/** Every breach of the rules, as one sentence each. */
+export function breaches(sources: Sources, entries: Entries): string[] {
+  const files = new Map(
+    [...sources].filter(([path]) => !isTest(path)).map(([path, text]) => [path, readFacts(path, text)]),
+  )
+  if (files.size === 0) return ['There are no files to check.']
+  const graph = new Map([...files].map(([path, facts]) => [path, ownImports(path, facts, entries)]))
+  return [
+    ...[...graph].flatMap(([path, targets]) => directionBreaches(path, targets)),
+    ...cycles(graph),
+    ...[...files].flatMap(([path, facts]) => [...impurities(path, facts), ...worldUses(path, facts)]),
+  ]
+}
+
+function ownImports(path: string, { imports }: Facts, entries: Entries): string[] {
+  const targets = imports.map(({ from }) => (from.startsWith('.') ? join(dirname(path), from) : entries.get(from)))
+  return [...new Set(targets.filter((target) => target !== undefined))]
+}
+
+function directionBreaches(path: string, targets: string[]): string[] {
+  const room = ROOMS.find(({ files }) => path.startsWith(files))
+  if (!room) return [`${path} belongs to no room of the rule table.`]
+  const allowed = (target: string) => !isTest(target) && room.mayImport.some((prefix) => target.startsWith(prefix))
+  return targets.filter((target) => !allowed(target)).map((target) => `${path} may not import ${target}.`)
+}
+
+/** Depth first; each file is looked at once, so each knot is told once, though perhaps not every way round it. */
+function cycles(graph: Map<string, string[]>): string[] {
+  const found: string[] = []
+  const done = new Set<string>()
+  const walk = (path: string, trail: string[]): void => {
+    const at = trail.indexOf(path)
+    if (at >= 0) found.push(`Import cycle: ${[...trail.slice(at), path].join(' → ')}.`)
+    if (at >= 0 || done.has(path)) return
+    for (const target of graph.get(path) ?? []) walk(target, [...trail, path])
+    done.add(path)
+  }
+  for (const path of graph.keys()) walk(path, [])
+  return found
+}
+
+function impurities(path: string, facts: Facts): string[] {
+  if (!path.startsWith(PURE)) return []
+  const outside = facts.imports.filter(({ from }) => !from.startsWith('.') && !from.startsWith('@ichido/'))
+  const refused = outside.filter(({ from, names }) => {
+    const allowed = PURE_MAY_USE[from]
+    return allowed !== 'all' && !(allowed && names.every((name) => allowed.includes(name)))
+  })
+  return [
+    ...refused.map(({ from, names }) => `${path} is pure and may not use ${names.join(', ')} of ${from}.`),
+    ...IMPURE_GLOBALS.filter((name) => facts.identifiers.has(name)).map((name) => `${path} is pure and uses ${name}.`),
+    ...(facts.awaits ? [`${path} is pure and awaits.`] : []),
+  ]
+}
+
+function worldUses(path: string, facts: Facts): string[] {
+  if (WORLDS.includes(path) || !INJECTED.some((prefix) => path.startsWith(prefix))) return []
+  const modules = facts.imports.filter(({ from }) => WORLD_MODULES.includes(from)).map(({ from }) => from)
+  const names = facts.imports.flatMap((one) => one.names).filter((name) => WORLD_GLOBALS.includes(name))
+  const uses = [
+    ...WORLD_GLOBALS.filter((name) => facts.identifiers.has(name)),
+    ...WORLD_MEMBERS.filter((name) => facts.members.has(name)),
+    ...modules,
+    ...names,
+    ...(facts.newDateWithoutArguments ? ['new Date()'] : []),
+  ]
+  return [...new Set(uses)].map((use) => `${path} uses ${use}; the world is injected.`)
+}
