@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { mkdir } from 'node:fs/promises'
+import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { fetchPackages } from '../boot/fetch-packages.mjs'
@@ -65,7 +65,18 @@ async function unpack(folder: string): Promise<void> {
   const code = `await (await import('${PACKAGE}')).default.executablePath()`
   const env = { ...process.env, TMPDIR: home, AWS_EXECUTION_ENV: 'nodejs24.x' }
   await run(process.execPath, ['--input-type=module', '--eval', code], { cwd: folder, env })
+  await writeFile(join(home, 'fonts', 'fonts.conf'), FONTS)
 }
+
+// The package's own names folders of Lambda only; a browser without any font crashes on the first letter it lacks.
+const FONTS = `<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
+<fontconfig>
+  <dir>/usr/share/fonts</dir>
+  <dir prefix="relative">fonts</dir>
+  <cachedir prefix="xdg">fontconfig</cachedir>
+</fontconfig>
+`
 
 async function lacksLibraries(path: string): Promise<boolean> {
   const { stdout } = await run('ldd', [path]).catch(() => ({ stdout: 'not found' }))
