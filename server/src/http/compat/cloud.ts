@@ -193,11 +193,11 @@ const REFUSED: Omit<CloudAnswer, 'error'> = {
 
 function toInput(provider: string, body: CloudSubmit, queue: string, lent: unknown): SubmitInput {
   const { idempotency_key, estimated_cost, reservation_id, key_ttl_hours, ...rest } = body
-  const said = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== null))
+  const said = Object.entries(rest).filter(([name, value]) => value !== null || !Object.hasOwn(submitBody.shape, name))
   return {
     kind: KIND,
     queue,
-    payload: { ...(isObject(lent) ? lent : {}), ...said, provider },
+    payload: { ...(isObject(lent) ? lent : {}), ...Object.fromEntries(said), provider },
     labels: { [PROVIDER_LABEL]: provider, [CONFIG_LABEL]: body.config_name_to_load },
     estimated_cost: estimated_cost ?? undefined,
     reservation_id: reservation_id ?? undefined,

@@ -1,0 +1,227 @@
+import { randomUUID } from 'node:crypto'
+import type { ErrorBody, JobDetail, JobShape, Page, ReservationShape } from '@ichido/sdk/protocol'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { putDefinition } from '../../store/commands/access.ts'
+import { type Answer, type Call, type TestApp, testApp } from '../../testing/app.ts'
+import { finish, lease } from '../../testing/cloud-worker.ts'
+import { ENGINES } from '../../testing/services.ts'
+import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
+
+const SUBMIT = '/api/cloud/jobs/submit?provider=replicate'
+
+const FIRST = {
+  success: true,
+  status: 'uploading',
+  data_uploaded: true,
+  idempotent_hit: false,
+  quota_warnings: [],
+  cost_limit_warning: null,
+  error: null,
+}
+
+const said = (answer: Answer) => answer.body as CloudAnswer
+const jobId = (answer: Answer) => said(answer).job_id ?? ''
+const fieldOf = (answer: Answer) => (answer.body as ErrorBody).error.details.field
+
+describe.each(ENGINES)('compat/cloud on %s', (engine) => {
+  let http: TestApp
+  beforeAll(async () => {
+    http = await testApp(engine)
+  })
+  afterAll(() => http.close())
+
+  const post = (path: string, body?: unknown, call: Call = {}) => http.call('POST', path, { ...call, body })
+  const submit = (body: object, call?: Call) => post(SUBMIT, { config_name_to_load: 'lora', ...body }, call)
+  const detail = async (id: string) => (await http.call('GET', `/v1/jobs/${id}`)).body as JobDetail
+
+  test('the first answer is the one of S0', async () => {
+    const answer = await submit({ idempotency_key: 'ci-build-abc123', tracker_run_name: 'gh-1' })
+    expect(answer).toMatchObject({ status: 200, body: { ...FIRST, job_id: expect.any(String) } })
+    expect(Object.keys(said(answer))).toHaveLength(8)
+    expect(await detail(jobId(answer))).toMatchObject({
+      kind: 'cloud.train',
+      queue: 'cloud.replicate',
+      idempotency_key: 'ci-build-abc123',
+      payload: { config_name_to_load: 'lora', tracker_run_name: 'gh-1', provider: 'replicate' },
+    })
+  })
+
+  test('a replay tells the current status', async () => {
+    const path = '/api/cloud/jobs/submit?provider=replay'
+    const again = () => post(path, { config_name_to_load: 'lora', idempotency_key: 'replay' })
+    const first = await again()
+    const statuses = async () => {
+      const { body } = await again()
+      expect(body).toMatchObject({ success: true, job_id: jobId(first), idempotent_hit: true })
+      return (body as CloudAnswer).status
+    }
+    expect(await statuses()).toBe('queued')
+    const { lease_id } = await lease(http, 'cloud.replay')
+    expect(await statuses()).toBe('running')
+    await finish(http, lease_id)
+    expect(await statuses()).toBe('completed')
+  })
+
+  test('a key stands for provider and config name only', async () => {
+    const key = randomUUID()
+    const first = await submit({ idempotency_key: key, tracker_run_name: 'gh-1', config: { steps: 1 } })
+    const second = await submit({ idempotency_key: key, tracker_run_name: 'gh-2' })
+    expect(second).toMatchObject({ status: 200, body: { job_id: jobId(first), idempotent_hit: true } })
+
+    const otherConfig = await submit({ idempotency_key: key, config_name_to_load: 'other' })
+    const body = { config_name_to_load: 'lora', idempotency_key: key }
+    const otherProvider = await post('/api/cloud/jobs/submit?provider=other', body)
+    for (const answer of [otherConfig, otherProvider]) {
+      expect(answer).toMatchObject({ status: 200, body: { success: false, job_id: null, idempotent_hit: false } })
+      expect(said(answer).error).toContain(key)
+    }
+    const { body: found } = await http.call('GET', `/v1/jobs?key=${key}`)
+    expect((found as Page<JobShape>).data).toHaveLength(1)
+  })
+
+  test('a key of the native API is another one', async () => {
+    const key = randomUUID()
+    const native = await post('/v1/jobs', { kind: 'work', idempotency_key: key })
+    expect(native.status).toBe(201)
+    expect(await submit({ idempotency_key: key })).toMatchObject({ body: { success: true, idempotent_hit: false } })
+  })
+
+  test('the key may come in the header', async () => {
+    const key = randomUUID()
+    const first = await submit({}, { headers: { 'idempotency-key': key } })
+    const second = await submit({ idempotency_key: key }, { headers: { 'idempotency-key': `"${key}"` } })
+    expect(second).toMatchObject({ body: { job_id: jobId(first), idempotent_hit: true } })
+    const differs = await submit({ idempotency_key: key }, { headers: { 'idempotency-key': 'another' } })
+    expect(differs).toMatchObject({ status: 400, body: { error: { code: 'KEY_CONFLICT' } } })
+  })
+
+  test('without a key every request is a job, and null is as good as nothing', async () => {
+    const [one, two] = [await submit({}), await submit({ idempotency_key: null, tracker_run_name: null })]
+    expect(jobId(one)).not.toBe(jobId(two))
+    expect((await detail(jobId(two))).payload).toEqual({ config_name_to_load: 'lora', provider: 'replicate' })
+  })
+
+  test('fields that only the worker knows are passed on', async () => {
+    const sent = { config: { lr: 0.1 }, dataloader_config: [{ id: 'a' }], snapshot_name: 's', gpu_count: 2, odd: null }
+    const answer = await submit(sent)
+    expect((await detail(jobId(answer))).payload).toEqual({
+      ...sent,
+      config_name_to_load: 'lora',
+      provider: 'replicate',
+    })
+  })
+
+  test('a reservation is written consumed beside the job', async () => {
+    const answer = await submit({})
+    const { body } = await http.call('GET', '/v1/reservations?limit=200')
+    const rows = (body as Page<ReservationShape>).data.filter((row) => row.job_id === jobId(answer))
+    expect(rows).toMatchObject([{ state: 'consumed' }])
+  })
+
+  test('a reservation that is brought along is consumed by the job', async () => {
+    const { body: held } = await post('/v1/reservations', {})
+    const { reservation_id } = held as ReservationShape
+    const answer = await submit({ reservation_id })
+    const { body } = await http.call('GET', '/v1/reservations?limit=200')
+    const rows = (body as Page<ReservationShape>).data.filter((row) => row.job_id === jobId(answer))
+    expect(rows).toMatchObject([{ reservation_id, state: 'consumed' }])
+    const again = await submit({ reservation_id })
+    expect(again).toMatchObject({
+      status: 200,
+      body: { success: false, error: expect.stringContaining('reservation') },
+    })
+  })
+
+  describe('a definition named like the config', () => {
+    const define = (name: string, queue: string | null, payload: unknown) =>
+      http.services.deps.store.write(
+        putDefinition({
+          id: randomUUID(),
+          name,
+          kind: null,
+          queue,
+          payload: JSON.stringify(payload),
+          policy: { max_attempts: 7, timeout_seconds: 60 },
+        }),
+      )
+
+    test('lends its payload and policy, and the request wins', async () => {
+      await define('production', null, { steps: 100, tracker_run_name: 'nightly', provider: 'lent' })
+      const answer = await submit({ config_name_to_load: 'production', tracker_run_name: 'gh-9' })
+      expect(await detail(jobId(answer))).toMatchObject({
+        kind: 'cloud.train',
+        queue: 'cloud.replicate',
+        policy: { max_attempts: 7, timeout_seconds: 60 },
+        payload: {
+          steps: 100,
+          tracker_run_name: 'gh-9',
+          provider: 'replicate',
+          config_name_to_load: 'production',
+        },
+      })
+    })
+
+    test('may name a queue of its own; a payload that is no object lends nothing', async () => {
+      await define('large', 'gpu.large', [1, 2])
+      const answer = await submit({ config_name_to_load: 'large' })
+      const { queue, payload } = await detail(jobId(answer))
+      expect({ queue, payload }).toEqual({
+        queue: 'gpu.large',
+        payload: { config_name_to_load: 'large', provider: 'replicate' },
+      })
+      const { body } = await http.call('GET', '/api/cloud/jobs?provider=replicate')
+      expect((body as { jobs: CloudJob[] }).jobs[0]).toMatchObject({ job_id: jobId(answer), config_name: 'large' })
+    })
+  })
+
+  describe('bad input is an ordinary 400 that names the field', () => {
+    const body = { config_name_to_load: 'lora' }
+
+    test.each([
+      ['no provider', '', 'provider'],
+      ['an empty provider', '?provider=', 'provider'],
+      ['a slash in the provider', '?provider=a%2Fb', 'provider'],
+      ['65 characters of provider', `?provider=${'p'.repeat(65)}`, 'provider'],
+      ['two providers', '?provider=a&provider=b', 'provider'],
+    ])('%s', async (_, query, field) => {
+      const answer = await post(`/api/cloud/jobs/submit${query}`, body)
+      expect(answer).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD' } } })
+      expect(fieldOf(answer)).toBe(field)
+    })
+
+    test('64 characters of every allowed sort are a provider', async () => {
+      const provider = `Ab9._-${'x'.repeat(58)}`
+      const answer = await post(`/api/cloud/jobs/submit?provider=${provider}`, body)
+      expect((await detail(jobId(answer))).queue).toBe(`cloud.${provider}`)
+    })
+
+    test.each([
+      ['no config name', {}, 'config_name_to_load'],
+      ['null as config name', { config_name_to_load: null }, 'config_name_to_load'],
+      ['an empty config name', { config_name_to_load: '' }, 'config_name_to_load'],
+      ['a line break in the config name', { config_name_to_load: 'a\nb' }, 'config_name_to_load'],
+      ['257 characters of config name', { config_name_to_load: 'x'.repeat(257) }, 'config_name_to_load'],
+      ['a number as key', { ...body, idempotency_key: 7 }, 'idempotency_key'],
+      ['an empty key', { ...body, idempotency_key: '' }, 'idempotency_key'],
+      ['257 characters of key', { ...body, idempotency_key: 'k'.repeat(257) }, 'idempotency_key'],
+      ['a space in the key', { ...body, idempotency_key: 'two words' }, 'idempotency_key'],
+      ['a number as tracker_run_name', { ...body, tracker_run_name: 1 }, 'tracker_run_name'],
+      ['text as config', { ...body, config: 'text' }, 'config'],
+      ['an object as dataloader_config', { ...body, dataloader_config: {} }, 'dataloader_config'],
+      ['a list as webhook_url', { ...body, webhook_url: [] }, 'webhook_url'],
+      ['a negative cost', { ...body, estimated_cost: -1 }, 'estimated_cost'],
+      ['a reservation that is no UUID', { ...body, reservation_id: 'r1' }, 'reservation_id'],
+    ])('%s', async (_, sent, field) => {
+      const answer = await post(SUBMIT, sent)
+      expect(answer).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD' } } })
+      expect(fieldOf(answer)).toBe(field)
+    })
+
+    test.each(['{"config_name_to_load":', '[]', '"text"', '{"config_name_to_load":"a\\u0000b"}'])(
+      '%s',
+      async (sent) => {
+        expect(await post(SUBMIT, sent)).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD' } } })
+      },
+    )
+  })
+})
