@@ -5,12 +5,14 @@ export const insertUser = statement(
   'INSERT INTO ichido.users VALUES ($1, now_ms()) ON CONFLICT DO NOTHING',
 )
 
-/** Takes token id, hash, user, role, name, life in ms (or null). */
+/** Takes token id, hash, user, role, name, life in ms (or null). The same again, after an uncertain commit, is no error. */
 export const insertToken = statement('insert_token', {
   postgres: `INSERT INTO ichido.api_tokens
-    VALUES ($1, $2, $3, $4, $5, now_ms(), CASE WHEN $6::bigint IS NULL THEN NULL ELSE now_ms() + $6::bigint END, NULL)`,
+    VALUES ($1, $2, $3, $4, $5, now_ms(), CASE WHEN $6::bigint IS NULL THEN NULL ELSE now_ms() + $6::bigint END, NULL)
+    ON CONFLICT DO NOTHING`,
   sqlite: `INSERT INTO ichido.api_tokens
-    VALUES ($1, $2, $3, $4, $5, now_ms(), CASE WHEN $6 IS NULL THEN NULL ELSE now_ms() + $6 END, NULL)`,
+    VALUES ($1, $2, $3, $4, $5, now_ms(), CASE WHEN $6 IS NULL THEN NULL ELSE now_ms() + $6 END, NULL)
+    ON CONFLICT DO NOTHING`,
 })
 
 /** Takes a hash; a token that was revoked or whose time is up is none. */
