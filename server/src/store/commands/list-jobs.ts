@@ -25,7 +25,7 @@ export interface Listed<T> {
  */
 export function listJobs(filter: JobFilter, limit: number, after: string | null): Command<Listed<Row>> {
   return command('list_jobs', function* work(): Work<Listed<Row>> {
-    const states = filter.states.length === 0 ? [null] : filter.states
+    const states = filter.states.length === 0 ? [null] : [...new Set(filter.states)]
     const params: SqlValue[] = []
     const bind = (value: SqlValue) => `$${params.push(value)}`
     const parts = states.map((state) => `SELECT * FROM (${pageOf(filter, state, limit + 1, after, bind)}) AS page`)
