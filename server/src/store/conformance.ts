@@ -1,5 +1,8 @@
 import { costConformance } from './conformance/costs.ts'
+import { decideConformance } from './conformance/decide.ts'
 import type { Given } from './conformance/given.ts'
+import { jobConformance } from './conformance/jobs.ts'
+import { keyConformance } from './conformance/keys.ts'
 import { leaseConformance } from './conformance/lease.ts'
 import { quotaConformance } from './conformance/quotas.ts'
 import { retryConformance } from './conformance/retries.ts'
@@ -14,4 +17,7 @@ export function conformance(given: Given): void {
   leaseConformance(given)
   runConformance(given)
   retryConformance(given)
+  jobConformance(given)
+  keyConformance(given)
+  decideConformance(given)
 }

@@ -1,0 +1,203 @@
+import { v7 } from 'uuid'
+import { describe, expect, test } from 'vitest'
+import { Scene } from '../../testing/scene.ts'
+import { sql, unique } from '../../testing/store.ts'
+import { type JobFilter, listJobs } from '../commands/list-jobs.ts'
+import { countJobs, findJob, findJobs } from '../commands/read-jobs.ts'
+import { text } from '../statement.ts'
+import type { Given } from './given.ts'
+
+const EVERYTHING: JobFilter = {
+  states: [],
+  userId: null,
+  queue: null,
+  kind: null,
+  label: null,
+  key: null,
+  createdFromMs: null,
+  createdToMs: null,
+}
+
+export function jobConformance({ store }: Given): void {
+  describe('cancel', () => {
+    test.each(['PENDING', 'ASSIGNED', 'ORPHANED', 'delayed', 'waiting for its retry'])(
+      'of a job that is %s ends it',
+      async (state) => {
+        const scene = new Scene(store())
+        const jobId = await scene.submitted({ delayMs: state === 'delayed' ? 60_000 : 0 })
+        if (state === 'ASSIGNED' || state === 'ORPHANED') await scene.leased()
+        if (state === 'ORPHANED')
+          await sql(store(), `UPDATE ichido.runs SET state = $2 WHERE job_id = $1`, jobId, state)
+        if (state === 'waiting for its retry') await scene.fail(await scene.leased({ startId: 's' }))
+        const version = (await scene.runs(jobId)).at(-1)?.version
+        expect(await scene.cancel(jobId)).toEqual({ kind: 'canceled' })
+        const run = (await scene.runs(jobId)).at(-1)
+        expect(run).toMatchObject({ state: 'CANCELED', version: Number(version) + 1, finished_at: expect.any(Number) })
+        expect(await scene.cancel(jobId)).toEqual({ kind: 'repeated' })
+        await scene.age(600_000)
+        expect(await scene.lease()).toEqual([])
+        expect((await scene.events(jobId)).at(-1)).toMatchObject({ state: 'CANCELED' })
+      },
+    )
+
+    test('of a RUNNING job asks its worker, and asking twice changes nothing', async () => {
+      const scene = new Scene(store())
+      const { jobId, runId } = await scene.running()
+      expect(await scene.cancel(jobId)).toEqual({ kind: 'requested' })
+      const before = await scene.run(runId)
+      expect(before).toMatchObject({ state: 'RUNNING', version: 2, cancel_requested_at: expect.any(Number) })
+      await scene.age(1_000)
+      expect(await scene.cancel(jobId)).toEqual({ kind: 'requested' })
+      expect((await scene.run(runId)).cancel_requested_at).toBe(before.cancel_requested_at)
+    })
+
+    test('of a job that has ended, or of none, is refused', async () => {
+      const scene = new Scene(store())
+      const done = await scene.running()
+      await scene.finish(done)
+      expect(await scene.cancel(done.jobId)).toEqual({ kind: 'refused', reason: 'ALREADY_ENDED', state: 'SUCCEEDED' })
+      const dead = await scene.running({ policy: { max_attempts: 1 } })
+      await scene.fail(dead)
+      expect(await scene.cancel(dead.jobId)).toMatchObject({ reason: 'ALREADY_ENDED', state: 'FAILED' })
+      expect(await scene.cancel(v7())).toEqual({ kind: 'refused', reason: 'NOT_FOUND', state: null })
+    })
+  })
+
+  describe('reading', () => {
+    test('a job shows all its runs and its key; an unknown one is none', async () => {
+      const scene = new Scene(store())
+      const jobId = await scene.submitted({ key: 'a/b' })
+      await scene.fail(await scene.leased({ startId: 's' }))
+      const found = await store().read(findJob(jobId))
+      expect(found?.runs.map((run) => [run.run_no, run.state])).toEqual([
+        [1, 'FAILED'],
+        [2, 'PENDING'],
+      ])
+      expect(found).toMatchObject({ key: 'a/b', job: { job_id: jobId, state: 'PENDING', retry_count: 1 } })
+      expect(await store().read(findJob(v7()))).toBeNull()
+      expect(await store().read(findJobs([v7(), jobId, v7()]))).toMatchObject([{ job_id: jobId }])
+    })
+
+    test('jobs are counted by the state of their latest run', async () => {
+      const before = await store().read(countJobs())
+      const scene = new Scene(store())
+      await scene.submitted()
+      const lease = await scene.leased({ startId: 's' })
+      await scene.fail(lease)
+      await scene.running()
+      const after = await store().read(countJobs())
+      const grown = (state: string) => (after.get(state) ?? 0) - (before.get(state) ?? 0)
+      expect([grown('PENDING'), grown('RUNNING'), grown('FAILED')]).toEqual([1, 1, 0])
+    })
+  })
+
+  describe('a list of jobs', () => {
+    test('comes newest first, page by page, without gap or repetition while more are made', async () => {
+      const scene = new Scene(store())
+      const jobs: string[] = []
+      for (let i = 0; i < 7; i++) jobs.unshift(await scene.submitted())
+      const seen: string[] = []
+      let after: string | null = null
+      do {
+        const page = await listed({ userId: scene.userId }, 3, after)
+        seen.push(...page.ids)
+        after = page.next
+        await scene.submitted()
+      } while (after !== null)
+      expect(seen).toEqual(jobs)
+      expect(await listed({ userId: scene.userId }, 10, null)).toMatchObject({ next: null })
+      expect(await listed({ userId: unique('nobody') }, 10, null)).toEqual({ ids: [], next: null })
+    })
+
+    test('filters by state, also several, each job once', async () => {
+      const scene = new Scene(store())
+      const running = await scene.running()
+      const done = await scene.running()
+      await scene.finish(done)
+      const waiting = await scene.submitted()
+      const { userId } = scene
+      expect(await ids({ userId, states: ['RUNNING'] })).toEqual([running.jobId])
+      expect(await ids({ userId, states: ['PENDING', 'SUCCEEDED'] })).toEqual([waiting, done.jobId])
+      expect(await ids({ userId, states: ['PENDING', 'PENDING'] })).toEqual([waiting])
+      expect(await ids({ userId, states: ['CANCELED'] })).toEqual([])
+      expect(await ids({ queue: scene.queue, states: ['RUNNING', 'PENDING', 'SUCCEEDED'] })).toEqual([
+        waiting,
+        done.jobId,
+        running.jobId,
+      ])
+    })
+
+    test('goes on over several states from where a page ended', async () => {
+      const scene = new Scene(store())
+      const jobs: string[] = []
+      for (let i = 0; i < 9; i++) {
+        const jobId = await scene.submitted()
+        if (i % 3 === 1) await scene.cancel(jobId)
+        if (i % 3 === 2) await scene.finish(await scene.leased({ startId: 's', max: 1 }))
+        jobs.unshift(jobId)
+      }
+      const filter = { userId: scene.userId, states: ['PENDING', 'CANCELED', 'SUCCEEDED'] }
+      const first = await listed(filter, 4, null)
+      const second = await listed(filter, 4, first.next)
+      const third = await listed(filter, 4, second.next)
+      expect([...first.ids, ...second.ids, ...third.ids]).toEqual(jobs)
+      expect(third.next).toBeNull()
+    })
+
+    test('shows the state of the latest run of a retried job, once', async () => {
+      const scene = new Scene(store())
+      const lease = await scene.running()
+      await scene.fail(lease)
+      expect(await ids({ userId: scene.userId })).toEqual([lease.jobId])
+      expect(await ids({ userId: scene.userId, states: ['FAILED'] })).toEqual([])
+      expect(await ids({ queue: scene.queue, states: ['PENDING'] })).toEqual([lease.jobId])
+    })
+
+    test('filters by queue, kind, label and key, alone and together', async () => {
+      const scene = new Scene(store())
+      const { queue, userId } = scene
+      const a = await scene.submitted({ kind: 'a', labels: { team: 'x', env: 'p' }, key: 'k1' })
+      const b = await scene.submitted({ kind: 'b', labels: { team: 'x' }, key: 'k2' })
+      const c = await scene.submitted({ kind: 'a', labels: { team: 'y' } })
+      expect(await ids({ queue })).toEqual([c, b, a])
+      expect(await ids({ queue, kind: 'a' })).toEqual([c, a])
+      expect(await ids({ userId, label: { name: 'team', value: 'x' } })).toEqual([b, a])
+      expect(await ids({ queue, label: { name: 'env', value: 'p' }, states: ['PENDING'] })).toEqual([a])
+      expect(await ids({ userId, key: 'k2' })).toEqual([b])
+      expect(await ids({ userId, key: 'k2', kind: 'a' })).toEqual([])
+      expect(
+        await ids({ userId, key: 'k1', label: { name: 'team', value: 'x' }, states: ['PENDING'], kind: 'a' }),
+      ).toEqual([a])
+      expect(await ids({ userId: unique('nobody'), queue })).toEqual([])
+    })
+
+    test('filters by the time of making: from the first instant on, up to before the second', async () => {
+      const scene = new Scene(store())
+      const jobs = [await scene.submitted(), await scene.submitted(), await scene.submitted()]
+      const at = (await store().read(findJobs(jobs))).map((row) => Number(row.created_at))
+      for (const [i, jobId] of jobs.entries()) {
+        await sql(store(), 'UPDATE ichido.jobs SET created_at = $2 WHERE id = $1', jobId, (at[0] ?? 0) + i * 1_000)
+      }
+      const between = (fromMs: number | null, toMs: number | null) =>
+        ids({
+          userId: scene.userId,
+          createdFromMs: fromMs === null ? null : (at[0] ?? 0) + fromMs,
+          createdToMs: toMs === null ? null : (at[0] ?? 0) + toMs,
+        })
+      expect(await between(0, null)).toEqual([jobs[2], jobs[1], jobs[0]])
+      expect(await between(1, 2_000)).toEqual([jobs[1]])
+      expect(await between(null, 1_000)).toEqual([jobs[0]])
+      expect(await between(2_001, null)).toEqual([])
+      expect(await between(-(at[0] ?? 0), Number.MAX_SAFE_INTEGER - (at[0] ?? 0))).toHaveLength(3)
+    })
+  })
+
+  async function listed(filter: Partial<JobFilter>, limit: number, after: string | null) {
+    const { rows, next } = await store().read(listJobs({ ...EVERYTHING, ...filter }, limit, after))
+    return { ids: rows.map((row) => text(row, 'job_id')), next }
+  }
+
+  async function ids(filter: Partial<JobFilter>): Promise<string[]> {
+    return (await listed(filter, 100, null)).ids
+  }
+}
