@@ -88,6 +88,9 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   installValidation(app)
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id).header('x-content-type-options', 'nosniff')
+    done()
+  })
+  app.addHook('onSend', (_request, reply, _payload, done) => {
     if (stopping.signal.aborted) reply.header('connection', 'close')
     done()
   })

@@ -30,6 +30,7 @@ export async function htmlRoutes(app: FastifyInstance, { secure }: { secure: boo
     })
     await docs.register(swaggerUi, {
       routePrefix: '/docs',
+      indexPrefix: app.prefix,
       uiConfig: { validatorUrl: null },
       theme: { title: 'Ichido' },
     })

@@ -32,14 +32,18 @@ export interface TestApp {
   close(): Promise<void>
 }
 
-type Changes = Partial<HttpOptions> & { deps?: Partial<Pick<Deps, 'world' | 'limits'>> }
+type Changes = Partial<Omit<HttpOptions, 'services'>> & {
+  deps?: Partial<Pick<Deps, 'world' | 'limits'>>
+  /** Puts something in the place of a service, to see what HTTP makes of its failures. */
+  alter?: (services: Services) => Services
+}
 
 /** The HTTP layer over services on an empty store of its own, in open mode until a token is made. */
-export async function testApp(engine: Engine, { deps = {}, ...changes }: Changes = {}): Promise<TestApp> {
+export async function testApp(engine: Engine, { deps = {}, alter, ...changes }: Changes = {}): Promise<TestApp> {
   const metrics = changes.metrics ?? createMetrics()
   const { services, close } = await testServices(engine, { ...deps, meter: metrics.meter })
   const app = await createApp({
-    services,
+    services: alter?.(services) ?? services,
     openMode: true,
     mismatchStatus: 409,
     trustProxy: false,

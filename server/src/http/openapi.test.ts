@@ -1,0 +1,159 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { z } from 'zod'
+import * as shapes from '../core/contract/shapes.ts'
+import { type Call, type TestApp, testApp } from '../testing/app.ts'
+
+describe('the description of the API', () => {
+  let http: TestApp
+  let document: { openapi: string; paths: Record<string, Record<string, Operation>>; components: { schemas: object } }
+  beforeAll(async () => {
+    http = await testApp('sqlite')
+    document = (await http.call('GET', '/openapi.json')).body as typeof document
+  })
+  afterAll(() => http.close())
+
+  interface Operation {
+    summary?: string
+    tags?: string[]
+    security: object[]
+    parameters?: { in: string; name: string }[]
+    requestBody?: object
+    responses: Record<string, { description: string }>
+  }
+
+  const operations = () =>
+    Object.entries(document.paths).flatMap(([path, methods]) =>
+      Object.entries(methods).map(([method, operation]) => ({ name: `${method.toUpperCase()} ${path}`, operation })),
+    )
+
+  test('is OpenAPI 3.1 and names every route', () => {
+    expect(document.openapi).toMatch(/^3\.1\./)
+    expect(operations().map(({ name }) => name)).toEqual(
+      expect.arrayContaining([
+        'POST /v1/jobs',
+        'POST /v1/jobs/batch',
+        'GET /v1/jobs',
+        'GET /v1/jobs/{job_id}',
+        'GET /v1/jobs/{job_id}/result',
+        'GET /v1/jobs/{job_id}/events',
+        'POST /v1/jobs/{job_id}/cancel',
+        'GET /v1/idempotency-keys',
+        'GET /v1/idempotency-keys/{key}',
+        'PATCH /v1/idempotency-keys/{key}',
+        'POST /v1/reservations',
+        'GET /v1/reservations',
+        'GET /v1/reservations/{reservation_id}',
+        'POST /v1/reservations/{reservation_id}/consume',
+        'POST /v1/reservations/{reservation_id}/release',
+        'GET /v1/quotas/{user_id}',
+        'PUT /v1/quotas/{user_id}',
+        'DELETE /v1/quotas/{user_id}',
+        'POST /v1/tokens',
+        'GET /v1/tokens',
+        'DELETE /v1/tokens/{token_id}',
+        'GET /v1/stats',
+        'GET /healthz',
+        'GET /readyz',
+        'GET /metrics',
+        'POST /api/cloud/jobs/submit',
+      ]),
+    )
+  })
+
+  test('each route says what it is for, what it may be refused with, and has its path parameters', () => {
+    for (const { name, operation } of operations()) {
+      expect(operation.summary, name).toBeTruthy()
+      const inPath = [...name.matchAll(/\{(\w+)\}/g)].map(([, parameter]) => parameter)
+      const declared = (operation.parameters ?? []).filter((parameter) => parameter.in === 'path')
+      expect(
+        declared.map((parameter) => parameter.name),
+        name,
+      ).toEqual(inPath)
+      if (operation.security.length === 0) continue
+      const wanted = ['400', '401', '403', '429', '431', '500', '503']
+      if (inPath.length > 0) wanted.push('404')
+      if (operation.requestBody !== undefined) wanted.push('413', '415')
+      expect(Object.keys(operation.responses), name).toEqual(expect.arrayContaining(wanted))
+    }
+  })
+
+  test('every reference leads somewhere, and nothing lies around unused', () => {
+    const text = JSON.stringify(document)
+    const used = new Set([...text.matchAll(/#\/components\/schemas\/(\w+)/g)].map(([, name]) => name))
+    expect([...used].sort()).toEqual(Object.keys(document.components.schemas).sort())
+  })
+
+  test('submitting tells of the key and of the mismatch by setting', async () => {
+    const post = document.paths['/v1/jobs']?.post
+    expect(post?.parameters).toMatchObject([{ in: 'header', name: 'Idempotency-Key' }])
+    expect(post?.responses[409]?.description).toContain('IDEMPOTENCY_KEY_REUSED')
+    const changed = await testApp('sqlite', { mismatchStatus: 422 })
+    const other = (await changed.call('GET', '/openapi.json')).body as typeof document
+    await changed.close()
+    expect(other.paths['/v1/jobs']?.post?.responses[422]?.description).toContain('IDEMPOTENCY_KEY_REUSED')
+    expect(other.paths['/v1/jobs']?.post?.responses[409]?.description).toContain('QUOTA_EXCEEDED')
+  })
+
+  test('/docs is served with a policy that lets nothing in from elsewhere', async () => {
+    const { headers, text } = await http.call('GET', '/docs')
+    const policy = String(headers['content-security-policy'])
+    expect(policy).toContain("default-src 'none'")
+    expect(policy).toContain("script-src 'self'")
+    expect(policy).not.toMatch(/https?:|unsafe-eval|script-src[^;]*unsafe-inline|upgrade-insecure-requests/)
+    expect(headers).not.toHaveProperty('strict-transport-security')
+    expect(text).not.toMatch(/(src|href)="https?:/)
+    for (const [, file] of text.matchAll(/(?:src|href)="([^"]+)"/g)) {
+      expect(await http.call('GET', file ?? ''), file).toMatchObject({ status: 200 })
+    }
+  })
+})
+
+describe('what is answered', () => {
+  let http: TestApp
+  beforeAll(async () => {
+    http = await testApp('sqlite')
+  })
+  afterAll(() => http.close())
+
+  /** Zod leaves out what a schema does not know, so a field too many shows as a difference. */
+  async function expectAsDescribed(schema: z.ZodType, method: string, path: string, call?: Call): Promise<void> {
+    const { body } = await http.call(method, path, call)
+    expect(schema.parse(body), `${method} ${path}`).toEqual(body)
+  }
+
+  test('has exactly the fields that are described', async () => {
+    const request = { kind: 'work', idempotency_key: 'k', labels: { a: 'b' } }
+    await expectAsDescribed(shapes.submitResponse, 'POST', '/v1/jobs', { body: request })
+    await expectAsDescribed(shapes.batchResponse, 'POST', '/v1/jobs/batch', { body: { jobs: [request, {}] } })
+    await expectAsDescribed(shapes.page(shapes.job), 'GET', '/v1/jobs')
+    const [job] = (await http.services.jobs.list({ userId: 'local', role: 'admin' }, NO_FILTER, 1, null)).data
+    await expectAsDescribed(shapes.jobDetail, 'GET', `/v1/jobs/${job?.job_id}`)
+    await expectAsDescribed(shapes.events, 'GET', `/v1/jobs/${job?.job_id}/events`)
+    await expectAsDescribed(shapes.page(shapes.key), 'GET', '/v1/idempotency-keys')
+    await expectAsDescribed(shapes.newReservation, 'POST', '/v1/reservations')
+    await expectAsDescribed(shapes.page(shapes.reservation), 'GET', '/v1/reservations')
+    await expectAsDescribed(shapes.quota, 'GET', '/v1/quotas/local')
+    await expectAsDescribed(shapes.stats, 'GET', '/v1/stats')
+    await expectAsDescribed(shapes.errorBody, 'GET', '/v1/jobs/none')
+
+    const { runs } = http.services
+    const [lease] = await runs.lease('w', { queues: ['default'], kinds: ['work'], max: 1, waitMs: 0, startId: 's' })
+    const error = { code: 'BROKEN', message: 'it broke', traceback: 'here' }
+    await runs.report('w', lease?.lease_id ?? '', { verb: 'fail', error, retryable: false })
+    await expectAsDescribed(shapes.jobDetail, 'GET', `/v1/jobs/${lease?.job_id}`)
+    await expectAsDescribed(shapes.newToken, 'POST', '/v1/tokens', { body: { user_id: 'ann', role: 'admin' } })
+    const token = await http.token('bob', 'admin')
+    await expectAsDescribed(shapes.page(shapes.token), 'GET', '/v1/tokens', { token })
+  })
+})
+
+const NO_FILTER = {
+  states: [],
+  userId: null,
+  queue: null,
+  kind: null,
+  label: null,
+  key: null,
+  createdFromMs: null,
+  createdToMs: null,
+}
