@@ -1,14 +1,20 @@
-import type { Transport } from '@ichido/sdk/client'
-import { IchidoError, type JobDetail, type SubmitRequest, type SubmitResponse } from '@ichido/sdk/protocol'
+import type { JobListFilter, Transport } from '@ichido/sdk/client'
+import { IchidoError, type JobShape, type Page, type SubmitRequest, type SubmitResponse } from '@ichido/sdk/protocol'
 import type { WorkerTransport } from '@ichido/sdk/worker'
+import type { z } from 'zod'
+import { listJobsQuery } from './core/contract/jobs.ts'
+import { isUuid } from './core/contract/list.ts'
 import { describeProblem } from './core/contract/problem.ts'
 import { type SubmitInput, submitRequest } from './core/contract/submit.ts'
 import { parseKey } from './core/key.ts'
+import { toMicros } from './core/quota.ts'
 import type { Caller } from './core/roles.ts'
 import { findJsonProblem } from './core/strict-json.ts'
 import type { Services } from './services/index.ts'
 import { refusalError, type SubmitOptions } from './services/submit-job.ts'
+import type { EndOutcome } from './store/commands/end-runs.ts'
 import type { SubmitOutcome } from './store/commands/submit-jobs.ts'
+import { StoreUnavailable } from './store/port.ts'
 
 /** Carries a submission out on a transaction of the caller's own. */
 export type SubmitIn = (
@@ -18,53 +24,102 @@ export type SubmitIn = (
   options: SubmitOptions,
 ) => Promise<SubmitOutcome>
 
-/** The client's transport inside the process: the same services as behind HTTP, without the wire. */
-export function localTransport(services: Services, caller: Caller, submitIn: SubmitIn): Transport {
+/**
+ * The client's transport inside the process: the same services as behind HTTP, without the wire. `closed` aborts when the
+ * store is about to go away; whoever still waits or calls then hears its reason.
+ */
+export function localTransport(services: Services, caller: Caller, submitIn: SubmitIn, closed: AbortSignal): Transport {
+  async function whileOpen<T>(call: () => Promise<T>): Promise<T> {
+    closed.throwIfAborted()
+    try {
+      return await call()
+    } catch (error) {
+      closed.throwIfAborted()
+      throw toOutage(error)
+    }
+  }
+  const orClosed = (signal: AbortSignal | undefined) => (signal ? AbortSignal.any([signal, closed]) : closed)
+
   return {
-    async submit(request, { key, tx }) {
-      const input = checkRequest(request)
-      const options = { key: checkKey(key ?? input.idempotency_key) }
-      const outcome = await (tx === undefined
-        ? services.submission.submit(caller, input, options)
-        : submitIn(tx, caller, input, options))
-      if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
-      return { response: JSON.parse(outcome.body) as SubmitResponse, replayed: outcome.kind === 'replayed' }
-    },
-    get: (jobId) => services.jobs.get(caller, jobId),
-    list: (filter) => {
-      const [name, ...value] = filter.label?.split(':') ?? []
-      return services.jobs.list(
-        caller,
-        {
-          states: filter.state?.split(',') ?? [],
-          userId: null,
-          queue: filter.queue ?? null,
-          kind: filter.kind ?? null,
-          label: name === undefined ? null : { name, value: value.join(':') },
-          key: filter.key ?? null,
-          createdFromMs: null,
-          createdToMs: null,
-        },
-        filter.limit ?? 50,
-        filter.cursor ?? null,
-      )
-    },
-    cancel: async (jobId): Promise<JobDetail> => (await services.jobs.cancel(caller, jobId)).job,
-    result: (jobId, waitMs, signal) => services.jobs.result(caller, jobId, waitMs, signal),
-    events: (jobId, after, waitMs, signal) => services.events.read(caller, jobId, after, waitMs, signal),
+    submit: (request, { key, tx }) =>
+      whileOpen(async () => {
+        const input = checkRequest(request)
+        const options = { key: checkKey(key ?? input.idempotency_key) }
+        const outcome = await (tx === undefined
+          ? services.submission.submit(caller, input, options)
+          : submitIn(tx, caller, input, options))
+        if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
+        return { response: JSON.parse(outcome.body) as SubmitResponse, replayed: outcome.kind === 'replayed' }
+      }),
+    get: (jobId) => whileOpen(() => services.jobs.get(caller, checkId(jobId))),
+    list: (filter) => whileOpen(() => listJobs(services, caller, filter)),
+    cancel: (jobId) => whileOpen(async () => (await services.jobs.cancel(caller, checkId(jobId))).job),
+    result: (jobId, waitMs, signal) =>
+      whileOpen(() => services.jobs.result(caller, checkId(jobId), waitMs, orClosed(signal))),
+    events: (jobId, after, waitMs, signal) =>
+      whileOpen(() => services.events.read(caller, checkId(jobId), after, waitMs, orClosed(signal))),
   }
 }
 
-function checkRequest(request: SubmitRequest): SubmitInput {
-  const parsed = submitRequest.safeParse(request)
-  if (!parsed.success) {
-    const { field, message } = describeProblem(parsed.error)
-    throw new IchidoError('INVALID_PAYLOAD', message, { field })
+/** What passes by itself has a code that says so. */
+function toOutage(error: unknown): unknown {
+  return error instanceof StoreUnavailable ? new IchidoError('UNAVAILABLE', error.message) : error
+}
+
+async function listJobs(services: Services, caller: Caller, filter: JobListFilter): Promise<Page<JobShape>> {
+  const { limit, cursor = null, state, queue, kind, label, key } = check(listJobsQuery, filter)
+  if (cursor !== null && !isUuid(cursor)) {
+    throw new IchidoError('INVALID_PAYLOAD', 'cursor must be the next_cursor of an earlier list', { field: 'cursor' })
   }
-  // What does not survive a round trip through JSON is refused here as it is over HTTP.
-  const problem = findJsonProblem(JSON.stringify(request.payload ?? null))
-  if (problem !== null) throw new IchidoError('INVALID_PAYLOAD', `payload ${problem.message}`, { field: 'payload' })
-  return parsed.data
+  return services.jobs.list(
+    caller,
+    {
+      states: state ?? [],
+      userId: null,
+      queue: queue ?? null,
+      kind: kind ?? null,
+      label: label ?? null,
+      key: key ?? null,
+      createdFromMs: null,
+      createdToMs: null,
+    },
+    limit,
+    cursor,
+  )
+}
+
+function check<T>(schema: z.ZodType<T>, value: unknown): T {
+  const parsed = schema.safeParse(value)
+  if (parsed.success) return parsed.data
+  const { field, message } = describeProblem(parsed.error)
+  throw new IchidoError('INVALID_PAYLOAD', message, { field })
+}
+
+/** What does not survive a round trip through JSON is refused here as it is over HTTP. */
+function checkRequest(request: SubmitRequest): SubmitInput {
+  const input = check(submitRequest, request)
+  const { payload } = input
+  return payload === undefined ? input : { ...input, payload: JSON.parse(checkJson(payload, 'payload')) as unknown }
+}
+
+function checkJson(value: unknown, field: string): string {
+  const refuse = (why: string) => new IchidoError('INVALID_PAYLOAD', `${field} ${why}`, { field })
+  let text: string | undefined
+  try {
+    text = JSON.stringify(value)
+  } catch (error) {
+    throw refuse(`cannot be written as JSON: ${error instanceof Error ? error.message : String(error)}`)
+  }
+  if (text === undefined) throw refuse(`cannot be written as JSON: it is a ${typeof value}`)
+  const problem = findJsonProblem(text)
+  if (problem !== null) throw refuse(problem.message)
+  return text
+}
+
+/** An id that cannot be one names nothing. */
+function checkId(jobId: string): string {
+  if (isUuid(jobId)) return jobId
+  throw new IchidoError('NOT_FOUND', `There is no job ${JSON.stringify(jobId)}`)
 }
 
 function checkKey(key: string | undefined): string | null {
@@ -90,24 +145,26 @@ export function localWorkerTransport(services: Services, workerId: string): Work
       await services.events.publish(workerId, leaseId, { stage, seq, data })
     },
     async finish(leaseId, { result, meta, cost }) {
-      const outcome = await services.runs.report(workerId, leaseId, {
+      const report = {
         verb: 'finish',
-        result: JSON.stringify(result ?? null),
+        result: checkJson(result, 'result'),
         summaryText: null,
         freqsCsv: null,
-        meta: meta === undefined ? null : JSON.stringify(meta),
-        costMicros: cost === undefined ? null : Math.round(cost * 1_000_000),
-      })
-      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+        meta: meta === undefined ? null : checkJson(meta, 'meta'),
+        costMicros: cost === undefined ? null : toMicros(cost),
+      } as const
+      await recorded(services.runs.report(workerId, leaseId, report))
     },
     async fail(leaseId, { code, message, traceback, retryable }) {
       const error = { code, message, ...(traceback === undefined ? {} : { traceback }) }
-      const outcome = await services.runs.report(workerId, leaseId, {
-        verb: 'fail',
-        error,
-        retryable,
-      })
-      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+      await recorded(services.runs.report(workerId, leaseId, { verb: 'fail', error, retryable }))
     },
   }
+}
+
+async function recorded(report: Promise<EndOutcome>): Promise<void> {
+  const outcome = await report.catch((error: unknown) => {
+    throw toOutage(error)
+  })
+  if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
 }

@@ -22,9 +22,9 @@ export type OpenOptions = (
 /** Ichido inside an application, or a connection to one that runs elsewhere. */
 export interface Ichido extends Pick<Client, 'submit' | 'job' | 'list'> {
   /** Works on jobs of this kind until closed. In process only. */
-  handle<PayloadIn, PayloadOut, Result>(
-    kind: Kind<PayloadIn, PayloadOut, Result>,
-    handler: Handler<PayloadOut, Result>,
+  handle<PayloadIn, PayloadOut, Result, ResultIn>(
+    kind: Kind<PayloadIn, PayloadOut, Result, ResultIn>,
+    handler: Handler<PayloadOut, NoInfer<ResultIn>>,
     options?: HandleOptions,
   ): void
   /** Takes no more work, waits for running handlers (30 s unless told otherwise), and lets go of the store. */
@@ -32,6 +32,7 @@ export interface Ichido extends Pick<Client, 'submit' | 'job' | 'list'> {
 }
 
 const DRAIN_MS = 30_000
+const CLOSED = 'This Ichido is closed'
 
 export async function open(options: OpenOptions): Promise<Ichido> {
   if ('url' in options) return overHttp(options)
@@ -43,13 +44,18 @@ export async function open(options: OpenOptions): Promise<Ichido> {
 
 /** The library's front over a node of this process. */
 export function embed(node: ControlNode, world: World, onTrouble: (where: string, error: unknown) => void): Ichido {
-  const client = new Client(localTransport(node.services, LOCAL_ADMIN, node.submitIn))
-  const loops: HandlerLoop<never, never>[] = []
+  const closed = new AbortController()
+  const client = new Client(localTransport(node.services, LOCAL_ADMIN, node.submitIn, closed.signal))
+  const loops: { close(drainMs: number): Promise<void> }[] = []
   let closing: Promise<void> | null = null
 
   async function close(drainMs: number): Promise<void> {
-    await Promise.all(loops.map((loop) => loop.close(drainMs)))
-    await node.close()
+    try {
+      await Promise.all(loops.map((loop) => loop.close(drainMs)))
+    } finally {
+      closed.abort(new Error(CLOSED))
+      await node.close()
+    }
   }
 
   return {
@@ -57,10 +63,10 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
     job: client.job.bind(client) as Ichido['job'],
     list: client.list.bind(client),
     handle(kind, handler, handleOptions = {}) {
-      if (closing !== null) throw new Error('This Ichido is closed')
+      if (closing !== null) throw new Error(CLOSED)
       const transport = localWorkerTransport(node.services, `local-${world.uuid()}`)
       const deps = { transport, world, onTrouble: (error: unknown) => onTrouble(`handler of ${kind.name}`, error) }
-      loops.push(new HandlerLoop(kind as never, handler, handleOptions, deps) as never)
+      loops.push(new HandlerLoop(kind, handler, handleOptions, deps))
     },
     close({ drainMs = DRAIN_MS } = {}) {
       closing ??= close(drainMs)

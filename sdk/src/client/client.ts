@@ -1,6 +1,6 @@
 import type { JobShape, Page, SubmitRequest } from '../protocol/index.ts'
 import { Job } from './job.ts'
-import { checkValue, type Kind } from './kind.ts'
+import { checkValue, defineKind, type Kind } from './kind.ts'
 import type { JobListFilter, SubmitCall, Transport } from './transport.ts'
 
 export interface SubmitOptions {
@@ -26,12 +26,12 @@ export class Client {
     this.#transport = transport
   }
 
-  async submit<PayloadIn, PayloadOut, Result>(
-    kind: Kind<PayloadIn, PayloadOut, Result> | string,
-    payload: PayloadIn,
+  async submit<PayloadIn, PayloadOut, Result, ResultIn>(
+    kind: Kind<PayloadIn, PayloadOut, Result, ResultIn> | string,
+    payload: NoInfer<PayloadIn>,
     options: SubmitOptions = {},
   ): Promise<Job<Result>> {
-    const definition: Kind = typeof kind === 'string' ? { name: kind, queue: 'default', options: {} } : (kind as Kind)
+    const definition: Kind = typeof kind === 'string' ? defineKind(kind) : kind
     // Checked, and sent as it was given: the handler's side applies the schema's transformations.
     await checkValue(definition.options.payload, payload, 'payload')
     const call: SubmitCall = {}
@@ -42,8 +42,8 @@ export class Client {
   }
 
   /** The job of an id that was kept somewhere. */
-  job<Result = unknown>(id: string, kind?: Kind<never, never, Result>): Job<Result> {
-    return new Job<Result>(this.#transport, id, false, kind as Kind | undefined)
+  job<Result = unknown>(id: string, kind?: Kind<unknown, unknown, Result, unknown>): Job<Result> {
+    return new Job<Result>(this.#transport, id, false, kind)
   }
 
   list(filter: JobListFilter = {}): Promise<Page<JobShape>> {
@@ -52,7 +52,7 @@ export class Client {
 }
 
 function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): SubmitRequest {
-  const { maxAttempts, timeoutSeconds, leaseTtlSeconds, backoff, priority } = kind.options
+  const { maxAttempts, timeoutSeconds, leaseTtlSeconds, continuationSeconds, backoff, priority } = kind.options
   return compact({
     kind: kind.name,
     queue: kind.queue,
@@ -66,6 +66,7 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
       compact({ base_seconds: backoff.baseSeconds, cap_seconds: backoff.capSeconds, jitter: backoff.jitter }),
     timeout_seconds: timeoutSeconds,
     lease_ttl_seconds: leaseTtlSeconds,
+    continuation_seconds: continuationSeconds,
     labels: options.labels,
     estimated_cost: options.estimatedCost,
     reservation_id: options.reservationId,

@@ -26,15 +26,17 @@ export interface KindOptions<P extends Schema | undefined, R extends Schema | un
   backoff?: { baseSeconds?: number; capSeconds?: number; jitter?: number }
   timeoutSeconds?: number
   leaseTtlSeconds?: number
+  /** How long the job still waits for a worker whose lease ran out before another one gets it. */
+  continuationSeconds?: number
 }
 
-/** A sort of work, with the types of what goes in and what comes out. */
-export interface Kind<PayloadIn = unknown, PayloadOut = PayloadIn, Result = unknown> {
+/** A sort of work, with the types of what goes in and what comes out, before and after their schemas' transformations. */
+export interface Kind<PayloadIn = unknown, PayloadOut = PayloadIn, Result = unknown, ResultIn = Result> {
   readonly name: string
   readonly queue: string
   readonly options: KindOptions<Schema | undefined, Schema | undefined>
   /** Only for the type checker. */
-  readonly types?: { payloadIn: PayloadIn; payloadOut: PayloadOut; result: Result }
+  readonly types?: { payloadIn: PayloadIn; payloadOut: PayloadOut; result: Result; resultIn: ResultIn }
 }
 
 type In<S> = S extends Schema<infer Input, infer _> ? Input : unknown
@@ -43,7 +45,7 @@ type Out<S> = S extends Schema<infer _, infer Output> ? Output : unknown
 export function defineKind<P extends Schema | undefined = undefined, R extends Schema | undefined = undefined>(
   name: string,
   options: KindOptions<P, R> = {},
-): Kind<In<P>, Out<P>, Out<R>> {
+): Kind<In<P>, Out<P>, Out<R>, In<R>> {
   return { name, queue: options.queue ?? 'default', options }
 }
 

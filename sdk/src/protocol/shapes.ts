@@ -174,6 +174,7 @@ export interface LeaseShape {
   kind: string
   payload: unknown
   lease_ttl_seconds: number
+  continuation_seconds: number
   timeout_seconds: number | null
   traceparent: string | null
 }

@@ -1,10 +1,3 @@
-export type { FailReport, FinishReport, LeaseCall, WorkerTransport } from './transport.ts'
-export {
-  Fatal,
-  type HandleOptions,
-  type Handler,
-  type HandlerContext,
-  HandlerLoop,
-  Stopped,
-  type WorkerDeps,
-} from './worker.ts'
+export { Fatal, Stopped } from './failure.ts'
+export type { FailReport, FinishReport, LeaseCall, WorkerDeps, WorkerTransport } from './transport.ts'
+export { type HandleOptions, type Handler, type HandlerContext, HandlerLoop } from './worker.ts'

@@ -1,4 +1,11 @@
 import type { LeaseShape } from '../protocol/index.ts'
+import type { World } from '../world.ts'
+
+export interface WorkerDeps {
+  transport: WorkerTransport
+  world: World
+  onTrouble(error: unknown): void
+}
 
 /** How a worker reaches the control plane. */
 export interface WorkerTransport {

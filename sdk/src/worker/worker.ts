@@ -1,18 +1,9 @@
-import { checkValue, InvalidValue, type Kind } from '../client/kind.ts'
+import { checkValue, type Kind } from '../client/kind.ts'
 import { IchidoError, type LeaseShape } from '../protocol/index.ts'
-import { sleep, type World } from '../world.ts'
-import type { FailReport, WorkerTransport } from './transport.ts'
-
-/** Thrown by a handler: trying again would not help. */
-export class Fatal extends Error {
-  override readonly name = 'Fatal'
-  readonly code: string
-
-  constructor(code: string, message: string = code) {
-    super(message)
-    this.code = code
-  }
-}
+import { sleep } from '../world.ts'
+import { failure, Stopped, toFailure } from './failure.ts'
+import { holdLease } from './hold.ts'
+import type { FailReport, WorkerDeps } from './transport.ts'
 
 /** What a handler is given. `job` is for passing downstream: it tells one attempt from another. */
 export interface HandlerContext<Payload> {
@@ -30,19 +21,16 @@ export interface HandleOptions {
   concurrency?: number
 }
 
-export interface WorkerDeps {
-  transport: WorkerTransport
-  world: World
-  onTrouble(error: unknown): void
-}
-
 const POLL_WAIT_MS = 20_000
-const RETRY_POLL_MS = 1_000
+/** Before a poll or a report is tried again. */
+const RETRY_MS = 1_000
 const PROGRESS_STAGE = 'progress'
+
+type Outcome = { result: unknown } | { failure: FailReport }
 
 /** One kind's handler: leases as many runs as it has room for, keeps their leases alive, and reports how they end. */
 export class HandlerLoop<Payload, Result> {
-  readonly #kind: Kind<never, Payload, Result>
+  readonly #kind: Kind<unknown, Payload, unknown, Result>
   readonly #handler: Handler<Payload, Result>
   readonly #concurrency: number
   readonly #deps: WorkerDeps
@@ -50,9 +38,10 @@ export class HandlerLoop<Payload, Result> {
   readonly #polling = new AbortController()
   readonly #running = new Map<Promise<void>, AbortController>()
   readonly #loop: Promise<void>
+  #hurried = false
 
   constructor(
-    kind: Kind<never, Payload, Result>,
+    kind: Kind<unknown, Payload, unknown, Result>,
     handler: Handler<Payload, Result>,
     { concurrency = 1 }: HandleOptions,
     deps: WorkerDeps,
@@ -70,19 +59,22 @@ export class HandlerLoop<Payload, Result> {
   /** Takes no more work and waits for what is running; what still runs after `drainMs` is told to stop. */
   async close(drainMs: number): Promise<void> {
     this.#polling.abort()
-    const hurry = new AbortController()
-    const late = sleep(this.#deps.world, drainMs, hurry.signal).then(() => {
-      for (const controller of this.#running.values()) controller.abort(new Stopped('The worker is stopping'))
-    })
+    const callOff = this.#deps.world.after(drainMs, () => this.#hurry())
     await this.#loop
     await Promise.all(this.#running.keys())
-    hurry.abort()
-    await late
+    callOff()
+  }
+
+  #hurry(): void {
+    this.#hurried = true
+    for (const controller of this.#running.values()) controller.abort(stopping())
   }
 
   async #poll(): Promise<void> {
     const { world, transport, onTrouble } = this.#deps
     const { signal } = this.#polling
+    // Kept until it is answered: what was leased in an answer that got lost is handed out again under the same name.
+    let pollId = world.uuid()
     while (!signal.aborted) {
       const room = this.#concurrency - this.#running.size
       if (room === 0) {
@@ -91,17 +83,19 @@ export class HandlerLoop<Payload, Result> {
       }
       try {
         const call = { queue: this.#kind.queue, kinds: [this.#kind.name], max: room, waitMs: POLL_WAIT_MS }
-        const leases = await transport.lease({ ...call, pollId: world.uuid(), startId: this.#startId }, signal)
+        const leases = await transport.lease({ ...call, pollId, startId: this.#startId }, signal)
+        pollId = world.uuid()
         for (const lease of leases) this.#begin(lease)
       } catch (error) {
         onTrouble(error)
-        await sleep(world, RETRY_POLL_MS, signal)
+        await sleep(world, RETRY_MS, signal)
       }
     }
   }
 
   #begin(lease: LeaseShape): void {
     const controller = new AbortController()
+    if (this.#hurried) controller.abort(stopping())
     const run = this.#work(lease, controller)
       .catch(this.#deps.onTrouble)
       .finally(() => this.#running.delete(run))
@@ -109,9 +103,9 @@ export class HandlerLoop<Payload, Result> {
   }
 
   async #work(lease: LeaseShape, controller: AbortController): Promise<void> {
-    const stopBeating = this.#keepAlive(lease, controller)
+    const hold = holdLease(lease, controller, this.#deps)
     const callOff = this.#limitTime(lease, controller)
-    let outcome: { result: Result } | { failure: FailReport }
+    let outcome: Outcome
     try {
       outcome = { result: await this.#handle(lease, controller.signal) }
     } catch (error) {
@@ -119,10 +113,9 @@ export class HandlerLoop<Payload, Result> {
     }
     callOff()
     try {
-      if ('result' in outcome) await this.#deps.transport.finish(lease.lease_id, { result: outcome.result ?? null })
-      else await this.#deps.transport.fail(lease.lease_id, outcome.failure)
+      await this.#report(lease.lease_id, outcome, hold.lost)
     } finally {
-      stopBeating()
+      hold.letGo()
     }
   }
 
@@ -136,65 +129,39 @@ export class HandlerLoop<Payload, Result> {
       progress: (data) => this.#deps.transport.publish(lease.lease_id, PROGRESS_STAGE, ++seq, data),
       job: { id: lease.job_id, attempt: lease.attempt, leaseId: lease.lease_id, traceparent: lease.traceparent },
     })
-    return (await checkValue(options.result, result, 'result')) as Result
-  }
-
-  /** A third of the lease time between heartbeats: two may get lost before the lease does. */
-  #keepAlive(lease: LeaseShape, controller: AbortController): () => void {
-    const { world, transport, onTrouble } = this.#deps
-    const intervalMs = (lease.lease_ttl_seconds * 1000) / 3
-    let callOff: () => void = () => {}
-    const beat = async () => {
-      try {
-        const { held, cancelRequested } = await transport.heartbeat(lease.lease_id)
-        if (!held) controller.abort(new Stopped('The lease is lost'))
-        else if (cancelRequested) controller.abort(new Stopped('The job was canceled'))
-      } catch (error) {
-        onTrouble(error)
-      }
-      if (!stopped) callOff = world.after(intervalMs, beat)
-    }
-    let stopped = false
-    callOff = world.after(intervalMs, beat)
-    return () => {
-      stopped = true
-      callOff()
-    }
+    // What a handler still returns after its time was up may be half done.
+    if (signal.reason instanceof Stopped && signal.reason.code === 'TIMEOUT') throw signal.reason
+    // Checked, and sent as it was returned: whoever reads the result applies the schema's transformations.
+    await checkValue(options.result, result, 'result')
+    return result
   }
 
   #limitTime(lease: LeaseShape, controller: AbortController): () => void {
     const seconds = lease.timeout_seconds
     if (seconds === null) return () => {}
-    const expire = () => controller.abort(new Stopped(`The run took longer than ${seconds} s`, 'TIMEOUT'))
+    const expire = () => controller.abort(new Stopped('TIMEOUT', `The run took longer than ${seconds} s`))
     return this.#deps.world.after(seconds * 1000, expire)
   }
-}
 
-/** Why a handler's signal aborted; also what is reported when the handler gives up because of it. */
-export class Stopped extends Error {
-  override readonly name = 'Stopped'
-  readonly code: string
-
-  constructor(message: string, code = 'STOPPED') {
-    super(message)
-    this.code = code
+  /** Tried for as long as the lease is held; a result that is refused is what the run then fails with. */
+  async #report(leaseId: string, outcome: Outcome, lost: AbortSignal): Promise<void> {
+    const { world, transport, onTrouble } = this.#deps
+    for (let report = outcome; ; ) {
+      try {
+        if ('result' in report) return await transport.finish(leaseId, { result: report.result ?? null })
+        return await transport.fail(leaseId, report.failure)
+      } catch (error) {
+        if (error instanceof IchidoError && error.retryable && !lost.aborted) {
+          onTrouble(error)
+          await sleep(world, RETRY_MS, lost)
+        } else if ('result' in report) {
+          report = { failure: failure(error, error instanceof IchidoError ? error.code : 'RESULT_REFUSED', false) }
+        } else throw error
+      }
+    }
   }
 }
 
-function toFailure(error: unknown, signal: AbortSignal): FailReport {
-  if (signal.aborted && signal.reason instanceof Stopped) {
-    return { code: signal.reason.code, message: signal.reason.message, retryable: true }
-  }
-  if (error instanceof Fatal) return withTrace(error, error.code, false)
-  // A value that does not fit its schema will not fit it next time either.
-  if (error instanceof InvalidValue) return withTrace(error, 'INVALID_VALUE', false)
-  if (error instanceof IchidoError) return withTrace(error, error.code, true)
-  return error instanceof Error
-    ? withTrace(error, error.name, true)
-    : { code: 'ERROR', message: String(error), retryable: true }
-}
-
-function withTrace(error: Error, code: string, retryable: boolean): FailReport {
-  const report = { code, message: error.message || code, retryable }
-  return error.stack === undefined ? report : { ...report, traceback: error.stack }
+function stopping(): Stopped {
+  return new Stopped('STOPPED', 'The worker is stopping')
 }

@@ -1,5 +1,5 @@
 import { IchidoError, type LeaseShape } from '@ichido/sdk/protocol'
-import { DEFAULT_LEASE_TTL_MS } from '../core/job.ts'
+import { DEFAULT_CONTINUATION_SECONDS, DEFAULT_LEASE_TTL_MS } from '../core/job.ts'
 import { requestHash } from '../core/request-hash.ts'
 import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/commands/end-runs.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
@@ -89,11 +89,11 @@ export function createRunService(deps: Deps): RunService {
       return (await waitFor(deps, topics, request.waitMs, look, signal)) ?? []
     },
 
-    start(workerId, leaseId, startId, version) {
+    async start(workerId, leaseId, startId, version) {
       return starts.add({ runId: runOf(leaseId), workerId, leaseId, version: version ?? null, startId })
     },
 
-    heartbeat(workerId, leaseId) {
+    async heartbeat(workerId, leaseId) {
       return beats.add({ runId: runOf(leaseId), workerId, leaseId, leaseTtlMs: DEFAULT_LEASE_TTL_MS })
     },
 
@@ -133,11 +133,11 @@ function outcomeHash(report: Report): string {
 }
 
 function bytesOfReport(report: Report): number {
-  if (report.verb === 'fail') return report.error.message.length + (report.error.traceback?.length ?? 0)
-  return [report.result, report.summaryText, report.freqsCsv, report.meta].reduce(
-    (sum, part) => sum + (part?.length ?? 0),
-    0,
-  )
+  const parts =
+    report.verb === 'fail'
+      ? [report.error.message, report.error.traceback]
+      : [report.result, report.summaryText, report.freqsCsv, report.meta]
+  return parts.reduce((sum, part) => sum + Buffer.byteLength(part ?? ''), 0)
 }
 
 function renderLease(leased: Leased): LeaseShape {
@@ -152,6 +152,7 @@ function renderLease(leased: Leased): LeaseShape {
     kind: leased.kind,
     payload: JSON.parse(leased.payload) as unknown,
     lease_ttl_seconds: leased.policy.lease_ttl_seconds ?? DEFAULT_LEASE_TTL_MS / 1000,
+    continuation_seconds: leased.policy.continuation_seconds ?? DEFAULT_CONTINUATION_SECONDS,
     timeout_seconds: leased.policy.timeout_seconds ?? null,
     traceparent: leased.traceparent,
   }
