@@ -1,4 +1,4 @@
-import { ERRORS, type ErrorBody, type ErrorCode, IchidoError } from '../protocol/index.ts'
+import { ERRORS, type ErrorBody, IchidoError } from '../protocol/index.ts'
 import type { Transport } from './transport.ts'
 
 export interface HttpOptions {
@@ -13,19 +13,20 @@ export function httpTransport(options: HttpOptions): Transport {
   return {
     async submit(request, { key, tx }) {
       if (tx !== undefined) throw new TypeError('tx works in process only: open({ pool }), not open({ url })')
-      const headers = key === undefined ? {} : { 'idempotency-key': key }
-      const { body, response } = await call('POST', '/v1/jobs', { body: request, headers })
+      // In the body, where every key can be written: a header takes no quote at its beginning, and ASCII only.
+      const keyed = key === undefined ? request : { ...request, idempotency_key: key }
+      const { body, response } = await call('POST', '/v1/jobs', { body: keyed })
       return { response: body as never, replayed: response.headers.get('idempotent-replayed') === 'true' }
     },
-    get: async (jobId) => (await call('GET', `/v1/jobs/${jobId}`)).body as never,
+    get: async (jobId) => (await call('GET', pathOf(jobId))).body as never,
     list: async (filter) => (await call('GET', `/v1/jobs?${query(filter)}`)).body as never,
-    cancel: async (jobId) => (await call('POST', `/v1/jobs/${jobId}/cancel`)).body as never,
+    cancel: async (jobId) => (await call('POST', `${pathOf(jobId)}/cancel`)).body as never,
     async result(jobId, waitMs, signal) {
-      const path = `/v1/jobs/${jobId}/result?wait_seconds=${Math.floor(waitMs / 1000)}`
+      const path = `${pathOf(jobId)}/result?wait_seconds=${Math.floor(waitMs / 1000)}`
       return (await call('GET', path, signal ? { signal } : {})).body as never
     },
     async events(jobId, after, waitMs, signal) {
-      const path = `/v1/jobs/${jobId}/events?after=${after}&wait_seconds=${Math.floor(waitMs / 1000)}`
+      const path = `${pathOf(jobId)}/events?after=${after}&wait_seconds=${Math.floor(waitMs / 1000)}`
       const { body } = await call('GET', path, {
         headers: { accept: 'application/json' },
         ...(signal ? { signal } : {}),
@@ -63,11 +64,16 @@ export function createCall({ url, token, fetch: send = fetch }: HttpOptions): Ca
     })
     const text = await response.text()
     const answer = parse(text)
-    if (response.ok) return { body: answer, response }
+    if (response.ok && answer !== undefined) return { body: answer, response }
     throw toError(response.status, answer, text)
   }
 }
 
+function pathOf(jobId: string): string {
+  return `/v1/jobs/${encodeURIComponent(jobId)}`
+}
+
+/** Undefined when it is not JSON. */
 function parse(text: string): unknown {
   try {
     return text === '' ? null : (JSON.parse(text) as unknown)
@@ -87,7 +93,7 @@ function toError(status: number, answer: unknown, text: string): Error {
 function isErrorBody(answer: unknown): answer is ErrorBody {
   if (typeof answer !== 'object' || answer === null || !('error' in answer)) return false
   const { error } = answer
-  return typeof error === 'object' && error !== null && 'code' in error && (error.code as ErrorCode) in ERRORS
+  return typeof error === 'object' && error !== null && 'code' in error && Object.hasOwn(ERRORS, String(error.code))
 }
 
 function query(filter: object): string {
