@@ -5,7 +5,7 @@ import type { Bus, Topic } from '../bus/port.ts'
 const POLL_MS = 1_000
 
 /**
- * Calls `look` now and after every wake-up, until it finds something or the time is up.
+ * Calls `look` now and after every wake-up, until it finds something, the time is up or the signal aborts.
  * The subscription stands before the first look, so nothing can happen unseen in between.
  */
 export async function waitFor<T>(
@@ -23,12 +23,14 @@ export async function waitFor<T>(
   const subscriptions = topics.map((topic) => bus.subscribe(topic, () => wake()))
   try {
     for (;;) {
+      // Nobody is there any more to take what a look may find; a lease would be held for nothing.
+      if (signal?.aborted) return null
       woken = false
       const found = await look()
       if (found !== null) return found
       const leftMs = deadline - world.monotonic()
-      if (leftMs <= 0 || signal?.aborted) return null
-      if (woken) continue
+      if (leftMs <= 0) return null
+      if (woken || signal?.aborted) continue
       await new Promise<void>((resolve) => {
         const done = () => {
           callOff()
