@@ -25,7 +25,8 @@ export class Loop {
   start(): void {
     if (!this.#stopped) return
     this.#stopped = false
-    this.#schedule(0)
+    // A tick that is still running from before the stop goes on to the next one by itself.
+    if (this.#running === null) this.#schedule(0)
   }
 
   async stop(): Promise<void> {
@@ -50,6 +51,7 @@ export class Loop {
       }
     })()
     await this.#running
+    this.#running = null
     this.#schedule(waitMs)
   }
 }
