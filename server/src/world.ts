@@ -28,14 +28,22 @@ function orderedUuid(): string {
   return v7({ msecs: ms, seq, random: randomPart(16) })
 }
 
+/** Beyond this, 24.8 days, setTimeout fires at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1
+
 /** The real world: the process's clock, timers and random source. */
 export const realWorld: World = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
   after(ms, callback) {
-    // setTimeout fires at once beyond 2^31 ms.
-    const timer = setTimeout(callback, Math.min(ms, 2 ** 31 - 1))
-    return () => clearTimeout(timer)
+    if (ms <= TIMER_MAX_MS) {
+      const timer = setTimeout(callback, ms)
+      return () => clearTimeout(timer)
+    }
+    let callOff = realWorld.after(TIMER_MAX_MS, () => {
+      callOff = realWorld.after(ms - TIMER_MAX_MS, callback)
+    })
+    return () => callOff()
   },
   soon: (callback) => void setImmediate(callback),
   random: () => Math.random(),
