@@ -13,7 +13,11 @@ export interface PostgresBusOptions {
 
 /** PostgreSQL allows 8,000 bytes in a notification. */
 const PAYLOAD_MAX = 7_900
+/** Beyond it, while there is no connection, wake-ups are dropped: polling finds what they were about. */
+const PENDING_MAX = 10_000
 const RECONNECT_MS = 500
+/** How long closing waits for the last wake-ups to go out. */
+const LAST_FLUSH_MS = 500
 
 export function channelOf(schema: string): string {
   return `ichido_wake_${schema}`
@@ -25,19 +29,22 @@ export class PostgresBus implements Bus {
   readonly #options: PostgresBusOptions
   readonly #pending = new Set<Topic>()
   readonly #closing = new AbortController()
+  /** The first line of what this bus sends. */
+  readonly #sender: string
   #client: pg.Client | null = null
-  #flushing = false
+  #flushing: Promise<void> | null = null
   readonly #running: Promise<void>
 
   constructor(options: PostgresBusOptions) {
     this.#options = options
+    this.#sender = `from:${options.world.uuid()}`
     this.#running = this.#keepListening()
   }
 
   wake(topics: readonly Topic[]): void {
     this.#local.wake(topics)
-    for (const topic of topics) this.#pending.add(topic)
-    if (!this.#flushing) void this.#flush()
+    for (const topic of topics) if (this.#pending.size < PENDING_MAX) this.#pending.add(topic)
+    this.#flush()
   }
 
   subscribe(topic: Topic, callback: () => void): () => void {
@@ -45,14 +52,19 @@ export class PostgresBus implements Bus {
   }
 
   async close(): Promise<void> {
+    await Promise.race([this.#flushing, sleep(this.#options.world, LAST_FLUSH_MS, this.#closing.signal)])
     this.#closing.abort()
     await this.#client?.end().catch(() => {})
     await this.#running
     await this.#local.close()
   }
 
-  async #flush(): Promise<void> {
-    this.#flushing = true
+  #flush(): void {
+    if (this.#flushing === null && this.#pending.size > 0 && this.#client !== null) this.#flushing = this.#notify()
+  }
+
+  /** Has something to send when it is called, so that it ends only after its promise was kept. */
+  async #notify(): Promise<void> {
     try {
       while (this.#pending.size > 0 && this.#client !== null) {
         await this.#client.query('SELECT pg_notify($1, $2)', [channelOf(this.#options.schema), this.#nextPayload()])
@@ -61,16 +73,16 @@ export class PostgresBus implements Bus {
       // What is lost here is found by polling; the listener notices the broken connection by itself.
       this.#options.onTrouble?.(error)
     } finally {
-      this.#flushing = false
+      this.#flushing = null
     }
   }
 
   #nextPayload(): string {
-    const lines: string[] = []
-    let size = 0
+    const lines = [this.#sender]
+    let size = this.#sender.length + 1
     for (const topic of this.#pending) {
       size += Buffer.byteLength(topic) + 1
-      if (size > PAYLOAD_MAX && lines.length > 0) break
+      if (size > PAYLOAD_MAX && lines.length > 1) break
       lines.push(topic)
       this.#pending.delete(topic)
     }
@@ -81,24 +93,38 @@ export class PostgresBus implements Bus {
     const { signal } = this.#closing
     while (!signal.aborted) {
       try {
-        const client = await this.#options.connect()
-        const broken = new Promise<void>((resolve) => {
-          client.on('error', () => resolve())
-          client.on('end', () => resolve())
-        })
-        client.on('notification', ({ payload }) => this.#local.wake((payload ?? '').split('\n') as Topic[]))
-        await client.query(`LISTEN ${channelOf(this.#options.schema)}`)
-        if (signal.aborted) return void (await client.end().catch(() => {}))
-        this.#client = client
-        this.#local.wakeAll()
-        void this.#flush()
-        await broken
-        this.#client = null
-        await client.end().catch(() => {})
+        await this.#listen(await this.#options.connect())
       } catch (error) {
         this.#options.onTrouble?.(error)
       }
       await sleep(this.#options.world, RECONNECT_MS, signal)
     }
+  }
+
+  /** Settles when the connection is no more. */
+  async #listen(client: pg.Client): Promise<void> {
+    try {
+      const broken = new Promise<void>((resolve, reject) => {
+        client.on('error', reject)
+        client.on('end', resolve)
+      })
+      client.on('notification', ({ payload }) => this.#hear(payload))
+      await Promise.race([broken, client.query(`LISTEN ${channelOf(this.#options.schema)}`)])
+      if (this.#closing.signal.aborted) return
+      this.#client = client
+      // Something may have been missed.
+      this.#local.wakeAll()
+      this.#flush()
+      await broken
+    } finally {
+      this.#client = null
+      await client.end().catch(() => {})
+    }
+  }
+
+  /** What this bus has said itself was heard here before it went out. */
+  #hear(payload = ''): void {
+    const lines = payload.split('\n')
+    if (lines[0] !== this.#sender) this.#local.wake(lines as Topic[])
   }
 }
