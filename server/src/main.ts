@@ -41,6 +41,7 @@ export interface ControlNode {
 const PROMOTE_INTERVAL_MS = 1_000
 const REAP_INTERVAL_MS = 5_000
 const RETAIN_INTERVAL_MS = 60_000
+const CONNECT_TIMEOUT_MS = 5_000
 
 /** The composition root: the only place that chooses adapters. */
 export async function startNode(options: NodeOptions): Promise<ControlNode> {
@@ -112,7 +113,14 @@ function openDatabase({ storage, world, allowNoFsync }: Pick<NodeOptions, 'stora
 }
 
 async function connectBus(storage: Exclude<Storage, { dataDir: string }>): Promise<pg.Client> {
-  const client = new pg.Client('pool' in storage ? storage.pool.options : storage.databaseUrl)
+  const client = new pg.Client(
+    'pool' in storage
+      ? // As they are: a copy would lack the password, which the pool hides from listings.
+        storage.pool.options
+      : { connectionString: storage.databaseUrl, connectionTimeoutMillis: CONNECT_TIMEOUT_MS },
+  )
+  // Unheard, a connection that breaks before the bus listens would end the process.
+  client.on('error', () => {})
   await client.connect()
   return client
 }
@@ -124,12 +132,16 @@ const noTransactions: SubmitIn = async () => {
 /** The wake-up goes along in the transaction: PostgreSQL delivers it if and when the caller commits. */
 function submitInTransaction(services: Services, store: PostgresStore, channel: string): SubmitIn {
   return async (tx, caller, input, submitOptions) => {
-    const client = tx as PgClient
-    const [outcome] = await store.writeIn(client, services.submission.prepare(caller, input, submitOptions))
+    if (!isClient(tx)) throw new TypeError('tx must be a client of pg, inside a transaction')
+    const [outcome] = await store.writeIn(tx, services.submission.prepare(caller, input, submitOptions))
     if (outcome === undefined) throw new Error('A submission has an outcome')
     if (outcome.kind === 'created' && outcome.due) {
-      await client.query({ text: 'SELECT pg_notify($1, $2)', values: [channel, `queue:${outcome.queue}`] })
+      await tx.query({ text: 'SELECT pg_notify($1, $2)', values: [channel, `queue:${outcome.queue}`] })
     }
     return outcome
   }
+}
+
+function isClient(tx: unknown): tx is PgClient {
+  return typeof tx === 'object' && tx !== null && 'query' in tx && typeof tx.query === 'function'
 }

@@ -40,6 +40,7 @@ const BEGIN = [
 ].join(';')
 
 const INT8_OID = 20
+const NO_TRANSACTION = '25P01'
 const types = {
   getTypeParser(oid: number, format?: 'text' | 'binary') {
     // Times in ms, counters and money in millionths all stay below 2^53.
@@ -172,8 +173,16 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     write: (command) => persist((again) => transaction(command, again)),
     read: (command) => persist(() => withClient((client) => drive(client, command.work(false)))),
     async writeIn(client, command) {
-      await requireReadCommitted(client)
-      return drive(client, command.work(false))
+      await enterSavepoint(client)
+      try {
+        await requireReadCommitted(client)
+        const answer = await drive(client, command.work(false))
+        await client.query({ text: `RELEASE SAVEPOINT ${SAVEPOINT}` })
+        return answer
+      } catch (error) {
+        await client.query({ text: `ROLLBACK TO SAVEPOINT ${SAVEPOINT}` }).catch(() => {})
+        throw error
+      }
     },
     health: () =>
       withClient(async (client): Promise<StoreHealth> => {
@@ -231,6 +240,18 @@ function isDurable(found: Record<string, string>): boolean {
 
 function notDurable(found: Record<string, string>): string {
   return `This PostgreSQL may lose acknowledged work: fsync is ${found.fsync}, full_page_writes is ${found.full_page_writes}. Turn both on, or set ALLOW_NO_FSYNC=1 for data that may be lost.`
+}
+
+const SAVEPOINT = 'ichido_submit'
+
+/** What fails here must not take the caller's transaction along. And there must be one: a savepoint tells. */
+async function enterSavepoint(client: PgClient): Promise<void> {
+  try {
+    await client.query({ text: `SAVEPOINT ${SAVEPOINT}` })
+  } catch (error) {
+    if (sqlState(error) !== NO_TRANSACTION) throw error
+    throw new TypeError('tx must be a client inside a transaction: BEGIN first', { cause: error })
+  }
 }
 
 /** Under a stricter level all statements share one snapshot, older than the lock on the user: quotas would overshoot. */
