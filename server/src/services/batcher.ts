@@ -19,6 +19,7 @@ export interface BatcherOptions<Item, Outcome> {
 
 interface Waiting<Item, Outcome> {
   item: Item
+  bytes: number
   resolve(outcome: Outcome): void
   reject(error: unknown): void
 }
@@ -40,10 +41,12 @@ export class Batcher<Item, Outcome> {
 
   add(item: Item): Promise<Outcome> {
     return new Promise((resolve, reject) => {
+      // Asked here, where an item that cannot be measured fails its own caller and nobody else.
       const user = this.#options.userOf(item)
+      const waiting = { item, bytes: this.#options.bytesOf(item), resolve, reject }
       const line = this.#waiting.get(user)
-      if (line === undefined) this.#waiting.set(user, [{ item, resolve, reject }])
-      else line.push({ item, resolve, reject })
+      if (line === undefined) this.#waiting.set(user, [waiting])
+      else line.push(waiting)
       this.#size++
       this.#schedule()
     })
@@ -67,13 +70,13 @@ export class Batcher<Item, Outcome> {
     const began = world.monotonic()
     await this.#carryOut(batch)
     this.#inFlight--
-    onBatch?.({ name, items: batch.length, elapsedMs: world.monotonic() - began })
     this.#schedule()
+    onBatch?.({ name, items: batch.length, elapsedMs: world.monotonic() - began })
   }
 
   /** One item of each user in turn, until the batch is full. */
   #take(share: number): Waiting<Item, Outcome>[] {
-    const { bytesMax, bytesOf } = this.#options
+    const { bytesMax } = this.#options
     const itemsMax = Math.min(share, this.#options.itemsMax)
     const batch: Waiting<Item, Outcome>[] = []
     let bytes = 0
@@ -83,11 +86,12 @@ export class Batcher<Item, Outcome> {
       for (const [user, line] of this.#waiting) {
         const next = line[round]
         if (next === undefined) continue
-        const size = bytesOf(next.item)
-        if (batch.length > 0 && (batch.length >= itemsMax || bytes + size > bytesMax)) return this.#remove(batch, taken)
+        if (batch.length > 0 && (batch.length >= itemsMax || bytes + next.bytes > bytesMax)) {
+          return this.#remove(batch, taken)
+        }
         found = true
         batch.push(next)
-        bytes += size
+        bytes += next.bytes
         taken.set(user, round + 1)
       }
       if (!found) return this.#remove(batch, taken)

@@ -1,0 +1,281 @@
+import fc from 'fast-check'
+import { beforeEach, expect, test } from 'vitest'
+import { settled } from '../../../scripts/testing/fake-world.ts'
+import { BadValue } from '../store/port.ts'
+import { realWorld } from '../world.ts'
+import { Batcher, type BatcherOptions } from './batcher.ts'
+
+interface Item {
+  user: string
+  n: number
+  bytes?: number
+}
+
+/** A store that commits when the test says so. */
+class Commits {
+  readonly batches: Item[][] = []
+  readonly #open: { items: Item[]; settle(run: () => string[]): void }[] = []
+  mostAtOnce = 0
+
+  run(items: Item[]): Promise<string[]> {
+    this.batches.push(items)
+    return new Promise((resolve, reject) => {
+      this.#open.push({
+        items,
+        settle(run) {
+          try {
+            resolve(run())
+          } catch (error) {
+            reject(error)
+          }
+        },
+      })
+      this.mostAtOnce = Math.max(this.mostAtOnce, this.#open.length)
+    })
+  }
+
+  get underWay(): number {
+    return this.#open.length
+  }
+
+  /** Ends the batch that has been under way longest, or the one at this place. */
+  async commit(outcomes: (items: Item[]) => string[] = names, place = 0): Promise<void> {
+    const [batch] = this.#open.splice(place, 1)
+    if (batch === undefined) throw new Error('No batch is under way')
+    batch.settle(() => outcomes(batch.items))
+    await settled()
+  }
+}
+
+const name = ({ user, n }: Item) => `${user}${n}`
+const names = (items: Item[]) => items.map(name)
+const some = (user: string, count: number, from = 0): Item[] =>
+  Array.from({ length: count }, (_, i) => ({ user, n: from + i }))
+
+let commits: Commits
+beforeEach(() => {
+  commits = new Commits()
+})
+
+function batcher(changes: Partial<BatcherOptions<Item, string>> = {}): Batcher<Item, string> {
+  const after = () => {
+    throw new Error('A batcher waits for no timer')
+  }
+  return new Batcher<Item, string>({
+    name: 'test',
+    world: { ...realWorld, after },
+    itemsMax: 100,
+    bytesMax: 1_000,
+    inFlightMax: 1,
+    run: (items) => commits.run(items),
+    bytesOf: ({ bytes = 1 }) => bytes,
+    userOf: ({ user }) => user,
+    ...changes,
+  })
+}
+
+test('a lone item waits for nobody', async () => {
+  const outcome = batcher().add({ user: 'a', n: 1 })
+  await settled()
+  expect(commits.batches).toEqual([[{ user: 'a', n: 1 }]])
+  await commits.commit()
+  await expect(outcome).resolves.toBe('a1')
+})
+
+test('what arrives in one turn is one batch, and what arrives during its commit is the next', async () => {
+  const b = batcher()
+  const outcomes = some('a', 3).map((item) => b.add(item))
+  await settled()
+  for (const n of [3, 4]) {
+    outcomes.push(b.add({ user: 'a', n }))
+    await settled()
+  }
+  expect(commits.batches.map(names)).toEqual([['a0', 'a1', 'a2']])
+  await commits.commit()
+  expect(commits.batches.map(names)).toEqual([
+    ['a0', 'a1', 'a2'],
+    ['a3', 'a4'],
+  ])
+  await commits.commit()
+  await expect(Promise.all(outcomes)).resolves.toEqual(['a0', 'a1', 'a2', 'a3', 'a4'])
+})
+
+test('with room for two batches, what waits is shared between both, and never a third is begun', async () => {
+  const b = batcher({ inFlightMax: 2, itemsMax: 10 })
+  const outcomes = some('a', 30).map((item) => b.add(item))
+  await settled()
+  expect(commits.batches.map((batch) => batch.length)).toEqual([10, 10])
+  while (commits.underWay > 0) await commits.commit()
+  expect(commits.mostAtOnce).toBe(2)
+  await expect(Promise.all(outcomes)).resolves.toEqual(names(some('a', 30)))
+})
+
+test('a batch is capped in items and in bytes; an item beyond the bytes goes alone', async () => {
+  const b = batcher({ itemsMax: 3, bytesMax: 10 })
+  const sizes = [4, 4, 4, 50, 1, 1, 1, 1]
+  const outcomes = sizes.map((bytes, n) => b.add({ user: 'a', n, bytes }))
+  await settled()
+  while (commits.underWay > 0) await commits.commit()
+  expect(commits.batches.map(names)).toEqual([['a0', 'a1'], ['a2'], ['a3'], ['a4', 'a5', 'a6'], ['a7']])
+  await Promise.all(outcomes)
+})
+
+test('one user with 10,000 items waiting delays nobody beyond the next batch', async () => {
+  const b = batcher({ itemsMax: 100 })
+  const outcomes = some('much', 10_000).map((item) => b.add(item))
+  await settled()
+  outcomes.push(b.add({ user: 'few', n: 1 }))
+  await commits.commit()
+  expect(commits.batches).toHaveLength(2)
+  expect(commits.batches[1]).toContainEqual({ user: 'few', n: 1 })
+  while (commits.underWay > 0) await commits.commit()
+  expect(commits.batches).toHaveLength(101)
+  expect(commits.batches.flat().filter(({ user }) => user === 'much')).toEqual(some('much', 10_000))
+  await Promise.all(outcomes)
+})
+
+test('users take turns, and who was served last stands last', async () => {
+  const b = batcher({ itemsMax: 2 })
+  const outcomes = ['a', 'b', 'c'].flatMap((user) => some(user, 2).map((item) => b.add(item)))
+  await settled()
+  while (commits.underWay > 0) await commits.commit()
+  expect(commits.batches.map(names)).toEqual([
+    ['a0', 'b0'],
+    ['c0', 'a1'],
+    ['b1', 'c1'],
+  ])
+  await Promise.all(outcomes)
+})
+
+test('a value that the store cannot hold is rejected alone; its neighbours go through, in their order', async () => {
+  const b = batcher()
+  const outcomes = Promise.allSettled(some('a', 8).map((item) => b.add(item)))
+  await settled()
+  const committed: string[] = []
+  const refusing = (items: Item[]) => {
+    if (items.some(({ n }) => n === 5)) throw new BadValue('five')
+    committed.push(...names(items))
+    return names(items)
+  }
+  while (commits.underWay > 0) await commits.commit(refusing)
+  expect(committed).toEqual(['a0', 'a1', 'a2', 'a3', 'a4', 'a6', 'a7'])
+  expect((await outcomes).map((outcome) => (outcome.status === 'fulfilled' ? outcome.value : outcome.reason))).toEqual([
+    ...['a0', 'a1', 'a2', 'a3', 'a4'],
+    new BadValue('five'),
+    ...['a6', 'a7'],
+  ])
+})
+
+test('any other error is everybody’s, and the next batch is tried as ever', async () => {
+  const b = batcher()
+  const outcomes = Promise.allSettled(some('a', 3).map((item) => b.add(item)))
+  await settled()
+  await commits.commit(() => {
+    throw new Error('out of reach')
+  })
+  expect(commits.batches).toHaveLength(1)
+  for (const outcome of await outcomes) expect(outcome).toMatchObject({ reason: { message: 'out of reach' } })
+  const next = b.add({ user: 'a', n: 9 })
+  await settled()
+  await commits.commit()
+  await expect(next).resolves.toBe('a9')
+})
+
+test('a run that forgets an outcome fails that item only', async () => {
+  const b = batcher()
+  const outcomes = Promise.allSettled(some('a', 2).map((item) => b.add(item)))
+  await settled()
+  await commits.commit(() => ['a0'])
+  expect(await outcomes).toMatchObject([{ value: 'a0' }, { reason: { message: 'test: no outcome for item 1' } }])
+})
+
+test.each(['bytesOf', 'userOf'] as const)('an item for which %s throws fails its own caller only', async (asked) => {
+  const b = batcher({
+    [asked]({ user, n }: Item) {
+      if (n === 1) throw new Error('cannot be measured')
+      return asked === 'bytesOf' ? 1 : user
+    },
+  })
+  const outcomes = Promise.allSettled(some('a', 3).map((item) => b.add(item)))
+  await settled()
+  await commits.commit()
+  expect(await outcomes).toMatchObject([
+    { value: 'a0' },
+    { reason: { message: 'cannot be measured' } },
+    { value: 'a2' },
+  ])
+})
+
+test('tells of each batch how many items it had', async () => {
+  const told: { name: string; items: number; elapsedMs: number }[] = []
+  const b = batcher({ onBatch: (batch) => told.push(batch) })
+  const outcomes = some('a', 4).map((item) => b.add(item))
+  await settled()
+  await commits.commit()
+  await Promise.all(outcomes)
+  expect(told).toEqual([{ name: 'test', items: 4, elapsedMs: expect.any(Number) }])
+})
+
+test('whatever the order of arrivals and commits, every item gets its own outcome, once', async () => {
+  const arrival = fc.record({
+    arrive: fc.array(fc.record({ user: fc.constantFrom('a', 'b', 'c'), bytes: fc.integer({ min: 0, max: 12 }) }), {
+      maxLength: 6,
+    }),
+    bad: fc.boolean(),
+  })
+  const step = fc.oneof(arrival, fc.record({ commitAt: fc.nat({ max: 2 }), breaks: fc.boolean() }))
+  const limits = fc.record({
+    itemsMax: fc.integer({ min: 1, max: 5 }),
+    bytesMax: fc.integer({ min: 1, max: 20 }),
+    inFlightMax: fc.integer({ min: 1, max: 3 }),
+  })
+  await fc.assert(
+    fc.asyncProperty(limits, fc.array(step, { maxLength: 30 }), async (limit, steps) => {
+      commits = new Commits()
+      const b = batcher(limit)
+      const bad = new Set<number>()
+      const broken = new Set<number>()
+      const seen: string[] = []
+      const outcomes: Promise<void>[] = []
+      let n = 0
+      const end = (breaks: boolean) => (items: Item[]) => {
+        if (breaks) {
+          for (const item of items) broken.add(item.n)
+          throw new Error('broken')
+        }
+        if (items.some((item) => bad.has(item.n))) throw new BadValue('bad')
+        return names(items)
+      }
+      const add = (item: Item) =>
+        b.add(item).then(
+          (outcome) => seen.push(`${item.n} ${outcome}`),
+          (error: Error) => seen.push(`${item.n} ${error.message}`),
+        )
+      for (const s of steps) {
+        if ('arrive' in s) {
+          for (const { user, bytes } of s.arrive) {
+            if (s.bad) bad.add(n)
+            outcomes.push(add({ user, bytes, n: n++ }).then(() => {}))
+          }
+          await settled()
+        } else if (commits.underWay > 0) await commits.commit(end(s.breaks), s.commitAt % commits.underWay)
+      }
+      while (commits.underWay > 0) await commits.commit(end(false))
+      await Promise.all(outcomes)
+
+      const users = new Map(commits.batches.flat().map((item) => [item.n, item.user]))
+      const expected = Array.from({ length: n }, (_, i) => {
+        const error = broken.has(i) ? 'broken' : bad.has(i) ? 'bad' : null
+        return `${i} ${error ?? `${users.get(i)}${i}`}`
+      })
+      expect(seen.toSorted()).toEqual(expected.toSorted())
+      expect(commits.mostAtOnce).toBeLessThanOrEqual(limit.inFlightMax)
+      for (const batch of commits.batches) {
+        expect(batch.length).toBeLessThanOrEqual(limit.itemsMax)
+        const bytes = batch.reduce((sum, item) => sum + (item.bytes ?? 0), 0)
+        if (batch.length > 1) expect(bytes).toBeLessThanOrEqual(limit.bytesMax)
+      }
+    }),
+    { numRuns: 100 },
+  )
+})
