@@ -1,4 +1,4 @@
-import type { RunState } from '../../core/run-state.ts'
+import { isFinal, type RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
 import { cancelWaiting, requestCancel } from '../sql/runs.ts'
@@ -15,19 +15,28 @@ export type CancelOutcome =
 
 export function cancelJob(jobId: string): Command<CancelOutcome> {
   return command('cancel', function* work(): Work<CancelOutcome> {
-    const canceled = yield* query(cancelWaiting, jobId)
-    if (canceled.length > 0) {
-      yield* recordMoves(canceled)
-      yield* giveBack(jobId, canceled)
-      return { kind: 'canceled' }
+    for (;;) {
+      const outcome = yield* cancelLatest(jobId)
+      if (outcome !== null) return outcome
     }
-    const running = yield* one(requestCancel, jobId)
-    if (running !== undefined) return { kind: 'requested' }
-    const [job] = yield* each(readJobs, [[jobId]])
-    if (job === undefined) return { kind: 'refused', reason: 'NOT_FOUND', state: null }
-    const state = text(job, 'state') as RunState
-    return state === 'CANCELED' ? { kind: 'repeated' } : { kind: 'refused', reason: 'ALREADY_ENDED', state }
   })
+}
+
+/** Null when the job moved on in between, from a run that failed to its next one: look again, there is a run to cancel. */
+function* cancelLatest(jobId: string): Work<CancelOutcome | null> {
+  const canceled = yield* query(cancelWaiting, jobId)
+  if (canceled.length > 0) {
+    yield* recordMoves(canceled)
+    yield* giveBack(jobId, canceled)
+    return { kind: 'canceled' }
+  }
+  const running = yield* one(requestCancel, jobId)
+  if (running !== undefined) return { kind: 'requested' }
+  const [job] = yield* each(readJobs, [[jobId]])
+  if (job === undefined) return { kind: 'refused', reason: 'NOT_FOUND', state: null }
+  const state = text(job, 'state') as RunState
+  if (!isFinal(state)) return null
+  return state === 'CANCELED' ? { kind: 'repeated' } : { kind: 'refused', reason: 'ALREADY_ENDED', state }
 }
 
 /** The estimate of a job that never started is not spent. Run 1 that has not started is the only such case. */
