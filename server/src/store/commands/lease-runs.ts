@@ -1,7 +1,7 @@
 import type { JobPolicy } from '../../core/job.ts'
 import { type Command, command } from '../port.ts'
-import { leasedByPoll, leaseRuns } from '../sql/runs.ts'
-import { integer, integerOrNull, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { leasedByPoll, leaseRuns, lockPolls } from '../sql/runs.ts'
+import { each, integer, integerOrNull, query, type Row, text, textOrNull, type Work } from '../statement.ts'
 import { recordMoves } from './lifecycle.ts'
 
 export interface LeaseItem {
@@ -37,6 +37,13 @@ export interface Leased {
 
 export function leaseBatch(items: readonly LeaseItem[]): Command<Leased[][]> {
   return command('lease', function* work(): Work<Leased[][]> {
+    yield* each(
+      lockPolls,
+      items
+        .map(({ workerId, pollId }) => JSON.stringify([workerId, pollId]))
+        .sort()
+        .map((name) => [name]),
+    )
     const answers: Leased[][] = []
     for (const item of items) answers.push(yield* leaseOne(item))
     return answers

@@ -44,6 +44,15 @@ export const leaseRuns = statement('lease_runs', {
   ],
 })
 
+/**
+ * Takes names of polls, sorted. A poll may be asked again before its first answer is committed, by a node that lost the
+ * connection or on another one: it then waits here, or it would lease other runs and leave the first ones to nobody.
+ */
+export const lockPolls = statement('lock_polls', {
+  postgres: `SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest($1::text[]) AS t(name)`,
+  sqlite: 'SELECT $1',
+})
+
 /** Takes worker, poll. A poll whose answer got lost is answered again with the same leases. */
 export const leasedByPoll = statement(
   'leased_by_poll',
