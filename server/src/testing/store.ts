@@ -69,11 +69,11 @@ export function unique(prefix: string): string {
 }
 
 /** Looks until there is something to see; fails after a time that no healthy machine needs. */
-export async function until<T>(what: string, look: () => Promise<T | null | undefined | false>): Promise<T> {
+export async function until<T>(what: string, look: () => Promise<T | null | undefined | false | 0>): Promise<T> {
   const deadlineMs = performance.now() + 30_000
   for (;;) {
     const found = await look()
-    if (found !== null && found !== undefined && found !== false) return found
+    if (found) return found
     if (performance.now() > deadlineMs) throw new Error(`Waited 30 s for ${what}`)
     await sleep(realWorld, 5)
   }

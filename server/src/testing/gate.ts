@@ -1,0 +1,62 @@
+import pg from 'pg'
+import type { Command } from '../store/port.ts'
+import { type Step, statement, type Work } from '../store/statement.ts'
+import { until } from './store.ts'
+
+const wait = statement('', 'SELECT pg_advisory_xact_lock($1)')
+let gates = 0
+
+/**
+ * Holds a transaction on PostgreSQL at a chosen point, so that another one meets it there. A transaction waits 5 s at
+ * most; then its lock timeout strikes.
+ */
+export class Gate {
+  readonly #id = ++gates
+  readonly #client: pg.Client
+
+  private constructor(url: string) {
+    this.#client = new pg.Client(url)
+  }
+
+  static async shut(url: string): Promise<Gate> {
+    const gate = new Gate(url)
+    await gate.#client.connect()
+    await gate.#client.query('SELECT pg_advisory_lock($1)', [gate.#id])
+    return gate
+  }
+
+  /** The command, held after the statement of this name, or before its commit. */
+  hold<T>(command: Command<T>, after: string | null = null): Command<T> {
+    const step: Step = { kind: 'query', statement: wait, params: [this.#id] }
+    function* work(again: boolean): Work<T> {
+      const inner = command.work(again)
+      let next = inner.next()
+      while (!next.done) {
+        const rows = yield next.value
+        if (next.value.statement.name === after) yield step
+        next = inner.next(rows)
+      }
+      if (after === null) yield step
+      return next.value
+    }
+    return { name: command.name, work }
+  }
+
+  /** Settles when somebody waits at the gate. */
+  async reached(): Promise<void> {
+    const text = `SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND NOT granted
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+    await until('a transaction at the gate', async () => (await this.#client.query(text, [this.#id])).rowCount)
+  }
+
+  /** Settles when a transaction waits for a row, or for another transaction, of this database. */
+  async someoneWaits(): Promise<void> {
+    const text = `SELECT 1 FROM pg_stat_activity
+      WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event <> 'advisory'`
+    await until('a transaction that waits for a lock', async () => (await this.#client.query(text)).rowCount)
+  }
+
+  async open(): Promise<void> {
+    await this.#client.end()
+  }
+}
