@@ -34,7 +34,7 @@ test('an empty environment is the embedded store on a loopback address', () => {
     trustProxy: false,
     publicUrl: null,
     basePath: '',
-    logLevel: 'info',
+    logLevel: 'warn',
     mismatchStatus: 409,
   })
   expect(readClientConfig(surroundings({}))).toEqual({ url: 'http://127.0.0.1:8001', token: undefined })

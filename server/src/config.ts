@@ -35,6 +35,11 @@ export interface ClientConfig {
   token: string | undefined
 }
 
+/** Addresses that only this machine can reach. */
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)
+}
+
 export const DEFAULT_URL = 'http://127.0.0.1:8001'
 export const DEFAULT_DATA_DIR = './data'
 
@@ -102,7 +107,7 @@ const serverSettings = {
     .regex(/^\/[A-Za-z0-9._~/-]*$/, says('a path like /ichido'))
     .transform((text) => text.replace(/\/+$/, ''))
     .default(''),
-  LOG_LEVEL: z.enum(LOG_LEVELS, says(`one of ${LOG_LEVELS.join(', ')}`)).default('info'),
+  LOG_LEVEL: z.enum(LOG_LEVELS, says(`one of ${LOG_LEVELS.join(', ')}`)).default('warn'),
   IDEMPOTENCY_MISMATCH_STATUS: z
     .enum(['409', '422'], says('409 or 422'))
     .default('409')

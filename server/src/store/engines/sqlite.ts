@@ -16,7 +16,7 @@ export interface SqliteOptions {
   allowNoFsync?: boolean
 }
 
-const DATABASE_FILE = 'ichido.db'
+export const DATABASE_FILE = 'ichido.db'
 const LOCK_FILE = 'lock.db'
 const BUSY_TIMEOUT_MS = 5_000
 

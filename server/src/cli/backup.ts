@@ -1,0 +1,53 @@
+import { resolve } from 'node:path'
+import type { Command } from 'commander'
+import type { BackupReport } from '../maintenance.ts'
+import { withStore } from './opening.ts'
+import { surroundings } from './surroundings.ts'
+import { LiveLine, outJson, say } from './terminal.ts'
+
+interface BackupFlags {
+  restore?: boolean
+  force?: boolean
+  json?: boolean
+}
+
+export function addBackup(program: Command): void {
+  program
+    .command('backup <file>')
+    .description('copy all that the store holds into one file, or restore such a file into an empty store')
+    .option('--restore', 'restore the file; it may be of the other engine')
+    .option('--force', 'replace an existing file')
+    .option('--json', 'print JSON')
+    .addHelpText('after', ABOUT)
+    .action(backup)
+}
+
+const ABOUT = `
+A PostgreSQL store can be backed up while servers work on it; an embedded store must be stopped first.
+A backup of one engine can be restored into the other: that is how to move from SQLite to PostgreSQL.`
+
+async function backup(name: string, { restore = false, force = false, json }: BackupFlags): Promise<void> {
+  const { readStoreConfig } = await import('../config.ts')
+  const { backupStore, restoreStore } = await import('../maintenance.ts')
+  const { realWorld: world } = await import('../world.ts')
+  const config = readStoreConfig(surroundings)
+  const file = resolve(name)
+  let status = ''
+  const live = new LiveLine(() => status)
+  const onProgress = (table: string, rows: number) => {
+    status = `${restore ? 'Restoring' : 'Copying'} ${table}: ${rows} rows`
+    live.draw()
+  }
+  try {
+    const done = await withStore<BackupReport & { epoch?: number }>(config, (store) =>
+      restore ? restoreStore(store, file, { onProgress }) : backupStore(store, file, { world, onProgress, force }),
+    )
+    live.end()
+    if (json) return outJson({ file, ...done })
+    const size = `${done.rows} rows, ${(done.bytes / 1024 / 1024).toFixed(1)} MB, read back and compared`
+    if (restore) say(`Restored ${file} (${size}). The leader's epoch is ${done.epoch} now.`)
+    else say(`Backed up to ${file} (${size}).`)
+  } finally {
+    live.end()
+  }
+}

@@ -1,0 +1,35 @@
+import { DEFAULT_URL, type ServerConfig } from '../config.ts'
+import type { RunningServer } from '../server.ts'
+import { commandLine, VERSION } from './self.ts'
+import { paint, say } from './terminal.ts'
+
+/** Where it runs, who may use it, where the data is, and what to try first. */
+export function sayRunning({ url, open, location }: RunningServer, config: ServerConfig, localWorker: boolean): void {
+  const line = (rest: string) => commandLine(rest, url === DEFAULT_URL ? {} : { ICHIDO_URL: url })
+  const lines: [string, string[]][] = [
+    ['Credentials', open ? openMode(line('token create --user me --role admin')) : ['tokens are required']],
+    ['Store', [`${'dataDir' in config.storage ? 'SQLite' : 'PostgreSQL'}, ${location}`]],
+  ]
+  if (localWorker) {
+    lines.push(['Worker', ['one of its own, for the queue demo']])
+    lines.push(['Try it', [`${open ? '' : 'ICHIDO_TOKEN=… '}${line('demo')}`]])
+  }
+  say(`${paint('green', 'Ichido')} ${VERSION} is running at ${paint('bold', url)}\n`)
+  for (const [name, [first, ...rest]] of lines) {
+    say(`  ${paint('bold', name.padEnd(12))}${first}`)
+    for (const text of rest) say(`${' '.repeat(14)}${text}`)
+  }
+  say('\nCtrl-C stops it.')
+}
+
+function openMode(createToken: string): string[] {
+  return [
+    `${paint('yellow', 'OPEN MODE')}: no token was made yet, so whoever is on this machine may do everything.`,
+    'Once you make one, every call needs one, for good:',
+    createToken,
+  ]
+}
+
+export function sayStopped(): void {
+  say('Stopped.')
+}

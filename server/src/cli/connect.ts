@@ -1,0 +1,60 @@
+import { type Call, createCall, httpTransport, type Transport } from '@ichido/sdk/client'
+import { readClientConfig } from '../config.ts'
+import { innermost } from './cause.ts'
+import { Failure } from './exit.ts'
+import { startLine } from './self.ts'
+import { surroundings } from './surroundings.ts'
+
+/** The server that ICHIDO_URL names. */
+export interface Connection {
+  url: string
+  transport: Transport
+  /** One request; the answer is trusted to have the shape that the API's description gives it. */
+  ask<T>(method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE', path: string, body?: unknown): Promise<T>
+}
+
+/** Nobody answered: nothing can be said about what was asked. */
+export class Unreachable extends Failure {}
+
+export function connect(): Connection {
+  const { url, token } = readClientConfig(surroundings)
+  const options = { url, token, fetch: reachingOut(url) }
+  const call: Call = createCall(options)
+  return {
+    url,
+    transport: httpTransport(options),
+    ask: async <T>(method: string, path: string, body?: unknown) =>
+      (await call(method, path, body === undefined ? {} : { body })).body as T,
+  }
+}
+
+/** fetch, but what it throws says where nobody answered and what to do. */
+function reachingOut(url: string): typeof fetch {
+  return async (input, init) => {
+    try {
+      return await fetch(input, init)
+    } catch (error) {
+      if (init?.signal?.aborted) throw error
+      throw unreachable(url, error)
+    }
+  }
+}
+
+function unreachable(url: string, error: unknown): Unreachable {
+  const why = innermost(error)
+  if (/certificate|self.signed|CERT_/i.test(why)) {
+    return new Unreachable(
+      `The certificate of ${url} is not trusted: ${why}`,
+      'Set NODE_EXTRA_CA_CERTS to the file of the authority that signed it.',
+    )
+  }
+  return new Unreachable(
+    `No server answers at ${url}: ${why}`,
+    `Start it with \`${startLine()}\`, or set ICHIDO_URL to where it runs.`,
+  )
+}
+
+export function query(parameters: Readonly<Record<string, string | number | boolean | undefined>>): string {
+  const given = Object.entries(parameters).flatMap(([name, value]) => (value === undefined ? [] : [[name, `${value}`]]))
+  return given.length === 0 ? '' : `?${new URLSearchParams(given)}`
+}

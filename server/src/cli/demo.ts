@@ -1,0 +1,41 @@
+import type { Command } from 'commander'
+import { connect } from './connect.ts'
+import { DEMO_KIND, DEMO_QUEUE } from './demo-names.ts'
+import { EXIT, Failure } from './exit.ts'
+import { follow } from './follow.ts'
+import { showOutcome } from './outcome.ts'
+import { startLine } from './self.ts'
+import { say } from './terminal.ts'
+import { seconds } from './values.ts'
+
+const TIMEOUT_SECONDS = 60
+
+interface DemoFlags {
+  timeout: number
+  json?: boolean
+}
+
+export function addDemo(program: Command): void {
+  program
+    .command('demo')
+    .description('submit a job to the local worker and show it done')
+    .option('--timeout <time>', 'stop waiting after this long', seconds, TIMEOUT_SECONDS)
+    .option('--json', 'print the job with its result as JSON')
+    .action(demo)
+}
+
+async function demo({ timeout, json = false }: DemoFlags): Promise<void> {
+  const connection = connect()
+  const request = { kind: DEMO_KIND, queue: DEMO_QUEUE, payload: { name: 'world' } }
+  const { response } = await connection.transport.submit(request, {})
+  say(`Submitted job ${response.job_id} of the kind ${DEMO_KIND} to the queue ${DEMO_QUEUE}`)
+  try {
+    const job = await follow(connection, response.job_id, { timeoutSeconds: timeout })
+    await showOutcome(connection, job, json)
+    if (!json) say(`Its page, and those of all other jobs: ${connection.url}`)
+  } catch (error) {
+    if (!(error instanceof Failure && error.exitCode === EXIT.timeout)) throw error
+    const advice = `Only a server with a local worker runs it: \`${startLine()}\``
+    throw new Failure(error.message, `${advice}\n${error.advice}`, error.exitCode)
+  }
+}

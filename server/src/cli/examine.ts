@@ -1,0 +1,192 @@
+import { accessSync, constants, existsSync, statfsSync } from 'node:fs'
+import { dirname } from 'node:path'
+import {
+  ConfigError,
+  isLoopback,
+  readClientConfig,
+  readServerConfig,
+  type ServerConfig,
+  type StorageConfig,
+} from '../config.ts'
+import { isAuthRequired, type StoreHealth, StoreInUse, schemaState } from '../maintenance.ts'
+import { innermost } from './cause.ts'
+import { connect, Unreachable } from './connect.ts'
+import { Failure } from './exit.ts'
+import { opening, withStore } from './opening.ts'
+import { commandLine, startLine } from './self.ts'
+import { surroundings } from './surroundings.ts'
+
+/** One thing that was looked at. */
+export interface Finding {
+  check: string
+  status: 'ok' | 'warning' | 'broken'
+  message: string
+  advice?: string
+}
+
+const NODE_MIN = [22, 13] as const
+const SKEW_MAX_MS = 1_000
+const DISK_LOW_BYTES = 1024 ** 3
+const DISK_FULL_BYTES = 100 * 1024 ** 2
+
+/** Looks at everything and changes nothing. */
+export async function examine(): Promise<Finding[]> {
+  const findings = [examineNode()]
+  try {
+    const config = readServerConfig(surroundings)
+    findings.push(...examineSettings(config))
+    if ('dataDir' in config.storage) findings.push(...examineFolder(config.storage.dataDir))
+    findings.push(...(await examineStore(config)))
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error
+    findings.push(...error.problems.map((problem) => broken('settings', problem, 'Change or unset that variable.')))
+  }
+  return [...findings, ...(await examineServer())]
+}
+
+const ok = (check: string, message: string): Finding => ({ check, status: 'ok', message })
+const warning = (check: string, message: string, advice: string): Finding => ({
+  check,
+  status: 'warning',
+  message,
+  advice,
+})
+const broken = (check: string, message: string, advice: string): Finding => ({
+  check,
+  status: 'broken',
+  message,
+  advice,
+})
+
+function examineNode(): Finding {
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+  const [minMajor, minMinor] = NODE_MIN
+  if (major > minMajor || (major === minMajor && minor >= minMinor)) return ok('node', `Node ${process.versions.node}`)
+  return broken('node', `Node ${process.versions.node} is too old`, `Install Node ${NODE_MIN.join('.')} or newer.`)
+}
+
+function examineSettings(config: ServerConfig): Finding[] {
+  const findings = [ok('settings', 'all settings can be read')]
+  if (config.redisUrl !== null) {
+    findings.push(warning('settings', 'REDIS_URL is set, but this version does not use Redis yet', 'Unset it.'))
+  }
+  if (config.allowNoFsync) {
+    findings.push(
+      warning(
+        'settings',
+        'ALLOW_NO_FSYNC lets the store lose acknowledged jobs',
+        'Unset it unless the data may be lost.',
+      ),
+    )
+  }
+  return findings
+}
+
+function examineFolder(dataDir: string): Finding[] {
+  let folder = dataDir
+  while (!existsSync(folder)) folder = dirname(folder)
+  try {
+    accessSync(folder, constants.W_OK | constants.X_OK)
+  } catch {
+    return [
+      broken('disk', `${folder} cannot be written to`, 'Set DATA_DIR to another folder, or give this user the right.'),
+    ]
+  }
+  const { bavail, bsize } = statfsSync(folder)
+  const free = bavail * bsize
+  const text = `${(free / 1024 ** 3).toFixed(1)} GB are free in ${folder}`
+  if (free < DISK_FULL_BYTES) return [broken('disk', text, 'Make room: a store on a full disk accepts nothing.')]
+  if (free < DISK_LOW_BYTES) return [warning('disk', text, 'Make room soon.')]
+  return [ok('disk', text)]
+}
+
+async function examineStore(config: ServerConfig): Promise<Finding[]> {
+  try {
+    const state = await opening(config, schemaState(config.storage))
+    const schema = examineSchema(state, config.storage)
+    if (state.verdict !== 'current' && state.verdict !== 'ahead') return [schema]
+    const [health, authRequired] = await withStore(
+      config,
+      async (store) => [await store.health(), await isAuthRequired(store)] as const,
+    )
+    return [...examineHealth(health), schema, examineCredentials(config, authRequired)]
+  } catch (error) {
+    if (error instanceof StoreInUse) {
+      return [
+        ok('store', `in use by a running server${'dataDir' in config.storage ? `: ${config.storage.dataDir}` : ''}`),
+      ]
+    }
+    if (error instanceof Failure) return [broken('store', error.message, error.advice ?? '')]
+    return [broken('store', innermost(error), `Restore a backup: \`${commandLine('backup FILE --restore')}\``)]
+  }
+}
+
+type SchemaState = Awaited<ReturnType<typeof schemaState>>
+
+function examineSchema({ verdict, found, known }: SchemaState, storage: StorageConfig): Finding {
+  const where = 'dataDir' in storage ? storage.dataDir : `the schema ${storage.schema}`
+  switch (verdict) {
+    case 'none':
+      return warning('schema', `there is no store in ${where} yet`, `The first start makes it: \`${startLine()}\``)
+    case 'current':
+      return ok('schema', `version ${found}`)
+    case 'migrate':
+      return warning('schema', `version ${found}; this Ichido knows ${known}`, `Run \`${commandLine('migrate')}\`.`)
+    case 'ahead':
+      return warning('schema', `version ${found}, one ahead of this Ichido`, 'Upgrade this node too.')
+    case 'refuse':
+      return broken(
+        'schema',
+        `version ${found}; this Ichido knows ${known}`,
+        'Upgrade this node, or restore an older backup.',
+      )
+  }
+}
+
+function examineHealth({ engine, location, durability, durable, clockSkewMs }: StoreHealth): Finding[] {
+  const settings = Object.entries(durability).map(([name, value]) => `${name} ${value}`)
+  const skew = `the store's clock differs by ${clockSkewMs} ms`
+  return [
+    ok('store', `${engine === 'sqlite' ? 'SQLite' : 'PostgreSQL'}: ${location}`),
+    durable
+      ? ok('durability', settings.join(', '))
+      : broken(
+          'durability',
+          settings.join(', '),
+          'Turn fsync and full_page_writes on: acknowledged jobs can get lost.',
+        ),
+    Math.abs(clockSkewMs) <= SKEW_MAX_MS
+      ? ok('clock', skew)
+      : warning('clock', skew, 'Run NTP on both machines: work will begin early or late, though never twice.'),
+  ]
+}
+
+function examineCredentials({ host }: ServerConfig, authRequired: boolean): Finding {
+  if (authRequired) return ok('access', 'tokens are required')
+  const create = commandLine('token create --user admin --role admin')
+  if (isLoopback(host)) return ok('access', `open mode: nobody needs a token on this machine until you make one`)
+  return broken('access', `serve will not start on ${host} without any token`, `Make one: \`${create}\``)
+}
+
+async function examineServer(): Promise<Finding[]> {
+  try {
+    readClientConfig(surroundings)
+    const { url, ask } = connect()
+    const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5_000) }).catch(() => null)
+    if (response === null) {
+      return [warning('server', `no server answers at ${url}`, `Start it with \`${startLine()}\`, or set ICHIDO_URL.`)]
+    }
+    if (!response.ok) {
+      const why = (await response.text()).slice(0, 200)
+      return [broken('server', `${url} is not ready: ${why}`, 'Look at its log, and at its store.')]
+    }
+    await ask('GET', '/v1/jobs?limit=1')
+    return [ok('server', `${url} is ready and lets this user in`)]
+  } catch (error) {
+    if (error instanceof ConfigError) {
+      return error.problems.map((problem) => broken('settings', problem, 'Change or unset that variable.'))
+    }
+    const advice = error instanceof Unreachable ? (error.advice ?? '') : 'Set ICHIDO_TOKEN to a token of that server.'
+    return [broken('server', innermost(error), advice)]
+  }
+}

@@ -1,0 +1,134 @@
+import { setTimeout as pause } from 'node:timers/promises'
+import type { JobEvent } from '@ichido/sdk/client'
+import { IchidoError, type JobDetail } from '@ichido/sdk/protocol'
+import { type Connection, Unreachable } from './connect.ts'
+import { progressOf, stateOf } from './event-text.ts'
+import { EXIT, Failure } from './exit.ts'
+import { commandLine } from './self.ts'
+import { LiveLine, paint, say } from './terminal.ts'
+
+export interface FollowOptions {
+  timeoutSeconds?: number | undefined
+  onEvent?: (event: JobEvent) => void
+}
+
+const WAIT_MS = 20_000
+/** A server that restarts is back before this; then following a job was not worth an error. */
+const UNREACHABLE_MAX_MS = 30_000
+const RETRY_MS = 300
+/** Work that nobody takes for so long deserves a word. */
+const UNTAKEN_MS = 5_000
+
+/** Shows how a job goes until it has ended, through restarts of the server. */
+export async function follow(
+  connection: Connection,
+  jobId: string,
+  { timeoutSeconds, onEvent }: FollowOptions = {},
+): Promise<JobDetail> {
+  const view = new View()
+  const interrupt = new AbortController()
+  const onInterrupt = () => interrupt.abort()
+  process.once('SIGINT', onInterrupt)
+  const timeout = timeoutSeconds === undefined ? [] : [AbortSignal.timeout(Math.ceil(timeoutSeconds * 1000))]
+  const signal = AbortSignal.any([interrupt.signal, ...timeout])
+  try {
+    for await (const event of eventsOf(connection, jobId, signal, view)) {
+      view.show(event)
+      onEvent?.(event)
+    }
+    return await connection.transport.get(jobId)
+  } catch (error) {
+    if (!signal.aborted) throw error
+    throw interrupt.signal.aborted
+      ? new Failure(`Job ${jobId} goes on without us.`, howToLook(jobId), EXIT.interrupted)
+      : new Failure(
+          `Job ${jobId} has not ended within ${timeoutSeconds} s; it goes on.`,
+          howToLook(jobId),
+          EXIT.timeout,
+        )
+  } finally {
+    view.end()
+    process.removeListener('SIGINT', onInterrupt)
+  }
+}
+
+function howToLook(jobId: string): string {
+  const lines = [`  ${commandLine(`watch ${jobId}`)}`, `  ${commandLine(`jobs show ${jobId}`)}`]
+  return ['Look at it with', ...lines, 'or end it with', `  ${commandLine(`jobs cancel ${jobId}`)}`].join('\n')
+}
+
+async function* eventsOf(
+  { transport }: Connection,
+  jobId: string,
+  signal: AbortSignal,
+  view: View,
+): AsyncGenerator<JobEvent> {
+  let lastAnswerMs = performance.now()
+  for (let cursor = 0; ; ) {
+    const askedMs = performance.now()
+    try {
+      const { events, ended } = await transport.events(jobId, cursor, WAIT_MS, signal)
+      lastAnswerMs = performance.now()
+      view.trouble = null
+      yield* events
+      cursor = events.at(-1)?.cursor ?? cursor
+      if (ended) return
+      // A server that stops answers at once, with nothing.
+      if (events.length === 0 && lastAnswerMs - askedMs < RETRY_MS) await pause(RETRY_MS, undefined, { signal })
+    } catch (error) {
+      if (signal.aborted || !mayPass(error) || performance.now() - lastAnswerMs > UNREACHABLE_MAX_MS) throw error
+      view.trouble = 'the server does not answer, trying again'
+      await pause(RETRY_MS, undefined, { signal })
+    }
+  }
+}
+
+function mayPass(error: unknown): boolean {
+  return error instanceof Unreachable || (error instanceof IchidoError && error.code === 'UNAVAILABLE')
+}
+
+/** On a terminal one line that changes; elsewhere a line for each event. */
+class View {
+  readonly #startedMs = performance.now()
+  readonly #live: LiveLine
+  #state = ''
+  #progress = ''
+  #trouble: string | null = null
+  #untaken: NodeJS.Timeout | undefined
+
+  constructor() {
+    this.#live = new LiveLine(() => {
+      const seconds = `${((performance.now() - this.#startedMs) / 1000).toFixed(1)} s`
+      return [this.#state, seconds, this.#progress, this.#trouble].filter(Boolean).join('  ')
+    })
+  }
+
+  set trouble(text: string | null) {
+    if (text !== null && this.#trouble === null && !process.stderr.isTTY) say(text)
+    this.#trouble = text
+  }
+
+  show(event: JobEvent): void {
+    const state = stateOf(event)
+    if (state === null) this.#progress = progressOf(event)
+    else {
+      this.#state = state
+      this.#progress = ''
+      this.#watchUntaken(state)
+    }
+    if (!process.stderr.isTTY) say(state ?? this.#progress)
+  }
+
+  #watchUntaken(state: string): void {
+    clearTimeout(this.#untaken)
+    if (!state.startsWith('PENDING')) return
+    const word = paint('yellow', 'No worker has taken it yet; is one running for its queue and kind?')
+    this.#untaken = setTimeout(() => this.#live.say(word), UNTAKEN_MS)
+    this.#untaken.unref()
+  }
+
+  end(): void {
+    clearTimeout(this.#untaken)
+    this.#live.end()
+  }
+}

@@ -1,0 +1,133 @@
+import type { JobDetail, JobShape, Page } from '@ichido/sdk/protocol'
+import type { Command } from 'commander'
+import { connect, query } from './connect.ts'
+import { commandLine, shellWord } from './self.ts'
+import { facts, instant, table } from './table.ts'
+import { out, outJson, say } from './terminal.ts'
+import { instantOf, wholeNumber } from './values.ts'
+
+interface ListFlags {
+  state?: string
+  queue?: string
+  kind?: string
+  user?: string
+  label?: string
+  key?: string
+  since?: string
+  until?: string
+  limit?: number
+  cursor?: string
+  json?: boolean
+}
+
+interface JsonFlag {
+  json?: boolean
+}
+
+export function addJobs(program: Command): void {
+  const jobs = program.command('jobs').description('list, show and cancel jobs')
+  jobs
+    .command('list')
+    .description('list jobs, newest first')
+    .option('--state <states>', 'one or more, such as PENDING,RUNNING')
+    .option('--queue <name>')
+    .option('--kind <name>')
+    .option('--user <id>')
+    .option('--label <name=value>')
+    .option('--key <key>', 'the job that was submitted with this key')
+    .option('--since <instant>', 'made at this instant or later', instantOf)
+    .option('--until <instant>', 'made before this instant', instantOf)
+    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--json', 'print JSON')
+    .action(list)
+  jobs
+    .command('show <job-id>')
+    .description('show a job with its runs')
+    .option('--json', 'print JSON')
+    .action(async (jobId: string, { json }: JsonFlag) => {
+      const job = await connect().transport.get(jobId)
+      if (json) outJson(job)
+      else show(job)
+    })
+  jobs
+    .command('cancel <job-id>')
+    .description('cancel a job; one that is running is asked to stop')
+    .option('--json', 'print JSON')
+    .action(async (jobId: string, { json }: JsonFlag) => {
+      const job = await connect().transport.cancel(jobId)
+      if (json) outJson(job)
+      else if (job.state === 'CANCELED') say(`Job ${jobId} is canceled.`)
+      else say(`Job ${jobId} is ${job.state} and was asked to stop. Follow it with ${commandLine(`watch ${jobId}`)}`)
+    })
+}
+
+async function list({ json, user, label, since, until, state, ...rest }: ListFlags): Promise<void> {
+  const filter = query({
+    ...rest,
+    state: state?.toUpperCase(),
+    user_id: user,
+    label: label?.replace('=', ':'),
+    created_after: since,
+    created_before: until,
+  })
+  const page = await connect().ask<Page<JobShape>>('GET', `/v1/jobs${filter}`)
+  if (json) return outJson(page)
+  if (page.data.length === 0) return say('No jobs.')
+  out(
+    table(
+      ['JOB', 'STATE', 'KIND', 'QUEUE', 'USER', 'ATTEMPT', 'CREATED'],
+      page.data.map((job) => [
+        job.job_id,
+        job.state,
+        job.kind,
+        job.queue,
+        job.user_id,
+        String(job.attempt),
+        instant(job.created_at),
+      ]),
+    ),
+  )
+  sayMore(page.next_cursor)
+}
+
+export function sayMore(cursor: string | null): void {
+  if (cursor !== null) say(`There are more: go on with --cursor ${shellWord(cursor)}`)
+}
+
+function show(job: JobDetail): void {
+  const labels = Object.entries(job.labels).map(([name, value]) => `${name}=${value}`)
+  out(
+    facts([
+      ['job', job.job_id],
+      ['state', job.state],
+      ['kind', job.kind],
+      ['queue', job.queue],
+      ['user', job.user_id],
+      ['key', job.idempotency_key],
+      ['labels', labels.length === 0 ? null : labels.join(', ')],
+      ['priority', String(job.priority)],
+      ['created', instant(job.created_at)],
+      ['due', instant(job.run_at)],
+      ['cancel asked', job.cancel_requested_at && instant(job.cancel_requested_at)],
+      ['finished', job.finished_at && instant(job.finished_at)],
+      ['payload', JSON.stringify(job.payload)],
+      ['error', job.error && `${job.error.code}: ${job.error.message}`],
+    ]),
+  )
+  out('')
+  out(
+    table(
+      ['RUN', 'STATE', 'ATTEMPT', 'WORKER', 'STARTED', 'FINISHED', 'ERROR'],
+      job.runs.map((run) => [
+        String(run.run_no),
+        run.state,
+        String(run.attempt),
+        run.assigned_worker_id ?? '-',
+        instant(run.started_at),
+        instant(run.finished_at),
+        run.error === null ? '-' : `${run.error.code}: ${run.error.message}`,
+      ]),
+    ),
+  )
+}

@@ -1,0 +1,28 @@
+import type { Command } from 'commander'
+import { opening, withStore } from './opening.ts'
+import { surroundings } from './surroundings.ts'
+import { outJson, say } from './terminal.ts'
+
+export function addMigrate(program: Command): void {
+  program
+    .command('migrate')
+    .description("bring the store's schema up to date (serve does it too)")
+    .option('--json', 'print JSON')
+    .action(migrate)
+}
+
+async function migrate({ json }: { json?: boolean }): Promise<void> {
+  const { readStoreConfig } = await import('../config.ts')
+  const { schemaState } = await import('../maintenance.ts')
+  const config = readStoreConfig(surroundings)
+  const { found } = await opening(config, schemaState(config.storage))
+  const health = await withStore(config, (store) => store.health())
+  const { engine, location, schemaVersion } = health
+  if (json) return outJson({ engine, location, from: found, to: schemaVersion })
+  if (found === schemaVersion) return say(`Nothing to do: ${location} is at schema version ${schemaVersion}.`)
+  say(
+    found === null
+      ? `Made schema version ${schemaVersion} in ${location}.`
+      : `Migrated ${location} from schema version ${found} to ${schemaVersion}.`,
+  )
+}

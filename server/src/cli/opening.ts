@@ -1,0 +1,40 @@
+import type { StoreConfig } from '../config.ts'
+import type { Store } from '../maintenance.ts'
+import { codeOf, innermost } from './cause.ts'
+import { Failure } from './exit.ts'
+import { commandLine } from './self.ts'
+
+/** Whatever keeps a store from being opened, in words that say what to do. */
+export async function opening<T>({ storage }: StoreConfig, opened: Promise<T>): Promise<T> {
+  try {
+    return await opened
+  } catch (error) {
+    const why = innermost(error)
+    if (error instanceof Failure || (error instanceof Error && error.name === 'StoreInUse')) throw error
+    if ('dataDir' in storage) {
+      throw new Failure(
+        `The store in ${storage.dataDir} cannot be opened: ${why}`,
+        'Set DATA_DIR to a folder that this user may write to, or restore a backup into a new one.',
+      )
+    }
+    throw new Failure(`PostgreSQL cannot be used: ${why}`, adviceFor(codeOf(error)))
+  }
+}
+
+function adviceFor(code: string): string {
+  if (/^28/.test(code)) return 'Check the user and the password in DATABASE_URL.'
+  if (code === '3D000') return 'Make that database first (createdb), or name another one in DATABASE_URL.'
+  if (code === '42501')
+    return 'Give the user of DATABASE_URL the right to create a schema, or set DATABASE_SCHEMA to its own.'
+  return `Check that it runs and that DATABASE_URL leads to it; \`${commandLine('doctor')}\` looks closer.`
+}
+
+export async function withStore<T>(config: StoreConfig, use: (store: Store) => Promise<T>): Promise<T> {
+  const { openConfigured } = await import('../maintenance.ts')
+  const store = await opening(config, openConfigured(config))
+  try {
+    return await use(store)
+  } finally {
+    await store.close()
+  }
+}

@@ -1,0 +1,20 @@
+import type { JobDetail } from '@ichido/sdk/protocol'
+import type { Connection } from './connect.ts'
+import { Failure } from './exit.ts'
+import { out, outJson, paint, say } from './terminal.ts'
+
+/** Prints how a job ended: its result, or, as a failure of the command, why there is none. */
+export async function showOutcome({ transport }: Connection, job: JobDetail, json: boolean): Promise<void> {
+  if (job.state !== 'SUCCEEDED') {
+    if (json) outJson({ ...job, result: null })
+    throw new Failure(`Job ${job.job_id} ended ${job.state}${job.error === null ? '' : `: ${job.error.message}`}`)
+  }
+  const { result } = await transport.result(job.job_id, 0)
+  if (json) return outJson({ ...job, result })
+  say(`${paint('green', 'Done')} ${secondsOf(job)} s after it was submitted`)
+  out(JSON.stringify(result, null, 2))
+}
+
+function secondsOf({ created_at, finished_at }: JobDetail): string {
+  return ((Date.parse(finished_at ?? created_at) - Date.parse(created_at)) / 1000).toFixed(1)
+}

@@ -1,0 +1,41 @@
+import { Command } from 'commander'
+import { addBackup } from './backup.ts'
+import { addDemo } from './demo.ts'
+import { addDoctor } from './doctor.ts'
+import { EXIT, type ExitCode } from './exit.ts'
+import { addJobs } from './jobs.ts'
+import { addKeys } from './keys.ts'
+import { addMigrate } from './migrate.ts'
+import { addQuota } from './quota.ts'
+import { report } from './report.ts'
+import { commandLine, VERSION } from './self.ts'
+import { addServe } from './serve.ts'
+import { addSubmit } from './submit.ts'
+import { endQuietlyOnClosedPipe } from './terminal.ts'
+import { addToken } from './token.ts'
+import { addWatch } from './watch.ts'
+
+/** Runs one command line and answers with how the process should end. */
+export async function main(argv: readonly string[]): Promise<ExitCode> {
+  endQuietlyOnClosedPipe()
+  const program = new Command('ichido')
+    .description('A job control plane: a job is accepted once, held by one worker at a time, its outcome accepted once')
+    .version(VERSION, '-V, --version')
+    .showHelpAfterError(`See \`${commandLine('--help')}\``)
+    .addHelpText('after', ABOUT)
+    .exitOverride()
+  const commands = [addServe, addSubmit, addWatch, addJobs, addKeys, addQuota, addToken]
+  for (const add of [...commands, addMigrate, addBackup, addDoctor, addDemo]) add(program)
+  try {
+    await program.parseAsync(argv, { from: 'user' })
+    return EXIT.done
+  } catch (error) {
+    return report(error)
+  }
+}
+
+const ABOUT = `
+serve, migrate, backup, doctor and token create work on the store that DATA_DIR or DATABASE_URL names.
+All others talk to the server at ICHIDO_URL (default http://127.0.0.1:8001), with ICHIDO_TOKEN.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 timeout.`

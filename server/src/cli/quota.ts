@@ -1,0 +1,113 @@
+import type { Page, QuotaShape, ReservationShape } from '@ichido/sdk/protocol'
+import { type Command, Option } from 'commander'
+import { type Connection, connect, query } from './connect.ts'
+import { EXIT, Failure } from './exit.ts'
+import { sayMore } from './jobs.ts'
+import { facts, instant, table } from './table.ts'
+import { out, outJson, say } from './terminal.ts'
+import { limit, wholeNumber } from './values.ts'
+
+interface SetFlags {
+  maxConcurrent?: number | null
+  costLimit?: number | null
+  period?: 'day' | 'month'
+  json?: boolean
+}
+
+interface ReservationFlags {
+  user?: string
+  active?: boolean
+  limit?: number
+  cursor?: string
+  json?: boolean
+}
+
+export function addQuota(program: Command): void {
+  const quota = program.command('quota').description("show and set users' limits; '*' stands for the default limits")
+  quota
+    .command('show <user>')
+    .description('show the limits of a user and what is used of them')
+    .option('--json', 'print JSON')
+    .action(async (user: string, { json }: { json?: boolean }) => {
+      print(await connect().ask<QuotaShape>('GET', pathOf(user)), json)
+    })
+  quota
+    .command('set <user>')
+    .description('set limits; what is not named stays as it is')
+    .option('--max-concurrent <n|none>', 'active jobs and live reservations at one time', limit)
+    .option('--cost-limit <n|none>', 'cost in a period', limit)
+    .addOption(new Option('--period <period>', 'of the cost limit, in UTC').choices(['day', 'month']))
+    .option('--json', 'print JSON')
+    .action(async (user: string, flags: SetFlags) => print(await set(connect(), user, flags), flags.json))
+  quota
+    .command('clear <user>')
+    .description('go back to the default limits')
+    .option('--json', 'print JSON')
+    .action(async (user: string, { json }: { json?: boolean }) => {
+      print(await connect().ask<QuotaShape>('DELETE', pathOf(user)), json)
+    })
+  quota
+    .command('reservations')
+    .description('list reservations, newest first')
+    .option('--user <id>')
+    .option('--active', 'only those that hold a slot now')
+    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--json', 'print JSON')
+    .action(listReservations)
+}
+
+function pathOf(user: string): string {
+  return `/v1/quotas/${encodeURIComponent(user)}`
+}
+
+async function set({ ask }: Connection, user: string, flags: SetFlags): Promise<QuotaShape> {
+  if (flags.maxConcurrent === undefined && flags.costLimit === undefined && flags.period === undefined) {
+    throw new Failure('Nothing to set.', 'Name --max-concurrent, --cost-limit or --period.', EXIT.usage)
+  }
+  const before = await ask<QuotaShape>('GET', pathOf(user))
+  return ask<QuotaShape>('PUT', pathOf(user), {
+    max_concurrent: flags.maxConcurrent === undefined ? before.max_concurrent : flags.maxConcurrent,
+    cost_limit: flags.costLimit === undefined ? before.cost_limit : flags.costLimit,
+    period: flags.period ?? before.period,
+  })
+}
+
+function print(quota: QuotaShape, json: boolean | undefined): void {
+  if (json) {
+    outJson(quota)
+    return
+  }
+  out(
+    facts([
+      ['user', quota.user_id],
+      ['limits', quota.custom ? 'its own' : "the default ones, of '*'"],
+      ['max concurrent', quota.max_concurrent === null ? 'none' : String(quota.max_concurrent)],
+      ['active jobs', String(quota.active_jobs)],
+      ['active reservations', String(quota.active_reservations)],
+      ['cost limit', quota.cost_limit === null ? 'none' : `${quota.cost_limit} a ${quota.period}`],
+      ['spent', `${quota.spent} this ${quota.period}`],
+    ]),
+  )
+}
+
+async function listReservations({ json, user, ...rest }: ReservationFlags): Promise<void> {
+  const path = `/v1/reservations${query({ ...rest, user_id: user })}`
+  const page = await connect().ask<Page<ReservationShape>>('GET', path)
+  if (json) return outJson(page)
+  if (page.data.length === 0) return say('No reservations.')
+  out(
+    table(
+      ['RESERVATION', 'STATE', 'USER', 'CREATED', 'EXPIRES', 'JOB'],
+      page.data.map((one) => [
+        one.reservation_id,
+        one.state,
+        one.user_id,
+        instant(one.created_at),
+        instant(one.expires_at),
+        one.job_id ?? '-',
+      ]),
+    ),
+  )
+  sayMore(page.next_cursor)
+}

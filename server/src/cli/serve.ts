@@ -1,0 +1,104 @@
+import type { Command } from 'commander'
+import type { ServerConfig } from '../config.ts'
+import { sayRunning, sayStopped } from './banner.ts'
+import { codeOf, innermost } from './cause.ts'
+import { Failure } from './exit.ts'
+import { opening } from './opening.ts'
+import { commandLine, VERSION } from './self.ts'
+import { surroundings } from './surroundings.ts'
+import { outJson, paint, say } from './terminal.ts'
+
+interface ServeFlags {
+  localWorker?: boolean
+  json?: boolean
+}
+
+/** "Ctrl-C stops everything within 2 s": what has not ended by now is cut off. */
+const STOP_WITHIN_MS = 1_900
+const DRAIN_WORKER_MS = 1_000
+
+export function addServe(program: Command): void {
+  program
+    .command('serve')
+    .description('run the control plane (HOST, PORT, DATA_DIR, DATABASE_URL and others set how)')
+    .option('--local-worker', 'with one worker of its own for the queue "demo"')
+    .option('--json', 'print where it listens as a line of JSON')
+    .action(serve)
+}
+
+async function serve({ localWorker = false, json = false }: ServeFlags): Promise<void> {
+  const { readServerConfig } = await import('../config.ts')
+  const config = readServerConfig(surroundings)
+  if (config.redisUrl !== null) {
+    say(
+      `${paint('yellow', 'warning:')} REDIS_URL is set, but this version does not use Redis yet; events go through the store.`,
+    )
+  }
+  const [{ createMetrics, startServer }, { startNode }, { realWorld: world }, { pino }, { default: closeWithGrace }] =
+    await Promise.all([
+      import('../server.ts'),
+      import('../main.ts'),
+      import('../world.ts'),
+      import('pino'),
+      import('close-with-grace'),
+    ])
+  const logger = pino({ level: config.logLevel }, pino.destination({ fd: 2, sync: true }))
+  const onTrouble = (where: string, error: unknown) => logger.warn({ where, err: error }, 'trouble')
+  const metrics = createMetrics()
+  const { storage, allowNoFsync } = config
+  const starting = startNode({ storage, world, meter: metrics.meter, allowNoFsync, onTrouble })
+  const node = await opening(config, starting)
+  const server = await startServer({ node, metrics, config, world, logger, version: VERSION }).catch((error: unknown) =>
+    explain(error, config),
+  )
+  const { startDemoWorker } = await import('./demo-worker.ts')
+  const worker = localWorker ? startDemoWorker(node, world, onTrouble) : null
+
+  closeWithGrace(
+    {
+      delay: STOP_WITHIN_MS,
+      logger: false,
+      onSecondSignal: () => say('Stopped at once.'),
+      onTimeout: () => say(`Not everything had ended after ${STOP_WITHIN_MS / 1000} s; cut off.`),
+    },
+    async ({ err }) => {
+      if (err !== undefined) logger.fatal({ err }, 'stopping after an error that nobody caught')
+      await server.stop(async () => worker?.close({ drainMs: DRAIN_WORKER_MS }))
+      sayStopped()
+    },
+  )
+  if (json) outJson({ url: server.url, pid: process.pid, open_mode: server.open, store: server.location })
+  sayRunning(server, config, localWorker)
+  // From here on a signal ends the process.
+  await new Promise<never>(() => {})
+}
+
+/** What can be wrong with the address, said as what to do about it; all else is the store's. */
+function explain(error: unknown, { host, port }: ServerConfig): never {
+  if (error instanceof Error && error.name === 'TokenNeeded') {
+    throw new Failure(
+      `Without any token the server would be open to everybody who reaches ${host}, so it does not start.`,
+      `Make a token first, then start again:\n  ${commandLine('token create --user admin --role admin', storeSettings())}\nor listen on this machine only, without HOST.`,
+    )
+  }
+  switch (codeOf(error)) {
+    case 'EADDRINUSE':
+      throw new Failure(
+        `Port ${port} on ${host} is in use, perhaps by another Ichido.`,
+        `Stop that one, or choose another port: PORT=${port === 65_535 ? 8001 : port + 1}, or PORT=0 for any free one.`,
+      )
+    case 'EACCES':
+      throw new Failure(`This user may not listen on port ${port}.`, 'Choose one from 1024 up with PORT.')
+    case 'EADDRNOTAVAIL':
+    case 'ENOTFOUND':
+      throw new Failure(`HOST ${host} is no address of this machine: ${innermost(error)}`, 'Set HOST to one that is.')
+    default:
+      throw error
+  }
+}
+
+/** For a line to paste: which store it must work on, unless that is a secret. */
+function storeSettings(): Record<string, string> {
+  const { DATA_DIR } = process.env
+  return DATA_DIR ? { DATA_DIR } : {}
+}

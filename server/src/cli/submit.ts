@@ -1,0 +1,100 @@
+import type { SubmitRequest } from '@ichido/sdk/protocol'
+import { type Command, Option } from 'commander'
+import { type Connection, connect, Unreachable } from './connect.ts'
+import { Failure } from './exit.ts'
+import { follow } from './follow.ts'
+import { showOutcome } from './outcome.ts'
+import { commandLine } from './self.ts'
+import { out, outJson, paint, say } from './terminal.ts'
+import { instantOf, label, number, payload, seconds, wholeNumber } from './values.ts'
+
+interface SubmitFlags {
+  payload?: unknown
+  queue?: string
+  key?: string
+  keyTtlHours?: number
+  label?: Record<string, string>
+  delay?: number
+  runAt?: string
+  priority?: number
+  maxAttempts?: number
+  timeoutSeconds?: number
+  estimatedCost?: number
+  wait?: boolean
+  timeout?: number
+  json?: boolean
+}
+
+export function addSubmit(program: Command): void {
+  program
+    .command('submit <kind>')
+    .description('submit a job; with a key, the same submission is the same job however often it is sent')
+    .option('-p, --payload <json>', 'JSON, @file, or - for standard input', payload)
+    .option('-q, --queue <name>', 'where workers look for it (default: "default")')
+    .option('-k, --key <key>', 'idempotency key')
+    .option('--key-ttl-hours <hours>', 'how long the key is kept (default: 24)', number)
+    .option('-l, --label <name=value>', 'can be given several times', label)
+    .option('--delay <time>', 'not before this long from now, such as 10m', seconds)
+    .addOption(new Option('--run-at <instant>', 'not before this instant').argParser(instantOf).conflicts('delay'))
+    .option('--priority <n>', 'higher goes first (default: 0)', wholeNumber)
+    .option('--max-attempts <n>', 'runs that may start and fail (default: 4)', wholeNumber)
+    .option('--timeout-seconds <n>', 'of one run', number)
+    .option('--estimated-cost <n>', 'charged against the cost limit', number)
+    .option('-w, --wait', 'show how it goes and print its result')
+    .option('--timeout <time>', 'stop waiting after this long, such as 10m', seconds)
+    .option('--json', 'print JSON')
+    .action(submit)
+}
+
+async function submit(kind: string, flags: SubmitFlags): Promise<void> {
+  if (flags.timeout !== undefined && !flags.wait) throw new Failure('--timeout goes with --wait.', undefined, 2)
+  const connection = connect()
+  const jobId = await send(connection, toRequest(kind, flags), flags)
+  if (!flags.wait) return
+  const job = await follow(connection, jobId, { timeoutSeconds: flags.timeout })
+  await showOutcome(connection, job, flags.json ?? false)
+}
+
+/** Settles with the job's id; says it, as JSON only when nothing else follows on stdout. */
+async function send({ transport }: Connection, request: SubmitRequest, flags: SubmitFlags): Promise<string> {
+  const { response, replayed } = await transport
+    .submit(request, flags.key === undefined ? {} : { key: flags.key })
+    .catch((error: unknown) => {
+      throw error instanceof Unreachable ? uncertain(error, flags.key) : error
+    })
+  for (const warning of [...response.quota_warnings, response.cost_limit_warning ?? []].flat()) {
+    say(`${paint('yellow', 'warning:')} ${warning}`)
+  }
+  if (replayed) say('The key was used before; this is the job it stands for.')
+  if (flags.wait) say(`Job ${response.job_id}`)
+  else if (flags.json) outJson({ ...response, replayed })
+  else {
+    out(response.job_id)
+    say(`Look at it with ${commandLine(`jobs show ${response.job_id}`)}`)
+  }
+  return response.job_id
+}
+
+function uncertain(error: Unreachable, key: string | undefined): Failure {
+  const again =
+    key === undefined
+      ? 'A submission without --key may have arrived all the same.'
+      : 'Send it again: the key makes it one job.'
+  return new Failure(error.message, [error.advice, again].join('\n'))
+}
+
+function toRequest(kind: string, flags: SubmitFlags): SubmitRequest {
+  return {
+    kind,
+    queue: flags.queue,
+    payload: flags.payload,
+    priority: flags.priority,
+    run_at: flags.runAt,
+    delay_seconds: flags.delay,
+    max_attempts: flags.maxAttempts,
+    timeout_seconds: flags.timeoutSeconds,
+    labels: flags.label,
+    estimated_cost: flags.estimatedCost,
+    key_ttl_hours: flags.keyTtlHours,
+  }
+}

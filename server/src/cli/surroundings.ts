@@ -1,0 +1,9 @@
+import { readFileSync } from 'node:fs'
+import type { Surroundings } from '../config.ts'
+
+/** The environment of this process. */
+export const surroundings: Surroundings = {
+  env: process.env,
+  cwd: process.cwd(),
+  readFile: (path) => readFileSync(path, 'utf8'),
+}

@@ -1,0 +1,108 @@
+import { ROLES, type TokenShape } from '@ichido/sdk/protocol'
+import { type Command, Option } from 'commander'
+import { createTokenRequest } from '../core/contract/access.ts'
+import { describeProblem } from '../core/contract/problem.ts'
+import { type Connection, connect, Unreachable } from './connect.ts'
+import { EXIT, Failure } from './exit.ts'
+import { withStore } from './opening.ts'
+import { surroundings } from './surroundings.ts'
+import { instant, table } from './table.ts'
+import { out, outJson, say } from './terminal.ts'
+import { number } from './values.ts'
+
+interface CreateFlags {
+  user: string
+  role: string
+  name?: string
+  ttlDays?: number
+  json?: boolean
+}
+
+type NewToken = { token: string; token_id: string }
+
+export function addToken(program: Command): void {
+  const token = program.command('token').description('make, list and revoke API tokens')
+  token
+    .command('create')
+    .description('make a token and print it, this once')
+    .requiredOption('--user <id>', 'whose token it is')
+    .addOption(new Option('--role <role>').choices(ROLES).makeOptionMandatory())
+    .option('--name <text>', 'what it is for')
+    .option('--ttl-days <n>', 'how long it works (default: until it is revoked)', number)
+    .option('--json', 'print JSON')
+    .action(create)
+  token
+    .command('list')
+    .description('list tokens; never their secrets')
+    .option('--json', 'print JSON')
+    .action(async ({ json }: { json?: boolean }) => list(connect(), json))
+  token
+    .command('revoke <token-id>')
+    .description('make a token useless')
+    .action(async (tokenId: string) => {
+      await connect().ask('DELETE', `/v1/tokens/${encodeURIComponent(tokenId)}`)
+      say(`Token ${tokenId} is revoked.`)
+    })
+}
+
+async function create({ user, role, name, ttlDays, json }: CreateFlags): Promise<void> {
+  const request = createTokenRequest.safeParse({
+    user_id: user,
+    role,
+    name,
+    ttl_seconds: ttlDays === undefined ? undefined : Math.round(ttlDays * 86_400),
+  })
+  if (!request.success) {
+    const { message } = describeProblem(request.error)
+    throw new Failure(message.replace('user_id', '--user').replace('ttl_seconds', '--ttl-days'), undefined, EXIT.usage)
+  }
+  const made = await createOnStore(request.data)
+  if (json) return outJson(made)
+  out(made.token)
+  say(`This token of ${user} (${role}) is not shown again. Use it as ICHIDO_TOKEN, or as Authorization: Bearer …`)
+}
+
+type TokenRequest = (typeof createTokenRequest)['_output']
+
+/** A running server keeps the embedded store to itself; then the server is asked to make the token. */
+async function createOnStore(request: TokenRequest): Promise<NewToken> {
+  const { readStoreConfig } = await import('../config.ts')
+  const { createToken, StoreInUse } = await import('../maintenance.ts')
+  const config = readStoreConfig(surroundings)
+  const { user_id: userId, role, name = '', ttl_seconds: ttlSeconds = null } = request
+  try {
+    return await withStore(config, (store) => createToken(store, { userId, role, name, ttlSeconds }))
+  } catch (error) {
+    if (!(error instanceof StoreInUse)) throw error
+    const connection = connect()
+    try {
+      return await connection.ask<NewToken>('POST', '/v1/tokens', request)
+    } catch (refused) {
+      if (!(refused instanceof Unreachable)) throw refused
+      throw new Failure(
+        `A running server keeps the store to itself, and ${connection.url} does not answer.`,
+        'Set ICHIDO_URL to where that server listens (and ICHIDO_TOKEN to an admin token), or stop it first.',
+      )
+    }
+  }
+}
+
+async function list({ ask }: Connection, json: boolean | undefined): Promise<void> {
+  const page = await ask<{ data: TokenShape[] }>('GET', '/v1/tokens')
+  if (json) return outJson(page)
+  if (page.data.length === 0) return say('No tokens.')
+  out(
+    table(
+      ['TOKEN ID', 'USER', 'ROLE', 'NAME', 'CREATED', 'EXPIRES', 'REVOKED'],
+      page.data.map((token) => [
+        token.token_id,
+        token.user_id,
+        token.role,
+        token.name || '-',
+        instant(token.created_at),
+        instant(token.expires_at),
+        instant(token.revoked_at),
+      ]),
+    ),
+  )
+}

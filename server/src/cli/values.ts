@@ -1,0 +1,65 @@
+import { readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { InvalidArgumentError } from 'commander'
+
+/** What stands on the command line, checked where it is read: a bad value is a usage error that names its option. */
+
+const UNITS: Readonly<Record<string, number>> = { '': 1, ms: 0.001, s: 1, m: 60, h: 3600, d: 86_400 }
+
+/** `90`, `90s`, `10m`, `2h`, `1d`, `500ms`, as seconds. */
+export function seconds(text: string): number {
+  const [, number, unit = ''] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text) ?? []
+  const factor = UNITS[unit]
+  if (number === undefined || factor === undefined) {
+    throw new InvalidArgumentError('It must be a time like 30s, 10m or 2h.')
+  }
+  return Number(number) * factor
+}
+
+export function wholeNumber(text: string): number {
+  if (!/^-?\d{1,15}$/.test(text)) throw new InvalidArgumentError('It must be a whole number.')
+  return Number(text)
+}
+
+export function number(text: string): number {
+  const value = Number(text)
+  if (text.trim() === '' || !Number.isFinite(value)) throw new InvalidArgumentError('It must be a number.')
+  return value
+}
+
+/** A number, or `none` for no limit. */
+export function limit(text: string): number | null {
+  return text === 'none' ? null : number(text)
+}
+
+/** An instant as ISO 8601, with its offset. */
+export function instantOf(text: string): string {
+  const ms = /^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?$/.test(text) ? Date.parse(text) : Number.NaN
+  if (Number.isNaN(ms)) throw new InvalidArgumentError('It must be an instant like 2026-11-15T22:00:00Z.')
+  return new Date(ms).toISOString()
+}
+
+/** `name=value`, as often as there are labels. */
+export function label(text: string, before: Record<string, string> = {}): Record<string, string> {
+  const at = text.indexOf('=')
+  if (at < 1) throw new InvalidArgumentError('It must be name=value.')
+  return { ...before, [text.slice(0, at)]: text.slice(at + 1) }
+}
+
+/** JSON itself, `@file` for a file that holds it, or `-` for standard input. */
+export function payload(text: string): unknown {
+  const json = text === '-' ? readFileSync(0, 'utf8') : text.startsWith('@') ? readNamed(text.slice(1)) : text
+  try {
+    return JSON.parse(json) as unknown
+  } catch (error) {
+    throw new InvalidArgumentError(`It must be JSON, @file or -: ${error instanceof Error ? error.message : error}`)
+  }
+}
+
+function readNamed(file: string): string {
+  try {
+    return readFileSync(resolve(file), 'utf8')
+  } catch (error) {
+    throw new InvalidArgumentError(`The file cannot be read: ${error instanceof Error ? error.message : error}`)
+  }
+}

@@ -1,0 +1,53 @@
+import { EmbeddedBus } from './bus/embedded.ts'
+import type { StorageConfig, StoreConfig } from './config.ts'
+import { openStore } from './main.ts'
+import { createAccessService, LOCAL_ADMIN, type NewToken } from './services/access.ts'
+import { DEFAULT_LIMITS } from './services/deps.ts'
+import { silentMeter } from './services/meter.ts'
+import { peekPostgres, peekSqlite } from './store/engines/peek.ts'
+import { SCHEMA_VERSION } from './store/migrations/index.ts'
+import { schemaVerdict } from './store/migrations/migration.ts'
+import type { Store } from './store/port.ts'
+import { realWorld } from './world.ts'
+
+/** What is done to a store without a running node. */
+
+export { type BackupReport, backupStore, restoreStore } from './store/backup.ts'
+export { type Store, type StoreHealth, StoreInUse } from './store/port.ts'
+
+/** Opening brings the schema up to date. */
+export function openConfigured(config: StoreConfig): Promise<Store> {
+  return openStore({ ...config, world: realWorld })
+}
+
+export interface SchemaState {
+  /** Null when there is no store yet. */
+  found: number | null
+  known: number
+  verdict: 'none' | ReturnType<typeof schemaVerdict>
+}
+
+/** Looks without changing anything, also at a store that another process has open. */
+export async function schemaState(storage: StorageConfig): Promise<SchemaState> {
+  const found =
+    'dataDir' in storage ? peekSqlite(storage.dataDir) : await peekPostgres(storage.databaseUrl, storage.schema)
+  return { found, known: SCHEMA_VERSION, verdict: found === null ? 'none' : schemaVerdict(found, SCHEMA_VERSION) }
+}
+
+export function createToken(store: Store, token: NewToken): Promise<{ token: string; token_id: string }> {
+  return access(store).createToken(LOCAL_ADMIN, token)
+}
+
+export function isAuthRequired(store: Store): Promise<boolean> {
+  return access(store).isAuthRequired()
+}
+
+function access(store: Store) {
+  return createAccessService({
+    world: realWorld,
+    store,
+    bus: new EmbeddedBus(),
+    meter: silentMeter,
+    limits: DEFAULT_LIMITS,
+  })
+}

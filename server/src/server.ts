@@ -1,0 +1,89 @@
+import { sleep, type World } from '@ichido/sdk/world'
+import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
+import { isLoopback, type ServerConfig } from './config.ts'
+import { createApp } from './http/app.ts'
+import type { Metrics } from './http/metrics.ts'
+import type { ControlNode } from './main.ts'
+
+export { createMetrics } from './http/metrics.ts'
+
+/** A node that is reachable over HTTP. */
+export interface RunningServer {
+  url: string
+  /** No token was ever made: whoever reaches it may do everything. Only ever on a loopback address. */
+  open: boolean
+  /** Where the data is, for people. */
+  location: string
+  /** Refuses new work, lets what runs come to its end, and ends in time whatever happens. */
+  stop(beforeStoreCloses: () => Promise<void>): Promise<void>
+}
+
+export interface ServerOptions {
+  /** Closed with the server, and also when the server cannot be started. */
+  node: ControlNode
+  metrics: Metrics
+  config: ServerConfig
+  world: World
+  logger: FastifyBaseLogger
+  version: string
+}
+
+/** On an address that others can reach, nobody is served before there is a token. */
+export class TokenNeeded extends Error {
+  override readonly name = 'TokenNeeded'
+}
+
+/** As long as /readyz says 503 while requests are still taken, so that a load balancer can turn away first. */
+const NOTICE_MS = 300
+/** For the requests that are running then; longer than nearly all take, short enough for "stopped within 2 s". */
+const REQUESTS_MS = 1_000
+
+export async function startServer(options: ServerOptions): Promise<RunningServer> {
+  const { node, metrics, config, world, logger, version } = options
+  try {
+    const { services } = node
+    const authRequired = await services.access.isAuthRequired()
+    const loopback = isLoopback(config.host)
+    if (!loopback && !authRequired) throw new TokenNeeded(`${config.host} can be reached from other machines`)
+    const { mismatchStatus, trustProxy, basePath, publicUrl, tls } = config
+    const settings = { mismatchStatus, trustProxy, basePath, publicUrl, tls, logger, version }
+    const app = await createApp({ services, openMode: loopback, metrics, ...settings })
+    try {
+      await app.listen({ host: config.host, port: config.port })
+    } catch (error) {
+      await app.close()
+      throw error
+    }
+    return {
+      url: urlOf(app, config),
+      open: !authRequired,
+      location: (await services.deps.store.health()).location,
+      async stop(beforeStoreCloses) {
+        app.startDraining()
+        await Promise.all([sleep(world, NOTICE_MS).then(() => closeInTime(app, world)), beforeStoreCloses()])
+        await node.close()
+      },
+    }
+  } catch (error) {
+    await node.close()
+    throw error
+  }
+}
+
+async function closeInTime(app: FastifyInstance, world: World): Promise<void> {
+  const hurry = new AbortController()
+  const late = sleep(world, REQUESTS_MS, hurry.signal).then(() => {
+    if (!hurry.signal.aborted) app.server.closeAllConnections()
+  })
+  await app.close()
+  hurry.abort()
+  await late
+}
+
+function urlOf(app: FastifyInstance, { host, tls, basePath }: ServerConfig): string {
+  const address = app.server.address()
+  const port = typeof address === 'object' && address !== null ? address.port : 0
+  // Nobody can call an address that only means "all of them".
+  const name = host === '0.0.0.0' || host === '::' ? 'localhost' : host.includes(':') ? `[${host}]` : host
+  return `${tls === null ? 'http' : 'https'}://${name}:${port}${basePath}`
+}
