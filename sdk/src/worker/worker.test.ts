@@ -1,0 +1,296 @@
+import { beforeEach, expect, test } from 'vitest'
+import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { defineKind } from '../client/kind.ts'
+import { IchidoError, type LeaseShape } from '../protocol/index.ts'
+import { Fatal, Stopped } from './failure.ts'
+import type { FailReport, LeaseCall, WorkerTransport } from './transport.ts'
+import { type HandleOptions, type Handler, HandlerLoop } from './worker.ts'
+
+const LEASE: LeaseShape = {
+  job_id: 'job',
+  run_id: 'run',
+  attempt: 1,
+  lease_id: 'lease',
+  version: 2,
+  leader_epoch: 1,
+  queue: 'default',
+  kind: 'work',
+  payload: { n: 1 },
+  lease_ttl_seconds: 60,
+  continuation_seconds: 100,
+  timeout_seconds: null,
+  traceparent: null,
+}
+
+type Reported = { result: unknown } | FailReport
+
+/** A control plane that hands out the leases it was given and writes down what it hears. */
+class Plane implements WorkerTransport {
+  readonly polls: LeaseCall[] = []
+  readonly reports: Reported[] = []
+  readonly work: LeaseShape[] = []
+  beats = 0
+  /** Thrown by the next calls of that sort, one after the other. */
+  readonly troubles: Record<'lease' | 'heartbeat' | 'finish' | 'fail', Error[]> = {
+    lease: [],
+    heartbeat: [],
+    finish: [],
+    fail: [],
+  }
+  answerBeat: () => Promise<{ held: boolean; cancelRequested: boolean }> = async () => HELD
+
+  async lease(call: LeaseCall, signal: AbortSignal): Promise<LeaseShape[]> {
+    this.polls.push(call)
+    this.#trouble('lease')
+    const leases = this.work.splice(0, call.max)
+    if (leases.length > 0 || signal.aborted) return leases
+    return new Promise((resolve) => signal.addEventListener('abort', () => resolve(this.work.splice(0, call.max))))
+  }
+
+  async heartbeat(): Promise<{ held: boolean; cancelRequested: boolean }> {
+    this.beats++
+    this.#trouble('heartbeat')
+    return this.answerBeat()
+  }
+
+  async publish(): Promise<void> {}
+
+  async finish(_: string, { result }: { result: unknown }): Promise<void> {
+    this.#trouble('finish')
+    this.reports.push({ result })
+  }
+
+  async fail(_: string, report: FailReport): Promise<void> {
+    this.#trouble('fail')
+    this.reports.push(report)
+  }
+
+  #trouble(verb: keyof Plane['troubles']): void {
+    const error = this.troubles[verb].shift()
+    if (error !== undefined) throw error
+  }
+}
+
+const HELD = { held: true, cancelRequested: false }
+const CONTINUATION_MS = 60_000 + 0.8 * 100_000
+
+let world: FakeWorld
+let plane: Plane
+let troubles: unknown[]
+beforeEach(() => {
+  world = new FakeWorld()
+  plane = new Plane()
+  troubles = []
+})
+
+function loop(handler: Handler<unknown, unknown>, options: HandleOptions = {}): HandlerLoop<unknown, unknown> {
+  const onTrouble = (error: unknown) => troubles.push(error)
+  return new HandlerLoop(defineKind('work'), handler, options, { transport: plane, world, onTrouble })
+}
+
+/** Works on one lease, and lets the test see the signal that the handler was given. */
+async function begin(lease: Partial<LeaseShape> = {}) {
+  plane.work.push({ ...LEASE, ...lease })
+  const { promise, resolve, reject } = Promise.withResolvers<unknown>()
+  const given: { signal?: AbortSignal } = {}
+  const running = loop(({ signal }) => {
+    given.signal = signal
+    return promise
+  })
+  await settled()
+  if (given.signal === undefined) throw new Error('The handler was not called')
+  return { running, resolve, reject, signal: given.signal }
+}
+
+const unavailable = () => new IchidoError('UNAVAILABLE', 'down')
+
+test('a lease is kept by a heartbeat every third of its time, until the report is in', async () => {
+  const { resolve, running } = await begin()
+  await world.pass(100_000)
+  expect(plane.beats).toBe(5)
+  resolve('done')
+  await settled()
+  expect(plane.reports).toEqual([{ result: 'done' }])
+  await world.pass(100_000)
+  expect(plane.beats).toBe(5)
+  await running.close(0)
+  expect(world.pendingMs).toEqual([])
+})
+
+test('a lease that is lost, or a wish to cancel, stops the run at the next heartbeat', async () => {
+  const lost = await begin()
+  plane.answerBeat = async () => ({ held: false, cancelRequested: false })
+  await world.pass(20_000)
+  expect(lost.signal.reason).toMatchObject({ name: 'Stopped', code: 'LEASE_LOST' })
+
+  plane = new Plane()
+  const canceled = await begin()
+  plane.answerBeat = async () => ({ held: true, cancelRequested: true })
+  await world.pass(20_000)
+  expect(canceled.signal.reason).toMatchObject({ code: 'CANCELED' })
+  canceled.reject(new Error('stopped'))
+  await settled()
+  expect(plane.reports).toMatchObject([{ code: 'CANCELED', retryable: true }])
+})
+
+test('a run stops by itself before the control plane hands it on', async () => {
+  const { signal } = await begin()
+  plane.troubles.heartbeat.push(...Array.from({ length: 99 }, unavailable))
+  await world.pass(CONTINUATION_MS - 1)
+  expect(signal.aborted).toBe(false)
+  await world.pass(1)
+  expect(signal.reason).toMatchObject({ code: 'LEASE_LOST' })
+  const { beats } = plane
+  await world.pass(100_000)
+  expect(plane.beats).toBe(beats)
+})
+
+test('the time alone counts from when the last confirmed heartbeat was sent, not from its answer', async () => {
+  const { signal } = await begin()
+  plane.answerBeat = () => new Promise((resolve) => world.after(50_000, () => resolve(HELD)))
+  await world.pass(70_000)
+  plane.answerBeat = () => new Promise(() => {})
+  await world.pass(20_000 + CONTINUATION_MS - 70_000 - 1)
+  expect(signal.aborted).toBe(false)
+  await world.pass(1)
+  expect(signal.aborted).toBe(true)
+})
+
+test('a report is tried again while the control plane is out of reach, and the lease is kept meanwhile', async () => {
+  const { resolve } = await begin()
+  plane.troubles.finish.push(...Array.from({ length: 30 }, unavailable))
+  resolve('done')
+  await world.pass(25_000)
+  expect(plane.reports).toEqual([])
+  expect(plane.beats).toBe(1)
+  await world.pass(10_000)
+  expect(plane.reports).toEqual([{ result: 'done' }])
+  expect(troubles).toHaveLength(30)
+})
+
+test('a report is given up when the lease is lost', async () => {
+  const { resolve } = await begin()
+  plane.troubles.finish.push(...Array.from({ length: 999 }, unavailable))
+  plane.troubles.fail.push(unavailable())
+  plane.troubles.heartbeat.push(...Array.from({ length: 999 }, unavailable))
+  resolve('done')
+  await world.pass(CONTINUATION_MS + 10_000)
+  expect(plane.reports).toEqual([])
+  expect(plane.polls).toHaveLength(2)
+})
+
+test('a result that is refused is what the run fails with', async () => {
+  const { resolve } = await begin()
+  plane.troubles.finish.push(new IchidoError('PAYLOAD_TOO_LARGE', 'The result is too large'))
+  resolve('x')
+  await settled()
+  expect(plane.reports).toMatchObject([
+    { code: 'PAYLOAD_TOO_LARGE', message: expect.stringContaining('too large'), retryable: false },
+  ])
+})
+
+test('time that is up stops the run and is a failure, also when the handler still returns something', async () => {
+  const { signal, resolve } = await begin({ timeout_seconds: 1.5 })
+  await world.pass(1_499)
+  expect(signal.aborted).toBe(false)
+  await world.pass(1)
+  expect(signal.reason).toEqual(new Stopped('TIMEOUT', 'The run took longer than 1.5 s'))
+  resolve('half of it')
+  await settled()
+  expect(plane.reports).toEqual([{ code: 'TIMEOUT', message: 'The run took longer than 1.5 s', retryable: true }])
+})
+
+test.each<[string, unknown, object]>([
+  ['an error', new RangeError('out of range'), { code: 'RangeError', message: 'out of range', retryable: true }],
+  ['an error of nothing', new Error(''), { code: 'Error', message: 'Error', retryable: true }],
+  ['Fatal', new Fatal('NO_SUCH_FILE', 'a.png'), { code: 'NO_SUCH_FILE', message: 'a.png', retryable: false }],
+  ['an answer of Ichido', new IchidoError('QUOTA_EXCEEDED', 'full'), { code: 'QUOTA_EXCEEDED', retryable: true }],
+  ['something else', 'text', { code: 'ERROR', message: 'text', retryable: true }],
+  ['nothing', undefined, { code: 'ERROR', message: 'undefined', retryable: true }],
+  ['NUL and half a character', new Error('a\0b\ud83d'), { message: 'ab\ufffd' }],
+  ['a very long text', new Error('x'.repeat(99_999)), { message: 'x'.repeat(10_000) }],
+])('%s that a handler throws is reported', async (_, thrown, report) => {
+  const { reject } = await begin()
+  reject(thrown)
+  await settled()
+  expect(plane.reports).toMatchObject([report])
+})
+
+test('what is thrown because of the signal is reported as what the signal said; Fatal stays Fatal', async () => {
+  const stopped = await begin()
+  const closing = stopped.running.close(0)
+  await world.pass(0)
+  stopped.reject(stopped.signal.reason)
+  await closing
+  const fatal = await begin()
+  const closed = fatal.running.close(0)
+  await world.pass(0)
+  fatal.reject(new Fatal('BROKEN'))
+  await closed
+  expect(plane.reports).toMatchObject([
+    { code: 'STOPPED', message: 'The worker is stopping', retryable: true },
+    { code: 'BROKEN', retryable: false },
+  ])
+})
+
+test('a poll that failed is asked again under its name, an answered one is not', async () => {
+  plane.troubles.lease.push(unavailable(), unavailable())
+  const running = loop(() => 'done')
+  await world.pass(2_000)
+  plane.work.push(LEASE)
+  await running.close(0)
+  const [first, second, third] = plane.polls
+  expect(plane.polls).toHaveLength(3)
+  expect(second?.pollId).toBe(first?.pollId)
+  expect(third?.pollId).toBe(first?.pollId)
+  expect(troubles).toEqual([unavailable(), unavailable()])
+  // What the last poll found after it was called off is worked on all the same: it is leased.
+  expect(plane.reports).toEqual([{ result: 'done' }])
+
+  const next = loop(() => 'done')
+  plane.work.push(LEASE)
+  await settled()
+  await next.close(0)
+  expect(new Set(plane.polls.map(({ pollId }) => pollId)).size).toBe(plane.polls.length - 2)
+})
+
+test('a run that comes after the time to drain was over is told to stop at once', async () => {
+  let leased: ((leases: LeaseShape[]) => void) | undefined
+  plane.lease = () => new Promise((resolve) => (leased = resolve))
+  const seen: boolean[] = []
+  const running = loop(({ signal }) => void seen.push(signal.aborted))
+  await settled()
+  const closing = running.close(0)
+  await world.pass(1)
+  leased?.([LEASE])
+  await closing
+  expect(seen).toEqual([true])
+})
+
+test('a run is begun only while there is room', async () => {
+  plane.work.push(...Array.from({ length: 7 }, (_, i) => ({ ...LEASE, lease_id: `lease ${i}` })))
+  let now = 0
+  let most = 0
+  const ends: (() => void)[] = []
+  const running = loop(
+    async () => {
+      most = Math.max(most, ++now)
+      await new Promise<void>((resolve) => ends.push(resolve))
+      now--
+    },
+    { concurrency: 3 },
+  )
+  await settled()
+  expect(plane.polls.map(({ max }) => max)).toEqual([3])
+  while (ends.length > 0) {
+    ends.shift()?.()
+    await settled()
+  }
+  expect(most).toBe(3)
+  expect(plane.reports).toHaveLength(7)
+  await running.close(0)
+})
+
+test.each([0, -1, 1.5, Number.NaN])('concurrency %s is refused', (concurrency) => {
+  expect(() => loop(() => 'done', { concurrency })).toThrow('concurrency must be a whole number from 1')
+})
