@@ -1,3 +1,4 @@
+import { gzipSync } from 'node:zlib'
 import type { ErrorBody } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Answer, type Call, type TestApp, testApp } from '../testing/app.ts'
@@ -103,6 +104,11 @@ const REFUSED: Record<string, [Call, number, string | RegExp]> = {
     { body: 'kind=work', headers: { 'content-type': 'application/x-www-form-urlencoded' } },
     415,
     /application\/json/,
+  ],
+  'a compressed body': [
+    { body: gzipSync('{"kind":"work"}'), headers: { 'content-encoding': 'gzip' } },
+    415,
+    'Send the body as it is, without Content-Encoding',
   ],
   'no content type': [{ body: '{"kind":"work"}', headers: { 'content-type': '' } }, 415, /application\/json/],
 }

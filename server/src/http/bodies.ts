@@ -9,7 +9,10 @@ export const BODY_BYTES_MAX = 16 * 1024 * 1024
 /** Bodies are JSON, and strictly so: what would be stored as something else than was sent is refused. */
 export function installBodies(app: FastifyInstance): void {
   app.removeAllContentTypeParsers()
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body: Buffer, done) => {
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, ({ headers }, body: Buffer, done) => {
+    if (headers['content-encoding'] !== undefined) {
+      return done(new IchidoError('UNSUPPORTED_MEDIA_TYPE', 'Send the body as it is, without Content-Encoding'))
+    }
     if (body.length === 0) return done(null, undefined)
     if (!isUtf8(body)) return done(new IchidoError('INVALID_PAYLOAD', 'The body is not valid UTF-8'))
     const parsed = parseStrictJson(body.toString('utf8'))

@@ -80,6 +80,19 @@ describe('before there is a request', () => {
   })
 })
 
+test('a client that sends too much reads why', async () => {
+  const { port } = await listening()
+  const headers = { 'content-type': 'application/json' }
+  const answer = await fetch(`http://127.0.0.1:${port}/v1/jobs`, {
+    method: 'POST',
+    headers,
+    body: ' '.repeat(20 * 1024 * 1024),
+  })
+  expect(answer.status).toBe(413)
+  expect(await answer.json()).toMatchObject({ error: { code: 'PAYLOAD_TOO_LARGE' } })
+  expect((await fetch(`http://127.0.0.1:${port}/healthz`)).status).toBe(200)
+})
+
 describe('stopping', () => {
   test('from startDraining() on the server is not ready, answers who waits, and closes connections', async () => {
     const { port, app, call } = await listening()

@@ -1,24 +1,30 @@
 import type { World } from '@ichido/sdk/world'
 
-/** A reading that took this long is kept for a while, so that all readings together take a twentieth of the time. */
-const COSTLY_MS = 25
-const KEPT_FOR = 20
-
-/** One reading at a time, for all who ask meanwhile: a page that polls must not load the store with each viewer. */
-export function sharedRead<T>(world: Pick<World, 'monotonic'>, read: () => Promise<T>): () => Promise<T> {
+/** One reading at a time, for all who ask meanwhile. */
+export function sharedRead<T>(read: () => Promise<T>): () => Promise<T> {
   let reading: Promise<T> | null = null
-  let keptUntilMs = Number.NEGATIVE_INFINITY
-  let done = true
-
   return () => {
-    if (reading !== null && (!done || world.monotonic() < keptUntilMs)) return reading
-    const beganMs = world.monotonic()
-    done = false
-    reading = read().finally(() => {
-      const tookMs = world.monotonic() - beganMs
-      keptUntilMs = tookMs < COSTLY_MS ? beganMs : beganMs + tookMs * KEPT_FOR
-      done = true
+    reading ??= read().finally(() => {
+      reading = null
     })
     return reading
   }
+}
+
+const COSTLY_MS = 25
+const KEPT_FOR = 20
+const KEPT_MS_MAX = 5_000
+
+/** A reading that took long is kept for a while: pages that poll must not keep a large store busy with counting. */
+export function rationedRead<T>(world: Pick<World, 'monotonic'>, read: () => Promise<T>): () => Promise<T> {
+  let kept: { value: T; untilMs: number } | null = null
+  const readNow = sharedRead(async () => {
+    const beganMs = world.monotonic()
+    const value = await read()
+    const tookMs = world.monotonic() - beganMs
+    const keepMs = tookMs < COSTLY_MS ? 0 : Math.min(tookMs * KEPT_FOR, KEPT_MS_MAX)
+    kept = { value, untilMs: world.monotonic() + keepMs }
+    return value
+  })
+  return async () => (kept !== null && world.monotonic() < kept.untilMs ? kept.value : readNow())
 }

@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { stats } from '../../core/contract/shapes.ts'
 import type { Metrics } from '../metrics.ts'
 import { answers } from '../openapi.ts'
-import { sharedRead } from '../shared-read.ts'
+import { rationedRead, sharedRead } from '../shared-read.ts'
 import type { ApiInstance, RouteContext } from './context.ts'
 
 const STORE_TIMEOUT_MS = 2_000
@@ -17,8 +17,8 @@ const readiness = z.object({
 
 export function healthRoutes(app: ApiInstance, { services, draining }: RouteContext, metrics: Metrics): void {
   const { world, store } = services.deps
-  const counts = sharedRead(world, () => services.jobs.counts())
-  const checkStore = sharedRead(world, async () => {
+  const counts = rationedRead(world, () => services.jobs.counts())
+  const checkStore = sharedRead(async () => {
     const asked = new AbortController()
     const answered = store.health().then(
       () => 'ok',
