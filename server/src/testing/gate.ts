@@ -1,6 +1,7 @@
 import pg from 'pg'
 import type { Command } from '../store/port.ts'
-import { type Step, statement, type Work } from '../store/statement.ts'
+import { statement } from '../store/statement.ts'
+import { interpose } from './interpose.ts'
 import { until } from './store.ts'
 
 const wait = statement('', 'SELECT pg_advisory_xact_lock($1)')
@@ -27,19 +28,7 @@ export class Gate {
 
   /** The command, held after the statement of this name, or before its commit. */
   hold<T>(command: Command<T>, after: string | null = null): Command<T> {
-    const step: Step = { kind: 'query', statement: wait, params: [this.#id] }
-    function* work(again: boolean): Work<T> {
-      const inner = command.work(again)
-      let next = inner.next()
-      while (!next.done) {
-        const rows = yield next.value
-        if (next.value.statement.name === after) yield step
-        next = inner.next(rows)
-      }
-      if (after === null) yield step
-      return next.value
-    }
-    return { name: command.name, work }
+    return interpose(command, after, () => ({ kind: 'query', statement: wait, params: [this.#id] }))
   }
 
   /** Settles when somebody waits at the gate. */

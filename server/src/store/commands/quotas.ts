@@ -31,8 +31,9 @@ export function findQuota(userId: string): Command<QuotaUse> {
     const custom = flag(row, 'custom')
     const prefix = custom ? '' : 'default_'
     const period = text(row, `${prefix}period`) as CostPeriod
-    const [use] = yield* each(countInUse, [[userId]])
-    const [spent] = yield* each(readSpent, [[userId, period, periodStartMs(period, yield* now())]])
+    const nowMs = yield* now()
+    const [use] = yield* each(countInUse, [[userId, nowMs]])
+    const [spent] = yield* each(readSpent, [[userId, period, periodStartMs(period, nowMs)]])
     return {
       userId,
       custom,

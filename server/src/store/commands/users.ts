@@ -22,18 +22,19 @@ export function* lockAndCount(userIds: Iterable<string>): Work<{ users: Map<stri
     yield* each(addUsers, rows)
     locked = yield* each(lockUsers, rows)
   }
+  // The row that was locked last tells a time when all of them were.
+  const nowMs = Math.max(...locked.map((row) => integer(row, 'now')))
   const users = new Map(locked.map((row) => [text(row, 'user_id'), toUser(row)]))
 
   const limited = [...users.values()].filter((user) => user.maxConcurrent !== null)
   for (const row of yield* each(
     countInUse,
-    limited.map((user) => [user.userId]),
+    limited.map((user) => [user.userId, nowMs]),
   )) {
     const user = users.get(text(row, 'user_id'))
     if (user) user.inUse = integer(row, 'active') + integer(row, 'reserved')
   }
-  // The row that was locked last tells a time when all of them were.
-  return { users, nowMs: Math.max(...locked.map((row) => integer(row, 'now'))) }
+  return { users, nowMs }
 }
 
 /** Only for users with a cost limit; under their lock. */

@@ -24,18 +24,22 @@ export const addUsers = statement('add_users', {
 })
 
 const ACTIVE = `state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
-const LIVE = 'consumed_at IS NULL AND released_at IS NULL AND expires_at > now_ms()'
+const OPEN = 'consumed_at IS NULL AND released_at IS NULL'
 
-/** Takes user ids whose rows are locked. A statement of its own: its snapshot must be younger than the lock. */
+/**
+ * Takes users whose rows are locked, and the instant that their command decides by: a reservation that is counted as
+ * expired must not be brought by a submit of the same batch. A statement of its own: its snapshot must be younger than the
+ * lock.
+ */
 export const countInUse = statement('count_in_use', {
-  postgres: `SELECT u AS user_id,
-      (SELECT count(*) FROM ichido.runs WHERE user_id = u AND ${ACTIVE}) AS active,
-      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u AND ${LIVE}) AS reserved
-    FROM unnest($1::text[]) u`,
+  postgres: `SELECT u.id AS user_id,
+      (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
+      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved
+    FROM unnest($1::text[], $2::bigint[]) AS u(id, at)`,
   sqlite: `SELECT u.id AS user_id,
       (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
-      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${LIVE}) AS reserved
-    FROM (SELECT $1 AS id) u`,
+      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved
+    FROM (SELECT $1 AS id, $2 AS at) u`,
 })
 
 // Ten jobs of the highest cost pass 2^53 millionths; a sum beyond it cannot be read, and no limit reaches that far.
