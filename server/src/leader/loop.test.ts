@@ -1,0 +1,110 @@
+import { beforeEach, expect, test } from 'vitest'
+import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { Loop } from './loop.ts'
+
+let world: FakeWorld
+let ticks: number
+let troubles: [string, unknown][]
+beforeEach(() => {
+  world = new FakeWorld()
+  ticks = 0
+  troubles = []
+})
+
+function loop(tick: () => Promise<number | null> = async () => null): Loop {
+  const onTrouble = (name: string, error: unknown) => troubles.push([name, error])
+  const counted = () => {
+    ticks++
+    return tick()
+  }
+  return new Loop({ name: 'test', world, intervalMs: 1_000, tick: counted, onTrouble })
+}
+
+test('ticks at once and then in its interval', async () => {
+  const l = loop()
+  l.start()
+  await world.pass(2_500)
+  expect(ticks).toBe(3)
+  await l.stop()
+  await world.pass(5_000)
+  expect(ticks).toBe(3)
+})
+
+test.each([
+  [200, 5],
+  [0, 5],
+  [-50, 5],
+  [90_000, 1],
+])('a tick that answers %s ms is followed sooner, never later', async (answer, expected) => {
+  const l = loop(async () => (ticks < 5 ? answer : null))
+  l.start()
+  await world.pass(999)
+  await l.stop()
+  expect(ticks).toBe(expected)
+})
+
+test('trouble is told and does not end it', async () => {
+  const l = loop(async () => {
+    if (ticks < 3) throw new Error(`tick ${ticks}`)
+    return null
+  })
+  l.start()
+  await world.pass(2_000)
+  expect(ticks).toBe(3)
+  expect(troubles).toEqual([
+    ['test', new Error('tick 1')],
+    ['test', new Error('tick 2')],
+  ])
+  await l.stop()
+})
+
+test('can be started and stopped twice, and again', async () => {
+  const l = loop()
+  await l.stop()
+  l.start()
+  l.start()
+  await world.pass(2_000)
+  expect(ticks).toBe(3)
+  await Promise.all([l.stop(), l.stop()])
+  expect(world.pendingMs).toEqual([])
+  l.start()
+  await world.pass(0)
+  expect(ticks).toBe(4)
+  await l.stop()
+})
+
+test('stopping waits for the tick that runs, and none follows', async () => {
+  const tick = Promise.withResolvers<null>()
+  const l = loop(() => tick.promise)
+  l.start()
+  await world.pass(0)
+  let stopped = false
+  const stopping = l.stop().then(() => {
+    stopped = true
+  })
+  await settled()
+  expect(stopped).toBe(false)
+  tick.resolve(null)
+  await stopping
+  await world.pass(10_000)
+  expect(ticks).toBe(1)
+})
+
+test('started again while a tick runs, it is still one loop with one tick at a time', async () => {
+  let running = 0
+  let most = 0
+  const l = loop(async () => {
+    most = Math.max(most, ++running)
+    await new Promise<void>((resolve) => world.after(300, resolve))
+    running--
+    return null
+  })
+  l.start()
+  await world.pass(100)
+  const stopping = l.stop()
+  l.start()
+  await world.pass(10_000)
+  await stopping
+  expect(most).toBe(1)
+  expect(ticks).toBe(8)
+})

@@ -1,0 +1,147 @@
+import { beforeEach, expect, test } from 'vitest'
+import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { EmbeddedBus } from '../bus/embedded.ts'
+import { waitFor } from './wait.ts'
+
+let world: FakeWorld
+let bus: EmbeddedBus
+let looks: number
+let found: string | null
+beforeEach(() => {
+  world = new FakeWorld()
+  bus = new EmbeddedBus()
+  looks = 0
+  found = null
+})
+
+async function look(): Promise<string | null> {
+  looks++
+  return found
+}
+
+function wait(timeoutMs: number, signal?: AbortSignal, looking: () => Promise<string | null> = look) {
+  const state: { answer?: string | null; error?: unknown } = {}
+  waitFor({ world, bus }, ['queue:a', 'queue:b'], timeoutMs, looking, signal).then(
+    (answer) => {
+      state.answer = answer
+    },
+    (error: unknown) => {
+      state.error = error
+    },
+  )
+  return state
+}
+
+test('what is there already is found without waiting', async () => {
+  found = 'it'
+  const state = wait(5_000)
+  await settled()
+  expect(state.answer).toBe('it')
+  expect(looks).toBe(1)
+  expect(world.pendingMs).toEqual([])
+})
+
+test('a wake-up of any of the topics is a look', async () => {
+  const state = wait(5_000)
+  await settled()
+  bus.wake(['queue:other'])
+  await settled()
+  expect(looks).toBe(1)
+  bus.wake(['queue:b'])
+  await settled()
+  expect(looks).toBe(2)
+  found = 'it'
+  bus.wake(['queue:a'])
+  await settled()
+  expect(state.answer).toBe('it')
+})
+
+test('a wake-up during a look is not missed', async () => {
+  const first = Promise.withResolvers<null>()
+  const state = wait(5_000, undefined, () => {
+    looks++
+    return looks === 1 ? first.promise : Promise.resolve('it')
+  })
+  bus.wake(['queue:a', 'queue:b'])
+  first.resolve(null)
+  await settled()
+  expect(state.answer).toBe('it')
+  expect(looks).toBe(2)
+})
+
+test('without any wake-up it looks by itself every second', async () => {
+  const state = wait(60_000)
+  await world.pass(3_500)
+  expect(looks).toBe(4)
+  found = 'it'
+  await world.pass(499)
+  expect(state.answer).toBeUndefined()
+  await world.pass(1)
+  expect(state.answer).toBe('it')
+})
+
+test('it looks once more when the time is up, and then answers null', async () => {
+  const state = wait(1_300)
+  await world.pass(1_299)
+  expect(state.answer).toBeUndefined()
+  await world.pass(1)
+  expect(state.answer).toBeNull()
+  expect(looks).toBe(3)
+})
+
+test('without time to wait it looks once', async () => {
+  const state = wait(0)
+  await settled()
+  expect(state.answer).toBeNull()
+  expect(looks).toBe(1)
+})
+
+test('called off, it looks no more', async () => {
+  const controller = new AbortController()
+  const state = wait(5_000, controller.signal)
+  await settled()
+  found = 'for nobody'
+  controller.abort()
+  await settled()
+  expect(state.answer).toBeNull()
+  expect(looks).toBe(1)
+  expect(world.pendingMs).toEqual([])
+
+  const late = wait(5_000, controller.signal)
+  await settled()
+  expect(late.answer).toBeNull()
+  expect(looks).toBe(1)
+})
+
+test('what a look found before it was called off is still handed over', async () => {
+  const controller = new AbortController()
+  const looking = Promise.withResolvers<string>()
+  const state = wait(5_000, controller.signal, () => looking.promise)
+  controller.abort()
+  looking.resolve('it')
+  await settled()
+  expect(state.answer).toBe('it')
+})
+
+test('nothing stays subscribed, however it ends', async () => {
+  const subscribed = () => {
+    let count = 0
+    const subscribe = bus.subscribe.bind(bus)
+    bus.subscribe = (topic, callback) => {
+      count++
+      const end = subscribe(topic, callback)
+      return () => {
+        count--
+        end()
+      }
+    }
+    return () => count
+  }
+  const count = subscribed()
+  const failing = wait(5_000, undefined, () => Promise.reject(new Error('gone')))
+  wait(1_000)
+  expect(count()).toBe(4)
+  await world.pass(1_000)
+  expect(failing.error).toEqual(new Error('gone'))
+  expect(count()).toBe(0)
+})
