@@ -1,19 +1,28 @@
-// The first page: jobs with their states, live. No framework and no build; what comes from the server becomes text
-// nodes only, never markup.
+// The first page: jobs with their states, live. No framework and no build.
 
-const STATES = ['PENDING', 'ASSIGNED', 'RUNNING', 'ORPHANED', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED']
-const ACTIVE = new Set(['PENDING', 'ASSIGNED', 'RUNNING', 'ORPHANED'])
+import { clearDetail, showDetail } from './page-detail.js'
+import {
+  $,
+  copy,
+  element,
+  errorText,
+  label,
+  problem,
+  STATES,
+  setPill,
+  setSpan,
+  setText,
+  shortId,
+  tick,
+} from './page-dom.js'
+
 const REFRESH_MS = 1_000
 const TIMEOUT_MS = 10_000
 const ROWS_MAX = 50
 /** A screen reader is told of new counts this often at most. */
 const SUMMARY_MS = 5_000
-const COPIED_MS = 1_500
 const TOKEN = 'ichido.token'
-
-const $ = (id) => document.getElementById(id)
-const label = (state) => (state.charAt(0) + state.slice(1).toLowerCase()).replace('_', ' ')
-const shortId = (id) => id.slice(-8)
+const small = matchMedia('(max-width: 74.99rem)')
 
 class SignInNeeded extends Error {}
 class Refused extends Error {}
@@ -29,78 +38,6 @@ async function call(path, init = {}) {
   if (response.status === 401) throw new SignInNeeded(message)
   if (!response.ok) throw new Refused(message)
   return body
-}
-
-// ---- nodes ----
-
-function element(tag, { text, data, ...properties } = {}, ...children) {
-  const node = Object.assign(document.createElement(tag), properties)
-  if (text !== undefined) node.textContent = text
-  Object.assign(node.dataset, data)
-  node.append(...children)
-  return node
-}
-
-/** Touches the page only where something changed: selections stay, nothing flickers. */
-function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text
-}
-
-function setPill(node, job) {
-  node.className = 'pill'
-  node.dataset.state = job.state
-  setText(node, ACTIVE.has(job.state) && job.cancel_requested_at ? 'Canceling' : label(job.state))
-}
-
-/** A length of time that goes on until `to`, or until now; of an age only the first unit is of interest. */
-function setSpan(node, from, to, units = 2) {
-  if (from === null) {
-    delete node.dataset.from
-    setText(node, '–')
-    return
-  }
-  node.dataset.from = from
-  if (to === null) delete node.dataset.to
-  else node.dataset.to = to
-  node.dataset.units = units
-  node.title = new Date(from).toLocaleString()
-  tick(node)
-}
-
-function tick(node) {
-  const { from, to, units } = node.dataset
-  const ms = Math.max(0, (to === undefined ? Date.now() : Date.parse(to)) - Date.parse(from))
-  setText(node, units === '1' && ms < 1_000 ? 'now' : duration(ms).slice(0, Number(units)).join(' '))
-}
-
-/** Its units, largest first. */
-function duration(ms) {
-  const seconds = Math.floor(ms / 1_000)
-  if (seconds < 1) return [`${ms} ms`]
-  if (seconds < 60) return [`${seconds} s`]
-  if (seconds < 3_600) return [`${Math.floor(seconds / 60)} min`, `${seconds % 60} s`]
-  if (seconds < 86_400) return [`${Math.floor(seconds / 3_600)} h`, `${Math.floor((seconds % 3_600) / 60)} min`]
-  return [`${Math.floor(seconds / 86_400)} d`, `${Math.floor((seconds % 86_400) / 3_600)} h`]
-}
-
-const errorText = (error) => (error === null ? '' : `${error.code}: ${error.message}`)
-
-async function copy(button) {
-  const text = button.dataset.copy
-  try {
-    await navigator.clipboard.writeText(text)
-  } catch {
-    // Browsers give the clipboard to secure pages only; elsewhere a selection can still be copied.
-    const area = element('textarea', { value: text, className: 'unseen' })
-    document.body.append(area)
-    area.select()
-    document.execCommand('copy')
-    area.remove()
-  }
-  const before = button.textContent
-  if (before === 'Copied') return
-  setText(button, 'Copied')
-  setTimeout(() => setText(button, before), COPIED_MS)
 }
 
 // ---- counts and filters ----
@@ -222,15 +159,9 @@ function offerQueues(jobs) {
 // ---- one job ----
 
 let chosen = idInHash()
-let shown = ''
 
 function idInHash() {
-  const id = location.hash.slice(1)
-  return id === '' ? null : decodeURIComponent(id)
-}
-
-function openDetail(id) {
-  location.hash = encodeURIComponent(id)
+  return location.hash === '' ? null : location.hash.slice(1)
 }
 
 function closeDetail() {
@@ -242,71 +173,19 @@ function closeDetail() {
 
 function hashChanged() {
   chosen = idInHash()
-  shown = ''
   for (const [id, { row }] of rows) row.ariaCurrent = id === chosen ? 'true' : null
   $('detail').hidden = chosen === null
   document.body.classList.toggle('detailed', chosen !== null)
+  coverRest()
   if (chosen === null) return
-  for (const name of ['facts', 'runs', 'payload', 'state']) $(`detail-${name}`).replaceChildren()
-  setText($('detail-title'), `Job ${shortId(chosen)}`)
-  setText($('detail-id'), chosen)
-  $('detail-copy').dataset.copy = chosen
-  $('detail-cancel').hidden = true
-  problem('detail-problem', null)
+  clearDetail(chosen)
   $('detail').focus()
   refresh()
 }
 
-function showDetail(job) {
-  const text = JSON.stringify(job)
-  if (text === shown) return
-  shown = text
-  setPill($('detail-state'), job)
-  const cancel = $('detail-cancel')
-  cancel.hidden = !ACTIVE.has(job.state)
-  cancel.disabled = job.cancel_requested_at !== null
-  $('detail-facts').replaceChildren(...facts(job).flatMap(([name, value]) => [element('dt', { text: name }), value]))
-  $('detail-runs').replaceChildren(...job.runs.flatMap(runRows))
-  setText($('detail-payload'), JSON.stringify(job.payload, null, 2))
-  $('detail-trace').hidden = !job.error?.traceback
-  setText($('detail-traceback'), job.error?.traceback ?? '')
-}
-
-function facts(job) {
-  const say = (text) => element('dd', { text })
-  const at = (instant) =>
-    element('dd', {}, element('time', { dateTime: instant, text: new Date(instant).toLocaleString() }))
-  const labels = Object.entries(job.labels).map(([name, value]) => `${name}=${value}`)
-  return [
-    ['Kind', say(job.kind)],
-    ['Queue', say(job.queue)],
-    ['User', say(job.user_id)],
-    ['Key', say(job.idempotency_key ?? 'none')],
-    ['Created', at(job.created_at)],
-    ...(job.state === 'PENDING' ? [['Due', at(job.run_at)]] : []),
-    ...(job.started_at ? [['Started', at(job.started_at)]] : []),
-    ...(job.finished_at ? [['Finished', at(job.finished_at)]] : []),
-    ...(labels.length > 0 ? [['Labels', say(labels.join(', '))]] : []),
-    ...(job.error ? [['Error', element('dd', { className: 'error', text: errorText(job.error) })]] : []),
-  ]
-}
-
-function runRows(run) {
-  const state = element('span')
-  setPill(state, run)
-  const took = element('td', { className: 'number' })
-  setSpan(took, run.started_at, run.finished_at)
-  const row = element(
-    'tr',
-    {},
-    element('td', { className: 'number', text: String(run.run_no) }),
-    element('td', {}, state),
-    element('td', { className: 'number', text: String(run.attempt) }),
-    element('td', { className: 'wrap', text: run.assigned_worker_id ?? '–' }),
-    took,
-  )
-  const why = element('td', { className: 'error wrap', colSpan: row.children.length, text: errorText(run.error) })
-  return run.error === null ? [row] : [row, element('tr', { className: 'why' }, why)]
+/** On small screens the panel lies over the rest, which then cannot be reached behind it. */
+function coverRest() {
+  for (const part of document.querySelectorAll('.top, .filters, .list')) part.inert = chosen !== null && small.matches
 }
 
 async function cancelChosen() {
@@ -316,15 +195,12 @@ async function cancelChosen() {
   try {
     await call(`v1/jobs/${encodeURIComponent(id)}/cancel`, { method: 'POST' })
   } catch (error) {
-    $('detail-cancel').disabled = false
-    if (id === chosen) problem('detail-problem', `Not canceled. ${error.message}`)
+    if (id === chosen) {
+      $('detail-cancel').disabled = false
+      problem('detail-problem', `Not canceled. ${error.message}`)
+    }
   }
   refresh()
-}
-
-function problem(id, text) {
-  $(id).hidden = text === null
-  setText($(id), text ?? '')
 }
 
 // ---- refreshing ----
@@ -344,16 +220,17 @@ async function refresh() {
   try {
     await load()
     reachedMs = Date.now()
-    live('on', 'Live')
+    // It may have been hidden while the answer was on its way.
+    if (document.hidden) live('paused', 'Paused')
+    else live('on', 'Live')
     problem('trouble', null)
   } catch (error) {
     failed(error)
   }
   busy = false
-  if (again) {
-    again = false
-    refresh()
-  } else if (!document.hidden && $('sign-in').hidden) timer = setTimeout(refresh, REFRESH_MS)
+  const waitMs = again ? 0 : REFRESH_MS
+  again = false
+  if (!document.hidden && $('sign-in').hidden) timer = setTimeout(refresh, waitMs)
 }
 
 async function load() {
@@ -443,7 +320,7 @@ $('rows').addEventListener('click', (event) => {
   if (event.target.closest('[data-copy]') !== null || getSelection().toString() !== '') return
   const { id } = event.target.closest('tr').dataset
   if (id === chosen) closeDetail()
-  else openDetail(id)
+  else location.hash = id
 })
 // A name that is half typed matches nothing: it counts when it is known, or finished.
 $('queue').addEventListener('input', () => (queues.has($('queue').value) || $('queue').value === '') && chooseQueue())
@@ -457,6 +334,7 @@ document.addEventListener('keydown', (event) => {
   if (event.key === 'Escape' && chosen !== null) closeDetail()
 })
 addEventListener('hashchange', hashChanged)
+small.addEventListener('change', coverRest)
 document.addEventListener('visibilitychange', () => {
   clearTimeout(timer)
   if (document.hidden) live('paused', 'Paused')

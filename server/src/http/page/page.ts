@@ -6,6 +6,8 @@ const FILES = [
   { path: '/', file: 'index.html', type: 'text/html; charset=utf-8' },
   { path: '/page.css', file: 'page.css', type: 'text/css; charset=utf-8' },
   { path: '/page.js', file: 'page.js', type: 'text/javascript; charset=utf-8' },
+  { path: '/page-dom.js', file: 'page-dom.js', type: 'text/javascript; charset=utf-8' },
+  { path: '/page-detail.js', file: 'page-detail.js', type: 'text/javascript; charset=utf-8' },
   { path: '/page-icon.svg', file: 'page-icon.svg', type: 'image/svg+xml' },
 ] as const
 
@@ -25,12 +27,7 @@ export async function pageRoutes(app: FastifyInstance): Promise<void> {
       // The page's links are relative, so that it works under any base path; for that it must end in a slash.
       const [asked = ''] = request.url.split('?', 1)
       if (!asked.endsWith(path)) return reply.redirect(`${asked}/`)
-      reply
-        .header('content-security-policy', POLICY)
-        .header('x-content-type-options', 'nosniff')
-        .header('referrer-policy', 'no-referrer')
-        .header('cache-control', 'no-cache')
-        .header('etag', etag)
+      reply.header('content-security-policy', POLICY).header('cache-control', 'no-cache').header('etag', etag)
       if (request.headers['if-none-match'] === etag) return reply.code(304).send()
       return reply.type(type).send(content)
     })
