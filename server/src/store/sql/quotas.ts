@@ -4,11 +4,15 @@ const LIMITS = `CASE WHEN q.custom THEN q.max_concurrent ELSE d.max_concurrent E
   CASE WHEN q.custom THEN q.cost_limit_micros ELSE d.cost_limit_micros END AS cost_limit_micros,
   CASE WHEN q.custom THEN q.period ELSE d.period END AS period`
 
-/** Takes user ids, sorted. Locks their rows in that order; answers with the limits in force and the time after the lock. */
+/**
+ * Takes user ids, sorted. Locks their rows in that order; answers with the limits in force and the time after the lock.
+ * On PostgreSQL it locks all of them or none: who held some while adding the others would deadlock with who did alike.
+ */
 export const lockUsers = statement('lock_users', {
   postgres: `WITH l AS MATERIALIZED (
       SELECT q.user_id, ${LIMITS} FROM ichido.quotas q, ichido.quotas d
       WHERE q.user_id = ANY($1::text[]) AND d.user_id = '*'
+        AND (SELECT count(*) FROM ichido.quotas WHERE user_id = ANY($1::text[])) = cardinality($1::text[])
       ORDER BY q.user_id FOR UPDATE OF q)
     SELECT l.*, now_ms() AS now FROM l`,
   sqlite: `SELECT q.user_id, ${LIMITS}, now_ms() AS now FROM ichido.quotas q, ichido.quotas d
