@@ -64,15 +64,17 @@ export const leasedByPoll = statement(
 // `state || ''` keeps PostgreSQL on the primary key: given the bare column it scans the partial index of live runs.
 const GUARD = 'r.assigned_worker_id = t.worker_id AND r.lease_id = t.lease_id'
 
+/** Joins the items to their runs and locks these in the order of their ids, so that batches of two nodes never deadlock. */
+const LOCKED = 'JOIN ichido.runs l ON l.id = t.run_id ORDER BY l.id FOR UPDATE OF l'
+
 /** Takes run, worker, lease, version (or null), start id. Guards all of them and ASSIGNED. */
 export const startRuns = statement('start_runs', {
-  postgres: `WITH t AS (SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::text[])
-      AS t(run_id, worker_id, lease_id, version, start_id)),
-    l AS MATERIALIZED (SELECT id FROM ichido.runs WHERE id IN (SELECT run_id FROM t) ORDER BY id FOR UPDATE)
+  postgres: `WITH t AS MATERIALIZED (
+      SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::text[])
+        AS t(run_id, worker_id, lease_id, version, start_id) ${LOCKED})
     UPDATE ichido.runs r SET state = 'RUNNING', version = r.version + 1, start_id = t.start_id, started_at = now_ms(),
       leader_epoch = (SELECT epoch FROM ichido.leadership WHERE id = 1), last_event_n = r.last_event_n + 1
-    FROM l JOIN t ON t.run_id = l.id
-    WHERE r.id = l.id AND r.state || '' = 'ASSIGNED' AND ${GUARD} AND (t.version IS NULL OR t.version = r.version)
+    FROM t WHERE r.id = t.run_id AND r.state || '' = 'ASSIGNED' AND ${GUARD} AND (t.version IS NULL OR t.version = r.version)
     RETURNING r.id AS run_id, r.job_id, r.state, r.version, r.attempt, r.leader_epoch, r.last_event_n, r.kind`,
   sqlite: `UPDATE ichido.runs SET state = 'RUNNING', version = version + 1, start_id = $5, started_at = now_ms(),
       leader_epoch = (SELECT epoch FROM ichido.leadership WHERE id = 1), last_event_n = last_event_n + 1
@@ -85,14 +87,13 @@ export const startRuns = statement('start_runs', {
  * Guards RUNNING, holder, version and the epoch that start recorded. A wish to cancel turns any end into CANCELED.
  */
 export const endRuns = statement('end_runs', {
-  postgres: `WITH t AS (SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::bigint[], $6::text[],
-      $7::text[], $8::text[]) AS t(run_id, worker_id, lease_id, version, epoch, state, outcome_hash, error)),
-    l AS MATERIALIZED (SELECT id FROM ichido.runs WHERE id IN (SELECT run_id FROM t) ORDER BY id FOR UPDATE)
+  postgres: `WITH t AS MATERIALIZED (
+      SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::bigint[], $6::text[], $7::text[],
+        $8::text[]) AS t(run_id, worker_id, lease_id, version, epoch, state, outcome_hash, error) ${LOCKED})
     UPDATE ichido.runs r SET state = CASE WHEN r.cancel_requested_at IS NULL THEN t.state ELSE 'CANCELED' END,
       version = r.version + 1, finished_at = now_ms(), outcome_hash = t.outcome_hash, error = t.error,
       continuation_state = 'NONE', last_event_n = r.last_event_n + 1
-    FROM l JOIN t ON t.run_id = l.id
-    WHERE r.id = l.id AND r.state || '' = 'RUNNING' AND ${GUARD}
+    FROM t WHERE r.id = t.run_id AND r.state || '' = 'RUNNING' AND ${GUARD}
       AND (t.version IS NULL OR t.version = r.version) AND (t.epoch IS NULL OR t.epoch = r.leader_epoch)
     RETURNING r.*`,
   sqlite: `UPDATE ichido.runs SET state = CASE WHEN cancel_requested_at IS NULL THEN $6 ELSE 'CANCELED' END,
@@ -108,14 +109,13 @@ export const endRuns = statement('end_runs', {
  * start that is under way would miss.
  */
 export const heartbeatRuns = statement('heartbeat_runs', {
-  postgres: `WITH t AS (SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[])
-      AS t(run_id, worker_id, lease_id, ttl_ms)),
-    l AS MATERIALIZED (SELECT id FROM ichido.runs WHERE id IN (SELECT run_id FROM t) ORDER BY id FOR UPDATE)
+  postgres: `WITH t AS MATERIALIZED (
+      SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[])
+        AS t(run_id, worker_id, lease_id, ttl_ms) ${LOCKED})
     UPDATE ichido.runs r SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
       lease_expires_at = now_ms() + coalesce((SELECT (j.policy::json ->> 'lease_ttl_seconds')::bigint * 1000
         FROM ichido.jobs j WHERE j.id = r.job_id), t.ttl_ms)
-    FROM l JOIN t ON t.run_id = l.id
-    WHERE r.id = l.id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD}
+    FROM t WHERE r.id = t.run_id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD}
     RETURNING r.lease_id, r.assigned_worker_id AS worker_id, r.lease_expires_at, r.cancel_requested_at`,
   sqlite: `UPDATE ichido.runs SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
       lease_expires_at = now_ms() + coalesce(
