@@ -1,0 +1,125 @@
+import pg from 'pg'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
+import { size } from '../../../scripts/testing/size.ts'
+import { insertBulk } from '../testing/bulk.ts'
+import { finished, renderForTest, Scene } from '../testing/scene.ts'
+import { openNode, until } from '../testing/store.ts'
+import { cancelJob } from './commands/cancel-job.ts'
+import { type EndItem, endBatch } from './commands/end-runs.ts'
+import { type HeartbeatItem, heartbeatBatch } from './commands/heartbeat-runs.ts'
+import { submitJobs } from './commands/submit-jobs.ts'
+import type { PostgresStore } from './engines/postgres.ts'
+
+/** Hazard 8: batches of several nodes over the same rows never deadlock. */
+
+const BATCH = 500
+
+let database: FreshDatabase
+let observer: pg.Client
+
+beforeAll(async () => {
+  database = await freshDatabase()
+  observer = new pg.Client(database.url)
+  await observer.connect()
+})
+
+afterAll(async () => {
+  await observer.end()
+  await database.drop()
+})
+
+test('finish, heartbeat and cancel over the same rows on three nodes', { timeout: 1_800_000 }, async () => {
+  const count = size(20_000, 300_000)
+  const nodes = await threeNodes()
+  const runs = await insertBulk(nodes[0], { count, state: 'RUNNING', workerId: 'w' })
+  await observer.query('ANALYZE')
+  const counts = { recorded: 0, repeated: 0, canceled: 0 }
+
+  /** Every node goes over all rows in an order of its own, so that each batch meets the others' somewhere. */
+  async function drain(node: PostgresStore): Promise<void> {
+    const order = shuffled(runs)
+    for (let at = 0; at < order.length; at += BATCH) {
+      const some = order.slice(at, at + BATCH)
+      const elsewhere = pick(order, BATCH)
+      const [ended] = await Promise.all([
+        node.write(endBatch(some.map(report))),
+        node.write(heartbeatBatch(elsewhere.map(heartbeat))),
+        ...pick(order, 3).map(async ({ jobId }) => {
+          const { kind } = await node.write(cancelJob(jobId))
+          if (kind === 'requested') counts.canceled++
+        }),
+      ])
+      for (const { kind } of ended) if (kind !== 'refused') counts[kind]++
+    }
+  }
+  await Promise.all(nodes.map(drain))
+
+  expect(counts.recorded).toBe(count)
+  expect(counts.repeated).toBe(2 * count)
+  expect(counts.canceled).toBeGreaterThan(0)
+  const { rows } =
+    await observer.query(`SELECT count(*)::int AS jobs, count(*) FILTER (WHERE version = 2)::int AS moved_once,
+      (SELECT count(*)::int FROM ichido.events) AS events FROM ichido.runs WHERE state IN ('SUCCEEDED', 'CANCELED')`)
+  expect(rows).toEqual([{ jobs: count, moved_once: count, events: count }])
+  expect(await deadlocksAfter(nodes)).toBe(0)
+})
+
+test('submits of many users at once who are all new', async () => {
+  const rounds = size(30, 1_000)
+  const nodes = await threeNodes()
+  for (let round = 0; round < rounds; round++) {
+    const scenes = Array.from({ length: 12 }, () => new Scene(nodes[0]))
+    const batch = () =>
+      submitJobs(
+        shuffled(scenes)
+          .slice(0, 8)
+          .map((scene) => scene.item()),
+        renderForTest,
+      )
+    await Promise.all(Array.from({ length: 9 }, (_, i) => pickNode(nodes, i).write(batch())))
+  }
+  expect(await deadlocksAfter(nodes)).toBe(0)
+})
+
+type ThreeNodes = [PostgresStore, PostgresStore, PostgresStore]
+
+async function threeNodes(): Promise<ThreeNodes> {
+  return [await openNode(database.url), await openNode(database.url), await openNode(database.url)]
+}
+
+/** A backend tells what it counted when it ends, at the latest. */
+async function deadlocksAfter(nodes: ThreeNodes): Promise<number> {
+  for (const node of nodes) await node.close()
+  const others = 'SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()'
+  await until('the nodes to be gone', async () => (await observer.query(others)).rowCount === 0)
+  const text = 'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()'
+  return Number((await observer.query(text)).rows[0].deadlocks)
+}
+
+const pickNode = (nodes: ThreeNodes, i: number): PostgresStore => nodes[i % 3] ?? nodes[0]
+
+type BulkRun = { runId: string; jobId: string }
+
+const holder = ({ runId }: BulkRun) => ({ runId, workerId: 'w', leaseId: `${runId}.t` })
+
+function heartbeat(run: BulkRun): HeartbeatItem {
+  return { ...holder(run), leaseTtlMs: 60_000 }
+}
+
+function report(run: BulkRun): EndItem {
+  const guards = { version: null, leaderEpoch: null, outcomeHash: 'hash', nextRunId: run.runId, random: 0 }
+  return { ...holder(run), ...guards, report: finished() }
+}
+
+function pick<T>(list: readonly T[], count: number): T[] {
+  const picked = Array.from({ length: count }, () => list[Math.floor(Math.random() * list.length)])
+  return picked.filter((value) => value !== undefined)
+}
+
+function shuffled<T>(list: readonly T[]): T[] {
+  return list
+    .map((value) => ({ value, at: Math.random() }))
+    .sort((a, b) => a.at - b.at)
+    .map(({ value }) => value)
+}

@@ -1,0 +1,54 @@
+import type { Store } from '../store/port.ts'
+import { text } from '../store/statement.ts'
+import { sql } from './store.ts'
+
+export interface Bulk {
+  count: number
+  state: 'PENDING' | 'RUNNING' | 'SUCCEEDED'
+  queue?: string
+  kind?: string
+  userId?: string
+  workerId?: string
+  /** Delayed runs are outside the queue and due this long from now. */
+  delayMs?: number
+  keyed?: boolean
+}
+
+/** Many jobs by one statement a table, on PostgreSQL; answers with their runs. The token of every lease is `t`. */
+export async function insertBulk(store: Store, bulk: Bulk): Promise<{ runId: string; jobId: string }[]> {
+  const { count, state, queue = 'bulk', kind = 'work', userId = 'bulk', workerId = 'bulk', delayMs = 0 } = bulk
+  const leased = state !== 'PENDING'
+  const values = { queue, kind, userId, workerId, delayMs, state, leased }
+  const rows = await sql(
+    store,
+    `WITH t AS MATERIALIZED (SELECT ${uuid('s.i')} AS job_id, gen_random_uuid() AS run_id, s.i, now_ms() AS now
+        FROM generate_series(1, ${count}) AS s(i)),
+      j AS (INSERT INTO ichido.jobs (id, kind, queue, user_id, payload, policy, priority, estimated_cost_micros, created_at)
+        SELECT job_id, $1, $2, $3, '{"some":"payload that is not so short, as payloads are"}', '{}', 0, 0, now FROM t),
+      k AS (INSERT INTO ichido.idempotency_keys SELECT 'key-' || job_id, $3, 'submit', 'hash', 1, job_id, 201, '{}', now,
+          now + i FROM t WHERE $4::boolean)
+      INSERT INTO ichido.runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version, priority,
+        run_at, fair_tag, created_at, assigned_worker_id, lease_id, lease_expires_at, leader_epoch, start_id, started_at,
+        finished_at, continuation_state, last_event_n)
+      SELECT run_id, job_id, 1, true, $2, $1, $3, 1, 0, $5, 1, i % 3, now + $6, CASE WHEN $6 = 0 THEN now + i END, now,
+        CASE WHEN $7::boolean THEN $8 END, CASE WHEN $7 THEN run_id || '.t' END, CASE WHEN $7 THEN now + 60000 END,
+        CASE WHEN $7 THEN 1 END, CASE WHEN $7 THEN 's' END, CASE WHEN $7 THEN now END,
+        CASE WHEN $5 = 'SUCCEEDED' THEN now END, 'NONE', 1 FROM t
+      RETURNING id, job_id`,
+    values.kind,
+    values.queue,
+    values.userId,
+    bulk.keyed ?? false,
+    values.state,
+    values.delayMs,
+    values.leased,
+    values.workerId,
+  )
+  return rows.map((row) => ({ runId: text(row, 'id'), jobId: text(row, 'job_id') }))
+}
+
+/** A UUIDv7 of now and a number, so that ids grow as they do in life. */
+function uuid(i: string): string {
+  return `(lpad(to_hex(now_ms() + ${i} / 1000), 12, '0') || '7' || lpad(to_hex(${i} % 1000), 3, '0')
+    || '8' || substr(md5(random()::text), 1, 15))::uuid`
+}
