@@ -1,0 +1,85 @@
+// Nodes of the page. What comes from the server becomes text, never markup.
+
+export const STATES = ['PENDING', 'ASSIGNED', 'RUNNING', 'ORPHANED', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED']
+/** Jobs that can still be canceled. */
+export const ACTIVE = new Set(['PENDING', 'ASSIGNED', 'RUNNING', 'ORPHANED'])
+const COPIED_MS = 1_500
+
+export const $ = (id) => document.getElementById(id)
+export const label = (state) => (state.charAt(0) + state.slice(1).toLowerCase()).replace('_', ' ')
+export const shortId = (id) => id.slice(-8)
+
+export function problem(id, text) {
+  $(id).hidden = text === null
+  setText($(id), text ?? '')
+}
+
+export function element(tag, { text, data, ...properties } = {}, ...children) {
+  const node = Object.assign(document.createElement(tag), properties)
+  if (text !== undefined) node.textContent = text
+  Object.assign(node.dataset, data)
+  node.append(...children)
+  return node
+}
+
+/** Touches the page only where something changed: selections stay, nothing flickers. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text
+}
+
+export function setPill(node, job) {
+  node.className = 'pill'
+  node.dataset.state = job.state
+  setText(node, ACTIVE.has(job.state) && job.cancel_requested_at ? 'Canceling' : label(job.state))
+}
+
+/** A length of time that goes on until `to`, or until now; of an age only the first unit is of interest. */
+export function setSpan(node, from, to, units = 2) {
+  if (from === null) {
+    delete node.dataset.from
+    setText(node, '–')
+    return
+  }
+  node.dataset.from = from
+  if (to === null) delete node.dataset.to
+  else node.dataset.to = to
+  node.dataset.units = units
+  node.title = new Date(from).toLocaleString()
+  tick(node)
+}
+
+export function tick(node) {
+  const { from, to, units } = node.dataset
+  const ms = Math.max(0, (to === undefined ? Date.now() : Date.parse(to)) - Date.parse(from))
+  setText(node, units === '1' && ms < 1_000 ? 'now' : duration(ms).slice(0, Number(units)).join(' '))
+}
+
+/** Its units, largest first. */
+function duration(ms) {
+  const seconds = Math.floor(ms / 1_000)
+  if (seconds < 1) return [`${ms} ms`]
+  if (seconds < 60) return [`${seconds} s`]
+  if (seconds < 3_600) return [`${Math.floor(seconds / 60)} min`, `${seconds % 60} s`]
+  if (seconds < 86_400) return [`${Math.floor(seconds / 3_600)} h`, `${Math.floor((seconds % 3_600) / 60)} min`]
+  return [`${Math.floor(seconds / 86_400)} d`, `${Math.floor((seconds % 86_400) / 3_600)} h`]
+}
+
+export const errorText = (error) => (error === null ? '' : `${error.code}: ${error.message}`)
+
+export async function copy(button) {
+  const text = button.dataset.copy
+  try {
+    await navigator.clipboard.writeText(text)
+  } catch {
+    // Browsers give the clipboard to secure pages only; elsewhere a selection can still be copied.
+    const area = element('textarea', { value: text, className: 'unseen' })
+    document.body.append(area)
+    area.select()
+    document.execCommand('copy')
+    area.remove()
+  }
+  const before = button.textContent
+  if (before === 'Copied') return
+  setText(button, 'Copied')
+  setTimeout(() => setText(button, before), COPIED_MS)
+}
