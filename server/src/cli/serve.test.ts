@@ -1,0 +1,193 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, describe, expect, test } from 'vitest'
+import { freshDatabase } from '../../../scripts/testing/services.ts'
+import { selfSigned } from '../testing/certificate.ts'
+import { ichido, ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'ichido-serve-test-'))
+const newFolder = () => mkdtempSync(join(folder, 'd-'))
+
+afterEach(killAll)
+afterAll(() => rmSync(folder, { recursive: true }))
+
+const STOP_MS = 2_000
+
+/** How long the server took to end, from the signal on, and how it ended. */
+async function timed(server: Serving, signal: NodeJS.Signals): Promise<{ code: number | null; ms: number }> {
+  const startedMs = performance.now()
+  server.signal(signal)
+  const { code } = await server.ended
+  return { code, ms: performance.now() - startedMs }
+}
+
+async function get({ url }: Serving, path: string) {
+  return (await fetch(`${url}${path}`)).json()
+}
+
+async function post({ url }: Serving, job: object) {
+  const headers = { 'content-type': 'application/json' }
+  const response = await fetch(`${url}/v1/jobs`, { method: 'POST', headers, body: JSON.stringify(job) })
+  expect(response.status).toBe(201)
+  return response.json()
+}
+
+describe('starting', () => {
+  test('it says where it listens, that it is open, where the data is, and what to try', async () => {
+    const dataDir = newFolder()
+    const server = await serve({ DATA_DIR: dataDir }, ['--local-worker'])
+    expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/)
+    await expect.poll(server.stderr, { timeout: 10_000 }).toContain('Ctrl-C stops it.')
+    const text = server.stderr()
+    expect(text).toContain(`is running at ${server.url}`)
+    expect(text).toContain('OPEN MODE')
+    expect(text).toContain(join(dataDir, 'ichido.db'))
+    expect(text).toContain(`ICHIDO_URL=${server.url} npm run -s ichido -- demo`)
+    expect(text).not.toContain('\u001b')
+    expect((await fetch(`${server.url}/v1/jobs`)).status).toBe(200)
+  })
+
+  test('once there is a token it says that tokens are required', async () => {
+    const env = { DATA_DIR: newFolder() }
+    await ichidoJson(['token', 'create', '--user', 'me', '--role', 'admin'], env)
+    const server = await serve(env)
+    await expect.poll(server.stderr, { timeout: 10_000 }).toContain('tokens are required')
+    expect((await fetch(`${server.url}/v1/jobs`)).status).toBe(401)
+  })
+
+  test('on an address of the network it refuses to start open, and prints the line that helps', async () => {
+    const env = { DATA_DIR: newFolder(), HOST: '0.0.0.0', PORT: '0' }
+    const refused = await ichido(['serve'], env)
+    expect(refused.code).toBe(1)
+    const line = `DATA_DIR=${env.DATA_DIR} npm run -s ichido -- token create --user admin --role admin`
+    expect(refused.stderr).toContain(line)
+
+    const { token } = await ichidoJson(['token', 'create', '--user', 'admin', '--role', 'admin'], env)
+    const server = await serve(env)
+    const headers = { authorization: `Bearer ${token}` }
+    expect((await fetch(`${server.url}/v1/jobs`, { headers })).status).toBe(200)
+    expect((await fetch(`${server.url}/v1/jobs`)).status).toBe(401)
+  })
+
+  test('a second server on the same folder is refused', async () => {
+    const env = { DATA_DIR: newFolder() }
+    const server = await serve(env)
+    const second = await ichido(['serve'], { ...env, PORT: '0' })
+    expect(second.code).toBe(1)
+    expect(second.stderr).toContain(`Another process is using ${env.DATA_DIR}`)
+    expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
+  })
+
+  test('a port that is taken is said, with what to do', async () => {
+    const other = createServer().listen(0, '127.0.0.1')
+    await expect.poll(() => other.listening).toBe(true)
+    const address = other.address()
+    const port = typeof address === 'object' && address !== null ? address.port : 0
+    const { code, stderr } = await ichido(['serve'], { DATA_DIR: newFolder(), PORT: String(port) })
+    other.close()
+    expect(code).toBe(1)
+    expect(stderr).toContain(`Port ${port} on 127.0.0.1 is in use`)
+    expect(stderr).toContain('PORT=0')
+  })
+
+  test('wrong settings are named, and are a usage error', async () => {
+    const { code, stderr } = await ichido(['serve'], { PORT: 'many', LOG_LEVEL: 'loud' })
+    expect(code).toBe(2)
+    expect(stderr).toContain('PORT must be')
+    expect(stderr).toContain('LOG_LEVEL must be')
+  })
+
+  test('a database that is not there is said, without its password', async () => {
+    const { code, stderr } = await ichido(['serve'], { DATABASE_URL: 'postgres://u:hunter2@127.0.0.1:1/x', PORT: '0' })
+    expect(code).toBe(1)
+    expect(stderr).toContain('PostgreSQL cannot be used: connect ECONNREFUSED 127.0.0.1:1')
+    expect(stderr).toContain('DATABASE_URL')
+    expect(stderr).not.toContain('hunter2')
+  })
+
+  test('REDIS_URL is accepted with a warning', async () => {
+    const server = await serve({ DATA_DIR: newFolder(), REDIS_URL: 'redis://127.0.0.1:1' })
+    expect(server.stderr()).toContain('does not use Redis yet')
+  })
+
+  test('on PostgreSQL two servers share a database, and the demo runs there too', async () => {
+    const database = await freshDatabase()
+    const env = { DATABASE_URL: database.url, DATABASE_SCHEMA: 'mine' }
+    const one = await serve(env, ['--local-worker'])
+    const other = await serve(env)
+    const job = await ichidoJson(['demo'], { ICHIDO_URL: other.url })
+    expect(job).toMatchObject({ state: 'SUCCEEDED', result: { greeting: 'Hello, world!' } })
+    await Promise.all([one.stop(), other.stop()])
+    await database.drop()
+  })
+
+  test('TLS by files, under a base path', async () => {
+    const { cert, key } = selfSigned()
+    const dir = newFolder()
+    writeFileSync(join(dir, 'cert.pem'), cert)
+    writeFileSync(join(dir, 'key.pem'), key)
+    const tls = { TLS_CERT_FILE: join(dir, 'cert.pem'), TLS_KEY_FILE: join(dir, 'key.pem') }
+    const server = await serve({ DATA_DIR: dir, HOST: 'localhost', BASE_PATH: '/jobs', ...tls })
+    expect(server.url).toMatch(/^https:\/\/localhost:\d+\/jobs$/)
+
+    const trusting = { ICHIDO_URL: server.url, NODE_EXTRA_CA_CERTS: join(dir, 'cert.pem') }
+    expect(await ichidoJson(['jobs', 'list'], trusting)).toEqual({ data: [], next_cursor: null })
+    const doubtful = await ichido(['jobs', 'list'], { ICHIDO_URL: server.url })
+    expect(doubtful.code).toBe(1)
+    expect(doubtful.stderr).toContain('NODE_EXTRA_CA_CERTS')
+  })
+})
+
+describe('stopping', () => {
+  test.each(['SIGTERM', 'SIGINT'] as const)('%s ends an idle server within 2 s, with 0', async (signal) => {
+    const server = await serve({ DATA_DIR: newFolder() }, ['--local-worker'])
+    const { code, ms } = await timed(server, signal)
+    expect(code).toBe(0)
+    expect(ms).toBeLessThan(STOP_MS)
+  })
+
+  test('readyz turns 503 first, while requests that wait are answered', async () => {
+    const server = await serve({ DATA_DIR: newFolder() })
+    const { job_id } = await post(server, { kind: 'k' })
+    const waiting = fetch(`${server.url}/v1/jobs/${job_id}/result?wait_seconds=30`)
+    await fetch(`${server.url}/healthz`)
+    const ready = async () => (await fetch(`${server.url}/readyz`)).status
+    expect(await ready()).toBe(200)
+    server.signal('SIGTERM')
+    await expect.poll(ready, { interval: 5, timeout: 5_000 }).toBe(503)
+    expect((await waiting).status).toBe(409)
+    expect((await server.ended).code).toBe(0)
+  })
+
+  test('a running job of the local worker does not hold the end up', async () => {
+    const server = await serve({ DATA_DIR: newFolder() }, ['--local-worker'])
+    const { job_id } = await post(server, { kind: 'demo.hello', queue: 'demo' })
+    const state = async () => (await get(server, `/v1/jobs/${job_id}`)).state
+    await expect.poll(state, { interval: 10, timeout: 10_000 }).toBe('RUNNING')
+    const { code, ms } = await timed(server, 'SIGTERM')
+    expect(code).toBe(0)
+    expect(ms).toBeLessThan(STOP_MS)
+  })
+
+  test('a second signal ends it at once', async () => {
+    const server = await serve({ DATA_DIR: newFolder() })
+    server.signal('SIGTERM')
+    await expect.poll(async () => (await fetch(`${server.url}/readyz`)).status, { interval: 5 }).toBe(503)
+    server.signal('SIGTERM')
+    const { code, stderr } = await server.ended
+    expect(code).toBe(1)
+    expect(stderr).toContain('Stopped at once.')
+  })
+
+  test('after kill -9 everything that was acknowledged is still there', async () => {
+    const env = { DATA_DIR: newFolder() }
+    const server = await serve(env)
+    const { job_id } = await post(server, { kind: 'k', idempotency_key: 'a/b' })
+    await server.kill9()
+    const again = await serve(env)
+    expect((await get(again, '/v1/idempotency-keys/a%2Fb')).data[0].job_id).toBe(job_id)
+    expect((await post(again, { kind: 'k', idempotency_key: 'a/b' })).job_id).toBe(job_id)
+  })
+})

@@ -1,0 +1,174 @@
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { type FreshDatabase, freshDatabase, privatePostgres } from '../../../scripts/testing/services.ts'
+import { type Env, ichido, ichidoJson, killAll, serve } from './testing/cli.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'ichido-store-test-'))
+const newFolder = () => mkdtempSync(join(folder, 'd-'))
+let database: FreshDatabase
+
+beforeAll(async () => {
+  database = await freshDatabase()
+})
+afterEach(killAll)
+afterAll(async () => {
+  await database.drop()
+  rmSync(folder, { recursive: true })
+})
+
+type Finding = { check: string; status: string; message: string; advice?: string }
+
+/** What the doctor says, whether well or ill; nobody listens at this address. */
+async function doctor(env: Env): Promise<{ code: number | null; ok: boolean; of: (check: string) => Finding }> {
+  const { code, stdout } = await ichido(['doctor', '--json'], { ICHIDO_URL: 'http://127.0.0.1:2', ...env })
+  const { ok, checks } = JSON.parse(stdout) as { ok: boolean; checks: Finding[] }
+  const of = (check: string) => {
+    const found = checks.find((finding) => finding.check === check)
+    if (found === undefined) throw new Error(`No word on ${check}: ${stdout}`)
+    return found
+  }
+  return { code, ok, of }
+}
+
+describe('migrate', () => {
+  test('makes the schema, and then has nothing to do', async () => {
+    for (const env of [{ DATA_DIR: newFolder() }, { DATABASE_URL: database.url, DATABASE_SCHEMA: 'made' }]) {
+      expect(await ichidoJson(['migrate'], env)).toMatchObject({ from: null, to: 1 })
+      expect((await ichido(['migrate'], env)).stderr).toContain('Nothing to do')
+    }
+  })
+})
+
+describe('doctor', () => {
+  test('before the first start nothing is broken, and nothing is made', async () => {
+    const dataDir = join(newFolder(), 'data')
+    const { code, ok, of } = await doctor({ DATA_DIR: dataDir })
+    expect([code, ok]).toEqual([0, true])
+    expect(of('schema')).toMatchObject({ status: 'warning', advice: expect.stringContaining('npm start') })
+    expect(of('server')).toMatchObject({ status: 'warning', advice: expect.stringContaining('ICHIDO_URL') })
+    expect(existsSync(dataDir)).toBe(false)
+  })
+
+  test('a running server is found well, and its store is left to it', async () => {
+    const env = { DATA_DIR: newFolder() }
+    const server = await serve(env)
+    const { code, of } = await doctor({ ...env, ICHIDO_URL: server.url })
+    expect(code).toBe(0)
+    expect(of('store').message).toContain('in use by a running server')
+    expect(of('server')).toMatchObject({ status: 'ok', message: `${server.url} is ready and lets this user in` })
+    const { code: wrongCode, of: wrong } = await doctor({ ...env, ICHIDO_URL: `${server.url}/elsewhere` })
+    expect(wrongCode).toBe(1)
+    expect(wrong('server').status).toBe('broken')
+  })
+
+  test('PostgreSQL is looked at too', async () => {
+    const env = { DATABASE_URL: database.url, DATABASE_SCHEMA: 'examined' }
+    expect((await doctor(env)).of('schema').status).toBe('warning')
+    await ichido(['migrate'], env)
+    const { code, of } = await doctor(env)
+    expect(code).toBe(0)
+    expect(of('store').message).toContain('PostgreSQL')
+    for (const check of ['schema', 'durability', 'clock', 'access']) expect(of(check).status).toBe('ok')
+  })
+
+  test('what is broken is said, with what to do, and ends with 1', async () => {
+    const gone = await doctor({ DATABASE_URL: 'postgres://u:hunter2@127.0.0.1:2/x' })
+    expect([gone.code, gone.ok]).toEqual([1, false])
+    expect(gone.of('store')).toMatchObject({ status: 'broken', advice: expect.stringContaining('DATABASE_URL') })
+
+    const wrong = await doctor({ PORT: 'x' })
+    expect(wrong.code).toBe(1)
+    expect(wrong.of('settings').message).toContain('PORT must be')
+
+    const dataDir = newFolder()
+    writeFileSync(join(dataDir, 'ichido.db'), 'this is no database, and long enough to tell')
+    const damaged = await doctor({ DATA_DIR: dataDir })
+    expect(damaged.code).toBe(1)
+    expect(damaged.of('store').status).toBe('broken')
+
+    const open = newFolder()
+    await ichido(['migrate'], { DATA_DIR: open })
+    const exposed = await doctor({ DATA_DIR: open, HOST: '0.0.0.0' })
+    expect(exposed.code).toBe(1)
+    expect(exposed.of('access')).toMatchObject({ status: 'broken', advice: expect.stringContaining('token create') })
+  })
+
+  test('a PostgreSQL that may lose acknowledged work is refused', async () => {
+    const postgres = await privatePostgres({ settings: { fsync: 'off' } })
+    try {
+      const refused = await ichido(['serve'], { DATABASE_URL: postgres.url, PORT: '0' })
+      expect(refused.code).toBe(1)
+      expect(refused.stderr).toContain('fsync is off')
+      await ichido(['migrate'], { DATABASE_URL: postgres.url, ALLOW_NO_FSYNC: '1' })
+      const { code, of } = await doctor({ DATABASE_URL: postgres.url })
+      expect(code).toBe(1)
+      expect(of('store').message).toContain('fsync is off')
+    } finally {
+      await postgres.stop()
+    }
+  })
+
+  test('people get marks and words', async () => {
+    const { stderr, stdout } = await ichido(['doctor'], { DATA_DIR: newFolder(), ICHIDO_URL: 'http://127.0.0.1:2' })
+    expect(stdout).toBe('')
+    expect(stderr).toMatch(/✓ node +Node \d+/)
+    expect(stderr).toMatch(/! schema/)
+  })
+})
+
+describe('backup', () => {
+  test('SQLite moves to PostgreSQL and back, and a running embedded server keeps its folder', async () => {
+    const env = { DATA_DIR: newFolder() }
+    const file = join(folder, 'moved.backup')
+    const server = await serve(env)
+    const { job_id } = await ichidoJson(['submit', 'k', '--key', 'a/b'], { ICHIDO_URL: server.url })
+    const busy = await ichido(['backup', file], env)
+    expect(busy.code).toBe(1)
+    expect(busy.stderr).toContain('Another process is using')
+    await server.stop()
+
+    const made = await ichidoJson(['backup', file], env)
+    expect(made).toMatchObject({ file, engine: 'sqlite' })
+    expect((await ichido(['backup', file], env)).stderr).toContain('--force')
+
+    const target = { DATABASE_URL: database.url, DATABASE_SCHEMA: 'restored' }
+    const restored = await ichido(['backup', file, '--restore'], target)
+    expect(restored.code).toBe(0)
+    expect(restored.stderr).toContain('read back and compared')
+    expect(restored.stderr).not.toContain('\u001b')
+    const again = await ichido(['backup', file, '--restore'], target)
+    expect(again.code).toBe(1)
+    expect(again.stderr).toContain('The store is not empty')
+
+    const node = await serve(target)
+    const second = `${file}.2`
+    expect(await ichidoJson(['backup', second], target)).toMatchObject({ engine: 'postgres', rows: made.rows })
+    const keys = await ichidoJson(['keys', 'show', 'a/b'], { ICHIDO_URL: node.url })
+    expect(keys.data[0].job_id).toBe(job_id)
+    await node.stop()
+
+    const back = { DATA_DIR: newFolder() }
+    const { engine, epoch } = await ichidoJson(['backup', second, '--restore'], back)
+    expect(engine).toBe('postgres')
+    expect(epoch).toBeGreaterThan(2_000)
+  })
+
+  test('a folder that cannot be written to is a failure that leaves nothing behind', async () => {
+    const env = { DATA_DIR: newFolder() }
+    const { code, stderr } = await ichido(['backup', join(folder, 'no', 'such', 'folder')], env)
+    expect(code).toBe(1)
+    expect(stderr).toContain('ENOENT')
+    expect(stderr).not.toContain('    at ')
+  })
+})
+
+test('a token can be made before the server ever ran', async () => {
+  const env = { DATA_DIR: newFolder() }
+  const { code, stdout } = await ichido(['token', 'create', '--user', 'a', '--role', 'operator'], env)
+  expect(code).toBe(0)
+  const server = await serve(env)
+  const client = { ICHIDO_URL: server.url, ICHIDO_TOKEN: stdout.trim() }
+  expect((await ichidoJson(['jobs', 'list'], client)).data).toEqual([])
+})

@@ -1,0 +1,46 @@
+import { expect, test } from 'vitest'
+import { instantOf, label, limit, number, payload, seconds, wholeNumber } from './values.ts'
+
+test.each([
+  ['90', 90],
+  ['90s', 90],
+  ['1.5m', 90],
+  ['2h', 7200],
+  ['1d', 86_400],
+  ['500ms', 0.5],
+])('a time of %s', (text, expected) => {
+  expect(seconds(text)).toBe(expected)
+})
+
+test.each(['', 'soon', '-1s', '10 m', '1w', 's', '1e3'])('no time: %j', (text) => {
+  expect(() => seconds(text)).toThrow('It must be a time')
+})
+
+test.each(['', ' ', 'one', 'NaN', 'Infinity', '1,5'])('no number: %j', (text) => {
+  expect(() => number(text)).toThrow('It must be a number')
+  expect(() => wholeNumber(text)).toThrow('It must be a whole number')
+})
+
+test('numbers and limits', () => {
+  expect([number('1.5'), wholeNumber('-3'), limit('5'), limit('none')]).toEqual([1.5, -3, 5, null])
+  expect(() => wholeNumber('1.5')).toThrow()
+})
+
+test('instants need their offset or are taken as local, and come out in UTC', () => {
+  expect(instantOf('2030-01-01T01:00:00+01:00')).toBe('2030-01-01T00:00:00.000Z')
+  expect(instantOf('2030-01-01')).toBe('2030-01-01T00:00:00.000Z')
+  for (const text of ['', 'tomorrow', '2030-13-01T00:00:00Z', '12']) expect(() => instantOf(text)).toThrow('an instant')
+})
+
+test('labels add up, and their values may hold anything', () => {
+  expect(label('b=2=3', label('a=1'))).toEqual({ a: '1', b: '2=3' })
+  expect(label('empty=')).toEqual({ empty: '' })
+  expect(() => label('=x')).toThrow('name=value')
+  expect(() => label('x')).toThrow('name=value')
+})
+
+test('a payload that is no JSON, or a file that is not there, is told', () => {
+  expect(payload('[1,null]')).toEqual([1, null])
+  expect(() => payload('{')).toThrow('It must be JSON')
+  expect(() => payload('@/does/not/exist')).toThrow('The file cannot be read')
+})
