@@ -1,0 +1,320 @@
+import { execFile } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { root } from '../../../../scripts/boot/fetch-packages.mjs'
+import { type ClientTools, clientTools } from '../../../../scripts/testing/debian-packages.ts'
+import { full } from '../../../../scripts/testing/size.ts'
+import { type Serving, serve } from '../../cli/testing/cli.ts'
+import { type Gate, openGate } from '../../testing/http-gate.ts'
+import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
+
+/** Installing what S0's clients need may take this long. */
+const INSTALL_TIMEOUT_MS = 600_000
+
+/** S0's own code, to the letter; and what tells its block from the others of the same language. */
+const CLIENTS = {
+  bash: { file: 's0-script.sh', language: 'bash', mark: '#!/bin/bash' },
+  requests: { file: 's0-requests.py', language: 'python', mark: 'import requests' },
+  aiohttp: { file: 's0-aiohttp.py', language: 'python', mark: 'import aiohttp' },
+  actions: { file: 's0-actions.yml', language: 'yaml', mark: '$GITHUB_OUTPUT' },
+} as const
+
+const pathOf = (client: keyof typeof CLIENTS) =>
+  fileURLToPath(new URL(`fixtures/${CLIENTS[client].file}`, import.meta.url))
+
+let tools: ClientTools
+let serving: Promise<Serving>
+let gate: Gate
+let folder: string
+
+beforeAll(async () => {
+  tools = await clientTools()
+  folder = mkdtempSync(join(tmpdir(), 'ichido-clients-'))
+  start()
+  gate = await openGate(url)
+  await serving
+}, INSTALL_TIMEOUT_MS)
+afterAll(async () => {
+  await gate.close()
+  await (await serving).stop()
+  rmSync(folder, { recursive: true })
+})
+beforeEach(() => {
+  gate.count = 0
+})
+
+function start(): void {
+  serving = serve({ DATA_DIR: join(folder, 'data') })
+  // Whoever waits for it hears of a failure; nobody may be waiting yet.
+  serving.catch(() => {})
+}
+
+const url = async () => (await serving).url
+
+/** kill -9; it is on its way up again, on another port, when this settles. */
+async function crash(): Promise<void> {
+  await (await serving).kill9()
+  start()
+}
+
+interface Ended {
+  code: number
+  output: string
+}
+
+/** Nothing of the tests' own surroundings, least of all a proxy, reaches the clients. */
+function run(program: string, args: string[], env: Record<string, string>): Promise<Ended> {
+  const { PATH = '' } = process.env
+  return new Promise((resolve) => {
+    const child = execFile(program, args, { env: { PATH, ...env }, cwd: folder }, (_, stdout, stderr) =>
+      resolve({ code: child.exitCode ?? -1, output: stdout + stderr }),
+    )
+  })
+}
+
+async function call(method: string, path: string, body?: object): Promise<unknown> {
+  const headers = { 'content-type': 'application/json' }
+  const init = body === undefined ? { method } : { method, headers, body: JSON.stringify(body) }
+  const answer = await fetch((await url()) + path, init)
+  expect(answer.status).toBe(200)
+  return answer.json()
+}
+
+/** Each test has a config of its own, so that its jobs can be told from the others'. */
+const newConfig = () => `config-${randomUUID()}`
+
+async function jobsOf(config: string): Promise<string[]> {
+  const { jobs } = (await call('GET', '/api/cloud/jobs?limit=200')) as { jobs: CloudJob[] }
+  return jobs.filter((job) => job.config_name === config).map((job) => job.job_id)
+}
+
+async function withFullQuota<T>(work: () => Promise<T>): Promise<T> {
+  const first = await call('POST', '/api/cloud/jobs/submit?provider=replicate', { config_name_to_load: newConfig() })
+  expect((first as CloudAnswer).success).toBe(true)
+  await call('PUT', '/v1/quotas/local', { max_concurrent: 1 })
+  try {
+    return await work()
+  } finally {
+    await call('DELETE', '/v1/quotas/local')
+  }
+}
+
+const QUOTA = 'Quota exceeded: Maximum 1 concurrent jobs allowed'
+
+/** The job is stored, then the server is killed before anybody hears of it; at full size it is out of reach at first. */
+const crashUnheard = () => void gate.mishaps.push(...(full ? (['refuse'] as const) : []), crash)
+const TRIES = full ? 3 : 2
+
+test('the fixtures are the code of S0', () => {
+  // A clone elsewhere has no seeds; there the fixtures stand for them.
+  for (const seed of globSync(join(root, '..', 'shared', 'seeds', '000*.txt'))) {
+    const blocks = [...readFileSync(seed, 'utf8').matchAll(/^```(\w+)\n(.*?)^```$/gms)]
+    for (const [name, { language, mark }] of Object.entries(CLIENTS)) {
+      const found = blocks.filter(([, its, code]) => its === language && code?.includes(mark))
+      expect(found.map(([, , code]) => code)).toEqual([readFileSync(pathOf(name as keyof typeof CLIENTS), 'utf8')])
+    }
+  }
+})
+
+describe('the bash script', () => {
+  const script = (config: string, sha: string) =>
+    run(tools.bash, [pathOf('bash'), config], {
+      SIMPLETUNER_URL: gate.url,
+      GITHUB_REPOSITORY: 'example/models',
+      GITHUB_SHA: sha,
+    })
+
+  test('submits, and finds its job again', async () => {
+    const [config, sha] = [newConfig(), randomUUID()]
+    const first = await script(config, sha)
+    const [job] = await jobsOf(config)
+    expect(first).toMatchObject({ code: 0, output: expect.stringContaining(`Created new job: ${job}\nJOB_ID=${job}`) })
+    const second = await script(config, sha)
+    expect(second).toMatchObject({ code: 0, output: expect.stringContaining(`Matched existing job: ${job}`) })
+    expect(await jobsOf(config)).toEqual([job])
+  })
+
+  test('submits without any context', async () => {
+    const config = newConfig()
+    const { code, output } = await run(tools.bash, [pathOf('bash'), config], { SIMPLETUNER_URL: gate.url })
+    expect({ code, output }).toMatchObject({ code: 0, output: expect.stringContaining('Created new job') })
+    expect(await jobsOf(config)).toHaveLength(1)
+  })
+
+  test('tells of a full quota, and does not try again', async () => {
+    const config = newConfig()
+    const { code, output } = await withFullQuota(() => script(config, randomUUID()))
+    expect({ code, output }).toMatchObject({ code: 1, output: expect.stringContaining(`Quota exceeded: ${QUOTA}`) })
+    expect(gate.count).toBe(1)
+    expect(await jobsOf(config)).toEqual([])
+  })
+
+  test('finds the job that it never heard of', async () => {
+    const config = newConfig()
+    crashUnheard()
+    const { code, output } = await script(config, randomUUID())
+    const [job, ...more] = await jobsOf(config)
+    expect({ code, output }).toMatchObject({ code: 0, output: expect.stringContaining(`Matched existing job: ${job}`) })
+    expect(output).toContain('Request failed, retrying in 2s')
+    expect({ count: gate.count, more }).toEqual({ count: TRIES, more: [] })
+  })
+})
+
+describe('the Python client on requests', () => {
+  // S0 leaves its three exceptions to whoever uses the code.
+  const DRIVER = `
+import json, sys
+class QuotaExceededError(Exception): pass
+class TransientError(Exception): pass
+class MaxRetriesExceeded(Exception): pass
+exec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'))
+try:
+    print(json.dumps(submit_job_with_retry(sys.argv[2])))
+except QuotaExceededError as error:
+    print('quota:', error)
+    sys.exit(3)
+`
+  // It calls http://localhost:8001, which is taken on some machine or other: as its proxy the gate sees those calls.
+  const client = (config: string) =>
+    run(tools.python, ['-c', DRIVER, pathOf('requests'), config], { http_proxy: gate.url, no_proxy: '' })
+
+  const answerOf = ({ output }: Ended) => JSON.parse(output.trim().split('\n').at(-1) ?? '') as CloudAnswer
+
+  test('submits', async () => {
+    const config = newConfig()
+    const ended = await client(config)
+    expect(ended.code).toBe(0)
+    const [job] = await jobsOf(config)
+    expect(answerOf(ended)).toMatchObject({ success: true, job_id: job, status: 'uploading', idempotent_hit: false })
+    expect(gate.count).toBe(1)
+  })
+
+  test('tells of a full quota, and does not try again', async () => {
+    const config = newConfig()
+    expect(await withFullQuota(() => client(config))).toMatchObject({ code: 3, output: `quota: ${QUOTA}\n` })
+    expect(gate.count).toBe(1)
+    expect(await jobsOf(config)).toEqual([])
+  })
+
+  test('finds the job that it never heard of', async () => {
+    const config = newConfig()
+    crashUnheard()
+    const ended = await client(config)
+    const [job, ...more] = await jobsOf(config)
+    expect(ended).toMatchObject({ code: 0, output: expect.stringContaining(`Retry matched existing job: ${job}`) })
+    expect(answerOf(ended)).toMatchObject({ success: true, job_id: job, status: 'queued', idempotent_hit: true })
+    expect({ count: gate.count, more }).toEqual({ count: TRIES, more: [] })
+  })
+})
+
+describe('the Python client on aiohttp', () => {
+  const DRIVER = `
+import asyncio, dataclasses, json, runpy, sys
+client = runpy.run_path(sys.argv[1])
+result = asyncio.run(client['submit_cloud_job'](**json.loads(sys.argv[2])))
+print(json.dumps(dataclasses.asdict(result)))
+`
+
+  async function client(config: string, key: string | null, run_name: string | null = null): Promise<unknown> {
+    const call = { base_url: gate.url, config_name: config, idempotency_key: key, tracker_run_name: run_name }
+    const { output } = await run(tools.python, ['-c', DRIVER, pathOf('aiohttp'), JSON.stringify(call)], {})
+    return JSON.parse(output)
+  }
+
+  test('submits, and finds its job again', async () => {
+    const [config, key] = [newConfig(), 'training-batch-2024-01-15']
+    const first = await client(config, key, 'flux-lora-experiment-42')
+    const [job] = await jobsOf(config)
+    expect(first).toEqual({ success: true, job_id: job, error: null, was_duplicate: false })
+    const second = await client(config, key, 'flux-lora-experiment-43')
+    expect(second).toEqual({ success: true, job_id: job, error: null, was_duplicate: true })
+    expect(await jobsOf(config)).toEqual([job])
+  })
+
+  test('tells of a full quota', async () => {
+    const config = newConfig()
+    const answer = await withFullQuota(() => client(config, null))
+    expect(answer).toEqual({ success: false, job_id: null, error: QUOTA, was_duplicate: false })
+    expect(gate.count).toBe(1)
+  })
+
+  test('called again, finds the job that it never heard of', async () => {
+    const [config, key] = [newConfig(), randomUUID()]
+    gate.mishaps.push(crash)
+    const lost = await client(config, key)
+    expect(lost).toMatchObject({ success: false, error: expect.stringContaining('Connection error') })
+    const found = await client(config, key)
+    const [job, ...more] = await jobsOf(config)
+    expect(found).toEqual({ success: true, job_id: job, error: null, was_duplicate: true })
+    expect(more).toEqual([])
+  })
+})
+
+describe('the step of GitHub Actions', () => {
+  /** What the runner makes of a step: its expressions are put in, and the rest is a script for `bash -e`. */
+  async function step(sha: string, runNumber: number): Promise<Ended & { outputs: string }> {
+    const context: Record<string, string> = {
+      'github.repository': 'example/models',
+      'github.sha': sha,
+      'github.run_number': String(runNumber),
+    }
+    const [, indent = '', block = ''] =
+      /^( *)run: \|\n((?:\1 +.*\n|\s*\n)+)/m.exec(readFileSync(pathOf('actions'), 'utf8')) ?? []
+    const script = block
+      .replaceAll(new RegExp(`^${indent}  `, 'gm'), '')
+      .replaceAll(/\$\{\{ *([\w.]+) *\}\}/g, (_, name: string) => context[name] ?? '')
+    const [file, outputs] = ['step.sh', 'outputs'].map((name) => join(folder, name)) as [string, string]
+    writeFileSync(file, script)
+    writeFileSync(outputs, '')
+    const ended = await run(tools.bash, ['-e', file], { SIMPLETUNER_URL: gate.url, GITHUB_OUTPUT: outputs })
+    return { ...ended, outputs: readFileSync(outputs, 'utf8') }
+  }
+
+  // The step has its config's name inside, so its jobs are told apart by their key.
+  async function jobsOfKey(sha: string): Promise<string[]> {
+    const key = encodeURIComponent(`gh-example/models-${sha}`)
+    const { data } = (await call('GET', `/v1/jobs?key=${key}`)) as { data: { job_id: string }[] }
+    return data.map((job) => job.job_id)
+  }
+
+  test('submits; a rerun of the commit finds the job, though its run number is another', async () => {
+    const sha = randomUUID()
+    const first = await step(sha, 1)
+    const [job] = await jobsOfKey(sha)
+    expect(first).toEqual({ code: 0, output: '', outputs: `job_id=${job}\n` })
+    const second = await step(sha, 2)
+    const notice = '::notice::Matched existing job from previous run\n'
+    expect(second).toEqual({ code: 0, output: notice, outputs: `job_id=${job}\n` })
+    expect(await jobsOfKey(sha)).toEqual([job])
+  })
+
+  test('tells of a full quota', async () => {
+    const sha = randomUUID()
+    const { code, output, outputs } = await withFullQuota(() => step(sha, 1))
+    expect({ code, output, outputs }).toEqual({
+      code: 1,
+      output: `::error::Job submission failed: ${QUOTA}\n`,
+      outputs: '',
+    })
+    expect(gate.count).toBe(1)
+    expect(await jobsOfKey(sha)).toEqual([])
+  })
+
+  test('run again, finds the job that it never heard of', async () => {
+    const sha = randomUUID()
+    gate.mishaps.push(crash)
+    expect(await step(sha, 1)).toMatchObject({
+      code: 1,
+      output: '::error::Job submission failed: Request failed\n',
+      outputs: '',
+    })
+    const again = await step(sha, 2)
+    const [job, ...more] = await jobsOfKey(sha)
+    expect(again).toMatchObject({ code: 0, outputs: `job_id=${job}\n` })
+    expect(more).toEqual([])
+  })
+})
