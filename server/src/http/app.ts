@@ -22,6 +22,7 @@ import type { RouteContext } from './routes/context.ts'
 import { healthRoutes } from './routes/health.ts'
 import { jobRoutes } from './routes/jobs.ts'
 import { keyRoutes } from './routes/keys.ts'
+import { outcomeRoutes } from './routes/outcomes.ts'
 import { quotaRoutes } from './routes/quotas.ts'
 import { reservationRoutes } from './routes/reservations.ts'
 import { submitRoutes } from './routes/submit.ts'
@@ -121,6 +122,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics
   const api = app.withTypeProvider<ZodTypeProvider>()
   submitRoutes(api, context)
   jobRoutes(api, context)
+  outcomeRoutes(api, context)
   keyRoutes(api, context)
   reservationRoutes(api, context)
   quotaRoutes(api, context)

@@ -21,6 +21,7 @@ describe.each(ENGINES)('open mode on %s', (engine) => {
     { host: 'LOCALHOST:8001' },
     { host: '127.0.0.1:8001' },
     { host: '[::1]:8001' },
+    { host: '127.0.0.2:8001' },
     { host: 'localhost:8001', origin: 'http://localhost:8001' },
     { host: 'localhost:8001', origin: 'http://localhost:8001', 'sec-fetch-site': 'same-origin' },
     { host: 'localhost:8001', 'sec-fetch-site': 'none' },

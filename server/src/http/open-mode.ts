@@ -1,6 +1,6 @@
 import type { FastifyRequest } from 'fastify'
 
-const LOOPBACK_HOST = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i
+const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
 /** A proxy in front would make every stranger look local. */
 const PROXY_HEADER = /^(forwarded|x-forwarded-.*|via)$/
 

@@ -11,8 +11,8 @@ export function sharedRead<T>(read: () => Promise<T>): () => Promise<T> {
   }
 }
 
-const COSTLY_MS = 25
-const KEPT_FOR = 20
+const COSTLY_MS = 50
+const KEPT_FOR = 10
 const KEPT_MS_MAX = 5_000
 
 /** A reading that took long is kept for a while: pages that poll must not keep a large store busy with counting. */

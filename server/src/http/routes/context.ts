@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, RawServerDefault } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
+import { z } from 'zod'
 import { decodeCursor, encodeCursor } from '../../core/contract/list.ts'
 import type { Services } from '../../services/index.ts'
 import type { MismatchStatus } from '../errors.ts'
@@ -22,6 +23,8 @@ export type ApiInstance = FastifyInstance<
   FastifyBaseLogger,
   ZodTypeProvider
 >
+
+export const jobParams = z.object({ job_id: z.uuid().toLowerCase() })
 
 /** Ends a wait when the client has gone away or the server stops. */
 export function waitSignal(reply: FastifyReply, draining: AbortSignal): AbortSignal {

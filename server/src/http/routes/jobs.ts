@@ -1,14 +1,12 @@
-import { z } from 'zod'
-import { eventsQuery, listJobsQuery, resultQuery } from '../../core/contract/jobs.ts'
-import { events, job, jobDetail, page, result } from '../../core/contract/shapes.ts'
+import { listJobsQuery } from '../../core/contract/jobs.ts'
+import { job, jobDetail, page } from '../../core/contract/shapes.ts'
 import { callerOf } from '../auth.ts'
 import { answers } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, type RouteContext, waitSignal } from './context.ts'
+import { type ApiInstance, cursorIn, cursorOut, jobParams, type RouteContext } from './context.ts'
 
 const LIST = 'jobs'
-const params = z.object({ job_id: z.uuid().toLowerCase() })
 
-export function jobRoutes(app: ApiInstance, { services, draining }: RouteContext): void {
+export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.get(
     '/v1/jobs',
     {
@@ -44,48 +42,11 @@ export function jobRoutes(app: ApiInstance, { services, draining }: RouteContext
       schema: {
         tags: ['jobs'],
         summary: 'Show a job with its runs',
-        params,
+        params: jobParams,
         response: answers({ 200: ['The job', jobDetail] }, 'NOT_FOUND'),
       },
     },
     (request) => services.jobs.get(callerOf(request), request.params.job_id),
-  )
-
-  app.get(
-    '/v1/jobs/:job_id/result',
-    {
-      config: { ability: 'readOwn' },
-      schema: {
-        tags: ['jobs'],
-        summary: "Show a job's result, or wait for it",
-        params,
-        querystring: resultQuery,
-        response: answers({ 200: ['The result', result] }, 'NOT_FOUND', 'RESULT_NOT_READY', 'JOB_FAILED'),
-      },
-    },
-    (request, reply) => {
-      const waitMs = request.query.wait_seconds * 1000
-      return services.jobs.result(callerOf(request), request.params.job_id, waitMs, waitSignal(reply, draining))
-    },
-  )
-
-  app.get(
-    '/v1/jobs/:job_id/events',
-    {
-      config: { ability: 'readOwn' },
-      schema: {
-        tags: ['jobs'],
-        summary: "List a job's events after a cursor, or wait for the next one",
-        params,
-        querystring: eventsQuery,
-        response: answers({ 200: ['The events, in their order', events] }, 'NOT_FOUND'),
-      },
-    },
-    (request, reply) => {
-      const { after, wait_seconds } = request.query
-      const signal = waitSignal(reply, draining)
-      return services.events.read(callerOf(request), request.params.job_id, after, wait_seconds * 1000, signal)
-    },
   )
 
   app.post(
@@ -96,7 +57,7 @@ export function jobRoutes(app: ApiInstance, { services, draining }: RouteContext
         tags: ['jobs'],
         summary: 'Cancel a job',
         description: 'A job that is running is asked to stop, and ends CANCELED when it has.',
-        params,
+        params: jobParams,
         response: answers({ 200: ['The job as it is now', jobDetail] }, 'NOT_FOUND', 'ALREADY_ENDED'),
       },
     },
