@@ -1,0 +1,120 @@
+import { describe, expect, test } from 'vitest'
+import { listJobs } from '../server/src/store/commands/list-jobs.ts'
+import { findJob } from '../server/src/store/commands/read-jobs.ts'
+import { command, type Store } from '../server/src/store/port.ts'
+import { query, statement, text } from '../server/src/store/statement.ts'
+import { testStore } from '../server/src/testing/store.ts'
+import { fill, filledIdOf, filledKeyOf, fillWithoutIndexes, kindOf, queueOf, teamOf, userOf } from './fill.ts'
+import { flow, interleave, median, quantile } from './measure.ts'
+import { amount, type Comparison, judge, table } from './report.ts'
+
+const comparison: Comparison = {
+  what: 'submit',
+  unit: '/s',
+  ours: [900, 16_000, 17_000],
+  against: 'pg-boss send()',
+  theirs: [2_000, 1_000, 9_000],
+  target: { least: 8 },
+}
+
+describe('statistics', () => {
+  test('a quantile lies between the two values around it', () => {
+    expect(quantile([30, 10, 20], 0.5)).toBe(20)
+    expect(median([4, 1, 3, 2])).toBe(2.5)
+    expect(quantile([0, 10], 0.99)).toBeCloseTo(9.9)
+    expect(quantile([7], 0.5)).toBe(7)
+  })
+
+  test('of nothing there is none', () => {
+    expect(() => median([])).toThrow(RangeError)
+  })
+
+  test('rounds take turns, and each one keeps its own values', async () => {
+    let calls = 0
+    const found = await interleave(3, { peer: async () => calls++, ours: async () => calls++ })
+    expect(found).toEqual({ peer: [0, 2, 4], ours: [1, 3, 5] })
+  })
+
+  test('as many calls are under way as there are callers, and no number is used twice', async () => {
+    const seen = new Set<number>()
+    let underWay = 0
+    let most = 0
+    const { calls } = await flow({ callers: 4, durationMs: 20 }, async (n) => {
+      expect(seen.has(n)).toBe(false)
+      seen.add(n)
+      most = Math.max(most, ++underWay)
+      await new Promise((resolve) => setImmediate(resolve))
+      underWay--
+    })
+    expect(most).toBe(4)
+    expect(seen.size).toBe(calls)
+  })
+})
+
+describe('verdicts', () => {
+  test('medians are compared, not single rounds', () => {
+    expect(judge(comparison)).toMatchObject({ oursMedian: 16_000, theirsMedian: 2_000, ratio: 8, met: true })
+  })
+
+  test('at least, at most, or only told', () => {
+    expect(judge({ ...comparison, target: { least: 8.01 } }).met).toBe(false)
+    expect(judge({ ...comparison, unit: 'ms', target: { most: 8 } }).met).toBe(true)
+    expect(judge({ ...comparison, unit: 'ms', target: { most: 7.99 } }).met).toBe(false)
+    expect(judge({ ...comparison, target: null }).met).toBe(true)
+  })
+
+  test('the table says what was met and what was missed', () => {
+    const lines = table([judge(comparison), judge({ ...comparison, what: 'list', target: { least: 9 } })]).split('\n')
+    expect(lines[1]).toMatch(/^submit +16,000\/s {2}pg-boss send\(\) +2,000\/s +8\.00 × +≥ 8 {2}met$/)
+    expect(lines[2]).toMatch(/^list .* ≥ 9 {2}MISSED$/)
+    expect(amount(0.1234, 'ms')).toBe('0.12 ms')
+    expect(amount(12.34, 'ms')).toBe('12.3 ms')
+  })
+})
+
+describe('jobs made by SQL', () => {
+  const COUNT = 300
+
+  async function look(store: Store, how: typeof fill): Promise<void> {
+    const filling = { count: COUNT, nowMs: Date.now() }
+    await store.write(how(filling))
+    for (const n of [1, 120, COUNT]) {
+      const found = await store.read(findJob(filledIdOf(filling, n)))
+      expect(found?.key).toBe(filledKeyOf(n))
+      expect(found?.job).toMatchObject({ queue: queueOf(n), kind: kindOf(n), user_id: userOf(n) })
+    }
+    const everything = {
+      states: [],
+      userId: null,
+      queue: null,
+      kind: null,
+      key: null,
+      createdFromMs: null,
+      createdToMs: null,
+    }
+    const label = { name: 'team', value: teamOf(COUNT) }
+    const { rows } = await store.read(listJobs({ ...everything, label }, 10, null))
+    expect(rows.map((row) => text(row, 'job_id'))).toEqual([
+      filledIdOf(filling, COUNT),
+      filledIdOf(filling, COUNT - 200),
+    ])
+  }
+
+  test('are there under their ids, keys and labels on SQLite', async () => {
+    const { store, close } = await testStore('sqlite')
+    await look(store, fill)
+    await close()
+  })
+
+  test('are there under their ids, keys and labels on PostgreSQL, with all indexes made again', async () => {
+    const { store, close } = await testStore('postgres')
+    const before = await store.read(indexes)
+    await look(store, fillWithoutIndexes)
+    expect(await store.read(indexes)).toEqual(before)
+    await close()
+  })
+})
+
+const indexes = command('indexes', () =>
+  query(statement('', "SELECT indexdef FROM pg_indexes WHERE schemaname = 'ichido' ORDER BY indexdef")),
+)

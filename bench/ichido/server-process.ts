@@ -1,0 +1,43 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { z } from 'zod'
+
+const program = fileURLToPath(new URL('../../server/src/cli/bin.ts', import.meta.url))
+const announcement = z.object({ url: z.string() })
+const STOP_WITHIN_MS = 5_000
+
+export interface ServerProcess {
+  url: string
+  stop(): Promise<void>
+}
+
+/** `ichido serve` on a database, as people run it. */
+export async function serve(databaseUrl: string): Promise<ServerProcess> {
+  const child = spawn(process.execPath, ['--conditions=ichido-source', program, 'serve', '--json'], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, HOST: '127.0.0.1', PORT: '0', DATABASE_URL: databaseUrl, LOG_LEVEL: 'error' },
+  })
+  let said = ''
+  child.stderr.on('data', (chunk) => {
+    said += chunk
+  })
+  const kill = () => child.kill('SIGKILL')
+  process.once('exit', kill)
+  const exited = once(child, 'exit')
+  const line = once(createInterface({ input: child.stdout }), 'line')
+  const first = await Promise.race([line, exited.then(() => [null])])
+  if (first[0] === null) throw new Error(`The server did not start:\n${said}`)
+  const { url } = announcement.parse(JSON.parse(String(first[0])))
+  return {
+    url,
+    async stop() {
+      child.kill('SIGTERM')
+      const timer = setTimeout(kill, STOP_WITHIN_MS)
+      await exited
+      clearTimeout(timer)
+      process.off('exit', kill)
+    },
+  }
+}

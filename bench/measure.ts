@@ -1,0 +1,57 @@
+/** Statistics and the loops that make numbers for them. */
+
+export function quantile(values: readonly number[], q: number): number {
+  const sorted = [...values].sort((a, b) => a - b)
+  const place = (sorted.length - 1) * q
+  const below = sorted[Math.floor(place)]
+  const above = sorted[Math.ceil(place)]
+  if (below === undefined || above === undefined) throw new RangeError('There is nothing to measure')
+  return below + (above - below) * (place - Math.floor(place))
+}
+
+export const median = (values: readonly number[]): number => quantile(values, 0.5)
+
+/**
+ * Each in turn, again and again (peer, ours, peer, ours …): what else the machine does meets all of them alike.
+ * Settles with each one's values, in the order of its rounds.
+ */
+export async function interleave<Name extends string>(
+  rounds: number,
+  measures: Readonly<Record<Name, () => Promise<number>>>,
+): Promise<Record<Name, number[]>> {
+  const names = Object.keys(measures) as Name[]
+  const found = Object.fromEntries(names.map((name) => [name, []])) as unknown as Record<Name, number[]>
+  for (let round = 0; round < rounds; round++) {
+    for (const name of names) found[name].push(await measures[name]())
+  }
+  return found
+}
+
+export interface Load {
+  callers: number
+  durationMs: number
+}
+
+export interface Flow {
+  calls: number
+  elapsedMs: number
+}
+
+/** So many callers, each with one call under way, until the time is up; `n` counts the calls. */
+export async function flow({ callers, durationMs }: Load, call: (n: number) => Promise<void>): Promise<Flow> {
+  const began = performance.now()
+  const endMs = began + durationMs
+  let next = 0
+  async function caller(): Promise<void> {
+    while (performance.now() < endMs) await call(next++)
+  }
+  await Promise.all(Array.from({ length: callers }, caller))
+  return { calls: next, elapsedMs: performance.now() - began }
+}
+
+/** Milliseconds of one call. */
+export async function time(call: () => Promise<unknown>): Promise<number> {
+  const began = performance.now()
+  await call()
+  return performance.now() - began
+}

@@ -1,0 +1,47 @@
+import { z } from 'zod'
+import { type Contestant, keyOf, payload, type Settings } from '../contestant.ts'
+import { importPeer } from './packages.ts'
+
+interface PgBoss {
+  start(): Promise<unknown>
+  createQueue(name: string, options: { policy: string }): Promise<unknown>
+  /** Null when the key was there already. */
+  send(name: string, data: object, options: { singletonKey: string }): Promise<string | null>
+  insert(name: string, jobs: { data: object }[]): Promise<unknown>
+  on(event: 'error', listener: (error: Error) => void): void
+  stop(options: { graceful: boolean }): Promise<unknown>
+}
+type PgBossClass = new (options: { connectionString: string }) => PgBoss
+
+const exported = z.object({ PgBoss: z.custom<PgBossClass>((value) => typeof value === 'function') })
+
+const KEYED = 'keyed'
+const PLAIN = 'plain'
+
+export async function openPgBoss({ url, packages }: Settings): Promise<Contestant> {
+  const { PgBoss } = exported.parse(await importPeer(packages, 'pg-boss/dist/index.js'))
+  const boss = new PgBoss({ connectionString: url })
+  boss.on('error', (error) => process.stderr.write(`pg-boss: ${error.message}\n`))
+  await boss.start()
+  // The policy under which a singletonKey keeps a second job out while the first one waits or runs.
+  await boss.createQueue(KEYED, { policy: 'exclusive' })
+  await boss.createQueue(PLAIN, { policy: 'standard' })
+  const send = (n: number) => boss.send(KEYED, payload(n), { singletonKey: keyOf(n) })
+
+  const twice = [await send(-1), await send(-1)]
+  if (twice[0] === null || twice[1] !== null) throw new Error('singletonKey does not keep a second job out')
+  return {
+    async submit(n) {
+      if ((await send(n)) === null) throw new Error(`The key of ${n} was used before`)
+    },
+    async submitMany(first, count) {
+      await boss.insert(
+        PLAIN,
+        Array.from({ length: count }, (_, i) => ({ data: payload(first + i) })),
+      )
+    },
+    async close() {
+      await boss.stop({ graceful: false })
+    },
+  }
+}

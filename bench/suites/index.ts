@@ -1,0 +1,11 @@
+import type { Comparison } from '../report.ts'
+import type { Stage } from '../stage.ts'
+import { batch } from './batch.ts'
+import { growth } from './growth.ts'
+import { lone } from './lone.ts'
+import { submit } from './submit.ts'
+
+export type Suite = (stage: Stage) => Promise<Comparison[]>
+
+/** In the order in which they run: what fills the disk comes last. */
+export const SUITES: Readonly<Record<string, Suite>> = { submit, batch, lone, growth }

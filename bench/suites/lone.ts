@@ -1,0 +1,56 @@
+import pg from 'pg'
+import { startNode } from '../../server/src/main.ts'
+import { LOCAL_ADMIN } from '../../server/src/services/access.ts'
+import { silentMeter } from '../../server/src/services/meter.ts'
+import { realWorld } from '../../server/src/world.ts'
+import { keyOf, payload } from '../contestant.ts'
+import { interleave, median, time } from '../measure.ts'
+import type { Comparison } from '../report.ts'
+import type { Stage } from '../stage.ts'
+
+/** One caller, one submit at a time, in turn through the batcher and as the same store command without it. */
+export async function lone({ size, database, say }: Stage): Promise<Comparison[]> {
+  const pool = new pg.Pool({ connectionString: await database('lone') })
+  const onTrouble = (where: string, error: unknown) => say(`${where}: ${error}`)
+  const node = await startNode({
+    storage: { pool },
+    world: realWorld,
+    meter: silentMeter,
+    allowNoFsync: false,
+    onTrouble,
+  })
+  const { submission, deps } = node.services
+  let n = 0
+  const input = () => ({ kind: 'welcome', payload: payload(n) })
+  const options = () => ({ key: keyOf(n++) })
+  async function direct(): Promise<void> {
+    await deps.store.write(submission.prepare(LOCAL_ADMIN, input(), options()))
+    // The batcher does it too, and it is not what is measured here.
+    deps.bus.wake(['queue:default'])
+  }
+  const batched = () => submission.submit(LOCAL_ADMIN, input(), options())
+  try {
+    say('a lone submit, with and without the batcher')
+    const measures = { batched: () => time(batched), direct: () => time(direct) }
+    await interleave(size.calls, measures)
+    const found: { batched: number[]; direct: number[] } = { batched: [], direct: [] }
+    for (let round = 0; round < size.rounds; round++) {
+      const { batched, direct } = await interleave(size.calls, measures)
+      found.batched.push(median(batched))
+      found.direct.push(median(direct))
+    }
+    return [
+      {
+        what: 'lone submit, p50',
+        unit: 'ms',
+        ours: found.batched,
+        against: 'without the batcher',
+        theirs: found.direct,
+        target: { most: 1.1 },
+      },
+    ]
+  } finally {
+    await node.close()
+    await pool.end()
+  }
+}
