@@ -79,6 +79,13 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     expect((found as Page<JobShape>).data).toHaveLength(1)
   })
 
+  test('many at once with one key are one job, and one of them made it', async () => {
+    const key = randomUUID()
+    const answers = await Promise.all(Array.from({ length: 40 }, () => submit({ idempotency_key: key })))
+    expect(new Set(answers.map(jobId)).size).toBe(1)
+    expect(answers.filter((answer) => !said(answer).idempotent_hit)).toHaveLength(1)
+  })
+
   test('a key of the native API is another one', async () => {
     const key = randomUUID()
     const native = await post('/v1/jobs', { kind: 'work', idempotency_key: key })
