@@ -3,6 +3,7 @@ import { IchidoError, type TokenShape } from '@ichido/sdk/protocol'
 import { type Caller, can, type Role } from '../core/roles.ts'
 import * as store from '../store/commands/access.ts'
 import type { Deps } from './deps.ts'
+import { notFound, requireId } from './not-found.ts'
 import { iso, isoOrNull } from './render.ts'
 
 export interface NewToken {
@@ -80,9 +81,10 @@ export function createAccessService({ world, store: db }: Deps): AccessService {
 
     async revokeToken(caller, tokenId) {
       administer(caller)
+      requireId('token', tokenId)
       const found = await db.write(store.revokeToken(tokenId))
       trusted.clear()
-      if (!found) throw new IchidoError('NOT_FOUND', `There is no token ${tokenId}`)
+      if (!found) throw notFound('token', tokenId)
     },
   }
 }

@@ -6,6 +6,7 @@ import { findEvents, publishEvent } from '../store/commands/events.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
 import { integer, type Row, text } from '../store/statement.ts'
 import type { Deps } from './deps.ts'
+import { notFound, requireId } from './not-found.ts'
 import { iso } from './render.ts'
 import { waitFor } from './wait.ts'
 
@@ -38,7 +39,7 @@ export function createEventService(deps: Deps): EventService {
   return {
     async publish(workerId, leaseId, { stage, seq, data }) {
       const runId = runIdOf(leaseId)
-      if (runId === null) throw new IchidoError('NOT_FOUND', `There is no lease ${JSON.stringify(leaseId)}`)
+      if (runId === null) throw notFound('lease', leaseId)
       const text = JSON.stringify(data ?? null)
       if (Buffer.byteLength(text) > DATA_BYTES_MAX) {
         throw new IchidoError('PAYLOAD_TOO_LARGE', `An event's data may have at most ${DATA_BYTES_MAX} bytes`)
@@ -51,10 +52,11 @@ export function createEventService(deps: Deps): EventService {
     },
 
     async read(caller, jobId, after, waitMs, signal) {
+      requireId('job', jobId)
       const look = async () => {
         const found = await store.read(findEvents(jobId, after, PAGE_MAX))
         if (found === null || !(can(caller, 'readAll') || found.userId === caller.userId)) {
-          throw new IchidoError('NOT_FOUND', `There is no job ${jobId}`)
+          throw notFound('job', jobId)
         }
         const events = found.events.map(renderEvent)
         const seen = events.at(-1)?.cursor ?? after

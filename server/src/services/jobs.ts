@@ -14,6 +14,7 @@ import { type JobFilter, listJobs } from '../store/commands/list-jobs.ts'
 import { countJobs, findJob, findJobs, findResult } from '../store/commands/read-jobs.ts'
 import { integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
 import type { Deps } from './deps.ts'
+import { notFound, requireId } from './not-found.ts'
 import { isoOrNull, renderDetail, renderJob } from './render.ts'
 import { waitFor } from './wait.ts'
 
@@ -31,8 +32,9 @@ export function createJobService(deps: Deps): JobService {
 
   /** What a caller may not see does not exist for it. */
   async function visible(caller: Caller, jobId: string): Promise<JobDetail> {
+    requireId('job', jobId)
     const found = await store.read(findJob(jobId))
-    if (found === null || !mayRead(caller, text(found.job, 'user_id'))) throw notFound(jobId)
+    if (found === null || !mayRead(caller, text(found.job, 'user_id'))) throw notFound('job', jobId)
     return renderDetail(found)
   }
 
@@ -47,13 +49,14 @@ export function createJobService(deps: Deps): JobService {
     },
 
     async result(caller, jobId, waitMs, signal) {
+      requireId('job', jobId)
       const row = await waitFor(
         deps,
         [`job:${jobId}`],
         waitMs,
         async () => {
           const found = await store.read(findResult(jobId))
-          if (found === undefined || !mayRead(caller, text(found, 'user_id'))) throw notFound(jobId)
+          if (found === undefined || !mayRead(caller, text(found, 'user_id'))) throw notFound('job', jobId)
           return isFinal(text(found, 'state') as RunState) ? found : null
         },
         signal,
@@ -71,7 +74,7 @@ export function createJobService(deps: Deps): JobService {
       if (job.user_id !== caller.userId && !can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
       const outcome = await store.write(cancelJob(jobId))
       if (outcome.kind === 'refused') {
-        if (outcome.reason === 'NOT_FOUND') throw notFound(jobId)
+        if (outcome.reason === 'NOT_FOUND') throw notFound('job', jobId)
         throw new IchidoError('ALREADY_ENDED', `Job ${jobId} has ended: ${outcome.state}`, { state: outcome.state })
       }
       if (outcome.kind === 'canceled') deps.meter.ended('CANCELED')
@@ -87,10 +90,6 @@ export function createJobService(deps: Deps): JobService {
 
 function mayRead(caller: Caller, userId: string): boolean {
   return can(caller, 'readAll') || caller.userId === userId
-}
-
-function notFound(jobId: string): IchidoError {
-  return new IchidoError('NOT_FOUND', `There is no job ${jobId}`)
 }
 
 function renderResult(jobId: string, row: Row): ResultShape {

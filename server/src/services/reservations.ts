@@ -3,6 +3,7 @@ import { type Caller, can, visibleUser } from '../core/roles.ts'
 import { findReservation, listReservations } from '../store/commands/quotas.ts'
 import { consumeSlot, type Reservation, releaseSlot, reserveSlot } from '../store/commands/reservations.ts'
 import type { Deps } from './deps.ts'
+import { notFound, requireId } from './not-found.ts'
 import { iso } from './render.ts'
 
 export const DEFAULT_RESERVATION_TTL_SECONDS = 300
@@ -32,6 +33,8 @@ export function createReservationService({ world, store, meter }: Deps): Reserva
     },
 
     async consume(caller, reservationId, jobId) {
+      requireId('reservation', reservationId)
+      requireId('job', jobId)
       const outcome = await store.write(consumeSlot(reservationId, caller.userId, jobId))
       if (outcome.kind === 'refused') throw new IchidoError(outcome.code, outcome.message)
       if (outcome.kind === 'done') meter.reservation('consumed')
@@ -39,6 +42,7 @@ export function createReservationService({ world, store, meter }: Deps): Reserva
     },
 
     async release(caller, reservationId) {
+      requireId('reservation', reservationId)
       const outcome = await store.write(releaseSlot(reservationId, caller.userId))
       if (outcome.kind === 'refused') throw new IchidoError(outcome.code, outcome.message)
       if (outcome.kind === 'done') meter.reservation('released')
@@ -46,9 +50,10 @@ export function createReservationService({ world, store, meter }: Deps): Reserva
     },
 
     async get(caller, reservationId) {
+      requireId('reservation', reservationId)
       const found = await store.read(findReservation(reservationId))
       if (found === null || !(can(caller, 'readAll') || found.userId === caller.userId)) {
-        throw new IchidoError('NOT_FOUND', `There is no reservation ${reservationId}`)
+        throw notFound('reservation', reservationId)
       }
       return renderReservation(found)
     },

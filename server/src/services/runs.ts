@@ -8,6 +8,7 @@ import { runIdOf } from '../store/commands/run-facts.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../store/commands/start-runs.ts'
 import { Batcher } from './batcher.ts'
 import type { Deps } from './deps.ts'
+import { notFound } from './not-found.ts'
 import { waitFor } from './wait.ts'
 
 export interface LeaseRequest {
@@ -120,7 +121,7 @@ export function createRunService(deps: Deps): RunService {
 
 function runOf(leaseId: string): string {
   const runId = runIdOf(leaseId)
-  if (runId === null) throw new IchidoError('NOT_FOUND', `There is no lease ${JSON.stringify(leaseId)}`)
+  if (runId === null) throw notFound('lease', leaseId)
   return runId
 }
 
