@@ -310,9 +310,12 @@ function isContention(error: unknown): boolean {
   return /^(40...|55P03)$/.test(sqlState(error))
 }
 
+/** pg's own errors carry no code; the second one comes when the connection broke between two statements. */
+const LOST = /Connection terminated|is not queryable|timeout exceeded when trying to connect|timeout expired/
+
 /** Broken or refused connections, and a server that stops or starts (08xxx, 57Pxx, 53300). */
 function isConnectionLoss(error: unknown): boolean {
   const code = sqlState(error)
   if (/^(08...|57P0[1-3]|53300|ECONN[A-Z]+|EPIPE|ETIMEDOUT|ENOENT|EHOSTUNREACH)$/.test(code)) return true
-  return error instanceof Error && /Connection terminated|timeout exceeded when trying to connect/.test(error.message)
+  return error instanceof Error && LOST.test(error.message)
 }
