@@ -1,6 +1,7 @@
 import { type CostPeriod, periodStartMs, type Quota } from '../../core/quota.ts'
 import { type Command, command } from '../port.ts'
 import { countInUse, deleteQuota, putQuota, readQuota, readSpent } from '../sql/quotas.ts'
+import { RESERVATION, readReservation } from '../sql/reservations.ts'
 import {
   each,
   flag,
@@ -73,7 +74,7 @@ export function listReservations(
     if (userId !== null) where.push(`user_id = ${bind(userId)}`)
     if (activeOnly) where.push('consumed_at IS NULL AND released_at IS NULL AND expires_at > now_ms()')
     if (after !== null) where.push(`reservation_id < ${bind(after)}`)
-    const sql = `SELECT *, now_ms() AS now FROM ichido.job_reservations WHERE ${where.join(' AND ')}
+    const sql = `SELECT ${RESERVATION}, now_ms() AS now FROM ichido.job_reservations WHERE ${where.join(' AND ')}
       ORDER BY reservation_id DESC LIMIT ${limit + 1}`
     const rows = yield* query(statement('', sql), ...params)
     const page = rows.slice(0, limit).map(toReservation)
@@ -83,8 +84,7 @@ export function listReservations(
 
 export function findReservation(reservationId: string): Command<Reservation | null> {
   return command('find_reservation', function* work(): Work<Reservation | null> {
-    const sql = 'SELECT *, now_ms() AS now FROM ichido.job_reservations WHERE reservation_id = $1'
-    const row = yield* one(statement('', sql), reservationId)
+    const row = yield* one(readReservation, reservationId)
     return row === undefined ? null : toReservation(row)
   })
 }

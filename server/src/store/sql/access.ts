@@ -2,15 +2,17 @@ import { statement } from '../statement.ts'
 
 export const insertUser = statement(
   'insert_user',
-  'INSERT INTO ichido.users VALUES ($1, now_ms()) ON CONFLICT DO NOTHING',
+  'INSERT INTO ichido.users (user_id, created_at) VALUES ($1, now_ms()) ON CONFLICT DO NOTHING',
 )
+
+const TOKEN = 'token_id, token_hash, user_id, role, name, created_at, expires_at, revoked_at'
 
 /** Takes token id, hash, user, role, name, life in ms (or null). The same again, after an uncertain commit, is no error. */
 export const insertToken = statement('insert_token', {
-  postgres: `INSERT INTO ichido.api_tokens
+  postgres: `INSERT INTO ichido.api_tokens (${TOKEN})
     VALUES ($1, $2, $3, $4, $5, now_ms(), CASE WHEN $6::bigint IS NULL THEN NULL ELSE now_ms() + $6::bigint END, NULL)
     ON CONFLICT DO NOTHING`,
-  sqlite: `INSERT INTO ichido.api_tokens
+  sqlite: `INSERT INTO ichido.api_tokens (${TOKEN})
     VALUES ($1, $2, $3, $4, $5, now_ms(), CASE WHEN $6 IS NULL THEN NULL ELSE now_ms() + $6 END, NULL)
     ON CONFLICT DO NOTHING`,
 })
@@ -27,12 +29,12 @@ export const revokeToken = statement(
   'UPDATE ichido.api_tokens SET revoked_at = coalesce(revoked_at, now_ms()) WHERE token_id = $1 RETURNING token_id',
 )
 
-export const listTokens = statement('list_tokens', 'SELECT * FROM ichido.api_tokens ORDER BY token_id DESC')
+export const listTokens = statement('list_tokens', `SELECT ${TOKEN} FROM ichido.api_tokens ORDER BY token_id DESC`)
 
 /** Takes name, value (JSON), who. */
 export const putSetting = statement(
   'put_setting',
-  `INSERT INTO ichido.settings VALUES ($1, $2, now_ms(), $3)
+  `INSERT INTO ichido.settings (name, value, updated_at, updated_by) VALUES ($1, $2, now_ms(), $3)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at, updated_by = excluded.updated_by`,
 )
 
@@ -47,7 +49,10 @@ export const putDefinition = statement(
       policy = excluded.policy, updated_at = excluded.updated_at`,
 )
 
-export const findDefinition = statement('find_definition', 'SELECT * FROM ichido.job_definitions WHERE name = $1')
+export const findDefinition = statement(
+  'find_definition',
+  'SELECT id, name, kind, queue, payload, policy FROM ichido.job_definitions WHERE name = $1',
+)
 
 /** A restored database starts a new term, so that nothing of the time after the backup can still be written to it. */
 export const raiseEpoch = statement(

@@ -11,7 +11,7 @@ export const lockPublisher = statement('lock_publisher', {
 /** Takes job, n, stage, seq, domain, data. An event that is stored already changes nothing and answers no row. */
 export const insertEvent = statement(
   'insert_event',
-  `INSERT INTO ichido.events VALUES ($1, $2, $3, $4, $5, $6, now_ms())
+  `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at) VALUES ($1, $2, $3, $4, $5, $6, now_ms())
     ON CONFLICT (job_id, stage, seq) WHERE stage <> 'run' DO NOTHING RETURNING n`,
 )
 

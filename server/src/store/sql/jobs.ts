@@ -1,5 +1,8 @@
 import { statement } from '../statement.ts'
 
+const KEY = `idempotency_key, user_id, operation, request_hash, hash_version, job_id, response_status, response_body,
+  created_at, expires_at`
+
 /**
  * One row a job: 1 job, 2 run, 3 kind, 4 queue, 5 user, 6 payload, 7 policy, 8 priority, 9 labels, 10 estimated cost,
  * 11 traceparent, 12 created_at, 13 run_at, 14 fair_tag (null: delayed), 15 key (null: none), 16 operation,
@@ -22,7 +25,7 @@ export const insertSubmission = statement('insert_submission', {
         priority, run_at, fair_tag, created_at, 'NONE', 1 FROM t),
     e AS (INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT job_id, 1, 'run', 1, domain, '{"state":"PENDING"}', created_at FROM t)
-    INSERT INTO ichido.idempotency_keys
+    INSERT INTO ichido.idempotency_keys (${KEY})
     SELECT key, user_id, operation, hash, hash_version, job_id, status, body, created_at, expires_at
     FROM t WHERE key IS NOT NULL ORDER BY key ON CONFLICT DO NOTHING RETURNING job_id`,
   sqlite: [
@@ -34,15 +37,16 @@ export const insertSubmission = statement('insert_submission', {
       VALUES ($2, $1, 1, true, $4, $3, $5, 0, 0, 'PENDING', 1, $8, $13, $14, $12, 'NONE', 1)`,
     `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       VALUES ($1, 1, 'run', 1, $23, '{"state":"PENDING"}', $12)`,
-    `INSERT INTO ichido.idempotency_keys SELECT $15, $5, $16, $17, $18, $1, $19, $20, $12, $21
+    `INSERT INTO ichido.idempotency_keys (${KEY}) SELECT $15, $5, $16, $17, $18, $1, $19, $20, $12, $21
       WHERE $15 IS NOT NULL ON CONFLICT DO NOTHING RETURNING job_id`,
   ],
 })
 
 /** Takes name, value, job. */
 export const insertLabels = statement('insert_labels', {
-  postgres: 'INSERT INTO ichido.job_labels SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[])',
-  sqlite: 'INSERT INTO ichido.job_labels VALUES ($1, $2, $3)',
+  postgres:
+    'INSERT INTO ichido.job_labels (name, value, job_id) SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[])',
+  sqlite: 'INSERT INTO ichido.job_labels (name, value, job_id) VALUES ($1, $2, $3)',
 })
 
 export const JOB_COLUMNS = `j.id AS job_id, j.kind, j.queue, j.user_id, j.payload, j.policy, j.priority, j.labels,
@@ -56,7 +60,12 @@ export const readJobs = statement('read_jobs', {
   sqlite: `SELECT ${JOB_COLUMNS} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE j.id = $1`,
 })
 
-export const readRuns = statement('read_runs', 'SELECT * FROM ichido.runs WHERE job_id = $1 ORDER BY run_no')
+export const readRuns = statement(
+  'read_runs',
+  `SELECT id, run_no, state, version, attempt, retry_count, run_at, created_at, assigned_worker_id, assigned_at,
+      lease_expires_at, started_at, finished_at, cancel_requested_at, error
+    FROM ichido.runs WHERE job_id = $1 ORDER BY run_no`,
+)
 
 export const readResult = statement(
   'read_result',

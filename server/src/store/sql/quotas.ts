@@ -19,12 +19,14 @@ export const lockUsers = statement('lock_users', {
     WHERE q.user_id = $1 AND d.user_id = '*'`,
 })
 
+const QUOTA = 'user_id, custom, max_concurrent, cost_limit_micros, period, updated_at'
+
 /** Takes user ids, sorted. A row must exist before it can be locked. */
 export const addUsers = statement('add_users', {
-  postgres: `INSERT INTO ichido.quotas
+  postgres: `INSERT INTO ichido.quotas (${QUOTA})
     SELECT u, false, NULL, NULL, 'month', now_ms() FROM unnest($1::text[]) u ORDER BY u
     ON CONFLICT DO NOTHING`,
-  sqlite: `INSERT INTO ichido.quotas VALUES ($1, false, NULL, NULL, 'month', now_ms()) ON CONFLICT DO NOTHING`,
+  sqlite: `INSERT INTO ichido.quotas (${QUOTA}) VALUES ($1, false, NULL, NULL, 'month', now_ms()) ON CONFLICT DO NOTHING`,
 })
 
 const ACTIVE = `state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
@@ -60,16 +62,16 @@ export const readSpent = statement('read_spent', {
 
 /** Takes user, period, period start, change; one row a counter, sorted. Last in the order of locks. */
 export const addSpent = statement('add_spent', {
-  postgres: `INSERT INTO ichido.cost_counters AS c
+  postgres: `INSERT INTO ichido.cost_counters AS c (user_id, period, period_start, spent_micros)
     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
     ON CONFLICT (user_id, period, period_start) DO UPDATE SET spent_micros = c.spent_micros + excluded.spent_micros`,
-  sqlite: `INSERT INTO ichido.cost_counters AS c VALUES ($1, $2, $3, $4)
+  sqlite: `INSERT INTO ichido.cost_counters AS c (user_id, period, period_start, spent_micros) VALUES ($1, $2, $3, $4)
     ON CONFLICT (user_id, period, period_start) DO UPDATE SET spent_micros = c.spent_micros + excluded.spent_micros`,
 })
 
 export const putQuota = statement(
   'put_quota',
-  `INSERT INTO ichido.quotas VALUES ($1, true, $2, $3, $4, now_ms())
+  `INSERT INTO ichido.quotas (${QUOTA}) VALUES ($1, true, $2, $3, $4, now_ms())
     ON CONFLICT (user_id) DO UPDATE SET custom = true, max_concurrent = excluded.max_concurrent,
       cost_limit_micros = excluded.cost_limit_micros, period = excluded.period, updated_at = excluded.updated_at`,
 )

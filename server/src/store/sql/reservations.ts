@@ -10,9 +10,11 @@ export const insertReservation = statement('insert_reservation', {
     ON CONFLICT DO NOTHING RETURNING created_at, expires_at`,
 })
 
+export const RESERVATION = 'reservation_id, user_id, created_at, expires_at, consumed_at, released_at, job_id'
+
 export const readReservation = statement(
   'read_reservation',
-  'SELECT *, now_ms() AS now FROM ichido.job_reservations WHERE reservation_id = $1',
+  `SELECT ${RESERVATION}, now_ms() AS now FROM ichido.job_reservations WHERE reservation_id = $1`,
 )
 
 /**

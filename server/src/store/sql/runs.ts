@@ -4,6 +4,13 @@ const LEASED = `r.id AS run_id, r.job_id, r.run_no, r.attempt, r.retry_count, r.
   r.lease_expires_at, r.leader_epoch, r.queue, r.kind, r.user_id, r.priority, r.fair_tag, r.last_event_n,
   j.payload, j.policy, j.traceparent`
 
+// Columns are named one by one, here and in every statement: a node keeps its prepared statements while the next version
+// adds a column, and PostgreSQL refuses a kept `*` whose meaning has changed.
+const MOVED = 'id, job_id, run_no, queue, kind, user_id, state, attempt, retry_count, last_event_n'
+const MOVED_R = MOVED.replaceAll(/\w+/g, 'r.$&')
+const FACTS = `id, job_id, state, version, run_at, attempt, assigned_worker_id, lease_id, start_id, leader_epoch,
+  cancel_requested_at, outcome_hash`
+
 /**
  * Takes queue, kinds (a JSON array), how many, worker, poll, token, lease time, and the start id when the runs are to be
  * started at once. Guards: PENDING or ORPHANED, due, nobody else's. A lease_id is `run.token`: it leads to its run
@@ -95,13 +102,13 @@ export const endRuns = statement('end_runs', {
       continuation_state = 'NONE', last_event_n = r.last_event_n + 1
     FROM t WHERE r.id = t.run_id AND r.state || '' = 'RUNNING' AND ${GUARD}
       AND (t.version IS NULL OR t.version = r.version) AND (t.epoch IS NULL OR t.epoch = r.leader_epoch)
-    RETURNING r.*`,
+    RETURNING ${MOVED_R}`,
   sqlite: `UPDATE ichido.runs SET state = CASE WHEN cancel_requested_at IS NULL THEN $6 ELSE 'CANCELED' END,
       version = version + 1, finished_at = now_ms(), outcome_hash = $7, error = $8,
       continuation_state = 'NONE', last_event_n = last_event_n + 1
     WHERE id = $1 AND state = 'RUNNING' AND assigned_worker_id = $2 AND lease_id = $3
       AND ($4 IS NULL OR $4 = version) AND ($5 IS NULL OR $5 = leader_epoch)
-    RETURNING *`,
+    RETURNING ${MOVED}`,
 })
 
 /**
@@ -126,8 +133,8 @@ export const heartbeatRuns = statement('heartbeat_runs', {
 
 /** Takes run ids; answers with what `decide()` needs to say why a write changed nothing. */
 export const readFacts = statement('read_facts', {
-  postgres: 'SELECT * FROM ichido.runs WHERE id = ANY($1::uuid[])',
-  sqlite: 'SELECT * FROM ichido.runs WHERE id = $1',
+  postgres: `SELECT ${FACTS} FROM ichido.runs WHERE id = ANY($1::uuid[])`,
+  sqlite: `SELECT ${FACTS} FROM ichido.runs WHERE id = $1`,
 })
 
 /** Takes run ids that ended here and now. */
@@ -153,41 +160,46 @@ export const insertNextRuns = statement('insert_next_runs', {
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind, queue, run_at`,
 })
 
+const RESULT = 'run_id, job_id, result, summary_text, freqs_csv, meta, cost_micros, created_at'
+
 /** Takes run, job, result, summary, freqs, meta, cost. */
 export const insertResults = statement('insert_results', {
-  postgres: `INSERT INTO ichido.results
+  postgres: `INSERT INTO ichido.results (${RESULT})
     SELECT t.*, now_ms() FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[]) t`,
-  sqlite: 'INSERT INTO ichido.results VALUES ($1, $2, $3, $4, $5, $6, $7, now_ms())',
+  sqlite: `INSERT INTO ichido.results (${RESULT}) VALUES ($1, $2, $3, $4, $5, $6, $7, now_ms())`,
 })
+
+const DEAD_LETTER = 'job_id, run_id, queue, kind, user_id, error_code, error_message, retry_count, dead_at'
 
 /** Takes job, run, queue, kind, user, error code, error message, retry count. */
 export const insertDeadLetters = statement('insert_dead_letters', {
-  postgres: `INSERT INTO ichido.dead_letters
+  postgres: `INSERT INTO ichido.dead_letters (${DEAD_LETTER})
     SELECT t.*, now_ms() FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
       $8::integer[]) t`,
-  sqlite: 'INSERT INTO ichido.dead_letters VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now_ms())',
+  sqlite: `INSERT INTO ichido.dead_letters (${DEAD_LETTER}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now_ms())`,
 })
 
 /** Takes job, n, domain, data: what happened to a run, written in the transaction that moves it. */
 export const insertLifecycle = statement('insert_lifecycle', {
-  postgres: `INSERT INTO ichido.events
+  postgres: `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
     SELECT t.job_id, t.n, 'run', t.n, t.domain, t.data, now_ms()
     FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[]) AS t(job_id, n, domain, data)`,
-  sqlite: `INSERT INTO ichido.events VALUES ($1, $2, 'run', $2, $3, $4, now_ms())`,
+  sqlite: `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
+    VALUES ($1, $2, 'run', $2, $3, $4, now_ms())`,
 })
 
 /** Takes a job. Guards: its latest run waits, or is assigned and has not started. */
 export const cancelWaiting = statement(
   'cancel_waiting',
   `UPDATE ichido.runs SET state = 'CANCELED', version = version + 1, finished_at = now_ms(), last_event_n = last_event_n + 1
-    WHERE job_id = $1 AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED') RETURNING *`,
+    WHERE job_id = $1 AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED') RETURNING ${MOVED}`,
 )
 
 /** Takes a job. A RUNNING run is asked to stop; its worker, or the leader after the deadline, ends it. */
 export const requestCancel = statement(
   'request_cancel',
   `UPDATE ichido.runs SET cancel_requested_at = coalesce(cancel_requested_at, now_ms())
-    WHERE job_id = $1 AND latest AND state = 'RUNNING' RETURNING *`,
+    WHERE job_id = $1 AND latest AND state = 'RUNNING' RETURNING id`,
 )
 
 /** Takes a maximum. Delayed runs whose time has come enter the index that leases read; any node may do it. */
@@ -213,10 +225,10 @@ export const orphanRuns = statement('orphan_runs', {
       SELECT id FROM ichido.runs WHERE state = 'ASSIGNED' AND lease_expires_at < now_ms()
       ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)
     UPDATE ichido.runs r SET state = 'ORPHANED', version = r.version + 1, last_event_n = r.last_event_n + 1
-    FROM c WHERE r.id = c.id RETURNING r.*`,
+    FROM c WHERE r.id = c.id RETURNING ${MOVED_R}`,
   sqlite: `UPDATE ichido.runs SET state = 'ORPHANED', version = version + 1, last_event_n = last_event_n + 1
     WHERE id IN (SELECT id FROM ichido.runs WHERE state = 'ASSIGNED' AND lease_expires_at < now_ms() LIMIT $1)
-    RETURNING *`,
+    RETURNING ${MOVED}`,
 })
 
 /**
@@ -231,7 +243,7 @@ export const expireRuns = statement('expire_runs', {
       ORDER BY r.id LIMIT $1 FOR UPDATE OF r SKIP LOCKED)
     UPDATE ichido.runs r SET state = CASE WHEN r.cancel_requested_at IS NULL THEN 'TIMED_OUT' ELSE 'CANCELED' END,
       version = r.version + 1, finished_at = now_ms(), error = $3, last_event_n = r.last_event_n + 1
-    FROM c WHERE r.id = c.id RETURNING r.*`,
+    FROM c WHERE r.id = c.id RETURNING ${MOVED_R}`,
   sqlite: `UPDATE ichido.runs SET state = CASE WHEN cancel_requested_at IS NULL THEN 'TIMED_OUT' ELSE 'CANCELED' END,
       version = version + 1, finished_at = now_ms(), error = $3, last_event_n = last_event_n + 1
     WHERE id IN (
@@ -239,5 +251,5 @@ export const expireRuns = statement('expire_runs', {
       WHERE r.state = 'RUNNING'
         AND r.lease_expires_at + coalesce(json_extract(j.policy, '$.continuation_seconds') * 1000, $2) < now_ms()
       LIMIT $1)
-    RETURNING *`,
+    RETURNING ${MOVED}`,
 })
