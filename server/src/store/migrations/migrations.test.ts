@@ -1,0 +1,255 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import pg from 'pg'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { freshDatabase } from '../../../../scripts/testing/services.ts'
+import { failed, Scene } from '../../testing/scene.ts'
+import { openNode, sql, unique } from '../../testing/store.ts'
+import {
+  AUTH_REQUIRED,
+  createToken,
+  findDefinition,
+  listTokens,
+  putDefinition,
+  readSettings,
+} from '../commands/access.ts'
+import { endBatch } from '../commands/end-runs.ts'
+import { publishEvent } from '../commands/events.ts'
+import { extendKeyTo, findKeys } from '../commands/keys.ts'
+import { findQuota, setQuota } from '../commands/quotas.ts'
+import { findJob } from '../commands/read-jobs.ts'
+import { reapRuns } from '../commands/reap-runs.ts'
+import { consumeSlot, releaseSlot } from '../commands/reservations.ts'
+import { DATABASE_FILE, openSqlite } from '../engines/sqlite.ts'
+import type { Store } from '../port.ts'
+import { text } from '../statement.ts'
+import { MIGRATIONS, SCHEMA_VERSION } from './index.ts'
+import { schemaVerdict } from './migration.ts'
+
+/** What differs between the engines about getting at a database behind a store's back. */
+interface Place {
+  open(): Promise<Store>
+  /** Runs SQL outside of any store; tables are written `ichido.name`. */
+  change(text: string): Promise<void>
+  tables(): Promise<string[]>
+  setVersion(version: number): Promise<void>
+}
+
+const PLACES = { sqlite: sqlitePlace, postgres: postgresPlace }
+
+describe.each(['sqlite', 'postgres'] as const)('%s', (engine) => {
+  test('a new database gets every migration, and opening it again changes nothing', async () => {
+    const place = await PLACES[engine]()
+    const store = await place.open()
+    expect((await store.health()).schemaVersion).toBe(SCHEMA_VERSION)
+    const applied = await sql(store, 'SELECT * FROM ichido.schema_migrations ORDER BY version')
+    expect(applied.map(({ version, name }) => [version, name])).toEqual(MIGRATIONS.map((m) => [m.version, m.name]))
+    const tables = await place.tables()
+    const scene = new Scene(store)
+    const jobId = await scene.submitted()
+    await store.close()
+
+    const again = await place.open()
+    expect(await sql(again, 'SELECT * FROM ichido.schema_migrations ORDER BY version')).toEqual(applied)
+    expect(await place.tables()).toEqual(tables)
+    expect(await again.read(findJob(jobId))).not.toBeNull()
+    await again.close()
+  })
+
+  test('a database one version ahead works: columns and tables that this version does not know are left alone', async () => {
+    const place = await PLACES[engine]()
+    await (await place.open()).close()
+    await goAhead(place)
+    const store = await place.open()
+    expect((await store.health()).schemaVersion).toBe(SCHEMA_VERSION + 1)
+    await useEverything(store)
+    await store.close()
+  })
+
+  test('a database two versions ahead is refused with a clear word, and nothing is changed', async () => {
+    const place = await PLACES[engine]()
+    await (await place.open()).close()
+    await place.setVersion(SCHEMA_VERSION + 2)
+    await expect(place.open()).rejects.toThrow(
+      `The database is at schema version ${SCHEMA_VERSION + 2}; this Ichido knows version ${SCHEMA_VERSION} and can work with at most ${SCHEMA_VERSION + 1}. Upgrade this node, or restore a backup`,
+    )
+    await place.setVersion(SCHEMA_VERSION)
+    await (await place.open()).close()
+  })
+
+  test('a migration that is interrupted leaves nothing behind', async () => {
+    const place = await PLACES[engine]()
+    await place.change('CREATE TABLE ichido.alerts (id text)')
+    await expect(place.open()).rejects.toThrow(/alerts.*already exists/)
+    expect(await place.tables()).toEqual(['alerts'])
+    await place.change('DROP TABLE ichido.alerts')
+    const store = await place.open()
+    expect((await store.health()).schemaVersion).toBe(SCHEMA_VERSION)
+    await store.close()
+  })
+})
+
+describe('postgres, several nodes', () => {
+  test('that open a new database at the same time all find it whole', async () => {
+    const { url, drop } = await freshDatabase()
+    const nodes = await Promise.all(Array.from({ length: 6 }, () => openNode(url)))
+    for (const node of nodes) expect((await node.health()).schemaVersion).toBe(SCHEMA_VERSION)
+    const [first] = nodes
+    expect(first && (await sql(first, 'SELECT * FROM ichido.schema_migrations'))).toHaveLength(MIGRATIONS.length)
+    for (const node of nodes) await node.close()
+    await drop()
+  })
+
+  test('that are running go on when the next version migrates under them', async () => {
+    const place = await postgresPlace()
+    const node = await place.open()
+    await useEverything(node)
+    await goAhead(place)
+    await useEverything(node)
+    await node.close()
+  })
+
+  test('keep to their schema: two in one database do not see each other', async () => {
+    const { url, drop } = await freshDatabase()
+    const [a, b] = [await openNode(url, { schema: 'one' }), await openNode(url, { schema: 'two' })]
+    const jobId = await new Scene(a).submitted()
+    expect([await a.read(findJob(jobId)), await b.read(findJob(jobId))]).toMatchObject([{ job: {} }, null])
+    await expect(openNode(url, { schema: 'Robert"; DROP' })).rejects.toThrow('DATABASE_SCHEMA must be a plain')
+    await a.close()
+    await b.close()
+    await drop()
+  })
+})
+
+test('the verdict on a version', () => {
+  expect([0, 4, 5, 6, 7, 99].map((found) => schemaVerdict(found, 5))).toEqual([
+    'migrate',
+    'migrate',
+    'current',
+    'ahead',
+    'refuse',
+    'refuse',
+  ])
+})
+
+test('versions count up from 1 without a gap', () => {
+  expect(MIGRATIONS.map(({ version }) => version)).toEqual(MIGRATIONS.map((_, i) => i + 1))
+})
+
+/** What the next version may do: more columns, more tables. */
+async function goAhead(place: Place): Promise<void> {
+  for (const table of await place.tables()) {
+    if (table !== 'schema_migrations') await place.change(`ALTER TABLE ichido.${table} ADD COLUMN of_the_future text`)
+  }
+  await place.change('CREATE TABLE ichido.of_the_future (id text)')
+  await place.setVersion(SCHEMA_VERSION + 1)
+}
+
+/** Every statement that writes, and those that read whole rows. */
+async function useEverything(store: Store): Promise<void> {
+  const scene = new Scene(store)
+  await store.write(setQuota(scene.userId, { maxConcurrent: 9, costLimitMicros: 1_000_000, period: 'day' }))
+  const jobId = await scene.submitted({
+    key: 'k',
+    labels: { a: 'b' },
+    estimatedCostMicros: 5,
+    consumedReservationId: crypto.randomUUID(),
+  })
+  const lease = await scene.leased()
+  await scene.heartbeat(lease)
+  await scene.start(lease)
+  await scene.start(lease)
+  await scene.fail(lease)
+  await scene.age(60_000)
+  await scene.finish(await scene.leased({ startId: 's' }))
+  expect(await scene.state(jobId)).toBe('SUCCEEDED')
+  const dead = await scene.running()
+  await store.write(endBatch([scene.endItem(dead, failed(undefined, false))]))
+  const running = await scene.running()
+  await scene.cancel(running.jobId)
+  const waiting = await scene.submitted()
+  expect(await scene.cancel(waiting)).toEqual({ kind: 'canceled' })
+  const reservations = [crypto.randomUUID(), crypto.randomUUID()]
+  for (const id of reservations) await scene.reserve(60_000, id)
+  await store.write(consumeSlot(reservations[0] ?? '', scene.userId, jobId))
+  await store.write(releaseSlot(reservations[1] ?? '', scene.userId))
+  const published = { ...scene.startItem(running), stage: 's', seqOf: () => 1, data: '1' }
+  expect(await store.write(publishEvent(published))).toMatchObject({ kind: 'stored' })
+  await scene.submitted()
+  await scene.leased()
+  await scene.age(600_000)
+  const spares = Array.from({ length: 9 }, () => ({ nextRunId: crypto.randomUUID(), random: 0 }))
+  expect((await store.write(reapRuns({ continuationMs: 0, spares }))).ended).toHaveLength(1)
+  const [key] = await store.read(findKeys('k', scene.userId))
+  if (key) await store.write(extendKeyTo(key, 1))
+  const name = unique('definition')
+  await store.write(putDefinition({ id: crypto.randomUUID(), name, kind: null, queue: null, payload: '1', policy: {} }))
+  expect(await store.read(findDefinition(name))).toMatchObject({ payload: '1' })
+  const token = {
+    tokenId: crypto.randomUUID(),
+    tokenHash: unique('hash'),
+    userId: scene.userId,
+    role: 'viewer',
+    name: 'n',
+    ttlMs: 1,
+  } as const
+  await store.write(createToken(token))
+  expect(await store.read(listTokens())).not.toEqual([])
+  expect((await store.read(readSettings())).get(AUTH_REQUIRED)).toBe(true)
+  expect((await store.read(findQuota(scene.userId))).activeReservations).toBe(0)
+  expect((await store.read(findJob(jobId)))?.runs).toHaveLength(2)
+}
+
+async function sqlitePlace(): Promise<Place> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'ichido-migrations-'))
+  onTestFinished(() => rmSync(dataDir, { recursive: true }))
+  async function withDatabase<T>(use: (db: DatabaseSync) => T): Promise<T> {
+    const db = new DatabaseSync(join(dataDir, DATABASE_FILE))
+    try {
+      return use(db)
+    } finally {
+      db.close()
+    }
+  }
+  return {
+    open: async () => openSqlite({ dataDir, now: () => Date.now() }),
+    change: (text) => withDatabase((db) => db.exec(text.replaceAll('ichido.', ''))),
+    tables: () =>
+      withDatabase((db) =>
+        db
+          .prepare(`SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`)
+          .all()
+          .map((row) => String(row.name)),
+      ),
+    setVersion: (version) => withDatabase((db) => db.exec(`PRAGMA user_version = ${version}`)),
+  }
+}
+
+async function postgresPlace(): Promise<Place> {
+  const { url, drop } = await freshDatabase()
+  const client = new pg.Client(url)
+  await client.connect()
+  onTestFinished(async () => {
+    await client.end()
+    await drop()
+  })
+  return {
+    open: () => openNode(url),
+    async change(text) {
+      await client.query('CREATE SCHEMA IF NOT EXISTS ichido')
+      await client.query(text)
+    },
+    async tables() {
+      const { rows } = await client.query(`SELECT tablename FROM pg_tables WHERE schemaname = 'ichido' ORDER BY 1`)
+      return rows.map((row) => text(row, 'tablename'))
+    },
+    async setVersion(version) {
+      await client.query('DELETE FROM ichido.schema_migrations WHERE version > $1', [Math.min(version, SCHEMA_VERSION)])
+      if (version > SCHEMA_VERSION) {
+        await client.query(`INSERT INTO ichido.schema_migrations VALUES ($1, 'of the future', 0)`, [version])
+      }
+    },
+  }
+}
