@@ -1,0 +1,313 @@
+-- What the migrations make on PostgreSQL. Made by: ICHIDO_UPDATE_SCHEMA=1 npm test server/src/store/schema.test.ts
+
+CREATE TABLE ichido.alerts (
+  id uuid NOT NULL,
+  rule text NOT NULL,
+  subject text NOT NULL,
+  message text NOT NULL,
+  opened_at bigint NOT NULL,
+  closed_at bigint,
+  CONSTRAINT alerts_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE ichido.api_tokens (
+  token_id uuid NOT NULL,
+  token_hash text NOT NULL,
+  user_id text NOT NULL,
+  role text NOT NULL,
+  name text NOT NULL,
+  created_at bigint NOT NULL,
+  expires_at bigint,
+  revoked_at bigint,
+  CONSTRAINT api_tokens_pkey PRIMARY KEY (token_id),
+  CONSTRAINT api_tokens_token_hash_key UNIQUE (token_hash)
+);
+
+CREATE TABLE ichido.artifacts (
+  id uuid NOT NULL,
+  job_id uuid,
+  user_id text NOT NULL,
+  name text NOT NULL,
+  sha256 text NOT NULL,
+  size_bytes bigint NOT NULL,
+  state text NOT NULL,
+  created_at bigint NOT NULL,
+  expires_at bigint,
+  CONSTRAINT artifacts_pkey PRIMARY KEY (id)
+);
+CREATE INDEX artifacts_job ON ichido.artifacts USING btree (job_id);
+
+CREATE TABLE ichido.audit (
+  id uuid NOT NULL,
+  actor text NOT NULL,
+  action text NOT NULL,
+  subject text NOT NULL,
+  before text,
+  after text,
+  created_at bigint NOT NULL,
+  CONSTRAINT audit_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE ichido.cost_counters (
+  user_id text NOT NULL,
+  period text NOT NULL,
+  period_start bigint NOT NULL,
+  spent_micros bigint NOT NULL,
+  CONSTRAINT cost_counters_pkey PRIMARY KEY (user_id, period, period_start)
+) WITH (fillfactor=50);
+
+CREATE TABLE ichido.dead_letters (
+  job_id uuid NOT NULL,
+  run_id uuid NOT NULL,
+  queue text NOT NULL,
+  kind text NOT NULL,
+  user_id text NOT NULL,
+  error_code text NOT NULL,
+  error_message text NOT NULL,
+  retry_count integer NOT NULL,
+  dead_at bigint NOT NULL,
+  CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id)
+);
+CREATE INDEX dead_letters_time ON ichido.dead_letters USING btree (dead_at, job_id);
+
+CREATE TABLE ichido.enroll_tokens (
+  token_hash text NOT NULL,
+  label text,
+  queues text,
+  created_by text NOT NULL,
+  created_at bigint NOT NULL,
+  expires_at bigint NOT NULL,
+  used_at bigint,
+  worker_id text,
+  CONSTRAINT enroll_tokens_pkey PRIMARY KEY (token_hash)
+);
+
+CREATE TABLE ichido.events (
+  job_id uuid NOT NULL,
+  n bigint NOT NULL,
+  stage text NOT NULL,
+  seq bigint NOT NULL,
+  domain text NOT NULL,
+  data text NOT NULL,
+  created_at bigint NOT NULL,
+  CONSTRAINT events_pkey PRIMARY KEY (job_id, n)
+);
+CREATE UNIQUE INDEX events_identity ON ichido.events USING btree (job_id, stage, seq) WHERE (stage <> 'run'::text);
+
+CREATE TABLE ichido.idempotency_keys (
+  idempotency_key text NOT NULL,
+  user_id text NOT NULL,
+  operation text NOT NULL,
+  request_hash text NOT NULL,
+  hash_version integer NOT NULL,
+  job_id uuid NOT NULL,
+  response_status integer NOT NULL,
+  response_body text NOT NULL,
+  created_at bigint NOT NULL,
+  expires_at bigint NOT NULL,
+  CONSTRAINT idempotency_keys_pkey PRIMARY KEY (idempotency_key, user_id, operation)
+);
+CREATE INDEX idempotency_keys_expires ON ichido.idempotency_keys USING btree (expires_at);
+CREATE UNIQUE INDEX idempotency_keys_job ON ichido.idempotency_keys USING btree (job_id);
+
+CREATE TABLE ichido.job_definitions (
+  id uuid NOT NULL,
+  name text NOT NULL,
+  kind text,
+  queue text,
+  payload text NOT NULL,
+  policy text NOT NULL,
+  domain text,
+  stages text,
+  schedule text,
+  next_tick_at bigint,
+  created_at bigint NOT NULL,
+  updated_at bigint NOT NULL,
+  CONSTRAINT job_definitions_name_key UNIQUE (name),
+  CONSTRAINT job_definitions_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE ichido.job_labels (
+  name text NOT NULL,
+  value text NOT NULL,
+  job_id uuid NOT NULL,
+  CONSTRAINT job_labels_pkey PRIMARY KEY (name, value, job_id)
+);
+CREATE INDEX job_labels_job ON ichido.job_labels USING btree (job_id);
+
+CREATE TABLE ichido.job_reservations (
+  reservation_id uuid NOT NULL,
+  user_id text NOT NULL,
+  created_at bigint NOT NULL,
+  expires_at bigint NOT NULL,
+  consumed_at bigint,
+  released_at bigint,
+  job_id uuid,
+  CONSTRAINT job_reservations_pkey PRIMARY KEY (reservation_id)
+);
+CREATE INDEX job_reservations_expires ON ichido.job_reservations USING btree (expires_at);
+CREATE INDEX job_reservations_open ON ichido.job_reservations USING btree (user_id, expires_at) WHERE ((consumed_at IS NULL) AND (released_at IS NULL));
+CREATE INDEX job_reservations_user ON ichido.job_reservations USING btree (user_id, reservation_id);
+
+CREATE TABLE ichido.jobs (
+  id uuid NOT NULL,
+  kind text NOT NULL,
+  queue text NOT NULL,
+  user_id text NOT NULL,
+  payload text NOT NULL,
+  policy text NOT NULL,
+  priority integer NOT NULL,
+  labels text,
+  definition_id uuid,
+  scheduled_for bigint,
+  replaces_job_id uuid,
+  estimated_cost_micros bigint NOT NULL,
+  traceparent text,
+  created_at bigint NOT NULL,
+  CONSTRAINT jobs_pkey PRIMARY KEY (id)
+);
+CREATE INDEX jobs_kind ON ichido.jobs USING btree (kind, id);
+CREATE INDEX jobs_queue ON ichido.jobs USING btree (queue, id);
+CREATE UNIQUE INDEX jobs_tick ON ichido.jobs USING btree (definition_id, scheduled_for) WHERE (definition_id IS NOT NULL);
+CREATE INDEX jobs_user ON ichido.jobs USING btree (user_id, id);
+
+CREATE TABLE ichido.leadership (
+  id integer NOT NULL,
+  holder text,
+  epoch bigint NOT NULL,
+  expires_at bigint NOT NULL,
+  CONSTRAINT leadership_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE ichido.occurrences (
+  definition_id uuid NOT NULL,
+  scheduled_for bigint NOT NULL,
+  outcome text NOT NULL,
+  job_id uuid,
+  created_at bigint NOT NULL,
+  CONSTRAINT occurrences_pkey PRIMARY KEY (definition_id, scheduled_for)
+);
+
+CREATE TABLE ichido.queues (
+  name text NOT NULL,
+  paused_at bigint,
+  max_concurrent integer,
+  lease_ttl_seconds integer,
+  continuation_seconds integer,
+  result_ttl_seconds integer,
+  CONSTRAINT queues_pkey PRIMARY KEY (name)
+);
+
+CREATE TABLE ichido.quotas (
+  user_id text NOT NULL,
+  custom boolean NOT NULL,
+  max_concurrent integer,
+  cost_limit_micros bigint,
+  period text NOT NULL,
+  updated_at bigint NOT NULL,
+  CONSTRAINT quotas_pkey PRIMARY KEY (user_id)
+) WITH (fillfactor=50);
+
+CREATE TABLE ichido.results (
+  run_id uuid NOT NULL,
+  job_id uuid NOT NULL,
+  result text,
+  summary_text text,
+  freqs_csv text,
+  meta text,
+  cost_micros bigint,
+  created_at bigint NOT NULL,
+  CONSTRAINT results_pkey PRIMARY KEY (run_id)
+);
+CREATE INDEX results_job ON ichido.results USING btree (job_id);
+
+CREATE TABLE ichido.run_logs (
+  run_id uuid NOT NULL,
+  n integer NOT NULL,
+  stream text NOT NULL,
+  chunk text,
+  log_ref text,
+  created_at bigint NOT NULL,
+  CONSTRAINT run_logs_pkey PRIMARY KEY (run_id, n)
+);
+
+CREATE TABLE ichido.runs (
+  id uuid NOT NULL,
+  job_id uuid NOT NULL,
+  run_no integer NOT NULL,
+  latest boolean NOT NULL,
+  queue text NOT NULL,
+  kind text NOT NULL,
+  user_id text NOT NULL,
+  attempt integer NOT NULL,
+  retry_count integer NOT NULL,
+  state text NOT NULL,
+  version integer NOT NULL,
+  priority integer NOT NULL,
+  run_at bigint NOT NULL,
+  fair_tag bigint,
+  created_at bigint NOT NULL,
+  assigned_worker_id text,
+  assigned_at bigint,
+  poll_id text,
+  lease_id text,
+  lease_expires_at bigint,
+  leader_epoch bigint,
+  start_id text,
+  started_at bigint,
+  finished_at bigint,
+  continuation_state text NOT NULL,
+  continuation_check_deadline_at bigint,
+  cancel_requested_at bigint,
+  last_event_n bigint NOT NULL,
+  outcome_hash text,
+  error text,
+  CONSTRAINT runs_pkey PRIMARY KEY (id)
+) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
+CREATE INDEX runs_active ON ichido.runs USING btree (user_id) WHERE (state = ANY (ARRAY['PENDING'::text, 'ASSIGNED'::text, 'ORPHANED'::text, 'RUNNING'::text]));
+CREATE INDEX runs_delayed ON ichido.runs USING btree (run_at) WHERE ((state = 'PENDING'::text) AND (fair_tag IS NULL));
+CREATE UNIQUE INDEX runs_job ON ichido.runs USING btree (job_id, run_no);
+CREATE INDEX runs_live ON ichido.runs USING btree (assigned_worker_id, id) WHERE (state = ANY (ARRAY['ASSIGNED'::text, 'RUNNING'::text]));
+CREATE INDEX runs_ready ON ichido.runs USING btree (queue, kind, priority DESC, fair_tag, id) WHERE ((state = ANY (ARRAY['PENDING'::text, 'ORPHANED'::text])) AND (fair_tag IS NOT NULL));
+CREATE INDEX runs_state ON ichido.runs USING btree (state, job_id) WHERE latest;
+
+CREATE TABLE ichido.schema_migrations (
+  version integer NOT NULL,
+  name text NOT NULL,
+  applied_at bigint NOT NULL,
+  CONSTRAINT schema_migrations_pkey PRIMARY KEY (version)
+);
+
+CREATE TABLE ichido.settings (
+  name text NOT NULL,
+  value text NOT NULL,
+  updated_at bigint NOT NULL,
+  updated_by text NOT NULL,
+  CONSTRAINT settings_pkey PRIMARY KEY (name)
+);
+
+CREATE TABLE ichido.users (
+  user_id text NOT NULL,
+  created_at bigint NOT NULL,
+  CONSTRAINT users_pkey PRIMARY KEY (user_id)
+);
+
+CREATE TABLE ichido.worker_tokens (
+  token_hash text NOT NULL,
+  worker_id text NOT NULL,
+  created_at bigint NOT NULL,
+  expires_at bigint NOT NULL,
+  revoked_at bigint,
+  CONSTRAINT worker_tokens_pkey PRIMARY KEY (token_hash)
+);
+
+CREATE TABLE ichido.workers (
+  worker_id text NOT NULL,
+  name text NOT NULL,
+  queues text NOT NULL,
+  created_at bigint NOT NULL,
+  last_seen_at bigint,
+  detached_at bigint,
+  revoked_at bigint,
+  CONSTRAINT workers_pkey PRIMARY KEY (worker_id)
+);

@@ -1,0 +1,311 @@
+-- What the migrations make on SQLite. Made by: ICHIDO_UPDATE_SCHEMA=1 npm test server/src/store/schema.test.ts
+
+CREATE TABLE alerts (
+  id TEXT PRIMARY KEY,
+  rule text NOT NULL,
+  subject text NOT NULL,
+  message text NOT NULL,
+  opened_at INTEGER NOT NULL,
+  closed_at INTEGER
+) STRICT;
+
+CREATE TABLE api_tokens (
+  token_id TEXT PRIMARY KEY,
+  token_hash text NOT NULL UNIQUE,
+  user_id text NOT NULL,
+  role text NOT NULL,
+  name text NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER,
+  revoked_at INTEGER
+) STRICT;
+
+CREATE TABLE artifacts (
+  id TEXT PRIMARY KEY,
+  job_id TEXT,
+  user_id text NOT NULL,
+  name text NOT NULL,
+  sha256 text NOT NULL,
+  size_bytes INTEGER NOT NULL,
+  state text NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER
+) STRICT;
+
+CREATE INDEX artifacts_job ON artifacts (job_id);
+
+CREATE TABLE audit (
+  id TEXT PRIMARY KEY,
+  actor text NOT NULL,
+  action text NOT NULL,
+  subject text NOT NULL,
+  before text,
+  after text,
+  created_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE cost_counters (
+  user_id text NOT NULL,
+  period text NOT NULL,
+  period_start INTEGER NOT NULL,
+  spent_micros INTEGER NOT NULL,
+  PRIMARY KEY (user_id, period, period_start)
+) STRICT;
+
+CREATE TABLE dead_letters (
+  job_id TEXT PRIMARY KEY,
+  run_id TEXT NOT NULL,
+  queue text NOT NULL,
+  kind text NOT NULL,
+  user_id text NOT NULL,
+  error_code text NOT NULL,
+  error_message text NOT NULL,
+  retry_count integer NOT NULL,
+  dead_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX dead_letters_time ON dead_letters (dead_at, job_id);
+
+CREATE TABLE enroll_tokens (
+  token_hash text PRIMARY KEY,
+  label text,
+  queues text,
+  created_by text NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  used_at INTEGER,
+  worker_id text
+) STRICT;
+
+CREATE TABLE events (
+  job_id TEXT NOT NULL,
+  n INTEGER NOT NULL,
+  stage text NOT NULL,
+  seq INTEGER NOT NULL,
+  domain text NOT NULL,
+  data text NOT NULL,
+  created_at INTEGER NOT NULL,
+  PRIMARY KEY (job_id, n)
+) STRICT;
+
+CREATE UNIQUE INDEX events_identity ON events (job_id, stage, seq) WHERE stage <> 'run';
+
+CREATE TABLE idempotency_keys (
+  idempotency_key text NOT NULL,
+  user_id text NOT NULL,
+  operation text NOT NULL,
+  request_hash text NOT NULL,
+  hash_version integer NOT NULL,
+  job_id TEXT NOT NULL,
+  response_status integer NOT NULL,
+  response_body text NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  PRIMARY KEY (idempotency_key, user_id, operation)
+) STRICT;
+
+CREATE INDEX idempotency_keys_expires ON idempotency_keys (expires_at);
+
+CREATE UNIQUE INDEX idempotency_keys_job ON idempotency_keys (job_id);
+
+CREATE TABLE job_definitions (
+  id TEXT PRIMARY KEY,
+  name text NOT NULL UNIQUE,
+  kind text,
+  queue text,
+  payload text NOT NULL,
+  policy text NOT NULL,
+  domain text,
+  stages text,
+  schedule text,
+  next_tick_at INTEGER,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE job_labels (
+  name text NOT NULL,
+  value text NOT NULL,
+  job_id TEXT NOT NULL,
+  PRIMARY KEY (name, value, job_id)
+) STRICT;
+
+CREATE INDEX job_labels_job ON job_labels (job_id);
+
+CREATE TABLE job_reservations (
+  reservation_id TEXT PRIMARY KEY,
+  user_id text NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  consumed_at INTEGER,
+  released_at INTEGER,
+  job_id TEXT
+) STRICT;
+
+CREATE INDEX job_reservations_expires ON job_reservations (expires_at);
+
+CREATE INDEX job_reservations_open ON job_reservations (user_id, expires_at)
+WHERE consumed_at IS NULL AND released_at IS NULL;
+
+CREATE INDEX job_reservations_user ON job_reservations (user_id, reservation_id);
+
+CREATE TABLE jobs (
+  id TEXT PRIMARY KEY,
+  kind text NOT NULL,
+  queue text NOT NULL,
+  user_id text NOT NULL,
+  payload text NOT NULL,
+  policy text NOT NULL,
+  priority integer NOT NULL,
+  labels text,
+  definition_id TEXT,
+  scheduled_for INTEGER,
+  replaces_job_id TEXT,
+  estimated_cost_micros INTEGER NOT NULL,
+  traceparent text,
+  created_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX jobs_kind ON jobs (kind, id);
+
+CREATE INDEX jobs_queue ON jobs (queue, id);
+
+CREATE UNIQUE INDEX jobs_tick ON jobs (definition_id, scheduled_for) WHERE definition_id IS NOT NULL;
+
+CREATE INDEX jobs_user ON jobs (user_id, id);
+
+CREATE TABLE leadership (
+  id integer PRIMARY KEY,
+  holder text,
+  epoch INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE occurrences (
+  definition_id TEXT NOT NULL,
+  scheduled_for INTEGER NOT NULL,
+  outcome text NOT NULL,
+  job_id TEXT,
+  created_at INTEGER NOT NULL,
+  PRIMARY KEY (definition_id, scheduled_for)
+) STRICT;
+
+CREATE TABLE queues (
+  name text PRIMARY KEY,
+  paused_at INTEGER,
+  max_concurrent integer,
+  lease_ttl_seconds integer,
+  continuation_seconds integer,
+  result_ttl_seconds integer
+) STRICT;
+
+CREATE TABLE quotas (
+  user_id text PRIMARY KEY,
+  custom INTEGER NOT NULL,
+  max_concurrent integer,
+  cost_limit_micros INTEGER,
+  period text NOT NULL,
+  updated_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE results (
+  run_id TEXT PRIMARY KEY,
+  job_id TEXT NOT NULL,
+  result text,
+  summary_text text,
+  freqs_csv text,
+  meta text,
+  cost_micros INTEGER,
+  created_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX results_job ON results (job_id);
+
+CREATE TABLE run_logs (
+  run_id TEXT NOT NULL,
+  n integer NOT NULL,
+  stream text NOT NULL,
+  chunk text,
+  log_ref text,
+  created_at INTEGER NOT NULL,
+  PRIMARY KEY (run_id, n)
+) STRICT;
+
+CREATE TABLE runs (
+  id TEXT PRIMARY KEY,
+  job_id TEXT NOT NULL,
+  run_no integer NOT NULL,
+  latest INTEGER NOT NULL,
+  queue text NOT NULL,
+  kind text NOT NULL,
+  user_id text NOT NULL,
+  attempt integer NOT NULL,
+  retry_count integer NOT NULL,
+  state text NOT NULL,
+  version integer NOT NULL,
+  priority integer NOT NULL,
+  run_at INTEGER NOT NULL,
+  fair_tag INTEGER,
+  created_at INTEGER NOT NULL,
+  assigned_worker_id text,
+  assigned_at INTEGER,
+  poll_id text,
+  lease_id text,
+  lease_expires_at INTEGER,
+  leader_epoch INTEGER,
+  start_id text,
+  started_at INTEGER,
+  finished_at INTEGER,
+  continuation_state text NOT NULL,
+  continuation_check_deadline_at INTEGER,
+  cancel_requested_at INTEGER,
+  last_event_n INTEGER NOT NULL,
+  outcome_hash text,
+  error text
+) STRICT;
+
+CREATE INDEX runs_active ON runs (user_id)
+WHERE state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING');
+
+CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag IS NULL;
+
+CREATE UNIQUE INDEX runs_job ON runs (job_id, run_no);
+
+CREATE INDEX runs_live ON runs (assigned_worker_id, id) WHERE state IN ('ASSIGNED', 'RUNNING');
+
+CREATE INDEX runs_ready ON runs (queue, kind, priority DESC, fair_tag, id)
+WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL;
+
+CREATE INDEX runs_state ON runs (state, job_id) WHERE latest;
+
+CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT;
+
+CREATE TABLE settings (
+  name text PRIMARY KEY,
+  value text NOT NULL,
+  updated_at INTEGER NOT NULL,
+  updated_by text NOT NULL
+) STRICT;
+
+CREATE TABLE users (
+  user_id text PRIMARY KEY,
+  created_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE worker_tokens (
+  token_hash text PRIMARY KEY,
+  worker_id text NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  revoked_at INTEGER
+) STRICT;
+
+CREATE TABLE workers (
+  worker_id text PRIMARY KEY,
+  name text NOT NULL,
+  queues text NOT NULL,
+  created_at INTEGER NOT NULL,
+  last_seen_at INTEGER,
+  detached_at INTEGER,
+  revoked_at INTEGER
+) STRICT;
