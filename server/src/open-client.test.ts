@@ -1,0 +1,170 @@
+import { expect, test } from 'vitest'
+import { defineKind, type JobEvent } from './index.ts'
+import { eachEmbedded, thrownBy } from './testing/embedded.ts'
+import { unique } from './testing/store.ts'
+
+async function all(events: AsyncIterable<JobEvent>): Promise<JobEvent[]> {
+  const seen: JobEvent[] = []
+  for await (const event of events) seen.push(event)
+  return seen
+}
+
+eachEmbedded(({ ichido, engine }) => {
+  test('the same key is the same job, whatever the order of its members', async () => {
+    const kind = unique('keyed')
+    const first = await ichido().submit(kind, { a: 1, b: { c: 2, d: 3 } }, { key: kind })
+    const again = await ichido().submit(kind, { b: { d: 3, c: 2 }, a: 1 }, { key: kind })
+    expect([first.replayed, again.replayed, again.id === first.id]).toEqual([false, true, true])
+    expect((await ichido().list({ key: kind })).data).toHaveLength(1)
+  })
+
+  test('many submits with one key at once are one job', async () => {
+    const kind = unique('crowd')
+    const jobs = await Promise.all(Array.from({ length: 50 }, () => ichido().submit(kind, null, { key: kind })))
+    expect(new Set(jobs.map(({ id }) => id)).size).toBe(1)
+    expect(jobs.filter(({ replayed }) => !replayed)).toHaveLength(1)
+  })
+
+  test('the same key with another payload or policy is refused and names the first job', async () => {
+    const kind = defineKind(unique('mismatch'))
+    const first = await ichido().submit(kind, { n: 1 }, { key: kind.name })
+    const refused = { code: 'IDEMPOTENCY_KEY_REUSED', details: { job_id: first.id } }
+    expect(await thrownBy(ichido().submit(kind, { n: 2 }, { key: kind.name }))).toMatchObject(refused)
+    expect(await thrownBy(ichido().submit(kind, { n: 1 }, { key: kind.name, priority: 1 }))).toMatchObject(refused)
+    const patient = defineKind(kind.name, { maxAttempts: 9 })
+    expect(await thrownBy(ichido().submit(patient, { n: 1 }, { key: kind.name }))).toMatchObject(refused)
+    expect((await ichido().list({ kind: kind.name })).data).toHaveLength(1)
+  })
+
+  test('every option of a submit is kept', async () => {
+    const kind = defineKind(unique('options'), {
+      queue: 'slow',
+      priority: 1,
+      maxAttempts: 7,
+      timeoutSeconds: 30,
+      leaseTtlSeconds: 40,
+      continuationSeconds: 50,
+      backoff: { baseSeconds: 1, capSeconds: 2, jitter: 0.5 },
+    })
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+    const runAt = new Date(Date.now() + 3_600_000)
+    const job = await ichido().submit(kind, 1, {
+      key: kind.name,
+      priority: 5,
+      runAt,
+      labels: { env: 'test' },
+      estimatedCost: 0.25,
+      keyTtlHours: 48,
+      traceparent,
+    })
+    expect(await job.get()).toMatchObject({
+      kind: kind.name,
+      queue: 'slow',
+      user_id: 'local',
+      state: 'PENDING',
+      priority: 5,
+      run_at: runAt.toISOString(),
+      labels: { env: 'test' },
+      estimated_cost: 0.25,
+      traceparent,
+      idempotency_key: kind.name,
+      policy: {
+        max_attempts: 7,
+        timeout_seconds: 30,
+        lease_ttl_seconds: 40,
+        continuation_seconds: 50,
+        backoff: { baseSeconds: 1, capSeconds: 2, jitter: 0.5 },
+      },
+    })
+    const [key] = await ichido().node.services.keys.get({ userId: 'local', role: 'admin' }, kind.name)
+    expect(Date.parse(key?.expires_at ?? '') - Date.parse(key?.created_at ?? '')).toBe(48 * 3_600_000)
+  })
+
+  test('a job brings its reservation', async () => {
+    const caller = { userId: 'local', role: 'admin' } as const
+    const { reservation_id } = await ichido().node.services.reservations.reserve(caller)
+    const job = await ichido().submit(unique('reserved'), null, { reservationId: reservation_id })
+    expect(await ichido().node.services.reservations.get(caller, reservation_id)).toMatchObject({
+      state: 'consumed',
+      job_id: job.id,
+    })
+    const again = ichido().submit(unique('reserved'), null, { reservationId: reservation_id })
+    expect(await thrownBy(again)).toMatchObject({ code: 'RESERVATION_NOT_ACTIVE' })
+  })
+
+  test('lists go on from where they ended, and take the filters of HTTP', async () => {
+    const kind = unique('listed')
+    const ids: string[] = []
+    for (let i = 0; i < 5; i++) {
+      ids.unshift((await ichido().submit(kind, i, { labels: { even: String(i % 2 === 0) } })).id)
+    }
+    const first = await ichido().list({ kind, limit: 3 })
+    const rest = await ichido().list({ kind, limit: 3, cursor: first.next_cursor ?? '' })
+    expect([...first.data, ...rest.data].map(({ job_id }) => job_id)).toEqual(ids)
+    expect(rest.next_cursor).toBeNull()
+    expect((await ichido().list({ kind, label: 'even:true' })).data).toHaveLength(3)
+    expect((await ichido().list({ kind, state: 'SUCCEEDED,FAILED' })).data).toEqual([])
+    expect((await ichido().list({ kind, state: 'PENDING', queue: 'default' })).data).toHaveLength(5)
+  })
+
+  test.each([
+    [{ state: 'ASLEEP' }, 'state'],
+    [{ label: 'without a value' }, 'label'],
+    [{ limit: 0 }, 'limit'],
+    [{ limit: 1e9 }, 'limit'],
+    [{ cursor: 'nowhere' }, 'cursor'],
+  ])('a list with %o is refused', async (filter, field) => {
+    const error = await thrownBy(ichido().list(filter))
+    expect(error).toMatchObject({ code: 'INVALID_PAYLOAD', message: expect.stringContaining(field) })
+  })
+
+  test.each(['nowhere', '', '00000000-0000-7000-8000-000000000000'])('there is no job %j', async (id) => {
+    const job = ichido().job(id)
+    const calls = [job.get(), job.state(), job.cancel(), job.result(), job.watch().next()]
+    for (const error of await Promise.all(calls.map(thrownBy))) expect(error).toMatchObject({ code: 'NOT_FOUND' })
+  })
+
+  test('every watcher sees every event once, in order, also one that resumes or comes late', async () => {
+    const kind = defineKind(unique('watched'))
+    const job = await ichido().submit(kind, null)
+    const early = [all(job.watch()), all(job.watch())]
+    ichido().handle(kind, async ({ progress }) => {
+      for (let n = 1; n <= 20; n++) await progress({ n })
+    })
+    const [one, two] = await Promise.all(early)
+    expect(one?.map(({ cursor }) => cursor)).toEqual(Array.from({ length: 23 }, (_, i) => i + 1))
+    expect(one?.filter(({ stage }) => stage === 'progress').map(({ seq, data }) => ({ seq, data }))).toEqual(
+      Array.from({ length: 20 }, (_, i) => ({ seq: i + 1, data: { n: i + 1 } })),
+    )
+    expect(two).toEqual(one)
+    expect(await all(job.watch())).toEqual(one)
+    expect(await all(job.watch({ after: 10 }))).toEqual(one?.slice(10))
+    expect(await all(job.watch({ after: 23 }))).toEqual([])
+  })
+
+  test('a wait ends with its signal', async () => {
+    const job = await ichido().submit(unique('endless'), null)
+    const controller = new AbortController()
+    const { signal } = controller
+    const waits = [job.result({ signal }), all(job.watch({ signal }))].map(thrownBy)
+    controller.abort(new Error('enough'))
+    expect(await Promise.all(waits)).toEqual([new Error('enough'), new Error('enough')])
+  })
+
+  test('a handler is told which attempt it is', async () => {
+    const kind = defineKind(unique('told'))
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+    ichido().handle(kind, ({ job }) => job)
+    const job = await ichido().submit(kind, null, { traceparent })
+    const leaseId = expect.stringMatching(/^[0-9a-f-]{36}\.[\w-]{22}$/)
+    expect(await job.result()).toEqual({ id: job.id, attempt: 1, leaseId, traceparent })
+  })
+
+  test('a transaction needs PostgreSQL and a client', async () => {
+    for (const tx of [true, 'tx', {}, null]) {
+      const error = await thrownBy(ichido().submit(unique('tx'), null, { tx }))
+      expect(error).toBeInstanceOf(TypeError)
+      expect(String(error)).toContain(engine === 'sqlite' ? 'tx needs PostgreSQL' : 'tx must be a client of pg')
+    }
+  })
+})

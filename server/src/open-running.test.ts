@@ -1,0 +1,215 @@
+import { expect, test } from 'vitest'
+import { defineKind } from './index.ts'
+import { createReap } from './leader/reap.ts'
+import { type Embedded, eachEmbedded, embedded, thrownBy } from './testing/embedded.ts'
+import { unique, until } from './testing/store.ts'
+
+const FAST = { backoff: { baseSeconds: 0.1, jitter: 0 } }
+
+function aborted(signal: AbortSignal): Promise<unknown> {
+  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(signal.reason)))
+}
+
+/** The reaper as if it ran all the time, until called off. */
+function reapAlways({ node }: Embedded): () => Promise<void> {
+  const reap = createReap(node.services.deps)
+  let on = true
+  const loop = (async () => {
+    while (on) {
+      await reap()
+      await new Promise((resolve) => setTimeout(resolve, 50))
+    }
+  })()
+  return async () => {
+    on = false
+    await loop
+  }
+}
+
+eachEmbedded(({ ichido, storage }) => {
+  test('a job that waits is canceled at once, and for good', async () => {
+    const kind = defineKind(unique('waiting'))
+    const job = await ichido().submit(kind, null)
+    const result = thrownBy(job.result())
+    expect(await job.cancel()).toMatchObject({ state: 'CANCELED' })
+    expect(await result).toMatchObject({ code: 'JOB_FAILED', details: { state: 'CANCELED' } })
+    expect(await job.cancel()).toMatchObject({ state: 'CANCELED' })
+    let called = false
+    ichido().handle(kind, () => {
+      called = true
+    })
+    const next = await ichido().submit(kind, null)
+    // The queue was served beyond the canceled job.
+    await until('the next job', async () => (await next.state()) === 'SUCCEEDED')
+    expect(called).toBe(true)
+    expect((await job.get()).runs).toMatchObject([{ state: 'CANCELED', started_at: null }])
+    expect(await thrownBy(next.cancel())).toMatchObject({ code: 'ALREADY_ENDED', details: { state: 'SUCCEEDED' } })
+  })
+
+  test.each([
+    ['returns a result all the same', (reason: unknown) => ({ reason: String(reason) })],
+    [
+      'gives up',
+      (reason: unknown) => {
+        throw reason
+      },
+    ],
+  ])('a running job that is canceled aborts its handler; it ends canceled when the handler %s', async (_, end) => {
+    const kind = defineKind(unique('canceled'), { leaseTtlSeconds: 1 })
+    const began = Promise.withResolvers<void>()
+    let reason: unknown
+    ichido().handle(kind, async ({ signal }) => {
+      began.resolve()
+      reason = await aborted(signal)
+      return end(reason)
+    })
+    const job = await ichido().submit(kind, null)
+    await began.promise
+    expect(await job.cancel()).toMatchObject({ state: 'RUNNING', cancel_requested_at: expect.any(String) })
+    expect(await thrownBy(job.result())).toMatchObject({ code: 'JOB_FAILED', details: { state: 'CANCELED' } })
+    expect(reason).toMatchObject({ name: 'Stopped', code: 'CANCELED' })
+    expect((await job.get()).runs).toHaveLength(1)
+  })
+
+  test('a run that takes too long is stopped, and that is a failure like any other', async () => {
+    const kind = defineKind(unique('slow'), { ...FAST, timeoutSeconds: 0.2, maxAttempts: 2 })
+    const reasons: unknown[] = []
+    ichido().handle(kind, async ({ signal }) => {
+      reasons.push(await aborted(signal))
+      return 'half of it'
+    })
+    const job = await ichido().submit(kind, null)
+    const error = { code: 'TIMEOUT', message: 'The run took longer than 0.2 s' }
+    expect(await thrownBy(job.result())).toMatchObject({ code: 'JOB_FAILED', details: { state: 'FAILED', error } })
+    expect(reasons).toMatchObject([error, error])
+    expect((await job.get()).runs).toMatchObject([{ state: 'FAILED' }, { state: 'FAILED', retry_count: 1 }])
+  })
+
+  test('as many runs at once as allowed, and never more', async () => {
+    const kind = defineKind(unique('many'))
+    const jobs = await Promise.all(Array.from({ length: 12 }, () => ichido().submit(kind, null)))
+    let now = 0
+    let most = 0
+    const full = Promise.withResolvers<void>()
+    ichido().handle(
+      kind,
+      async () => {
+        most = Math.max(most, ++now)
+        if (now === 4) full.resolve()
+        await full.promise
+        await new Promise((resolve) => setImmediate(resolve))
+        now--
+      },
+      { concurrency: 4 },
+    )
+    await Promise.all(jobs.map((job) => job.result()))
+    expect(most).toBe(4)
+  })
+
+  test('a run that outlives its lease time keeps its lease', async () => {
+    const kind = defineKind(unique('long'), { leaseTtlSeconds: 1, continuationSeconds: 1 })
+    const stopReaping = reapAlways(ichido())
+    ichido().handle(kind, async ({ signal }) => {
+      await new Promise((resolve) => setTimeout(resolve, 3_000))
+      return signal.aborted
+    })
+    const job = await ichido().submit(kind, null)
+    expect(await job.result()).toBe(false)
+    expect(await job.get()).toMatchObject({ state: 'SUCCEEDED', attempt: 1, retry_count: 0 })
+    await stopReaping()
+  })
+
+  test('delayed jobs run not before their time', async () => {
+    const kind = defineKind(unique('delayed'))
+    ichido().handle(kind, () => {}, { concurrency: 3 })
+    const runAt = new Date(Date.now() + 2_000)
+    const delayed = await ichido().submit(kind, null, { delaySeconds: 0.5 })
+    const later = await ichido().submit(kind, null, { runAt })
+    await Promise.all([delayed.result(), later.result()])
+    for (const job of [delayed, later]) {
+      const { run_at, started_at, created_at } = await job.get()
+      expect(Date.parse(run_at)).toBeGreaterThan(Date.parse(created_at))
+      expect(Date.parse(started_at ?? '')).toBeGreaterThanOrEqual(Date.parse(run_at))
+    }
+    expect((await later.get()).run_at).toBe(runAt.toISOString())
+  })
+
+  test('higher priorities go first, and equal ones in their order', async () => {
+    const kind = defineKind(unique('ordered'), { priority: 2 })
+    for (const [n, priority] of [0, 5, undefined, -5, 5, 0].entries()) {
+      await ichido().submit(kind, n, priority === undefined ? {} : { priority })
+    }
+    const order: unknown[] = []
+    const done = Promise.withResolvers<void>()
+    ichido().handle(kind, ({ payload }) => {
+      if (order.push(payload) === 6) done.resolve()
+    })
+    await done.promise
+    expect(order).toEqual([1, 4, 2, 0, 5, 3])
+  })
+
+  test('closing waits for what runs and takes no more work; afterwards nothing can be asked of it', async () => {
+    const place = storage()
+    const own = await embedded(place)
+    const kind = defineKind(unique('drained'))
+    const began = Promise.withResolvers<void>()
+    const end = Promise.withResolvers<string>()
+    own.handle(kind, () => {
+      began.resolve()
+      return end.promise
+    })
+    const first = await own.submit(kind, null)
+    await began.promise
+    const second = await own.submit(kind, null)
+    const [result, never] = [first.result(), thrownBy(second.result())]
+    const closing = own.close()
+    expect(own.close()).toBe(closing)
+    expect(() => own.handle(kind, () => 'x')).toThrow('This Ichido is closed')
+    end.resolve('done')
+    await closing
+    await own.close()
+    expect(await result).toBe('done')
+    const closed = new Error('This Ichido is closed')
+    expect(await never).toEqual(closed)
+    for (const call of [() => own.submit(kind, null), () => own.list(), () => first.get(), () => first.result()]) {
+      expect(await thrownBy(call())).toEqual(closed)
+    }
+    expect(own.troubles).toEqual([])
+
+    const after = await embedded(place)
+    expect(await after.job(first.id).state()).toBe('SUCCEEDED')
+    expect(await after.job(second.id).get()).toMatchObject({ state: 'PENDING', attempt: 0 })
+    await after.close()
+  })
+
+  test('what still runs when the time to drain is over is told to stop, and is tried again elsewhere', async () => {
+    const place = storage()
+    const own = await embedded(place)
+    const kind = defineKind(unique('stubborn'), FAST)
+    const began = Promise.withResolvers<void>()
+    own.handle(kind, async ({ signal }) => {
+      began.resolve()
+      throw await aborted(signal)
+    })
+    const job = await own.submit(kind, null)
+    await began.promise
+    await own.close({ drainMs: 50 })
+
+    const after = await embedded(place)
+    expect((await after.job(job.id).get()).runs).toMatchObject([
+      { state: 'FAILED', error: { code: 'STOPPED', message: 'The worker is stopping' } },
+      { state: 'PENDING' },
+    ])
+    after.handle(kind, ({ job: { attempt } }) => attempt)
+    expect(await after.job(job.id).result()).toBe(2)
+    await after.close()
+  })
+
+  test('closing an idle one is quick', async () => {
+    const own = await embedded(storage())
+    own.handle(defineKind(unique('idle')), () => {})
+    const began = performance.now()
+    await own.close()
+    expect(performance.now() - began).toBeLessThan(10_000)
+  })
+})

@@ -1,0 +1,208 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { type FreshDatabase, freshDatabase } from '../../scripts/testing/services.ts'
+import { defineKind } from './index.ts'
+import { LOCAL_ADMIN } from './services/access.ts'
+import { type Embedded, embedded, thrownBy } from './testing/embedded.ts'
+import { unique, until } from './testing/store.ts'
+
+let database: FreshDatabase
+let pool: pg.Pool
+let ichido: Embedded
+beforeAll(async () => {
+  database = await freshDatabase()
+  // As an application has it, with a password that the pool hides: the bus needs it for its own connection.
+  const { hostname: host, port, username: user, password, pathname } = new URL(database.tcpUrl)
+  pool = new pg.Pool({ host, port: Number(port), user, password, database: pathname.slice(1), max: 20 })
+  pool.on('error', () => {})
+  await pool.query('CREATE TABLE orders (id text PRIMARY KEY)')
+  ichido = await embedded({ pool })
+})
+afterAll(async () => {
+  await ichido.close()
+  await pool.query('SELECT 1')
+  await pool.end()
+  await database.drop()
+})
+beforeEach(() => limit({ max_concurrent: null, cost_limit: null }))
+
+const limit = (limits: { max_concurrent: number | null; cost_limit: number | null }) =>
+  ichido.node.services.quotas.put(LOCAL_ADMIN, 'local', { ...limits, period: 'month' })
+const quota = () => ichido.node.services.quotas.get(LOCAL_ADMIN, 'local')
+
+/** What the application does in a transaction of its own; it ends as told. */
+async function transaction<T>(
+  end: 'COMMIT' | 'ROLLBACK',
+  work: (tx: pg.PoolClient) => Promise<T>,
+  begin = 'BEGIN',
+): Promise<T> {
+  const tx = await pool.connect()
+  try {
+    await tx.query(begin)
+    const answer = await work(tx)
+    await tx.query(end)
+    return answer
+  } finally {
+    await tx.query('ROLLBACK')
+    tx.release()
+  }
+}
+
+/** Everything that a submit leaves behind, by table. */
+async function traces(): Promise<Record<string, number>> {
+  const tables = ['jobs', 'runs', 'events', 'idempotency_keys', 'job_labels', 'job_reservations', 'cost_counters']
+  const counts: Record<string, number> = {}
+  for (const table of tables) {
+    const { rows } = await pool.query(`SELECT count(*)::int AS count FROM ichido.${table}`)
+    counts[table] = rows[0].count
+  }
+  const { rows } = await pool.query('SELECT coalesce(sum(spent_micros), 0)::float8 AS spent FROM ichido.cost_counters')
+  return { ...counts, spent: rows[0].spent }
+}
+
+test('a rollback leaves no job, no key, no use of the quota and no cost', async () => {
+  await limit({ max_concurrent: 100, cost_limit: 1_000 })
+  const before = [await traces(), await quota()]
+  const name = unique('rolled-back')
+  const job = await transaction('ROLLBACK', async (tx) => {
+    await tx.query('INSERT INTO orders VALUES ($1)', [name])
+    return ichido.submit(name, null, { tx, key: name, estimatedCost: 5, labels: { a: 'b' } })
+  })
+  expect([await traces(), await quota()]).toEqual(before)
+  expect(await thrownBy(job.get())).toMatchObject({ code: 'NOT_FOUND' })
+  expect(await ichido.submit(name, { other: true }, { key: name })).toMatchObject({ replayed: false })
+})
+
+test('a commit makes the job, and a worker is woken by it and not before', async () => {
+  const kind = defineKind(unique('committed'))
+  let begin: (atMs: number) => void = () => {}
+  ichido.handle(kind, ({ payload }) => {
+    begin(performance.now())
+    return payload
+  })
+  const latencies: number[] = []
+  for (let i = 0; i < 5; i++) {
+    const begun = new Promise<number>((resolve) => {
+      begin = resolve
+    })
+    // The handler has just looked, and does so again only a second later.
+    await sleep(100)
+    const id = `${kind.name}-${i}`
+    const job = await transaction('COMMIT', async (tx) => {
+      await tx.query('INSERT INTO orders VALUES ($1)', [id])
+      return ichido.submit(kind, { id }, { tx, key: id, estimatedCost: 1 })
+    })
+    const committedMs = performance.now()
+    latencies.push((await begun) - committedMs)
+    expect(await job.result()).toEqual({ id })
+    expect((await job.get()).runs).toHaveLength(1)
+  }
+  expect(latencies.toSorted((a, b) => a - b)[2]).toBeLessThan(500)
+  const { rows } = await pool.query('SELECT 1 FROM orders WHERE id LIKE $1', [`${kind.name}%`])
+  expect(rows).toHaveLength(5)
+})
+
+test('the same key again is the same job, inside the transaction and after it', async () => {
+  const name = unique('keyed')
+  const jobs = await transaction('COMMIT', async (tx) => {
+    const first = await ichido.submit(name, { n: 1 }, { tx, key: name })
+    const again = await ichido.submit(name, { n: 1 }, { tx, key: name })
+    const other = await thrownBy(ichido.submit(name, { n: 2 }, { tx, key: name }))
+    expect(other).toMatchObject({ code: 'IDEMPOTENCY_KEY_REUSED', details: { job_id: first.id } })
+    return [first, again]
+  })
+  jobs.push(await ichido.submit(name, { n: 1 }, { key: name }))
+  jobs.push(await transaction('COMMIT', (tx) => ichido.submit(name, { n: 1 }, { tx, key: name })))
+  expect(jobs.map(({ replayed }) => replayed)).toEqual([false, true, true, true])
+  expect(new Set(jobs.map(({ id }) => id)).size).toBe(1)
+})
+
+test('a refusal leaves the transaction as it was', async () => {
+  await limit({ max_concurrent: 0, cost_limit: null })
+  const name = unique('refused')
+  await transaction('COMMIT', async (tx) => {
+    await tx.query('INSERT INTO orders VALUES ($1)', [name])
+    expect(await thrownBy(ichido.submit(name, null, { tx }))).toMatchObject({ code: 'QUOTA_EXCEEDED' })
+    const badReservation = { tx, reservationId: '01890000-0000-7000-8000-000000000000' }
+    expect(await thrownBy(ichido.submit(name, null, badReservation))).toMatchObject({ code: 'RESERVATION_NOT_ACTIVE' })
+  })
+  expect((await pool.query('SELECT 1 FROM orders WHERE id = $1', [name])).rows).toHaveLength(1)
+})
+
+test('an error of the database inside the submit leaves the transaction usable', async () => {
+  const name = unique('broken')
+  await transaction('COMMIT', async (tx) => {
+    await tx.query('INSERT INTO orders VALUES ($1)', [name])
+    const failing = {
+      query: (config: { text: string }) =>
+        tx.query(config.text.includes('INSERT INTO') ? { text: 'SELECT 1/0' } : config),
+    }
+    expect(await thrownBy(ichido.submit(name, null, { tx: failing, key: name }))).toMatchObject({ code: '22012' })
+    expect(await ichido.submit(name, null, { tx, key: name })).toMatchObject({ replayed: false })
+  })
+  expect((await pool.query('SELECT 1 FROM orders WHERE id = $1', [name])).rows).toHaveLength(1)
+  expect((await ichido.list({ key: name })).data).toHaveLength(1)
+})
+
+test.each(['REPEATABLE READ', 'SERIALIZABLE'])('%s is refused, because quotas would overshoot', async (level) => {
+  const submit = (tx: pg.PoolClient) => ichido.submit(unique('strict'), null, { tx })
+  const error = await thrownBy(transaction('COMMIT', submit, `BEGIN ISOLATION LEVEL ${level}`))
+  expect(error).toBeInstanceOf(TypeError)
+  expect(String(error)).toContain(`submit with tx needs a READ COMMITTED transaction; this one is ${level}`)
+})
+
+test('a client without a transaction, or a pool, is refused: every statement would commit by itself', async () => {
+  const name = unique('loose')
+  const client = await pool.connect()
+  for (const tx of [client, pool]) {
+    const error = await thrownBy(ichido.submit(name, null, { tx }))
+    expect(error).toBeInstanceOf(TypeError)
+    expect(String(error)).toContain('tx must be a client inside a transaction: BEGIN first')
+  }
+  client.release()
+  expect((await ichido.list({ kind: name })).data).toEqual([])
+})
+
+test('the quota holds inside a transaction, and two open ones of a user never overshoot', async () => {
+  const { active_jobs } = await quota()
+  await limit({ max_concurrent: active_jobs + 2, cost_limit: null })
+  const name = unique('limited')
+  const refused = { code: 'QUOTA_EXCEEDED', message: expect.stringContaining('Quota exceeded: Maximum') }
+
+  const [one, two] = [await pool.connect(), await pool.connect()]
+  await one.query('BEGIN')
+  await two.query('BEGIN')
+  await ichido.submit(name, 1, { tx: one })
+  await ichido.submit(name, 2, { tx: one })
+  expect(await thrownBy(ichido.submit(name, 3, { tx: one }))).toMatchObject(refused)
+
+  const waiting = thrownBy(ichido.submit(name, 4, { tx: two }))
+  await until('the second transaction to wait for the first', async () => {
+    const { rows } = await pool.query("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    return rows.length > 0
+  })
+  await one.query('COMMIT')
+  expect(await waiting).toMatchObject(refused)
+  await two.query('COMMIT')
+  expect((await quota()).active_jobs).toBe(active_jobs + 2)
+
+  // What the first gives up, the second may have.
+  await limit({ max_concurrent: active_jobs + 3, cost_limit: null })
+  await one.query('BEGIN')
+  await two.query('BEGIN')
+  await ichido.submit(name, 5, { tx: one })
+  const next = ichido.submit(name, 6, { tx: two })
+  await one.query('ROLLBACK')
+  await next
+  await two.query('COMMIT')
+  expect((await quota()).active_jobs).toBe(active_jobs + 3)
+  one.release()
+  two.release()
+})
+
+test('the pool stays open when Ichido is closed', async () => {
+  const own = await embedded({ pool })
+  await own.close()
+  expect((await pool.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }])
+})

@@ -1,0 +1,246 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, expectTypeOf, test } from 'vitest'
+import { z } from 'zod'
+import { defineKind, Fatal, type HandlerContext, type Job, open } from './index.ts'
+import { eachEmbedded, thrownBy } from './testing/embedded.ts'
+import { unique } from './testing/store.ts'
+
+const FAST = { backoff: { baseSeconds: 0.1, jitter: 0 } }
+
+test('the code of the design, as it is written there', async () => {
+  const dataDir = mkdtempSync(join(tmpdir(), 'ichido-open-'))
+  const [url, id] = ['https://example.org/a.png', 7]
+  const run = async (payload: { width: number }, _signal: AbortSignal) => payload.width * 100
+  const seen: unknown[] = []
+
+  const resize = defineKind('resize', {
+    payload: z.object({ url: z.url(), width: z.int() }),
+    result: z.object({ bytes: z.int() }),
+    queue: 'media',
+    maxAttempts: 5,
+  })
+  const ichido = await open({ dataDir })
+  ichido.handle(
+    resize,
+    async ({ payload, signal, progress }) => {
+      await progress({ percent: 40 })
+      return { bytes: await run(payload, signal) }
+    },
+    { concurrency: 8 },
+  )
+  const job = await ichido.submit(resize, { url, width: 80 }, { key: `thumb-${id}` })
+  for await (const e of job.watch()) seen.push([e.stage, e.data])
+  const { bytes } = await job.result()
+  const { policy, queue, idempotency_key } = await job.get()
+  await ichido.close()
+
+  expect(bytes).toBe(8_000)
+  expect({ policy, queue, idempotency_key }).toEqual({
+    policy: { max_attempts: 5 },
+    queue: 'media',
+    idempotency_key: 'thumb-7',
+  })
+  expect(seen).toEqual([
+    ['run', { state: 'PENDING' }],
+    ['run', { state: 'RUNNING', attempt: 1 }],
+    ['progress', { percent: 40 }],
+    ['run', { state: 'SUCCEEDED', attempt: 1 }],
+  ])
+  expectTypeOf(job).toEqualTypeOf<Job<{ bytes: number }>>()
+  rmSync(dataDir, { recursive: true })
+})
+
+eachEmbedded(({ ichido }) => {
+  const jobsOf = async (kind: string) => (await ichido().list({ kind })).data
+
+  test('types go from the schemas to payload, handler and result', async () => {
+    const kind = defineKind(unique('typed'), {
+      payload: z.object({ at: z.iso.datetime().transform((text) => new Date(text)), n: z.int().default(3) }),
+      result: z.object({ year: z.string().transform(Number) }),
+      maxAttempts: 1,
+    })
+    ichido().handle(kind, ({ payload }) => {
+      expectTypeOf(payload).toEqualTypeOf<{ at: Date; n: number }>()
+      return { year: String(payload.at.getUTCFullYear() + payload.n) }
+    })
+    const job = await ichido().submit(kind, { at: '2031-05-06T07:08:09Z' })
+    const result = await job.result()
+    expectTypeOf(result).toEqualTypeOf<{ year: number }>()
+    expectTypeOf(ichido().job(job.id, kind)).toEqualTypeOf<Job<{ year: number }>>()
+    expect(result).toEqual({ year: 2034 })
+    expect(await ichido().job(job.id, kind).result()).toEqual({ year: 2034 })
+    // Kept as it was given, and as it was returned.
+    expect((await job.get()).payload).toEqual({ at: '2031-05-06T07:08:09Z' })
+    expect(await ichido().job(job.id).result()).toEqual({ year: '2034' })
+  })
+
+  test('what does not fit its types does not compile', () => {
+    const kind = defineKind(unique('strict'), {
+      payload: z.object({ width: z.int() }),
+      result: z.object({ bytes: z.int() }),
+    })
+    const never = () => {
+      // @ts-expect-error a member is missing
+      void ichido().submit(kind, {})
+      // @ts-expect-error a member has another type
+      void ichido().submit(kind, { width: 'wide' })
+      // @ts-expect-error the result lacks a member
+      ichido().handle(kind, () => ({}))
+      // @ts-expect-error the result has another type
+      ichido().handle(kind, async () => ({ bytes: 'many' }))
+      void ichido().submit('any', { whatever: 1 })
+      ichido().handle(defineKind('any'), ({ payload }) => {
+        expectTypeOf(payload).toBeUnknown()
+      })
+    }
+    expectTypeOf(never).toBeFunction()
+    expectTypeOf<HandlerContext<{ width: number }>['payload']>().toEqualTypeOf<{ width: number }>()
+  })
+
+  test('a payload that its schema refuses is not stored, and the message names the field', async () => {
+    const kind = defineKind(unique('checked'), { payload: z.object({ image: z.object({ url: z.url() }) }) })
+    const error = await thrownBy(ichido().submit(kind, { image: { url: 'nowhere' } }))
+    expect(String(error)).toContain('payload.image.url: Invalid URL')
+    expect(await jobsOf(kind.name)).toEqual([])
+  })
+
+  test.each<[string, string, () => unknown, object]>([
+    ['a BigInt', 'payload', () => ({ n: 1n }), {}],
+    ['a function', 'payload', () => () => {}, {}],
+    ['itself', 'payload', circular, {}],
+    ['NUL', 'payload', () => 'a\0b', {}],
+    ['half a character', 'payload', () => ({ 'a\ud800': 1 }), {}],
+    ['65 levels', 'payload', () => JSON.parse('['.repeat(65) + ']'.repeat(65)), {}],
+    ['a number beyond 2^53', 'payload', () => 2 ** 60, {}],
+    ['a priority of 5000', 'priority', () => null, { priority: 5_000 }],
+    ['a negative cost', 'estimated_cost', () => null, { estimatedCost: -1 }],
+    ['two times', 'run_at', () => null, { delaySeconds: 1, runAt: new Date() }],
+    ['a time long ago', 'run_at', () => null, { runAt: new Date(0) }],
+    ['an empty key', 'idempotency_key', () => null, { key: '' }],
+    ['a key with a space', 'idempotency_key', () => null, { key: 'a b' }],
+    ['a long key', 'idempotency_key', () => null, { key: 'k'.repeat(257) }],
+  ])('%s is refused in words that name %s', async (_, field, payload, options) => {
+    const kind = unique('refused')
+    const error = await thrownBy(ichido().submit(kind, payload(), options))
+    expect(error).toMatchObject({ name: 'IchidoError', code: 'INVALID_PAYLOAD' })
+    expect(String(error)).toMatch(new RegExp(`IchidoError: ${field} .{5,}`))
+    expect(await jobsOf(kind)).toEqual([])
+  })
+
+  test('a payload beyond 1 MiB is refused, one just below is carried whole', async () => {
+    const kind = defineKind(unique('large'))
+    const error = await thrownBy(ichido().submit(kind, 'é'.repeat(512 * 1024)))
+    expect(error).toMatchObject({ code: 'PAYLOAD_TOO_LARGE' })
+    ichido().handle(kind, ({ payload }) => String(payload).length)
+    const job = await ichido().submit(kind, 'é'.repeat(512 * 1024 - 1))
+    expect(await job.result()).toBe(512 * 1024 - 1)
+  })
+
+  test('a payload is handed over as JSON has it, and its key stands for that', async () => {
+    const kind = defineKind(unique('json'))
+    const given = { at: new Date(0), gone: undefined, not: Number.NaN, list: [undefined] }
+    const job = await ichido().submit(kind, given, { key: kind.name })
+    const json = { at: '1970-01-01T00:00:00.000Z', not: null, list: [null] }
+    expect((await job.get()).payload).toEqual(json)
+    expect(await ichido().submit(kind, json, { key: kind.name })).toMatchObject({ id: job.id, replayed: true })
+  })
+
+  test('what a handler throws is tried again, later each time', async () => {
+    const kind = defineKind(unique('flaky'), { ...FAST, result: z.string() })
+    const attempts: number[] = []
+    ichido().handle(kind, ({ job }) => {
+      attempts.push(job.attempt)
+      if (job.attempt < 3) throw new Error(`attempt ${job.attempt}`)
+      return 'done'
+    })
+    const job = await ichido().submit(kind, null)
+    expect(await job.result()).toBe('done')
+    expect(attempts).toEqual([1, 2, 3])
+    const { runs, ...detail } = await job.get()
+    expect(detail).toMatchObject({ state: 'SUCCEEDED', attempt: 3, retry_count: 2, error: null })
+    expect(runs).toMatchObject([
+      { run_no: 1, state: 'FAILED', attempt: 1, retry_count: 0, error: { code: 'Error', message: 'attempt 1' } },
+      { run_no: 2, state: 'FAILED', attempt: 2, retry_count: 1, error: { code: 'Error', message: 'attempt 2' } },
+      { run_no: 3, state: 'SUCCEEDED', attempt: 3, retry_count: 2, error: null },
+    ])
+    const pauses = runs.slice(1).map((run, i) => Date.parse(run.run_at) - Date.parse(runs[i]?.finished_at ?? ''))
+    expect(pauses.map((ms, i) => ms >= 100 * 2 ** i && ms < 60_000)).toEqual([true, true])
+    for (const { started_at, run_at } of runs)
+      expect(Date.parse(started_at ?? '')).toBeGreaterThanOrEqual(Date.parse(run_at))
+  })
+
+  test('Fatal is not tried again: the job is a dead letter', async () => {
+    const kind = defineKind(unique('fatal'), FAST)
+    let calls = 0
+    ichido().handle(kind, () => {
+      calls++
+      throw new Fatal('NO_SUCH_IMAGE', 'The image is gone')
+    })
+    const job = await ichido().submit(kind, null)
+    expect(await thrownBy(job.result())).toMatchObject({
+      code: 'JOB_FAILED',
+      message: `Job ${job.id} ended FAILED: The image is gone`,
+      details: { state: 'FAILED', error: { code: 'NO_SUCH_IMAGE', message: 'The image is gone' } },
+    })
+    expect(calls).toBe(1)
+    expect(await ichido().sql('SELECT * FROM ichido.dead_letters WHERE job_id = $1', job.id)).toMatchObject([
+      { error_code: 'NO_SUCH_IMAGE', error_message: 'The image is gone', retry_count: 1, user_id: 'local' },
+    ])
+  })
+
+  test('with its attempts used up the job is a dead letter, and says what the last one died of', async () => {
+    const kind = defineKind(unique('hopeless'), { ...FAST, maxAttempts: 2 })
+    ichido().handle(kind, ({ job }) => {
+      throw new RangeError(`attempt ${job.attempt}: a\0b${'😀'.slice(0, 1)}`)
+    })
+    const job = await ichido().submit(kind, null)
+    expect(await thrownBy(job.result())).toMatchObject({
+      code: 'JOB_FAILED',
+      details: { error: { code: 'RangeError', message: 'attempt 2: ab\ufffd', traceback: expect.any(String) } },
+    })
+    expect(await job.get()).toMatchObject({ state: 'FAILED', attempt: 2, retry_count: 1 })
+    expect(await ichido().sql('SELECT * FROM ichido.dead_letters WHERE job_id = $1', job.id)).toMatchObject([
+      { error_code: 'RangeError', retry_count: 2 },
+    ])
+  })
+
+  test.each<[string, () => unknown, string, string]>([
+    ['does not fit its schema', () => ({ bytes: 'many' }), 'INVALID_VALUE', 'result.bytes: '],
+    ['is no JSON', () => ({ bytes: 1, big: 1n }), 'INVALID_PAYLOAD', 'result cannot be written as JSON'],
+    ['has half a character', () => ({ bytes: 1, half: '\ud800' }), 'INVALID_PAYLOAD', 'result has half of'],
+    ['is too large', () => ({ bytes: 1, text: 'é'.repeat(2 ** 21) }), 'PAYLOAD_TOO_LARGE', 'larger than 4194304 bytes'],
+  ])('a result that %s fails the job for good', async (_, result, code, message) => {
+    const schema = z.looseObject({ bytes: z.int() })
+    const kind = defineKind(unique('result'), { ...FAST, result: schema })
+    ichido().handle(kind, () => result() as z.input<typeof schema>)
+    const job = await ichido().submit(kind, null)
+    expect(await thrownBy(job.result())).toMatchObject({
+      code: 'JOB_FAILED',
+      details: { error: { code, message: expect.stringContaining(message) } },
+    })
+    expect((await job.get()).runs).toHaveLength(1)
+  })
+
+  test('a payload that was stored before its schema changed fails the job for good', async () => {
+    const name = unique('changed')
+    const job = await ichido().submit(name, { old: true })
+    ichido().handle(defineKind(name, { payload: z.object({ fresh: z.boolean() }) }), () => {})
+    expect(await thrownBy(job.result())).toMatchObject({
+      details: { error: { code: 'INVALID_VALUE', message: expect.stringContaining('payload.fresh: ') } },
+    })
+  })
+
+  test('a handler that returns nothing has the result null', async () => {
+    const kind = defineKind(unique('silent'))
+    ichido().handle(kind, () => {})
+    expect(await (await ichido().submit(kind, undefined)).result()).toBeNull()
+  })
+
+  function circular(): unknown {
+    const value: Record<string, unknown> = {}
+    value.self = value
+    return value
+  }
+})
