@@ -1,0 +1,58 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import { ERRORS, type ErrorCode, IchidoError } from './errors.ts'
+
+const FILE = new URL('../../../docs/errors.md', import.meta.url)
+const UPDATE = 'ICHIDO_UPDATE_DOCS=1 npm test sdk/src/protocol/errors.test.ts'
+const codes = Object.keys(ERRORS) as ErrorCode[]
+
+function table(): string {
+  const rows = codes.map((code) => {
+    const { status, retryable, sentence } = ERRORS[code]
+    return `| ${status} | \`${code}\` | ${retryable ? 'yes' : 'no'} | ${sentence} |`
+  })
+  return ['| status | code | retry | meaning |', '| --- | --- | --- | --- |', ...rows].join('\n')
+}
+
+test('docs/errors.md lists every error of the table, and nothing else', () => {
+  const page = readFileSync(FILE, 'utf8')
+  const listed = /\| status \|[\s\S]*?(?=\n\n|$)/
+  if (process.env.ICHIDO_UPDATE_DOCS === '1')
+    writeFileSync(
+      FILE,
+      page.replace(listed, () => table()),
+    )
+  const found = listed.exec(readFileSync(FILE, 'utf8'))?.[0].trimEnd()
+  expect(found, `The table of errors has changed. Its page is written anew by: ${UPDATE}`).toBe(table())
+})
+
+test.each(codes)('%s has a status of its class, and a sentence', (code) => {
+  const { status, retryable, sentence } = ERRORS[code]
+  expect(code).toMatch(/^[A-Z]+(_[A-Z]+)*$/)
+  expect(status).toBeGreaterThanOrEqual(400)
+  expect(status).toBeLessThan(600)
+  expect(sentence).toMatch(/^[A-Z].*\.$/)
+  if (status >= 500 || status === 429) expect(retryable).toBe(true)
+})
+
+test('of the conflicts only those may be sent again that pass by themselves', () => {
+  const passing = codes.filter((code) => ERRORS[code].status === 409 && ERRORS[code].retryable)
+  expect(passing).toEqual(['IDEMPOTENCY_IN_PROGRESS', 'NOT_DUE', 'RESULT_NOT_READY'])
+})
+
+test('an error speaks its sentence unless it is given better words', () => {
+  const plain = new IchidoError('NOT_FOUND')
+  expect([plain.message, plain.status, plain.retryable, plain.details]).toEqual([
+    ERRORS.NOT_FOUND.sentence,
+    404,
+    false,
+    {},
+  ])
+  const told = new IchidoError('UNAVAILABLE', 'Stopping', { in_seconds: 3 })
+  expect([told.name, told.code, told.message, told.details]).toEqual([
+    'IchidoError',
+    'UNAVAILABLE',
+    'Stopping',
+    { in_seconds: 3 },
+  ])
+})
