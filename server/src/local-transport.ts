@@ -51,13 +51,12 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
         if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
         return { response: JSON.parse(outcome.body) as SubmitResponse, replayed: outcome.kind === 'replayed' }
       }),
-    get: (jobId) => whileOpen(() => services.jobs.get(caller, checkId(jobId))),
+    get: (jobId) => whileOpen(() => services.jobs.get(caller, jobId)),
     list: (filter) => whileOpen(() => listJobs(services, caller, filter)),
-    cancel: (jobId) => whileOpen(async () => (await services.jobs.cancel(caller, checkId(jobId))).job),
-    result: (jobId, waitMs, signal) =>
-      whileOpen(() => services.jobs.result(caller, checkId(jobId), waitMs, orClosed(signal))),
+    cancel: (jobId) => whileOpen(async () => (await services.jobs.cancel(caller, jobId)).job),
+    result: (jobId, waitMs, signal) => whileOpen(() => services.jobs.result(caller, jobId, waitMs, orClosed(signal))),
     events: (jobId, after, waitMs, signal) =>
-      whileOpen(() => services.events.read(caller, checkId(jobId), after, waitMs, orClosed(signal))),
+      whileOpen(() => services.events.read(caller, jobId, after, waitMs, orClosed(signal))),
   }
 }
 
@@ -114,12 +113,6 @@ function checkJson(value: unknown, field: string): string {
   const problem = findJsonProblem(text)
   if (problem !== null) throw refuse(problem.message)
   return text
-}
-
-/** An id that cannot be one names nothing. */
-function checkId(jobId: string): string {
-  if (isUuid(jobId)) return jobId
-  throw new IchidoError('NOT_FOUND', `There is no job ${JSON.stringify(jobId)}`)
 }
 
 function checkKey(key: string | undefined): string | null {

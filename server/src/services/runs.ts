@@ -84,6 +84,7 @@ export function createRunService(deps: Deps): RunService {
 
   return {
     async lease(workerId, request, signal) {
+      if (signal?.aborted) return []
       const pollId = request.pollId ?? world.uuid()
       const topics = request.queues.map((queue) => `queue:${queue}` as const)
       const look = () => leaseOnce(workerId, request, pollId)

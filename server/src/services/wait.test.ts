@@ -106,11 +106,17 @@ test('called off, it looks no more', async () => {
   expect(state.answer).toBeNull()
   expect(looks).toBe(1)
   expect(world.pendingMs).toEqual([])
+})
 
-  const late = wait(5_000, controller.signal)
+test('called off from the beginning, it looks once: whoever asks still hears how things stand', async () => {
+  const state = wait(5_000, AbortSignal.abort())
   await settled()
-  expect(late.answer).toBeNull()
+  expect(state.answer).toBeNull()
   expect(looks).toBe(1)
+  found = 'it'
+  const next = wait(5_000, AbortSignal.abort())
+  await settled()
+  expect(next.answer).toBe('it')
 })
 
 test('what a look found before it was called off is still handed over', async () => {

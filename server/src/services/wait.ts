@@ -23,14 +23,12 @@ export async function waitFor<T>(
   const subscriptions = topics.map((topic) => bus.subscribe(topic, () => wake()))
   try {
     for (;;) {
-      // Nobody is there any more to take what a look may find; a lease would be held for nothing.
-      if (signal?.aborted) return null
       woken = false
       const found = await look()
       if (found !== null) return found
       const leftMs = deadline - world.monotonic()
-      if (leftMs <= 0) return null
-      if (woken || signal?.aborted) continue
+      if (leftMs <= 0 || signal?.aborted) return null
+      if (woken) continue
       await new Promise<void>((resolve) => {
         const done = () => {
           callOff()
@@ -44,6 +42,8 @@ export async function waitFor<T>(
         signal?.addEventListener('abort', done, { once: true })
         wake = done
       })
+      // Nobody is there any more to take what a look may find; a lease would be held for nothing.
+      if (signal?.aborted) return null
     }
   } finally {
     for (const end of subscriptions) end()
