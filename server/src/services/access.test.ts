@@ -1,0 +1,121 @@
+import { beforeEach, expect, test } from 'vitest'
+import { eachServices } from '../testing/each-services.ts'
+import { thrownBy } from '../testing/embedded.ts'
+import { sql, unique } from '../testing/store.ts'
+import { realWorld } from '../world.ts'
+import { LOCAL_ADMIN } from './access.ts'
+import { createServices } from './index.ts'
+
+const TRUST_MS = 1_000
+/** Only the time that the cache counts; the store's own clock goes on. */
+let elapsedMs = 0
+beforeEach(() => {
+  elapsedMs += 10 * TRUST_MS
+})
+
+eachServices(
+  ({ services, engine }) => {
+    const create = (changes: { ttlSeconds?: number | null } = {}) => {
+      const userId = unique('user')
+      const token = { userId, role: 'submitter', name: 'ci', ttlSeconds: null, ...changes } as const
+      return services()
+        .access.createToken(LOCAL_ADMIN, token)
+        .then((made) => ({ ...made, userId }))
+    }
+    /** A second node on the same store, with a cache of its own. */
+    const otherNode = () => createServices(services().deps).access
+
+    test('before any token is made nobody needs one, and from then on for good', async () => {
+      expect(await services().access.isAuthRequired()).toBe(false)
+      const other = otherNode()
+      expect(await other.isAuthRequired()).toBe(false)
+      const { token_id } = await create()
+      expect(await services().access.isAuthRequired()).toBe(true)
+      elapsedMs += TRUST_MS
+      expect(await other.isAuthRequired()).toBe(true)
+      await services().access.revokeToken(LOCAL_ADMIN, token_id)
+      expect(await services().access.isAuthRequired()).toBe(true)
+      await sql(services().deps.store, 'DELETE FROM ichido.api_tokens')
+      expect(await otherNode().isAuthRequired()).toBe(true)
+    })
+
+    test('a token names its user; its secret is nowhere in the database, its hash is', async () => {
+      const { token, token_id, userId } = await create()
+      expect(token).toMatch(/^ichido_[\w-]{43}$/)
+      expect(await services().access.authenticate(token)).toEqual({ userId, role: 'submitter' })
+
+      const names =
+        engine === 'sqlite'
+          ? "SELECT name FROM sqlite_schema WHERE type = 'table'"
+          : "SELECT table_name AS name FROM information_schema.tables WHERE table_schema = 'ichido'"
+      const tables = await sql(services().deps.store, names)
+      expect(tables.length).toBeGreaterThan(10)
+      let found = ''
+      for (const { name } of tables) {
+        found += JSON.stringify(await sql(services().deps.store, `SELECT * FROM ichido.${name}`))
+      }
+      expect(found).toContain(token_id)
+      expect(found).not.toContain(token.slice('ichido_'.length))
+      expect(await services().access.listTokens(LOCAL_ADMIN)).toContainEqual({
+        token_id,
+        user_id: userId,
+        role: 'submitter',
+        name: 'ci',
+        created_at: expect.any(String),
+        expires_at: null,
+        revoked_at: null,
+      })
+    })
+
+    test.each(['', 'ichido_', 'ichido_AAAA', 'x'.repeat(10_000), 'ümläut'])('%j names nobody', async (token) => {
+      expect(await services().access.authenticate(token)).toBeNull()
+    })
+
+    test('a revoked token is refused at once here, and everywhere within the time that a token is trusted', async () => {
+      const { token, token_id } = await create()
+      const other = otherNode()
+      expect(await other.authenticate(token)).not.toBeNull()
+      expect(await services().access.authenticate(token)).not.toBeNull()
+      await services().access.revokeToken(LOCAL_ADMIN, token_id)
+      expect(await services().access.authenticate(token)).toBeNull()
+      elapsedMs += TRUST_MS
+      expect(await other.authenticate(token)).toBeNull()
+      // Again is fine, and does not change when it was.
+      const revokedAt = async () =>
+        (await services().access.listTokens(LOCAL_ADMIN)).find((listed) => listed.token_id === token_id)?.revoked_at
+      const first = await revokedAt()
+      expect(first).not.toBeNull()
+      await services().access.revokeToken(LOCAL_ADMIN, token_id)
+      expect(await revokedAt()).toBe(first)
+    })
+
+    test('there is nothing to revoke by an id that nobody has', async () => {
+      for (const id of ['01890000-0000-7000-8000-000000000000', 'no id']) {
+        expect(await thrownBy(services().access.revokeToken(LOCAL_ADMIN, id))).toMatchObject({ code: 'NOT_FOUND' })
+      }
+    })
+
+    test('a token whose time is up is refused', async () => {
+      const { token, token_id } = await create({ ttlSeconds: 60 })
+      expect(await services().access.authenticate(token)).not.toBeNull()
+      const { store } = services().deps
+      await sql(store, 'UPDATE ichido.api_tokens SET expires_at = expires_at - 59000 WHERE token_id = $1', token_id)
+      elapsedMs += TRUST_MS
+      expect(await services().access.authenticate(token)).not.toBeNull()
+      await sql(store, 'UPDATE ichido.api_tokens SET expires_at = now_ms() WHERE token_id = $1', token_id)
+      elapsedMs += TRUST_MS
+      expect(await services().access.authenticate(token)).toBeNull()
+    })
+
+    test('a token that is trusted is not looked up again', async () => {
+      const { token, token_id } = await create()
+      await services().access.authenticate(token)
+      await sql(services().deps.store, 'DELETE FROM ichido.api_tokens WHERE token_id = $1', token_id)
+      elapsedMs += TRUST_MS - 1
+      expect(await services().access.authenticate(token)).not.toBeNull()
+      elapsedMs += 1
+      expect(await services().access.authenticate(token)).toBeNull()
+    })
+  },
+  { world: { ...realWorld, monotonic: () => elapsedMs } },
+)

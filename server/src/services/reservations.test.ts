@@ -1,0 +1,131 @@
+import { expect, test } from 'vitest'
+import { callerOf, eachServices } from '../testing/each-services.ts'
+import { thrownBy } from '../testing/embedded.ts'
+import { sql } from '../testing/store.ts'
+import { LOCAL_ADMIN } from './access.ts'
+import { silentMeter } from './meter.ts'
+
+const counted: string[] = []
+const meter = { ...silentMeter, reservation: (outcome: string) => void counted.push(outcome) }
+
+eachServices(
+  ({ services, submit }) => {
+    const reservations = () => services().reservations
+    const expire = (id: string) =>
+      sql(
+        services().deps.store,
+        'UPDATE ichido.job_reservations SET expires_at = now_ms() WHERE reservation_id = $1',
+        id,
+      )
+    const limit = (userId: string, max_concurrent: number) =>
+      services().quotas.put(LOCAL_ADMIN, userId, { max_concurrent, cost_limit: null, period: 'month' })
+
+    test('a reservation lives for 300 s unless told otherwise', async () => {
+      const caller = callerOf('submitter')
+      const made = await reservations().reserve(caller)
+      expect(made).toEqual({
+        reservation_id: expect.any(String),
+        user_id: caller.userId,
+        state: 'active',
+        created_at: expect.any(String),
+        expires_at: expect.any(String),
+        job_id: null,
+        quota_warnings: [],
+      })
+      const life = ({ created_at, expires_at }: typeof made) => Date.parse(expires_at) - Date.parse(created_at)
+      expect(life(made)).toBe(300_000)
+      expect(life(await reservations().reserve(caller, 1.5))).toBe(1_500)
+    })
+
+    test('it holds a slot until it is released or expires, and consumed it is the job’s', async () => {
+      const caller = callerOf('submitter')
+      await limit(caller.userId, 2)
+      const [one, two] = [await reservations().reserve(caller), await reservations().reserve(caller)]
+      expect(two.quota_warnings).toEqual(['2 of 2 concurrent jobs in use'])
+      expect(await thrownBy(reservations().reserve(caller))).toMatchObject({
+        code: 'QUOTA_EXCEEDED',
+        message: 'Quota exceeded: Maximum 2 concurrent jobs allowed',
+      })
+      await expect(submit(caller)).rejects.toThrow('Quota exceeded')
+
+      const job = await submit(caller, { reservation_id: one.reservation_id })
+      expect(await reservations().get(caller, one.reservation_id)).toMatchObject({ state: 'consumed', job_id: job })
+      await expect(submit(caller)).rejects.toThrow('Quota exceeded')
+      await expire(two.reservation_id)
+      expect(await reservations().get(caller, two.reservation_id)).toMatchObject({ state: 'expired' })
+      await submit(caller)
+      await expect(submit(caller)).rejects.toThrow('Quota exceeded')
+      await services().jobs.cancel(caller, job)
+      await reservations().reserve(caller)
+    })
+
+    test('consuming names the job; again it is the same, with another job it is refused', async () => {
+      const caller = callerOf('submitter')
+      const { reservation_id } = await reservations().reserve(caller)
+      const [job, other] = [await submit(caller), await submit(caller)]
+      const consumed = await reservations().consume(caller, reservation_id, job)
+      expect(consumed).toMatchObject({ state: 'consumed', job_id: job })
+      expect(await reservations().consume(caller, reservation_id, job)).toEqual(consumed)
+      for (const call of [
+        () => reservations().consume(caller, reservation_id, other),
+        () => reservations().release(caller, reservation_id),
+      ]) {
+        const message = `The reservation ${reservation_id} is consumed`
+        expect(await thrownBy(call())).toMatchObject({ code: 'RESERVATION_NOT_ACTIVE', message })
+      }
+    })
+
+    test('released or expired it is of no more use; releasing again is fine', async () => {
+      const caller = callerOf('submitter')
+      const [released, expired] = [await reservations().reserve(caller), await reservations().reserve(caller)]
+      const first = await reservations().release(caller, released.reservation_id)
+      expect(first).toMatchObject({ state: 'released' })
+      expect(await reservations().release(caller, released.reservation_id)).toEqual(first)
+      await expire(expired.reservation_id)
+      const job = await submit(caller)
+      for (const { reservation_id } of [released, expired]) {
+        const error = await thrownBy(reservations().consume(caller, reservation_id, job))
+        expect(error).toMatchObject({ code: 'RESERVATION_NOT_ACTIVE' })
+        await expect(submit(caller, { reservation_id })).rejects.toThrow('holds no slot')
+      }
+      expect(await thrownBy(reservations().release(caller, expired.reservation_id))).toMatchObject({
+        code: 'RESERVATION_NOT_ACTIVE',
+      })
+    })
+
+    test('lists show the newest first, only active ones when asked, page by page', async () => {
+      const caller = callerOf('submitter')
+      const ids: string[] = []
+      for (let i = 0; i < 5; i++) ids.unshift((await reservations().reserve(caller)).reservation_id)
+      await reservations().release(caller, ids[1] ?? '')
+      await expire(ids[2] ?? '')
+      const page = { userId: caller.userId, activeOnly: false, limit: 2, cursor: null }
+      const seen: string[] = []
+      for (let cursor: string | null = null, pages = 0; pages < 3; pages++) {
+        const { data, next_cursor } = await reservations().list(LOCAL_ADMIN, { ...page, cursor })
+        seen.push(...data.map(({ reservation_id }) => reservation_id))
+        cursor = next_cursor
+        expect(cursor === null).toBe(pages === 2)
+      }
+      expect(seen).toEqual(ids)
+      const active = await reservations().list(caller, { ...page, activeOnly: true, limit: 10 })
+      expect(active.data.map(({ reservation_id }) => reservation_id)).toEqual([ids[0], ids[3], ids[4]])
+    })
+
+    test('what became of each is counted once', async () => {
+      const caller = callerOf('submitter')
+      await limit(caller.userId, 2)
+      const job = await submit(caller)
+      counted.length = 0
+      const { reservation_id } = await reservations().reserve(caller)
+      await thrownBy(reservations().reserve(caller))
+      await reservations().consume(caller, reservation_id, job)
+      await reservations().consume(caller, reservation_id, job)
+      const { reservation_id: second } = await reservations().reserve(caller)
+      await reservations().release(caller, second)
+      await reservations().release(caller, second)
+      expect(counted).toEqual(['reserved', 'refused', 'consumed', 'reserved', 'released'])
+    })
+  },
+  { meter },
+)

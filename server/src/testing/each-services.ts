@@ -1,0 +1,42 @@
+import { afterAll, beforeAll, describe } from 'vitest'
+import type { SubmitInput } from '../core/contract/submit.ts'
+import type { Caller, Role } from '../core/roles.ts'
+import type { Deps } from '../services/deps.ts'
+import type { Services } from '../services/index.ts'
+import { ENGINES, type Engine, testServices } from './services.ts'
+import { unique } from './store.ts'
+
+export interface GivenServices {
+  engine: Engine
+  services(): Services
+  /** The id of a new job of this caller. */
+  submit(caller: Caller, input?: Partial<SubmitInput>, key?: string): Promise<string>
+}
+
+/** Runs a suite once for each engine, on services that all its tests share: a test takes callers of its own. */
+export function eachServices(suite: (given: GivenServices) => void, changes: Partial<Omit<Deps, 'store'>> = {}): void {
+  describe.each(ENGINES)('%s', (engine) => {
+    let opened: Awaited<ReturnType<typeof testServices>> | undefined
+    beforeAll(async () => {
+      opened = await testServices(engine, changes)
+    })
+    afterAll(() => opened?.close())
+    function services(): Services {
+      if (opened === undefined) throw new Error('The services are there while tests run')
+      return opened.services
+    }
+    suite({
+      engine,
+      services,
+      async submit(caller, input = {}, key) {
+        const outcome = await services().submission.submit(caller, { kind: 'work', ...input }, { key: key ?? null })
+        if (outcome.kind === 'refused') throw new Error(outcome.refusal.message)
+        return outcome.jobId
+      },
+    })
+  })
+}
+
+export function callerOf(role: Role): Caller {
+  return { userId: unique(role), role }
+}
