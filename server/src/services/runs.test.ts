@@ -1,0 +1,257 @@
+import type { LeaseShape } from '@ichido/sdk/protocol'
+import { expect, test } from 'vitest'
+import type { Report } from '../store/commands/end-runs.ts'
+import { eachServices } from '../testing/each-services.ts'
+import { thrownBy } from '../testing/embedded.ts'
+import { unique, until } from '../testing/store.ts'
+import { LOCAL_ADMIN } from './access.ts'
+import { DEFAULT_LIMITS } from './deps.ts'
+import { silentMeter } from './meter.ts'
+import type { LeaseRequest } from './runs.ts'
+
+const RESULT_MAX = 1_000
+const ended: string[] = []
+const meter = { ...silentMeter, ended: (state: string) => void ended.push(state) }
+
+function finish(changes: Partial<Extract<Report, { verb: 'finish' }>> = {}): Report {
+  return {
+    verb: 'finish',
+    result: '{"a":1,"b":2}',
+    summaryText: null,
+    freqsCsv: null,
+    meta: null,
+    costMicros: null,
+    ...changes,
+  }
+}
+
+eachServices(
+  ({ services, submit }) => {
+    const runs = () => services().runs
+    const queue = () => unique('queue')
+    const asks = (queues: string[], changes: Partial<LeaseRequest> = {}): LeaseRequest => ({
+      queues,
+      kinds: ['work'],
+      max: 1,
+      waitMs: 0,
+      ...changes,
+    })
+
+    /** A run that the worker `w` has begun. */
+    async function running(input: object = {}): Promise<LeaseShape> {
+      const q = queue()
+      await submit(LOCAL_ADMIN, { queue: q, ...input })
+      const [lease] = await runs().lease('w', asks([q], { startId: 'p' }))
+      if (lease === undefined) throw new Error('There should be a run to lease')
+      return lease
+    }
+
+    test('a lease says all that a worker needs, and the job’s own times', async () => {
+      const q = queue()
+      const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+      const times = { lease_ttl_seconds: 7, continuation_seconds: 9, timeout_seconds: 11 }
+      const plain = await submit(LOCAL_ADMIN, { queue: q, payload: { n: [1] } })
+      const timed = await submit(LOCAL_ADMIN, { queue: q, traceparent, ...times })
+      const [first, second] = await runs().lease('w', asks([q], { max: 5 }))
+      expect(first).toEqual({
+        job_id: plain,
+        run_id: expect.any(String),
+        attempt: 1,
+        lease_id: expect.stringContaining('.'),
+        version: 2,
+        leader_epoch: null,
+        queue: q,
+        kind: 'work',
+        payload: { n: [1] },
+        lease_ttl_seconds: 60,
+        continuation_seconds: 60,
+        timeout_seconds: null,
+        traceparent: null,
+      })
+      expect(second).toMatchObject({ job_id: timed, payload: null, traceparent, ...times })
+    })
+
+    test('queues are asked in their order, for no more than wanted in all', async () => {
+      const [a, b] = [queue(), queue()]
+      for (const q of [b, a, b, a, a]) await submit(LOCAL_ADMIN, { queue: q })
+      const leases = await runs().lease('w', asks([a, b], { max: 4 }))
+      expect(leases.map((lease) => lease.queue)).toEqual([a, a, a, b])
+      expect(await runs().lease('w', asks([a, b], { max: 4, kinds: ['other'] }))).toEqual([])
+      expect(await runs().lease('w', asks([a, b], { max: 4 }))).toHaveLength(1)
+    })
+
+    test('a poll that is asked again is answered again, without another attempt', async () => {
+      const q = queue()
+      const [id] = [await submit(LOCAL_ADMIN, { queue: q }), await submit(LOCAL_ADMIN, { queue: q })]
+      const poll = asks([q], { pollId: unique('poll'), startId: 'p' })
+      const first = await runs().lease('w', poll)
+      expect(first).toMatchObject([{ job_id: id, attempt: 1 }])
+      expect(await runs().lease('w', poll)).toEqual(first)
+      expect(await runs().lease('other', poll)).not.toEqual(first)
+    })
+
+    test('whoever waits for work is given it when it comes', async () => {
+      const q = queue()
+      const waiting = runs().lease('w', asks([q], { waitMs: 30_000 }))
+      const id = await submit(LOCAL_ADMIN, { queue: q })
+      expect(await waiting).toMatchObject([{ job_id: id }])
+    })
+
+    test('one job for many who wait is one’s', async () => {
+      const q = queue()
+      const gone = new AbortController()
+      const waiting = Array.from({ length: 10 }, (_, i) =>
+        runs().lease(`w${i}`, asks([q], { waitMs: 30_000 }), gone.signal),
+      )
+      await submit(LOCAL_ADMIN, { queue: q })
+      await Promise.race(waiting)
+      gone.abort()
+      expect((await Promise.all(waiting)).flat()).toHaveLength(1)
+    })
+
+    test('whoever has gone is given nothing', async () => {
+      const q = queue()
+      const gone = new AbortController()
+      const waiting = runs().lease('w', asks([q], { waitMs: 30_000 }), gone.signal)
+      gone.abort()
+      expect(await waiting).toEqual([])
+      const id = await submit(LOCAL_ADMIN, { queue: q })
+      expect(await runs().lease('w', asks([q], { waitMs: 30_000 }), gone.signal)).toEqual([])
+      expect(await services().jobs.get(LOCAL_ADMIN, id)).toMatchObject({ state: 'PENDING', attempt: 0 })
+    })
+
+    test('a start is repeated by its own process only', async () => {
+      const q = queue()
+      await submit(LOCAL_ADMIN, { queue: q })
+      const [lease] = await runs().lease('w', asks([q]))
+      const { lease_id = '', version } = lease ?? {}
+      expect(await runs().start('w', lease_id, 'p', 9)).toEqual({ kind: 'refused', reason: 'VERSION_MISMATCH' })
+      expect(await runs().start('other', lease_id, 'p')).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
+      const started = await runs().start('w', lease_id, 'p', version)
+      expect(started).toMatchObject({ kind: 'started', version: 3, attempt: 1 })
+      expect(await runs().start('w', lease_id, 'p', version)).toEqual({ ...started, kind: 'repeated' })
+      expect(await runs().start('w', lease_id, 'other')).toEqual({ kind: 'refused', reason: 'NOT_ASSIGNED' })
+    })
+
+    test.each<[string, Report, Report, 'repeated' | 'refused']>([
+      ['the same result', finish(), finish(), 'repeated'],
+      ['its members in another order', finish(), finish({ result: '{ "b": 2.0, "a": 1 }' }), 'repeated'],
+      ['another meta', finish({ meta: '{"t":1}' }), finish({ meta: '{"t":2}' }), 'repeated'],
+      ['another cost', finish({ costMicros: 1 }), finish({ costMicros: 2 }), 'repeated'],
+      ['another result', finish(), finish({ result: '{"a":1,"b":3}' }), 'refused'],
+      ['another summary', finish(), finish({ summaryText: 'x' }), 'refused'],
+      ['other frequencies', finish(), finish({ freqsCsv: 'x' }), 'refused'],
+      ['a failure', finish(), { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true }, 'refused'],
+    ])('a report again with %s', async (_, first, second, kind) => {
+      const { lease_id, job_id } = await running()
+      ended.length = 0
+      expect(await runs().report('w', lease_id, first)).toMatchObject({ kind: 'recorded', state: 'SUCCEEDED' })
+      const expected = kind === 'refused' ? { kind, reason: 'OUTCOME_ALREADY_RECORDED' } : { kind, jobId: job_id }
+      expect(await runs().report('w', lease_id, second)).toMatchObject(expected)
+      expect(ended).toEqual(['SUCCEEDED'])
+      expect(await services().jobs.result(LOCAL_ADMIN, job_id, 0)).toMatchObject({ result: { a: 1, b: 2 } })
+    })
+
+    test('a failure again with another traceback is the same, and makes no second run', async () => {
+      const { lease_id, job_id } = await running()
+      const fail = (message: string, traceback: string): Report => ({
+        verb: 'fail',
+        error: { code: 'C', message, traceback },
+        retryable: true,
+      })
+      expect(await runs().report('w', lease_id, fail('m', 'one'))).toMatchObject({ kind: 'recorded', dead: false })
+      expect(await runs().report('w', lease_id, fail('m', 'two'))).toMatchObject({ kind: 'repeated' })
+      expect(await runs().report('w', lease_id, fail('n', 'one'))).toMatchObject({ kind: 'refused' })
+      expect((await services().jobs.get(LOCAL_ADMIN, job_id)).runs).toHaveLength(2)
+    })
+
+    test('many reports of one run at once are recorded once', async () => {
+      const { lease_id, job_id } = await running()
+      const reports = await Promise.all(Array.from({ length: 20 }, () => runs().report('w', lease_id, finish())))
+      expect(reports.filter(({ kind }) => kind === 'recorded')).toHaveLength(1)
+      expect(reports.filter(({ kind }) => kind === 'repeated')).toHaveLength(19)
+      expect(await services().jobs.get(LOCAL_ADMIN, job_id)).toMatchObject({ state: 'SUCCEEDED' })
+    })
+
+    test('a report is taken from the holder only, of the version and epoch that it names', async () => {
+      const { lease_id, version, leader_epoch } = await running()
+      const refused = (reason: string) => ({ kind: 'refused', reason })
+      const epoch = leader_epoch ?? -1
+      expect(await runs().report('other', lease_id, finish())).toEqual(refused('LEASE_LOST'))
+      const forged = `${lease_id.split('.')[0]}.${'A'.repeat(22)}`
+      expect(await runs().report('w', forged, finish())).toEqual(refused('LEASE_LOST'))
+      expect(await runs().report('w', lease_id, finish(), { version: version + 1 })).toEqual(
+        refused('VERSION_MISMATCH'),
+      )
+      expect(await runs().report('w', lease_id, finish(), { leaderEpoch: epoch + 1 })).toEqual(
+        refused('EPOCH_MISMATCH'),
+      )
+      expect(await runs().report('w', lease_id, finish(), { version, leaderEpoch: epoch })).toMatchObject({
+        kind: 'recorded',
+      })
+    })
+
+    test('what is no lease names nothing', async () => {
+      for (const lease of ['', 'x', '01890000-0000-7000-8000-000000000000', `${'x'.repeat(36)}.y`]) {
+        const calls = [runs().start('w', lease, 'p'), runs().heartbeat('w', lease), runs().report('w', lease, finish())]
+        for (const error of await Promise.all(calls.map(thrownBy))) expect(error).toMatchObject({ code: 'NOT_FOUND' })
+      }
+      const unknown = '01890000-0000-7000-8000-000000000000.AAAAAAAAAAAAAAAAAAAAAA'
+      expect(await runs().heartbeat('w', unknown)).toEqual({ kind: 'refused', reason: 'NOT_FOUND' })
+    })
+
+    test('a result is limited in bytes, all its parts together', async () => {
+      const { lease_id, job_id } = await running()
+      const text = (bytes: number) => JSON.stringify('é'.repeat((bytes - 2) / 2))
+      const tooLarge = [
+        finish({ result: text(RESULT_MAX + 2) }),
+        finish({ result: text(500), summaryText: 'x'.repeat(250), meta: 'x'.repeat(251) }),
+      ]
+      for (const report of tooLarge) {
+        const error = await thrownBy(runs().report('w', lease_id, report))
+        expect(error).toMatchObject({ code: 'PAYLOAD_TOO_LARGE', message: 'The result is larger than 1000 bytes' })
+      }
+      expect(await services().jobs.get(LOCAL_ADMIN, job_id)).toMatchObject({ state: 'RUNNING' })
+      expect(await runs().report('w', lease_id, finish({ result: text(RESULT_MAX) }))).toMatchObject({
+        kind: 'recorded',
+      })
+    })
+
+    test('whoever waits for the result is told when it is there', async () => {
+      const { lease_id, job_id } = await running()
+      const result = services().jobs.result(LOCAL_ADMIN, job_id, 30_000)
+      const before = await thrownBy(services().jobs.result(LOCAL_ADMIN, job_id, 0))
+      expect(before).toMatchObject({ code: 'RESULT_NOT_READY', details: { state: 'RUNNING' } })
+      const report = finish({ summaryText: 'sum', freqsCsv: '1,2', meta: '{"host":"h"}', costMicros: 2_500_000 })
+      await runs().report('w', lease_id, report)
+      expect(await result).toEqual({
+        job_id,
+        state: 'SUCCEEDED',
+        result: { a: 1, b: 2 },
+        summary_text: 'sum',
+        freqs_csv: '1,2',
+        meta: { host: 'h' },
+        cost: 2.5,
+        finished_at: expect.any(String),
+      })
+    })
+
+    test('a heartbeat extends the lease by the job’s own time', async () => {
+      const { lease_id, job_id } = await running({ lease_ttl_seconds: 3600 })
+      const endsAt = async () => {
+        const [run] = (await services().jobs.get(LOCAL_ADMIN, job_id)).runs
+        return Date.parse(run?.lease_expires_at ?? '')
+      }
+      const first = await endsAt()
+      const beat = async () => {
+        expect(await runs().heartbeat('w', lease_id)).toMatchObject({ kind: 'extended', cancelRequested: false })
+        return (await endsAt()) > first
+      }
+      await until('the clock to move on', beat)
+      expect((await endsAt()) - first).toBeLessThan(60_000)
+      await services().jobs.cancel(LOCAL_ADMIN, job_id)
+      expect(await runs().heartbeat('w', lease_id)).toMatchObject({ kind: 'extended', cancelRequested: true })
+    })
+  },
+  { meter, limits: { ...DEFAULT_LIMITS, resultBytesMax: RESULT_MAX } },
+)
