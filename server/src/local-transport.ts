@@ -97,7 +97,8 @@ function check<T>(schema: z.ZodType<T>, value: unknown): T {
 /** What does not survive a round trip through JSON is refused here as it is over HTTP. */
 function checkRequest(request: SubmitRequest): SubmitInput {
   const input = check(submitRequest, request)
-  const { payload } = input
+  const { payload, labels } = input
+  if (labels !== undefined) checkJson(labels, 'labels')
   return payload === undefined ? input : { ...input, payload: JSON.parse(checkJson(payload, 'payload')) as unknown }
 }
 
