@@ -1,0 +1,181 @@
+import type { SubmitResponse } from '@ichido/sdk/protocol'
+import { beforeEach, expect, test } from 'vitest'
+import { EmbeddedBus } from '../bus/embedded.ts'
+import type { Topic } from '../bus/port.ts'
+import { callerOf, eachServices } from '../testing/each-services.ts'
+import { thrownBy } from '../testing/embedded.ts'
+import { sql, unique } from '../testing/store.ts'
+import { LOCAL_ADMIN } from './access.ts'
+import { DEFAULT_LIMITS } from './deps.ts'
+import { silentMeter } from './meter.ts'
+import { refusalError, type SubmitOptions } from './submit-job.ts'
+
+const PAYLOAD_MAX = 1_000
+const woken: Topic[] = []
+class HeardBus extends EmbeddedBus {
+  override wake(topics: readonly Topic[]): void {
+    woken.push(...topics)
+    super.wake(topics)
+  }
+}
+const counted: [string, boolean, string | null][] = []
+const batches: number[] = []
+const meter = {
+  ...silentMeter,
+  submitted: (...outcome: (typeof counted)[number]) => void counted.push(outcome),
+  batch: ({ items }: { items: number }) => void batches.push(items),
+}
+beforeEach(() => {
+  woken.length = 0
+  counted.length = 0
+  batches.length = 0
+})
+
+eachServices(
+  ({ services }) => {
+    const submission = () => services().submission
+    const NO_KEY: SubmitOptions = { key: null }
+
+    test('the answer tells of the job, and a replay is the same to the byte', async () => {
+      const caller = callerOf('submitter')
+      const queue = unique('queue')
+      const submit = () => submission().submit(caller, { kind: 'work', queue }, { key: 'k' })
+      const first = await submit()
+      if (first.kind === 'refused') throw refusalError(first.refusal)
+      const body = JSON.parse(first.body) as SubmitResponse
+      expect(first).toEqual({ kind: 'created', jobId: body.job_id, status: 201, body: first.body, queue, due: true })
+      expect(body).toEqual({
+        job_id: expect.any(String),
+        kind: 'work',
+        queue,
+        state: 'PENDING',
+        created_at: body.run_at,
+        run_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+        quota_warnings: [],
+        cost_limit_warning: null,
+      })
+      await services().jobs.cancel(caller, body.job_id)
+      expect(await submit()).toMatchObject({ kind: 'replayed', jobId: body.job_id, status: 201, body: first.body })
+    })
+
+    test('a queue is woken when there is something to do in it now', async () => {
+      const caller = callerOf('submitter')
+      const [a, b, c] = [unique('a'), unique('b'), unique('c')]
+      const submit = (queue: string, delay_seconds = 0, key: string | null = null) =>
+        submission().submit(caller, { kind: 'work', queue, delay_seconds }, { key })
+      await Promise.all([submit(a), submit(a), submit(b), submit(c, 60), submit(a, 0, 'k')])
+      await submit(a, 0, 'k')
+      expect(new Set(woken)).toEqual(new Set([`queue:${a}`, `queue:${b}`]))
+      // Once a batch, however many came in.
+      expect(woken.length).toBeLessThanOrEqual(2 * batches.length)
+    })
+
+    test('what arrives together is committed together', async () => {
+      const caller = callerOf('submitter')
+      await Promise.all(Array.from({ length: 500 }, () => submission().submit(caller, { kind: 'work' }, NO_KEY)))
+      expect(batches.reduce((sum, items) => sum + items, 0)).toBe(500)
+      expect(batches.length).toBeLessThan(20)
+    })
+
+    test.each([
+      ['traceparent', { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' }],
+      ['key_ttl_hours', { key_ttl_hours: 99 }],
+      ['idempotency_key', { idempotency_key: 'k' }],
+      ['reservation_id', { reservation_id: '01890000-0000-7000-8000-000000000000' }],
+    ])('a retry with another %s is the same request', async (_, changes) => {
+      const caller = callerOf('submitter')
+      const first = await submission().submit(caller, { kind: 'work' }, { key: 'k' })
+      const again = await submission().submit(caller, { kind: 'work', ...changes }, { key: 'k' })
+      expect([first.kind, again.kind]).toEqual(['created', 'replayed'])
+    })
+
+    test.each([
+      ['payload', { payload: 1 }],
+      ['queue', { queue: 'other' }],
+      ['priority', { priority: 1 }],
+      ['labels', { labels: { a: 'b' } }],
+      ['estimated_cost', { estimated_cost: 1 }],
+      ['delay_seconds', { delay_seconds: 1 }],
+      ['timeout_seconds', { timeout_seconds: 1 }],
+    ])('one with another %s is not', async (_, changes) => {
+      const caller = callerOf('submitter')
+      await submission().submit(caller, { kind: 'work' }, { key: 'k' })
+      const outcome = await submission().submit(caller, { kind: 'work', ...changes }, { key: 'k' })
+      expect(outcome).toMatchObject({ kind: 'refused', refusal: { code: 'IDEMPOTENCY_KEY_REUSED' } })
+    })
+
+    test('keys of different operations do not meet, and an adapter says what a key stands for', async () => {
+      const caller = callerOf('submitter')
+      const submit = (payload: number, options: Partial<SubmitOptions> = {}) =>
+        submission().submit(caller, { kind: 'work', payload }, { key: 'k', ...options })
+      expect((await submit(1)).kind).toBe('created')
+      const cloud = { operation: 'cloud', hashOver: { name: 'config' } }
+      expect((await submit(2, cloud)).kind).toBe('created')
+      expect((await submit(3, cloud)).kind).toBe('replayed')
+      expect((await submit(3, { ...cloud, hashOver: { name: 'other' } })).kind).toBe('refused')
+    })
+
+    test('an adapter’s policy holds where the request says nothing', async () => {
+      const caller = callerOf('submitter')
+      const policy = { max_attempts: 9, lease_ttl_seconds: 3600 }
+      const input = { kind: 'work', max_attempts: 2, backoff: { cap_seconds: 5 } }
+      const outcome = await submission().submit(caller, input, { key: null, policy })
+      if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
+      expect((await services().jobs.get(caller, outcome.jobId)).policy).toEqual({
+        max_attempts: 2,
+        lease_ttl_seconds: 3600,
+        backoff: { baseSeconds: 10, capSeconds: 5, jitter: 0.1 },
+      })
+    })
+
+    test('a slot that is taken and used at once leaves its reservation behind', async () => {
+      const caller = callerOf('submitter')
+      const outcome = await submission().submit(caller, { kind: 'work' }, { key: null, consumedReservation: true })
+      if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
+      const all = { userId: null, activeOnly: false, limit: 10, cursor: null }
+      expect((await services().reservations.list(caller, all)).data).toMatchObject([
+        { state: 'consumed', job_id: outcome.jobId },
+      ])
+      expect(await services().quotas.get(caller, caller.userId)).toMatchObject({
+        active_jobs: 1,
+        active_reservations: 0,
+      })
+    })
+
+    test('every outcome is counted', async () => {
+      const caller = callerOf('submitter')
+      await services().quotas.put(LOCAL_ADMIN, caller.userId, { max_concurrent: 2, cost_limit: null, period: 'day' })
+      const submit = (payload: number, key: string | null) =>
+        submission().submit(caller, { kind: 'work', payload }, { key })
+      await submit(1, 'k')
+      await submit(1, 'k')
+      await submit(2, 'k')
+      await submit(1, null)
+      await submit(1, null)
+      expect(counted).toEqual([
+        ['created', true, null],
+        ['replayed', true, null],
+        ['refused', true, 'IDEMPOTENCY_KEY_REUSED'],
+        ['created', false, null],
+        ['refused', false, 'QUOTA_EXCEEDED'],
+      ])
+    })
+
+    test('a payload is limited in bytes, and one that is too large disturbs nobody', async () => {
+      const caller = callerOf('submitter')
+      const submit = (payload: string) => submission().submit(caller, { kind: 'work', payload }, NO_KEY)
+      const large = thrownBy(submit('é'.repeat(PAYLOAD_MAX / 2)))
+      expect(await submit('é'.repeat(PAYLOAD_MAX / 2 - 1))).toMatchObject({ kind: 'created' })
+      expect(await large).toMatchObject({ code: 'PAYLOAD_TOO_LARGE', details: { field: 'payload' } })
+      const jobs = await sql(services().deps.store, 'SELECT id FROM ichido.jobs WHERE user_id = $1', caller.userId)
+      expect(jobs).toHaveLength(1)
+    })
+
+    test('a refusal is an error that says why', () => {
+      const refusal = { code: 'IDEMPOTENCY_KEY_REUSED', message: 'used', jobId: 'j' } as const
+      expect(refusalError(refusal)).toMatchObject({ code: refusal.code, message: 'used', details: { job_id: 'j' } })
+      expect(refusalError({ code: 'QUOTA_EXCEEDED', message: 'full' })).toMatchObject({ message: 'full', details: {} })
+    })
+  },
+  { bus: new HeardBus(), meter, limits: { ...DEFAULT_LIMITS, payloadBytesMax: PAYLOAD_MAX } },
+)
