@@ -3,6 +3,7 @@ import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict } from '../migrations/migration.ts'
 import { BadValue, type Command, type Store, type StoreHealth, StoreUnavailable } from '../port.ts'
 import type { Row, SqlValue, Statement, Step, Work } from '../statement.ts'
+import { isBadValue, isConnectionLoss, isContention, sqlState } from './postgres-errors.ts'
 
 export interface PostgresOptions {
   /** The caller's own pool; it stays open when the store closes. */
@@ -22,22 +23,30 @@ const RETRY_FOR_MS = 15_000
 const RETRY_PAUSE_MS = 50
 /** Of one transaction: longer than any batch takes, shorter than a caller's patience. */
 const LOCK_TIMEOUT_MS = 5_000
+/** A server that says nothing for this long, longer than it may wait for a lock, is given up on. */
+const SILENCE_MS = 10_000
+/** A node that vanished in the middle of a transaction must not hold its users' locks until TCP notices, in hours. */
+const IDLE_IN_TRANSACTION_MS = 10_000
 
 /**
+ * READ COMMITTED, whatever the database's default: a stricter level would count quotas in a snapshot older than the lock.
  * SET LOCAL, because the pool may be the application's own, with other wishes for other work. Prepared plans are made
  * once and kept: one made while a table was still empty would scan it for ever, so that a batch of submits took 50 times
  * as long at 100,000 jobs. Every statement of a command has its index; the planner is told not to look elsewhere.
  */
 const BEGIN = [
-  'BEGIN',
+  'BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE',
   'SET LOCAL synchronous_commit = on',
   `SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`,
+  `SET LOCAL idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_MS}`,
   'SET LOCAL plan_cache_mode = force_generic_plan',
   'SET LOCAL enable_seqscan = off',
   'SET LOCAL enable_hashjoin = off',
   'SET LOCAL enable_mergejoin = off',
   'SET LOCAL jit = off',
 ].join(';')
+
+const WITHIN = { query_timeout: SILENCE_MS }
 
 const INT8_OID = 20
 const NO_TRANSACTION = '25P01'
@@ -48,9 +57,17 @@ const types = {
   },
 }
 
+export interface PgQuery {
+  name?: string
+  text: string
+  values?: unknown[]
+  types?: unknown
+  query_timeout?: number
+}
+
 /** The part of `pg` that a command needs: a pool's client, or the client of the caller's own transaction. */
 export interface PgClient {
-  query(config: { name?: string; text: string; values?: unknown[]; types?: unknown }): Promise<{ rows: unknown[] }>
+  query(config: PgQuery): Promise<{ rows: unknown[] }>
 }
 
 export interface PostgresStore extends Store {
@@ -102,7 +119,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     const { statement } = step
     const values = step.kind === 'query' ? [...step.params] : arrayLiterals(step.rows)
     const named = statement.name === '' || !keepPlan ? {} : { name: `ichido_${schema}_${statement.name}` }
-    const { rows } = await client.query({ ...named, text: textOf(statement), values, types })
+    const { rows } = await client.query({ ...named, text: textOf(statement), values, types, ...WITHIN })
     return rows as Row[]
   }
 
@@ -116,14 +133,14 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   async function transaction<T>(command: Command<T>, again: boolean): Promise<T> {
     const client = await connect()
     try {
-      await client.query(BEGIN)
+      await client.query({ text: BEGIN, ...WITHIN })
       const answer = await drive(client, command.work(again), true)
-      await client.query('COMMIT')
+      await client.query({ text: 'COMMIT', ...WITHIN })
       client.release()
       return answer
     } catch (error) {
       const broken = isConnectionLoss(error)
-      if (!broken) await client.query('ROLLBACK').catch(() => {})
+      if (!broken) await client.query({ text: 'ROLLBACK', ...WITHIN }).catch(() => {})
       client.release(broken)
       throw error
     }
@@ -228,9 +245,8 @@ function element(value: SqlValue | undefined): string {
 }
 
 async function durability(client: pg.PoolClient): Promise<Record<string, string>> {
-  const { rows } = await client.query(
-    `SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes`,
-  )
+  const text = `SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes`
+  const { rows } = await client.query({ text, ...WITHIN })
   return { ...rows[0], synchronous_commit: 'on (set in every transaction)' }
 }
 
@@ -269,7 +285,7 @@ async function schemaVersion(client: pg.PoolClient, schema: string): Promise<num
 }
 
 async function migrate(client: pg.PoolClient, schema: string): Promise<void> {
-  await client.query('BEGIN')
+  await client.query('BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE')
   try {
     // Nodes that start together migrate one after the other.
     await client.query(`SELECT pg_advisory_xact_lock(hashtext('ichido migrate ' || $1))`, [schema])
@@ -294,28 +310,4 @@ async function migrate(client: pg.PoolClient, schema: string): Promise<void> {
     await client.query('ROLLBACK').catch(() => {})
     throw error
   }
-}
-
-function sqlState(error: unknown): string {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
-}
-
-/** 22xxx: a value the engine cannot hold; 23xxx: a constraint; 54xxx: a limit. */
-function isBadValue(error: unknown): boolean {
-  return /^(22|23|54)...$/.test(sqlState(error))
-}
-
-/** Deadlock, serialization failure, lock timeout: nothing was committed, another try may go through. */
-function isContention(error: unknown): boolean {
-  return /^(40...|55P03)$/.test(sqlState(error))
-}
-
-/** pg's own errors carry no code; the second one comes when the connection broke between two statements. */
-const LOST = /Connection terminated|is not queryable|timeout exceeded when trying to connect|timeout expired/
-
-/** Broken or refused connections, and a server that stops or starts (08xxx, 57Pxx, 53300). */
-function isConnectionLoss(error: unknown): boolean {
-  const code = sqlState(error)
-  if (/^(08...|57P0[1-3]|53300|ECONN[A-Z]+|EPIPE|ETIMEDOUT|ENOENT|EHOSTUNREACH)$/.test(code)) return true
-  return error instanceof Error && LOST.test(error.message)
 }

@@ -1,0 +1,30 @@
+/** What went wrong on PostgreSQL, told by its SQLSTATE, or by the code or words of the driver. */
+
+export function sqlState(error: unknown): string {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
+}
+
+/** 22xxx: a value the engine cannot hold; 23xxx: a constraint; 54xxx: a limit. */
+export function isBadValue(error: unknown): boolean {
+  return /^(22|23|54)...$/.test(sqlState(error))
+}
+
+/** Deadlock, serialization failure, lock timeout: nothing was committed, another try may go through. */
+export function isContention(error: unknown): boolean {
+  return /^(40...|55P03)$/.test(sqlState(error))
+}
+
+/** pg's own errors carry no code; the second one comes when the connection broke between two statements. */
+const LOST =
+  /Connection terminated|is not queryable|timeout exceeded when trying to connect|timeout expired|Query read timeout/
+
+/**
+ * Broken or refused connections, a server that stops or starts (08xxx, 57Pxx, 53300), that gave up on us (25P03), or that
+ * is no longer the one that takes writes (25006).
+ */
+export function isConnectionLoss(error: unknown): boolean {
+  const code = sqlState(error)
+  if (/^(08...|57P0[1-35]|53300|25P03|25006)$/.test(code)) return true
+  if (/^(ECONN[A-Z]+|EPIPE|ETIMEDOUT|ENOENT|ENOTFOUND|EAI_AGAIN|E(HOST|NET)(UNREACH|DOWN))$/.test(code)) return true
+  return error instanceof Error && LOST.test(error.message)
+}
