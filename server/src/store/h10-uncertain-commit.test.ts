@@ -1,0 +1,208 @@
+import { createHash, randomUUID } from 'node:crypto'
+import pg from 'pg'
+import { v7 } from 'uuid'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { type Link, TcpProxy } from '../../../scripts/testing/proxy.ts'
+import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
+import { size } from '../../../scripts/testing/size.ts'
+import { finished, only, renderForTest, Scene } from '../testing/scene.ts'
+import { openNode, sql, unique, until } from '../testing/store.ts'
+import { createToken, findToken } from './commands/access.ts'
+import { cancelJob } from './commands/cancel-job.ts'
+import { endBatch } from './commands/end-runs.ts'
+import { leaseBatch } from './commands/lease-runs.ts'
+import { findQuota, findReservation, setQuota } from './commands/quotas.ts'
+import { consumeSlot, releaseSlot, reserveSlot } from './commands/reservations.ts'
+import { startBatch } from './commands/start-runs.ts'
+import { submitJobs } from './commands/submit-jobs.ts'
+import { body } from './conformance/submit.ts'
+import type { PostgresStore } from './engines/postgres.ts'
+import type { Command } from './port.ts'
+
+/** Hazard 10: a socket that is cut around a COMMIT. Whatever became of it, the caller hears of one effect, once. */
+
+const CUTS = {
+  'before the COMMIT got through': 'lost',
+  'after the COMMIT, before its answer': 'unheard',
+  'and the COMMIT gets through later, while it is tried again': 'late',
+} as const
+type Cut = (typeof CUTS)[keyof typeof CUTS]
+
+let database: FreshDatabase
+let proxy: TcpProxy
+let node: PostgresStore
+let observer: pg.Client
+let scene: Scene
+
+beforeAll(async () => {
+  database = await freshDatabase()
+  const proxied = await TcpProxy.before(database.tcpUrl)
+  proxy = proxied.proxy
+  node = await openNode(proxied.url)
+  observer = new pg.Client(database.url)
+  await observer.connect()
+})
+
+afterAll(async () => {
+  await node.close()
+  await proxy.close()
+  await observer.end()
+  await database.drop()
+})
+
+beforeEach(() => {
+  scene = new Scene(node)
+})
+
+/** Carries the command out over a connection that is cut, once, when it commits. */
+async function cutOnce<T>(cut: Cut, command: Command<T>): Promise<T> {
+  let [armed, delivered] = [true, Promise.resolve()]
+  proxy.rule = ({ direction, data, link }) => {
+    if (!armed || direction !== 'up' || !isCommit(data)) return 'pass'
+    armed = false
+    if (cut === 'lost') return 'cut'
+    const server = link.vanish()
+    delivered = (cut === 'late' ? someoneWaits() : Promise.resolve()).then(() => {
+      server.write(data)
+      server.end()
+    })
+    return 'hold'
+  }
+  const answer = await node.write(command)
+  expect(armed, 'it was cut').toBe(false)
+  await delivered
+  proxy.rule = () => 'pass'
+  return answer
+}
+
+/** The whole statement, as the protocol ends it: every BEGIN says READ COMMITTED. */
+const isCommit = (data: Buffer) => data.includes('COMMIT\0')
+
+/** Whoever tries again waits for the transaction that is still open. */
+async function someoneWaits(): Promise<void> {
+  const text = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+  await until('the second try to wait for the first', async () => (await observer.query(text)).rowCount)
+}
+
+describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
+  test('a submit with a key makes one job, and a replay says the same', async () => {
+    const item = scene.item({ key: 'k' })
+    const outcome = only(await cutOnce(cut, submitJobs([item], renderForTest)))
+    expect(outcome).toMatchObject({ kind: 'created', jobId: item.jobId })
+    expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'replayed', body: body(outcome) })
+    expect(await jobs()).toEqual([item.jobId])
+  })
+
+  test('submits without a key, of a known user, make one job each', async () => {
+    await scene.submitted()
+    const items = [scene.item(), scene.item(), scene.item({ key: 'k' }), scene.item({ key: 'k' })]
+    const outcomes = await cutOnce(cut, submitJobs(items, renderForTest))
+    expect(outcomes.map(({ kind }) => kind)).toEqual(['created', 'created', 'created', 'replayed'])
+    expect(await jobs()).toHaveLength(4)
+  })
+
+  test('a reservation takes one slot', async () => {
+    await node.write(setQuota(scene.userId, { maxConcurrent: 1, costLimitMicros: null, period: 'day' }))
+    const reservationId = v7()
+    const outcome = await cutOnce(cut, reserveSlot(reservationId, scene.userId, 60_000))
+    expect(outcome).toMatchObject({ kind: 'reserved', reservation: { reservationId, state: 'active' } })
+    expect(await node.read(findQuota(scene.userId))).toMatchObject({ activeReservations: 1 })
+    const released = await cutOnce(cut, releaseSlot(reservationId, scene.userId))
+    expect(released).toMatchObject({ reservation: { state: 'released' } })
+    const another = v7()
+    await scene.reserve(60_000, another)
+    await node.write(setQuota(scene.userId, { maxConcurrent: null, costLimitMicros: null, period: 'day' }))
+    const jobId = await scene.submitted()
+    expect(await cutOnce(cut, consumeSlot(another, scene.userId, jobId))).toMatchObject({ reservation: { jobId } })
+    expect(await node.read(findReservation(another))).toMatchObject({ state: 'consumed' })
+  })
+
+  test('a lease hands out what was asked for, and no run is left to nobody', async () => {
+    for (let i = 0; i < 5; i++) await scene.submitted()
+    const leases = only(await cutOnce(cut, leaseBatch([scene.leaseItem({ max: 2 })])))
+    expect(leases.map(({ attempt }) => attempt)).toEqual([1, 1])
+    const assigned = await sql(
+      node,
+      `SELECT id FROM ichido.runs WHERE queue = $1 AND state = 'ASSIGNED' ORDER BY id`,
+      scene.queue,
+    )
+    expect(assigned.map(({ id }) => id)).toEqual(leases.map(({ runId }) => runId).sort())
+  })
+
+  test('a start starts once', async () => {
+    await scene.submitted()
+    const lease = await scene.leased()
+    const outcome = only(await cutOnce(cut, startBatch([scene.startItem(lease)])))
+    expect(outcome).toMatchObject({ version: 3, attempt: 1 })
+    expect(await scene.events(lease.jobId)).toHaveLength(3)
+  })
+
+  test('a report is recorded once', async () => {
+    const [done, broken] = [await scene.running(), await scene.running()]
+    const [outcome] = await cutOnce(cut, endBatch([scene.endItem(done, finished({ costMicros: 5 }))]))
+    expect(outcome).toMatchObject({ kind: cut === 'lost' ? 'recorded' : 'repeated', state: 'SUCCEEDED' })
+    const [failure] = await cutOnce(
+      cut,
+      endBatch([scene.endItem(broken, { verb: 'fail', error: { code: 'X', message: '' }, retryable: true })]),
+    )
+    expect(failure).toMatchObject({ state: 'FAILED' })
+    expect(await scene.runs(broken.jobId)).toHaveLength(2)
+    expect(await node.read(findQuota(scene.userId))).toMatchObject({ spentMicros: 5 })
+  })
+
+  test('a cancel gives the estimate back once', async () => {
+    const jobId = await scene.submitted({ estimatedCostMicros: 3 })
+    await scene.submitted({ estimatedCostMicros: 4 })
+    expect((await cutOnce(cut, cancelJob(jobId))).kind).toBe(cut === 'lost' ? 'canceled' : 'repeated')
+    expect(await node.read(findQuota(scene.userId))).toMatchObject({ spentMicros: 4 })
+  })
+
+  test('a token is made, and its secret is worth something', async () => {
+    const tokenHash = createHash('sha256').update(randomUUID()).digest('hex')
+    const token = { tokenId: v7(), tokenHash, userId: unique('user'), role: 'viewer', name: 'n', ttlMs: null } as const
+    await cutOnce(cut, createToken(token))
+    expect(await node.read(findToken(tokenHash))).toMatchObject({ userId: token.userId })
+  })
+})
+
+test('cut anywhere, again and again: every submit is answered, every job is there once', async () => {
+  let chunks = 0
+  proxy.rule = ({ link }) => {
+    if (++chunks % 37 !== 0) return 'pass'
+    if (chunks % 2 === 0) return 'cut'
+    // The chunk gets through, and the next statement finds the connection gone.
+    setImmediate(() => link.cut())
+    return 'pass'
+  }
+  const count = size(60, 2_000)
+  const items = Array.from({ length: count }, (_, i) => scene.item({ key: i % 2 === 0 ? `k${i}` : null }))
+  const outcomes: string[] = []
+  async function submitter(from: number): Promise<void> {
+    for (let i = from; i < count; i += 4) {
+      const [outcome] = await node.write(submitJobs(items.slice(i, i + 1), renderForTest))
+      outcomes.push(outcome?.kind ?? 'none')
+    }
+  }
+  await Promise.all([0, 1, 2, 3].map(submitter))
+  proxy.rule = () => 'pass'
+  expect(chunks).toBeGreaterThan(37 * 5)
+  expect(outcomes).toEqual(Array(count).fill('created'))
+  expect(await jobs()).toEqual(items.map(({ jobId }) => jobId).sort())
+})
+
+test('a server that falls silent is given up on, and the work is done over another connection', async () => {
+  let silent: Link | undefined
+  proxy.rule = ({ direction, data, link }) => {
+    if (silent === undefined && direction === 'up' && isCommit(data)) silent = link
+    return silent === link ? 'hold' : 'pass'
+  }
+  expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'created' })
+  expect(silent).toBeDefined()
+  proxy.rule = () => 'pass'
+  expect(await jobs()).toHaveLength(1)
+})
+
+async function jobs(): Promise<unknown[]> {
+  const rows = await sql(node, 'SELECT id FROM ichido.jobs WHERE user_id = $1 ORDER BY id', scene.userId)
+  return rows.map(({ id }) => id)
+}
