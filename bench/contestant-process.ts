@@ -19,9 +19,9 @@ try {
   let used = 0
   process.on('message', async (message) => {
     try {
-      const { batch, ...load } = round.parse(message)
+      const { batch, keyed, ...load } = round.parse(message)
       const call = (n: number) =>
-        batch === 1 ? contestant.submit(used + n) : contestant.submitMany(used + n * batch, batch)
+        batch === 1 ? contestant.submit(used + n) : contestant.submitMany(used + n * batch, batch, keyed)
       const { calls, elapsedMs } = await flow(load, call)
       used += calls * batch
       say({ jobsPerSecond: (calls * batch * 1000) / elapsedMs })

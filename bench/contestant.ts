@@ -4,8 +4,8 @@ import { z } from 'zod'
 export interface Contestant {
   /** One submission under the key that `n` stands for; `n` was not used before. */
   submit(n: number): Promise<void>
-  /** As many in one call. */
-  submitMany(first: number, count: number): Promise<void>
+  /** As many in one call, with or without their keys. */
+  submitMany(first: number, count: number, keyed: boolean): Promise<void>
   close(): Promise<void>
 }
 
@@ -24,6 +24,8 @@ export const round = z.object({
   durationMs: z.number(),
   /** Jobs in one call; 1 is a plain submit. */
   batch: z.int(),
+  /** A plain submit always has a key. */
+  keyed: z.boolean(),
 })
 export type Round = z.output<typeof round>
 

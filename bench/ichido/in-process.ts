@@ -6,14 +6,14 @@ import { type Contestant, keyOf, payload, type Settings } from '../contestant.ts
 export async function openInProcess({ url }: Settings): Promise<Contestant> {
   const pool = new pg.Pool({ connectionString: url })
   const ichido = await open({ pool })
-  async function submit(n: number): Promise<void> {
-    const job = await ichido.submit('welcome', payload(n), { key: keyOf(n) })
+  async function submit(n: number, keyed: boolean): Promise<void> {
+    const job = await ichido.submit('welcome', payload(n), keyed ? { key: keyOf(n) } : {})
     if (job.replayed) throw new Error(`The key of ${n} was used before`)
   }
   return {
-    submit,
-    async submitMany(first, count) {
-      await Promise.all(Array.from({ length: count }, (_, i) => submit(first + i)))
+    submit: (n) => submit(n, true),
+    async submitMany(first, count, keyed) {
+      await Promise.all(Array.from({ length: count }, (_, i) => submit(first + i, keyed)))
     },
     async close() {
       await ichido.close()

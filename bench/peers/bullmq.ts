@@ -4,7 +4,7 @@ import { importPeer } from './packages.ts'
 
 interface Queue {
   add(name: string, data: object, options: { jobId: string }): Promise<unknown>
-  addBulk(jobs: { name: string; data: object }[]): Promise<unknown>
+  addBulk(jobs: { name: string; data: object; opts?: { jobId: string } }[]): Promise<unknown>
   count(): Promise<number>
   close(): Promise<void>
 }
@@ -26,8 +26,13 @@ export async function openBullmq({ url, packages }: Settings): Promise<Contestan
     async submit(n) {
       await add(n)
     },
-    async submitMany(first, count) {
-      await queue.addBulk(Array.from({ length: count }, (_, i) => ({ name: 'welcome', data: payload(first + i) })))
+    async submitMany(first, count, keyed) {
+      const job = (n: number) => ({
+        name: 'welcome',
+        data: payload(n),
+        ...(keyed ? { opts: { jobId: keyOf(n) } } : {}),
+      })
+      await queue.addBulk(Array.from({ length: count }, (_, i) => job(first + i)))
     },
     close: () => queue.close(),
   }

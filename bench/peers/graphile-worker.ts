@@ -5,7 +5,7 @@ import { importPeer } from './packages.ts'
 interface WorkerUtils {
   migrate(): Promise<void>
   addJob(identifier: string, payload: object, spec: { jobKey: string }): Promise<unknown>
-  addJobs(specs: { identifier: string; payload: object }[]): Promise<unknown>
+  addJobs(specs: { identifier: string; payload: object; jobKey?: string }[]): Promise<unknown>
   release(): Promise<void>
 }
 type MakeWorkerUtils = (options: { connectionString: string }) => Promise<WorkerUtils>
@@ -20,10 +20,13 @@ export async function openGraphileWorker({ url, packages }: Settings): Promise<C
     async submit(n) {
       await utils.addJob('welcome', payload(n), { jobKey: keyOf(n) })
     },
-    async submitMany(first, count) {
-      await utils.addJobs(
-        Array.from({ length: count }, (_, i) => ({ identifier: 'welcome', payload: payload(first + i) })),
-      )
+    async submitMany(first, count, keyed) {
+      const job = (n: number) => ({
+        identifier: 'welcome',
+        payload: payload(n),
+        ...(keyed ? { jobKey: keyOf(n) } : {}),
+      })
+      await utils.addJobs(Array.from({ length: count }, (_, i) => job(first + i)))
     },
     close: () => utils.release(),
   }

@@ -7,7 +7,7 @@ interface PgBoss {
   createQueue(name: string, options: { policy: string }): Promise<unknown>
   /** Null when the key was there already. */
   send(name: string, data: object, options: { singletonKey: string }): Promise<string | null>
-  insert(name: string, jobs: { data: object }[]): Promise<unknown>
+  insert(name: string, jobs: { data: object; singletonKey?: string }[]): Promise<unknown>
   on(event: 'error', listener: (error: Error) => void): void
   stop(options: { graceful: boolean }): Promise<unknown>
 }
@@ -34,10 +34,11 @@ export async function openPgBoss({ url, packages }: Settings): Promise<Contestan
     async submit(n) {
       if ((await send(n)) === null) throw new Error(`The key of ${n} was used before`)
     },
-    async submitMany(first, count) {
+    async submitMany(first, count, keyed) {
+      const job = (n: number) => ({ data: payload(n), ...(keyed ? { singletonKey: keyOf(n) } : {}) })
       await boss.insert(
-        PLAIN,
-        Array.from({ length: count }, (_, i) => ({ data: payload(first + i) })),
+        keyed ? KEYED : PLAIN,
+        Array.from({ length: count }, (_, i) => job(first + i)),
       )
     },
     async close() {

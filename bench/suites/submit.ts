@@ -21,7 +21,7 @@ export async function submit({ size, packages, database, redis, say }: Stage): P
         .map(({ name }) => name)
         .join(', ')}`,
     )
-    const round = { callers: CALLERS, durationMs: size.roundMs, batch: 1 }
+    const round = { callers: CALLERS, durationMs: size.roundMs, batch: 1, keyed: true }
     for (const entrant of Object.values(entrants)) await entrant.run(round)
     const found = await interleave(size.rounds, {
       boss: () => entrants.boss.run(round),
