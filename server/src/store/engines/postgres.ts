@@ -88,12 +88,21 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     new pg.Pool({ connectionString: options.url, max: POOL_MAX, connectionTimeoutMillis: CONNECT_TIMEOUT_MS })
   // A connection that breaks while idle is replaced when it is needed; unheard, the event would end the process.
   if (options.pool === undefined) pool.on('error', () => {})
+  // A server that is killed right after "ready" says so in the same piece of data, before whoever awaits the connection
+  // runs: that too must be heard.
+  const hear = (client: pg.PoolClient) => void client.on('error', () => {})
+  pool.on('connect', hear)
+
+  async function letGo(): Promise<void> {
+    pool.off('connect', hear)
+    if (options.pool === undefined) await pool.end()
+  }
 
   const seen = new WeakSet<pg.PoolClient>()
   async function connect(): Promise<pg.PoolClient> {
     const client = await pool.connect()
     if (seen.has(client)) return client
-    client.on('error', () => {})
+    hear(client)
     try {
       const found = await durability(client)
       if (!isDurable(found) && !options.allowNoFsync) throw new Error(notDurable(found))
@@ -181,7 +190,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   try {
     await withClient((client) => migrate(client, schema))
   } catch (error) {
-    if (options.pool === undefined) await pool.end()
+    await letGo()
     throw error
   }
 
@@ -217,9 +226,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
           clockSkewMs: Math.round(rows[0].now - (before + options.now()) / 2),
         }
       }),
-    async close() {
-      if (options.pool === undefined) await pool.end()
-    },
+    close: letGo,
   }
 }
 
