@@ -1,0 +1,48 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
+import { Scene } from '../testing/scene.ts'
+import { setQuota } from './commands/quotas.ts'
+import { findJobs } from './commands/read-jobs.ts'
+import { openSqlite } from './engines/sqlite.ts'
+import { BadValue } from './port.ts'
+
+/** Hazard 1: what one request rolls back on SQLite must not take another's accepted job along. */
+test('refused, failing and accepted submits interleaved: every accepted job is there, also after a restart', async () => {
+  const dataDir = mkdtempSync(join(tmpdir(), 'ichido-h01-'))
+  const store = openSqlite({ dataDir, now: () => Date.now() })
+  const [free, full] = [new Scene(store), new Scene(store)]
+  await store.write(setQuota(full.userId, { maxConcurrent: 3, costLimitMicros: null, period: 'day' }))
+  const taken = await free.submitted()
+
+  const calls = Array.from({ length: size(600, 12_000) }, async (_, i) => {
+    // Each call gives way before and after, so that their transactions would mix if they could.
+    await new Promise((resolve) => setImmediate(resolve))
+    if (i % 3 === 0) return free.submit({ key: `k${i}` })
+    if (i % 3 === 1) return full.submit()
+    return free.submit({ jobId: taken }).catch((error: unknown) => error)
+  })
+  const answers = await Promise.all(calls)
+
+  const failed = answers.filter((answer) => answer instanceof BadValue)
+  const outcomes = answers.flatMap((answer) => (isOutcome(answer) ? [answer] : []))
+  const accepted = outcomes.flatMap((outcome) => (outcome.kind === 'created' ? [outcome.jobId] : []))
+  expect(failed).toHaveLength(calls.length / 3)
+  expect(outcomes.filter(({ kind }) => kind === 'refused')).toHaveLength(calls.length / 3 - 3)
+  expect(accepted).toHaveLength(calls.length / 3 + 3)
+  expect(await store.read(findJobs(accepted))).toHaveLength(accepted.length)
+  await store.close()
+
+  const reopened = openSqlite({ dataDir, now: () => Date.now() })
+  expect(await reopened.read(findJobs(accepted))).toHaveLength(accepted.length)
+  await reopened.close()
+  rmSync(dataDir, { recursive: true })
+})
+
+type Outcome = Awaited<ReturnType<Scene['submit']>>
+
+function isOutcome(answer: unknown): answer is Outcome {
+  return typeof answer === 'object' && answer !== null && 'kind' in answer
+}

@@ -1,0 +1,66 @@
+import { describe, expect, test } from 'vitest'
+import { Scene } from '../testing/scene.ts'
+import { testServices } from '../testing/services.ts'
+import { eachEngine } from '../testing/store.ts'
+import { leaseBatch } from './commands/lease-runs.ts'
+import { startBatch } from './commands/start-runs.ts'
+
+/** Hazard 17: an answer that got lost burns no attempt, and a heartbeat breaks no start. */
+eachEngine(({ engine, store }) => {
+  test('lease, start and finish, each asked again as if the answer was lost: attempt 1, one of everything', async () => {
+    const scene = new Scene(store())
+    const jobId = await scene.submitted()
+    const poll = leaseBatch([scene.leaseItem()])
+    const [first] = await store().write(poll)
+    const [again] = await store().write(poll)
+    expect(again).toEqual(first)
+    const [lease] = first ?? []
+    if (lease === undefined) throw new Error('There was a run to lease')
+
+    expect(await scene.heartbeat(lease)).toMatchObject({ kind: 'extended' })
+    const start = startBatch([scene.startItem(lease)])
+    const [started] = await store().write(start)
+    expect(await scene.heartbeat(lease)).toMatchObject({ kind: 'extended' })
+    const [startedAgain] = await store().write(start)
+    expect(started).toMatchObject({ kind: 'started' })
+    expect(startedAgain).toEqual({ ...started, kind: 'repeated' })
+    const [leasedAgain] = await store().write(poll)
+    expect(leasedAgain, 'the poll still answers, with the run as it is now').toMatchObject([
+      { leaseId: lease.leaseId, attempt: 1 },
+    ])
+
+    expect(await scene.heartbeat(lease)).toMatchObject({ kind: 'extended' })
+    const version = started?.kind === 'started' ? started.version : null
+    expect(await scene.finish(lease, { version })).toMatchObject({ kind: 'recorded' })
+    expect(await scene.finish(lease, { version })).toMatchObject({ kind: 'repeated' })
+    const runs = await scene.runs(jobId)
+    expect(runs).toMatchObject([{ attempt: 1, retry_count: 0, version: 4, state: 'SUCCEEDED' }])
+    expect(await scene.events(jobId)).toHaveLength(4)
+  })
+
+  describe('through the service', () => {
+    test('a report with another meta is the same one, with another result it is not', async () => {
+      const { services, close } = await testServices(engine)
+      const caller = { userId: 'ann', role: 'submitter' } as const
+      await services.submission.submit(caller, { kind: 'work' }, { key: null })
+      const request = { queues: ['default'], kinds: ['work'], max: 1, waitMs: 0, pollId: 'p' }
+      const [lease] = await services.runs.lease('w', request)
+      expect(await services.runs.lease('w', request)).toEqual([lease])
+      if (lease === undefined) throw new Error('There was a run to lease')
+      await services.runs.start('w', lease.lease_id, 's', lease.version)
+      const report = (result: string, meta: string) =>
+        services.runs.report('w', lease.lease_id, {
+          verb: 'finish',
+          result,
+          summaryText: 'done',
+          freqsCsv: null,
+          meta,
+          costMicros: null,
+        })
+      expect(await report('{"a":1,"b":2}', '{"at":1}')).toMatchObject({ kind: 'recorded' })
+      expect(await report('{"b":2.0,"a":1}', '{"at":2}')).toMatchObject({ kind: 'repeated' })
+      expect(await report('{"a":2}', '{"at":1}')).toEqual({ kind: 'refused', reason: 'OUTCOME_ALREADY_RECORDED' })
+      await close()
+    })
+  })
+})
