@@ -13,7 +13,7 @@ export type ClientTools = { bash: string; python: string }
 /** Finds bash, curl, jq and a Python with requests and aiohttp; what is missing is installed where root allows. */
 export async function clientTools(): Promise<ClientTools> {
   const missing = await missingPackages()
-  if (missing.length > 0) await install(missing)
+  if (missing.length > 0) await installPackages(missing)
   const left = await missingPackages()
   const bash = onPath('bash')
   const python = await findPython()
@@ -41,7 +41,8 @@ async function findPython(): Promise<string | undefined> {
   return undefined
 }
 
-async function install(packages: string[]): Promise<void> {
+/** Where root allows; elsewhere it says what to do. */
+export async function installPackages(packages: string[]): Promise<void> {
   if (process.getuid?.() !== 0 || !executable('/usr/bin/apt-get')) {
     throw new Trouble(`These tests need ${packages.join(', ')}, and cannot install them here. ${advice(packages)}`)
   }

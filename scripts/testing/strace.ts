@@ -1,0 +1,38 @@
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { promisify } from 'node:util'
+import { onPath } from '../services/find.ts'
+import { installPackages } from './debian-packages.ts'
+
+const run = promisify(execFile)
+
+/** Where strace is, once it is installed where root allows; undefined where processes cannot be traced at all. */
+export async function findStrace(): Promise<string | undefined> {
+  if (process.platform !== 'linux') return undefined
+  if (onPath('strace') === undefined) await installPackages(['strace']).catch(() => {})
+  const strace = onPath('strace')
+  if (strace === undefined) return undefined
+  const works = await run(strace, ['-o', '/dev/null', 'true']).then(
+    () => true,
+    () => false,
+  )
+  return works ? strace : undefined
+}
+
+/** Watches what a running process and its children ask of the system; settles when it watches. */
+export async function traceProcess(strace: string, pid: number, calls: string, file: string) {
+  const child = spawn(strace, ['-f', '-tt', '-s', '200', '-e', `trace=${calls}`, '-o', file, '-p', String(pid)], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
+  const exited = once(child, 'exit')
+  for await (const text of child.stderr) if (String(text).includes('attached')) break
+  return {
+    /** Lets the process go on unwatched; answers with the lines in the order of their time. */
+    async stop(): Promise<string[]> {
+      child.kill('SIGINT')
+      await exited
+      return readFileSync(file, 'utf8').split('\n').filter(Boolean)
+    },
+  }
+}

@@ -1,0 +1,160 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Postgres } from '../../../scripts/services/postgres.ts'
+import { nodeArgs, privatePostgres } from '../../../scripts/testing/services.ts'
+import { findStrace, traceProcess } from '../../../scripts/testing/strace.ts'
+import { Scene } from '../testing/scene.ts'
+import { openNode, sql, until } from '../testing/store.ts'
+import { openSqlite } from './engines/sqlite.ts'
+
+/** Hazard 18: what was acknowledged is on the disk. Settings are set, read back, and seen at work. */
+
+const strace = await findStrace()
+const folder = mkdtempSync(join(tmpdir(), 'ichido-h18-'))
+let server: Postgres
+let admin: pg.Client
+
+beforeAll(async () => {
+  server = await privatePostgres({ settings: { fsync: 'off' } })
+  admin = new pg.Client(server.url)
+  await admin.connect()
+})
+
+afterAll(async () => {
+  await admin.end()
+  await server.stop()
+  rmSync(folder, { recursive: true })
+})
+
+async function reload(name: string, value: string): Promise<void> {
+  await admin.query(`ALTER SYSTEM SET ${name} = ${value}`)
+  await admin.query('SELECT pg_reload_conf()')
+  await until(`${name} to be ${value}`, async () => (await admin.query(`SHOW ${name}`)).rows[0][name] === value)
+}
+
+describe('PostgreSQL', () => {
+  test('without fsync or full_page_writes is refused with a word on what to do, unless it is allowed', async () => {
+    await expect(openNode(server.url)).rejects.toThrow(
+      'This PostgreSQL may lose acknowledged work: fsync is off, full_page_writes is on. Turn both on, or set ALLOW_NO_FSYNC=1',
+    )
+    const allowed = await openNode(server.url, { allowNoFsync: true })
+    expect(await allowed.health()).toMatchObject({ durable: false, durability: { fsync: 'off' } })
+    await allowed.close()
+    await reload('fsync', 'on')
+    await reload('full_page_writes', 'off')
+    await expect(openNode(server.url)).rejects.toThrow('fsync is on, full_page_writes is off')
+    await reload('full_page_writes', 'on')
+    const durable = await openNode(server.url)
+    expect(await durable.health()).toMatchObject({ durable: true, durability: { fsync: 'on', full_page_writes: 'on' } })
+    await durable.close()
+  })
+
+  test('whose defaults are weaker, or stricter, is held to ours inside every command', async () => {
+    const url = await server.createDatabase('defaults')
+    for (const [name, value] of Object.entries({
+      synchronous_commit: 'off',
+      default_transaction_isolation: "'repeatable read'",
+      default_transaction_read_only: 'on',
+      lock_timeout: '0',
+      enable_seqscan: 'on',
+    })) {
+      await admin.query(`ALTER DATABASE defaults SET ${name} = ${value}`)
+    }
+    const node = await openNode(url)
+    const names = ['synchronous_commit', 'transaction_isolation', 'transaction_read_only', 'lock_timeout', 'fsync']
+    const [inside] = await sql(node, `SELECT ${names.map((name) => `current_setting('${name}') AS ${name}`).join()}`)
+    expect(inside).toEqual({
+      synchronous_commit: 'on',
+      transaction_isolation: 'read committed',
+      transaction_read_only: 'off',
+      lock_timeout: '5s',
+      fsync: 'on',
+    })
+    expect(await new Scene(node).submit({ key: 'k' })).toMatchObject({ kind: 'created' })
+    await node.close()
+  })
+})
+
+describe('SQLite', () => {
+  test('in a folder writes ahead and syncs every commit, as read back from it', async () => {
+    const store = openSqlite({ dataDir: join(folder, 'settings'), now: () => Date.now() })
+    expect(await store.health()).toMatchObject({
+      durable: true,
+      durability: { journal_mode: 'wal', synchronous: '2' },
+      location: join(folder, 'settings', 'ichido.db'),
+    })
+    await store.close()
+  })
+})
+
+// Kill loops cannot see a missing sync: the page cache outlives the process.
+if (strace !== undefined) {
+  describe('seen from outside', () => {
+    test('SQLite syncs between every request and its answer', async () => {
+      const child = spawnSubmitter(join(folder, 'traced'))
+      const lines = createInterface({ input: child.stdout ?? process.stdin })[Symbol.asyncIterator]()
+      expect((await lines.next()).value).toBe('ready')
+      const trace = await traceProcess(
+        strace,
+        child.pid ?? 0,
+        'write,writev,fdatasync,fsync',
+        join(folder, 'sqlite.trace'),
+      )
+      for (let i = 0; i < 20; i++) {
+        child.stdin?.write(`${i}\n`)
+        expect((await lines.next()).value).toBe(`answered ${i}`)
+      }
+      const seen = await trace.stop()
+      child.stdin?.end()
+      expect(syncedBetween(seen, /"requested \d/, /"answered \d/)).toEqual({ answers: 20, unsynced: 0 })
+    })
+
+    test('PostgreSQL syncs between every COMMIT and its answer', async () => {
+      const url = await server.createDatabase('traced')
+      await admin.query('ALTER DATABASE traced SET synchronous_commit = off')
+      const node = await openNode(url)
+      const scene = new Scene(node)
+      await scene.submitted()
+      const { rows } = await admin.query(`SELECT pid FROM pg_stat_activity WHERE datname = 'traced'`)
+      const trace = await traceProcess(
+        strace,
+        rows[0].pid,
+        'recvfrom,sendto,fdatasync,fsync',
+        join(folder, 'postgres.trace'),
+      )
+      for (let i = 0; i < 20; i++) await scene.submitted()
+      const seen = await trace.stop()
+      await node.close()
+      expect(syncedBetween(seen, /recvfrom\(.*COMMIT\\0/, /sendto\(.*COMMIT\\0/)).toEqual({ answers: 20, unsynced: 0 })
+    })
+  })
+}
+
+/** A process of its own that submits one job for each line it is sent. */
+function spawnSubmitter(dataDir: string): ChildProcess {
+  const script = new URL('../testing/submit-on-request.ts', import.meta.url).pathname
+  return spawn(process.execPath, [...nodeArgs, script, dataDir], { stdio: ['pipe', 'pipe', 'ignore'] })
+}
+
+function syncedBetween(
+  lines: readonly string[],
+  request: RegExp,
+  answer: RegExp,
+): { answers: number; unsynced: number } {
+  let [answers, unsynced, synced, asked] = [0, 0, false, false]
+  for (const line of lines) {
+    if (request.test(line)) [asked, synced] = [true, false]
+    else if (/\bf(data)?sync\(.* = 0|f(data)?sync resumed.* = 0/.test(line)) synced = true
+    else if (asked && answer.test(line)) {
+      answers++
+      if (!synced) unsynced++
+      asked = false
+    }
+  }
+  return { answers, unsynced }
+}
