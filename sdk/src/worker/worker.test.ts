@@ -233,7 +233,7 @@ test('what is thrown because of the signal is reported as what the signal said; 
   ])
 })
 
-test('a poll that failed is asked again under its name, an answered one is not', async () => {
+test('a poll that failed is asked again under its name', async () => {
   plane.troubles.lease.push(unavailable(), unavailable())
   const running = loop(() => 'done')
   await world.pass(2_000)
@@ -246,12 +246,16 @@ test('a poll that failed is asked again under its name, an answered one is not',
   expect(troubles).toEqual([unavailable(), unavailable()])
   // What the last poll found after it was called off is worked on all the same: it is leased.
   expect(plane.reports).toEqual([{ result: 'done' }])
+})
 
-  const next = loop(() => 'done')
-  plane.work.push(LEASE)
+test('after an answered poll the next one has a name of its own', async () => {
+  plane.work.push(LEASE, LEASE)
+  const running = loop(() => 'done')
   await settled()
-  await next.close(0)
-  expect(new Set(plane.polls.map(({ pollId }) => pollId)).size).toBe(plane.polls.length - 2)
+  await running.close(0)
+  expect(plane.polls).toHaveLength(3)
+  expect(new Set(plane.polls.map(({ pollId }) => pollId)).size).toBe(3)
+  expect(new Set(plane.polls.map(({ startId }) => startId)).size).toBe(1)
 })
 
 test('a run that comes after the time to drain was over is told to stop at once', async () => {

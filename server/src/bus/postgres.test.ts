@@ -140,7 +140,8 @@ test('what was woken just before closing still goes out, and closing twice is fi
   const [a, b] = [bus(schema), bus(schema)]
   await listening(schema, 2)
   const woken = counting(b, 'queue:last')
-  a.wake(['queue:last'])
+  // More than one notification holds.
+  a.wake([...Array.from({ length: 500 }, (_, i): Topic => `queue:${i}-${'x'.repeat(100)}`), 'queue:last'])
   await Promise.all([a.close(), a.close()])
   await heard('the last wake-up', woken)
   expect(await listeners(schema)).toHaveLength(1)
