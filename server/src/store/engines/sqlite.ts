@@ -19,14 +19,18 @@ export interface SqliteOptions {
 export const DATABASE_FILE = 'ichido.db'
 const LOCK_FILE = 'lock.db'
 const BUSY_TIMEOUT_MS = 5_000
+const SQLITE_BUSY = 5
+const SQLITE_CONSTRAINT = 19
+const SQLITE_MISMATCH = 20
 
 export function openSqlite(options: SqliteOptions): Store {
   const { dataDir, now, preparedMax = 500 } = options
   if (dataDir !== undefined) mkdirSync(dataDir, { recursive: true })
   const lock = dataDir === undefined ? null : takeLock(dataDir)
   const location = dataDir === undefined ? ':memory:' : join(dataDir, DATABASE_FILE)
-  const db = new DatabaseSync(location)
+  const db = new DatabaseSync(location, { open: false })
   try {
+    db.open()
     db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
       PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}; PRAGMA cache_size = -65536`)
     db.function('now_ms', { deterministic: false }, () => now())
@@ -36,7 +40,7 @@ export function openSqlite(options: SqliteOptions): Store {
     }
     migrate(db, now())
   } catch (error) {
-    db.close()
+    if (db.isOpen) db.close()
     lock?.close()
     throw error
   }
@@ -112,6 +116,7 @@ function takeLock(dataDir: string): DatabaseSync {
     lock.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE')
   } catch (error) {
     lock.close()
+    if (resultCode(error) !== SQLITE_BUSY) throw error
     throw new StoreInUse(
       `Another process is using ${dataDir}. Stop it, set DATA_DIR to another folder, or use PostgreSQL (DATABASE_URL) to run several nodes.`,
       { cause: error },
@@ -147,8 +152,13 @@ function isDurable(found: Record<string, string>, dataDir: string | undefined): 
   return dataDir === undefined || (found.journal_mode === 'wal' && Number(found.synchronous) >= 2)
 }
 
+/** The primary result code; its extended forms stand in the higher bits. */
+function resultCode(error: unknown): number {
+  return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : -1
+}
+
 function isConstraint(error: unknown): boolean {
-  return error instanceof Error && 'errcode' in error && [19, 20].includes(Number(error.errcode) & 0xff)
+  return [SQLITE_CONSTRAINT, SQLITE_MISMATCH].includes(resultCode(error))
 }
 
 function schemaVersion(db: DatabaseSync): number {
