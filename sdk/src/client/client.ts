@@ -77,5 +77,7 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
 
 /** Without the members that are undefined: they would count as sent. */
 function compact<T extends object>(value: T): T {
-  return Object.fromEntries(Object.entries(value).filter(([, member]) => member !== undefined)) as T
+  const sent: Partial<T> = {}
+  for (const name in value) if (value[name] !== undefined) sent[name] = value[name]
+  return sent as T
 }

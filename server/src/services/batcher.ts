@@ -6,7 +6,7 @@ export interface BatcherOptions<Item, Outcome> {
   world: World
   itemsMax: number
   bytesMax: number
-  /** Two: while the store works on one batch, the process prepares the other, and both cores are busy. */
+  /** How many batches may be under way. More of them are smaller, and each has its fixed cost. */
   inFlightMax: number
   /** Carries out the items in one transaction; one outcome for each, in their order. */
   run(items: Item[]): Promise<Outcome[]>

@@ -5,8 +5,16 @@ import { integer, integerOrNull, type Row, text, textOrNull } from '../store/sta
 
 /** Rows of the store, in the wire's words. */
 
+let lastMs = Number.NaN
+let lastIso = ''
+
+/** Jobs of one batch share their instants. */
 export function iso(ms: number): string {
-  return new Date(ms).toISOString()
+  if (ms !== lastMs) {
+    lastIso = new Date(ms).toISOString()
+    lastMs = ms
+  }
+  return lastIso
 }
 
 export function isoOrNull(ms: number | null): string | null {

@@ -44,7 +44,6 @@ export class Scene {
       estimatedCostMicros: 0,
       traceparent: null,
       replacesJobId: null,
-      domain: 'work',
       runAtMs: null,
       delayMs: 0,
       key: key === null ? null : { ...KEY, ...(typeof key === 'string' ? { key } : key) },

@@ -2,7 +2,7 @@ import { type JobPolicy, runAtProblem } from '../../core/job.ts'
 import { admit } from '../../core/quota.ts'
 import { REQUEST_HASH_VERSION } from '../../core/request-hash.ts'
 import { type Command, command } from '../port.ts'
-import { insertLabels, insertSubmission, readJobs } from '../sql/jobs.ts'
+import { CREATED, insertLabels, insertSubmission, readJobs } from '../sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from '../sql/keys.ts'
 import { consumeReservations, insertConsumed, readLive } from '../sql/reservations.ts'
 import { each, flag, integer, type Row, type SqlValue, text, type Work } from '../statement.ts'
@@ -24,7 +24,6 @@ export interface SubmitItem {
   estimatedCostMicros: number
   traceparent: string | null
   replacesJobId: string | null
-  domain: string
   /** Absolute, or a delay from the moment of acceptance. */
   runAtMs: number | null
   delayMs: number
@@ -54,8 +53,6 @@ export type SubmitOutcome =
   | { kind: 'refused'; refusal: SubmitRefusal }
 
 export type RenderAccepted = (accepted: Accepted) => string
-
-const CREATED = 201
 
 /**
  * Key, quota, cost, reservation, job, first run, first event and stored answer, in one transaction, for any number of
@@ -200,10 +197,7 @@ function* admitFresh(
 }
 
 function* insert(admitted: readonly Admitted[], done: Map<SubmitItem, SubmitOutcome>): Work<void> {
-  const keyed = admitted.filter(({ item }) => item.key !== null)
-  const stored = yield* each(insertSubmission, admitted.map(submissionRow))
-  // Under the user's lock nobody else writes this user's keys; if it happened all the same, nothing of this may stay.
-  if (stored.length !== keyed.length) throw new Error('A key was taken by another transaction in spite of the lock')
+  yield* each(insertSubmission, admitted.map(submissionRow))
   yield* each(
     insertLabels,
     admitted.flatMap(({ item }) => Object.entries(item.labels ?? {}).map(([name, value]) => [name, value, item.jobId])),
@@ -252,12 +246,9 @@ function submissionRow({ item, accepted, body, due }: Admitted): SqlValue[] {
     key?.key ?? null,
     key?.operation ?? null,
     key?.requestHash ?? null,
-    REQUEST_HASH_VERSION,
-    CREATED,
     key === null ? null : body,
     key === null ? null : accepted.createdAtMs + key.ttlMs,
     item.replacesJobId,
-    item.domain,
   ]
 }
 

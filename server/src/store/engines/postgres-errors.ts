@@ -6,12 +6,17 @@ export function sqlState(error: unknown): string {
 
 /** 22xxx: a value the engine cannot hold; 23xxx: a constraint; 54xxx: a limit. */
 export function isBadValue(error: unknown): boolean {
-  return /^(22|23|54)...$/.test(sqlState(error))
+  return /^(22|23|54)...$/.test(sqlState(error)) && !isTakenKey(error)
 }
 
-/** Deadlock, serialization failure, lock timeout: nothing was committed, another try may go through. */
+/** Deadlock, serialization failure, lock timeout, a key taken: nothing was committed, another try may go through. */
 export function isContention(error: unknown): boolean {
-  return /^(40...|55P03)$/.test(sqlState(error))
+  return /^(40...|55P03)$/.test(sqlState(error)) || isTakenKey(error)
+}
+
+/** Asked again, the command finds whose key it is. */
+function isTakenKey(error: unknown): boolean {
+  return error instanceof Error && 'constraint' in error && error.constraint === 'idempotency_keys_pkey'
 }
 
 /** pg's own errors carry no code; the second one comes when the connection broke between two statements. */
