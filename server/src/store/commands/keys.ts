@@ -1,5 +1,5 @@
 import { type Command, command } from '../port.ts'
-import { expireKeys, extendKey, findKey, KEY_COLUMNS } from '../sql/keys.ts'
+import { expireKeys, extendKey, findKey, JOB_ACTIVE, KEY_COLUMNS } from '../sql/keys.ts'
 import { flag, integer, now, one, query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
 import type { Listed } from './list-jobs.ts'
 import { lockAndCount } from './users.ts'
@@ -44,8 +44,7 @@ export function listKeys(
     }
     if (after !== null) where.push(`${lead} < ${bind(after)}`)
     if (activeOnly) {
-      where.push(`(k.expires_at > ${bind(nowMs)} OR EXISTS (SELECT 1 FROM ichido.runs r WHERE r.job_id = k.job_id
-        AND r.latest AND r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')))`)
+      where.push(`(k.expires_at > ${bind(nowMs)} OR ${JOB_ACTIVE})`)
     }
     const sql = `SELECT ${KEY_COLUMNS} FROM ${from} WHERE ${where.join(' AND ')} ORDER BY ${lead} DESC LIMIT ${limit + 1}`
     const rows = yield* query(statement('', sql), ...params)

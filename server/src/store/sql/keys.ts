@@ -1,7 +1,8 @@
 import { statement } from '../statement.ts'
 
-const JOB_ACTIVE = `EXISTS (SELECT 1 FROM ichido.runs r WHERE r.job_id = k.job_id AND r.latest
-  AND r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING'))`
+// Not EXISTS: PostgreSQL may answer that by reading all active runs there are, for a page of keys.
+export const JOB_ACTIVE = `coalesce((SELECT r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')
+  FROM ichido.runs r WHERE r.job_id = k.job_id AND r.latest), false)`
 
 const COLUMNS = `k.idempotency_key, k.user_id, k.operation, k.request_hash, k.hash_version, k.job_id,
   k.response_status, k.response_body, k.created_at, k.expires_at, ${JOB_ACTIVE} AS job_active`
@@ -49,11 +50,11 @@ export const extendKey = statement(
 /** Takes a maximum. Removes keys whose time is up and whose job has ended, in one statement with that look. */
 export const expireKeys = statement('expire_keys', {
   postgres: `DELETE FROM ichido.idempotency_keys WHERE job_id IN (
-      SELECT k.job_id FROM ichido.idempotency_keys k WHERE k.expires_at <= now_ms() AND NOT ${JOB_ACTIVE}
+      SELECT k.job_id FROM ichido.idempotency_keys k WHERE k.expires_at <= (SELECT now_ms()) AND NOT ${JOB_ACTIVE}
       ORDER BY k.expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)
-    AND expires_at <= now_ms() RETURNING job_id`,
+    AND expires_at <= (SELECT now_ms()) RETURNING job_id`,
   sqlite: `DELETE FROM ichido.idempotency_keys WHERE job_id IN (
-      SELECT k.job_id FROM ichido.idempotency_keys k WHERE k.expires_at <= now_ms() AND NOT ${JOB_ACTIVE}
+      SELECT k.job_id FROM ichido.idempotency_keys k WHERE k.expires_at <= (SELECT now_ms()) AND NOT ${JOB_ACTIVE}
       ORDER BY k.expires_at LIMIT $1) RETURNING job_id`,
 })
 

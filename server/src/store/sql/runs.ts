@@ -202,14 +202,17 @@ export const requestCancel = statement(
     WHERE job_id = $1 AND latest AND state = 'RUNNING' RETURNING id`,
 )
 
-/** Takes a maximum. Delayed runs whose time has come enter the index that leases read; any node may do it. */
+/**
+ * Takes a maximum. Delayed runs whose time has come enter the index that leases read; any node may do it. The time is a
+ * subquery: as a bare function it is asked for every row, and the index is read to its end, past all that is not due.
+ */
 export const promoteRuns = statement('promote_runs', {
   postgres: `WITH c AS MATERIALIZED (
-      SELECT id FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= now_ms()
+      SELECT id FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= (SELECT now_ms())
       ORDER BY run_at LIMIT $1 FOR UPDATE SKIP LOCKED)
     UPDATE ichido.runs r SET fair_tag = r.run_at FROM c WHERE r.id = c.id RETURNING r.queue`,
   sqlite: `UPDATE ichido.runs SET fair_tag = run_at WHERE id IN (
-      SELECT id FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= now_ms()
+      SELECT id FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= (SELECT now_ms())
       ORDER BY run_at LIMIT $1) RETURNING queue`,
 })
 
@@ -219,15 +222,18 @@ export const nextDue = statement(
   `SELECT min(run_at) - now_ms() AS in_ms FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL`,
 )
 
-/** Takes a maximum. Assigned runs whose lease lapsed before they started go to the next worker that asks. */
+/**
+ * Takes a maximum. Assigned runs whose lease lapsed before they started go to the next worker that asks. A run that
+ * workers hold is its job's latest: saying so leads to the index by state. By the order of ids all runs would be read.
+ */
 export const orphanRuns = statement('orphan_runs', {
   postgres: `WITH c AS MATERIALIZED (
-      SELECT id FROM ichido.runs WHERE state = 'ASSIGNED' AND lease_expires_at < now_ms()
-      ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)
+      SELECT id FROM ichido.runs WHERE state = 'ASSIGNED' AND latest AND lease_expires_at < now_ms()
+      ORDER BY job_id LIMIT $1 FOR UPDATE SKIP LOCKED)
     UPDATE ichido.runs r SET state = 'ORPHANED', version = r.version + 1, last_event_n = r.last_event_n + 1
     FROM c WHERE r.id = c.id RETURNING ${MOVED_R}`,
   sqlite: `UPDATE ichido.runs SET state = 'ORPHANED', version = version + 1, last_event_n = last_event_n + 1
-    WHERE id IN (SELECT id FROM ichido.runs WHERE state = 'ASSIGNED' AND lease_expires_at < now_ms() LIMIT $1)
+    WHERE id IN (SELECT id FROM ichido.runs WHERE state = 'ASSIGNED' AND latest AND lease_expires_at < now_ms() LIMIT $1)
     RETURNING ${MOVED}`,
 })
 
@@ -238,9 +244,9 @@ export const orphanRuns = statement('orphan_runs', {
 export const expireRuns = statement('expire_runs', {
   postgres: `WITH c AS MATERIALIZED (
       SELECT r.id FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
-      WHERE r.state = 'RUNNING'
+      WHERE r.state = 'RUNNING' AND r.latest
         AND r.lease_expires_at + coalesce((j.policy::json ->> 'continuation_seconds')::bigint * 1000, $2::bigint) < now_ms()
-      ORDER BY r.id LIMIT $1 FOR UPDATE OF r SKIP LOCKED)
+      ORDER BY r.job_id LIMIT $1 FOR UPDATE OF r SKIP LOCKED)
     UPDATE ichido.runs r SET state = CASE WHEN r.cancel_requested_at IS NULL THEN 'TIMED_OUT' ELSE 'CANCELED' END,
       version = r.version + 1, finished_at = now_ms(), error = $3, last_event_n = r.last_event_n + 1
     FROM c WHERE r.id = c.id RETURNING ${MOVED_R}`,
@@ -248,7 +254,7 @@ export const expireRuns = statement('expire_runs', {
       version = version + 1, finished_at = now_ms(), error = $3, last_event_n = last_event_n + 1
     WHERE id IN (
       SELECT r.id FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
-      WHERE r.state = 'RUNNING'
+      WHERE r.state = 'RUNNING' AND r.latest
         AND r.lease_expires_at + coalesce(json_extract(j.policy, '$.continuation_seconds') * 1000, $2) < now_ms()
       LIMIT $1)
     RETURNING ${MOVED}`,
