@@ -145,7 +145,6 @@ CREATE TABLE ichido.job_reservations (
   job_id uuid,
   CONSTRAINT job_reservations_pkey PRIMARY KEY (reservation_id)
 );
-CREATE INDEX job_reservations_expires ON ichido.job_reservations USING btree (expires_at);
 CREATE INDEX job_reservations_open ON ichido.job_reservations USING btree (user_id, expires_at) WHERE ((consumed_at IS NULL) AND (released_at IS NULL));
 CREATE INDEX job_reservations_user ON ichido.job_reservations USING btree (user_id, reservation_id);
 
@@ -264,12 +263,12 @@ CREATE TABLE ichido.runs (
   error text,
   CONSTRAINT runs_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
-CREATE INDEX runs_active ON ichido.runs USING btree (user_id) WHERE (state = ANY (ARRAY['PENDING'::text, 'ASSIGNED'::text, 'ORPHANED'::text, 'RUNNING'::text]));
 CREATE INDEX runs_delayed ON ichido.runs USING btree (run_at) WHERE ((state = 'PENDING'::text) AND (fair_tag IS NULL));
 CREATE UNIQUE INDEX runs_job ON ichido.runs USING btree (job_id, run_no);
 CREATE INDEX runs_live ON ichido.runs USING btree (assigned_worker_id, id) WHERE (state = ANY (ARRAY['ASSIGNED'::text, 'RUNNING'::text]));
 CREATE INDEX runs_ready ON ichido.runs USING btree (queue, kind, priority DESC, fair_tag, id) WHERE ((state = ANY (ARRAY['PENDING'::text, 'ORPHANED'::text])) AND (fair_tag IS NOT NULL));
 CREATE INDEX runs_state ON ichido.runs USING btree (state, job_id) WHERE latest;
+CREATE INDEX runs_user ON ichido.runs USING btree (user_id, state, job_id) WHERE latest;
 
 CREATE TABLE ichido.schema_migrations (
   version integer NOT NULL,

@@ -142,8 +142,6 @@ CREATE TABLE job_reservations (
   job_id TEXT
 ) STRICT;
 
-CREATE INDEX job_reservations_expires ON job_reservations (expires_at);
-
 CREATE INDEX job_reservations_open ON job_reservations (user_id, expires_at)
 WHERE consumed_at IS NULL AND released_at IS NULL;
 
@@ -264,9 +262,6 @@ CREATE TABLE runs (
   error text
 ) STRICT;
 
-CREATE INDEX runs_active ON runs (user_id)
-WHERE state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING');
-
 CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag IS NULL;
 
 CREATE UNIQUE INDEX runs_job ON runs (job_id, run_no);
@@ -277,6 +272,8 @@ CREATE INDEX runs_ready ON runs (queue, kind, priority DESC, fair_tag, id)
 WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL;
 
 CREATE INDEX runs_state ON runs (state, job_id) WHERE latest;
+
+CREATE INDEX runs_user ON runs (user_id, state, job_id) WHERE latest;
 
 CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT;
 

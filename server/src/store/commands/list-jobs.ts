@@ -48,12 +48,10 @@ function pageOf(
   let lead = 'j.id'
   if (state !== null) {
     where.push(`r.state = ${bind(state)}`)
-    if (filter.userId === null) {
-      from = ['ichido.runs r', 'ichido.jobs j']
-      lead = 'r.job_id'
-    }
+    from = ['ichido.runs r', 'ichido.jobs j']
+    lead = 'r.job_id'
   }
-  if (filter.userId !== null) where.push(`j.user_id = ${bind(filter.userId)}`)
+  if (filter.userId !== null) where.push(`${state === null ? 'j' : 'r'}.user_id = ${bind(filter.userId)}`)
   if (filter.queue !== null) where.push(`j.queue = ${bind(filter.queue)}`)
   if (filter.kind !== null) where.push(`j.kind = ${bind(filter.kind)}`)
   if (filter.label !== null) {
@@ -66,16 +64,20 @@ function pageOf(
     lead = 'k.job_id'
     where.push('j.id = k.job_id', `k.idempotency_key = ${bind(filter.key)}`)
   }
+  // Said of every table: a merge join would else begin at the newest row, and read all pages before this one again.
+  const bound = (comparison: '<' | '>=', id: string) => {
+    const param = bind(id)
+    for (const column of new Set([lead, 'j.id', 'r.job_id'])) where.push(`${column} ${comparison} ${param}`)
+  }
   if (filter.createdFromMs !== null) {
-    where.push(
-      `j.created_at >= ${bind(filter.createdFromMs)}`,
-      `${lead} >= ${bind(idAt(filter.createdFromMs - SKEW_MS))}`,
-    )
+    where.push(`j.created_at >= ${bind(filter.createdFromMs)}`)
+    bound('>=', idAt(filter.createdFromMs - SKEW_MS))
   }
   if (filter.createdToMs !== null) {
-    where.push(`j.created_at < ${bind(filter.createdToMs)}`, `${lead} < ${bind(idAt(filter.createdToMs + SKEW_MS))}`)
+    where.push(`j.created_at < ${bind(filter.createdToMs)}`)
+    bound('<', idAt(filter.createdToMs + SKEW_MS))
   }
-  if (after !== null) where.push(`${lead} < ${bind(after)}`)
+  if (after !== null) bound('<', after)
   // CROSS JOIN holds SQLite to this order; PostgreSQL chooses its own.
   return `SELECT ${JOB_COLUMNS} FROM ${from.join(' CROSS JOIN ')} WHERE ${where.join(' AND ')} ORDER BY ${lead} DESC LIMIT ${limit}`
 }

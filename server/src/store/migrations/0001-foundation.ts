@@ -75,8 +75,8 @@ export const foundation: Migration = {
     `CREATE INDEX runs_ready ON ichido.runs (queue, kind, priority DESC, fair_tag, id)
       WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL`,
     "CREATE INDEX runs_delayed ON ichido.runs (run_at) WHERE state = 'PENDING' AND fair_tag IS NULL",
-    `CREATE INDEX runs_active ON ichido.runs (user_id)
-      WHERE state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`,
+    // Counts what a user has in use, and lists its jobs of a state: without job_id a page would read all of them.
+    'CREATE INDEX runs_user ON ichido.runs (user_id, state, job_id) WHERE latest',
     "CREATE INDEX runs_live ON ichido.runs (assigned_worker_id, id) WHERE state IN ('ASSIGNED', 'RUNNING')",
     'CREATE INDEX runs_state ON ichido.runs (state, job_id) WHERE latest',
 
@@ -172,7 +172,6 @@ export const foundation: Migration = {
     'CREATE INDEX job_reservations_user ON ichido.job_reservations (user_id, reservation_id)',
     `CREATE INDEX job_reservations_open ON ichido.job_reservations (user_id, expires_at)
       WHERE consumed_at IS NULL AND released_at IS NULL`,
-    'CREATE INDEX job_reservations_expires ON ichido.job_reservations (expires_at)',
 
     // The row of a user is also the lock that its submits queue up behind; rows made for that alone are not custom
     // and take their limits from the row '*'.

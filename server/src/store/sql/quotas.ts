@@ -29,7 +29,7 @@ export const addUsers = statement('add_users', {
   sqlite: `INSERT INTO ichido.quotas (${QUOTA}) VALUES ($1, false, NULL, NULL, 'month', now_ms()) ON CONFLICT DO NOTHING`,
 })
 
-const ACTIVE = `state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
+const ACTIVE = `latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
 const OPEN = 'consumed_at IS NULL AND released_at IS NULL'
 
 /**
