@@ -14,17 +14,21 @@ export interface Bulk {
   keyed?: boolean
 }
 
-/** Many jobs by one statement a table, on PostgreSQL; answers with their runs. The token of every lease is `t`. */
+/**
+ * Many jobs by one statement, on PostgreSQL, as if made over the last hour, so that several sorts of them are mixed. Answers
+ * with their runs. The token of every lease is `t`.
+ */
 export async function insertBulk(store: Store, bulk: Bulk): Promise<{ runId: string; jobId: string }[]> {
   const { count, state, queue = 'bulk', kind = 'work', userId = 'bulk', workerId = 'bulk', delayMs = 0 } = bulk
   const leased = state !== 'PENDING'
   const values = { queue, kind, userId, workerId, delayMs, state, leased }
   const rows = await sql(
     store,
-    `WITH t AS MATERIALIZED (SELECT ${uuid('s.i')} AS job_id, gen_random_uuid() AS run_id, s.i, now_ms() AS now
+    `WITH s AS MATERIALIZED (SELECT i, now_ms() AS now, now_ms() - (random() * 3600000)::int AS at
         FROM generate_series(1, ${count}) AS s(i)),
+      t AS MATERIALIZED (SELECT ${UUID} AS job_id, gen_random_uuid() AS run_id, i, now, at FROM s),
       j AS (INSERT INTO ichido.jobs (id, kind, queue, user_id, payload, policy, priority, estimated_cost_micros, created_at)
-        SELECT job_id, $1, $2, $3, '{"some":"payload that is not so short, as payloads are"}', '{}', 0, 0, now FROM t),
+        SELECT job_id, $1, $2, $3, '{"some":"payload that is not so short, as payloads are"}', '{}', 0, 0, at FROM t),
       k AS (INSERT INTO ichido.idempotency_keys SELECT 'key-' || job_id, $3, 'submit', 'hash', 1, job_id, 201, '{}', now,
           now + i FROM t WHERE $4::boolean)
       INSERT INTO ichido.runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version, priority,
@@ -47,8 +51,5 @@ export async function insertBulk(store: Store, bulk: Bulk): Promise<{ runId: str
   return rows.map((row) => ({ runId: text(row, 'id'), jobId: text(row, 'job_id') }))
 }
 
-/** A UUIDv7 of now and a number, so that ids grow as they do in life. */
-function uuid(i: string): string {
-  return `(lpad(to_hex(now_ms() + ${i} / 1000), 12, '0') || '7' || lpad(to_hex(${i} % 1000), 3, '0')
-    || '8' || substr(md5(random()::text), 1, 15))::uuid`
-}
+/** A UUIDv7 of the row's own instant. */
+const UUID = `(lpad(to_hex(at), 12, '0') || '7' || lpad(to_hex(i % 4096), 3, '0') || '8' || substr(md5(random()::text), 1, 15))::uuid`

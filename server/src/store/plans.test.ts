@@ -1,0 +1,202 @@
+import { v7 } from 'uuid'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
+import { size } from '../../../scripts/testing/size.ts'
+import { insertBulk } from '../testing/bulk.ts'
+import { keptPlan, nodes, readPlans, rowsTouched, waysInto, writePlans } from '../testing/explain.ts'
+import { Scene } from '../testing/scene.ts'
+import { openNode, sql } from '../testing/store.ts'
+import { findKeys, listKeys, removeExpiredKeys } from './commands/keys.ts'
+import { leaseBatch } from './commands/lease-runs.ts'
+import { type JobFilter, listJobs } from './commands/list-jobs.ts'
+import { listReservations } from './commands/quotas.ts'
+import { findJob, promoteDue } from './commands/read-jobs.ts'
+import { reapRuns } from './commands/reap-runs.ts'
+import type { PostgresStore } from './engines/postgres.ts'
+import { readJobs } from './sql/jobs.ts'
+import { deleteKeys, readKeys, readKeysOfJobs } from './sql/keys.ts'
+import { addSpent, countInUse, lockUsers, readSpent } from './sql/quotas.ts'
+import { consumeReservations, readLive } from './sql/reservations.ts'
+import {
+  cancelWaiting,
+  endRuns,
+  heartbeatRuns,
+  leasedByPoll,
+  leaseRuns,
+  readFacts,
+  requestCancel,
+  startRuns,
+} from './sql/runs.ts'
+import type { Statement } from './statement.ts'
+
+/** Hazards 19 to 21: what PostgreSQL does with our statements when tables are large. */
+
+const ROWS = size(20_000, 1_000_000)
+const part = (share: number) => Math.round(ROWS * share)
+const PAGE = 50
+/** A page joins a few tables and skips what lies between; it is far from the number of rows there are. */
+const A_PAGE_OF_ROWS = PAGE * 15
+
+let database: FreshDatabase
+let node: PostgresStore
+
+beforeAll(async () => {
+  database = await freshDatabase()
+  node = await openNode(database.url)
+  await insertBulk(node, { count: part(0.4), state: 'SUCCEEDED', userId: 'heavy', queue: 'busy', keyed: true })
+  await insertBulk(node, { count: part(0.3), state: 'PENDING', userId: 'heavy', queue: 'busy' })
+  await insertBulk(node, { count: part(0.1), state: 'PENDING', userId: 'heavy', queue: 'busy', delayMs: 3_600_000 })
+  await insertBulk(node, { count: part(0.1), state: 'PENDING', userId: 'middle', queue: 'other', kind: 'rare' })
+  await insertBulk(node, { count: part(0.05), state: 'RUNNING', userId: 'middle', queue: 'busy', workerId: 'w' })
+  await insertBulk(node, { count: part(0.05), state: 'SUCCEEDED', userId: 'light', queue: 'other', keyed: true })
+  await sql(
+    node,
+    `INSERT INTO ichido.job_reservations (reservation_id, user_id, created_at, expires_at)
+    SELECT gen_random_uuid(), 'heavy', i, i FROM generate_series(1, ${part(0.1)}) i`,
+  )
+  await sql(node, `INSERT INTO ichido.job_labels SELECT 'team', 'x', id FROM ichido.jobs WHERE user_id = 'heavy'`)
+  await sql(node, `UPDATE ichido.idempotency_keys SET expires_at = expires_at + 86400000`)
+  await sql(node, 'ANALYZE')
+})
+
+afterAll(async () => {
+  await node.close()
+  await database.drop()
+})
+
+describe('a statement that is kept goes into its table by', () => {
+  test.each<[Statement, string, string[]]>([
+    [leaseRuns, 'runs', ['runs_pkey', 'runs_ready']],
+    [leasedByPoll, 'runs', ['runs_live']],
+    [startRuns, 'runs', ['runs_pkey']],
+    [heartbeatRuns, 'runs', ['runs_pkey']],
+    [endRuns, 'runs', ['runs_pkey']],
+    [readFacts, 'runs', ['runs_pkey']],
+    [cancelWaiting, 'runs', ['runs_job']],
+    [requestCancel, 'runs', ['runs_state']],
+    [readJobs, 'jobs', ['jobs_pkey']],
+    [readJobs, 'runs', ['runs_job']],
+    [countInUse, 'runs', ['runs_user']],
+    [countInUse, 'job_reservations', ['job_reservations_open']],
+    [lockUsers, 'quotas', ['quotas_pkey']],
+    [readSpent, 'cost_counters', ['cost_counters_pkey']],
+    [readKeys, 'idempotency_keys', ['idempotency_keys_pkey']],
+    [readKeys, 'runs', ['runs_job']],
+    [deleteKeys, 'idempotency_keys', ['idempotency_keys_job']],
+    [readKeysOfJobs, 'idempotency_keys', ['idempotency_keys_job']],
+    [readLive, 'job_reservations', ['job_reservations_pkey']],
+    [consumeReservations, 'job_reservations', ['job_reservations_pkey']],
+    [addSpent, 'cost_counters', []],
+  ])('%s', async (statement, table, ways) => {
+    const plan = await keptPlan(node, statement)
+    expect(waysInto(plan, table), JSON.stringify(plan, null, 1)).toEqual(ways)
+  })
+})
+
+describe('a lease', () => {
+  const lease = (queue: string, kinds: string[]) =>
+    writePlans(node, leaseBatch([new Scene(node).leaseItem({ queue, kinds, max: 10 })]))
+
+  test('locks runs in the order of its index, without sorting them first', async () => {
+    const locking = nodes(await keptPlan(node, leaseRuns)).find((plan) => plan['Node Type'] === 'LockRows')
+    expect(locking?.Plans?.map((plan) => [plan['Node Type'], plan['Index Name']])).toEqual([
+      ['Index Scan', 'runs_ready'],
+    ])
+  })
+
+  test.each([
+    ['one kind of a full queue', 'busy', ['work'], 100],
+    ['several kinds, one of them absent', 'busy', ['work', 'absent', 'rare'], 100],
+    ['a kind that is absent', 'busy', ['absent'], 0],
+    ['a queue that is empty', 'empty', ['work', 'rare'], 0],
+  ])('of %s looks at few rows', async (_, queue, kinds, most) => {
+    for (const plan of await lease(queue, kinds)) expect(rowsTouched(plan)).toBeLessThanOrEqual(most)
+  })
+})
+
+describe('loops look at what is due, not at what waits', () => {
+  test('promote', async () => {
+    const plans = await writePlans(node, promoteDue(1_000))
+    expect(
+      plans.map(rowsTouched).every((rows) => rows <= 10),
+      JSON.stringify(plans),
+    ).toBe(true)
+  })
+
+  test('retain', async () => {
+    const plans = await writePlans(node, removeExpiredKeys(1_000))
+    expect(
+      plans.map(rowsTouched).every((rows) => rows <= 10),
+      JSON.stringify(plans),
+    ).toBe(true)
+  })
+
+  test('reap looks at the runs that workers hold', async () => {
+    const spares = Array.from({ length: 100 }, () => ({ nextRunId: v7(), random: 0 }))
+    const plans = await writePlans(node, reapRuns({ continuationMs: 60_000, spares }))
+    for (const plan of plans) expect(waysInto(plan, 'runs')).not.toContain('whole')
+    expect(Math.max(...plans.map(rowsTouched))).toBeLessThanOrEqual(part(0.05) * 2 + 10)
+  })
+})
+
+describe('a page of a list looks at about a page of rows:', () => {
+  const EVERYTHING: JobFilter = {
+    states: [],
+    userId: null,
+    queue: null,
+    kind: null,
+    label: null,
+    key: null,
+    createdFromMs: null,
+    createdToMs: null,
+  }
+  const now = Date.now()
+
+  test.each<[string, Partial<JobFilter>]>([
+    ['all jobs', {}],
+    ['of a state', { states: ['RUNNING'] }],
+    ['of several states', { states: ['RUNNING', 'SUCCEEDED', 'CANCELED'] }],
+    ['of a state that nothing is in', { states: ['TIMED_OUT'] }],
+    ['of a user', { userId: 'heavy' }],
+    ['of a user who has few', { userId: 'light' }],
+    ['of a user who has none', { userId: 'nobody' }],
+    ['of a queue', { queue: 'busy' }],
+    ['of a kind', { kind: 'rare' }],
+    ['with a label', { label: { name: 'team', value: 'x' } }],
+    ['with a label that nothing has', { label: { name: 'team', value: 'y' } }],
+    ['with a key that nothing has', { key: 'absent' }],
+    ['made before some time', { createdToMs: now - 86_400_000 }],
+    ['made after some time', { createdFromMs: now + 86_400_000 }],
+    ['of a user, made until now', { userId: 'heavy', createdFromMs: now - 3_600_000, createdToMs: now + 3_600_000 }],
+    ['of a user in a state', { userId: 'heavy', states: ['SUCCEEDED'] }],
+    ['of a user in a state that none of its jobs is in', { userId: 'heavy', states: ['RUNNING'] }],
+  ])('jobs %s', async (_, filter) => {
+    const first = await node.read(listJobs({ ...EVERYTHING, ...filter }, PAGE, null))
+    for (const after of first.next === null ? [null] : [null, first.next]) {
+      const plans = await readPlans(node, listJobs({ ...EVERYTHING, ...filter }, PAGE, after))
+      const states = Math.max(1, filter.states?.length ?? 1)
+      expect(Math.max(...plans.map(rowsTouched)), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS * states)
+    }
+  })
+
+  test('one job, one key', async () => {
+    const [row] = (await node.read(listJobs(EVERYTHING, 1, null))).rows
+    for (const command of [findJob(String(row?.job_id)), findKeys('absent', null)]) {
+      const plans = await readPlans(node, command)
+      expect(Math.max(...plans.map(rowsTouched)), JSON.stringify(plans)).toBeLessThanOrEqual(10)
+    }
+  })
+
+  test('keys and reservations', async () => {
+    for (const command of [
+      listKeys(null, false, PAGE, null),
+      listKeys(null, true, PAGE, null),
+      listKeys('light', true, PAGE, null),
+      listReservations('heavy', false, PAGE, null),
+      listReservations(null, false, PAGE, null),
+    ]) {
+      const plans = await readPlans(node, command)
+      expect(Math.max(...plans.map(rowsTouched)), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS)
+    }
+  })
+})

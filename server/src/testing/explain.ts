@@ -1,0 +1,103 @@
+import { type Command, command, type Store } from '../store/port.ts'
+import { query, type Statement, type Step, statement, type text, type Work } from '../store/statement.ts'
+
+/** One node of a plan, as PostgreSQL's EXPLAIN (FORMAT JSON) tells it. */
+export interface PlanNode {
+  'Node Type': string
+  'Index Name'?: string
+  'Relation Name'?: string
+  'Actual Rows'?: number
+  'Actual Loops'?: number
+  'Rows Removed by Filter'?: number
+  'Rows Removed by Join Filter'?: number
+  Plans?: PlanNode[]
+}
+
+/** The plan that a node keeps for a statement, made with the settings of its transactions, whatever the parameters. */
+export function keptPlan(store: Store, { postgres }: Statement): Promise<PlanNode> {
+  return store.write(
+    command('explain', function* work(): Work<PlanNode> {
+      const count = Math.max(0, ...[...postgres.matchAll(/\$(\d+)/g)].map(([, n]) => Number(n)))
+      yield* query(statement('', `PREPARE kept AS ${postgres}`))
+      const nulls = count === 0 ? '' : `(${Array(count).fill('NULL').join()})`
+      const [row] = yield* query(statement('', `EXPLAIN (FORMAT JSON) EXECUTE kept${nulls}`))
+      yield* query(statement('', 'DEALLOCATE kept'))
+      return planOf(row)
+    }),
+  )
+}
+
+/** What a command that only reads really did, statement by statement. */
+export async function readPlans(store: Store, { work }: Command<unknown>): Promise<PlanNode[]> {
+  const plans: PlanNode[] = []
+  await store.read(
+    command('explain', function* explained(): Work<void> {
+      const inner = work(false)
+      let next = inner.next()
+      while (!next.done) {
+        const [row] = yield analyzed(next.value)
+        plans.push(planOf(row))
+        next = inner.next(yield next.value)
+      }
+    }),
+  )
+  return plans
+}
+
+/** What a writing command really does; nothing of it stays. */
+export async function writePlans(store: Store, { work }: Command<unknown>): Promise<PlanNode[]> {
+  const plans: PlanNode[] = []
+  const undo = new Error('This was a trial')
+  const trial = command('explain', function* explained(): Work<void> {
+    const inner = work(false)
+    let next = inner.next()
+    while (!next.done) {
+      yield* query(statement('', 'SAVEPOINT trial'))
+      const [row] = yield analyzed(next.value)
+      plans.push(planOf(row))
+      yield* query(statement('', 'ROLLBACK TO SAVEPOINT trial'))
+      next = inner.next(yield next.value)
+    }
+    throw undo
+  })
+  await store.write(trial).catch((error: unknown) => {
+    if (error !== undo) throw error
+  })
+  return plans
+}
+
+function analyzed(step: Step): Step {
+  const postgres = `EXPLAIN (ANALYZE, FORMAT JSON) ${step.statement.postgres}`
+  return { ...step, statement: { name: '', postgres, sqlite: [] } }
+}
+
+function planOf(row: Parameters<typeof text>[0]): PlanNode {
+  const plan: unknown = row?.['QUERY PLAN']
+  const [top] = (typeof plan === 'string' ? JSON.parse(plan) : plan) as [{ Plan: PlanNode }]
+  return top.Plan
+}
+
+export function nodes(plan: PlanNode): PlanNode[] {
+  return [plan, ...(plan.Plans ?? []).flatMap(nodes)]
+}
+
+/** The indexes that a plan reads a table by; `whole` where it reads all of it. */
+export function waysInto(plan: PlanNode, table: string): string[] {
+  const scans = nodes(plan).filter((node) => node['Relation Name'] === table && node['Node Type'].endsWith('Scan'))
+  const ways = scans.flatMap((scan) => {
+    const bitmaps = (scan.Plans ?? []).filter((plan) => plan['Node Type'].startsWith('Bitmap')).flatMap(nodes)
+    return [scan, ...bitmaps].flatMap((node) => node['Index Name'] ?? [])
+  })
+  const whole = scans.some((scan) => scan['Node Type'] === 'Seq Scan') ? ['whole'] : []
+  return [...new Set([...ways, ...whole])].sort()
+}
+
+/** How many rows its scans looked at, also those that a filter then threw away. */
+export function rowsTouched(plan: PlanNode): number {
+  return nodes(plan)
+    .filter((node) => /Scan$/.test(node['Node Type']) && node['Relation Name'] !== undefined)
+    .reduce((sum, node) => {
+      const rows = (node['Actual Rows'] ?? 0) + (node['Rows Removed by Filter'] ?? 0)
+      return sum + rows * (node['Actual Loops'] ?? 1)
+    }, 0)
+}
