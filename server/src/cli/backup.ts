@@ -1,7 +1,8 @@
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import type { BackupReport } from '../maintenance.ts'
-import { withStore } from './opening.ts'
+import { Failure } from './exit.ts'
+import { opening, withStore } from './opening.ts'
 import { surroundings } from './surroundings.ts'
 import { LiveLine, outJson, say } from './terminal.ts'
 
@@ -28,10 +29,14 @@ A backup of one engine can be restored into the other: that is how to move from 
 
 async function backup(name: string, { restore = false, force = false, json }: BackupFlags): Promise<void> {
   const { readStoreConfig } = await import('../config.ts')
-  const { backupStore, restoreStore } = await import('../maintenance.ts')
+  const { backupStore, restoreStore, schemaState } = await import('../maintenance.ts')
   const { realWorld: world } = await import('../world.ts')
   const config = readStoreConfig(surroundings)
   const file = resolve(name)
+  if (!restore && (await opening(config, schemaState(config.storage))).verdict === 'none') {
+    const where = 'dataDir' in config.storage ? config.storage.dataDir : `the schema ${config.storage.schema}`
+    throw new Failure(`There is no store in ${where}.`, 'Set DATA_DIR or DATABASE_URL to the one to back up.')
+  }
   let status = ''
   const live = new LiveLine(() => status)
   const onProgress = (table: string, rows: number) => {

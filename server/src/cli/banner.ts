@@ -1,4 +1,5 @@
-import { DEFAULT_URL, type ServerConfig } from '../config.ts'
+import { resolve } from 'node:path'
+import { DEFAULT_DATA_DIR, DEFAULT_URL, type ServerConfig } from '../config.ts'
 import type { RunningServer } from '../server.ts'
 import { commandLine, VERSION } from './self.ts'
 import { paint, say } from './terminal.ts'
@@ -7,7 +8,7 @@ import { paint, say } from './terminal.ts'
 export function sayRunning({ url, open, location }: RunningServer, config: ServerConfig, localWorker: boolean): void {
   const line = (rest: string) => commandLine(rest, url === DEFAULT_URL ? {} : { ICHIDO_URL: url })
   const lines: [string, string[]][] = [
-    ['Credentials', open ? openMode(line('token create --user me --role admin')) : ['tokens are required']],
+    ['Credentials', open ? openMode(tokenLine(config, url)) : ['tokens are required']],
     ['Store', [`${'dataDir' in config.storage ? 'SQLite' : 'PostgreSQL'}, ${location}`]],
   ]
   if (localWorker) {
@@ -28,6 +29,14 @@ function openMode(createToken: string): string[] {
     'Once you make one, every call needs one, for good:',
     createToken,
   ]
+}
+
+/** A line that makes a token in the store of this configuration, and in no other. */
+export function tokenLine({ storage }: ServerConfig, url = DEFAULT_URL): string {
+  const rest = 'token create --user admin --role admin'
+  if (!('dataDir' in storage)) return `${commandLine(rest)}   (with the same DATABASE_URL)`
+  const elsewhere = storage.dataDir === resolve(DEFAULT_DATA_DIR) ? {} : { DATA_DIR: storage.dataDir }
+  return commandLine(rest, { ...elsewhere, ...(url === DEFAULT_URL ? {} : { ICHIDO_URL: url }) })
 }
 
 export function sayStopped(): void {

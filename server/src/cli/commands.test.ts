@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
+import { begin, type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-commands-test-'))
 let env = {}
@@ -92,6 +92,17 @@ describe('demo and submit', () => {
     expect(late.code).toBe(3)
     expect(late.stderr).toContain('it goes on')
     expect(late.stderr).toContain('jobs show')
+  })
+
+  test('Ctrl-C while waiting says that the job goes on, and how to look at it', async () => {
+    const waiting = begin(['submit', 'nobody.takes.this', '--wait'], env)
+    await expect.poll(waiting.stderr, { timeout: 20_000 }).toContain('PENDING')
+    waiting.signal('SIGINT')
+    const { code, stderr } = await waiting.ended
+    expect(code).toBe(130)
+    const [, jobId = ''] = /^Job (\S+) goes on without us\.$/m.exec(stderr) ?? []
+    expect(stderr).toContain(`watch ${jobId}`)
+    expect((await json(['jobs', 'show', jobId])).state).toBe('PENDING')
   })
 
   test('watch shows what happened from the beginning, as lines of JSON if asked', async () => {

@@ -1,16 +1,10 @@
 import { accessSync, constants, existsSync, statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
-import {
-  ConfigError,
-  isLoopback,
-  readClientConfig,
-  readServerConfig,
-  type ServerConfig,
-  type StorageConfig,
-} from '../config.ts'
+import { ConfigError, isLoopback, readServerConfig, type ServerConfig, type StorageConfig } from '../config.ts'
 import { isAuthRequired, type StoreHealth, StoreInUse, schemaState } from '../maintenance.ts'
+import { tokenLine } from './banner.ts'
 import { innermost } from './cause.ts'
-import { connect, Unreachable } from './connect.ts'
+import { connect } from './connect.ts'
 import { Failure } from './exit.ts'
 import { opening, withStore } from './opening.ts'
 import { commandLine, startLine } from './self.ts'
@@ -26,6 +20,8 @@ export interface Finding {
 
 const NODE_MIN = [22, 13] as const
 const SKEW_MAX_MS = 1_000
+const ANSWER_WITHIN_MS = 5_000
+const ANSWER_CLIP = 200
 const DISK_LOW_BYTES = 1024 ** 3
 const DISK_FULL_BYTES = 100 * 1024 ** 2
 
@@ -161,24 +157,24 @@ function examineHealth({ engine, location, durability, durable, clockSkewMs }: S
   ]
 }
 
-function examineCredentials({ host }: ServerConfig, authRequired: boolean): Finding {
+function examineCredentials(config: ServerConfig, authRequired: boolean): Finding {
+  const { host } = config
   if (authRequired) return ok('access', 'tokens are required')
-  const create = commandLine('token create --user admin --role admin')
   if (isLoopback(host)) return ok('access', `open mode: nobody needs a token on this machine until you make one`)
-  return broken('access', `serve will not start on ${host} without any token`, `Make one: \`${create}\``)
+  return broken('access', `serve will not start on ${host} without any token`, `Make one: ${tokenLine(config)}`)
 }
 
 async function examineServer(): Promise<Finding[]> {
   try {
-    readClientConfig(surroundings)
     const { url, ask } = connect()
-    const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5_000) }).catch(() => null)
-    if (response === null) {
-      return [warning('server', `no server answers at ${url}`, `Start it with \`${startLine()}\`, or set ICHIDO_URL.`)]
+    const response = await reach(`${url}/readyz`)
+    if (typeof response === 'string') {
+      const advice = `Start it with \`${startLine()}\`, or set ICHIDO_URL to where it runs.`
+      return [warning('server', `no server answers at ${url}: ${response}`, advice)]
     }
     if (!response.ok) {
-      const why = (await response.text()).slice(0, 200)
-      return [broken('server', `${url} is not ready: ${why}`, 'Look at its log, and at its store.')]
+      const why = (await response.text()).slice(0, ANSWER_CLIP)
+      return [broken('server', `${url} is not ready: ${response.status} ${why}`, 'Look at its log, and at its store.')]
     }
     await ask('GET', '/v1/jobs?limit=1')
     return [ok('server', `${url} is ready and lets this user in`)]
@@ -186,7 +182,15 @@ async function examineServer(): Promise<Finding[]> {
     if (error instanceof ConfigError) {
       return error.problems.map((problem) => broken('settings', problem, 'Change or unset that variable.'))
     }
-    const advice = error instanceof Unreachable ? (error.advice ?? '') : 'Set ICHIDO_TOKEN to a token of that server.'
-    return [broken('server', innermost(error), advice)]
+    return [broken('server', innermost(error), 'Set ICHIDO_TOKEN to a token of that server.')]
+  }
+}
+
+/** The answer, or why there is none. */
+async function reach(url: string): Promise<Response | string> {
+  try {
+    return await fetch(url, { signal: AbortSignal.timeout(ANSWER_WITHIN_MS) })
+  } catch (error) {
+    return innermost(error)
   }
 }

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { afterAll, afterEach, describe, expect, test } from 'vitest'
 import { freshDatabase } from '../../../scripts/testing/services.ts'
 import { selfSigned } from '../testing/certificate.ts'
-import { ichido, ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
+import { begin, ichido, ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-serve-test-'))
 const newFolder = () => mkdtempSync(join(folder, 'd-'))
@@ -179,6 +179,19 @@ describe('stopping', () => {
     const { code, stderr } = await server.ended
     expect(code).toBe(1)
     expect(stderr).toContain('Stopped at once.')
+  })
+
+  test('whoever waits for a job goes on waiting through a restart', async () => {
+    const env = { DATA_DIR: newFolder() }
+    const server = await serve(env)
+    const waiting = begin(['submit', 'demo.hello', '--queue', 'demo', '--wait'], { ICHIDO_URL: server.url })
+    await expect.poll(waiting.stderr, { timeout: 20_000 }).toContain('PENDING')
+    await server.kill9()
+    await expect.poll(waiting.stderr, { timeout: 20_000 }).toContain('the server does not answer, trying again')
+    await serve({ ...env, PORT: new URL(server.url).port }, ['--local-worker'])
+    const { code, stdout } = await waiting.ended
+    expect(code).toBe(0)
+    expect(JSON.parse(stdout).greeting).toBe('Hello, world!')
   })
 
   test('after kill -9 everything that was acknowledged is still there', async () => {

@@ -1,10 +1,10 @@
 import type { Command } from 'commander'
 import type { ServerConfig } from '../config.ts'
-import { sayRunning, sayStopped } from './banner.ts'
+import { sayRunning, sayStopped, tokenLine } from './banner.ts'
 import { codeOf, innermost } from './cause.ts'
 import { Failure } from './exit.ts'
 import { opening } from './opening.ts'
-import { commandLine, VERSION } from './self.ts'
+import { VERSION } from './self.ts'
 import { surroundings } from './surroundings.ts'
 import { outJson, paint, say } from './terminal.ts'
 
@@ -20,11 +20,26 @@ const DRAIN_WORKER_MS = 1_000
 export function addServe(program: Command): void {
   program
     .command('serve')
-    .description('run the control plane (HOST, PORT, DATA_DIR, DATABASE_URL and others set how)')
+    .description('run the control plane')
     .option('--local-worker', 'with one worker of its own for the queue "demo"')
     .option('--json', 'print where it listens as a line of JSON')
+    .addHelpText('after', SETTINGS)
     .action(serve)
 }
+
+const SETTINGS = `
+The environment says how:
+  HOST, PORT                    where to listen (127.0.0.1, 8001; port 0 takes a free one)
+  DATA_DIR                      folder of the embedded store (./data)
+  DATABASE_URL                  PostgreSQL instead of it: postgres://user:password@host/database
+  DATABASE_SCHEMA               where its tables are (ichido)
+  TLS_CERT_FILE, TLS_KEY_FILE   serve HTTPS with these
+  TRUST_PROXY                   whose X-Forwarded-* to believe: true, false or addresses (false)
+  PUBLIC_URL, BASE_PATH         where people reach it, and a prefix of all its paths
+  LOG_LEVEL                     fatal, error, warn, info, debug, trace or silent (warn)
+  IDEMPOTENCY_MISMATCH_STATUS   409 or 422 for a key that comes with another request (409)
+  ALLOW_NO_FSYNC                1 runs on a store that may lose acknowledged jobs
+DATABASE_URL can also be given as the file that holds it: DATABASE_URL_FILE.`
 
 async function serve({ localWorker = false, json = false }: ServeFlags): Promise<void> {
   const { readServerConfig } = await import('../config.ts')
@@ -74,11 +89,12 @@ async function serve({ localWorker = false, json = false }: ServeFlags): Promise
 }
 
 /** What can be wrong with the address, said as what to do about it; all else is the store's. */
-function explain(error: unknown, { host, port }: ServerConfig): never {
+function explain(error: unknown, config: ServerConfig): never {
+  const { host, port } = config
   if (error instanceof Error && error.name === 'TokenNeeded') {
     throw new Failure(
       `Without any token the server would be open to everybody who reaches ${host}, so it does not start.`,
-      `Make a token first, then start again:\n  ${commandLine('token create --user admin --role admin', storeSettings())}\nor listen on this machine only, without HOST.`,
+      `Make a token first, then start again:\n  ${tokenLine(config)}\nor listen on this machine only, without HOST.`,
     )
   }
   switch (codeOf(error)) {
@@ -95,10 +111,4 @@ function explain(error: unknown, { host, port }: ServerConfig): never {
     default:
       throw error
   }
-}
-
-/** For a line to paste: which store it must work on, unless that is a secret. */
-function storeSettings(): Record<string, string> {
-  const { DATA_DIR } = process.env
-  return DATA_DIR ? { DATA_DIR } : {}
 }

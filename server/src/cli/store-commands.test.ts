@@ -157,11 +157,20 @@ describe('backup', () => {
 
   test('a folder that cannot be written to is a failure that leaves nothing behind', async () => {
     const env = { DATA_DIR: newFolder() }
+    await ichido(['migrate'], env)
     const { code, stderr } = await ichido(['backup', join(folder, 'no', 'such', 'folder')], env)
     expect(code).toBe(1)
     expect(stderr).toContain('ENOENT')
     expect(stderr).not.toContain('    at ')
   })
+})
+
+test('where there is no store nothing is backed up, and none is made', async () => {
+  const dataDir = join(newFolder(), 'wrong')
+  const { code, stderr } = await ichido(['backup', join(folder, 'nothing')], { DATA_DIR: dataDir })
+  expect(code).toBe(1)
+  expect(stderr).toContain(`There is no store in ${dataDir}.`)
+  expect(existsSync(dataDir) || existsSync(join(folder, 'nothing'))).toBe(false)
 })
 
 test('a token can be made before the server ever ran', async () => {

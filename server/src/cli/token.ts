@@ -1,5 +1,6 @@
 import { ROLES, type TokenShape } from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
+import type { z } from 'zod'
 import { createTokenRequest } from '../core/contract/access.ts'
 import { describeProblem } from '../core/contract/problem.ts'
 import { type Connection, connect, Unreachable } from './connect.ts'
@@ -19,6 +20,8 @@ interface CreateFlags {
 }
 
 type NewToken = { token: string; token_id: string }
+/** And where it was made: with a wrong setting that may be another store than meant. */
+type Made = NewToken & { store: string }
 
 export function addToken(program: Command): void {
   const token = program.command('token').description('make, list and revoke API tokens')
@@ -39,9 +42,11 @@ export function addToken(program: Command): void {
   token
     .command('revoke <token-id>')
     .description('make a token useless')
-    .action(async (tokenId: string) => {
+    .option('--json', 'print JSON')
+    .action(async (tokenId: string, { json }: { json?: boolean }) => {
       await connect().ask('DELETE', `/v1/tokens/${encodeURIComponent(tokenId)}`)
-      say(`Token ${tokenId} is revoked.`)
+      if (json) outJson({ token_id: tokenId, revoked: true })
+      else say(`Token ${tokenId} is revoked.`)
     })
 }
 
@@ -59,24 +64,29 @@ async function create({ user, role, name, ttlDays, json }: CreateFlags): Promise
   const made = await createOnStore(request.data)
   if (json) return outJson(made)
   out(made.token)
-  say(`This token of ${user} (${role}) is not shown again. Use it as ICHIDO_TOKEN, or as Authorization: Bearer …`)
+  say(`Made for ${user} (${role}) in ${made.store}. It is not shown again.`)
+  say('Use it as ICHIDO_TOKEN, or send it: Authorization: Bearer …')
 }
 
-type TokenRequest = (typeof createTokenRequest)['_output']
+type TokenRequest = z.output<typeof createTokenRequest>
 
 /** A running server keeps the embedded store to itself; then the server is asked to make the token. */
-async function createOnStore(request: TokenRequest): Promise<NewToken> {
+async function createOnStore(request: TokenRequest): Promise<Made> {
   const { readStoreConfig } = await import('../config.ts')
   const { createToken, StoreInUse } = await import('../maintenance.ts')
   const config = readStoreConfig(surroundings)
   const { user_id: userId, role, name = '', ttl_seconds: ttlSeconds = null } = request
   try {
-    return await withStore(config, (store) => createToken(store, { userId, role, name, ttlSeconds }))
+    return await withStore(config, async (store) => ({
+      ...(await createToken(store, { userId, role, name, ttlSeconds })),
+      store: (await store.health()).location,
+    }))
   } catch (error) {
     if (!(error instanceof StoreInUse)) throw error
     const connection = connect()
     try {
-      return await connection.ask<NewToken>('POST', '/v1/tokens', request)
+      const made = await connection.ask<NewToken>('POST', '/v1/tokens', request)
+      return { ...made, store: `the store of ${connection.url}` }
     } catch (refused) {
       if (!(refused instanceof Unreachable)) throw refused
       throw new Failure(

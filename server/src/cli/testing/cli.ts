@@ -32,13 +32,25 @@ function collect(child: ChildProcess): { stdout: string; stderr: string } {
 }
 
 /** Runs one command line to its end. */
-export async function ichido(args: readonly string[], env: Env = {}, input = ''): Promise<Ended> {
+export function ichido(args: readonly string[], env: Env = {}, input = ''): Promise<Ended> {
+  return begin(args, env, input).ended
+}
+
+export interface Begun {
+  /** What it has printed for people so far. */
+  stderr(): string
+  signal(signal: NodeJS.Signals): void
+  ended: Promise<Ended>
+}
+
+/** Runs one command line, for tests that do something meanwhile. */
+export function begin(args: readonly string[], env: Env = {}, input = ''): Begun {
   const child = launch(args, env)
   const text = collect(child)
   child.stdin?.on('error', () => {})
   child.stdin?.end(input)
-  const [code] = await once(child, 'close')
-  return { code, ...text }
+  const ended = once(child, 'close').then(([code]): Ended => ({ code, ...text }))
+  return { stderr: () => text.stderr, signal: (signal) => void child.kill(signal), ended }
 }
 
 /** Runs one command line to its end and reads what it prints as JSON. */
@@ -48,14 +60,9 @@ export async function ichidoJson(args: readonly string[], env: Env = {}) {
   return JSON.parse(stdout)
 }
 
-export interface Serving {
+export interface Serving extends Begun {
   url: string
   pid: number
-  /** What it has printed for people so far. */
-  stderr(): string
-  signal(signal: NodeJS.Signals): void
-  /** Settles when it has ended. */
-  ended: Promise<Ended>
   /** Ends it with SIGTERM, in order. */
   stop(): Promise<Ended>
   kill9(): Promise<void>
