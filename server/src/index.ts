@@ -3,6 +3,7 @@ export {
   Fatal,
   type HandlerContext,
   IchidoError,
+  InvalidValue,
   type Job,
   type JobDetail,
   type JobEvent,

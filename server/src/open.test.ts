@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, expectTypeOf, test } from 'vitest'
 import { z } from 'zod'
-import { defineKind, Fatal, type HandlerContext, type Job, open } from './index.ts'
+import { defineKind, Fatal, type HandlerContext, InvalidValue, type Job, open } from './index.ts'
 import { eachEmbedded, thrownBy } from './testing/embedded.ts'
 import { unique } from './testing/store.ts'
 
@@ -102,6 +102,7 @@ eachEmbedded(({ ichido }) => {
   test('a payload that its schema refuses is not stored, and the message names the field', async () => {
     const kind = defineKind(unique('checked'), { payload: z.object({ image: z.object({ url: z.url() }) }) })
     const error = await thrownBy(ichido().submit(kind, { image: { url: 'nowhere' } }))
+    expect(error).toBeInstanceOf(InvalidValue)
     expect(String(error)).toContain('payload.image.url: Invalid URL')
     expect(await jobsOf(kind.name)).toEqual([])
   })
