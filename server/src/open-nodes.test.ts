@@ -68,7 +68,7 @@ describe('two nodes on one PostgreSQL', () => {
     let began: (atMs: number) => void = () => {}
     on.handle(kind, () => began(performance.now()))
     const latencies: number[] = []
-    for (let i = 0; i < 5; i++) {
+    for (let i = 0; i < 3; i++) {
       const begun = new Promise<number>((resolve) => {
         began = resolve
       })
@@ -77,7 +77,7 @@ describe('two nodes on one PostgreSQL', () => {
       await a.submit(kind, null)
       latencies.push((await begun) - submittedMs)
     }
-    return latencies.toSorted((x, y) => x - y)[2] ?? 0
+    return latencies.toSorted((x, y) => x - y)[1] ?? 0
   }
 
   test('a submit on one wakes a handler on the other, without waiting for its next look', async () => {
@@ -110,8 +110,8 @@ describe('two nodes on one PostgreSQL', () => {
   })
 })
 
-describe.each(['sqlite', 'postgres'] as const)('kill -9 on %s', (engine) => {
-  test('a job that a killed process had begun is finished by another as its next run', async () => {
+describe('a job that a killed process had begun is finished by another as its next run', () => {
+  test.concurrent.each(['sqlite', 'postgres'] as const)('on %s', async (engine) => {
     const storage: Storage = engine === 'sqlite' ? { dataDir: newFolder() } : { databaseUrl: database.url }
     const name = unique('killed')
     const script = `
