@@ -1,0 +1,85 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { z } from 'zod'
+import { defineKind, type Ichido, open } from './index.ts'
+import { LOCAL_ADMIN } from './services/access.ts'
+import { type TestApp, testApp } from './testing/app.ts'
+import { thrownBy } from './testing/embedded.ts'
+import { unique } from './testing/store.ts'
+
+let served: TestApp
+let url: string
+let ichido: Ichido
+beforeAll(async () => {
+  served = await testApp('sqlite', { basePath: '/jobs' })
+  const token = await served.token('ann', 'submitter')
+  url = `${await served.app.listen({ host: '127.0.0.1', port: 0 })}/jobs/`
+  ichido = await open({ url, token })
+})
+afterAll(async () => {
+  await ichido.close()
+  await served.close()
+})
+
+const sum = defineKind('sum', { payload: z.object({ of: z.array(z.int()) }), result: z.object({ sum: z.int() }) })
+
+/** As a worker elsewhere would. */
+async function work(queue = 'default'): Promise<void> {
+  const call = { queues: [queue], kinds: ['sum'], max: 1, waitMs: 10_000, startId: 'p' }
+  const [lease] = await served.services.runs.lease('w', call)
+  if (lease === undefined) throw new Error('There should be a run to lease')
+  await served.services.events.publish('w', lease.lease_id, { stage: 'progress', seq: 1, data: 'half' })
+  const result = JSON.stringify({ sum: 6 })
+  const report = { verb: 'finish', result, summaryText: null, freqsCsv: null, meta: null, costMicros: null } as const
+  await served.services.runs.report('w', lease.lease_id, report)
+}
+
+test('over HTTP it is the same API', async () => {
+  const job = await ichido.submit(sum, { of: [1, 2, 3] }, { key: 'first', labels: { env: 'test' } })
+  expect(job.replayed).toBe(false)
+  expect(await ichido.submit(sum, { of: [1, 2, 3] }, { key: 'first', labels: { env: 'test' } })).toMatchObject({
+    id: job.id,
+    replayed: true,
+  })
+  const [result] = await Promise.all([job.result(), work()])
+  expect(result).toEqual({ sum: 6 })
+  const stages: unknown[] = []
+  for await (const { stage, data } of job.watch()) stages.push([stage, data])
+  expect(stages).toEqual([
+    ['run', { state: 'PENDING' }],
+    ['run', { state: 'RUNNING', attempt: 1 }],
+    ['progress', 'half'],
+    ['run', { state: 'SUCCEEDED', attempt: 1 }],
+  ])
+  expect(await ichido.job(job.id).get()).toMatchObject({ user_id: 'ann', state: 'SUCCEEDED', idempotency_key: 'first' })
+  expect((await ichido.list({ label: 'env:test', state: 'SUCCEEDED' })).data).toMatchObject([{ job_id: job.id }])
+})
+
+test('what is refused there is refused in the same words as in process', async () => {
+  await ichido.submit(sum, { of: [1] }, { key: 'used' })
+  const reused = await thrownBy(ichido.submit(sum, { of: [2] }, { key: 'used' }))
+  expect(reused).toMatchObject({
+    name: 'IchidoError',
+    code: 'IDEMPOTENCY_KEY_REUSED',
+    details: { job_id: expect.any(String), request_id: expect.any(String) },
+  })
+  expect(await ichido.submit(sum, { of: [3] }, { key: '"quoted' })).toMatchObject({ replayed: false })
+  for (const key of ['日本', 'a b', '']) {
+    const error = await thrownBy(ichido.submit(sum, { of: [3] }, { key }))
+    expect(error).toMatchObject({ code: 'INVALID_PAYLOAD', message: expect.stringContaining('idempotency_key') })
+  }
+})
+
+test('a canceled job says so, and what is another’s does not exist', async () => {
+  const job = await ichido.submit(sum, { of: [] }, { delaySeconds: 60 })
+  expect(await job.cancel()).toMatchObject({ state: 'CANCELED' })
+  expect(await thrownBy(job.result())).toMatchObject({ code: 'JOB_FAILED', details: { state: 'CANCELED' } })
+  const others = await served.services.submission.submit(LOCAL_ADMIN, { kind: unique('kind') }, { key: null })
+  if (others.kind === 'refused') throw new Error('It should have been accepted')
+  expect(await thrownBy(ichido.job(others.jobId).get())).toMatchObject({ code: 'NOT_FOUND' })
+  expect(await thrownBy((await open({ url, token: 'wrong' })).list())).toMatchObject({ code: 'UNAUTHENTICATED' })
+})
+
+test('handlers and transactions need the store in the process', async () => {
+  expect(() => ichido.handle(sum, () => ({ sum: 0 }))).toThrow(TypeError)
+  expect(await thrownBy(ichido.submit(sum, { of: [] }, { tx: {} }))).toBeInstanceOf(TypeError)
+})
