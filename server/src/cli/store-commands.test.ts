@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase, privatePostgres } from '../../../scripts/testing/services.ts'
+import { SCHEMA_VERSION } from '../store/migrations/index.ts'
 import { type Env, ichido, ichidoJson, killAll, serve } from './testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-store-test-'))
@@ -35,7 +36,7 @@ async function doctor(env: Env): Promise<{ code: number | null; ok: boolean; of:
 describe('migrate', () => {
   test('makes the schema, and then has nothing to do', async () => {
     for (const env of [{ DATA_DIR: newFolder() }, { DATABASE_URL: database.url, DATABASE_SCHEMA: 'made' }]) {
-      expect(await ichidoJson(['migrate'], env)).toMatchObject({ from: null, to: 1 })
+      expect(await ichidoJson(['migrate'], env)).toMatchObject({ from: null, to: SCHEMA_VERSION })
       expect((await ichido(['migrate'], env)).stderr).toContain('Nothing to do')
     }
   })
