@@ -1,3 +1,4 @@
+import { FINAL_STATES } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { JOB_COLUMNS } from '../sql/jobs.ts'
 import { query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
@@ -43,43 +44,46 @@ function pageOf(
   after: string | null,
   bind: (value: SqlValue) => string,
 ): string {
-  const where = ['j.id = r.job_id', 'r.latest']
-  let from = ['ichido.jobs j', 'ichido.runs r']
-  let lead = 'j.id'
-  if (state !== null) {
-    where.push(`r.state = ${bind(state)}`)
-    from = ['ichido.runs r', 'ichido.jobs j']
-    lead = 'r.job_id'
-  }
-  if (filter.userId !== null) where.push(`${state === null ? 'j' : 'r'}.user_id = ${bind(filter.userId)}`)
+  const where = ['r.latest']
+  const lead = leadOf(filter, state)
+  const path = [...new Set<Alias>([lead, 'j', 'r'])]
+  if (state !== null) where.push(`r.state = ${bind(state)}`)
+  if (filter.userId !== null) where.push(`${lead === 'r' ? 'r' : 'j'}.user_id = ${bind(filter.userId)}`)
   if (filter.queue !== null) where.push(`j.queue = ${bind(filter.queue)}`)
   if (filter.kind !== null) where.push(`j.kind = ${bind(filter.kind)}`)
+  if (filter.key !== null) where.push(`k.idempotency_key = ${bind(filter.key)}`)
   if (filter.label !== null) {
-    from = ['ichido.job_labels l', 'ichido.jobs j', 'ichido.runs r']
-    lead = 'l.job_id'
-    where.push('j.id = l.job_id', `l.name = ${bind(filter.label.name)}`, `l.value = ${bind(filter.label.value)}`)
-  }
-  if (filter.key !== null) {
-    from = ['ichido.idempotency_keys k', ...from]
-    lead = 'k.job_id'
-    where.push('j.id = k.job_id', `k.idempotency_key = ${bind(filter.key)}`)
-  }
-  // Said of every table: a merge join would else begin at the newest row, and read all pages before this one again.
-  const bound = (comparison: '<' | '>=', id: string) => {
-    const param = bind(id)
-    for (const column of new Set([lead, 'j.id', 'r.job_id'])) where.push(`${column} ${comparison} ${param}`)
+    if (lead !== 'l') path.push('l')
+    where.push(`l.name = ${bind(filter.label.name)}`, `l.value = ${bind(filter.label.value)}`)
   }
   if (filter.createdFromMs !== null) {
     where.push(`j.created_at >= ${bind(filter.createdFromMs)}`)
-    bound('>=', idAt(filter.createdFromMs - SKEW_MS))
+    where.push(`${ID[lead]} >= ${bind(idAt(filter.createdFromMs - SKEW_MS))}`)
   }
   if (filter.createdToMs !== null) {
     where.push(`j.created_at < ${bind(filter.createdToMs)}`)
-    bound('<', idAt(filter.createdToMs + SKEW_MS))
+    where.push(`${ID[lead]} < ${bind(idAt(filter.createdToMs + SKEW_MS))}`)
   }
-  if (after !== null) bound('<', after)
-  // CROSS JOIN holds SQLite to this order; PostgreSQL chooses its own.
-  return `SELECT ${JOB_COLUMNS} FROM ${from.join(' CROSS JOIN ')} WHERE ${where.join(' AND ')} ORDER BY ${lead} DESC LIMIT ${limit}`
+  if (after !== null) where.push(`${ID[lead]} < ${bind(after)}`)
+  // Both engines are held to this path: SQLite by CROSS JOIN, PostgreSQL by coalesce. It would else merge the two orders of
+  // ids and, for a user who made nothing for a while, read all runs that others made since.
+  for (const table of path.slice(1)) where.push(`${ID[table]} = coalesce(${ID[lead]}, ${ID[lead]})`)
+  const from = path.map((table) => `ichido.${TABLE[table]} ${table}`).join(' CROSS JOIN ')
+  return `SELECT ${JOB_COLUMNS} FROM ${from} WHERE ${where.join(' AND ')} ORDER BY ${ID[lead]} DESC LIMIT ${limit}`
+}
+
+type Alias = 'j' | 'r' | 'l' | 'k'
+const TABLE: Record<Alias, string> = { j: 'jobs', r: 'runs', l: 'job_labels', k: 'idempotency_keys' }
+const ID: Record<Alias, string> = { j: 'j.id', r: 'r.job_id', l: 'l.job_id', k: 'k.job_id' }
+
+/** The table whose index fits the filter best. */
+function leadOf(filter: JobFilter, state: string | null): Alias {
+  if (filter.key !== null) return 'k'
+  if (filter.label !== null) return 'l'
+  if (state === null) return 'j'
+  // Most jobs have ended: of those, the ones of a queue or kind are the fewer.
+  const ended = (FINAL_STATES as readonly string[]).includes(state)
+  return ended && filter.userId === null && (filter.queue ?? filter.kind) !== null ? 'j' : 'r'
 }
 
 /** An id carries the clock of the node that made it, created_at that of the store; they may differ by this much. */
