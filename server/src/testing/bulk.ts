@@ -14,11 +14,23 @@ export interface Bulk {
   keyed?: boolean
 }
 
+/** A statement has ten seconds. */
+const STATEMENT_MAX = 10_000
+
 /**
  * Many jobs by one statement, on PostgreSQL, as if made over the last hour, so that several sorts of them are mixed. Answers
  * with their runs. The token of every lease is `t`.
  */
 export async function insertBulk(store: Store, bulk: Bulk): Promise<{ runId: string; jobId: string }[]> {
+  const runs: { runId: string; jobId: string }[] = []
+  while (runs.length < bulk.count) {
+    const count = Math.min(STATEMENT_MAX, bulk.count - runs.length)
+    for (const run of await insertSome(store, { ...bulk, count })) runs.push(run)
+  }
+  return runs
+}
+
+async function insertSome(store: Store, bulk: Bulk): Promise<{ runId: string; jobId: string }[]> {
   const { count, state, queue = 'bulk', kind = 'work', userId = 'bulk', workerId = 'bulk', delayMs = 0 } = bulk
   const leased = state !== 'PENDING'
   const values = { queue, kind, userId, workerId, delayMs, state, leased }
