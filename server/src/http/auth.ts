@@ -54,7 +54,9 @@ export function installAuth(app: FastifyInstance, { services, openMode }: AuthOp
       throw new IchidoError('RATE_LIMITED', `Too many failed attempts to authenticate; wait ${waitSeconds} s`)
     }
     reply.header('www-authenticate', 'Bearer realm="ichido", error="invalid_token"')
-    throw new IchidoError('UNAUTHENTICATED')
+    throw token === undefined
+      ? new IchidoError('UNAUTHENTICATED', 'Authorization must be: Bearer <token>')
+      : new IchidoError('UNAUTHENTICATED')
   }
 
   app.decorateRequest('caller', null)

@@ -1,6 +1,7 @@
 import { ERRORS, type ErrorBody, IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { BadValue, StoreUnavailable } from '../store/port.ts'
+import { BODY_BYTES_MAX } from './bodies.ts'
 
 export const JSON_TYPE = 'application/json; charset=utf-8'
 
@@ -12,7 +13,8 @@ const RETRY_AFTER_SECONDS = 1
 /** Fastify's own refusals, in our words. */
 const FRAMEWORK_ERRORS: Readonly<Record<string, () => IchidoError>> = {
   FST_ERR_CTP_INVALID_MEDIA_TYPE: () => new IchidoError('UNSUPPORTED_MEDIA_TYPE'),
-  FST_ERR_CTP_BODY_TOO_LARGE: () => new IchidoError('PAYLOAD_TOO_LARGE', 'The request body is too large'),
+  FST_ERR_CTP_BODY_TOO_LARGE: () =>
+    new IchidoError('PAYLOAD_TOO_LARGE', `The request body is larger than ${BODY_BYTES_MAX} bytes`),
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
     new IchidoError('INVALID_PAYLOAD', 'The body is not as long as Content-Length says'),
   FST_ERR_BAD_URL: () => new IchidoError('INVALID_PAYLOAD', 'The path has a percent-encoding that is not valid UTF-8'),

@@ -67,6 +67,15 @@ describe('before there is a request', () => {
     expect(body.error.code).toBe('OPEN_MODE_REFUSED')
   })
 
+  test('a key that is sent twice is refused as that', async () => {
+    const { port } = await listening()
+    const lines = ['POST /v1/jobs HTTP/1.1', 'Host: localhost', 'Connection: close', 'Content-Type: application/json']
+    const keys = ['Idempotency-Key: a', 'idempotency-key: ', 'Content-Length: 15']
+    const { head, body } = split(await talk(port, [...lines, ...keys, '', '{"kind":"work"}'].join('\r\n')))
+    expect(head).toMatch(/^HTTP\/1.1 400 /)
+    expect(body.error.message).toBe('Idempotency-Key was sent twice')
+  })
+
   test('a client that goes away in the middle does no harm', async () => {
     const { port } = await listening()
     const socket = net.connect(port, '127.0.0.1')

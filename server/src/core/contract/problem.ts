@@ -10,7 +10,8 @@ export interface Problem {
 export function describeProblem(error: z.ZodError, what: 'field' | 'query parameter' = 'field'): Problem {
   const [issue] = error.issues
   if (issue === undefined) return { field: '', message: 'The request is malformed' }
-  const field = fieldName(issue.path)
+  // A query parameter is one text, also where it is read as a list.
+  const field = fieldName(what === 'query parameter' ? issue.path.slice(0, 1) : issue.path)
   if (issue.code === 'unrecognized_keys') {
     const unknown = fieldName([...issue.path, issue.keys[0] ?? ''])
     return { field: unknown, message: `Unknown ${what}: ${unknown}` }

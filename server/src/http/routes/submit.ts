@@ -92,9 +92,17 @@ function parseItem(item: unknown): SubmitInput {
 export function keyOf(request: FastifyRequest, input: Keyed): string | null {
   const header = request.headers['idempotency-key']
   if (header === undefined) return bodyKey(input)
+  if (timesSent(request, 'idempotency-key') > 1) {
+    throw new IchidoError('INVALID_PAYLOAD', 'Idempotency-Key was sent twice', { field: 'Idempotency-Key' })
+  }
   const fromHeader = checked(parseKeyHeader(String(header)), 'Idempotency-Key')
   if (input.idempotency_key !== undefined && bodyKey(input) !== fromHeader) throw new IchidoError('KEY_CONFLICT')
   return fromHeader
+}
+
+/** Node joins the values of a header that comes more than once. */
+function timesSent({ raw }: FastifyRequest, header: string): number {
+  return raw.rawHeaders.filter((text, i) => i % 2 === 0 && text.toLowerCase() === header).length
 }
 
 function bodyKey(input: Keyed): string | null {
