@@ -90,7 +90,7 @@ function leadOf(filter: JobFilter, state: string | null): Alias {
 const SKEW_MS = 3_600_000
 
 /** The smallest UUIDv7 of an instant. */
-function idAt(ms: number): string {
+export function idAt(ms: number): string {
   const hex = Math.min(Math.max(ms, 0), 2 ** 48 - 1)
     .toString(16)
     .padStart(12, '0')
