@@ -1,5 +1,5 @@
 import { resolve } from 'node:path'
-import { DEFAULT_DATA_DIR, DEFAULT_URL, type ServerConfig } from '../config.ts'
+import { DEFAULT_DATA_DIR, DEFAULT_URL, type ServerConfig, type StoreConfig } from '../config.ts'
 import type { RunningServer } from '../server.ts'
 import { commandLine, VERSION } from './self.ts'
 import { paint, say } from './terminal.ts'
@@ -32,7 +32,7 @@ function openMode(createToken: string): string[] {
 }
 
 /** A line that makes a token in the store of this configuration, and in no other. */
-export function tokenLine({ storage }: ServerConfig, url = DEFAULT_URL): string {
+export function tokenLine({ storage }: StoreConfig, url = DEFAULT_URL): string {
   const rest = 'token create --user admin --role admin'
   if (!('dataDir' in storage)) return `${commandLine(rest)}   (with the same DATABASE_URL)`
   const elsewhere = storage.dataDir === resolve(DEFAULT_DATA_DIR) ? {} : { DATA_DIR: storage.dataDir }

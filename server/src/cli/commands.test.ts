@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { begin, type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-commands-test-'))
-let env = {}
+let env = { ICHIDO_URL: '' }
 
 beforeAll(async () => {
   env = { ICHIDO_URL: (await serve({ DATA_DIR: folder }, ['--local-worker'])).url }
@@ -160,7 +160,9 @@ describe('jobs, quota and tokens', () => {
 describe('usage', () => {
   test.each([
     [['worker'], "unknown command 'worker'"],
+    [['worker'], 'See `npm run -s ichido -- --help`'],
     [['job', 'list'], 'Did you mean jobs?'],
+    [['jobs', 'list', '--sate', 'x'], 'See `npm run -s ichido -- jobs list --help`'],
     [['jobs', 'lst'], 'Did you mean list?'],
     [['submit'], "missing required argument 'kind'"],
     [['submit', 'k', '--payload', '{'], 'It must be JSON, @file or -'],
@@ -189,6 +191,16 @@ describe('usage', () => {
     expect(stderr).toContain('No server answers at http://127.0.0.1:2: connect ECONNREFUSED')
     expect(stderr).toContain('Start it with `npm start`, or set ICHIDO_URL')
   })
+
+  test('an address that is nearly right is said to be wrong', async () => {
+    const secure = env.ICHIDO_URL.replace('http:', 'https:')
+    const { code, stderr } = await run(['jobs', 'list'], { ICHIDO_URL: secure })
+    expect(code).toBe(1)
+    expect(stderr).toBe(`error: ${secure} does not speak HTTPS; try ${env.ICHIDO_URL}\n`)
+    const elsewhere = await run(['jobs', 'list'], { ICHIDO_URL: `${env.ICHIDO_URL}/docs` })
+    expect(elsewhere.stderr).toContain('There is no GET /docs/v1/jobs')
+    expect(elsewhere.stderr).toContain('Check the path in ICHIDO_URL.')
+  })
 })
 
 // The last one: from the first token on, every other command would need it too.
@@ -196,6 +208,10 @@ test('a token is made by the running server when it has the store, and then ever
   const created = await run(['token', 'create', '--user', 'boss', '--role', 'admin'], { ...env, DATA_DIR: folder })
   expect(created.code).toBe(0)
   expect(created.stdout).toMatch(/^ichido_\S+\n$/)
+  expect(created.stderr).not.toContain('warning')
+  const another = await run(['token', 'create', '--user', 'me', '--role', 'viewer'], { ...env, DATA_DIR: folder })
+  expect(another.code).toBe(1)
+  expect(another.stderr).toContain("Set ICHIDO_TOKEN to an admin's token, or stop the server and run this again.")
 
   const refused = await ichido(['jobs', 'list'])
   expect(refused.code).toBe(1)

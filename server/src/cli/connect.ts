@@ -48,6 +48,9 @@ function unreachable(url: string, error: unknown): Unreachable {
       'Set NODE_EXTRA_CA_CERTS to the file of the authority that signed it.',
     )
   }
+  if (/wrong version number|packet length too long/i.test(why)) {
+    return new Unreachable(`${url} does not speak HTTPS; try ${url.replace(/^https/, 'http')}`)
+  }
   return new Unreachable(
     `No server answers at ${url}: ${why}`,
     `Start it with \`${startLine()}\`, or set ICHIDO_URL to where it runs.`,

@@ -21,17 +21,23 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
   const program = new Command('ichido')
     .description('A job control plane: a job is accepted once, held by one worker at a time, its outcome accepted once')
     .version(VERSION, '-V, --version')
-    .showHelpAfterError(`See \`${commandLine('--help')}\``)
     .addHelpText('after', ABOUT)
     .exitOverride()
   const commands = [addServe, addSubmit, addWatch, addJobs, addKeys, addQuota, addToken]
   for (const add of [...commands, addMigrate, addBackup, addDoctor, addDemo]) add(program)
+  pointToHelp(program, '')
   try {
     await program.parseAsync(argv, { from: 'user' })
     return EXIT.done
   } catch (error) {
     return report(error)
   }
+}
+
+/** Wrong arguments lead to the help of the command that they were meant for. */
+function pointToHelp(command: Command, path: string): void {
+  command.showHelpAfterError(`See \`${commandLine(`${path}--help`)}\``)
+  for (const inner of command.commands) pointToHelp(inner, `${path}${inner.name()} `)
 }
 
 const ABOUT = `

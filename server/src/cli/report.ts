@@ -27,12 +27,15 @@ function fail(message: string, advice?: string, exitCode: ExitCode = EXIT.failed
   return exitCode
 }
 
-function adviceFor({ code }: IchidoError): string | undefined {
+function adviceFor({ code, message }: IchidoError): string | undefined {
   switch (code) {
     case 'UNAUTHENTICATED':
       return `Set ICHIDO_TOKEN. Where the store is, \`${commandLine('token create --user NAME --role ROLE')}\` makes one.`
     case 'FORBIDDEN':
       return 'Set ICHIDO_TOKEN to a token whose role may do this.'
+    case 'NOT_FOUND':
+      // A path that does not exist, not a job or a key.
+      return /^There is no [A-Z]+ \//.test(message) ? 'Check the path in ICHIDO_URL.' : undefined
     case 'OPEN_MODE_REFUSED':
       return 'Call it at 127.0.0.1 from its own machine, or make a token.'
     case 'IDEMPOTENCY_KEY_REUSED':

@@ -182,3 +182,17 @@ test('a token can be made before the server ever ran', async () => {
   const client = { ICHIDO_URL: server.url, ICHIDO_TOKEN: stdout.trim() }
   expect((await ichidoJson(['jobs', 'list'], client)).data).toEqual([])
 })
+
+test('a first token that cannot make others comes with a warning and the line that helps', async () => {
+  const args = ['token', 'create', '--user', 'a', '--role', 'submitter']
+  const warning = 'warning: From now on every call needs a token, and this one cannot make others.'
+  for (const served of [false, true]) {
+    const dataDir = newFolder()
+    const server = served ? await serve({ DATA_DIR: dataDir }) : null
+    const { code, stderr } = await ichido(args, { DATA_DIR: dataDir, ...(server && { ICHIDO_URL: server.url }) })
+    expect(code).toBe(0)
+    expect(stderr).toContain(warning)
+    const line = `DATA_DIR=${dataDir} npm run -s ichido -- token create --user admin --role admin`
+    expect(stderr).toContain(line)
+  }
+})

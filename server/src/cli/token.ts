@@ -1,14 +1,16 @@
-import { ROLES, type TokenShape } from '@ichido/sdk/protocol'
+import { IchidoError, ROLES, type TokenShape } from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
 import type { z } from 'zod'
+import { readStoreConfig, type StoreConfig } from '../config.ts'
 import { createTokenRequest } from '../core/contract/access.ts'
 import { describeProblem } from '../core/contract/problem.ts'
+import { tokenLine } from './banner.ts'
 import { type Connection, connect, Unreachable } from './connect.ts'
 import { EXIT, Failure } from './exit.ts'
 import { withStore } from './opening.ts'
 import { surroundings } from './surroundings.ts'
 import { instant, table } from './table.ts'
-import { out, outJson, say } from './terminal.ts'
+import { out, outJson, paint, say } from './terminal.ts'
 import { number } from './values.ts'
 
 interface CreateFlags {
@@ -20,8 +22,8 @@ interface CreateFlags {
 }
 
 type NewToken = { token: string; token_id: string }
-/** And where it was made: with a wrong setting that may be another store than meant. */
-type Made = NewToken & { store: string }
+/** And where it was made: with a wrong setting that may be another store than meant. `first`: nobody needed one yet. */
+type Made = NewToken & { store: string; first: boolean }
 
 export function addToken(program: Command): void {
   const token = program.command('token').description('make, list and revoke API tokens')
@@ -61,7 +63,13 @@ async function create({ user, role, name, ttlDays, json }: CreateFlags): Promise
     const { message } = describeProblem(request.error)
     throw new Failure(message.replace('user_id', '--user').replace('ttl_seconds', '--ttl-days'), undefined, EXIT.usage)
   }
-  const made = await createOnStore(request.data)
+  const config = readStoreConfig(surroundings)
+  const { first, ...made } = await createOnStore(config, request.data)
+  if (first && role !== 'admin') {
+    say(`${paint('yellow', 'warning:')} From now on every call needs a token, and this one cannot make others.`)
+    const when = 'dataDir' in config.storage ? 'With the server stopped, this' : 'This'
+    say(`${when} makes one for an admin:\n  ${tokenLine(config)}`)
+  }
   if (json) return outJson(made)
   out(made.token)
   say(`Made for ${user} (${role}) in ${made.store}. It is not shown again.`)
@@ -70,30 +78,39 @@ async function create({ user, role, name, ttlDays, json }: CreateFlags): Promise
 
 type TokenRequest = z.output<typeof createTokenRequest>
 
-/** A running server keeps the embedded store to itself; then the server is asked to make the token. */
-async function createOnStore(request: TokenRequest): Promise<Made> {
-  const { readStoreConfig } = await import('../config.ts')
-  const { createToken, StoreInUse } = await import('../maintenance.ts')
-  const config = readStoreConfig(surroundings)
+async function createOnStore(config: StoreConfig, request: TokenRequest): Promise<Made> {
+  const { createToken, isAuthRequired, StoreInUse } = await import('../maintenance.ts')
   const { user_id: userId, role, name = '', ttl_seconds: ttlSeconds = null } = request
   try {
     return await withStore(config, async (store) => ({
+      first: !(await isAuthRequired(store)),
       ...(await createToken(store, { userId, role, name, ttlSeconds })),
       store: (await store.health()).location,
     }))
   } catch (error) {
     if (!(error instanceof StoreInUse)) throw error
-    const connection = connect()
-    try {
-      const made = await connection.ask<NewToken>('POST', '/v1/tokens', request)
-      return { ...made, store: `the store of ${connection.url}` }
-    } catch (refused) {
-      if (!(refused instanceof Unreachable)) throw refused
+    return createOnServer(connect(), request)
+  }
+}
+
+/** A running server keeps the embedded store to itself; then the server is asked to make the token. */
+async function createOnServer({ ask, url }: Connection, request: TokenRequest): Promise<Made> {
+  try {
+    const before = await ask<{ data: TokenShape[] }>('GET', '/v1/tokens')
+    const made = await ask<NewToken>('POST', '/v1/tokens', request)
+    return { first: before.data.length === 0, ...made, store: `the store of ${url}` }
+  } catch (error) {
+    if (error instanceof IchidoError && ['UNAUTHENTICATED', 'FORBIDDEN'].includes(error.code)) {
       throw new Failure(
-        `A running server keeps the store to itself, and ${connection.url} does not answer.`,
-        'Set ICHIDO_URL to where that server listens (and ICHIDO_TOKEN to an admin token), or stop it first.',
+        'A running server keeps this store to itself.',
+        "Set ICHIDO_TOKEN to an admin's token, or stop the server and run this again.",
       )
     }
+    if (!(error instanceof Unreachable)) throw error
+    throw new Failure(
+      `A running server keeps the store to itself, and ${url} does not answer.`,
+      'Set ICHIDO_URL to where that server listens (and ICHIDO_TOKEN to an admin token), or stop it first.',
+    )
   }
 }
 
