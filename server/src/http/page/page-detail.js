@@ -12,10 +12,12 @@ export function clearDetail(id) {
   setText($('detail-id'), id)
   $('detail-copy').dataset.copy = id
   $('detail-cancel').hidden = true
+  $('detail-outcome').hidden = true
   $('detail-trace').hidden = true
   problem('detail-problem', null)
 }
 
+/** `result` is there when the job has succeeded. */
 export function showDetail(job) {
   const text = JSON.stringify(job)
   if (text === shown) return
@@ -25,8 +27,12 @@ export function showDetail(job) {
   cancel.hidden = !ACTIVE.has(job.state)
   cancel.disabled = job.cancel_requested_at !== null
   $('detail-facts').replaceChildren(...facts(job).flatMap(([name, value]) => [element('dt', { text: name }), value]))
-  $('detail-runs').replaceChildren(...job.runs.flatMap(runRows))
+  // What the only run ended with is the job's error, which stands above.
+  const alone = job.runs.length === 1 && job.error !== null
+  $('detail-runs').replaceChildren(...job.runs.flatMap((run) => runRows(run, alone)))
   setText($('detail-payload'), JSON.stringify(job.payload, null, 2))
+  $('detail-outcome').hidden = job.result === undefined
+  setText($('detail-result'), JSON.stringify(job.result, null, 2) ?? '')
   $('detail-trace').hidden = !job.error?.traceback
   setText($('detail-traceback'), job.error?.traceback ?? '')
 }
@@ -50,7 +56,8 @@ function facts(job) {
   ]
 }
 
-function runRows(run) {
+function runRows(run, alone) {
+  const { assigned_worker_id: worker } = run
   const state = element('span')
   setPill(state, run)
   const took = element('td', { className: 'number' })
@@ -61,9 +68,9 @@ function runRows(run) {
     element('td', { className: 'number', text: String(run.run_no) }),
     element('td', {}, state),
     element('td', { className: 'number', text: String(run.attempt) }),
-    element('td', { className: 'wrap', text: run.assigned_worker_id ?? '–' }),
+    element('td', { className: 'clip', text: worker ?? '–', title: worker ?? '' }),
     took,
   )
   const why = element('td', { className: 'error wrap', colSpan: row.children.length, text: errorText(run.error) })
-  return run.error === null ? [row] : [row, element('tr', { className: 'why' }, why)]
+  return run.error === null || alone ? [row] : [row, element('tr', { className: 'why' }, why)]
 }

@@ -242,7 +242,7 @@ async function load() {
   const [counts, jobs, detail] = await Promise.all([
     orRefused(call('v1/stats')),
     call(`v1/jobs?${asked}`),
-    id === null ? null : orRefused(call(`v1/jobs/${encodeURIComponent(id)}`)),
+    id === null ? null : orRefused(loadJob(id)),
   ])
   $('jobs').hidden = false
   if (!(counts instanceof Refused)) showCounts(counts)
@@ -252,6 +252,17 @@ async function load() {
     else showDetail(detail)
   }
   for (const node of document.querySelectorAll('[data-from]:not([data-to])')) tick(node)
+}
+
+let outcome = null
+
+/** The job, with its result once it has one; that is asked for once, as it stays. */
+async function loadJob(id) {
+  const path = `v1/jobs/${encodeURIComponent(id)}`
+  const job = await call(path)
+  if (job.state !== 'SUCCEEDED') return job
+  if (outcome?.job_id !== id) outcome = await call(`${path}/result`)
+  return { ...job, result: outcome.result }
 }
 
 /** What this caller may not see, or what is gone, does not stop the rest of the page. */

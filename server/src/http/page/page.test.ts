@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import type { AddressInfo } from 'node:net'
 import { type Browser, type Page, chromium as playwright } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
@@ -160,11 +161,34 @@ test('a running job is asked to stop, and the page says so; a failed one shows i
   await rowOf(failing).getByText('OOM: out of memory').waitFor()
   await openDetail(failing)
   await page.locator('#detail-traceback', { hasText: 'at step 3' }).waitFor()
+  expect(await page.locator('#detail').getByText('OOM: out of memory').count()).toBe(1)
+  expect(await page.locator('#detail').getByRole('heading', { name: 'Result' }).count()).toBe(0)
   await openDetail(running)
   const cancel = page.getByRole('button', { name: 'Cancel this job' })
   await cancel.click()
   await pill(running, 'Canceling').waitFor()
   expect(await cancel.isDisabled()).toBe(true)
+})
+
+test('a job that succeeded shows its result, and a worker with a long name takes one line', async () => {
+  const worker = `worker-${'long'.repeat(40)}`
+  const id = await submit()
+  const request = { queues: [QUEUE], kinds: ['cloud.train'], max: 1, waitMs: 0, startId: randomUUID() }
+  const [leased] = await http.services.runs.lease(worker, request)
+  if (leased === undefined) throw new Error('There is nothing to lease')
+  await page.goto(url)
+  await openDetail(id)
+  const cell = page.locator('#detail-runs .clip')
+  await cell.waitFor()
+  expect(await cell.getAttribute('title')).toBe(worker)
+  const [name, run] = [await cell.boundingBox(), await page.locator('#detail-runs td').first().boundingBox()]
+  expect(name?.height).toBe(run?.height)
+  expect(name?.width).toBeGreaterThan(60)
+  expect(await page.locator('#detail-outcome').isVisible()).toBe(false)
+  const none = { summaryText: null, freqsCsv: null, meta: null, costMicros: null }
+  await http.services.runs.report(worker, leased.lease_id, { verb: 'finish', result: '{"sum": 7}', ...none })
+  await page.locator('#detail-result', { hasText: '"sum": 7' }).waitFor()
+  expect(complaints).toEqual([])
 })
 
 test('jobs are filtered by state and queue', async () => {
@@ -228,6 +252,9 @@ test('with credentials required it asks for a token, and keeps it for the tab', 
   await page.goto(url)
   const field = page.getByLabel('API token')
   await field.waitFor()
+  const command = page.locator('#sign-in pre')
+  const lines = await command.evaluate((pre) => pre.clientHeight / Number.parseFloat(getComputedStyle(pre).lineHeight))
+  expect(lines).toBeLessThan(3)
   expect(await page.locator('#rows tr').count()).toBe(0)
   await field.fill('ichido_wrong')
   await page.keyboard.press('Enter')
