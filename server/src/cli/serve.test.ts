@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { afterAll, afterEach, describe, expect, test } from 'vitest'
 import { freshDatabase } from '../../../scripts/testing/services.ts'
 import { selfSigned } from '../testing/certificate.ts'
-import { begin, ichido, ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
+import { begin, type Ended, ichido, ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-serve-test-'))
 const newFolder = () => mkdtempSync(join(folder, 'd-'))
@@ -16,11 +16,11 @@ afterAll(() => rmSync(folder, { recursive: true }))
 const STOP_MS = 2_000
 
 /** How long the server took to end, from the signal on, and how it ended. */
-async function timed(server: Serving, signal: NodeJS.Signals): Promise<{ code: number | null; ms: number }> {
+async function timed(server: Serving, signal: NodeJS.Signals): Promise<Ended & { ms: number }> {
   const startedMs = performance.now()
   server.signal(signal)
-  const { code } = await server.ended
-  return { code, ms: performance.now() - startedMs }
+  const ended = await server.ended
+  return { ...ended, ms: performance.now() - startedMs }
 }
 
 async function get({ url }: Serving, path: string) {
@@ -143,9 +143,10 @@ describe('starting', () => {
 describe('stopping', () => {
   test.each(['SIGTERM', 'SIGINT'] as const)('%s ends an idle server within 2 s, with 0', async (signal) => {
     const server = await serve({ DATA_DIR: newFolder() }, ['--local-worker'])
-    const { code, ms } = await timed(server, signal)
+    const { code, ms, stderr } = await timed(server, signal)
     expect(code).toBe(0)
     expect(ms).toBeLessThan(STOP_MS)
+    expect(stderr).toMatch(/\nStopped\.\n$/)
   })
 
   test('readyz turns 503 first, while requests that wait are answered', async () => {
