@@ -22,8 +22,10 @@ function build(folder) {
   rmSync(join(folder, 'dist'), { recursive: true, force: true })
   compile(folder)
   for (const file of readdirSync(join(folder, 'src'), { recursive: true })) {
-    if (ASSETS.test(file)) cpSync(join(folder, 'src', file), join(folder, 'dist', file))
+    if (ASSETS.test(file)) copyAsset(join(folder, 'src', file), join(folder, 'dist', file))
   }
+  // npm packs these two from the package's own folder only.
+  for (const file of ['README.md', 'LICENSE']) cpSync(join(root, file), join(folder, file))
   const { bin = {} } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))
   for (const file of Object.values(bin)) makeProgram(join(folder, file))
 }
@@ -34,6 +36,15 @@ function compile(folder) {
   // npm reads what `npm pack --json` prints; the compiler's words go elsewhere.
   const { status } = spawnSync(process.execPath, args, { stdio: ['ignore', process.stderr.fd, process.stderr.fd] })
   if (status !== 0) process.exit(status ?? 1)
+}
+
+/** Beside a `page.ts` there must be no `page.js`: its copy would take the place of what was compiled. */
+function copyAsset(from, to) {
+  if (existsSync(to)) {
+    process.stderr.write(`${from} would be copied over what was compiled to ${to}; rename one of them.\n`)
+    process.exit(1)
+  }
+  cpSync(from, to)
 }
 
 function makeProgram(path) {

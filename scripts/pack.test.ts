@@ -1,7 +1,9 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { globSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { cacheDir, root } from './boot/fetch-packages.mjs'
@@ -99,9 +101,22 @@ test('it submits, handles, watches and closes on SQLite', async () => {
   expect(stages).toContain('progress')
 })
 
-test('the program starts', async () => {
-  const { stdout } = await run(join(app, 'node_modules', '.bin', 'ichido'), ['--help'], {
-    env: { ...process.env, PATH: `${join(process.execPath, '..')}:${process.env.PATH}` },
-  })
-  expect(stdout).toContain('serve')
+test('the program serves the API and the page', async () => {
+  const env = {
+    ...process.env,
+    PATH: `${join(process.execPath, '..')}:${process.env.PATH}`,
+    PORT: '0',
+    DATA_DIR: join(app, 'served'),
+  }
+  const server = spawn(join(app, 'node_modules', '.bin', 'ichido'), ['serve', '--json'], { env })
+  try {
+    const [line] = await once(createInterface(server.stdout), 'line')
+    const { url } = JSON.parse(line)
+    expect((await fetch(`${url}/readyz`)).status).toBe(200)
+    expect(await (await fetch(url)).text()).toContain('<title>')
+    server.kill('SIGTERM')
+    expect((await once(server, 'exit'))[0]).toBe(0)
+  } finally {
+    server.kill('SIGKILL')
+  }
 })

@@ -4,6 +4,7 @@ import pg from 'pg'
 import { EmbeddedBus } from './bus/embedded.ts'
 import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus } from './bus/postgres.ts'
+import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import { Loop } from './leader/loop.ts'
 import { createPromote } from './leader/promote.ts'
 import { createReap } from './leader/reap.ts'
@@ -12,6 +13,7 @@ import type { SubmitIn } from './local-transport.ts'
 import { DEFAULT_LIMITS } from './services/deps.ts'
 import { createServices, type Services } from './services/index.ts'
 import type { Meter } from './services/meter.ts'
+import { forsakeWorkers } from './store/commands/reap-runs.ts'
 import { openPostgres, type PgClient, type PostgresStore } from './store/engines/postgres.ts'
 import { openSqlite } from './store/engines/sqlite.ts'
 import type { Store } from './store/port.ts'
@@ -47,6 +49,8 @@ const CONNECT_TIMEOUT_MS = 5_000
 export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const { world, meter, onTrouble } = options
   const { store, bus, submitIn } = await openStorage(options)
+  // The folder's lock is ours, so whoever worked in it before is dead.
+  if ('dataDir' in options.storage) await store.write(forsakeWorkers(LOCAL_WORKER_PREFIX))
   const services = createServices({ world, store, bus, meter, limits: DEFAULT_LIMITS })
   const loop = (name: string, intervalMs: number, tick: () => Promise<number | null>) =>
     new Loop({ name, world, intervalMs, tick, onTrouble })

@@ -206,3 +206,41 @@ test('the pool stays open when Ichido is closed', async () => {
   await own.close()
   expect((await pool.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }])
 })
+
+test('an open transaction with a submit in it holds up no other submit of a user without limits', async () => {
+  await transaction('ROLLBACK', async (tx) => {
+    await ichido.submit('open', {}, { key: unique('held'), tx })
+    const other = await ichido.submit('free', {}, { key: unique('free') })
+    expect(await other.state()).toBe('PENDING')
+  })
+})
+
+test('a key that an open transaction is about to take is waited for, and then names its job', async () => {
+  const key = unique('same')
+  let second: Promise<string> | undefined
+  const first = await transaction('COMMIT', async (tx) => {
+    const job = await ichido.submit('same', {}, { key, tx })
+    second = transaction('COMMIT', async (other) => (await ichido.submit('same', {}, { key, tx: other })).id)
+    await until('a wait for the key', async () => {
+      const { rows } = await pool.query(`SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'`)
+      return rows.length > 0
+    })
+    return job.id
+  })
+  expect(await second).toBe(first)
+})
+
+test('a key that a rolled back transaction had taken makes a job for whoever waited for it', async () => {
+  const key = unique('undone')
+  let second: Promise<string> | undefined
+  const first = await transaction('ROLLBACK', async (tx) => {
+    const job = await ichido.submit('undone', {}, { key, tx })
+    second = ichido.submit('undone', {}, { key }).then(({ id }) => id)
+    await until('a wait for the key', async () => {
+      const { rows } = await pool.query(`SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'`)
+      return rows.length > 0
+    })
+    return job.id
+  })
+  expect(await second).not.toBe(first)
+})

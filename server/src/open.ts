@@ -1,6 +1,7 @@
 import { Client, type HandleOptions, type Handler, httpTransport, type Kind, type World } from '@ichido/sdk'
 import { HandlerLoop } from '@ichido/sdk/worker'
 import type pg from 'pg'
+import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import { localTransport, localWorkerTransport } from './local-transport.ts'
 import { type ControlNode, startNode } from './main.ts'
 import { LOCAL_ADMIN } from './services/access.ts'
@@ -36,6 +37,9 @@ const CLOSED = 'This Ichido is closed'
 
 export async function open(options: OpenOptions): Promise<Ichido> {
   if ('url' in options) return overHttp(options)
+  if (!['dataDir', 'pool', 'databaseUrl'].some((name) => Object.hasOwn(options, name) && options[name as never])) {
+    throw new TypeError('open() needs one of dataDir, pool, databaseUrl or url; all of them are missing or undefined')
+  }
   const world = options.world ?? realWorld
   const onTrouble = options.onTrouble ?? warn
   const node = await startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble })
@@ -64,7 +68,7 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
     list: client.list.bind(client),
     handle(kind, handler, handleOptions = {}) {
       if (closing !== null) throw new Error(CLOSED)
-      const transport = localWorkerTransport(node.services, `local-${world.uuid()}`)
+      const transport = localWorkerTransport(node.services, `${LOCAL_WORKER_PREFIX}${world.uuid()}`)
       const deps = { transport, world, onTrouble: (error: unknown) => onTrouble(`handler of ${kind.name}`, error) }
       loops.push(new HandlerLoop(kind, handler, handleOptions, deps))
     },

@@ -29,3 +29,6 @@ export function runAtProblem(runAtMs: number, nowMs: number): string | null {
   if (runAtMs < nowMs - RUN_AT_GRACE_MS) return 'run_at lies in the past'
   return runAtMs > nowMs + RUN_AT_MAX_AHEAD_MS ? 'run_at lies more than 366 days ahead' : null
 }
+
+/** Workers inside a node's own process; their leases end with it where the store belongs to one process. */
+export const LOCAL_WORKER_PREFIX = 'local-'

@@ -1,7 +1,7 @@
 import helmet from '@fastify/helmet'
 import swaggerUi from '@fastify/swagger-ui'
 import type { FastifyInstance } from 'fastify'
-import { pageRoutes } from './page/page.ts'
+import { pageRoutes } from './page/page-routes.ts'
 
 /** What is meant for browsers: the page and the API's documentation, which need no credentials by themselves. */
 export async function htmlRoutes(app: FastifyInstance, { secure }: { secure: boolean }): Promise<void> {
@@ -31,7 +31,8 @@ export async function htmlRoutes(app: FastifyInstance, { secure }: { secure: boo
     await docs.register(swaggerUi, {
       routePrefix: '/docs',
       indexPrefix: app.prefix,
-      uiConfig: { validatorUrl: null },
+      // Without the bar at the top: there is one API to explore, and the logo in it is another project's.
+      uiConfig: { validatorUrl: null, layout: 'BaseLayout' },
       theme: { title: 'Ichido' },
     })
   })

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
 import { size } from '../../../scripts/testing/size.ts'
 import { insertBulk } from '../testing/bulk.ts'
-import { finished, renderForTest, Scene } from '../testing/scene.ts'
+import { finished, KEY_TTL_MS, renderForTest, Scene } from '../testing/scene.ts'
 import { openNode, until } from '../testing/store.ts'
 import { cancelJob } from './commands/cancel-job.ts'
 import { type EndItem, endBatch } from './commands/end-runs.ts'
@@ -78,6 +78,26 @@ test('submits of many users at once who are all new', async () => {
         renderForTest,
       )
     await Promise.all(Array.from({ length: 9 }, (_, i) => pickNode(nodes, i).write(batch())))
+  }
+  expect(await deadlocksAfter(nodes)).toBe(0)
+})
+
+test('submits of one user that put new keys in the place of expired ones, each batch in an order of its own', async () => {
+  const nodes = await threeNodes()
+  const scene = new Scene(nodes[0])
+  const keys = Array.from({ length: 60 }, (_, i) => `k${i}`)
+  for (let round = 0; round < size(15, 300); round++) {
+    const batch = () =>
+      submitJobs(
+        shuffled(keys).map((key) => scene.item({ key })),
+        renderForTest,
+      )
+    const batches = await Promise.all(Array.from({ length: 6 }, (_, i) => pickNode(nodes, i).write(batch())))
+    const outcomes = batches.flat()
+    expect(outcomes.filter(({ kind }) => kind === 'created')).toHaveLength(keys.length)
+    expect(outcomes.filter(({ kind }) => kind === 'replayed')).toHaveLength(5 * keys.length)
+    await observer.query(`UPDATE ichido.runs SET state = 'CANCELED' WHERE user_id = $1`, [scene.userId])
+    await scene.age(KEY_TTL_MS + 1)
   }
   expect(await deadlocksAfter(nodes)).toBe(0)
 })

@@ -93,7 +93,16 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(await jobs()).toEqual([item.jobId])
   })
 
-  test('submits without a key, of a known user, make one job each', async () => {
+  test('a lone submit without a key, of a known user, makes one job', async () => {
+    await scene.submitted()
+    const item = scene.item()
+    expect(await cutOnce(cut, submitJobs([item], renderForTest))).toMatchObject([
+      { kind: 'created', jobId: item.jobId },
+    ])
+    expect(await jobs()).toHaveLength(2)
+  })
+
+  test('several submits of a known user, with and without a key, make one job each', async () => {
     await scene.submitted()
     const items = [scene.item(), scene.item(), scene.item({ key: 'k' }), scene.item({ key: 'k' })]
     const outcomes = await cutOnce(cut, submitJobs(items, renderForTest))

@@ -1,6 +1,6 @@
 import type { RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { expireRuns, orphanRuns } from '../sql/runs.ts'
+import { expireRuns, forsakeRuns, orphanRuns } from '../sql/runs.ts'
 import { query, text, type Work } from '../statement.ts'
 import { followFailures, type RunError } from './after-failure.ts'
 import { recordMoves } from './lifecycle.ts'
@@ -35,5 +35,12 @@ export function reapRuns({ continuationMs, spares }: ReapItem): Command<Reaped> 
       queues: [...new Set(orphaned.map((row) => text(row, 'queue')))],
       ended: ended.map((row) => ({ jobId: text(row, 'job_id'), state: text(row, 'state') as RunState })),
     }
+  })
+}
+
+/** What workers of an earlier process hold is free for the next reap, without waiting for leases that nobody extends. */
+export function forsakeWorkers(prefix: string): Command<number> {
+  return command('forsake', function* work(): Work<number> {
+    return (yield* query(forsakeRuns, prefix)).length
   })
 }

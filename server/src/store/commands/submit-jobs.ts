@@ -116,7 +116,8 @@ function* replayStored(items: readonly SubmitItem[], nowMs: number, done: Map<Su
     const name = [text(row, 'idempotency_key'), text(row, 'user_id'), text(row, 'operation')]
     const item = keyed.get(JSON.stringify(name))
     if (item === undefined) continue
-    if (integer(row, 'expires_at') <= nowMs && !flag(row, 'job_active')) expired.push([...name, text(row, 'job_id')])
+    if (integer(row, 'expires_at') <= nowMs && !flag(row, 'job_active'))
+      expired.push([...name, text(row, 'job_id'), nowMs])
     else done.set(item, replay(item, row))
   }
   yield* each(deleteKeys, expired)

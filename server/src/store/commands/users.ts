@@ -1,6 +1,6 @@
 import type { CostPeriod, Quota } from '../../core/quota.ts'
 import { periodStartMs } from '../../core/quota.ts'
-import { addUsers, countInUse, lockUsers, readSpent } from '../sql/quotas.ts'
+import { addUsers, countInUse, lockUsers, readSpent, shareUsers } from '../sql/quotas.ts'
 import { each, integer, integerOrNull, type Row, text, type Work } from '../statement.ts'
 
 /** Limits and use of a user, read under its lock; the command raises the use as it lets jobs in. */
@@ -11,17 +11,11 @@ export interface LockedUser extends Quota {
 }
 
 /**
- * Locks users in the order of their ids, then counts in statements of their own: a count in the locking statement
- * would look at a snapshot older than the wait for the lock, and overshoot.
+ * Locks users with limits in the order of their ids, then counts in statements of their own: a count in the locking
+ * statement would look at a snapshot older than the wait for the lock, and overshoot.
  */
 export function* lockAndCount(userIds: Iterable<string>): Work<{ users: Map<string, LockedUser>; nowMs: number }> {
-  const ids = [...new Set(userIds)].sort()
-  const rows = ids.map((id) => [id])
-  let locked = yield* each(lockUsers, rows)
-  if (locked.length < ids.length) {
-    yield* each(addUsers, rows)
-    locked = yield* each(lockUsers, rows)
-  }
+  const locked = yield* lock([...new Set(userIds)].sort())
   // The row that was locked last tells a time when all of them were.
   const nowMs = Math.max(...locked.map((row) => integer(row, 'now')))
   const users = new Map(locked.map((row) => [text(row, 'user_id'), toUser(row)]))
@@ -35,6 +29,18 @@ export function* lockAndCount(userIds: Iterable<string>): Work<{ users: Map<stri
     if (user) user.inUse = integer(row, 'active') + integer(row, 'reserved')
   }
   return { users, nowMs }
+}
+
+function* lock(ids: readonly string[]): Work<Row[]> {
+  const rowsOf = (users: readonly string[]) => users.map((id) => [id])
+  const unlimited = yield* each(shareUsers, rowsOf(ids))
+  const shared = new Set(unlimited.map((row) => text(row, 'user_id')))
+  const rest = ids.filter((id) => !shared.has(id))
+  if (rest.length === 0) return unlimited
+  const limited = yield* each(lockUsers, rowsOf(rest))
+  if (limited.length === rest.length) return [...unlimited, ...limited]
+  yield* each(addUsers, rowsOf(rest))
+  return [...unlimited, ...(yield* lock(rest))]
 }
 
 /** Only for users with a cost limit; under their lock. */

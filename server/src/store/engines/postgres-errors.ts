@@ -15,7 +15,7 @@ export function isContention(error: unknown): boolean {
 }
 
 /** Asked again, the command finds whose key it is. */
-function isTakenKey(error: unknown): boolean {
+export function isTakenKey(error: unknown): boolean {
   return error instanceof Error && 'constraint' in error && error.constraint === 'idempotency_keys_pkey'
 }
 

@@ -3,7 +3,7 @@ import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict } from '../migrations/migration.ts'
 import { BadValue, type Command, type Store, type StoreHealth, StoreUnavailable } from '../port.ts'
 import type { Row, SqlValue, Statement, Step, Work } from '../statement.ts'
-import { isBadValue, isConnectionLoss, isContention, sqlState } from './postgres-errors.ts'
+import { isBadValue, isConnectionLoss, isContention, isTakenKey, sqlState } from './postgres-errors.ts'
 
 export interface PostgresOptions {
   /** The caller's own pool; it stays open when the store closes. */
@@ -50,6 +50,7 @@ const WITHIN = { query_timeout: SILENCE_MS }
 
 const INT8_OID = 20
 const NO_TRANSACTION = '25P01'
+const UNIQUE_VIOLATION = '23505'
 const types = {
   getTypeParser(oid: number, format?: 'text' | 'binary') {
     // Times in ms, counters and money in millionths all stay below 2^53.
@@ -163,12 +164,16 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       try {
         return await attempt(uncertain)
       } catch (error) {
-        if (isBadValue(error)) throw new BadValue(String(error), { cause: error })
+        // An unheard try was committed after this one had looked for it: the next one finds its rows.
+        const ours = uncertain && sqlState(error) === UNIQUE_VIOLATION
+        if (isBadValue(error) && !ours) throw new BadValue(String(error), { cause: error })
         const lost = isConnectionLoss(error)
-        if (!lost && !isContention(error)) throw error
+        if (!lost && !ours && !isContention(error)) throw error
         uncertain ||= lost
         if (options.now() + pauseMs > deadlineMs) {
-          throw new StoreUnavailable(`PostgreSQL cannot be reached: ${String(error)}`, { cause: error })
+          throw new StoreUnavailable(`PostgreSQL ${lost ? 'cannot be reached' : 'is held up'}: ${String(error)}`, {
+            cause: error,
+          })
         }
         await options.sleep(pauseMs)
       }
@@ -200,14 +205,17 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     read: (command) => persist(() => withClient((client) => drive(client, command.work(false)))),
     async writeIn(client, command) {
       await enterSavepoint(client)
-      try {
-        await requireReadCommitted(client)
-        const answer = await drive(client, command.work(false))
-        await client.query({ text: `RELEASE SAVEPOINT ${SAVEPOINT}` })
-        return answer
-      } catch (error) {
-        await client.query({ text: `ROLLBACK TO SAVEPOINT ${SAVEPOINT}` }).catch(() => {})
-        throw error
+      for (let tries = 1; ; tries++) {
+        try {
+          await requireReadCommitted(client)
+          const answer = await drive(client, command.work(false))
+          await client.query({ text: `RELEASE SAVEPOINT ${SAVEPOINT}` })
+          return answer
+        } catch (error) {
+          await client.query({ text: `ROLLBACK TO SAVEPOINT ${SAVEPOINT}` }).catch(() => {})
+          // Whoever took the key first has committed: the next try finds it.
+          if (!isTakenKey(error) || tries === TRIES_IN_MAX) throw error
+        }
       }
     },
     health: () =>
@@ -265,6 +273,7 @@ function notDurable(found: Record<string, string>): string {
   return `This PostgreSQL may lose acknowledged work: fsync is ${found.fsync}, full_page_writes is ${found.full_page_writes}. Turn both on, or set ALLOW_NO_FSYNC=1 for data that may be lost.`
 }
 
+const TRIES_IN_MAX = 3
 const SAVEPOINT = 'ichido_submit'
 
 /** What fails here must not take the caller's transaction along. And there must be one: a savepoint tells. */

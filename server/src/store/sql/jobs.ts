@@ -11,8 +11,8 @@ const KEY = `idempotency_key, user_id, operation, request_hash, hash_version, jo
  * One row a job: 1 job, 2 run, 3 kind, 4 queue, 5 user, 6 payload, 7 policy, 8 priority, 9 labels, 10 estimated cost,
  * 11 traceparent, 12 created_at, 13 run_at, 14 fair_tag (null: delayed), 15 key (null: none), 16 operation,
  * 17 request hash, 18 body, 19 key's end, 20 replaced job.
- * Job, first run, first event and key in one statement. Their users are locked, so a key that is taken all the same fails
- * the statement by its unique index, which is cheaper than asking each time (ON CONFLICT: 15 % of a submit).
+ * Job, first run, first event and key in one statement. A key that another transaction takes at the same time fails the
+ * statement by its unique index, and the command is run again; asking each time (ON CONFLICT) took 15 % of a submit.
  */
 export const insertSubmission = statement('insert_submission', {
   postgres: `WITH t AS MATERIALIZED (
@@ -32,7 +32,7 @@ export const insertSubmission = statement('insert_submission', {
       SELECT job_id, 1, 'run', 1, kind, '{"state":"PENDING"}', created_at FROM t)
     INSERT INTO ichido.idempotency_keys (${KEY})
     SELECT key, user_id, operation, hash, ${REQUEST_HASH_VERSION}, job_id, ${CREATED}, body, created_at, expires_at
-    FROM t WHERE key IS NOT NULL`,
+    FROM t WHERE key IS NOT NULL ORDER BY key, user_id, operation`,
   sqlite: [
     `INSERT INTO ichido.jobs (id, kind, queue, user_id, payload, policy, priority, labels, replaces_job_id,
         estimated_cost_micros, traceparent, created_at)

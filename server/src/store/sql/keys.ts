@@ -16,14 +16,15 @@ export const readKeys = statement('read_keys', {
     WHERE idempotency_key = $1 AND user_id = $2 AND operation = $3`,
 })
 
-/** Takes key, user, operation, job of expired keys. Guarded by the job: a key that was made anew stays. */
+/** Takes key, user, operation, job, instant. Guarded by both: a key that was made anew or extended in between stays. */
 export const deleteKeys = statement('delete_keys', {
   postgres: `DELETE FROM ichido.idempotency_keys k
-    USING unnest($1::text[], $2::text[], $3::text[], $4::uuid[]) AS t(idempotency_key, user_id, operation, job_id)
+    USING unnest($1::text[], $2::text[], $3::text[], $4::uuid[], $5::bigint[])
+      AS t(idempotency_key, user_id, operation, job_id, at)
     WHERE k.idempotency_key = t.idempotency_key AND k.user_id = t.user_id AND k.operation = t.operation
-      AND k.job_id = t.job_id`,
+      AND k.job_id = t.job_id AND k.expires_at <= t.at`,
   sqlite: `DELETE FROM ichido.idempotency_keys
-    WHERE idempotency_key = $1 AND user_id = $2 AND operation = $3 AND job_id = $4`,
+    WHERE idempotency_key = $1 AND user_id = $2 AND operation = $3 AND job_id = $4 AND expires_at <= $5`,
 })
 
 /** Takes job ids; answers with the keys that name them. */

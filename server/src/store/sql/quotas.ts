@@ -4,6 +4,24 @@ const LIMITS = `CASE WHEN q.custom THEN q.max_concurrent ELSE d.max_concurrent E
   CASE WHEN q.custom THEN q.cost_limit_micros ELSE d.cost_limit_micros END AS cost_limit_micros,
   CASE WHEN q.custom THEN q.period ELSE d.period END AS period`
 
+const UNLIMITED = `CASE WHEN q.custom THEN q.max_concurrent IS NULL AND q.cost_limit_micros IS NULL
+  ELSE d.max_concurrent IS NULL AND d.cost_limit_micros IS NULL END`
+
+/**
+ * Takes user ids, sorted. Of those without limits it shares the rows that say so, and answers with the time after that.
+ * Nothing is counted for them, so their submits need not wait for each other, only whoever would set a limit waits: or an
+ * application's open transaction with one submit in it would hold up all others.
+ */
+export const shareUsers = statement('share_users', {
+  postgres: `WITH l AS MATERIALIZED (
+      SELECT q.user_id, ${LIMITS} FROM ichido.quotas q, ichido.quotas d
+      WHERE q.user_id = ANY($1::text[]) AND d.user_id = '*' AND ${UNLIMITED}
+      ORDER BY q.user_id FOR SHARE OF q, d)
+    SELECT l.*, now_ms() AS now FROM l`,
+  sqlite: `SELECT q.user_id, ${LIMITS}, now_ms() AS now FROM ichido.quotas q, ichido.quotas d
+    WHERE q.user_id = $1 AND d.user_id = '*' AND ${UNLIMITED}`,
+})
+
 /**
  * Takes user ids, sorted. Locks their rows in that order; answers with the limits in force and the time after the lock.
  * On PostgreSQL it locks all of them or none: who held some while adding the others would deadlock with who did alike.

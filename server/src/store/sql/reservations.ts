@@ -49,11 +49,12 @@ export const insertConsumed = statement('insert_consumed', {
     VALUES ($1, $2, $3, $4, $4, $4)`,
 })
 
-/** Takes reservation, instant; answers with those that hold a slot then, and whose. */
+/** Takes reservation, instant; answers with those that hold a slot then, and whose. Locks them: two submits may bring one. */
 export const readLive = statement('read_live_reservations', {
   postgres: `SELECT v.reservation_id, v.user_id
     FROM unnest($1::uuid[], $2::bigint[]) AS t(reservation_id, at) JOIN ichido.job_reservations v USING (reservation_id)
-    WHERE v.consumed_at IS NULL AND v.released_at IS NULL AND v.expires_at > t.at`,
+    WHERE v.consumed_at IS NULL AND v.released_at IS NULL AND v.expires_at > t.at
+    ORDER BY v.reservation_id FOR UPDATE OF v`,
   sqlite: `SELECT reservation_id, user_id FROM ichido.job_reservations
     WHERE reservation_id = $1 AND consumed_at IS NULL AND released_at IS NULL AND expires_at > $2`,
 })

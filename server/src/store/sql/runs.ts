@@ -259,3 +259,10 @@ export const expireRuns = statement('expire_runs', {
       LIMIT $1)
     RETURNING ${MOVED}`,
 })
+
+/** Takes the beginning of worker ids. Ends their leases at once: the process that they lived in is known to be gone. */
+export const forsakeRuns = statement(
+  'forsake_runs',
+  `UPDATE ichido.runs SET lease_expires_at = 0
+    WHERE state IN ('ASSIGNED', 'RUNNING') AND assigned_worker_id LIKE $1 || '%' RETURNING id`,
+)
