@@ -23,6 +23,7 @@ test('/docs works in a browser, under its own policy and without asking anybody 
     await submit.getByRole('button', { name: 'Execute' }).click()
     await submit.locator('.live-responses-table').getByText('"job_id"').waitFor()
 
+    expect(await page.locator('.topbar').count()).toBe(0)
     expect(await http.services.jobs.counts()).toEqual({ PENDING: 1 })
     expect(problems).toEqual([])
     expect([...asked].filter((origin) => origin !== 'null')).toEqual([url])
