@@ -85,8 +85,8 @@ test('submits of many users at once who are all new', async () => {
 test('submits of one user that put new keys in the place of expired ones, each batch in an order of its own', async () => {
   const nodes = await threeNodes()
   const scene = new Scene(nodes[0])
-  const keys = Array.from({ length: 60 }, (_, i) => `k${i}`)
-  for (let round = 0; round < size(15, 300); round++) {
+  const keys = Array.from({ length: 400 }, (_, i) => `k${i}`)
+  for (let round = 0; round < size(6, 300); round++) {
     const batch = () =>
       submitJobs(
         shuffled(keys).map((key) => scene.item({ key })),

@@ -120,7 +120,11 @@ function* replayStored(items: readonly SubmitItem[], nowMs: number, done: Map<Su
       expired.push([...name, text(row, 'job_id'), nowMs])
     else done.set(item, replay(item, row))
   }
-  yield* each(deleteKeys, expired)
+  // In one order, for another node may be at the same keys.
+  yield* each(
+    deleteKeys,
+    expired.sort((a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1)),
+  )
 }
 
 function replay(item: SubmitItem, row: Row): SubmitOutcome {
