@@ -1,66 +1,46 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
+import { describe, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
 import { Gate } from '../testing/gate.ts'
 import { failed, finished, KEY_TTL_MS, Scene } from '../testing/scene.ts'
-import { openNode } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
 import { endBatch } from './commands/end-runs.ts'
 import { findKeys, removeExpiredKeys } from './commands/keys.ts'
-import type { PostgresStore } from './engines/postgres.ts'
 
 /** Hazard 12: a key is never removed while its job has not ended, however close the end is. */
 
-let database: FreshDatabase
-let [nodeA, nodeB]: PostgresStore[] = []
-
-beforeAll(async () => {
-  database = await freshDatabase()
-  nodeA = await openNode(database.url)
-  nodeB = await openNode(database.url)
-})
-
-afterAll(async () => {
-  await nodeA?.close()
-  await nodeB?.close()
-  await database.drop()
-})
-
-function open(node: PostgresStore | undefined): PostgresStore {
-  if (node === undefined) throw new Error('The node is open while tests run')
-  return node
-}
+const nodes = twoNodes()
 
 /** A running job whose key's time is up. */
 async function overdue() {
-  const scene = new Scene(open(nodeA))
+  const scene = new Scene(nodes.a())
   const lease = await scene.running({ key: 'k' })
   await scene.age(KEY_TTL_MS + 1)
-  return { scene, lease, keys: () => open(nodeA).read(findKeys('k', scene.userId)) }
+  return { scene, lease, keys: () => nodes.a().read(findKeys('k', scene.userId)) }
 }
 
 describe('retention against the end of a run', () => {
   test('that has not committed: the key stays, and the next look removes it', async () => {
     const { scene, lease, keys } = await overdue()
-    const gate = await Gate.shut(database.url)
-    const finishing = open(nodeA).write(gate.hold(endBatch([scene.endItem(lease, finished())])))
+    const gate = await Gate.shut(nodes.url())
+    const finishing = nodes.a().write(gate.hold(endBatch([scene.endItem(lease, finished())])))
     await gate.reached()
-    expect(await open(nodeB).write(removeExpiredKeys(1_000))).toBe(0)
+    expect(await nodes.b().write(removeExpiredKeys(1_000))).toBe(0)
     expect(await keys()).toMatchObject([{ jobId: lease.jobId, active: true }])
     await gate.open()
     await finishing
-    expect(await open(nodeB).write(removeExpiredKeys(1_000))).toBe(1)
+    expect(await nodes.b().write(removeExpiredKeys(1_000))).toBe(1)
   })
 
   test('that makes the next run: at no moment is the key anybody else’s to take', async () => {
     const { scene, lease, keys } = await overdue()
-    const gate = await Gate.shut(database.url)
+    const gate = await Gate.shut(nodes.url())
     // Held between the two statements that make the old run not the latest and the next one be there.
-    const failing = open(nodeA).write(gate.hold(endBatch([scene.endItem(lease, failed())]), 'supersede_runs'))
+    const failing = nodes.a().write(gate.hold(endBatch([scene.endItem(lease, failed())]), 'supersede_runs'))
     await gate.reached()
-    expect(await open(nodeB).write(removeExpiredKeys(1_000))).toBe(0)
+    expect(await nodes.b().write(removeExpiredKeys(1_000))).toBe(0)
     await gate.open()
     await failing
-    expect(await open(nodeB).write(removeExpiredKeys(1_000))).toBe(0)
+    expect(await nodes.b().write(removeExpiredKeys(1_000))).toBe(0)
     expect(await keys()).toHaveLength(1)
     expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'replayed', jobId: lease.jobId })
   })
@@ -71,23 +51,23 @@ describe('retention against the end of a run', () => {
       const goesOn = round % 2 === 0
       let racing = true
       const retention = (async () => {
-        while (racing) await open(nodeB).write(removeExpiredKeys(1_000))
+        while (racing) await nodes.b().write(removeExpiredKeys(1_000))
       })()
       await (goesOn ? scene.fail(lease) : scene.finish(lease))
       racing = false
       await retention
-      await open(nodeB).write(removeExpiredKeys(1_000))
+      await nodes.b().write(removeExpiredKeys(1_000))
       expect(await keys()).toHaveLength(goesOn ? 1 : 0)
     }
   })
 })
 
 test('a parked dead letter has ended: its key may make another job', async () => {
-  const scene = new Scene(open(nodeA))
+  const scene = new Scene(nodes.a())
   const lease = await scene.running({ key: 'k', policy: { max_attempts: 1 } })
   expect(await scene.fail(lease)).toMatchObject({ dead: true })
   await scene.age(KEY_TTL_MS + 1)
   const second = await scene.submit({ key: 'k' })
   expect(second).toMatchObject({ kind: 'created' })
-  expect(await open(nodeA).write(removeExpiredKeys(1_000)), 'the key is the new job’s now').toBe(0)
+  expect(await nodes.a().write(removeExpiredKeys(1_000)), 'the key is the new job’s now').toBe(0)
 })

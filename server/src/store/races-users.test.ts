@@ -1,0 +1,138 @@
+import { v7 } from 'uuid'
+import { describe, expect, test } from 'vitest'
+import { KEY_TTL_MS, only, renderForTest, Scene } from '../testing/scene.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { extendKeyTo, findKeys, removeExpiredKeys } from './commands/keys.ts'
+import { setQuota } from './commands/quotas.ts'
+import { consumeSlot, releaseSlot } from './commands/reservations.ts'
+import { submitJobs } from './commands/submit-jobs.ts'
+import { body } from './conformance/submit.ts'
+
+/** Two commands on one reservation, key or limit, from two nodes on PostgreSQL: the result is that of some order. */
+
+const nodes = twoNodes()
+const newScene = () => new Scene(nodes.a())
+
+async function limit(scene: Scene, maxConcurrent: number | null): Promise<void> {
+  await scene.store.write(setQuota(scene.userId, { maxConcurrent, costLimitMicros: null, period: 'day' }))
+}
+
+/** A user with a limit is locked by whoever counts; without one, submits go side by side. */
+describe.each([null, 9])('one reservation of a user whose limit is %s', (maxConcurrent) => {
+  async function reserved() {
+    const scene = newScene()
+    await limit(scene, maxConcurrent)
+    const reservationId = v7()
+    await scene.reserve(60_000, reservationId)
+    return { scene, reservationId }
+  }
+
+  test('is consumed or released, never both', async () => {
+    const { scene, reservationId } = await reserved()
+    const jobId = await scene.submitted()
+    const consume = consumeSlot(reservationId, scene.userId, jobId)
+    const release = releaseSlot(reservationId, scene.userId)
+    expect(await nodes.meet(consume, release)).toMatchObject([{ kind: 'done' }, { code: 'RESERVATION_NOT_ACTIVE' }])
+    const other = await reserved()
+    const theirs = await other.scene.submitted()
+    expect(
+      await nodes.meet(
+        releaseSlot(other.reservationId, other.scene.userId),
+        consumeSlot(other.reservationId, other.scene.userId, theirs),
+      ),
+    ).toMatchObject([{ kind: 'done' }, { code: 'RESERVATION_NOT_ACTIVE' }])
+  })
+
+  test('serves one job: the one that names it, or the submit that brings it', async () => {
+    const { scene, reservationId } = await reserved()
+    const jobId = await scene.submitted()
+    const submit = submitJobs([scene.item({ reservationId })], renderForTest)
+    expect(await nodes.meet(consumeSlot(reservationId, scene.userId, jobId), submit)).toMatchObject([
+      { kind: 'done' },
+      [{ kind: 'refused', refusal: { code: 'RESERVATION_NOT_ACTIVE' } }],
+    ])
+    const other = await reserved()
+    const theirs = await other.scene.submitted()
+    const bring = submitJobs([other.scene.item({ reservationId: other.reservationId })], renderForTest)
+    expect(await nodes.meet(bring, consumeSlot(other.reservationId, other.scene.userId, theirs))).toMatchObject([
+      [{ kind: 'created' }],
+      { kind: 'refused', code: 'RESERVATION_NOT_ACTIVE' },
+    ])
+  })
+})
+
+describe.each([null, 9])('an expired key of a job that has ended, of a user whose limit is %s', (maxConcurrent) => {
+  async function expired() {
+    const scene = newScene()
+    await limit(scene, maxConcurrent)
+    const jobId = await scene.submitted({ key: 'k' })
+    await scene.cancel(jobId)
+    await scene.age(KEY_TTL_MS + 1)
+    const key = only(await nodes.a().read(findKeys('k', scene.userId)))
+    return { scene, key, extend: extendKeyTo(key, KEY_TTL_MS), expire: removeExpiredKeys(1_000) }
+  }
+  const keyOf = (scene: Scene) => nodes.a().read(findKeys('k', scene.userId))
+
+  test('is extended before it is removed: it stays', async () => {
+    const { scene, extend, expire } = await expired()
+    expect(await nodes.meet(extend, expire)).toEqual([expect.any(Number), 0])
+    expect(await keyOf(scene)).toHaveLength(1)
+  })
+
+  test('is removed before it is extended: it is gone, and the caller hears so', async () => {
+    const { scene, extend, expire } = await expired()
+    expect(await nodes.meet(expire, extend)).toEqual([1, null])
+    expect(await keyOf(scene)).toEqual([])
+  })
+
+  test('is extended before it is used again: it stands for its first job', async () => {
+    const { scene, key, extend } = await expired()
+    const submit = submitJobs([scene.item({ key: 'k' })], renderForTest)
+    expect(await nodes.meet(extend, submit)).toMatchObject([
+      expect.any(Number),
+      [{ kind: 'replayed', jobId: key.jobId }],
+    ])
+  })
+
+  test('is used again before it is extended: the new one is extended', async () => {
+    const { scene, extend } = await expired()
+    const item = scene.item({ key: { key: 'k', ttlMs: 1 } })
+    const [, expiresAtMs] = await nodes.meet(submitJobs([item], renderForTest), extend)
+    expect(await keyOf(scene)).toMatchObject([{ jobId: item.jobId, expiresAtMs }])
+  })
+
+  test('is used again by two at once: one new job', async () => {
+    const { scene } = await expired()
+    const submit = () => submitJobs([scene.item({ key: 'k' })], renderForTest)
+    const [[first], [second]] = await nodes.meet(submit(), submit())
+    expect([first?.kind, second?.kind]).toEqual(['created', 'replayed'])
+    expect(second).toMatchObject({ body: body(first) })
+    expect(await keyOf(scene)).toHaveLength(1)
+  })
+
+  test('is used again while it is being removed', async () => {
+    const { scene, expire } = await expired()
+    const item = scene.item({ key: 'k' })
+    expect(await nodes.meet(expire, submitJobs([item], renderForTest))).toMatchObject([1, [{ kind: 'created' }]])
+    expect(await keyOf(scene)).toMatchObject([{ jobId: item.jobId }])
+  })
+})
+
+describe('a limit that is set while a submit is under way', () => {
+  const five = { maxConcurrent: 1, costLimitMicros: null, period: 'day' } as const
+
+  test('waits for it, and counts its job', async () => {
+    const scene = newScene()
+    await scene.cancel(await scene.submitted())
+    const submit = submitJobs([scene.item()], renderForTest)
+    expect(await nodes.meet(submit, setQuota(scene.userId, five))).toMatchObject([[{ kind: 'created' }], undefined])
+    expect(await scene.submit()).toMatchObject({ kind: 'refused' })
+  })
+
+  test('and was first: the submit is counted against it', async () => {
+    const scene = newScene()
+    await scene.submitted()
+    const submit = submitJobs([scene.item()], renderForTest)
+    expect(await nodes.meet(setQuota(scene.userId, five), submit)).toMatchObject([undefined, [{ kind: 'refused' }]])
+  })
+})

@@ -1,0 +1,49 @@
+import { afterAll, beforeAll } from 'vitest'
+import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
+import type { PostgresStore } from '../store/engines/postgres.ts'
+import type { Command } from '../store/port.ts'
+import { Gate } from './gate.ts'
+import { openNode } from './store.ts'
+
+export interface TwoNodes {
+  a(): PostgresStore
+  b(): PostgresStore
+  url(): string
+  /**
+   * Node a has done everything of the first command but commit when node b comes with the second one, which waits, or goes
+   * around it.
+   */
+  meet<A, B>(first: Command<A>, second: Command<B>): Promise<[A, B]>
+}
+
+/** Two nodes on one PostgreSQL database, open while the tests of a file run. */
+export function twoNodes(): TwoNodes {
+  let opened: { database: FreshDatabase; nodes: [PostgresStore, PostgresStore] } | undefined
+  beforeAll(async () => {
+    const database = await freshDatabase()
+    opened = { database, nodes: [await openNode(database.url), await openNode(database.url)] }
+  })
+  afterAll(async () => {
+    for (const node of opened?.nodes ?? []) await node.close()
+    await opened?.database.drop()
+  })
+  function open() {
+    if (opened === undefined) throw new Error('The nodes are open while tests run')
+    return opened
+  }
+  const [a, b, url] = [() => open().nodes[0], () => open().nodes[1], () => open().database.url]
+  return {
+    a,
+    b,
+    url,
+    async meet(first, second) {
+      const gate = await Gate.shut(url())
+      const one = a().write(gate.hold(first))
+      await gate.reached()
+      const other = b().write(second)
+      await Promise.race([gate.someoneWaits(), other])
+      await gate.open()
+      return Promise.all([one, other])
+    },
+  }
+}
