@@ -48,7 +48,7 @@ export function createSubmitService(deps: Deps): SubmitService {
     world: deps.world,
     itemsMax: BATCH_ITEMS_MAX,
     bytesMax: BATCH_BYTES_MAX,
-    inFlightMax: 1,
+    inFlightMax: 2,
     bytesOf: (item) => item.payload.length + 500,
     userOf: (item) => item.userId,
     onBatch: (batch) => deps.meter.batch(batch),
