@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { listJobs } from '../server/src/store/commands/list-jobs.ts'
+import { EVERY_JOB, listJobs } from '../server/src/store/commands/list-jobs.ts'
 import { findJob } from '../server/src/store/commands/read-jobs.ts'
 import { command, type Store } from '../server/src/store/port.ts'
 import { query, statement, text } from '../server/src/store/statement.ts'
@@ -83,17 +83,8 @@ describe('jobs made by SQL', () => {
       expect(found?.key).toBe(filledKeyOf(n))
       expect(found?.job).toMatchObject({ queue: queueOf(n), kind: kindOf(n), user_id: userOf(n) })
     }
-    const everything = {
-      states: [],
-      userId: null,
-      queue: null,
-      kind: null,
-      key: null,
-      createdFromMs: null,
-      createdToMs: null,
-    }
     const label = { name: 'team', value: teamOf(COUNT) }
-    const { rows } = await store.read(listJobs({ ...everything, label }, 10, null))
+    const { rows } = await store.read(listJobs({ ...EVERY_JOB, label }, 10, null))
     expect(rows.map((row) => text(row, 'job_id'))).toEqual([
       filledIdOf(filling, COUNT),
       filledIdOf(filling, COUNT - 200),

@@ -8,7 +8,7 @@ import { LOCAL_ADMIN } from '../../server/src/services/access.ts'
 import { DEFAULT_LIMITS } from '../../server/src/services/deps.ts'
 import { createServices, type Services } from '../../server/src/services/index.ts'
 import { silentMeter } from '../../server/src/services/meter.ts'
-import type { JobFilter } from '../../server/src/store/commands/list-jobs.ts'
+import { EVERY_JOB, type JobFilter } from '../../server/src/store/commands/list-jobs.ts'
 import { realWorld } from '../../server/src/world.ts'
 import {
   type Filling,
@@ -92,20 +92,9 @@ type Reading = (filled: Filled, n: number) => Promise<unknown>
 const list =
   (filterOf: (n: number) => Partial<JobFilter>): Reading =>
   async ({ services }, n) => {
-    const page = await services.jobs.list(LOCAL_ADMIN, { ...EVERYTHING, ...filterOf(n) }, PAGE, null)
+    const page = await services.jobs.list(LOCAL_ADMIN, { ...EVERY_JOB, ...filterOf(n) }, PAGE, null)
     if (page.data.length !== PAGE) throw new Error(`${page.data.length} jobs on a page of ${PAGE}`)
   }
-
-const EVERYTHING: JobFilter = {
-  states: [],
-  userId: null,
-  queue: null,
-  kind: null,
-  label: null,
-  key: null,
-  createdFromMs: null,
-  createdToMs: null,
-}
 
 /** `n` is a job that is there in both. */
 const READINGS: Record<string, Reading> = {

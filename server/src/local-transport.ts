@@ -13,6 +13,7 @@ import { findJsonProblem } from './core/strict-json.ts'
 import type { Services } from './services/index.ts'
 import { refusalError, type SubmitOptions } from './services/submit-job.ts'
 import type { EndOutcome } from './store/commands/end-runs.ts'
+import { EVERY_JOB } from './store/commands/list-jobs.ts'
 import type { SubmitOutcome } from './store/commands/submit-jobs.ts'
 import { StoreUnavailable } from './store/port.ts'
 
@@ -73,14 +74,12 @@ async function listJobs(services: Services, caller: Caller, filter: JobListFilte
   return services.jobs.list(
     caller,
     {
+      ...EVERY_JOB,
       states: state ?? [],
-      userId: null,
       queue: queue ?? null,
       kind: kind ?? null,
       label: label ?? null,
       key: key ?? null,
-      createdFromMs: null,
-      createdToMs: null,
     },
     limit,
     cursor,

@@ -1,19 +1,12 @@
+import { JOB_STATES } from '@ichido/sdk/protocol'
+
 /**
  * The state machine of a run: a table, and one pure function that reads it.
  *
  * Nothing goes back: a retry is a new run. The SQL of every verb carries the same guards in its WHERE;
  * a test drives each (state, command) pair through `decide()` and through both engines and compares.
  */
-export const RUN_STATES = [
-  'PENDING',
-  'ASSIGNED',
-  'RUNNING',
-  'ORPHANED',
-  'SUCCEEDED',
-  'FAILED',
-  'TIMED_OUT',
-  'CANCELED',
-] as const
+export const RUN_STATES = JOB_STATES
 
 export type RunState = (typeof RUN_STATES)[number]
 

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { z } from 'zod'
 import * as shapes from '../core/contract/shapes.ts'
+import { EVERY_JOB } from '../store/commands/list-jobs.ts'
 import { type Call, type TestApp, testApp } from '../testing/app.ts'
 
 describe('the description of the API', () => {
@@ -126,7 +127,7 @@ describe('what is answered', () => {
     await expectAsDescribed(shapes.submitResponse, 'POST', '/v1/jobs', { body: request })
     await expectAsDescribed(shapes.batchResponse, 'POST', '/v1/jobs/batch', { body: { jobs: [request, {}] } })
     await expectAsDescribed(shapes.page(shapes.job), 'GET', '/v1/jobs')
-    const [job] = (await http.services.jobs.list({ userId: 'local', role: 'admin' }, NO_FILTER, 1, null)).data
+    const [job] = (await http.services.jobs.list({ userId: 'local', role: 'admin' }, EVERY_JOB, 1, null)).data
     await expectAsDescribed(shapes.jobDetail, 'GET', `/v1/jobs/${job?.job_id}`)
     await expectAsDescribed(shapes.events, 'GET', `/v1/jobs/${job?.job_id}/events`)
     await expectAsDescribed(shapes.page(shapes.key), 'GET', '/v1/idempotency-keys')
@@ -146,14 +147,3 @@ describe('what is answered', () => {
     await expectAsDescribed(shapes.page(shapes.token), 'GET', '/v1/tokens', { token })
   })
 })
-
-const NO_FILTER = {
-  states: [],
-  userId: null,
-  queue: null,
-  kind: null,
-  label: null,
-  key: null,
-  createdFromMs: null,
-  createdToMs: null,
-}

@@ -1,19 +1,10 @@
 import { expect, test } from 'vitest'
+import { EVERY_JOB } from '../store/commands/list-jobs.ts'
 import { callerOf, eachServices } from '../testing/each-services.ts'
 import { thrownBy } from '../testing/embedded.ts'
 import { unique } from '../testing/store.ts'
 import { LOCAL_ADMIN } from './access.ts'
 
-const NO_FILTER = {
-  states: [],
-  userId: null,
-  queue: null,
-  kind: null,
-  label: null,
-  key: null,
-  createdFromMs: null,
-  createdToMs: null,
-}
 const ALL = { userId: null, activeOnly: false, limit: 100, cursor: null }
 const LIMITS = { max_concurrent: 1, cost_limit: null, period: 'day' } as const
 
@@ -31,7 +22,7 @@ eachServices(({ services, submit }) => {
   test('a submitter sees and touches its own', async () => {
     const { owner, key, jobId, reservationId } = await belongings()
     expect(await services().jobs.get(owner, jobId)).toMatchObject({ job_id: jobId, user_id: owner.userId })
-    expect((await services().jobs.list(owner, NO_FILTER, 10, null)).data).toMatchObject([{ job_id: jobId }])
+    expect((await services().jobs.list(owner, EVERY_JOB, 10, null)).data).toMatchObject([{ job_id: jobId }])
     expect((await services().events.read(owner, jobId, 0, 0)).events).toHaveLength(1)
     expect(await services().keys.get(owner, key)).toMatchObject([{ key, job_id: jobId }])
     expect((await services().keys.list(owner, true, 10, null)).data).toMatchObject([{ key }])
@@ -71,11 +62,11 @@ eachServices(({ services, submit }) => {
     for (const error of refused) expect(String(error)).not.toContain(owner.userId)
 
     const lists = [
-      services().jobs.list(other, { ...NO_FILTER, kind }, 10, null),
-      services().jobs.list(other, { ...NO_FILTER, userId: owner.userId }, 10, null),
-      services().jobs.list(other, { ...NO_FILTER, key }, 10, null),
-      services().jobs.list(other, { ...NO_FILTER, states: ['PENDING'], kind }, 10, null),
-      services().jobs.list(other, { ...NO_FILTER, label: { name: 'owner', value: owner.userId } }, 10, null),
+      services().jobs.list(other, { ...EVERY_JOB, kind }, 10, null),
+      services().jobs.list(other, { ...EVERY_JOB, userId: owner.userId }, 10, null),
+      services().jobs.list(other, { ...EVERY_JOB, key }, 10, null),
+      services().jobs.list(other, { ...EVERY_JOB, states: ['PENDING'], kind }, 10, null),
+      services().jobs.list(other, { ...EVERY_JOB, label: { name: 'owner', value: owner.userId } }, 10, null),
       services().keys.list(other, false, 100, null),
       services().reservations.list(other, { ...ALL, userId: owner.userId }),
     ]
@@ -102,7 +93,7 @@ eachServices(({ services, submit }) => {
     const { owner, key, jobId, reservationId } = await belongings()
     const viewer = callerOf('viewer')
     expect(await services().jobs.get(viewer, jobId)).toMatchObject({ job_id: jobId })
-    expect((await services().jobs.list(viewer, { ...NO_FILTER, userId: owner.userId }, 10, null)).data).toHaveLength(1)
+    expect((await services().jobs.list(viewer, { ...EVERY_JOB, userId: owner.userId }, 10, null)).data).toHaveLength(1)
     expect(await services().keys.get(viewer, key)).toHaveLength(1)
     expect(await services().reservations.get(viewer, reservationId)).toMatchObject({ user_id: owner.userId })
     expect(await services().quotas.get(viewer, owner.userId)).toMatchObject({ active_jobs: 1 })

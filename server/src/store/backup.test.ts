@@ -9,6 +9,7 @@ import { ENGINES, type Engine, type TestServices, testServices } from '../testin
 import { realWorld } from '../world.ts'
 import { backupStore, restoreStore } from './backup.ts'
 import { putDefinition, raiseEpoch } from './commands/access.ts'
+import { EVERY_JOB } from './commands/list-jobs.ts'
 import { command } from './port.ts'
 import { query, statement, type Work } from './statement.ts'
 
@@ -138,7 +139,7 @@ for (const from of ENGINES) {
     const target = await emptyStore(from)
     await restoreStore(target.deps.store, backupOf(from), {})
 
-    const { data } = await target.jobs.list(LOCAL_ADMIN, { ...noFilter, key: 'ci/4/"x"' }, 10, null)
+    const { data } = await target.jobs.list(LOCAL_ADMIN, { ...EVERY_JOB, key: 'ci/4/"x"' }, 10, null)
     expect(data).toHaveLength(1)
     const first = { kind: 'k', queue: 'other', payload: { n: 4 } }
     const mismatch = await target.submission.submit(LOCAL_ADMIN, first, { key: 'ci/4/"x"' })
@@ -153,7 +154,7 @@ for (const from of ENGINES) {
     const target = await emptyStore(from)
     await target.submission.submit(LOCAL_ADMIN, { kind: 'mine' }, { key: null })
     await expect(restoreStore(target.deps.store, backupOf(from), {})).rejects.toThrow('The store is not empty')
-    const { data } = await target.jobs.list(LOCAL_ADMIN, noFilter, 10, null)
+    const { data } = await target.jobs.list(LOCAL_ADMIN, EVERY_JOB, 10, null)
     expect(data.map((job) => job.kind)).toEqual(['mine'])
   })
 
@@ -162,17 +163,6 @@ for (const from of ENGINES) {
     await target.quotas.put(LOCAL_ADMIN, '*', { max_concurrent: 1, cost_limit: null, period: 'month' })
     await expect(restoreStore(target.deps.store, backupOf(from), {})).rejects.toThrow('The store is not empty')
   })
-}
-
-const noFilter = {
-  states: [],
-  userId: null,
-  queue: null,
-  kind: null,
-  label: null,
-  key: null,
-  createdFromMs: null,
-  createdToMs: null,
 }
 
 test('a backup of PostgreSQL is of one instant, while others go on submitting', async () => {

@@ -9,7 +9,7 @@ import { Scene } from '../testing/scene.ts'
 import { openNode } from '../testing/store.ts'
 import { findKeys, listKeys, removeExpiredKeys } from './commands/keys.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
-import { type JobFilter, listJobs } from './commands/list-jobs.ts'
+import { EVERY_JOB, type JobFilter, listJobs } from './commands/list-jobs.ts'
 import { listReservations } from './commands/quotas.ts'
 import { findJob, promoteDue } from './commands/read-jobs.ts'
 import { reapRuns } from './commands/reap-runs.ts'
@@ -141,16 +141,6 @@ describe('loops look at what is due, not at what waits', () => {
 })
 
 describe('a page of a list looks at about a page of rows:', () => {
-  const EVERYTHING: JobFilter = {
-    states: [],
-    userId: null,
-    queue: null,
-    kind: null,
-    label: null,
-    key: null,
-    createdFromMs: null,
-    createdToMs: null,
-  }
   const now = Date.now()
 
   test.each<[string, Partial<JobFilter>]>([
@@ -173,16 +163,16 @@ describe('a page of a list looks at about a page of rows:', () => {
     ['of a user in a state', { userId: 'heavy', states: ['SUCCEEDED'] }],
     ['of a user in a state that none of its jobs is in', { userId: 'heavy', states: ['RUNNING'] }],
   ])('jobs %s', async (_, filter) => {
-    const first = await node.read(listJobs({ ...EVERYTHING, ...filter }, PAGE, null))
+    const first = await node.read(listJobs({ ...EVERY_JOB, ...filter }, PAGE, null))
     for (const after of first.next === null ? [null] : [null, first.next]) {
-      const plans = await readPlans(node, listJobs({ ...EVERYTHING, ...filter }, PAGE, after))
+      const plans = await readPlans(node, listJobs({ ...EVERY_JOB, ...filter }, PAGE, after))
       const states = Math.max(1, filter.states?.length ?? 1)
       expect(Math.max(...plans.map(rowsTouched)), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS * states)
     }
   })
 
   test('one job, one key', async () => {
-    const [row] = (await node.read(listJobs(EVERYTHING, 1, null))).rows
+    const [row] = (await node.read(listJobs(EVERY_JOB, 1, null))).rows
     for (const command of [findJob(String(row?.job_id)), findKeys('absent', null)]) {
       const plans = await readPlans(node, command)
       expect(Math.max(...plans.map(rowsTouched)), JSON.stringify(plans)).toBeLessThanOrEqual(10)

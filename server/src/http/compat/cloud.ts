@@ -5,6 +5,7 @@ import { z } from 'zod'
 import type { SubmitInput } from '../../core/contract/submit.ts'
 import type { Caller } from '../../core/roles.ts'
 import type { Services } from '../../services/index.ts'
+import { EVERY_JOB } from '../../store/commands/list-jobs.ts'
 import { callerOf } from '../auth.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import { cursorIn, cursorOut } from '../routes/context.ts'
@@ -136,14 +137,7 @@ export async function cloudRoutes(app: FastifyInstance, { services }: { services
 
 const cloudJobs = z.object({ jobs: z.array(cloudJob), total: z.int(), next_cursor: z.string().nullable() })
 
-const EVERY_CLOUD_JOB = {
-  kind: KIND,
-  userId: null,
-  queue: null,
-  key: null,
-  createdFromMs: null,
-  createdToMs: null,
-}
+const EVERY_CLOUD_JOB = { ...EVERY_JOB, kind: KIND }
 
 async function submit(
   services: Services,

@@ -14,6 +14,17 @@ export interface JobFilter {
   createdToMs: number | null
 }
 
+export const EVERY_JOB: JobFilter = {
+  states: [],
+  userId: null,
+  queue: null,
+  kind: null,
+  label: null,
+  key: null,
+  createdFromMs: null,
+  createdToMs: null,
+}
+
 export interface Listed<T> {
   rows: T[]
   /** The place to go on from; null at the end. */

@@ -2,21 +2,10 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { Scene } from '../../testing/scene.ts'
 import { sql, unique } from '../../testing/store.ts'
-import { type JobFilter, listJobs } from '../commands/list-jobs.ts'
+import { EVERY_JOB, type JobFilter, listJobs } from '../commands/list-jobs.ts'
 import { countJobs, findJob, findJobs } from '../commands/read-jobs.ts'
 import { text } from '../statement.ts'
 import type { Given } from './given.ts'
-
-const EVERYTHING: JobFilter = {
-  states: [],
-  userId: null,
-  queue: null,
-  kind: null,
-  label: null,
-  key: null,
-  createdFromMs: null,
-  createdToMs: null,
-}
 
 export function jobConformance({ store }: Given): void {
   describe('cancel', () => {
@@ -193,7 +182,7 @@ export function jobConformance({ store }: Given): void {
   })
 
   async function listed(filter: Partial<JobFilter>, limit: number, after: string | null) {
-    const { rows, next } = await store().read(listJobs({ ...EVERYTHING, ...filter }, limit, after))
+    const { rows, next } = await store().read(listJobs({ ...EVERY_JOB, ...filter }, limit, after))
     return { ids: rows.map((row) => text(row, 'job_id')), next }
   }
 
