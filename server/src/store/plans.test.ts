@@ -35,8 +35,8 @@ import type { Statement } from './statement.ts'
 const ROWS = size(20_000, 1_000_000)
 const part = (share: number) => Math.round(ROWS * share)
 const PAGE = 50
-/** A page joins a few tables. */
-const A_PAGE_OF_ROWS = PAGE * 6
+/** A page joins a few tables, and may have to skip some rows of other states. */
+const A_PAGE_OF_ROWS = PAGE * 12
 
 let database: FreshDatabase
 let node: PostgresStore
