@@ -34,7 +34,7 @@ export const SUBMIT_OPERATION = 'submit'
 
 export interface SubmitService {
   submit(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<SubmitOutcome>
-  /** The same as a command, for a transaction of the caller's own; `announce` its outcome after the commit. */
+  /** The same as a command, for a transaction of the caller's own, which also wakes the workers when it commits. */
   prepare(caller: Caller, input: SubmitInput, options: SubmitOptions): Command<SubmitOutcome[]>
 }
 
