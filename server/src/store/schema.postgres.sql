@@ -308,5 +308,6 @@ CREATE TABLE ichido.workers (
   last_seen_at bigint,
   detached_at bigint,
   revoked_at bigint,
+  meta text,
   CONSTRAINT workers_pkey PRIMARY KEY (worker_id)
 );

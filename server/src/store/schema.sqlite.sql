@@ -305,4 +305,4 @@ CREATE TABLE workers (
   last_seen_at INTEGER,
   detached_at INTEGER,
   revoked_at INTEGER
-) STRICT;
+, meta text) STRICT;

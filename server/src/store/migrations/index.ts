@@ -1,5 +1,6 @@
 import { foundation } from './0001-foundation.ts'
+import { workerPlane } from './0002-worker-plane.ts'
 import type { Migration } from './migration.ts'
 
-export const MIGRATIONS: readonly Migration[] = [foundation]
+export const MIGRATIONS: readonly Migration[] = [foundation, workerPlane]
 export const SCHEMA_VERSION = MIGRATIONS.at(-1)?.version ?? 0
