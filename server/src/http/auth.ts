@@ -3,23 +3,37 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Ability, type Caller, can } from '../core/roles.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import type { Services } from '../services/index.ts'
+import { WORKER_TOKEN_PREFIX, type WorkerIdentity } from '../services/workers.ts'
 import { FailureLimit } from './failure-limit.ts'
 import { openModeRefusal } from './open-mode.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** What the caller of a route must be able to do; every route says it. */
-    ability?: Ability | 'public'
+    /** What the caller of a route must be able to do; every route says it. `worker`: only workers call it. */
+    ability?: Ability | 'public' | 'worker'
+    /** Beside those who have the ability, workers may call it too. */
+    workersToo?: boolean
   }
   interface FastifyRequest {
     caller: Caller | null
+    worker: WorkerIdentity | null
+  }
+  interface FastifyInstance {
+    /** Throws the answer to a request whose credentials, wherever it carries them, are wrong. */
+    refuseCredentials(request: FastifyRequest, reply: FastifyReply, message?: string): never
   }
 }
 
-/** Who sent the request; every route whose ability is not `public` has a caller. */
+/** Who sent the request; every route whose ability is neither `public` nor `worker` has a caller. */
 export function callerOf(request: FastifyRequest): Caller {
-  if (request.caller === null) throw new Error(`${request.method} ${request.url} is public and has no caller`)
+  if (request.caller === null) throw new Error(`${request.method} ${request.url} has no caller`)
   return request.caller
+}
+
+/** Which worker sent the request; on a route for others too, `request.worker` tells whether one did. */
+export function workerOf(request: FastifyRequest): WorkerIdentity {
+  if (request.worker === null) throw new Error(`${request.method} ${request.url} was not sent by a worker`)
+  return request.worker
 }
 
 export interface AuthOptions {
@@ -27,47 +41,70 @@ export interface AuthOptions {
   openMode: boolean
 }
 
-/** Puts a caller on each request, before its body is read. */
+/** Puts a caller or a worker on each request, before its body is read. */
 export function installAuth(app: FastifyInstance, { services, openMode }: AuthOptions): void {
-  const { access, deps } = services
+  const { access, workers, deps } = services
   const failures = new FailureLimit(deps.world)
 
-  async function authenticate(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
-    if (openMode && !(await access.isAuthRequired())) {
-      const problem = openModeRefusal(request)
-      if (problem !== null) throw new IchidoError('OPEN_MODE_REFUSED', problem)
-      return LOCAL_ADMIN
-    }
-    const { authorization } = request.headers
-    if (authorization === undefined) {
-      reply.header('www-authenticate', 'Bearer realm="ichido"')
-      throw new IchidoError('UNAUTHENTICATED', 'Send a token: Authorization: Bearer <token>')
-    }
-    const token = /^Bearer +([\x21-\x7e]+) *$/i.exec(authorization)?.[1]
-    // A right token is never held up, whoever fails from the same address: 256 random bits are not guessed, and one
-    // broken client behind a shared proxy must not lock its neighbours out. The limit spares the log and the client.
-    const caller = token === undefined ? null : await access.authenticate(token)
-    if (caller !== null) return caller
+  // A right token is never held up, whoever fails from the same address: 256 random bits are not guessed, and one
+  // broken client behind a shared proxy must not lock its neighbours out. The limit spares the log and the client.
+  function refuseCredentials(request: FastifyRequest, reply: FastifyReply, message?: string): never {
     const waitSeconds = failures.record(request.ip)
     if (waitSeconds !== null) {
       reply.header('retry-after', waitSeconds)
       throw new IchidoError('RATE_LIMITED', `Too many failed attempts to authenticate; wait ${waitSeconds} s`)
     }
     reply.header('www-authenticate', 'Bearer realm="ichido", error="invalid_token"')
-    throw token === undefined
-      ? new IchidoError('UNAUTHENTICATED', 'Authorization must be: Bearer <token>')
-      : new IchidoError('UNAUTHENTICATED')
+    throw new IchidoError('UNAUTHENTICATED', message)
   }
 
+  function tokenOf(request: FastifyRequest, reply: FastifyReply, kind: 'token' | 'worker token'): string {
+    const { authorization } = request.headers
+    if (authorization === undefined) {
+      reply.header('www-authenticate', 'Bearer realm="ichido"')
+      throw new IchidoError('UNAUTHENTICATED', `Send a ${kind}: Authorization: Bearer <token>`)
+    }
+    return bearer(authorization) ?? refuseCredentials(request, reply, 'Authorization must be: Bearer <token>')
+  }
+
+  async function authenticateCaller(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
+    if (openMode && !(await access.isAuthRequired())) {
+      const problem = openModeRefusal(request)
+      if (problem !== null) throw new IchidoError('OPEN_MODE_REFUSED', problem)
+      return LOCAL_ADMIN
+    }
+    return (await access.authenticate(tokenOf(request, reply, 'token'))) ?? refuseCredentials(request, reply)
+  }
+
+  async function authenticateWorker(request: FastifyRequest, reply: FastifyReply): Promise<WorkerIdentity> {
+    const worker = await workers.authenticate(tokenOf(request, reply, 'worker token'))
+    if (worker === 'revoked') throw new IchidoError('FORBIDDEN', 'This worker was revoked')
+    return worker ?? refuseCredentials(request, reply)
+  }
+
+  app.decorate('refuseCredentials', refuseCredentials)
   app.decorateRequest('caller', null)
+  app.decorateRequest('worker', null)
   app.addHook('onRequest', async (request, reply) => {
-    const { ability } = request.routeOptions.config
+    const { ability, workersToo = false } = request.routeOptions.config
     if (request.is404 || ability === 'public') return
     if (ability === undefined) throw new Error(`The route ${request.routeOptions.url} does not say who may call it`)
-    const caller = await authenticate(request, reply)
+    if (ability === 'worker' || (workersToo && sentByWorker(request))) {
+      request.worker = await authenticateWorker(request, reply)
+      return
+    }
+    const caller = await authenticateCaller(request, reply)
     if (!can(caller, ability)) {
       throw new IchidoError('FORBIDDEN', `The role ${caller.role} may not do this`)
     }
     request.caller = caller
   })
+}
+
+function bearer(authorization: string | undefined): string | undefined {
+  return /^Bearer +([\x21-\x7e]+) *$/i.exec(authorization ?? '')?.[1]
+}
+
+function sentByWorker(request: FastifyRequest): boolean {
+  return bearer(request.headers.authorization)?.startsWith(WORKER_TOKEN_PREFIX) ?? false
 }

@@ -94,7 +94,7 @@ export function hashToken(token: string): string {
 }
 
 /** The index found it by equality already; comparing again in constant time costs nothing and leaks nothing. */
-function sameHash(a: string, b: string): boolean {
+export function sameHash(a: string, b: string): boolean {
   return a.length === b.length && timingSafeEqual(Buffer.from(a), Buffer.from(b))
 }
 

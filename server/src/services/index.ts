@@ -8,6 +8,7 @@ import { createQuotaService, type QuotaService } from './quotas.ts'
 import { createReservationService, type ReservationService } from './reservations.ts'
 import { createRunService, type RunService } from './runs.ts'
 import { createSubmitService, type SubmitService } from './submit-job.ts'
+import { createWorkerService, type WorkerService } from './workers.ts'
 
 /** Every use case there is. Routes, the embedded library and the command line all go through these. */
 export interface Services {
@@ -21,6 +22,7 @@ export interface Services {
   definitions: DefinitionService
   runs: RunService
   events: EventService
+  workers: WorkerService
 }
 
 export function createServices(deps: Deps): Services {
@@ -35,5 +37,6 @@ export function createServices(deps: Deps): Services {
     definitions: createDefinitionService(deps),
     runs: createRunService(deps),
     events: createEventService(deps),
+    workers: createWorkerService(deps),
   }
 }
