@@ -1,6 +1,6 @@
 import type { RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { expireRuns, forsakeRuns, orphanRuns } from '../sql/runs.ts'
+import { expireRuns, forsakeRuns, orphanRuns } from '../sql/leader.ts'
 import { query, text, type Work } from '../statement.ts'
 import { followFailures, type RunError } from './after-failure.ts'
 import { recordMoves } from './lifecycle.ts'
