@@ -59,7 +59,7 @@ export const IMPURE_GLOBALS = ['process', 'console', 'fetch', 'crypto', 'perform
 export const INJECTED = [CORE, SERVICES, 'server/src/leader/', 'server/src/store/', 'server/src/bus/', 'sdk/src/']
 
 /** … and these files are what gets injected. */
-export const WORLDS = [WORLD, 'server/src/world.ts']
+export const WORLDS = [WORLD, 'server/src/world.ts', 'sdk/src/worker/agent/world.ts']
 
 export const WORLD_GLOBALS = ['setTimeout', 'setInterval', 'randomUUID']
 export const WORLD_MEMBERS = ['Date.now', 'Math.random', 'performance.now', 'AbortSignal.timeout', 'crypto.randomUUID']

@@ -1,0 +1,87 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { sleep, type World } from '../../world.ts'
+import type { Cgroup } from './cgroup.ts'
+
+/** The variable by which a run's processes are found again, even those that left the group by setsid. */
+export const MARKER = 'ICHIDO_LEASE_ID'
+
+export interface Prey {
+  /** Process group of the program. */
+  group: number | null
+  leaseId: string
+  cgroup: Cgroup | null
+}
+
+const ROUNDS_MAX = 200
+const ROUND_MS = 20
+
+/** SIGKILL to all that belongs to a run, again and again until nothing of it is left: what forks meanwhile is met next. */
+export async function killRun(prey: Prey, world: World): Promise<boolean> {
+  for (let round = 0; round < ROUNDS_MAX; round++) {
+    prey.cgroup?.kill()
+    const inGroup = prey.group !== null && signalGroup(prey.group, 'SIGKILL')
+    const marked = markedBy(prey.leaseId)
+    for (const pid of marked) signal(pid, 'SIGKILL')
+    if (!inGroup && marked.length === 0 && (prey.cgroup?.isEmpty() ?? true)) return true
+    await sleep(world, ROUND_MS)
+  }
+  return false
+}
+
+/** Asks politely. */
+export function terminateRun({ group, leaseId }: Prey): void {
+  if (group !== null) signalGroup(group, 'SIGTERM')
+  for (const pid of markedBy(leaseId)) signal(pid, 'SIGTERM')
+}
+
+/** Whether there was anybody; one that has ended and was not collected yet does not count, as nobody can kill it. */
+function signalGroup(group: number, name: NodeJS.Signals): boolean {
+  return signal(-group, name) && hasLiving(group)
+}
+
+function hasLiving(group: number): boolean {
+  const living = statusOfAll()
+  return living === null || living.some((one) => one.group === group && !one.ended)
+}
+
+function statusOfAll(): { group: number; ended: boolean }[] | null {
+  const pids = allPids()
+  if (pids === null) return null
+  return pids.flatMap((pid) => {
+    const stat = read(`/proc/${pid}/stat`)
+    // The name in brackets may hold spaces and brackets of its own; the fields follow the last bracket.
+    const [state = 'X', , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    return stat === '' ? [] : [{ group: Number(group), ended: 'ZX'.includes(state) }]
+  })
+}
+
+/** Without /proc (macOS) there is the group only. */
+function markedBy(leaseId: string): number[] {
+  const wanted = `${MARKER}=${leaseId}`
+  return (allPids() ?? []).filter((pid) => read(`/proc/${pid}/environ`).split('\0').includes(wanted)).map(Number)
+}
+
+function allPids(): string[] | null {
+  try {
+    return readdirSync('/proc').filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
+  } catch {
+    return null
+  }
+}
+
+function read(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    // It has ended, or belongs to another user.
+    return ''
+  }
+}
+
+function signal(pid: number, name: NodeJS.Signals): boolean {
+  try {
+    return process.kill(pid, name)
+  } catch {
+    return false
+  }
+}

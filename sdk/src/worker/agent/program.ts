@@ -1,0 +1,54 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import type { Mark } from '../clocks.ts'
+import { killRun } from './kill.ts'
+import { eachLine, type Notice, type Order, type ProgramEnd, type SpawnOrder } from './supervision.ts'
+import { nodeWorld } from './world.ts'
+
+/** A program that runs beside its supervisor, as the agent sees it. */
+export interface Program {
+  /** A heartbeat that was sent at this instant was confirmed: the program may run on. */
+  confirm(sent: Mark): void
+  stop(graceMs: number): void
+  /** Settles when nothing of the program lives any more. */
+  ended: Promise<ProgramEnd>
+}
+
+/** What to run as a supervisor: program and arguments. */
+export type SupervisorCommand = readonly [string, ...string[]]
+
+export function startProgram([file, ...args]: SupervisorCommand, order: SpawnOrder): Program {
+  const supervisor = spawn(file, args, {
+    // Not in the agent's group: what is sent to that, from a terminal or by an operator, must not end the supervisor.
+    detached: true,
+    cwd: '/',
+    env: { PATH: process.env.PATH ?? '' },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  const send = (message: Order) => void supervisor.stdin?.write(`${JSON.stringify(message)}\n`)
+  supervisor.stdin?.on('error', () => {})
+  const ended = conclusion(supervisor, order.leaseId)
+  send({ spawn: order })
+  return {
+    confirm: (confirmed) => send({ confirmed }),
+    stop: (graceMs) => send({ stop: { graceMs } }),
+    ended,
+  }
+}
+
+async function conclusion(supervisor: ChildProcess, leaseId: string): Promise<ProgramEnd> {
+  let group: number | null = null
+  const notice = await new Promise<Notice | null>((resolve) => {
+    if (supervisor.stdout === null) return resolve(null)
+    eachLine<Notice>(supervisor.stdout, (message) => {
+      if ('started' in message) group = message.started
+      else resolve(message)
+    })
+    supervisor.on('error', (error) => resolve({ failed: error.message }))
+    supervisor.on('close', () => resolve(null))
+  })
+  if (notice !== null && 'ended' in notice) return notice.ended
+  // Somebody killed the supervisor, or it could not begin: its work falls to the agent.
+  await killRun({ group, leaseId, cgroup: null }, nodeWorld)
+  if (notice !== null && 'failed' in notice) throw new Error(notice.failed)
+  return { by: 'itself', code: null, signal: 'SIGKILL' }
+}

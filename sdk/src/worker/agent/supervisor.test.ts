@@ -1,0 +1,146 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { alive } from '../../../../scripts/services/process-tree.ts'
+import { nodeArgs } from '../../../../scripts/testing/services.ts'
+import { makeCgroup } from './cgroup.ts'
+import { type Program, startProgram } from './program.ts'
+import type { SpawnOrder } from './supervision.ts'
+import { machineClocks } from './world.ts'
+
+const MAIN = join(import.meta.dirname, 'main.ts')
+const SUPERVISOR = [process.execPath, ...nodeArgs, MAIN, 'supervise'] as const
+const WITHIN = { timeout: 15_000, interval: 20 }
+
+let folder: string
+let leases = 0
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'ichido-supervisor-'))
+  writeFileSync(join(folder, 'payload'), '{"n":1}')
+})
+afterEach(() => rmSync(folder, { recursive: true }))
+
+function order(command: string, aloneMs = 60_000): SpawnOrder {
+  const leaseId = `lease-${process.pid}-${++leases}`
+  return {
+    command,
+    folder,
+    env: { PATH: process.env.PATH ?? '', ICHIDO_LEASE_ID: leaseId },
+    leaseId,
+    payloadFile: join(folder, 'payload'),
+    stdoutFile: join(folder, 'stdout'),
+    stderrFile: join(folder, 'stderr'),
+    progressFile: join(folder, 'progress'),
+    confirmed: machineClocks(),
+    aloneMs,
+  }
+}
+
+const start = (command: string, aloneMs?: number): Program => startProgram(SUPERVISOR, order(command, aloneMs))
+const text = (name: string) => readFileSync(join(folder, name), 'utf8')
+
+/** The numbers of processes that wrote themselves down. */
+async function pids(count: number): Promise<number[]> {
+  return vi.waitFor(() => {
+    const found = text('pids').trim().split('\n').map(Number)
+    expect(found).toHaveLength(count)
+    return found
+  }, WITHIN)
+}
+
+const NOTE = 'echo $$ >> pids'
+/** Ignores polite signals, as does what it starts: in its group, in a session of its own, and with another environment. */
+const STUBBORN = [
+  `trap '' TERM`,
+  NOTE,
+  `(sh -c '${NOTE}; while :; do sleep 0.05; done' &)`,
+  `setsid sh -c '${NOTE}; while :; do sleep 0.05; done' &`,
+  'while :; do sleep 0.05; done',
+].join('\n')
+
+test('a program gets stdin, files for its output and progress on fd 3; how it exits is told', async () => {
+  const program = start('cat; echo bad >&2; echo \'{"percent":1}\' >&3; exit 7')
+  expect(await program.ended).toEqual({ by: 'itself', code: 7, signal: null })
+  expect(text('stdout')).toBe('{"n":1}')
+  expect(text('stderr')).toBe('bad\n')
+  expect(text('progress')).toBe('{"percent":1}\n')
+})
+
+test('what a program leaves behind ends with it', async () => {
+  const program = start(
+    `(sh -c '${NOTE}; sleep 60' &); setsid sh -c '${NOTE}; sleep 60' & until [ -f pids ] && [ $(wc -l < pids) = 2 ]; do sleep 0.02; done`,
+  )
+  expect(await program.ended).toMatchObject({ by: 'itself', code: 0 })
+  expect((await pids(2)).filter(alive)).toEqual([])
+})
+
+test('past the time that nobody confirmed it, everything of it is killed', async () => {
+  const program = start(STUBBORN, 1_500)
+  const all = await pids(3)
+  const begunMs = Date.now()
+  expect(await program.ended).toMatchObject({ by: 'deadline', signal: 'SIGKILL' })
+  expect(Date.now() - begunMs).toBeLessThan(5_000)
+  expect(all.filter(alive)).toEqual([])
+})
+
+test('a confirmed heartbeat lets it run on, counted from when it was sent', async () => {
+  const program = start(STUBBORN, 1_500)
+  await pids(3)
+  const untilMs = Date.now() + 2_500
+  while (Date.now() < untilMs) {
+    program.confirm(machineClocks())
+    await new Promise((resolve) => setTimeout(resolve, 100))
+  }
+  expect(text('pids').trim().split('\n').map(Number).every(alive)).toBe(true)
+  const { monotonic = 0, uptime = 0, wall = 0 } = machineClocks()
+  program.confirm({ monotonic: monotonic - 2_000, uptime, wall })
+  expect(await program.ended).toMatchObject({ by: 'deadline' })
+})
+
+test.each(['monotonic', 'uptime', 'wall'])(
+  'the %s clock alone is enough to know that time has passed',
+  async (clock) => {
+    const program = start('sleep 60')
+    program.confirm({ ...machineClocks(), [clock]: 0 })
+    expect(await program.ended).toMatchObject({ by: 'deadline' })
+  },
+)
+
+test('a program is not begun when its time alone is over already', async () => {
+  const late = order('touch begun')
+  const program = startProgram(SUPERVISOR, { ...late, confirmed: { wall: Date.now() - 60_000 } })
+  expect(await program.ended).toEqual({ by: 'deadline', code: null, signal: null })
+  expect(() => text('begun')).toThrow('ENOENT')
+})
+
+test('it is asked to stop first, and killed after its grace', async () => {
+  const polite = start(`trap 'echo bye; exit 3' TERM; ${NOTE}; while :; do sleep 0.05; done`)
+  await pids(1)
+  polite.stop(60_000)
+  expect(await polite.ended).toEqual({ by: 'agent', code: 3, signal: null })
+  expect(text('stdout')).toBe('bye\n')
+  rmSync(join(folder, 'pids'))
+  const stubborn = start(STUBBORN)
+  const all = await pids(3)
+  stubborn.stop(100)
+  expect(await stubborn.ended).toMatchObject({ by: 'agent', signal: 'SIGKILL' })
+  expect(all.filter(alive)).toEqual([])
+})
+
+test('a command that cannot begin says why', async () => {
+  await expect(startProgram(SUPERVISOR, { ...order('true'), folder: join(folder, 'nowhere') }).ended).rejects.toThrow(
+    'ENOENT',
+  )
+})
+
+test('where it may make a control group, nothing gets away, not even without its environment', async () => {
+  const cgroup = makeCgroup(`ichido-test-${process.pid}`)
+  cgroup?.remove()
+  const program = start(`env -i setsid sh -c '${NOTE}; exec sleep 60' & sleep 60`)
+  const [away = 0] = await pids(1)
+  program.stop(0)
+  await program.ended
+  expect(alive(away)).toBe(cgroup === null)
+  if (cgroup === null) process.kill(away, 'SIGKILL')
+})

@@ -1,0 +1,134 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { closeSync, openSync } from 'node:fs'
+import { elapsedMs, type Mark } from '../clocks.ts'
+import { makeCgroup } from './cgroup.ts'
+import { killRun, type Prey, terminateRun } from './kill.ts'
+import { type EndedBy, eachLine, LAST_PART, type Notice, type Order, type SpawnOrder } from './supervision.ts'
+import { machineClocks, nodeWorld } from './world.ts'
+
+/** How often it looks at the clocks: timers alone do not notice that the machine slept. */
+const TICK_MS = 100
+/** For a program whose agent is gone: nobody will ask for its result. */
+const ORPHAN_GRACE_MS = 1_000
+
+/** Joins the run's control group, if there is one, before anything of the program runs. */
+const ENTER = '[ -z "$0" ] || echo 0 > "$0/cgroup.procs"; exec /bin/sh -c "$1"'
+
+/**
+ * A process of its own beside each program. It outlives an agent that was killed and watches the clock for one that was
+ * stopped, so that a program never runs on when its job may be given to somebody else.
+ */
+export function supervise(): void {
+  // Ctrl-C and the like are the agent's to judge; its end is heard as the end of stdin.
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {})
+  process.stdout.on('error', () => {})
+  const run = new SupervisedRun()
+  eachLine<Order>(process.stdin, (order) => {
+    if ('spawn' in order) run.begin(order.spawn)
+    else if ('confirmed' in order) run.confirm(order.confirmed)
+    else run.stop('agent', order.stop.graceMs)
+  })
+  process.stdin.on('end', () => run.orphan())
+  process.stdin.on('error', () => run.orphan())
+}
+
+class SupervisedRun {
+  #child: ChildProcess | null = null
+  #prey: Prey | null = null
+  #confirmed: Mark = {}
+  #aloneMs = 0
+  #by: EndedBy = 'itself'
+  #killing: Promise<unknown> | null = null
+
+  begin(order: SpawnOrder): void {
+    this.#confirmed = order.confirmed
+    this.#aloneMs = order.aloneMs
+    // It took too long to come to this: the machine slept, or the agent was stopped.
+    if (this.#aloneForMs() >= this.#aloneMs * (1 - LAST_PART)) {
+      tell({ ended: { by: 'deadline', code: null, signal: null } })
+      process.exit()
+    }
+    const cgroup = makeCgroup(`ichido-${process.pid}`)
+    this.#prey = { group: null, leaseId: order.leaseId, cgroup }
+    const child = start(order, cgroup?.folder ?? '')
+    this.#child = child
+    child.on('error', (error) => {
+      cgroup?.remove()
+      tell({ failed: error.message })
+      process.exit()
+    })
+    if (child.pid === undefined) return
+    this.#prey.group = child.pid
+    tell({ started: child.pid })
+    child.on('exit', (code, signal) => void this.#conclude(code, signal))
+    this.#watch()
+  }
+
+  confirm(sent: Mark): void {
+    this.#confirmed = sent
+  }
+
+  /** Politely first, then not. */
+  stop(by: EndedBy, graceMs: number): void {
+    this.#ask(by)
+    nodeWorld.after(graceMs, () => this.#kill())
+  }
+
+  orphan(): void {
+    if (this.#child === null) process.exit()
+    this.stop('orphaned', ORPHAN_GRACE_MS)
+  }
+
+  #watch(): void {
+    const aloneMs = this.#aloneForMs()
+    if (aloneMs >= this.#aloneMs * (1 - LAST_PART)) this.#ask('deadline')
+    if (aloneMs >= this.#aloneMs) this.#kill()
+    else nodeWorld.after(TICK_MS, () => this.#watch())
+  }
+
+  #aloneForMs(): number {
+    return elapsedMs(this.#confirmed, machineClocks())
+  }
+
+  #ask(by: EndedBy): void {
+    if (this.#prey === null || this.#by !== 'itself') return
+    this.#by = by
+    terminateRun(this.#prey)
+  }
+
+  #kill(): void {
+    if (this.#prey !== null) this.#killing ??= killRun(this.#prey, nodeWorld)
+  }
+
+  /** A run is over when nothing of it lives any more, so what the program left behind goes with it. */
+  async #conclude(code: number | null, signal: string | null): Promise<void> {
+    if (this.#prey === null) return
+    await this.#killing
+    await killRun(this.#prey, nodeWorld)
+    this.#prey.cgroup?.remove()
+    tell({ ended: { by: this.#by, code, signal } })
+    process.exit()
+  }
+}
+
+function start(order: SpawnOrder, cgroupFolder: string): ChildProcess {
+  const fds = [
+    openSync(order.payloadFile, 'r'),
+    ...[order.stdoutFile, order.stderrFile, order.progressFile].map((file) => openSync(file, 'a')),
+  ]
+  try {
+    return spawn('/bin/sh', ['-c', ENTER, cgroupFolder, order.command], {
+      cwd: order.folder,
+      env: order.env,
+      // A group and a session of its own, to be killed as a whole.
+      detached: true,
+      stdio: fds,
+    })
+  } finally {
+    for (const fd of fds) closeSync(fd)
+  }
+}
+
+function tell(notice: Notice): void {
+  process.stdout.write(`${JSON.stringify(notice)}\n`)
+}
