@@ -1,0 +1,62 @@
+import { type ExecFileException, execFile } from 'node:child_process'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type PwInput, withControl, writePwInput } from './pw-input.ts'
+import { type Calculation, type PwEnd, requireSuccess } from './pw-output.ts'
+import { QeError } from './qe-error.ts'
+
+export interface PwOptions {
+  /** Of this calculation alone; whatever pw.x writes stays in it. */
+  folder: string
+  /** Ends pw.x at once. */
+  signal: AbortSignal
+  program?: string
+  pseudoDir?: string
+}
+
+/** Where Debian's packages put them. */
+const PROGRAM = 'pw.x'
+const PSEUDO_DIR = '/usr/share/espresso/pseudo'
+const OUTPUT_BYTES_MAX = 64 * 1024 * 1024
+
+/** Runs pw.x on one core. Its output when the calculation went well, else a QeError. */
+export async function runPw(calculation: Calculation, input: PwInput, options: PwOptions): Promise<string> {
+  const { folder, signal, pseudoDir = PSEUDO_DIR } = options
+  // In the place of whatever the submitter wrote there: none of these is theirs to choose.
+  const own = { calculation, prefix: 'zpe', outdir: './', wfcdir: './', pseudo_dir: pseudoDir }
+  const quoted = Object.fromEntries(Object.entries(own).map(([variable, value]) => [variable, `'${value}'`]))
+  const ours = { ...quoted, restart_mode: "'from_scratch'", tprnfor: '.true.' }
+  const file = join(folder, 'pw.in')
+  await writeFile(file, writePwInput(withControl(input, ours)))
+  const end = await run(options, ['-in', file])
+  if (signal.aborted) throw new QeError('QE_TIME_LIMIT', `pw.x was stopped: ${String(signal.reason)}`)
+  requireSuccess(end, calculation)
+  return end.stdout
+}
+
+function run({ folder, signal, program = PROGRAM }: PwOptions, args: string[]): Promise<PwEnd> {
+  const { PATH = '', HOME = '', LD_LIBRARY_PATH } = process.env
+  // Nothing else of this process's environment, which holds a token. On a busy machine threads only wait for each other,
+  // and without `isolated` Open MPI starts a daemon beside each pw.x that outlives it when it is killed.
+  const env = {
+    PATH,
+    HOME,
+    ...(LD_LIBRARY_PATH === undefined ? {} : { LD_LIBRARY_PATH }),
+    TMPDIR: folder,
+    OMP_NUM_THREADS: '1',
+    OMPI_MCA_ess_singleton_isolated: '1',
+  }
+  const options = { cwd: folder, env, signal, killSignal: 'SIGKILL', maxBuffer: OUTPUT_BYTES_MAX } as const
+  return new Promise((resolve, reject) => {
+    const child = execFile(program, args, options, (error, stdout, stderr) => {
+      if (isMissing(error)) reject(new QeError('QE_NOT_FOUND', `${program} is not there. ${ADVICE}`))
+      else resolve({ exitCode: child.exitCode, signal: child.signalCode, stdout, stderr })
+    })
+  })
+}
+
+const ADVICE = 'On Debian: apt-get install quantum-espresso quantum-espresso-data'
+
+function isMissing(error: ExecFileException | null): boolean {
+  return error?.code === 'ENOENT' || error?.code === 'EACCES'
+}

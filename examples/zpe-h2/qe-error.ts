@@ -1,0 +1,27 @@
+/** How a calculation fails, in the words that its submitter reads; S1 names the last one itself. */
+export type QeErrorCode =
+  | 'QE_NOT_FOUND'
+  | 'QE_PSEUDO_MISSING'
+  | 'QE_INPUT_ERROR'
+  | 'QE_SCF_NOT_CONVERGED'
+  | 'QE_RELAX_NOT_CONVERGED'
+  | 'QE_TIME_LIMIT'
+  | 'QE_MPI_ERROR'
+  | 'QE_KILLED'
+  | 'QE_PARSE_ERROR'
+  | 'QE_RUNTIME_ERROR'
+
+export class QeError extends Error {
+  override readonly name = 'QeError'
+  readonly code: QeErrorCode
+
+  constructor(code: QeErrorCode, message: string) {
+    super(message)
+    this.code = code
+  }
+
+  /** The same input on the same program fails alike; a machine that was short of time or memory may do better. */
+  get retryable(): boolean {
+    return ['QE_TIME_LIMIT', 'QE_MPI_ERROR', 'QE_KILLED', 'QE_RUNTIME_ERROR'].includes(this.code)
+  }
+}
