@@ -178,3 +178,62 @@ export interface LeaseShape {
   timeout_seconds: number | null
   traceparent: string | null
 }
+
+export const WORKER_STATES = ['online', 'unseen', 'revoked'] as const
+export type WorkerState = (typeof WORKER_STATES)[number]
+
+export interface EnrollTokenShape {
+  enroll_token: string
+  expires_at: string
+  ttl_seconds: number
+  label: string | null
+  /** The queues that the worker may lease from; null: all of them. */
+  queues: string[] | null
+}
+
+export interface RegisterRequest {
+  enroll_token: string
+  name?: string | undefined
+  queues?: string[] | undefined
+  meta?: Record<string, unknown> | undefined
+  /** Who the worker was before, and its token of before, expired or not. */
+  worker_id?: string | undefined
+  worker_token?: string | undefined
+  /** Random: with it a registration whose answer got lost is sent again. */
+  register_id?: string | undefined
+}
+
+export interface RegisteredShape {
+  worker_id: string
+  worker_token: string
+  expires_at: string
+  name: string
+  queues: string[] | null
+  registered_at: string
+}
+
+export interface RenewedShape {
+  worker_token: string
+  expires_at: string
+}
+
+export interface WorkerShape {
+  worker_id: string
+  name: string
+  state: WorkerState
+  queues: string[] | null
+  meta: Record<string, unknown>
+  registered_at: string
+  last_seen_at: string | null
+  token_expires_at: string | null
+  revoked_at: string | null
+  live_leases: number
+}
+
+export interface RevokedShape {
+  worker_id: string
+  revoked_at: string
+  /** Leases that it held; nothing it reports by them counts any more. */
+  fenced_leases: number
+  revoked_tokens: number
+}

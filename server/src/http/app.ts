@@ -27,6 +27,7 @@ import { quotaRoutes } from './routes/quotas.ts'
 import { reservationRoutes } from './routes/reservations.ts'
 import { submitRoutes } from './routes/submit.ts'
 import { tokenRoutes } from './routes/tokens.ts'
+import { workerRoutes } from './routes/workers.ts'
 import { installValidation } from './validation.ts'
 
 declare module 'fastify' {
@@ -127,6 +128,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics
   reservationRoutes(api, context)
   quotaRoutes(api, context)
   tokenRoutes(api, context)
+  workerRoutes(api, context)
   healthRoutes(api, context, metrics)
   api.get('/openapi.json', { config: { ability: 'public' }, schema: { hide: true } }, () => app.swagger())
 }

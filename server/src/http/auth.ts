@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Ability, type Caller, can } from '../core/roles.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import type { Services } from '../services/index.ts'
-import { WORKER_TOKEN_PREFIX, type WorkerIdentity } from '../services/workers.ts'
+import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../services/workers.ts'
 import { FailureLimit } from './failure-limit.ts'
 import { openModeRefusal } from './open-mode.ts'
 
@@ -78,8 +78,10 @@ export function installAuth(app: FastifyInstance, { services, openMode }: AuthOp
 
   async function authenticateWorker(request: FastifyRequest, reply: FastifyReply): Promise<WorkerIdentity> {
     const worker = await workers.authenticate(tokenOf(request, reply, 'worker token'))
-    if (worker === 'revoked') throw new IchidoError('FORBIDDEN', 'This worker was revoked')
-    return worker ?? refuseCredentials(request, reply)
+    if (worker === 'revoked') throw wasRevoked()
+    if (worker === null) refuseCredentials(request, reply, 'The worker token is unknown or its time is up')
+    workers.seen(worker.workerId)
+    return worker
   }
 
   app.decorate('refuseCredentials', refuseCredentials)

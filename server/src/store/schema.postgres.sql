@@ -66,9 +66,13 @@ CREATE TABLE ichido.dead_letters (
   error_message text NOT NULL,
   retry_count integer NOT NULL,
   dead_at bigint NOT NULL,
+  redrive_id uuid,
   CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id)
 );
+CREATE INDEX dead_letters_queue ON ichido.dead_letters USING btree (queue, dead_at, job_id);
+CREATE INDEX dead_letters_redrive ON ichido.dead_letters USING btree (redrive_id, user_id, job_id) WHERE (redrive_id IS NOT NULL);
 CREATE INDEX dead_letters_time ON ichido.dead_letters USING btree (dead_at, job_id);
+CREATE INDEX dead_letters_user ON ichido.dead_letters USING btree (user_id, dead_at, job_id);
 
 CREATE TABLE ichido.enroll_tokens (
   token_hash text NOT NULL,
@@ -79,6 +83,7 @@ CREATE TABLE ichido.enroll_tokens (
   expires_at bigint NOT NULL,
   used_at bigint,
   worker_id text,
+  register_hash text,
   CONSTRAINT enroll_tokens_pkey PRIMARY KEY (token_hash)
 );
 
@@ -93,6 +98,19 @@ CREATE TABLE ichido.events (
   CONSTRAINT events_pkey PRIMARY KEY (job_id, n)
 );
 CREATE UNIQUE INDEX events_identity ON ichido.events USING btree (job_id, stage, seq) WHERE (stage <> 'run'::text);
+
+CREATE TABLE ichido.expired_keys (
+  job_id uuid NOT NULL,
+  idempotency_key text NOT NULL,
+  user_id text NOT NULL,
+  operation text NOT NULL,
+  request_hash text NOT NULL,
+  hash_version integer NOT NULL,
+  response_status integer NOT NULL,
+  response_body text NOT NULL,
+  created_at bigint NOT NULL,
+  CONSTRAINT expired_keys_pkey PRIMARY KEY (job_id)
+);
 
 CREATE TABLE ichido.idempotency_keys (
   idempotency_key text NOT NULL,
@@ -207,6 +225,28 @@ CREATE TABLE ichido.quotas (
   CONSTRAINT quotas_pkey PRIMARY KEY (user_id)
 ) WITH (fillfactor=50);
 
+CREATE TABLE ichido.redrives (
+  id uuid NOT NULL,
+  actor text NOT NULL,
+  filter text NOT NULL,
+  per_second integer,
+  state text NOT NULL,
+  version integer NOT NULL,
+  marked boolean NOT NULL,
+  at_dead_at bigint NOT NULL,
+  at_user_id text NOT NULL,
+  at_job_id uuid NOT NULL,
+  matched integer NOT NULL,
+  redriven integer NOT NULL,
+  waiting integer NOT NULL,
+  skipped integer NOT NULL,
+  next_at bigint NOT NULL,
+  began_at bigint NOT NULL,
+  ended_at bigint,
+  CONSTRAINT redrives_pkey PRIMARY KEY (id)
+);
+CREATE INDEX redrives_running ON ichido.redrives USING btree (next_at) WHERE (state = 'running'::text);
+
 CREATE TABLE ichido.results (
   run_id uuid NOT NULL,
   job_id uuid NOT NULL,
@@ -297,8 +337,10 @@ CREATE TABLE ichido.worker_tokens (
   created_at bigint NOT NULL,
   expires_at bigint NOT NULL,
   revoked_at bigint,
+  replaces text,
   CONSTRAINT worker_tokens_pkey PRIMARY KEY (token_hash)
 );
+CREATE INDEX worker_tokens_worker ON ichido.worker_tokens USING btree (worker_id);
 
 CREATE TABLE ichido.workers (
   worker_id text NOT NULL,

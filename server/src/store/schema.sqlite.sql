@@ -62,9 +62,16 @@ CREATE TABLE dead_letters (
   error_message text NOT NULL,
   retry_count integer NOT NULL,
   dead_at INTEGER NOT NULL
-) STRICT;
+, redrive_id TEXT) STRICT;
+
+CREATE INDEX dead_letters_queue ON dead_letters (queue, dead_at, job_id);
+
+CREATE INDEX dead_letters_redrive ON dead_letters (redrive_id, user_id, job_id)
+WHERE redrive_id IS NOT NULL;
 
 CREATE INDEX dead_letters_time ON dead_letters (dead_at, job_id);
+
+CREATE INDEX dead_letters_user ON dead_letters (user_id, dead_at, job_id);
 
 CREATE TABLE enroll_tokens (
   token_hash text PRIMARY KEY,
@@ -75,7 +82,7 @@ CREATE TABLE enroll_tokens (
   expires_at INTEGER NOT NULL,
   used_at INTEGER,
   worker_id text
-) STRICT;
+, register_hash text) STRICT;
 
 CREATE TABLE events (
   job_id TEXT NOT NULL,
@@ -89,6 +96,18 @@ CREATE TABLE events (
 ) STRICT;
 
 CREATE UNIQUE INDEX events_identity ON events (job_id, stage, seq) WHERE stage <> 'run';
+
+CREATE TABLE expired_keys (
+  job_id TEXT PRIMARY KEY,
+  idempotency_key text NOT NULL,
+  user_id text NOT NULL,
+  operation text NOT NULL,
+  request_hash text NOT NULL,
+  hash_version integer NOT NULL,
+  response_status integer NOT NULL,
+  response_body text NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE idempotency_keys (
   idempotency_key text NOT NULL,
@@ -206,6 +225,28 @@ CREATE TABLE quotas (
   updated_at INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE redrives (
+  id TEXT PRIMARY KEY,
+  actor text NOT NULL,
+  filter text NOT NULL,
+  per_second integer,
+  state text NOT NULL,
+  version integer NOT NULL,
+  marked INTEGER NOT NULL,
+  at_dead_at INTEGER NOT NULL,
+  at_user_id text NOT NULL,
+  at_job_id TEXT NOT NULL,
+  matched integer NOT NULL,
+  redriven integer NOT NULL,
+  waiting integer NOT NULL,
+  skipped integer NOT NULL,
+  next_at INTEGER NOT NULL,
+  began_at INTEGER NOT NULL,
+  ended_at INTEGER
+) STRICT;
+
+CREATE INDEX redrives_running ON redrives (next_at) WHERE state = 'running';
+
 CREATE TABLE results (
   run_id TEXT PRIMARY KEY,
   job_id TEXT NOT NULL,
@@ -295,7 +336,9 @@ CREATE TABLE worker_tokens (
   created_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,
   revoked_at INTEGER
-) STRICT;
+, replaces text) STRICT;
+
+CREATE INDEX worker_tokens_worker ON worker_tokens (worker_id);
 
 CREATE TABLE workers (
   worker_id text PRIMARY KEY,

@@ -1,0 +1,130 @@
+import { z } from 'zod'
+import { page } from '../../core/contract/shapes.ts'
+import {
+  enrollRequest,
+  enrollToken,
+  listWorkersQuery,
+  registered,
+  registerRequest,
+  renewed,
+  revoked,
+  worker,
+} from '../../core/contract/workers.ts'
+import { callerOf, workerOf } from '../auth.ts'
+import { answers, WITH_BODY } from '../openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+
+const LIST = 'workers'
+const tags = ['workers']
+const params = z.object({ worker_id: z.uuid().toLowerCase() })
+
+export function workerRoutes(app: ApiInstance, context: RouteContext): void {
+  registrationRoutes(app, context)
+  administrationRoutes(app, context)
+}
+
+function registrationRoutes(app: ApiInstance, { services: { workers } }: RouteContext): void {
+  app.post(
+    '/v1/workers/enroll-tokens',
+    {
+      config: { ability: 'operate' },
+      schema: {
+        tags,
+        summary: 'Make a token that registers one worker',
+        body: enrollRequest,
+        response: answers({ 201: ['The token', enrollToken] }, 'NOT_FOUND', ...WITH_BODY),
+      },
+    },
+    async (request, reply) => {
+      const { label, queues, ttl_seconds: ttlSeconds, worker_id: workerId } = request.body
+      const made = await workers.enroll(callerOf(request), { label, queues, ttlSeconds, workerId })
+      return reply.code(201).send(made)
+    },
+  )
+
+  app.post(
+    '/v1/workers/register',
+    {
+      config: { ability: 'public' },
+      schema: {
+        tags,
+        summary: 'Become a worker, by an enroll token',
+        description:
+          'A worker that registers anew with its `worker_id` keeps its leases; its `worker_token` of before, expired or not, proves who it is, unless the enroll token was made for it.',
+        body: registerRequest,
+        response: answers({ 201: ['The worker and its token', registered] }, ...WITH_BODY),
+      },
+    },
+    async (request, reply) => {
+      const { enroll_token: enrollToken, name, queues, meta, ...before } = request.body
+      const { worker_id: workerId, worker_token: workerToken, register_id: registerId } = before
+      const registration = { enrollToken, name, queues, meta, workerId, workerToken, registerId }
+      const made = await workers.register(registration)
+      if (made === null) app.refuseCredentials(request, reply, 'The enroll token is unknown, used, or its time is up')
+      return reply.code(201).send(made)
+    },
+  )
+
+  app.post(
+    '/v1/workers/renew',
+    {
+      config: { ability: 'worker' },
+      schema: {
+        tags,
+        summary: 'Get a new token for the one that this is sent with',
+        description: 'The old one works for 10 more minutes at most from the first use of the new one on.',
+        response: answers({ 200: ['The new token', renewed] }),
+      },
+    },
+    (request) => workers.renew(workerOf(request)),
+  )
+}
+
+function administrationRoutes(app: ApiInstance, { services: { workers } }: RouteContext): void {
+  app.get(
+    '/v1/workers',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'List workers, newest first',
+        querystring: listWorkersQuery,
+        response: answers({ 200: ['A page of workers', page(worker)] }),
+      },
+    },
+    async (request) => {
+      const { limit, cursor } = request.query
+      return cursorOut(LIST, await workers.list(callerOf(request), limit, cursorIn(LIST, cursor)))
+    },
+  )
+
+  app.get(
+    '/v1/workers/:worker_id',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'Show a worker',
+        params,
+        response: answers({ 200: ['The worker', worker] }, 'NOT_FOUND'),
+      },
+    },
+    (request) => workers.get(callerOf(request), request.params.worker_id),
+  )
+
+  app.delete(
+    '/v1/workers/:worker_id',
+    {
+      config: { ability: 'operate' },
+      schema: {
+        tags,
+        summary: 'Revoke a worker, for good',
+        description:
+          'Its leases are taken away in the same transaction. What it was assigned goes to the next worker at once; what it is running, after the continuation time, when it has stopped by itself.',
+        params,
+        response: answers({ 200: ['It is revoked', revoked] }, 'NOT_FOUND'),
+      },
+    },
+    (request) => workers.revoke(callerOf(request), request.params.worker_id),
+  )
+}
