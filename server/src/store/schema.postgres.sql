@@ -26,16 +26,24 @@ CREATE TABLE ichido.api_tokens (
 CREATE TABLE ichido.artifacts (
   id uuid NOT NULL,
   job_id uuid,
+  run_id uuid,
   user_id text NOT NULL,
   name text NOT NULL,
-  sha256 text NOT NULL,
-  size_bytes bigint NOT NULL,
+  sha256 text,
+  size_bytes bigint,
+  blob_id uuid,
   state text NOT NULL,
   created_at bigint NOT NULL,
   expires_at bigint,
   CONSTRAINT artifacts_pkey PRIMARY KEY (id)
 );
-CREATE INDEX artifacts_job ON ichido.artifacts USING btree (job_id);
+CREATE INDEX artifacts_blob ON ichido.artifacts USING btree (blob_id) WHERE (blob_id IS NOT NULL);
+CREATE INDEX artifacts_content ON ichido.artifacts USING btree (user_id, sha256) WHERE (state = 'ready'::text);
+CREATE INDEX artifacts_expires ON ichido.artifacts USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+CREATE UNIQUE INDEX artifacts_input ON ichido.artifacts USING btree (job_id, name) WHERE ((run_id IS NULL) AND (job_id IS NOT NULL));
+CREATE INDEX artifacts_job ON ichido.artifacts USING btree (job_id, id);
+CREATE UNIQUE INDEX artifacts_output ON ichido.artifacts USING btree (run_id, name) WHERE (run_id IS NOT NULL);
+CREATE UNIQUE INDEX artifacts_unbound ON ichido.artifacts USING btree (user_id, name) WHERE ((job_id IS NULL) AND (state = 'awaited'::text));
 
 CREATE TABLE ichido.audit (
   id uuid NOT NULL,
@@ -46,6 +54,15 @@ CREATE TABLE ichido.audit (
   after text,
   created_at bigint NOT NULL,
   CONSTRAINT audit_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE ichido.blobs (
+  blob_id uuid NOT NULL,
+  sha256 text NOT NULL,
+  size_bytes bigint NOT NULL,
+  created_at bigint NOT NULL,
+  CONSTRAINT blobs_pkey PRIMARY KEY (blob_id),
+  CONSTRAINT blobs_sha256_key UNIQUE (sha256)
 );
 
 CREATE TABLE ichido.cost_counters (
@@ -111,6 +128,16 @@ CREATE TABLE ichido.expired_keys (
   created_at bigint NOT NULL,
   CONSTRAINT expired_keys_pkey PRIMARY KEY (job_id)
 );
+
+CREATE TABLE ichido.held_runs (
+  run_id uuid NOT NULL,
+  job_id uuid NOT NULL,
+  upload_ttl_ms bigint NOT NULL,
+  expires_at bigint NOT NULL,
+  CONSTRAINT held_runs_job_id_key UNIQUE (job_id),
+  CONSTRAINT held_runs_pkey PRIMARY KEY (run_id)
+);
+CREATE INDEX held_runs_expires ON ichido.held_runs USING btree (expires_at);
 
 CREATE TABLE ichido.idempotency_keys (
   idempotency_key text NOT NULL,

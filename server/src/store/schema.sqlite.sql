@@ -23,16 +23,31 @@ CREATE TABLE api_tokens (
 CREATE TABLE artifacts (
   id TEXT PRIMARY KEY,
   job_id TEXT,
+  run_id TEXT,
   user_id text NOT NULL,
   name text NOT NULL,
-  sha256 text NOT NULL,
-  size_bytes INTEGER NOT NULL,
+  sha256 text,
+  size_bytes INTEGER,
+  blob_id TEXT,
   state text NOT NULL,
   created_at INTEGER NOT NULL,
   expires_at INTEGER
 ) STRICT;
 
-CREATE INDEX artifacts_job ON artifacts (job_id);
+CREATE INDEX artifacts_blob ON artifacts (blob_id) WHERE blob_id IS NOT NULL;
+
+CREATE INDEX artifacts_content ON artifacts (user_id, sha256) WHERE state = 'ready';
+
+CREATE INDEX artifacts_expires ON artifacts (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE UNIQUE INDEX artifacts_input ON artifacts (job_id, name) WHERE run_id IS NULL AND job_id IS NOT NULL;
+
+CREATE INDEX artifacts_job ON artifacts (job_id, id);
+
+CREATE UNIQUE INDEX artifacts_output ON artifacts (run_id, name) WHERE run_id IS NOT NULL;
+
+CREATE UNIQUE INDEX artifacts_unbound ON artifacts (user_id, name)
+WHERE job_id IS NULL AND state = 'awaited';
 
 CREATE TABLE audit (
   id TEXT PRIMARY KEY,
@@ -41,6 +56,13 @@ CREATE TABLE audit (
   subject text NOT NULL,
   before text,
   after text,
+  created_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE blobs (
+  blob_id TEXT PRIMARY KEY,
+  sha256 text NOT NULL UNIQUE,
+  size_bytes INTEGER NOT NULL,
   created_at INTEGER NOT NULL
 ) STRICT;
 
@@ -108,6 +130,15 @@ CREATE TABLE expired_keys (
   response_body text NOT NULL,
   created_at INTEGER NOT NULL
 ) STRICT;
+
+CREATE TABLE held_runs (
+  run_id TEXT PRIMARY KEY,
+  job_id TEXT NOT NULL UNIQUE,
+  upload_ttl_ms INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX held_runs_expires ON held_runs (expires_at);
 
 CREATE TABLE idempotency_keys (
   idempotency_key text NOT NULL,

@@ -51,5 +51,43 @@ export const workerPlane: Migration = {
       response_body text NOT NULL,
       created_at bigint NOT NULL
     )`,
+
+    // Artifacts. The table of version 1 was never written to, and required a hash and a size of what is still to come.
+    'DROP TABLE ichido.artifacts',
+    `CREATE TABLE ichido.artifacts (
+      id uuid PRIMARY KEY,
+      job_id uuid,
+      run_id uuid,
+      user_id text NOT NULL,
+      name text NOT NULL,
+      sha256 text,
+      size_bytes bigint,
+      blob_id uuid,
+      state text NOT NULL,
+      created_at bigint NOT NULL,
+      expires_at bigint
+    )`,
+    'CREATE INDEX artifacts_job ON ichido.artifacts (job_id, id)',
+    'CREATE UNIQUE INDEX artifacts_input ON ichido.artifacts (job_id, name) WHERE run_id IS NULL AND job_id IS NOT NULL',
+    'CREATE UNIQUE INDEX artifacts_output ON ichido.artifacts (run_id, name) WHERE run_id IS NOT NULL',
+    `CREATE UNIQUE INDEX artifacts_unbound ON ichido.artifacts (user_id, name)
+      WHERE job_id IS NULL AND state = 'awaited'`,
+    "CREATE INDEX artifacts_content ON ichido.artifacts (user_id, sha256) WHERE state = 'ready'",
+    'CREATE INDEX artifacts_blob ON ichido.artifacts (blob_id) WHERE blob_id IS NOT NULL',
+    'CREATE INDEX artifacts_expires ON ichido.artifacts (expires_at) WHERE expires_at IS NOT NULL',
+    `CREATE TABLE ichido.blobs (
+      blob_id uuid PRIMARY KEY,
+      sha256 text NOT NULL UNIQUE,
+      size_bytes bigint NOT NULL,
+      created_at bigint NOT NULL
+    )`,
+    // Runs that wait for artifacts, and until when their next chunk must come.
+    `CREATE TABLE ichido.held_runs (
+      run_id uuid PRIMARY KEY,
+      job_id uuid NOT NULL UNIQUE,
+      upload_ttl_ms bigint NOT NULL,
+      expires_at bigint NOT NULL
+    )`,
+    'CREATE INDEX held_runs_expires ON ichido.held_runs (expires_at)',
   ],
 }

@@ -1,0 +1,185 @@
+import { createHash } from 'node:crypto'
+import { type FileHandle, mkdir, open, opendir, readdir, rename, rm, stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import type { World } from '@ichido/sdk/world'
+import { type Part, partName, readParts } from './parts.ts'
+import {
+  BlobMissing,
+  type BlobName,
+  type Blobs,
+  type Received,
+  type Receiving,
+  type Sealed,
+  SHARDS,
+  UploadGone,
+} from './port.ts'
+
+export interface DiskOptions {
+  /** May be shared with other nodes. */
+  folder: string
+  world: Pick<World, 'now' | 'secret'>
+}
+
+const NAME_BYTES = 9
+
+/**
+ * Uploads and blobs as files: `uploads/<upload>/<first byte>.<random>` and `blobs/<xx>/<sha256>.<blob>`. A request writes
+ * to a file that nobody else ever writes to, so that two of them at one upload, on two nodes perhaps, cannot spoil the
+ * bytes of either; and a blob's name is used once, so that removing it cannot meet whoever brings the same content again.
+ */
+export async function openDisk({ folder, world }: DiskOptions): Promise<Blobs> {
+  const uploads = join(folder, 'uploads')
+  const blobs = join(folder, 'blobs')
+  await mkdir(uploads, { recursive: true })
+  await mkdir(blobs, { recursive: true })
+  await syncFolder(folder)
+
+  const uploadFolder = (uploadId: string) => join(uploads, uploadId)
+  const blobFile = ({ sha256, blobId }: BlobName) => join(blobs, sha256.slice(0, 2), `${sha256}.${blobId}`)
+  const newFile = (uploadId: string, name: string) =>
+    join(uploadFolder(uploadId), `${name}.${world.secret(NAME_BYTES)}`)
+
+  async function receive(uploadId: string, fromByte: number): Promise<Receiving> {
+    const before = fromByte === 0 ? [] : await readParts(uploadFolder(uploadId), fromByte)
+    if (fromByte === 0) await discard(uploadId)
+    await mkdir(uploadFolder(uploadId), { recursive: true })
+    const file = newFile(uploadId, partName(fromByte))
+    const hash = createHash('sha256')
+    let written = 0
+
+    return {
+      async take(source, bytesMax, onBytes) {
+        return withFile(file, 'wx', async (handle) => {
+          const end = await pour(source, async (chunk) => {
+            if (fromByte + written + chunk.length > bytesMax) return false
+            await writeAll(handle, chunk)
+            hash.update(chunk)
+            written += chunk.length
+            await onBytes()
+            return true
+          })
+          await handle.datasync()
+          return { end, bytes: fromByte + written }
+        })
+      },
+      async seal(): Promise<Sealed> {
+        // Sent in one go, it was hashed on the way and is a file already.
+        if (fromByte === 0) return { sha256: hash.digest('hex'), sizeBytes: written, file }
+        return joinParts([...before, { file, skip: 0, bytes: written }], newFile(uploadId, 'sealed'))
+      },
+    }
+  }
+
+  async function discard(uploadId: string): Promise<void> {
+    await rm(uploadFolder(uploadId), { recursive: true, force: true })
+  }
+
+  return {
+    received: async (uploadId) => (await readParts(uploadFolder(uploadId))).reduce((sum, { bytes }) => sum + bytes, 0),
+    receive,
+    async place({ sha256, file }, blobId) {
+      const target = blobFile({ sha256, blobId })
+      const made = await mkdir(dirname(target), { recursive: true })
+      if (made !== undefined) await syncFolder(blobs)
+      await rename(file, target).catch((error: unknown) => {
+        throw isMissing(error) ? new UploadGone() : error
+      })
+      await syncFolder(dirname(target))
+    },
+    discard,
+    async read(name, range) {
+      const handle = await open(blobFile(name), 'r').catch((error: unknown) => {
+        throw isMissing(error) ? new BlobMissing(`The bytes of ${name.sha256} are gone from ${folder}`) : error
+      })
+      return handle.createReadStream(range === null ? {} : { start: range.first, end: range.last })
+    },
+    remove: (name) => rm(blobFile(name), { force: true }),
+    async *uploads(batchMax) {
+      let batch: string[] = []
+      for await (const { name } of await opendir(uploads)) {
+        batch.push(name)
+        if (batch.length < batchMax) continue
+        yield batch
+        batch = []
+      }
+      if (batch.length > 0) yield batch
+    },
+    async oldBlobs(shard, ageMs) {
+      const place = join(blobs, (shard % SHARDS).toString(16).padStart(2, '0'))
+      const found: BlobName[] = []
+      for (const file of await readdir(place).catch(none)) {
+        const [sha256, blobId] = file.split('.')
+        const facts = await stat(join(place, file)).catch(() => null)
+        if (sha256 === undefined || blobId === undefined || facts === null) continue
+        if (world.now() - Math.max(facts.mtimeMs, facts.ctimeMs) >= ageMs) found.push({ sha256, blobId })
+      }
+      return found
+    },
+  }
+}
+
+/** Reads on until the end, a failure of the source, or a chunk that is not taken. What the taker throws goes on. */
+async function pour(
+  source: AsyncIterable<Uint8Array>,
+  take: (chunk: Uint8Array) => Promise<boolean>,
+): Promise<Received['end']> {
+  const chunks = source[Symbol.asyncIterator]()
+  for (;;) {
+    let next: IteratorResult<Uint8Array>
+    try {
+      next = await chunks.next()
+    } catch {
+      return 'cut'
+    }
+    if (next.done) return 'whole'
+    if (!(await take(next.value))) return 'over'
+  }
+}
+
+async function writeAll(handle: FileHandle, chunk: Uint8Array): Promise<void> {
+  for (let at = 0; at < chunk.length; ) at += (await handle.write(chunk, at)).bytesWritten
+}
+
+/** Makes one file of several parts. */
+async function joinParts(parts: readonly Part[], file: string): Promise<Sealed> {
+  const hash = createHash('sha256')
+  let sizeBytes = 0
+  await withFile(file, 'wx', async (target) => {
+    for (const { file: part, skip, bytes } of parts) {
+      if (bytes === 0) continue
+      const handle = await open(part, 'r').catch((error: unknown) => {
+        throw isMissing(error) ? new UploadGone() : error
+      })
+      for await (const chunk of handle.createReadStream({ start: skip, end: skip + bytes - 1 })) {
+        await writeAll(target, chunk)
+        hash.update(chunk)
+        sizeBytes += chunk.length
+      }
+    }
+    await target.datasync()
+  })
+  return { sha256: hash.digest('hex'), sizeBytes, file }
+}
+
+async function withFile<T>(file: string, flags: string, use: (handle: FileHandle) => Promise<T>): Promise<T> {
+  const handle = await open(file, flags)
+  try {
+    return await use(handle)
+  } finally {
+    await handle.close()
+  }
+}
+
+/** A name is on disk when its folder is. */
+export async function syncFolder(folder: string): Promise<void> {
+  await withFile(folder, 'r', (handle) => handle.sync())
+}
+
+function none(error: unknown): never[] {
+  if (isMissing(error)) return []
+  throw error
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'ENOENT'
+}

@@ -1,0 +1,44 @@
+/** What a job needs before it can run: a file that is sent beside it. */
+export const DEFAULT_ARTIFACT_BYTES_MAX = 5 * 1024 ** 3
+export const ARTIFACTS_PER_JOB_MAX = 100
+export const OUTPUTS_PER_RUN_MAX = 1_000
+
+/** How long the next chunk of an upload may take, unless the job says otherwise. */
+export const DEFAULT_UPLOAD_TTL_SECONDS = 300
+/** An artifact that was sent without a job is kept this long for the jobs that are to use it. */
+export const UNUSED_ARTIFACT_TTL_MS = 7 * 24 * 3600 * 1000
+
+/**
+ * A run that waits for artifacts is held: its run_at lies this much further ahead, beyond any instant that a job can ask
+ * for. So neither the promoter nor the index that leases read comes across it, on nodes of an older version neither, while
+ * quotas and cancel see the PENDING run that it is; and the time that it was to run at is not forgotten.
+ */
+export const HELD_MS = 1_000_000_000_000_000
+
+export const hold = (runAtMs: number): number => runAtMs + HELD_MS
+export const isHeld = (runAtMs: number): boolean => runAtMs >= HELD_MS
+/** The run_at that the job asked for. */
+export const wantedRunAt = (runAtMs: number): number => (isHeld(runAtMs) ? runAtMs - HELD_MS : runAtMs)
+
+/** First and last byte, both included. */
+export interface ByteRange {
+  first: number
+  last: number
+}
+
+/**
+ * A Range header (RFC 9110) against so many bytes. Null: the whole is the answer, as for a header that is malformed or
+ * asks for several ranges, which a server may ignore.
+ */
+export function parseRange(header: string | undefined, sizeBytes: number): ByteRange | 'unsatisfiable' | null {
+  const [, from, to] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header?.replaceAll(' ', '') ?? '') ?? []
+  if (from === undefined || to === undefined || (from === '' && to === '')) return null
+  if (from === '') {
+    const bytes = Math.min(Number(to), sizeBytes)
+    return bytes === 0 ? 'unsatisfiable' : { first: sizeBytes - bytes, last: sizeBytes - 1 }
+  }
+  const first = Number(from)
+  const last = to === '' ? sizeBytes - 1 : Math.min(Number(to), sizeBytes - 1)
+  if (to !== '' && Number(to) < first) return null
+  return first >= sizeBytes ? 'unsatisfiable' : { first, last }
+}
