@@ -53,6 +53,16 @@ export const ERRORS = {
     retryable: false,
     sentence: 'The job has ended; its outcome does not change any more.',
   },
+  NOT_ENDED: {
+    status: 409,
+    retryable: false,
+    sentence: 'The job has not ended; only a job that ended without success can be retried.',
+  },
+  KEY_TAKEN: {
+    status: 409,
+    retryable: false,
+    sentence: 'The key of this job names another job by now; retried, there would be two jobs for one key.',
+  },
   OUTCOME_ALREADY_RECORDED: {
     status: 409,
     retryable: false,

@@ -28,6 +28,8 @@ export interface SubmitOptions {
   consumedReservation?: boolean
   /** Holds where the request itself says nothing. */
   policy?: JobPolicy
+  /** The ended job that this one takes the place of. */
+  replacesJobId?: string
 }
 
 export const SUBMIT_OPERATION = 'submit'
@@ -93,7 +95,7 @@ function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitO
     labels: input.labels ?? null,
     estimatedCostMicros: toMicros(input.estimated_cost ?? 0),
     traceparent: input.traceparent ?? null,
-    replacesJobId: null,
+    replacesJobId: options.replacesJobId ?? null,
     runAtMs: input.run_at === undefined ? null : Date.parse(input.run_at),
     delayMs: Math.round((input.delay_seconds ?? 0) * 1000),
     key: keyOf(input, options),

@@ -1,6 +1,26 @@
 import { type Command, command } from '../port.ts'
-import { expireKeys, extendKey, findKey, JOB_ACTIVE, KEY_COLUMNS } from '../sql/keys.ts'
-import { flag, integer, now, one, query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
+import {
+  expireKeys,
+  extendKey,
+  findKey,
+  JOB_ACTIVE,
+  KEY_COLUMNS,
+  REMEMBERED_COLUMNS,
+  rememberKeys,
+} from '../sql/keys.ts'
+import {
+  each,
+  flag,
+  integer,
+  now,
+  one,
+  query,
+  type Row,
+  type SqlValue,
+  statement,
+  text,
+  type Work,
+} from '../statement.ts'
 import type { Listed } from './list-jobs.ts'
 
 export interface StoredKey {
@@ -64,7 +84,12 @@ export function extendKeyTo(key: StoredKey, ttlMs: number): Command<number | nul
 
 export function removeExpiredKeys(max: number): Command<number> {
   return command('expire_keys', function* work(): Work<number> {
-    return (yield* query(expireKeys, max)).length
+    const removed = yield* query(expireKeys, max)
+    yield* each(
+      rememberKeys,
+      removed.map((row) => REMEMBERED_COLUMNS.map((column) => row[column] ?? null)),
+    )
+    return removed.length
   })
 }
 

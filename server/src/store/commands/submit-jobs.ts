@@ -2,6 +2,7 @@ import { type JobPolicy, runAtProblem } from '../../core/job.ts'
 import { admit } from '../../core/quota.ts'
 import { REQUEST_HASH_VERSION } from '../../core/request-hash.ts'
 import { type Command, command } from '../port.ts'
+import { resolveDeadLetters } from '../sql/dead-letters.ts'
 import { CREATED, insertLabels, insertSubmission, readJobs } from '../sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from '../sql/keys.ts'
 import { consumeReservations, insertConsumed, readLive } from '../sql/reservations.ts'
@@ -220,6 +221,10 @@ function* insert(admitted: readonly Admitted[], done: Map<SubmitItem, SubmitOutc
         ? []
         : [[item.consumedReservationId, item.userId, item.jobId, accepted.createdAtMs]],
     ),
+  )
+  yield* each(
+    resolveDeadLetters,
+    admitted.flatMap(({ item }) => (item.replacesJobId === null ? [] : [[item.replacesJobId]])),
   )
   yield* changeCosts(
     admitted.map(({ item, accepted }) => ({

@@ -1,0 +1,110 @@
+import { type Command, command } from '../port.ts'
+import { countDeadLetters, DEAD_LETTER_COLUMNS, readDeadLetter } from '../sql/dead-letters.ts'
+import {
+  integer,
+  one,
+  query,
+  type Row,
+  type SqlValue,
+  type Statement,
+  statement,
+  text,
+  type Work,
+} from '../statement.ts'
+import type { Listed } from './list-jobs.ts'
+
+export interface DeadFilter {
+  queue: string | null
+  kind: string | null
+  errorCode: string | null
+  userId: string | null
+  deadFromMs: number | null
+  deadToMs: number | null
+  /** Somewhere in the error's message; upper and lower case are the same. */
+  text: string | null
+}
+
+export const EVERY_DEAD_LETTER: DeadFilter = {
+  queue: null,
+  kind: null,
+  errorCode: null,
+  userId: null,
+  deadFromMs: null,
+  deadToMs: null,
+  text: null,
+}
+
+/** Where a list of dead letters goes on. */
+export interface DeadPlace {
+  deadAtMs: number
+  jobId: string
+}
+
+/** Newest first. */
+export function listDeadLetters(
+  filter: DeadFilter,
+  limit: number,
+  after: DeadPlace | null,
+): Command<Omit<Listed<Row>, 'next'> & { next: DeadPlace | null }> {
+  return command('list_dead_letters', function* work() {
+    const params: SqlValue[] = []
+    const where = conditions(filter, params)
+    if (after !== null) {
+      const marks = `$${params.push(after.deadAtMs)}, $${params.push(after.jobId)}`
+      where.push(`(d.dead_at, d.job_id) < (${marks})`)
+    }
+    const sql = `SELECT ${DEAD_LETTER_COLUMNS} FROM ichido.dead_letters d WHERE ${where.join(' AND ')}
+      ORDER BY d.dead_at DESC, d.job_id DESC LIMIT ${limit + 1}`
+    const rows = yield* query(asking(sql), ...params)
+    const page = rows.slice(0, limit)
+    const last = page.at(-1)
+    const more = rows.length > limit && last !== undefined
+    return { rows: page, next: more ? { deadAtMs: integer(last, 'dead_at'), jobId: text(last, 'job_id') } : null }
+  })
+}
+
+/** The largest groups first: dead letters of one queue, kind and error code mostly have one cause. */
+export function groupDeadLetters(filter: DeadFilter, limit: number): Command<Row[]> {
+  return command('group_dead_letters', function* work(): Work<Row[]> {
+    const params: SqlValue[] = []
+    const where = conditions(filter, params)
+    const sql = `SELECT d.queue, d.kind, d.error_code, count(*) AS count, min(d.dead_at) AS first_dead_at,
+        max(d.dead_at) AS last_dead_at, min(d.error_message) AS sample_message
+      FROM ichido.dead_letters d WHERE ${where.join(' AND ')}
+      GROUP BY d.queue, d.kind, d.error_code ORDER BY count(*) DESC, d.queue, d.kind, d.error_code LIMIT ${limit}`
+    return yield* query(asking(sql), ...params)
+  })
+}
+
+export function findDeadLetter(jobId: string): Command<Row | undefined> {
+  return command('find_dead_letter', () => one(readDeadLetter, jobId))
+}
+
+export function countParked(): Command<number> {
+  return command('count_dead_letters', function* work(): Work<number> {
+    return integer(yield* one(countDeadLetters), 'count')
+  })
+}
+
+/** What of a filter stands in a WHERE; the values go to `params`. */
+export function conditions(filter: DeadFilter, params: SqlValue[]): string[] {
+  const bind = (value: SqlValue) => `$${params.push(value)}`
+  const where = ['true']
+  if (filter.queue !== null) where.push(`d.queue = ${bind(filter.queue)}`)
+  if (filter.kind !== null) where.push(`d.kind = ${bind(filter.kind)}`)
+  if (filter.errorCode !== null) where.push(`d.error_code = ${bind(filter.errorCode)}`)
+  if (filter.userId !== null) where.push(`d.user_id = ${bind(filter.userId)}`)
+  if (filter.deadFromMs !== null) where.push(`d.dead_at >= ${bind(filter.deadFromMs)}`)
+  if (filter.deadToMs !== null) where.push(`d.dead_at < ${bind(filter.deadToMs)}`)
+  if (filter.text !== null) where.push(`d.error_message ILIKE ${bind(`%${escaped(filter.text)}%`)} ESCAPE '!'`)
+  return where
+}
+
+/** SQLite's LIKE is what PostgreSQL calls ILIKE. */
+export function asking(sql: string): Statement {
+  return statement('', { postgres: sql, sqlite: sql.replaceAll(' ILIKE ', ' LIKE ') })
+}
+
+function escaped(text: string): string {
+  return text.replace(/[!%_]/g, '!$&')
+}

@@ -1,0 +1,227 @@
+import { admit } from '../../core/quota.ts'
+import { isFinal, type RunState } from '../../core/run-state.ts'
+import { type Command, command } from '../port.ts'
+import { insertAudit } from '../sql/audit.ts'
+import { readLatest, resolveDeadLetters, supersedeEnded } from '../sql/dead-letters.ts'
+import { deleteKeys, forgetExpiredKeys, readExpiredKeys, readKeys, reclaimKeys, renewKeys } from '../sql/keys.ts'
+import { insertNextRuns, readFacts } from '../sql/runs.ts'
+import { each, flag, integer, query, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
+import { changeCosts } from './costs.ts'
+import { recordMoves } from './lifecycle.ts'
+import { type LockedUser, lockAndCount, readCosts } from './users.ts'
+
+export interface RetryItem {
+  jobId: string
+  /** Made before the transaction begins, so that it can be tried again without doubling. */
+  nextRunId: string
+}
+
+export type RetryRefusal =
+  | { reason: 'NOT_FOUND' }
+  | { reason: 'NOT_ENDED'; state: RunState; canceling: boolean }
+  | { reason: 'ALREADY_ENDED'; state: RunState }
+  | { reason: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED'; message: string }
+  | { reason: 'KEY_TAKEN'; key: string; byJobId: string | null }
+
+export type RetryOutcome =
+  /** `parkedMs`: how long it was a dead letter; null when it was none. */
+  | { kind: 'retried'; jobId: string; queue: string; parkedMs: number | null }
+  | ({ kind: 'refused'; jobId: string } & RetryRefusal)
+
+/** A key that is in force for a job again lives at least so long: no transaction that is about to remove it takes longer. */
+const KEY_TTL_MS = 24 * 3_600_000
+
+/** One job, asked for by a person. */
+export function retryJob(item: RetryItem, actor: string, auditId: string): Command<RetryOutcome> {
+  return command('retry', function* work(again): Work<RetryOutcome> {
+    const [before] = yield* each(readLatest, [[item.jobId]])
+    const [outcome] = yield* retryJobs([item], again)
+    if (outcome === undefined) throw new Error('Every retry has an outcome')
+    const unheard = textOrNull(before, 'run_id') === item.nextRunId
+    if (outcome.kind === 'retried' && !unheard) {
+      const was = JSON.stringify({ state: textOrNull(before, 'state'), run_id: textOrNull(before, 'run_id') })
+      const is = JSON.stringify({ run_id: item.nextRunId })
+      yield* query(insertAudit, auditId, actor, 'job.retry', item.jobId, was, is)
+    }
+    return outcome
+  })
+}
+
+/**
+ * Gives ended jobs a next run that is due at once, with a fresh retry budget; they leave the dead letters. What a submit
+ * must pass they must pass, too: the quota, and that their key names no other job by now. Locks: users, keys, runs.
+ */
+export function* retryJobs(items: readonly RetryItem[], again: boolean): Work<RetryOutcome[]> {
+  const done = new Map<string, RetryOutcome>()
+  if (again) yield* findOwn(items, done)
+  const open = items.filter((item) => !done.has(item.jobId))
+  if (open.length > 0) yield* retryOpen(open, done)
+  return items.flatMap((item) => done.get(item.jobId) ?? [])
+}
+
+/** An earlier try may have been committed unheard. */
+function* findOwn(items: readonly RetryItem[], done: Map<string, RetryOutcome>): Work<void> {
+  const rows = yield* each(
+    readFacts,
+    items.map((item) => [item.nextRunId]),
+  )
+  const jobIds = rows.map((row) => text(row, 'job_id'))
+  for (const row of yield* readByJob(jobIds)) {
+    const [jobId, queue] = [text(row, 'job_id'), text(row, 'queue')]
+    done.set(jobId, { kind: 'retried', jobId, queue, parkedMs: null })
+  }
+}
+
+function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>): Work<void> {
+  const jobIds = items.map((item) => item.jobId)
+  const owners = (yield* readByJob(jobIds)).map((row) => text(row, 'user_id'))
+  if (owners.length === 0) {
+    for (const jobId of jobIds) done.set(jobId, { kind: 'refused', jobId, reason: 'NOT_FOUND' })
+    return
+  }
+  const { users, nowMs } = yield* lockAndCount(owners)
+  yield* readCosts(users.values(), nowMs)
+  // Read anew: only under the lock of its user does a job that ended stay ended.
+  const latest = new Map((yield* readByJob(jobIds)).map((row) => [text(row, 'job_id'), row]))
+  const admitted = admitEnded(items, latest, users, done)
+  const keyed = yield* takeKeys(admitted, nowMs, done)
+  yield* insertRuns(keyed, done)
+}
+
+interface Admitted {
+  item: RetryItem
+  row: Row
+}
+
+function* readByJob(jobIds: readonly string[]): Work<Row[]> {
+  return yield* each(
+    readLatest,
+    jobIds.map((id) => [id]),
+  )
+}
+
+function admitEnded(
+  items: readonly RetryItem[],
+  latest: ReadonlyMap<string, Row>,
+  users: ReadonlyMap<string, LockedUser>,
+  done: Map<string, RetryOutcome>,
+): Admitted[] {
+  const admitted: Admitted[] = []
+  for (const item of items) {
+    const { jobId } = item
+    const row = latest.get(jobId)
+    const user = row && users.get(text(row, 'user_id'))
+    if (row === undefined || user === undefined) {
+      done.set(jobId, { kind: 'refused', jobId, reason: 'NOT_FOUND' })
+      continue
+    }
+    const state = text(row, 'state') as RunState
+    if (!isFinal(state)) {
+      done.set(jobId, notEnded(row))
+    } else if (state === 'SUCCEEDED') {
+      done.set(jobId, { kind: 'refused', jobId, reason: 'ALREADY_ENDED', state })
+    } else {
+      const admission = admit(user, user, 1, chargeOf(row))
+      if (admission.ok) {
+        user.inUse++
+        user.spentMicros += chargeOf(row)
+        admitted.push({ item, row })
+      } else {
+        done.set(jobId, { kind: 'refused', jobId, reason: admission.code, message: admission.message })
+      }
+    }
+  }
+  return admitted
+}
+
+function notEnded(row: Row): RetryOutcome {
+  const state = text(row, 'state') as RunState
+  const canceling = row.cancel_requested_at !== null
+  return { kind: 'refused', jobId: text(row, 'job_id'), reason: 'NOT_ENDED', state, canceling }
+}
+
+/** The estimate was given back when the job was canceled before it ever started, and only then is it charged again. */
+function chargeOf(row: Row): number {
+  const givenBack = text(row, 'state') === 'CANCELED' && integer(row, 'run_no') === 1 && row.started_at === null
+  return givenBack ? integer(row, 'estimated_cost_micros') : 0
+}
+
+/** A key that was removed meanwhile is taken back; when it names another job, the retry would make two jobs of one key. */
+function* takeKeys(
+  admitted: readonly Admitted[],
+  nowMs: number,
+  done: Map<string, RetryOutcome>,
+): Work<readonly Admitted[]> {
+  const until = (ids: readonly string[]) => ids.map((id) => [id, nowMs + KEY_TTL_MS])
+  const ids = admitted.map(({ item }) => item.jobId)
+  const renewed = new Set((yield* each(renewKeys, until(ids))).map((row) => text(row, 'job_id')))
+  const lost = yield* each(
+    readExpiredKeys,
+    ids.filter((id) => !renewed.has(id)).map((id) => [id]),
+  )
+  if (lost.length === 0) return admitted
+  yield* removeExpired(lost, nowMs)
+  const reclaimed = yield* each(reclaimKeys, until(lost.map((row) => text(row, 'job_id'))))
+  yield* each(
+    forgetExpiredKeys,
+    reclaimed.map((row) => [text(row, 'job_id')]),
+  )
+  const back = new Set(reclaimed.map((row) => text(row, 'job_id')))
+  const missing = lost.filter((row) => !back.has(text(row, 'job_id')))
+  const takers = new Map((yield* each(readKeys, missing.map(nameOf))).map((row) => [JSON.stringify(nameOf(row)), row]))
+  for (const row of missing) {
+    const [jobId, byJobId] = [text(row, 'job_id'), textOrNull(takers.get(JSON.stringify(nameOf(row))), 'job_id')]
+    done.set(jobId, { kind: 'refused', jobId, reason: 'KEY_TAKEN', key: text(row, 'idempotency_key'), byJobId })
+  }
+  return admitted.filter(({ item }) => !done.has(item.jobId))
+}
+
+/** Another job's key under the same name is no obstacle when a submit would not mind it either. */
+function* removeExpired(lost: readonly Row[], nowMs: number): Work<void> {
+  const expired: SqlValue[][] = []
+  for (const row of yield* each(readKeys, lost.map(nameOf))) {
+    if (integer(row, 'expires_at') <= nowMs && !flag(row, 'job_active')) {
+      expired.push([...nameOf(row), text(row, 'job_id'), nowMs])
+    }
+  }
+  yield* each(
+    deleteKeys,
+    expired.sort((a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1)),
+  )
+}
+
+function nameOf(row: Row): string[] {
+  return [text(row, 'idempotency_key'), text(row, 'user_id'), text(row, 'operation')]
+}
+
+function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutcome>): Work<void> {
+  const superseded = yield* each(
+    supersedeEnded,
+    admitted.map(({ row }) => [text(row, 'run_id')]),
+  )
+  const passed = new Set(superseded.map((row) => text(row, 'id')))
+  const retried = admitted.filter(({ row }) => passed.has(text(row, 'run_id')))
+  const inserted = yield* each(
+    insertNextRuns,
+    retried.map(({ item, row }) => [text(row, 'run_id'), item.nextRunId, 0, 0]),
+  )
+  yield* recordMoves(inserted)
+  const ids = retried.map(({ item }) => [item.jobId])
+  const parkedMs = new Map(
+    (yield* each(resolveDeadLetters, ids)).map((row) => [text(row, 'job_id'), integer(row, 'parked_ms')]),
+  )
+  yield* changeCosts(
+    retried.map(({ row }) => ({
+      userId: text(row, 'user_id'),
+      createdAtMs: integer(row, 'created_at'),
+      micros: chargeOf(row),
+    })),
+  )
+  for (const { row } of retried) {
+    const [jobId, queue] = [text(row, 'job_id'), text(row, 'queue')]
+    done.set(jobId, { kind: 'retried', jobId, queue, parkedMs: parkedMs.get(jobId) ?? null })
+  }
+  // Users without limits are not locked against each other: another retry of the same job was first.
+  const late = admitted.filter(({ item }) => !done.has(item.jobId)).map(({ item }) => item.jobId)
+  for (const row of yield* readByJob(late)) done.set(text(row, 'job_id'), notEnded(row))
+}
