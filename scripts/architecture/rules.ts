@@ -50,7 +50,7 @@ export const PURE_MAY_USE: Record<string, string[] | 'all'> = {
   zod: 'all',
   canonicalize: 'all',
   croner: 'all',
-  'node:crypto': ['createHash'],
+  'node:crypto': ['createHash', 'hash'],
 }
 
 export const IMPURE_GLOBALS = ['process', 'console', 'fetch', 'crypto', 'performance', 'setImmediate', 'queueMicrotask']

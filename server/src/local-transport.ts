@@ -14,7 +14,7 @@ import type { Services } from './services/index.ts'
 import { refusalError, type SubmitOptions } from './services/submit-job.ts'
 import type { EndOutcome } from './store/commands/end-runs.ts'
 import { EVERY_JOB } from './store/commands/list-jobs.ts'
-import type { SubmitOutcome } from './store/commands/submit-jobs.ts'
+import type { SubmitOutcome } from './store/commands/submission.ts'
 import { StoreUnavailable } from './store/port.ts'
 
 /** Carries a submission out on a transaction of the caller's own. */

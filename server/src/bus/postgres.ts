@@ -16,6 +16,8 @@ const PAYLOAD_MAX = 7_900
 /** Beyond it, while there is no connection, wake-ups are dropped: polling finds what they were about. */
 const PENDING_MAX = 10_000
 const RECONNECT_MS = 500
+/** Between notifications: each wakes every node, whatever it is about. The first of many goes out at once. */
+const PAUSE_MS = 20
 /** How long closing waits for the last wake-ups to go out. */
 const LAST_FLUSH_MS = 500
 
@@ -68,6 +70,7 @@ export class PostgresBus implements Bus {
     try {
       while (this.#pending.size > 0 && this.#client !== null) {
         await this.#client.query('SELECT pg_notify($1, $2)', [channelOf(this.#options.schema), this.#nextPayload()])
+        await sleep(this.#options.world, PAUSE_MS, this.#closing.signal)
       }
     } catch (error) {
       // What is lost here is found by polling; the listener notices the broken connection by itself.

@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto'
-import canonicalize from 'canonicalize'
+import { hash } from 'node:crypto'
+import { canonicalJson } from './canonical-json.ts'
 
 /**
  * The hash that tells whether a key comes back with the same request: SHA-256 over the RFC 8785 form, so that
@@ -9,7 +9,5 @@ import canonicalize from 'canonicalize'
 export const REQUEST_HASH_VERSION = 1
 
 export function requestHash(request: unknown): string {
-  const canonical = canonicalize(request)
-  if (canonical === undefined) throw new TypeError('A request must be a JSON value')
-  return createHash('sha256').update(canonical).digest('hex')
+  return hash('sha256', canonicalJson(request), 'hex')
 }

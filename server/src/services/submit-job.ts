@@ -5,17 +5,11 @@ import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, type JobPolicy } from '../core/jo
 import { toMicros } from '../core/quota.ts'
 import { requestHash } from '../core/request-hash.ts'
 import type { Caller } from '../core/roles.ts'
-import {
-  type Accepted,
-  type SubmitItem,
-  type SubmitOutcome,
-  type SubmitRefusal,
-  submitJobs,
-} from '../store/commands/submit-jobs.ts'
+import type { Accepted, SubmitItem, SubmitOutcome, SubmitRefusal } from '../store/commands/submission.ts'
+import { submitJobs } from '../store/commands/submit-jobs.ts'
 import type { Command } from '../store/port.ts'
 import { Batcher } from './batcher.ts'
 import type { Deps } from './deps.ts'
-import { iso } from './render.ts'
 
 /** What differs between the native API and a compat adapter that serves the same service. */
 export interface SubmitOptions {
@@ -143,8 +137,8 @@ export function renderAccepted(accepted: Accepted): string {
     kind: accepted.kind,
     queue: accepted.queue,
     state: 'PENDING',
-    created_at: iso(accepted.createdAtMs),
-    run_at: iso(accepted.runAtMs),
+    created_at: accepted.createdAt,
+    run_at: accepted.runAt,
     quota_warnings: accepted.quotaWarnings,
     cost_limit_warning: accepted.costLimitWarning,
   } satisfies SubmitResponse)

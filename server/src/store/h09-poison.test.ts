@@ -6,7 +6,8 @@ import { failed, finished, renderForTest, Scene } from '../testing/scene.ts'
 import { eachEngine, sql } from '../testing/store.ts'
 import { realWorld } from '../world.ts'
 import { type EndItem, type EndOutcome, endBatch } from './commands/end-runs.ts'
-import { type SubmitItem, type SubmitOutcome, submitJobs } from './commands/submit-jobs.ts'
+import type { SubmitItem, SubmitOutcome } from './commands/submission.ts'
+import { submitJobs } from './commands/submit-jobs.ts'
 import { BadValue } from './port.ts'
 
 /** Hazard 9: one item that the engine cannot hold, among 63 that it can. The service refuses these; here they got past it. */

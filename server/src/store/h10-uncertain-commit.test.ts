@@ -1,4 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto'
+import { once } from 'node:events'
 import pg from 'pg'
 import { v7 } from 'uuid'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
@@ -57,18 +58,23 @@ beforeEach(() => {
 /** Carries the command out over a connection that is cut, once, when it commits. */
 async function cutOnce<T>(cut: Cut, command: Command<T>): Promise<T> {
   let [armed, delivered] = [true, Promise.resolve()]
+  const answered = Promise.withResolvers<void>()
   proxy.rule = ({ direction, data, link }) => {
-    if (!armed || direction !== 'up' || !isCommit(data)) return 'pass'
+    if (!armed || direction !== 'up' || !(isCommit(data) || isAtOnce(data))) return 'pass'
     armed = false
     if (cut === 'lost') return 'cut'
     const server = link.vanish()
-    delivered = (cut === 'late' ? someoneWaits() : Promise.resolve()).then(() => {
-      server.write(data)
-      server.end()
+    // What is done at once holds no lock before it is there: it comes when the second try is through.
+    const itsTime = isAtOnce(data) ? answered.promise : someoneWaits()
+    delivered = (cut === 'late' ? itsTime : Promise.resolve()).then(async () => {
+      server.end(data)
+      server.resume()
+      await once(server, 'close')
     })
     return 'hold'
   }
   const answer = await node.write(command)
+  answered.resolve()
   expect(armed, 'it was cut').toBe(false)
   await delivered
   proxy.rule = () => 'pass'
@@ -77,6 +83,9 @@ async function cutOnce<T>(cut: Cut, command: Command<T>): Promise<T> {
 
 /** The whole statement, as the protocol ends it: every BEGIN says READ COMMITTED. */
 const isCommit = (data: Buffer) => data.includes('COMMIT\0')
+
+/** A transaction in one statement. */
+const isAtOnce = (data: Buffer) => data.includes('submit_plain')
 
 /** Whoever tries again waits for the transaction that is still open. */
 async function someoneWaits(): Promise<void> {

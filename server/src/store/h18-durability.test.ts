@@ -10,6 +10,7 @@ import { nodeArgs, privatePostgres } from '../../../scripts/testing/services.ts'
 import { findStrace, traceProcess } from '../../../scripts/testing/strace.ts'
 import { Scene } from '../testing/scene.ts'
 import { openNode, sql, until } from '../testing/store.ts'
+import type { SubmitItem } from './commands/submission.ts'
 import { openSqlite } from './engines/sqlite.ts'
 
 /** Hazard 18: what was acknowledged is on the disk. Settings are set, read back, and seen at work. */
@@ -114,23 +115,30 @@ if (strace !== undefined) {
       expect(syncedBetween(seen, /"requested \d/, /"answered \d/)).toEqual({ answers: 20, unsynced: 0 })
     })
 
-    test('PostgreSQL syncs between every COMMIT and its answer', async () => {
-      const url = await server.createDatabase('traced')
-      await admin.query('ALTER DATABASE traced SET synchronous_commit = off')
+    test.each<[string, Partial<SubmitItem>, RegExp, RegExp]>([
+      ['COMMIT', { labels: { a: 'b' } }, /recvfrom\(.*COMMIT\\0/, /sendto\(.*COMMIT\\0/],
+      ['submit at once', {}, /recvfrom\(.*submit_plain\\0/, /sendto\(.*SELECT 1\\0/],
+    ])('PostgreSQL syncs between every %s and its answer', async (name, item, request, answer) => {
+      const database = `traced_${name.replaceAll(' ', '_').toLowerCase()}`
+      const url = await server.createDatabase(database)
+      await admin.query(`ALTER DATABASE ${database} SET synchronous_commit = off`)
       const node = await openNode(url)
       const scene = new Scene(node)
       await scene.submitted()
-      const { rows } = await admin.query(`SELECT pid FROM pg_stat_activity WHERE datname = 'traced'`)
+      await scene.submitted(item)
+      const { rows } = await admin.query(
+        `SELECT pid FROM pg_stat_activity WHERE datname = '${database}' ORDER BY query_start DESC LIMIT 1`,
+      )
       const trace = await traceProcess(
         strace,
         rows[0].pid,
         'recvfrom,sendto,fdatasync,fsync',
-        join(folder, 'postgres.trace'),
+        join(folder, `${database}.trace`),
       )
-      for (let i = 0; i < 20; i++) await scene.submitted()
+      for (let i = 0; i < 20; i++) await scene.submitted(item)
       const seen = await trace.stop()
       await node.close()
-      expect(syncedBetween(seen, /recvfrom\(.*COMMIT\\0/, /sendto\(.*COMMIT\\0/)).toEqual({ answers: 20, unsynced: 0 })
+      expect(syncedBetween(seen, request, answer)).toEqual({ answers: 20, unsynced: 0 })
     })
   })
 }

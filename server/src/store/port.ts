@@ -1,4 +1,4 @@
-import type { Work } from './statement.ts'
+import type { Row, Step, Work } from './statement.ts'
 
 /**
  * The store takes commands, never callbacks: a command yields its statements one by one and does not await, so that
@@ -11,6 +11,18 @@ export interface Command<T> {
    * hearing of it: whoever inserts then looks for its own ids first.
    */
   work(again: boolean): Work<T>
+  /** Tried before `work`, by an engine whose every statement is a journey. */
+  readonly atOnce?: AtOnce<T> | undefined
+}
+
+/**
+ * One statement, a transaction by itself, that carries the whole command out when nothing about it is out of the
+ * ordinary, or else changes nothing.
+ */
+export interface AtOnce<T> {
+  readonly step: Step
+  /** Null: it was out of the ordinary. */
+  settle(rows: readonly Row[]): T | null
 }
 
 export interface StoreHealth {
@@ -50,6 +62,6 @@ export class BadValue extends Error {
   override readonly name = 'BadValue'
 }
 
-export function command<T>(name: string, work: (again: boolean) => Work<T>): Command<T> {
-  return { name, work }
+export function command<T>(name: string, work: (again: boolean) => Work<T>, atOnce?: AtOnce<T>): Command<T> {
+  return { name, work, atOnce }
 }

@@ -1,66 +1,33 @@
-import { type JobPolicy, runAtProblem } from '../../core/job.ts'
+import { runAtProblem } from '../../core/job.ts'
 import { admit } from '../../core/quota.ts'
 import { REQUEST_HASH_VERSION } from '../../core/request-hash.ts'
 import { type Command, command } from '../port.ts'
 import { resolveDeadLetters } from '../sql/dead-letters.ts'
-import { CREATED, insertLabels, insertSubmission, readJobs } from '../sql/jobs.ts'
+import { readJobs } from '../sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from '../sql/keys.ts'
 import { consumeReservations, insertConsumed, readLive } from '../sql/reservations.ts'
+import { insertLabels, insertSubmission } from '../sql/submit.ts'
 import { each, flag, integer, type Row, type SqlValue, text, type Work } from '../statement.ts'
 import { changeCosts } from './costs.ts'
 import { foldBy } from './fold.ts'
+import {
+  type Accepted,
+  created,
+  type RenderAccepted,
+  type SubmitItem,
+  type SubmitOutcome,
+  type SubmitRefusal,
+  submissionName,
+} from './submission.ts'
+import { submitAtOnce } from './submit-at-once.ts'
 import { type LockedUser, lockAndCount, readCosts } from './users.ts'
-
-export interface SubmitItem {
-  /** Made before the transaction begins, so that the same submission can be tried again without doubling. */
-  jobId: string
-  runId: string
-  userId: string
-  kind: string
-  queue: string
-  payload: string
-  policy: JobPolicy
-  priority: number
-  labels: Readonly<Record<string, string>> | null
-  estimatedCostMicros: number
-  traceparent: string | null
-  replacesJobId: string | null
-  /** Absolute, or a delay from the moment of acceptance. */
-  runAtMs: number | null
-  delayMs: number
-  key: { key: string; operation: string; requestHash: string; ttlMs: number } | null
-  reservationId: string | null
-  /** Write a consumed reservation row of this id beside the job, as S0 has it. */
-  consumedReservationId: string | null
-}
-
-/** What the first answer says; its text is stored with the key and replayed byte for byte. */
-export interface Accepted {
-  jobId: string
-  kind: string
-  queue: string
-  createdAtMs: number
-  runAtMs: number
-  quotaWarnings: string[]
-  costLimitWarning: string | null
-}
-
-export type SubmitRefusal =
-  | { code: 'IDEMPOTENCY_KEY_REUSED'; message: string; jobId: string }
-  | { code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED' | 'RESERVATION_NOT_ACTIVE' | 'INVALID_PAYLOAD'; message: string }
-
-export type SubmitOutcome =
-  | { kind: 'created' | 'replayed'; jobId: string; status: number; body: string; queue: string; due: boolean }
-  | { kind: 'refused'; refusal: SubmitRefusal }
-
-export type RenderAccepted = (accepted: Accepted) => string
 
 /**
  * Key, quota, cost, reservation, job, first run, first event and stored answer, in one transaction, for any number of
  * submissions. Locks: users in order, then keys; a refused item leaves its neighbours alone.
  */
 export function submitJobs(items: readonly SubmitItem[], render: RenderAccepted): Command<SubmitOutcome[]> {
-  return command('submit', (again) => work(items, render, again))
+  return command('submit', (again) => work(items, render, again), submitAtOnce(items, render))
 }
 
 function* work(items: readonly SubmitItem[], render: RenderAccepted, again: boolean): Work<SubmitOutcome[]> {
@@ -94,14 +61,10 @@ function* findOwn(
   for (const row of yield* each(readJobs, ids)) {
     const item = byId.get(text(row, 'job_id'))
     if (item === undefined) continue
-    const accepted = toAccepted(item, integer(row, 'created_at'), integer(row, 'run_at'))
-    done.set(item, created(item, bodies.get(item.jobId) ?? render(accepted), accepted))
+    const [createdAtMs, runAtMs] = [integer(row, 'created_at'), integer(row, 'run_at')]
+    const body = bodies.get(item.jobId) ?? render(toAccepted(item, createdAtMs, runAtMs))
+    done.set(item, created(item, body, runAtMs <= createdAtMs))
   }
-}
-
-/** Several items with one key are one submission: the first is carried out, the others get its answer. */
-function submissionName({ key, userId, jobId }: SubmitItem): string {
-  return key === null ? jobId : JSON.stringify([key.key, userId, key.operation])
 }
 
 function* replayStored(items: readonly SubmitItem[], nowMs: number, done: Map<SubmitItem, SubmitOutcome>): Work<void> {
@@ -114,11 +77,11 @@ function* replayStored(items: readonly SubmitItem[], nowMs: number, done: Map<Su
   }
   const expired: SqlValue[][] = []
   for (const row of yield* each(readKeys, rows)) {
-    const name = [text(row, 'idempotency_key'), text(row, 'user_id'), text(row, 'operation')]
-    const item = keyed.get(JSON.stringify(name))
+    const [key, userId, operation] = [text(row, 'idempotency_key'), text(row, 'user_id'), text(row, 'operation')]
+    const item = keyed.get(`${key}\n${operation}\n${userId}`)
     if (item === undefined) continue
     if (integer(row, 'expires_at') <= nowMs && !flag(row, 'job_active'))
-      expired.push([...name, text(row, 'job_id'), nowMs])
+      expired.push([key, userId, operation, text(row, 'job_id'), nowMs])
     else done.set(item, replay(item, row))
   }
   // In one order, for another node may be at the same keys.
@@ -155,9 +118,9 @@ function reused(item: SubmitItem, jobId: string): SubmitOutcome {
 
 interface Admitted {
   item: SubmitItem
-  accepted: Accepted
+  createdAtMs: number
+  runAtMs: number
   body: string
-  due: boolean
 }
 
 /** Lets items in one after the other against a running count, so that a batch cannot pass a limit either. */
@@ -197,7 +160,7 @@ function* admitFresh(
     const runAtMs = Math.max(nowMs, item.runAtMs ?? nowMs + item.delayMs)
     const { quotaWarnings, costLimitWarning } = admission
     const accepted = { ...toAccepted(item, nowMs, runAtMs), quotaWarnings, costLimitWarning }
-    admitted.push({ item, accepted, body: render(accepted), due: runAtMs <= nowMs })
+    admitted.push({ item, createdAtMs: nowMs, runAtMs, body: render(accepted) })
   }
   return admitted
 }
@@ -210,16 +173,14 @@ function* insert(admitted: readonly Admitted[], done: Map<SubmitItem, SubmitOutc
   )
   yield* each(
     consumeReservations,
-    admitted.flatMap(({ item, accepted }) =>
-      item.reservationId === null ? [] : [[item.reservationId, item.userId, item.jobId, accepted.createdAtMs]],
+    admitted.flatMap(({ item, createdAtMs }) =>
+      item.reservationId === null ? [] : [[item.reservationId, item.userId, item.jobId, createdAtMs]],
     ),
   )
   yield* each(
     insertConsumed,
-    admitted.flatMap(({ item, accepted }) =>
-      item.consumedReservationId === null
-        ? []
-        : [[item.consumedReservationId, item.userId, item.jobId, accepted.createdAtMs]],
+    admitted.flatMap(({ item, createdAtMs }) =>
+      item.consumedReservationId === null ? [] : [[item.consumedReservationId, item.userId, item.jobId, createdAtMs]],
     ),
   )
   yield* each(
@@ -227,16 +188,13 @@ function* insert(admitted: readonly Admitted[], done: Map<SubmitItem, SubmitOutc
     admitted.flatMap(({ item }) => (item.replacesJobId === null ? [] : [[item.replacesJobId]])),
   )
   yield* changeCosts(
-    admitted.map(({ item, accepted }) => ({
-      userId: item.userId,
-      createdAtMs: accepted.createdAtMs,
-      micros: item.estimatedCostMicros,
-    })),
+    admitted.map(({ item, createdAtMs }) => ({ userId: item.userId, createdAtMs, micros: item.estimatedCostMicros })),
   )
-  for (const { item, body, accepted } of admitted) done.set(item, created(item, body, accepted))
+  for (const { item, body, createdAtMs, runAtMs } of admitted)
+    done.set(item, created(item, body, runAtMs <= createdAtMs))
 }
 
-function submissionRow({ item, accepted, body, due }: Admitted): SqlValue[] {
+function submissionRow({ item, createdAtMs, runAtMs, body }: Admitted): SqlValue[] {
   const { key } = item
   return [
     item.jobId,
@@ -250,26 +208,22 @@ function submissionRow({ item, accepted, body, due }: Admitted): SqlValue[] {
     item.labels === null ? null : JSON.stringify(item.labels),
     item.estimatedCostMicros,
     item.traceparent,
-    accepted.createdAtMs,
-    accepted.runAtMs,
-    due ? accepted.createdAtMs : null,
+    createdAtMs,
+    runAtMs,
+    runAtMs <= createdAtMs ? createdAtMs : null,
     key?.key ?? null,
     key?.operation ?? null,
     key?.requestHash ?? null,
     key === null ? null : body,
-    key === null ? null : accepted.createdAtMs + key.ttlMs,
+    key === null ? null : createdAtMs + key.ttlMs,
     item.replacesJobId,
   ]
 }
 
 function toAccepted(item: SubmitItem, createdAtMs: number, runAtMs: number): Accepted {
   const { jobId, kind, queue } = item
-  return { jobId, kind, queue, createdAtMs, runAtMs, quotaWarnings: [], costLimitWarning: null }
-}
-
-function created(item: SubmitItem, body: string, accepted: Accepted): SubmitOutcome {
-  const due = accepted.runAtMs <= accepted.createdAtMs
-  return { kind: 'created', jobId: item.jobId, status: CREATED, body, queue: item.queue, due }
+  const [createdAt, runAt] = [new Date(createdAtMs).toISOString(), new Date(runAtMs).toISOString()]
+  return { jobId, kind, queue, createdAt, runAt, quotaWarnings: [], costLimitWarning: null }
 }
 
 function unreachable(): never {

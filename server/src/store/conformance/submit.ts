@@ -3,7 +3,8 @@ import { describe, expect, test } from 'vitest'
 import { KEY_TTL_MS, only, renderForTest, Scene } from '../../testing/scene.ts'
 import { sql } from '../../testing/store.ts'
 import { findJob } from '../commands/read-jobs.ts'
-import { type SubmitOutcome, submitJobs } from '../commands/submit-jobs.ts'
+import type { SubmitOutcome } from '../commands/submission.ts'
+import { submitJobs } from '../commands/submit-jobs.ts'
 import { integer, text } from '../statement.ts'
 import type { Given } from './given.ts'
 
@@ -32,8 +33,8 @@ export function submitConformance({ store }: Given): void {
         jobId: item.jobId,
         kind: 'work',
         queue: scene.queue,
-        createdAtMs: integer(found?.job, 'created_at'),
-        runAtMs: integer(found?.job, 'run_at'),
+        createdAt: new Date(integer(found?.job, 'created_at')).toISOString(),
+        runAt: new Date(integer(found?.job, 'run_at')).toISOString(),
         quotaWarnings: [],
         costLimitWarning: null,
       })
@@ -44,7 +45,7 @@ export function submitConformance({ store }: Given): void {
       const delayed = await scene.submit({ delayMs: 60_000 })
       const late = await scene.submit({ runAtMs: Date.now() - 1_000 })
       expect([delayed, late]).toMatchObject([{ due: false }, { due: true }])
-      expect(JSON.parse(body(delayed))).toMatchObject({ runAtMs: expect.any(Number) })
+      expect(JSON.parse(body(delayed))).toMatchObject({ runAt: expect.any(String) })
       expect((await scene.lease({ max: 5 })).map((lease) => lease.jobId)).toEqual([jobOf(late)])
     })
 

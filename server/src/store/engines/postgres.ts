@@ -17,6 +17,8 @@ export interface PostgresOptions {
 }
 
 const POOL_MAX = 10
+/** Two batches of submits, one of each other sort, and a few commands that come alone. */
+const WRITERS_MAX = 6
 const CONNECT_TIMEOUT_MS = 5_000
 /** How long a command is tried again while the database restarts or fails over, before the caller hears of it. */
 const RETRY_FOR_MS = 15_000
@@ -28,22 +30,26 @@ const SILENCE_MS = 10_000
 /** A node that vanished in the middle of a transaction must not hold its users' locks until TCP notices, in hours. */
 const IDLE_IN_TRANSACTION_MS = 10_000
 
+/** READ COMMITTED, whatever the database's default: a stricter level would count quotas in a snapshot older than the lock. */
+const BEGIN = 'BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on'
+
 /**
- * READ COMMITTED, whatever the database's default: a stricter level would count quotas in a snapshot older than the lock.
- * SET LOCAL, because the pool may be the application's own, with other wishes for other work. Prepared plans are made
- * once and kept: one made while a table was still empty would scan it for ever, so that a batch of submits took 50 times
- * as long at 100,000 jobs. Every statement of a command has its index; the planner is told not to look elsewhere.
+ * Of the connections that write. They are the store's own, for an application's pool has other wishes for its own work, and
+ * can be used up by transactions that wait for a submit. Prepared plans are made once and kept: one made while a table was
+ * still empty would scan it for ever, so that a batch of submits took 50 times as long at 100,000 jobs. Every statement of a
+ * command has its index; the planner is told not to look elsewhere.
  */
-const BEGIN = [
-  'BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE',
-  'SET LOCAL synchronous_commit = on',
-  `SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`,
-  `SET LOCAL idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_MS}`,
-  'SET LOCAL plan_cache_mode = force_generic_plan',
-  'SET LOCAL enable_seqscan = off',
-  'SET LOCAL enable_hashjoin = off',
-  'SET LOCAL enable_mergejoin = off',
-  'SET LOCAL jit = off',
+const SESSION = [
+  "SET default_transaction_isolation = 'read committed'",
+  'SET default_transaction_read_only = off',
+  'SET synchronous_commit = on',
+  `SET lock_timeout = ${LOCK_TIMEOUT_MS}`,
+  `SET idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_MS}`,
+  'SET plan_cache_mode = force_generic_plan',
+  'SET enable_seqscan = off',
+  'SET enable_hashjoin = off',
+  'SET enable_mergejoin = off',
+  'SET jit = off',
 ].join(';')
 
 const WITHIN = { query_timeout: SILENCE_MS }
@@ -84,29 +90,33 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       `DATABASE_SCHEMA must be a plain lower-case identifier of at most 30 characters, not ${JSON.stringify(schema)}`,
     )
   }
-  const pool =
-    options.pool ??
-    new pg.Pool({ connectionString: options.url, max: POOL_MAX, connectionTimeoutMillis: CONNECT_TIMEOUT_MS })
-  // A connection that breaks while idle is replaced when it is needed; unheard, the event would end the process.
-  if (options.pool === undefined) pool.on('error', () => {})
+  const own = { connectionString: options.url, max: POOL_MAX, connectionTimeoutMillis: CONNECT_TIMEOUT_MS }
+  const readers = options.pool ?? new pg.Pool(own)
+  // The options as they are: a copy would lack the password, which a pool hides from listings.
+  const writers = new pg.Pool(options.pool?.options ?? own)
+  writers.options.max = WRITERS_MAX
   // A server that is killed right after "ready" says so in the same piece of data, before whoever awaits the connection
   // runs: that too must be heard.
   const hear = (client: pg.PoolClient) => void client.on('error', () => {})
-  pool.on('connect', hear)
+  const ours = options.pool === undefined ? [readers, writers] : [writers]
+  // A connection that breaks while idle is replaced when it is needed; unheard, the event would end the process.
+  for (const pool of ours) pool.on('error', () => {})
+  for (const pool of [readers, writers]) pool.on('connect', hear)
 
   async function letGo(): Promise<void> {
-    pool.off('connect', hear)
-    if (options.pool === undefined) await pool.end()
+    readers.off('connect', hear)
+    await Promise.all(ours.map((pool) => pool.end()))
   }
 
   const seen = new WeakSet<pg.PoolClient>()
-  async function connect(): Promise<pg.PoolClient> {
+  async function connect(pool: pg.Pool): Promise<pg.PoolClient> {
     const client = await pool.connect()
     if (seen.has(client)) return client
     hear(client)
     try {
       const found = await durability(client)
       if (!isDurable(found) && !options.allowNoFsync) throw new Error(notDurable(found))
+      if (pool === writers) await client.query({ text: SESSION, ...WITHIN })
       seen.add(client)
       return client
     } catch (error) {
@@ -133,7 +143,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     return rows as Row[]
   }
 
-  /** Plans are kept only where `BEGIN` has told the planner what to look at. */
+  /** Plans are kept only where SESSION has told the planner what to look at. */
   async function drive<T>(client: PgClient, work: Work<T>, keepPlans = false): Promise<T> {
     let next = work.next()
     while (!next.done) next = work.next(await perform(client, next.value, keepPlans))
@@ -141,7 +151,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   }
 
   async function transaction<T>(command: Command<T>, again: boolean): Promise<T> {
-    const client = await connect()
+    const client = await connect(writers)
     try {
       await client.query({ text: BEGIN, ...WITHIN })
       const answer = await drive(client, command.work(again), true)
@@ -154,6 +164,11 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       client.release(broken)
       throw error
     }
+  }
+
+  async function atOnce<T>({ atOnce }: Command<T>): Promise<T | null> {
+    if (atOnce === undefined) return null
+    return withClient(writers, async (client) => atOnce.settle(await perform(client, atOnce.step, true)))
   }
 
   /** Runs again what can run again; only `uncertain` tries may have been committed unheard. */
@@ -180,8 +195,8 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     }
   }
 
-  async function withClient<T>(use: (client: pg.PoolClient) => Promise<T>): Promise<T> {
-    const client = await connect()
+  async function withClient<T>(pool: pg.Pool, use: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+    const client = await connect(pool)
     try {
       const answer = await use(client)
       client.release()
@@ -193,7 +208,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   }
 
   try {
-    await withClient((client) => migrate(client, schema))
+    await withClient(readers, (client) => migrate(client, schema))
   } catch (error) {
     await letGo()
     throw error
@@ -201,8 +216,9 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
 
   return {
     engine: 'postgres',
-    write: (command) => persist((again) => transaction(command, again)),
-    read: (command) => persist(() => withClient((client) => drive(client, command.work(false)))),
+    write: (command) =>
+      persist(async (again) => (again ? null : await atOnce(command)) ?? (await transaction(command, again))),
+    read: (command) => persist(() => withClient(readers, (client) => drive(client, command.work(false)))),
     async writeIn(client, command) {
       await enterSavepoint(client)
       for (let tries = 1; ; tries++) {
@@ -219,7 +235,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       }
     },
     health: () =>
-      withClient(async (client): Promise<StoreHealth> => {
+      withClient(readers, async (client): Promise<StoreHealth> => {
         const found = await durability(client)
         const before = options.now()
         const { rows } = await client.query(
@@ -250,13 +266,11 @@ function arrayLiterals(rows: readonly (readonly SqlValue[])[]): string[] {
   return Array.from({ length: width }, (_, column) => `{${rows.map((row) => element(row[column])).join(',')}}`)
 }
 
-const PLAIN = /^[\w.:-]+$/
-
+/** Always in quotes: to find out which could go without takes longer than they do. */
 function element(value: SqlValue | undefined): string {
   if (value === undefined) throw new TypeError('The rows of a statement are of different lengths')
   if (typeof value !== 'string') return String(value)
-  if (PLAIN.test(value) && value.toUpperCase() !== 'NULL') return value
-  return `"${value.replace(/["\\]/g, '\\$&')}"`
+  return value.includes('"') || value.includes('\\') ? `"${value.replace(/["\\]/g, '\\$&')}"` : `"${value}"`
 }
 
 async function durability(client: pg.PoolClient): Promise<Record<string, string>> {

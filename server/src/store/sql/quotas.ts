@@ -4,7 +4,8 @@ const LIMITS = `CASE WHEN q.custom THEN q.max_concurrent ELSE d.max_concurrent E
   CASE WHEN q.custom THEN q.cost_limit_micros ELSE d.cost_limit_micros END AS cost_limit_micros,
   CASE WHEN q.custom THEN q.period ELSE d.period END AS period`
 
-const UNLIMITED = `CASE WHEN q.custom THEN q.max_concurrent IS NULL AND q.cost_limit_micros IS NULL
+/** Of a user's row `q` and the default's row `d`. */
+export const UNLIMITED = `CASE WHEN q.custom THEN q.max_concurrent IS NULL AND q.cost_limit_micros IS NULL
   ELSE d.max_concurrent IS NULL AND d.cost_limit_micros IS NULL END`
 
 /**

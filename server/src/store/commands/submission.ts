@@ -1,0 +1,57 @@
+import type { JobPolicy } from '../../core/job.ts'
+import { CREATED } from '../sql/submit.ts'
+
+export interface SubmitItem {
+  /** Made before the transaction begins, so that the same submission can be tried again without doubling. */
+  jobId: string
+  runId: string
+  userId: string
+  kind: string
+  queue: string
+  payload: string
+  policy: JobPolicy
+  priority: number
+  labels: Readonly<Record<string, string>> | null
+  estimatedCostMicros: number
+  traceparent: string | null
+  replacesJobId: string | null
+  /** Absolute, or a delay from the moment of acceptance. */
+  runAtMs: number | null
+  delayMs: number
+  key: { key: string; operation: string; requestHash: string; ttlMs: number } | null
+  reservationId: string | null
+  /** Write a consumed reservation row of this id beside the job, as S0 has it. */
+  consumedReservationId: string | null
+}
+
+/** What the first answer says; its text is stored with the key and replayed byte for byte. */
+export interface Accepted {
+  jobId: string
+  kind: string
+  queue: string
+  /** Instants as they stand on the wire. */
+  createdAt: string
+  runAt: string
+  quotaWarnings: string[]
+  costLimitWarning: string | null
+}
+
+export type SubmitRefusal =
+  | { code: 'IDEMPOTENCY_KEY_REUSED'; message: string; jobId: string }
+  | { code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED' | 'RESERVATION_NOT_ACTIVE' | 'INVALID_PAYLOAD'; message: string }
+
+export type SubmitOutcome =
+  | { kind: 'created' | 'replayed'; jobId: string; status: number; body: string; queue: string; due: boolean }
+  | { kind: 'refused'; refusal: SubmitRefusal }
+
+export type RenderAccepted = (accepted: Accepted) => string
+
+/** Several items with one key are one submission: the first is carried out, the others get its answer. */
+export function submissionName({ key, userId, jobId }: SubmitItem): string {
+  // Neither a key nor an operation can hold a line break.
+  return key === null ? jobId : `${key.key}\n${key.operation}\n${userId}`
+}
+
+export function created({ jobId, queue }: SubmitItem, body: string, due: boolean): SubmitOutcome {
+  return { kind: 'created', jobId, status: CREATED, body, queue, due }
+}

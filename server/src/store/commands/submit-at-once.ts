@@ -1,0 +1,67 @@
+import type { AtOnce } from '../port.ts'
+import { NOW_PLACE, submitPlain } from '../sql/submit.ts'
+import { type SqlValue, text } from '../statement.ts'
+import { created, type RenderAccepted, type SubmitItem, type SubmitOutcome, submissionName } from './submission.ts'
+
+/**
+ * Most submissions are plain: due at once, under a new key, of a user without limits. All of a batch of them is one
+ * statement and one journey to the database, where looking, deciding and writing in turn took five.
+ */
+export function submitAtOnce(
+  items: readonly SubmitItem[],
+  render: RenderAccepted,
+): AtOnce<SubmitOutcome[]> | undefined {
+  const names = new Set<string>()
+  for (const item of items) {
+    if (!isPlain(item)) return undefined
+    names.add(submissionName(item))
+  }
+  if (names.size < items.length) return undefined
+
+  const bodies = items.map(({ jobId, kind, queue }) =>
+    render({ jobId, kind, queue, createdAt: NOW, runAt: NOW, quotaWarnings: [], costLimitWarning: null }),
+  )
+  return {
+    step: { kind: 'each', statement: submitPlain, rows: items.map((item, i) => plainRow(item, bodies[i] ?? '')) },
+    settle([written]) {
+      if (written === undefined) return null
+      const iso = text(written, 'iso')
+      return items.map((item, i) => created(item, (bodies[i] ?? '').replaceAll(NOW_PLACE, iso), true))
+    },
+  }
+}
+
+/** What JSON writes as NOW_PLACE. */
+const NOW = '\u0001'
+
+function isPlain(item: SubmitItem): boolean {
+  return (
+    item.runAtMs === null &&
+    item.delayMs === 0 &&
+    item.labels === null &&
+    item.estimatedCostMicros === 0 &&
+    item.replacesJobId === null &&
+    item.reservationId === null &&
+    item.consumedReservationId === null
+  )
+}
+
+function plainRow(item: SubmitItem, body: string): SqlValue[] {
+  const { key } = item
+  return [
+    item.jobId,
+    item.runId,
+    item.kind,
+    item.queue,
+    item.userId,
+    item.payload,
+    JSON.stringify(item.policy),
+    item.priority,
+    item.traceparent,
+    key?.key ?? null,
+    key?.operation ?? null,
+    key?.requestHash ?? null,
+    key === null ? null : body,
+    key?.ttlMs ?? null,
+  ]
+}
