@@ -10,6 +10,7 @@ const PORTS = [
   'server/src/store/statement.ts',
   'server/src/store/commands/',
   'server/src/bus/port.ts',
+  'server/src/blobs/port.ts',
 ]
 
 // Where adapters are put together: a node, the library over it, the server around it, and work on a store without one.
@@ -22,6 +23,7 @@ export const ROOMS: Room[] = [
   { files: CORE, mayImport: [CORE, PROTOCOL] },
   { files: 'server/src/store/', mayImport: ['server/src/store/', CORE, PROTOCOL, WORLD] },
   { files: 'server/src/bus/', mayImport: ['server/src/bus/', CORE, PROTOCOL, WORLD] },
+  { files: 'server/src/blobs/', mayImport: ['server/src/blobs/', CORE, PROTOCOL, WORLD] },
   { files: SERVICES, mayImport: [SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },
   { files: 'server/src/leader/', mayImport: ['server/src/leader/', SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },
   { files: 'server/src/http/', mayImport: ['server/src/http/', SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },
@@ -56,7 +58,15 @@ export const PURE_MAY_USE: Record<string, string[] | 'all'> = {
 export const IMPURE_GLOBALS = ['process', 'console', 'fetch', 'crypto', 'performance', 'setImmediate', 'queueMicrotask']
 
 /** Clock, timers and chance are injected in these rooms … */
-export const INJECTED = [CORE, SERVICES, 'server/src/leader/', 'server/src/store/', 'server/src/bus/', 'sdk/src/']
+export const INJECTED = [
+  CORE,
+  SERVICES,
+  'server/src/leader/',
+  'server/src/store/',
+  'server/src/bus/',
+  'server/src/blobs/',
+  'sdk/src/',
+]
 
 /** … and these files are what gets injected. */
 export const WORLDS = [WORLD, 'server/src/world.ts', 'sdk/src/worker/agent/world.ts']

@@ -91,6 +91,17 @@ export const ERRORS = {
     sentence: 'The job has not ended yet; there is no result to read.',
   },
   JOB_FAILED: { status: 409, retryable: false, sentence: 'The job ended without a result; details say how.' },
+  ARTIFACT_NOT_READY: { status: 409, retryable: true, sentence: 'The artifact has not been sent yet.' },
+  ARTIFACT_CONFLICT: {
+    status: 409,
+    retryable: false,
+    sentence: 'There is an artifact of this name with other content already; it does not change any more.',
+  },
+  UPLOAD_OFFSET_MISMATCH: {
+    status: 409,
+    retryable: false,
+    sentence: 'The upload does not go on where the caller would; details say how much of it is here.',
+  },
   PAYLOAD_TOO_LARGE: {
     status: 413,
     retryable: false,
@@ -101,9 +112,19 @@ export const ERRORS = {
     retryable: false,
     sentence: 'Send JSON, with Content-Type: application/json.',
   },
+  RANGE_NOT_SATISFIABLE: {
+    status: 416,
+    retryable: false,
+    sentence: 'The artifact has no bytes in the range that was asked for.',
+  },
   HEADERS_TOO_LARGE: { status: 431, retryable: false, sentence: 'The request headers are larger than allowed.' },
   RATE_LIMITED: { status: 429, retryable: true, sentence: 'Too many requests; wait as long as Retry-After says.' },
   INTERNAL: { status: 500, retryable: true, sentence: 'The server failed; the request id leads to its log.' },
+  ARTIFACTS_OFF: {
+    status: 503,
+    retryable: true,
+    sentence: 'This node keeps no artifacts; its log says why, and another node may.',
+  },
   UNAVAILABLE: {
     status: 503,
     retryable: true,

@@ -39,6 +39,28 @@ export interface SubmitRequest {
   reservation_id?: string | undefined
   idempotency_key?: string | undefined
   key_ttl_hours?: number | undefined
+  artifacts?: AwaitedArtifactShape[] | undefined
+  upload_ttl_seconds?: number | undefined
+}
+
+/** A file that a job waits for. */
+export interface AwaitedArtifactShape {
+  name: string
+  sha256?: string | undefined
+  size_bytes?: number | undefined
+}
+
+export interface ArtifactShape {
+  artifact_id: string
+  job_id: string | null
+  /** The run that made it; null for what was sent to a job. */
+  run_id: string | null
+  name: string
+  sha256: string | null
+  size_bytes: number | null
+  state: 'awaited' | 'ready'
+  created_at: string
+  expires_at: string | null
 }
 
 export interface SubmitResponse {
@@ -71,6 +93,8 @@ export interface JobShape {
   estimated_cost: number
   created_at: string
   run_at: string
+  /** It is held back until the artifacts that it waits for have been sent. */
+  awaits_artifacts: boolean
   started_at: string | null
   finished_at: string | null
   cancel_requested_at: string | null

@@ -1,5 +1,8 @@
+import { IchidoError } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
+import type { Blobs } from '../blobs/port.ts'
 import type { Bus } from '../bus/port.ts'
+import { DEFAULT_ARTIFACT_BYTES_MAX } from '../core/artifact.ts'
 import type { Store } from '../store/port.ts'
 import type { Meter } from './meter.ts'
 
@@ -8,6 +11,8 @@ export interface Deps {
   world: World
   store: Store
   bus: Bus
+  /** Absent where this node keeps no artifacts. */
+  blobs?: Blobs
   meter: Meter
   limits: Limits
 }
@@ -16,10 +21,17 @@ export interface Limits {
   payloadBytesMax: number
   resultBytesMax: number
   batchItemsMax: number
+  artifactBytesMax: number
 }
 
 export const DEFAULT_LIMITS: Limits = {
   payloadBytesMax: 1024 * 1024,
   resultBytesMax: 4 * 1024 * 1024,
   batchItemsMax: 1_000,
+  artifactBytesMax: DEFAULT_ARTIFACT_BYTES_MAX,
+}
+
+export function blobsOf({ blobs }: Deps): Blobs {
+  if (blobs === undefined) throw new IchidoError('ARTIFACTS_OFF')
+  return blobs
 }

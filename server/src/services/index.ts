@@ -1,4 +1,5 @@
 import { type AccessService, createAccessService } from './access.ts'
+import { type ArtifactService, createArtifactService } from './artifacts.ts'
 import { createDefinitionService, type DefinitionService } from './definitions.ts'
 import type { Deps } from './deps.ts'
 import { createEventService, type EventService } from './events.ts'
@@ -22,6 +23,7 @@ export interface Services {
   definitions: DefinitionService
   runs: RunService
   events: EventService
+  artifacts: ArtifactService
   workers: WorkerService
 }
 
@@ -37,6 +39,7 @@ export function createServices(deps: Deps): Services {
     definitions: createDefinitionService(deps),
     runs: createRunService(deps),
     events: createEventService(deps),
+    artifacts: createArtifactService(deps),
     workers: createWorkerService(deps),
   }
 }

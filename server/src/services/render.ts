@@ -1,4 +1,5 @@
 import type { JobDetail, JobShape, JobState, RunErrorShape, RunShape } from '@ichido/sdk/protocol'
+import { isHeld, wantedRunAt } from '../core/artifact.ts'
 import { MICROS } from '../core/quota.ts'
 import type { JobRows } from '../store/commands/read-jobs.ts'
 import { integer, integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
@@ -41,7 +42,8 @@ export function renderJob(row: Row): JobShape {
     labels: JSON.parse(textOrNull(row, 'labels') ?? '{}') as Record<string, string>,
     estimated_cost: integer(row, 'estimated_cost_micros') / MICROS,
     created_at: iso(integer(row, 'created_at')),
-    run_at: iso(integer(row, 'run_at')),
+    run_at: iso(wantedRunAt(integer(row, 'run_at'))),
+    awaits_artifacts: isHeld(integer(row, 'run_at')) && row.state === 'PENDING',
     started_at: time(row, 'started_at'),
     finished_at: time(row, 'finished_at'),
     cancel_requested_at: time(row, 'cancel_requested_at'),
@@ -58,7 +60,7 @@ function renderRun(row: Row): RunShape {
     version: integer(row, 'version'),
     attempt: integer(row, 'attempt'),
     retry_count: integer(row, 'retry_count'),
-    run_at: iso(integer(row, 'run_at')),
+    run_at: iso(wantedRunAt(integer(row, 'run_at'))),
     created_at: iso(integer(row, 'created_at')),
     assigned_worker_id: textOrNull(row, 'assigned_worker_id'),
     assigned_at: time(row, 'assigned_at'),

@@ -1,4 +1,5 @@
 import { IchidoError, type SubmitResponse } from '@ichido/sdk/protocol'
+import { DEFAULT_UPLOAD_TTL_SECONDS } from '../core/artifact.ts'
 import { DEFAULT_BACKOFF } from '../core/backoff.ts'
 import type { SubmitInput } from '../core/contract/submit.ts'
 import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, type JobPolicy } from '../core/job.ts'
@@ -9,7 +10,7 @@ import type { Accepted, SubmitItem, SubmitOutcome, SubmitRefusal } from '../stor
 import { submitJobs } from '../store/commands/submit-jobs.ts'
 import type { Command } from '../store/port.ts'
 import { Batcher } from './batcher.ts'
-import type { Deps } from './deps.ts'
+import { blobsOf, type Deps } from './deps.ts'
 
 /** What differs between the native API and a compat adapter that serves the same service. */
 export interface SubmitOptions {
@@ -95,6 +96,26 @@ function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitO
     key: keyOf(input, options),
     reservationId: input.reservation_id ?? null,
     consumedReservationId: options.consumedReservation ? world.uuid() : null,
+    ...(input.artifacts?.length ? { artifacts: artifactsOf(deps, input, input.artifacts) } : {}),
+  }
+}
+
+function artifactsOf(deps: Deps, input: SubmitInput, artifacts: NonNullable<SubmitInput['artifacts']>) {
+  blobsOf(deps)
+  const { artifactBytesMax } = deps.limits
+  if (artifacts.some(({ size_bytes }) => (size_bytes ?? 0) > artifactBytesMax)) {
+    throw new IchidoError('PAYLOAD_TOO_LARGE', `An artifact may have up to ${artifactBytesMax} bytes`, {
+      field: 'artifacts',
+    })
+  }
+  return {
+    uploadTtlMs: Math.round((input.upload_ttl_seconds ?? DEFAULT_UPLOAD_TTL_SECONDS) * 1000),
+    list: artifacts.map(({ name, sha256 = null, size_bytes = null }) => ({
+      artifactId: deps.world.uuid(),
+      name,
+      sha256,
+      sizeBytes: size_bytes,
+    })),
   }
 }
 

@@ -95,6 +95,7 @@ const jobFields = z.object({
   estimated_cost: z.number(),
   created_at: time,
   run_at: time,
+  awaits_artifacts: z.boolean().meta({ description: 'Held back until its artifacts have been sent' }),
   started_at: time.nullable(),
   finished_at: time.nullable(),
   cancel_requested_at: time.nullable(),

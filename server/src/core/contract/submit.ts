@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { KEY_MAX_LENGTH } from '../key.ts'
+import { awaitedArtifacts, uploadTtlSeconds } from './artifacts.ts'
 
 /** The request shapes, once: they check HTTP and in-process calls alike, and OpenAPI is made from them. */
 
@@ -51,6 +52,8 @@ export const submitRequest = z
     reservation_id: z.uuid().optional(),
     idempotency_key: z.string().min(1).max(KEY_MAX_LENGTH).optional(),
     key_ttl_hours: z.number().positive().max(KEY_TTL_HOURS_MAX).optional().meta({ description: 'Default 24' }),
+    artifacts: awaitedArtifacts.optional(),
+    upload_ttl_seconds: uploadTtlSeconds.optional(),
   })
   .refine((body) => body.run_at === undefined || body.delay_seconds === undefined, {
     path: ['run_at'],

@@ -1,3 +1,4 @@
+import { wantedRunAt } from '../../core/artifact.ts'
 import { runAtProblem } from '../../core/job.ts'
 import { admit } from '../../core/quota.ts'
 import { REQUEST_HASH_VERSION } from '../../core/request-hash.ts'
@@ -10,6 +11,7 @@ import { insertLabels, insertSubmission } from '../sql/submit.ts'
 import { each, flag, integer, type Row, type SqlValue, text, type Work } from '../statement.ts'
 import { changeCosts } from './costs.ts'
 import { foldBy } from './fold.ts'
+import { holdBack } from './hold-runs.ts'
 import {
   type Accepted,
   created,
@@ -42,7 +44,7 @@ function* work(items: readonly SubmitItem[], render: RenderAccepted, again: bool
   yield* replayStored(firsts, nowMs, done)
 
   const fresh = firsts.filter((item) => !done.has(item))
-  yield* insert(yield* admitFresh(fresh, users, nowMs, render, done), done)
+  yield* insert(yield* holdBack(yield* admitFresh(fresh, users, nowMs, render, done)), done)
 
   for (const [item, first] of repeats) done.set(item, repeat(item, first, done.get(first)))
   return items.map((item) => done.get(item) ?? unreachable())
@@ -222,7 +224,7 @@ function submissionRow({ item, createdAtMs, runAtMs, body }: Admitted): SqlValue
 
 function toAccepted(item: SubmitItem, createdAtMs: number, runAtMs: number): Accepted {
   const { jobId, kind, queue } = item
-  const [createdAt, runAt] = [new Date(createdAtMs).toISOString(), new Date(runAtMs).toISOString()]
+  const [createdAt, runAt] = [new Date(createdAtMs).toISOString(), new Date(wantedRunAt(runAtMs)).toISOString()]
   return { jobId, kind, queue, createdAt, runAt, quotaWarnings: [], costLimitWarning: null }
 }
 

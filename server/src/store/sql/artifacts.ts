@@ -65,7 +65,7 @@ export const renewHeldRun = statement(
   'renew_held_run',
   `UPDATE ichido.held_runs SET expires_at = now_ms() + upload_ttl_ms WHERE job_id = $1 AND EXISTS (
       SELECT 1 FROM ichido.runs r WHERE r.id = held_runs.run_id AND r.state = 'PENDING' AND r.run_at >= ${HELD_MS})
-    RETURNING run_id`,
+    RETURNING upload_ttl_ms`,
 )
 
 export const lockHeldRun = statement('lock_held_run', {

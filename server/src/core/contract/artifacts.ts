@@ -1,0 +1,76 @@
+import type { ArtifactShape } from '@ichido/sdk/protocol'
+import { z } from 'zod'
+import { ARTIFACTS_PER_JOB_MAX } from '../artifact.ts'
+
+const NAME_BYTES_MAX = 255
+
+/** A plain file name: workers make files of it, so it leads nowhere else and hides nothing. */
+export const artifactName = z
+  .string()
+  .regex(
+    /^[\p{L}\p{N}_](?:[\p{L}\p{M}\p{N} ._+=@,()-]*[\p{L}\p{M}\p{N}_+=@,()-])?$/u,
+    'must be a file name of letters, digits, spaces and ._+=@,()- that begins with a letter, digit or underscore',
+  )
+  .refine(
+    (name) => new TextEncoder().encode(name).length <= NAME_BYTES_MAX,
+    `must have at most ${NAME_BYTES_MAX} bytes`,
+  )
+
+const sha256 = z
+  .string()
+  .toLowerCase()
+  .regex(/^[0-9a-f]{64}$/, 'must be a SHA-256 as 64 hexadecimal digits')
+
+/** Beyond what any setting allows; each server has its own limit. */
+const SIZE_MAX = 2 ** 50
+
+export const awaitedArtifact = z.strictObject({
+  name: artifactName,
+  sha256: sha256
+    .optional()
+    .meta({ description: 'Checked; content that the user has sent before is not asked for again' }),
+  size_bytes: z.int().min(0).max(SIZE_MAX).optional().meta({ description: 'Checked; needed to send it in parts' }),
+})
+
+export const awaitedArtifacts = z
+  .array(awaitedArtifact)
+  .max(ARTIFACTS_PER_JOB_MAX)
+  .refine((list) => new Set(list.map(({ name }) => name)).size === list.length, 'must have names that differ')
+  .meta({ description: 'Files that the job waits for; they are sent with POST /v1/artifacts' })
+
+export const uploadTtlSeconds = z
+  .number()
+  .min(1)
+  .max(86_400)
+  .meta({ description: 'How long the next chunk of an artifact may take before the job is canceled; default 300' })
+
+export const uploadQuery = z
+  .object({
+    name: artifactName,
+    job_id: z.uuid().toLowerCase().optional().meta({ description: 'The job that waits for it' }),
+    lease_id: z.string().max(128).optional().meta({ description: 'For workers: the lease of the run that made it' }),
+    sha256: sha256.optional(),
+    size_bytes: z.coerce.number().int().min(0).max(SIZE_MAX).optional(),
+  })
+  .refine((query) => query.job_id === undefined || query.lease_id === undefined, {
+    path: ['job_id'],
+    error: 'and lease_id exclude each other',
+  })
+
+export type UploadQuery = z.output<typeof uploadQuery>
+
+const time = z.iso.datetime()
+
+export const artifact = z
+  .object({
+    artifact_id: z.uuid(),
+    job_id: z.uuid().nullable(),
+    run_id: z.uuid().nullable().meta({ description: 'The run that made it; null for what was sent to a job' }),
+    name: z.string(),
+    sha256: z.string().nullable(),
+    size_bytes: z.int().nullable(),
+    state: z.enum(['awaited', 'ready']),
+    created_at: time,
+    expires_at: time.nullable(),
+  })
+  .meta({ id: 'Artifact' }) satisfies z.ZodType<ArtifactShape>

@@ -1,0 +1,228 @@
+import { createHash } from 'node:crypto'
+import { type ArtifactShape, IchidoError } from '@ichido/sdk/protocol'
+import { type Blobs, type Receiving, TooManyParts, UploadGone } from '../blobs/port.ts'
+import { DEFAULT_UPLOAD_TTL_SECONDS, OUTPUTS_PER_RUN_MAX } from '../core/artifact.ts'
+import { type Caller, can } from '../core/roles.ts'
+import {
+  type Artifact,
+  completeUpload,
+  type OpenOutcome,
+  openUpload,
+  renewUpload,
+  type UploadOwner,
+} from '../store/commands/artifacts.ts'
+import { findJobs } from '../store/commands/read-jobs.ts'
+import { runIdOf } from '../store/commands/run-facts.ts'
+import { text } from '../store/statement.ts'
+import { blobsOf, type Deps } from './deps.ts'
+import { notFound } from './not-found.ts'
+import { renderArtifact } from './render-artifact.ts'
+
+export interface UploadRequest {
+  name: string
+  jobId: string | null
+  leaseId: string | null
+  sha256: string | null
+  sizeBytes: number | null
+  /** Where the sender goes on; null: it begins at the beginning. */
+  fromByte: number | null
+  /** What the sender says that it is going to send now. */
+  contentLength: number | null
+  source: AsyncIterable<Uint8Array>
+}
+
+export type Uploaded =
+  | { kind: 'ready' | 'repeated'; artifact: ArtifactShape; receivedBytes: number }
+  /** A part of it is here; the rest is to come. */
+  | { kind: 'partial'; artifact: ArtifactShape; receivedBytes: number }
+  /** The sender has gone away. */
+  | { kind: 'cut' }
+
+const UPLOAD_TTL_MS = DEFAULT_UPLOAD_TTL_SECONDS * 1000
+/** A stream that goes on says so to the store this often, or four times within its time. */
+const RENEW_MS = 15_000
+
+type Sender = { caller: Caller } | { workerId: string }
+
+/** Bytes first, row last: an artifact that is ready is on disk, whatever happens in between. */
+export function createUpload(deps: Deps): (sender: Sender, request: UploadRequest) => Promise<Uploaded> {
+  const { store, world, bus, limits } = deps
+
+  async function ownerOf(sender: Sender, { jobId, leaseId }: UploadRequest): Promise<UploadOwner> {
+    if ('workerId' in sender) {
+      if (leaseId === null) throw missing('lease_id')
+      const runId = runIdOf(leaseId)
+      if (runId === null) throw notFound('lease', leaseId)
+      return { kind: 'output', runId, workerId: sender.workerId, leaseId }
+    }
+    if (leaseId !== null) throw new IchidoError('FORBIDDEN', 'Only the worker that holds a lease sends with it')
+    const { userId } = sender.caller
+    if (jobId === null) return { kind: 'unbound', userId }
+    const [job] = await store.read(findJobs([jobId]))
+    if (job === undefined) throw notFound('job', jobId)
+    if (text(job, 'user_id') !== userId && !can(sender.caller, 'operate')) {
+      throw can(sender.caller, 'readAll') ? new IchidoError('FORBIDDEN') : notFound('job', jobId)
+    }
+    return { kind: 'input', jobId }
+  }
+
+  /** Renews the upload's time as bytes come, and ends it when nobody waits for them any more. */
+  function renewal(owner: UploadOwner, artifactId: string, ttlMs: number) {
+    let lastMs = world.monotonic()
+    return async (force = false) => {
+      if (!force && world.monotonic() - lastMs < Math.min(RENEW_MS, ttlMs / 4)) return
+      lastMs = world.monotonic()
+      if (!(await store.write(renewUpload(owner, artifactId, ttlMs)))) throw refusal(owner, GONE[owner.kind])
+    }
+  }
+
+  /** Puts what has come in its place, and then says so. */
+  async function complete(
+    blobs: Blobs,
+    owner: UploadOwner,
+    artifact: Artifact,
+    receiving: Receiving,
+    sha256: string | null,
+  ) {
+    const { artifactId } = artifact
+    const sealed = await receiving.seal()
+    if (sha256 !== null && sealed.sha256 !== sha256) {
+      await blobs.discard(artifactId)
+      throw new IchidoError('INVALID_PAYLOAD', `The bytes have the SHA-256 ${sealed.sha256}, not ${sha256}`, {
+        field: 'sha256',
+      })
+    }
+    const blobId = world.uuid()
+    await blobs.place(sealed, blobId)
+    const outcome = await store.write(completeUpload(owner, { artifactId, blobId, ...sealed }))
+    const used = outcome.kind === 'refused' ? null : outcome.artifact.blobId
+    if (used !== blobId) await blobs.remove({ sha256: sealed.sha256, blobId })
+    await blobs.discard(artifactId)
+    if (outcome.kind === 'refused') throw refusal(owner, outcome.reason)
+    if (outcome.queue !== null && artifact.jobId !== null) bus.wake([`job:${artifact.jobId}`])
+    return { kind: outcome.kind, artifact: renderArtifact(outcome.artifact), receivedBytes: sealed.sizeBytes }
+  }
+
+  /** The bytes that come, after those that are here. */
+  async function receive(request: UploadRequest, owner: UploadOwner, open: Opened): Promise<Uploaded> {
+    const blobs = blobsOf(deps)
+    const { artifact, uploadTtlMs } = open
+    const { artifactId } = artifact
+    const wanted = expected(artifact, request)
+    const bytesMax = Math.min(limits.artifactBytesMax, wanted.sizeBytes ?? limits.artifactBytesMax)
+    const fromByte = request.fromByte ?? 0
+    if (fromByte + (request.contentLength ?? 0) > bytesMax) throw tooLong(wanted.sizeBytes, bytesMax)
+    const here = request.fromByte === null ? 0 : await blobs.received(artifactId)
+    if (here !== fromByte) throw elsewhere(here)
+
+    const receiving = await blobs.receive(artifactId, fromByte)
+    const renew = renewal(owner, artifactId, uploadTtlMs)
+    const received = await receiving.take(request.source, bytesMax, renew)
+    if (received.end === 'over') {
+      await blobs.discard(artifactId)
+      throw tooLong(wanted.sizeBytes, bytesMax)
+    }
+    await renew(true)
+    if (received.end === 'cut') return { kind: 'cut' }
+    if (wanted.sizeBytes !== null && received.bytes < wanted.sizeBytes) {
+      return { kind: 'partial', artifact: renderArtifact(artifact), receivedBytes: received.bytes }
+    }
+    return complete(blobs, owner, artifact, receiving, wanted.sha256)
+  }
+
+  return async (sender, request) => {
+    blobsOf(deps)
+    if ((request.sizeBytes ?? 0) > limits.artifactBytesMax) throw tooLong(null, limits.artifactBytesMax)
+    const owner = await ownerOf(sender, request)
+    const { name, sha256, sizeBytes } = request
+    const wish = { artifactId: world.uuid(), name, sha256, sizeBytes, uploadTtlMs: UPLOAD_TTL_MS }
+    const outcome = await store.write(openUpload(owner, wish))
+    if (outcome.kind === 'refused') throw refusal(owner, outcome.reason, name)
+    if (outcome.kind === 'ready') return repeat(outcome.artifact, request, limits.artifactBytesMax)
+    try {
+      return await receive(request, owner, outcome)
+    } catch (error) {
+      if (error instanceof TooManyParts) throw new IchidoError('INVALID_PAYLOAD', error.message)
+      if (error instanceof UploadGone) throw elsewhere(await blobsOf(deps).received(outcome.artifact.artifactId))
+      throw error
+    }
+  }
+}
+
+type Opened = Extract<OpenOutcome, { kind: 'open' }>
+
+/** What the job says goes before what the sender says; they may not differ. */
+function expected(artifact: Artifact, request: UploadRequest): { sha256: string | null; sizeBytes: number | null } {
+  for (const [field, known, said] of [
+    ['sha256', artifact.sha256, request.sha256],
+    ['size_bytes', artifact.sizeBytes, request.sizeBytes],
+  ] as const) {
+    if (known === null || said === null || known === said) continue
+    throw new IchidoError('INVALID_PAYLOAD', `${field} is ${said}, but the job waits for ${known}`, { field })
+  }
+  return { sha256: artifact.sha256 ?? request.sha256, sizeBytes: artifact.sizeBytes ?? request.sizeBytes }
+}
+
+/** What is here already is not sent again: by its hash, by its end, or else by comparing what comes. */
+async function repeat(artifact: Artifact, request: UploadRequest, bytesMax: number): Promise<Uploaded> {
+  const atEnd = request.sha256 === null && request.fromByte === artifact.sizeBytes
+  const sha256 = request.sha256 ?? (atEnd ? artifact.sha256 : await hashOf(request, bytesMax))
+  if (sha256 === null) return { kind: 'cut' }
+  if (sha256 !== artifact.sha256) throw new IchidoError('ARTIFACT_CONFLICT')
+  return { kind: 'repeated', artifact: renderArtifact(artifact), receivedBytes: artifact.sizeBytes ?? 0 }
+}
+
+async function hashOf({ source, fromByte }: UploadRequest, bytesMax: number): Promise<string | null> {
+  if (fromByte !== null && fromByte > 0) throw new IchidoError('ARTIFACT_CONFLICT')
+  const hash = createHash('sha256')
+  let bytes = 0
+  try {
+    for await (const chunk of source) {
+      bytes += chunk.length
+      if (bytes > bytesMax) throw tooLong(null, bytesMax)
+      hash.update(chunk)
+    }
+  } catch (error) {
+    if (error instanceof IchidoError) throw error
+    return null
+  }
+  return hash.digest('hex')
+}
+
+const GONE = { input: 'ALREADY_ENDED', output: 'LEASE_LOST', unbound: 'ALREADY_ENDED' } as const
+
+type Reason = 'NOT_FOUND' | 'ALREADY_ENDED' | 'LEASE_LOST' | 'TOO_MANY' | 'OTHER_CONTENT'
+
+function refusal(owner: UploadOwner, reason: Reason, name = ''): IchidoError {
+  switch (reason) {
+    case 'NOT_FOUND':
+      return new IchidoError('NOT_FOUND', `The job waits for no artifact named ${JSON.stringify(name)}`)
+    case 'ALREADY_ENDED':
+      if (owner.kind === 'input') return new IchidoError('ALREADY_ENDED', `Job ${owner.jobId} waits for it no longer`)
+      return elsewhere(0)
+    case 'LEASE_LOST':
+      return new IchidoError('LEASE_LOST')
+    case 'TOO_MANY':
+      return new IchidoError('INVALID_PAYLOAD', `A run can leave at most ${OUTPUTS_PER_RUN_MAX} artifacts`)
+    case 'OTHER_CONTENT':
+      return new IchidoError('ARTIFACT_CONFLICT')
+  }
+}
+
+function missing(field: string): IchidoError {
+  return new IchidoError('INVALID_PAYLOAD', `Missing required query parameter: ${field}`, { field })
+}
+
+function elsewhere(receivedBytes: number): IchidoError {
+  return new IchidoError('UPLOAD_OFFSET_MISMATCH', `${receivedBytes} bytes are here; go on from there`, {
+    upload_offset: receivedBytes,
+  })
+}
+
+function tooLong(sizeBytes: number | null, bytesMax: number): IchidoError {
+  return sizeBytes === bytesMax
+    ? new IchidoError('INVALID_PAYLOAD', `There are more than the ${sizeBytes} bytes that were said`, {
+        field: 'size_bytes',
+      })
+    : new IchidoError('PAYLOAD_TOO_LARGE', `An artifact may have up to ${bytesMax} bytes`)
+}

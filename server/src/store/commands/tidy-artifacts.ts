@@ -1,0 +1,122 @@
+import { type Command, command } from '../port.ts'
+import * as sql from '../sql/artifacts.ts'
+import { readJobs } from '../sql/jobs.ts'
+import { each, integer, one, query, text, textOrNull, type Work } from '../statement.ts'
+import { changeCosts } from './costs.ts'
+import { recordMoves } from './lifecycle.ts'
+
+/** Why a job whose upload did not go on was canceled. */
+export const UPLOAD_OVERDUE = JSON.stringify({
+  code: 'UPLOAD_OVERDUE',
+  message: 'The artifacts that the job waits for did not come in time',
+})
+
+export interface Overdue {
+  /** How many were looked at: as many as allowed means that there may be more. */
+  seen: number
+  canceledJobIds: string[]
+}
+
+/** Cancels jobs whose uploads have stopped. Any node may do it, also several at once; an upload that goes on wins. */
+export function cancelOverdue(max: number): Command<Overdue> {
+  return command('cancel_overdue', function* work(): Work<Overdue> {
+    const overdue = (yield* query(sql.lockOverdue, max)).map((row) => text(row, 'run_id')).sort()
+    const canceled = yield* each(
+      sql.cancelHeldRuns,
+      overdue.map((runId) => [runId, UPLOAD_OVERDUE]),
+    )
+    yield* each(
+      sql.deleteHeldRuns,
+      overdue.map((runId) => [runId]),
+    )
+    yield* recordMoves(canceled)
+    const jobs = yield* each(
+      readJobs,
+      canceled.map((row) => [text(row, 'job_id')]),
+    )
+    // A held run is its job's first, and never started: nothing of the estimate is spent.
+    yield* changeCosts(
+      jobs.map((job) => ({
+        userId: text(job, 'user_id'),
+        createdAtMs: integer(job, 'created_at'),
+        micros: -integer(job, 'estimated_cost_micros'),
+      })),
+    )
+    return { seen: overdue.length, canceledJobIds: canceled.map((row) => text(row, 'job_id')) }
+  })
+}
+
+/** Forgets uploads that were given up, and what was sent for jobs that never came; answers with how many. */
+export function deleteExpiredArtifacts(max: number): Command<number> {
+  return command('delete_expired_artifacts', function* work(): Work<number> {
+    return (yield* query(sql.deleteExpired, max)).length
+  })
+}
+
+export interface UnnamedBlobs {
+  removed: { blobId: string; sha256: string }[]
+  /** Where the next page begins; null at the end. */
+  next: string | null
+}
+
+/**
+ * Looks through one page of blobs, and forgets those that no artifact names. They are locked first and looked at again in
+ * a statement of its own: whoever names one meanwhile holds its row.
+ */
+export function forgetUnnamedBlobs(after: string, max: number): Command<UnnamedBlobs> {
+  return command('forget_unnamed_blobs', function* work(): Work<UnnamedBlobs> {
+    const page = (yield* query(sql.pageOfBlobs, after, max)).map((row) => text(row, 'blob_id'))
+    const unnamed = yield* each(
+      sql.lockUnnamed,
+      page.map((id) => [id]),
+    )
+    const removed = yield* each(
+      sql.deleteUnnamed,
+      unnamed.map((row) => [text(row, 'blob_id')]),
+    )
+    return {
+      removed: removed.map((row) => ({ blobId: text(row, 'blob_id'), sha256: text(row, 'sha256') })),
+      next: page.length < max ? null : (page.at(-1) ?? null),
+    }
+  })
+}
+
+/** Which of these uploads somebody may still go on with. */
+export function findAwaited(artifactIds: readonly string[]): Command<Set<string>> {
+  return command('find_awaited', function* work(): Work<Set<string>> {
+    const rows = yield* each(
+      sql.readAwaited,
+      artifactIds.map((id) => [id]),
+    )
+    return new Set(rows.map((row) => text(row, 'id')))
+  })
+}
+
+/** Which of these blobs have a row. */
+export function findBlobs(blobIds: readonly string[]): Command<Set<string>> {
+  return command('find_blobs', function* work(): Work<Set<string>> {
+    const rows = yield* each(
+      sql.readBlobs,
+      blobIds.map((id) => [id]),
+    )
+    return new Set(rows.map((row) => text(row, 'blob_id')))
+  })
+}
+
+const FOLDER = 'artifacts_folder'
+
+/** Which folder holds this store's artifacts; `proposed` from now on, when there was none. Null: there is none. */
+export function artifactsFolder(proposed: string | null): Command<string | null> {
+  return command('artifacts_folder', function* work(): Work<string | null> {
+    if (proposed !== null) yield* query(sql.claimSetting, FOLDER, JSON.stringify(proposed), 'ichido')
+    const value = textOrNull(yield* one(sql.readSetting, FOLDER), 'value')
+    return value === null ? null : String(JSON.parse(value))
+  })
+}
+
+/** Is anything kept at all? */
+export function hasBlobs(): Command<boolean> {
+  return command('has_blobs', function* work(): Work<boolean> {
+    return (yield* query(sql.pageOfBlobs, '00000000-0000-0000-0000-000000000000', 1)).length > 0
+  })
+}
