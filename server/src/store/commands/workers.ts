@@ -60,19 +60,6 @@ export function renewToken(item: RenewItem): Command<{ expiresAtMs: number } | n
   })
 }
 
-/**
- * Those of the workers that may lease, locked against being revoked until the commit: the first step of a transaction
- * that leases, before queues are locked. Workers of the node's own process are not registered, so do not ask for them.
- */
-export function* shareWorkers(workerIds: Iterable<string>): Work<Set<string>> {
-  const ids = [...new Set(workerIds)].sort()
-  const rows = yield* each(
-    sql.shareWorkers,
-    ids.map((id) => [id]),
-  )
-  return new Set(rows.map((row) => text(row, 'worker_id')))
-}
-
 /** @param workerIds sorted, each once */
 export function noteSeen(workerIds: readonly string[]): Command<void> {
   return command('seen_workers', function* work(): Work<void> {

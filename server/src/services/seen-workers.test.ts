@@ -1,0 +1,68 @@
+import { describe, expect, test } from 'vitest'
+import { FakeWorld } from '../../../scripts/testing/fake-world.ts'
+import { callerOf, eachServices } from '../testing/each-services.ts'
+import { sql, until } from '../testing/store.ts'
+import { ageWorker, registered } from '../testing/workers.ts'
+import { SeenWorkers } from './seen-workers.ts'
+
+describe('who was heard of', () => {
+  function collect(write: (ids: string[]) => Promise<void> = async () => {}) {
+    const world = new FakeWorld()
+    const written: string[][] = []
+    const seen = new SeenWorkers(world, (ids) => {
+      written.push(ids)
+      return write(ids)
+    })
+    return { world, written, seen }
+  }
+
+  test('is written together, and nothing before it was gathered', async () => {
+    const { world, written, seen } = collect()
+    for (const id of ['b', 'a', 'b']) seen.add(id)
+    await world.pass(999)
+    seen.add('c')
+    expect(written).toEqual([])
+    await world.pass(1)
+    expect(written).toEqual([['a', 'b', 'c']])
+    await world.pass(60_000)
+    expect(written).toHaveLength(1)
+  })
+
+  test('is written once in ten seconds, however often it is heard of', async () => {
+    const { world, written, seen } = collect()
+    for (let i = 0; i < 600; i++) {
+      seen.add('a')
+      await world.pass(100)
+    }
+    expect(written.length).toBeGreaterThanOrEqual(5)
+    expect(written.length).toBeLessThanOrEqual(6)
+  })
+
+  test('is written by the next occasion when the store was out of reach', async () => {
+    let down = true
+    const { world, written, seen } = collect(async () => {
+      if (down) throw new Error('The store is out of reach')
+    })
+    seen.add('a')
+    await world.pass(1_000)
+    down = false
+    seen.add('a')
+    await world.pass(1_000)
+    expect(written).toEqual([['a'], ['a']])
+  })
+})
+
+eachServices(({ services }) => {
+  test('a worker that is heard of is online again', async () => {
+    const { workers, deps } = services()
+    const operator = callerOf('operator')
+    const [silent, heard] = [await registered(services()), await registered(services())]
+    for (const { worker_id } of [silent, heard]) await ageWorker(deps.store, worker_id, 3_600_000)
+    workers.seen(heard.worker_id)
+    workers.seen('01a1e12b-0000-7000-8000-000000000000')
+    await until('the note', async () => (await workers.get(operator, heard.worker_id)).state === 'online')
+    expect(await workers.get(operator, silent.worker_id)).toMatchObject({ state: 'unseen' })
+    await sql(deps.store, 'UPDATE ichido.workers SET last_seen_at = NULL WHERE worker_id = $1', silent.worker_id)
+    expect(await workers.get(operator, silent.worker_id)).toMatchObject({ state: 'unseen', last_seen_at: null })
+  })
+})
