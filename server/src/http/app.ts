@@ -12,6 +12,7 @@ import { installAuth } from './auth.ts'
 import { BODY_BYTES_MAX, installBodies } from './bodies.ts'
 import { createClientErrorHandler } from './client-errors.ts'
 import { cloudRoutes } from './compat/cloud.ts'
+import { zpeRoutes } from './compat/zpe.ts'
 import { installErrors, type MismatchStatus } from './errors.ts'
 import { htmlRoutes } from './html.ts'
 import { collectPaths, refuseOtherMethods } from './methods.ts'
@@ -111,6 +112,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
       const context: RouteContext = { services, mismatchStatus, draining: stopping.signal }
       apiRoutes(scope, context, metrics)
       await scope.register(cloudRoutes, { services })
+      await scope.register(zpeRoutes, { services, mismatchStatus })
       await scope.register(htmlRoutes, { secure: options.tls !== null })
     },
     { prefix: options.basePath },

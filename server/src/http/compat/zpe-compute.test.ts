@@ -1,0 +1,334 @@
+import { randomUUID } from 'node:crypto'
+import type { JobDetail } from '@ichido/sdk/protocol'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { DEFAULT_LEASE_TTL_MS } from '../../core/job.ts'
+import { DEFAULT_LIMITS } from '../../services/deps.ts'
+import { type TestApp, testApp } from '../../testing/app.ts'
+import { Reaper } from '../../testing/reaper.ts'
+import { ENGINES } from '../../testing/services.ts'
+import { sql } from '../../testing/store.ts'
+import { ageWorker } from '../../testing/workers.ts'
+import { ageJob, FAILURE, JOB, RESULT, submitZpe, type ZpeLease, ZpeWorker } from '../../testing/zpe.ts'
+
+const ENROLL = '/calc/zpe/compute/enroll-tokens'
+const REGISTER = '/calc/zpe/compute/servers/register'
+const WEEK_SECONDS = 7 * 24 * 3600
+const LEASE_LOST = { status: 409, body: { error: { code: 'LEASE_LOST' } } }
+
+describe.each(ENGINES)('what the workers of S1 call, on %s', (engine) => {
+  let http: TestApp
+  let worker: ZpeWorker
+  beforeAll(async () => {
+    http = await testApp(engine, { deps: { limits: { ...DEFAULT_LIMITS, resultBytesMax: 100_000 } } })
+    worker = await ZpeWorker.register(http)
+  })
+  afterAll(() => http.close())
+
+  const store = () => http.services.deps.store
+  const detail = async (jobId: string) => (await http.call('GET', `/v1/jobs/${jobId}`)).body as JobDetail
+
+  /** A new job in the hands of this worker. */
+  async function given(holder: ZpeWorker = worker): Promise<ZpeLease> {
+    const jobId = await submitZpe(http)
+    const lease = await holder.leased()
+    expect(lease.job_id).toBe(jobId)
+    return lease
+  }
+
+  describe('who they are', () => {
+    test('an enroll token is made, with a label and a time or without', async () => {
+      const made = await http.call('POST', ENROLL, { body: { ttl_seconds: 60, label: 'lab', extra: 1 } })
+      expect(made).toMatchObject({ status: 200, body: { ttl_seconds: 60, label: 'lab' } })
+      const { expires_at } = made.body as { expires_at: string }
+      expect(Math.abs(Date.parse(expires_at) - Date.now() - 60_000)).toBeLessThan(30_000)
+      expect(Object.keys(made.body as object).sort()).toEqual(['expires_at', 'label', 'token', 'ttl_seconds'])
+      for (const call of [{}, { body: {} }, { body: { ttl_seconds: null, label: null } }]) {
+        expect(await http.call('POST', ENROLL, call)).toMatchObject({
+          status: 200,
+          body: { ttl_seconds: 3600, label: null },
+        })
+      }
+      expect(await http.call('POST', ENROLL, { body: { ttl_seconds: 0 } })).toMatchObject({ status: 400 })
+    })
+
+    test('it registers one server, for the queue zpe', async () => {
+      const { token } = (await http.call('POST', ENROLL)).body as { token: string }
+      const body = { token, name: 'gpu-1', meta: { cores: 8 }, unknown: true }
+      const made = await http.call('POST', REGISTER, { body })
+      const { worker_id } = made.body as { worker_id: string }
+      expect(made).toMatchObject({ status: 200 })
+      expect(made.body).toEqual({
+        server_id: worker_id,
+        worker_id,
+        registered_at: expect.any(String),
+        name: 'gpu-1',
+        worker_token: expect.stringMatching(/^\S{40,}$/),
+        token_expires_at: expect.any(String),
+        token_ttl_seconds: WEEK_SECONDS,
+      })
+      const { token_expires_at } = made.body as { token_expires_at: string }
+      expect(Math.abs(Date.parse(token_expires_at) - Date.now() - WEEK_SECONDS * 1000)).toBeLessThan(30_000)
+      expect((await http.call('GET', `/v1/workers/${worker_id}`)).body).toMatchObject({
+        name: 'gpu-1',
+        queues: ['zpe'],
+        meta: { cores: 8 },
+      })
+      const stored = JSON.stringify(await sql(store(), 'SELECT * FROM ichido.worker_tokens'))
+      expect(stored).not.toContain((made.body as { worker_token: string }).worker_token)
+
+      for (const wrong of [token, 'guess']) {
+        const again = await http.call('POST', REGISTER, { body: { token: wrong } })
+        expect(again).toMatchObject({ status: 401, body: { error: { code: 'UNAUTHENTICATED' } } })
+      }
+      const missing = await http.call('POST', REGISTER, { body: { name: 'x' } })
+      expect(missing).toMatchObject({ status: 400, body: { error: { message: 'Missing required field: token' } } })
+    })
+
+    test('pydantic clients send null for what they leave open', async () => {
+      const { token } = (await http.call('POST', ENROLL)).body as { token: string }
+      expect(await http.call('POST', REGISTER, { body: { token, name: null, meta: null } })).toMatchObject({
+        status: 200,
+      })
+    })
+
+    test('without a token, with an unknown or an expired one they are refused by 401, revoked by 403 for good', async () => {
+      const one = await ZpeWorker.register(http)
+      const { job_id } = await given(one)
+      const calls = (token: string) => [
+        one.lease({ token }),
+        one.call(`${job_id}/result`, { token, body: RESULT }),
+        one.call(`${job_id}/failed`, { token, body: FAILURE }),
+      ]
+      const statuses = async (token: string) => (await Promise.all(calls(token))).map((answer) => answer.status)
+      expect(await statuses('guess')).toEqual([401, 401, 401])
+      expect(await http.call('POST', '/calc/zpe/compute/jobs/lease')).toMatchObject({ status: 401 })
+
+      const expired = await ZpeWorker.register(http)
+      await ageWorker(store(), expired.id, WEEK_SECONDS * 1000 + 1000)
+      expect(await statuses(expired.token)).toEqual([401, 401, 401])
+
+      const revoke = () => http.call('DELETE', `/calc/zpe/compute/servers/${one.id}`)
+      expect(await revoke()).toMatchObject({ status: 200, body: { revoked_count: 1 } })
+      expect(await statuses(one.token)).toEqual([403, 403, 403])
+      expect(await revoke()).toMatchObject({ status: 200, body: { revoked_count: 0 } })
+      expect(await statuses(one.token)).toEqual([403, 403, 403])
+      for (const id of [randomUUID(), 'server-1']) {
+        expect(await http.call('DELETE', `/calc/zpe/compute/servers/${id}`)).toMatchObject({ status: 404 })
+      }
+      expect((await detail(job_id)).state).toBe('RUNNING')
+      await (await Reaper.of(store())).reapAll()
+      expect((await detail(job_id)).runs.map((run) => run.state)).toEqual(['TIMED_OUT', 'PENDING'])
+    })
+
+    test('one that was enrolled for other queues gets nothing here', async () => {
+      const { body } = await http.call('POST', '/v1/workers/enroll-tokens', { body: { queues: ['media'] } })
+      const { enroll_token } = body as { enroll_token: string }
+      const { worker_token } = (await http.call('POST', REGISTER, { body: { token: enroll_token } })).body as {
+        worker_token: string
+      }
+      expect(await worker.lease({ token: worker_token })).toMatchObject({ status: 403 })
+    })
+  })
+
+  describe('lease', () => {
+    test('has a body or none, and is 204 when nothing waits', async () => {
+      const form = 'application/x-www-form-urlencoded'
+      const calls = [
+        {},
+        { body: '' },
+        { body: {} },
+        { body: { worker_id: worker.id, max_jobs: 1 } },
+        { body: '', headers: { 'content-type': form } },
+        { body: 'a=b', headers: { 'content-type': form } },
+        { body: '{}', headers: { 'content-type': 'text/plain' } },
+      ]
+      for (const call of calls) {
+        expect(await worker.lease(call)).toMatchObject({ status: 204, text: '' })
+        const jobId = await submitZpe(http)
+        expect(await worker.lease(call)).toMatchObject({ status: 200, body: { job_id: jobId } })
+        await worker.result(jobId)
+      }
+      expect(await worker.lease({ body: '{"a":' })).toMatchObject({ status: 400 })
+    })
+
+    test('gives what S1 names, starts the run, and gives it once', async () => {
+      const jobId = await submitZpe(http)
+      const lease = await worker.leased()
+      expect(lease).toEqual({ job_id: jobId, payload: JOB, lease_id: expect.any(String), lease_ttl_seconds: 3600 })
+      expect((await worker.lease()).status).toBe(204)
+      expect((await detail(jobId)).runs).toMatchObject([
+        { state: 'RUNNING', assigned_worker_id: worker.id, attempt: 1 },
+      ])
+      await worker.result(jobId)
+    })
+
+    test('a job that takes three times the native lease ends on attempt 1', async () => {
+      const { job_id, lease_id } = await given()
+      const reaper = await Reaper.of(store())
+      for (let i = 0; i < 3; i++) {
+        await ageJob(store(), job_id, DEFAULT_LEASE_TTL_MS)
+        reaper.pass(DEFAULT_LEASE_TTL_MS)
+        await reaper.reap()
+      }
+      expect((await worker.lease()).status).toBe(204)
+      expect(await worker.result(job_id, { ...RESULT, lease_id })).toMatchObject({ status: 200 })
+      expect(await detail(job_id)).toMatchObject({ state: 'SUCCEEDED', attempt: 1, retry_count: 0 })
+    })
+
+    test('one that takes longer than its run may is handed on at once, and its worker comes too late', async () => {
+      const { job_id, lease_id } = await given()
+      await ageJob(store(), job_id, 3_601_000)
+      const reaper = await Reaper.of(store())
+      await reaper.reap()
+      await reaper.reap()
+      expect(await detail(job_id)).toMatchObject({ state: 'PENDING', retry_count: 1 })
+      expect((await worker.result(job_id, { ...RESULT, lease_id })).status).toBe(409)
+      await ageJob(store(), job_id, 400_000)
+      const other = await ZpeWorker.register(http)
+      expect((await other.leased()).job_id).toBe(job_id)
+      for (const said of [{}, { lease_id }])
+        expect((await worker.result(job_id, { ...RESULT, ...said })).status).toBe(409)
+      expect(await other.result(job_id)).toMatchObject({ body: { ok: true, idempotent: false } })
+    })
+  })
+
+  describe('result', () => {
+    test('the same again is known as such, whatever its meta; another one is refused', async () => {
+      const { job_id, lease_id } = await given()
+      const body = { lease_id, ...RESULT }
+      expect(await worker.result(job_id, body)).toMatchObject({ status: 200, body: { ok: true, idempotent: false } })
+      const later = { ...body, meta: { ...RESULT.meta, timestamp: '2026-11-16T01:00:00Z' } }
+      for (const same of [body, later, { ...RESULT, meta: null }]) {
+        expect((await worker.result(job_id, same)).body).toEqual({ ok: true, idempotent: true })
+      }
+      for (const change of [{ result: { zpe_ev: 1 } }, { summary_text: 'x' }, { freqs_csv: 'x' }]) {
+        const answer = await worker.result(job_id, { ...body, ...change })
+        expect(answer).toMatchObject({ status: 409, body: { error: { code: 'OUTCOME_ALREADY_RECORDED' } } })
+      }
+      expect((await worker.failed(job_id, { ...FAILURE, lease_id })).status).toBe(409)
+      expect((await http.call('GET', `/v1/jobs/${job_id}/result`)).body).toMatchObject(RESULT)
+    })
+
+    test('its lease is named in the body, in a header, or not at all', async () => {
+      const first = await given()
+      expect(await worker.result(first.job_id, { ...RESULT, lease_id: first.lease_id })).toMatchObject({ status: 200 })
+      const second = await given()
+      const headers = { 'X-Lease-Id': second.lease_id }
+      expect(await worker.result(second.job_id, RESULT, headers)).toMatchObject({ status: 200 })
+      const third = await given()
+      expect(await worker.result(third.job_id, { ...RESULT, lease_id: null })).toMatchObject({ status: 200 })
+      const fourth = await given()
+      expect(await worker.failed(fourth.job_id, FAILURE, { 'X-Lease-Id': fourth.lease_id })).toMatchObject({
+        status: 200,
+      })
+    })
+
+    test("not this worker's lease, or not on this job: nothing changes", async () => {
+      const other = await ZpeWorker.register(http)
+      const mine = await given()
+      const its = await given(other)
+      const refused = [
+        worker.result(its.job_id),
+        worker.result(its.job_id, { ...RESULT, lease_id: its.lease_id }),
+        worker.result(its.job_id, { ...RESULT, lease_id: mine.lease_id }),
+        worker.result(mine.job_id, { ...RESULT, lease_id: its.lease_id }),
+        worker.result(mine.job_id, { ...RESULT, lease_id: 'lease-1' }),
+        worker.result(mine.job_id, RESULT, { 'X-Lease-Id': its.lease_id }),
+        worker.failed(its.job_id),
+        worker.failed(mine.job_id, { ...FAILURE, lease_id: its.lease_id }),
+      ]
+      for (const answer of await Promise.all(refused)) expect(answer).toMatchObject(LEASE_LOST)
+      expect(await detail(mine.job_id)).toMatchObject({ state: 'RUNNING' })
+      expect(await detail(its.job_id)).toMatchObject({ state: 'RUNNING' })
+      await worker.result(mine.job_id)
+      await other.result(its.job_id)
+    })
+
+    test('a job that nobody took, one that is none, and one of another kind', async () => {
+      const waiting = await submitZpe(http)
+      expect(await worker.result(waiting)).toMatchObject(LEASE_LOST)
+      await http.call('POST', `/v1/jobs/${waiting}/cancel`)
+      const native = (await http.call('POST', '/v1/jobs', { body: { kind: 'work' } })).body as { job_id: string }
+      for (const id of [randomUUID(), 'job-1', native.job_id]) {
+        expect(await worker.result(id)).toMatchObject({ status: 404, body: { error: { code: 'NOT_FOUND' } } })
+        expect(await worker.failed(id)).toMatchObject({ status: 404 })
+      }
+    })
+
+    test('what is missing or wrong is named, in the form of S1, and can be sent again', async () => {
+      const { job_id } = await given()
+      const { summary_text, ...without } = RESULT
+      expect((await worker.result(job_id, without)).body).toEqual({
+        error: {
+          code: 'INVALID_PAYLOAD',
+          message: 'Missing required field: summary_text',
+          details: { field: 'summary_text' },
+          request_id: expect.any(String),
+        },
+      })
+      for (const [body, message] of [
+        [{ ...RESULT, result: undefined }, 'Missing required field: result'],
+        [{ ...RESULT, freqs_csv: undefined }, 'Missing required field: freqs_csv'],
+        [{ ...RESULT, result: 'x' }, 'result must be a JSON object'],
+        [{ ...RESULT, freqs_csv: [1] }, 'freqs_csv must be a string'],
+        [{ ...RESULT, lease_id: 7 }, 'lease_id must be a string'],
+      ] as const) {
+        const answer = await worker.result(job_id, body)
+        expect(answer).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD', message } } })
+      }
+      const raw = (body: string | Buffer, headers = {}) => worker.call(`${job_id}/result`, { body, headers })
+      expect((await raw('{"result":')).status).toBe(400)
+      expect((await raw(JSON.stringify(RESULT), { 'content-type': 'text/plain' })).status).toBe(415)
+      expect((await worker.result(job_id, { ...RESULT, summary_text: 'x'.repeat(100_001) })).status).toBe(413)
+      expect((await detail(job_id)).state).toBe('RUNNING')
+      expect(await worker.result(job_id, { ...RESULT, summary_text })).toMatchObject({ status: 200 })
+    })
+
+    test('of a job whose cancellation was wished: taken, and kept as canceled', async () => {
+      const { job_id } = await given()
+      await http.call('POST', `/v1/jobs/${job_id}/cancel`)
+      expect(await worker.result(job_id)).toMatchObject({ status: 200, body: { ok: true } })
+      expect((await detail(job_id)).state).toBe('CANCELED')
+    })
+  })
+
+  describe('failed', () => {
+    test('the job is tried again after a while, and is a dead letter when its tries are used up', async () => {
+      const jobId = await submitZpe(http)
+      for (let retry = 1; retry <= 4; retry++) {
+        const lease = await worker.leased()
+        const body = { ...FAILURE, lease_id: lease.lease_id, traceback: 'Traceback …' }
+        const answer = { ok: true, requeued: retry < 4, retry_count: retry }
+        expect((await worker.failed(jobId, body)).body).toEqual(answer)
+        expect((await worker.failed(jobId, body)).body).toEqual(answer)
+        expect((await worker.failed(jobId, { ...body, error_message: 'other' })).status).toBe(409)
+        expect((await worker.result(jobId, { ...RESULT, lease_id: lease.lease_id })).status).toBe(409)
+        expect((await worker.lease()).status).toBe(204)
+        const { runs } = await detail(jobId)
+        if (retry < 4) {
+          const delayMs = Date.parse(runs.at(-1)?.run_at ?? '') - Date.parse(runs.at(-1)?.created_at ?? '')
+          const capMs = Math.min(300, 10 * 2 ** (retry - 1)) * 1000
+          expect(delayMs).toBeGreaterThan(capMs * 0.8)
+          expect(delayMs).toBeLessThanOrEqual(capMs)
+        }
+        await ageJob(store(), jobId, 400_000)
+      }
+      expect(await detail(jobId)).toMatchObject({ state: 'FAILED', retry_count: 3, attempt: 4 })
+      const dead = await sql(
+        store(),
+        'SELECT error_code, retry_count FROM ichido.dead_letters WHERE job_id = $1',
+        jobId,
+      )
+      expect(dead).toEqual([{ error_code: 'QE_RUNTIME_ERROR', retry_count: 4 }])
+    })
+
+    test('what is missing is named', async () => {
+      const { job_id } = await given()
+      expect(await worker.failed(job_id, { error_message: 'x' })).toMatchObject({
+        status: 400,
+        body: { error: { code: 'INVALID_PAYLOAD', message: 'Missing required field: error_code' } },
+      })
+      expect(await worker.failed(job_id, { ...FAILURE, traceback: null, other: 1 })).toMatchObject({ status: 200 })
+    })
+  })
+})

@@ -1,0 +1,194 @@
+import { IchidoError } from '@ichido/sdk/protocol'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { ZodTypeProvider } from 'fastify-type-provider-zod'
+import { z } from 'zod'
+import { heldLease } from '../../services/held-lease.ts'
+import type { Services } from '../../services/index.ts'
+import { requireQueues, WORKER_TOKEN_TTL_MS } from '../../services/workers.ts'
+import type { EndOutcome, Report } from '../../store/commands/end-runs.ts'
+import { callerOf, workerOf } from '../auth.ts'
+import { answers, WITH_BODY } from '../openapi.ts'
+import { type ApiInstance, jobParams } from '../routes/context.ts'
+import {
+  ZPE,
+  zpeEnroll,
+  zpeEnrollToken,
+  zpeFailed,
+  zpeFailure,
+  zpeLease,
+  zpeRegister,
+  zpeRegistered,
+  zpeReport,
+  zpeReported,
+  zpeRevoked,
+} from './zpe-shapes.ts'
+
+const tags = ['compat: zpe']
+const workerParams = z.object({ worker_id: z.uuid().toLowerCase() })
+const LEASE_HEADER = 'x-lease-id'
+const REFUSALS = ['NOT_FOUND', 'LEASE_LOST', 'OUTCOME_ALREADY_RECORDED', 'ALREADY_ENDED', ...WITH_BODY] as const
+
+/** What S1's workers call, and who lets them in. */
+export async function zpeComputeRoutes(app: FastifyInstance, { services }: { services: Services }): Promise<void> {
+  const api = app.withTypeProvider<ZodTypeProvider>()
+  identityRoutes(api, services)
+  reportRoutes(api, services)
+  await app.register(leaseRoute, { services })
+}
+
+function identityRoutes(app: ApiInstance, { workers }: Services): void {
+  app.post(
+    '/calc/zpe/compute/enroll-tokens',
+    {
+      config: { ability: 'operate' },
+      schema: {
+        tags,
+        summary: 'Make a token that registers one compute server',
+        body: zpeEnroll,
+        response: answers({ 200: ['The token', zpeEnrollToken] }, ...WITH_BODY),
+      },
+    },
+    async (request) => {
+      const { ttl_seconds, label } = request.body
+      const enrollment = { queues: [ZPE], label: label ?? undefined, ttlSeconds: ttl_seconds ?? undefined }
+      const made = await workers.enroll(callerOf(request), enrollment)
+      return { token: made.enroll_token, expires_at: made.expires_at, ttl_seconds: made.ttl_seconds, label: made.label }
+    },
+  )
+
+  app.post(
+    '/calc/zpe/compute/servers/register',
+    {
+      config: { ability: 'public' },
+      schema: {
+        tags,
+        summary: 'Become a compute server, by an enroll token',
+        body: zpeRegister,
+        response: answers({ 200: ['The server and its token', zpeRegistered] }, ...WITH_BODY),
+      },
+    },
+    async (request, reply) => {
+      const { token, name, meta } = request.body
+      const made = await workers.register({ enrollToken: token, name: name ?? undefined, meta: meta ?? undefined })
+      if (made === null) app.refuseCredentials(request, reply, 'The enroll token is unknown, used, or its time is up')
+      return {
+        server_id: made.worker_id,
+        worker_id: made.worker_id,
+        registered_at: made.registered_at,
+        name: made.name,
+        worker_token: made.worker_token,
+        token_expires_at: made.expires_at,
+        token_ttl_seconds: WORKER_TOKEN_TTL_MS / 1000,
+      }
+    },
+  )
+
+  app.delete(
+    '/calc/zpe/compute/servers/:worker_id',
+    {
+      config: { ability: 'operate' },
+      schema: {
+        tags,
+        summary: 'Revoke a compute server, for good',
+        params: workerParams,
+        response: answers({ 200: ['It is revoked', zpeRevoked] }, 'NOT_FOUND'),
+      },
+    },
+    async (request) => {
+      const { revoked_tokens } = await workers.revoke(callerOf(request), request.params.worker_id)
+      return { revoked_count: revoked_tokens }
+    },
+  )
+}
+
+async function leaseRoute(app: FastifyInstance, { services }: { services: Services }): Promise<void> {
+  // A lease has no body, and clients differ in what they call none: `curl -d ''` says that it is a form.
+  app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, _body, done) => done(null, undefined))
+  app.withTypeProvider<ZodTypeProvider>().post(
+    '/calc/zpe/compute/jobs/lease',
+    {
+      config: { ability: 'worker' },
+      schema: {
+        tags,
+        summary: 'Take the next calculation, if there is one',
+        description:
+          'It counts as started at once. The lease lasts as long as the run may take; there are no heartbeats.',
+        response: answers({ 200: ['The calculation', zpeLease], 204: ['There is none'] }, ...WITH_BODY),
+      },
+    },
+    async (request, reply) => {
+      const worker = workerOf(request)
+      requireQueues(worker, [ZPE])
+      const startId = services.deps.world.uuid()
+      const wanted = { queues: [ZPE], kinds: [ZPE], max: 1, waitMs: 0, startId }
+      const [leased] = await services.runs.lease(worker.workerId, wanted)
+      if (leased === undefined) return reply.code(204).send()
+      const { job_id, payload, lease_id, lease_ttl_seconds } = leased
+      return { job_id, payload, lease_id, lease_ttl_seconds }
+    },
+  )
+}
+
+function reportRoutes(app: ApiInstance, services: Services): void {
+  app.post(
+    '/calc/zpe/compute/jobs/:job_id/result',
+    {
+      config: { ability: 'worker' },
+      schema: {
+        tags,
+        summary: 'Report the result of a calculation',
+        description: 'The same result again is answered alike, with `idempotent: true`; another one is refused.',
+        params: jobParams,
+        body: zpeReport,
+        response: answers({ 200: ['It is kept', zpeReported] }, ...REFUSALS),
+      },
+    },
+    async (request) => {
+      const { lease_id, result, summary_text, freqs_csv, meta } = request.body
+      const outcome = await report(request, request.params.job_id, lease_id, {
+        verb: 'finish',
+        result: JSON.stringify(result),
+        summaryText: summary_text,
+        freqsCsv: freqs_csv,
+        meta: meta == null ? null : JSON.stringify(meta),
+        costMicros: null,
+      })
+      return { ok: true as const, idempotent: outcome.kind === 'repeated' }
+    },
+  )
+
+  app.post(
+    '/calc/zpe/compute/jobs/:job_id/failed',
+    {
+      config: { ability: 'worker' },
+      schema: {
+        tags,
+        summary: 'Report that a calculation failed',
+        description: 'It is tried again after a while, or parked as a dead letter when its tries are used up.',
+        params: jobParams,
+        body: zpeFailure,
+        response: answers({ 200: ['It is noted', zpeFailed] }, ...REFUSALS),
+      },
+    },
+    async (request) => {
+      const { lease_id, error_code, error_message, traceback } = request.body
+      const error = { code: error_code, message: error_message, ...(traceback == null ? {} : { traceback }) }
+      const jobId = request.params.job_id
+      const outcome = await report(request, jobId, lease_id, { verb: 'fail', error, retryable: true })
+      return { ok: true as const, requeued: outcome.next !== null, retry_count: outcome.retryCount }
+    },
+  )
+
+  async function report(request: FastifyRequest, jobId: string, said: string | null | undefined, what: Report) {
+    const { workerId } = workerOf(request)
+    const header = request.headers[LEASE_HEADER]
+    const leaseId = said ?? (typeof header === 'string' ? header : null)
+    const held = await heldLease(services.deps, { workerId, jobId, kind: ZPE, leaseId })
+    return accepted(await services.runs.report(workerId, held, what))
+  }
+}
+
+function accepted(outcome: EndOutcome): Exclude<EndOutcome, { kind: 'refused' }> {
+  if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+  return outcome
+}

@@ -1,0 +1,125 @@
+import type { JobDetail, JobState } from '@ichido/sdk/protocol'
+import { z } from 'zod'
+import { failedRequest } from '../../core/contract/leases.ts'
+import { enrollRequest, registerRequest } from '../../core/contract/workers.ts'
+
+/** S1's requests and answers. What they do not name is ignored. */
+
+/** The queue and the kind of S1's jobs, and the definition that may lend them a policy. */
+export const ZPE = 'zpe'
+
+export const ZPE_STATUSES = ['queued', 'started', 'finished', 'failed'] as const
+export type ZpeStatus = (typeof ZPE_STATUSES)[number]
+
+const STATUS_OF: Readonly<Record<JobState, ZpeStatus>> = {
+  PENDING: 'queued',
+  ASSIGNED: 'queued',
+  ORPHANED: 'queued',
+  RUNNING: 'started',
+  SUCCEEDED: 'finished',
+  FAILED: 'failed',
+  TIMED_OUT: 'failed',
+  CANCELED: 'failed',
+}
+
+const ATOMS_MAX = 10_000
+
+/** Pydantic clients send null for what they leave open. */
+const open = <T extends z.ZodType>(schema: T) => schema.nullish()
+
+/** The whole of it is the payload, with the fields that are not named here: workers know more of them than S1 does. */
+export const zpeJob = z
+  .looseObject({
+    content: z.string().min(1).meta({ description: 'An input of pw.x' }),
+    mobile_indices: z
+      .array(z.int().min(0))
+      .max(ATOMS_MAX)
+      .meta({ description: 'The atoms that vibrate, counted from 0' }),
+    calc_mode: open(z.string()),
+    use_environ: open(z.boolean()),
+  })
+  .meta({ id: 'ZpeJobRequest' })
+
+const time = z.iso.datetime()
+
+export const zpeAccepted = z.object({ job_id: z.uuid() })
+export const zpeState = z
+  .object({
+    status: z.enum(ZPE_STATUSES),
+    detail: z.string().nullable().meta({ description: 'What went wrong, if anything did' }),
+    updated_at: time,
+  })
+  .meta({ id: 'ZpeStatus' })
+export const zpeResult = z.object({ result: z.unknown() })
+export const filesQuery = z.object({ kind: z.enum(['summary', 'freqs']) })
+
+export const zpeEnroll = z.object({
+  ttl_seconds: open(enrollRequest.shape.ttl_seconds),
+  label: open(enrollRequest.shape.label),
+})
+export const zpeEnrollToken = z
+  .object({ token: z.string(), expires_at: time, ttl_seconds: z.int(), label: z.string().nullable() })
+  .meta({ id: 'ZpeEnrollToken' })
+
+export const zpeRegister = z.object({
+  token: registerRequest.shape.enroll_token,
+  name: open(registerRequest.shape.name),
+  meta: open(registerRequest.shape.meta),
+})
+export const zpeRegistered = z
+  .object({
+    server_id: z.string(),
+    worker_id: z.string().meta({ description: 'The same' }),
+    registered_at: time,
+    name: z.string(),
+    worker_token: z.string(),
+    token_expires_at: time,
+    token_ttl_seconds: z.int(),
+  })
+  .meta({ id: 'ZpeServer' })
+export const zpeRevoked = z.object({ revoked_count: z.int().meta({ description: 'Tokens that work no more' }) })
+
+export const zpeLease = z
+  .object({ job_id: z.uuid(), payload: z.unknown(), lease_id: z.string(), lease_ttl_seconds: z.number() })
+  .meta({ id: 'ZpeLease' })
+
+const leaseId = open(z.string()).meta({
+  description: 'Or the header X-Lease-Id; without either, the last lease of this worker on this job',
+})
+
+export const zpeReport = z
+  .object({
+    lease_id: leaseId,
+    result: z.record(z.string(), z.unknown()),
+    summary_text: z.string(),
+    freqs_csv: z.string(),
+    meta: open(z.record(z.string(), z.unknown())).meta({
+      description: 'Not part of the outcome: a repeat may carry another one',
+    }),
+  })
+  .meta({ id: 'ZpeResultReport' })
+export const zpeReported = z.object({ ok: z.literal(true), idempotent: z.boolean() })
+
+const { error_code, error_message, traceback } = failedRequest.shape
+export const zpeFailure = z
+  .object({ lease_id: leaseId, error_code, error_message, traceback })
+  .meta({ id: 'ZpeFailureReport' })
+export const zpeFailed = z.object({ ok: z.literal(true), requeued: z.boolean(), retry_count: z.int() })
+
+export function renderState(job: JobDetail): z.output<typeof zpeState> {
+  const status = STATUS_OF[job.state]
+  const run = job.runs.at(-1)
+  return {
+    status,
+    detail: detailOf(job, status),
+    updated_at: run?.finished_at ?? run?.started_at ?? run?.assigned_at ?? run?.created_at ?? job.created_at,
+  }
+}
+
+/** Of a job that waits for its next try, why the last one failed. */
+function detailOf(job: JobDetail, status: ZpeStatus): string | null {
+  if (job.state === 'CANCELED') return 'The job was canceled'
+  if (status !== 'failed' && status !== 'queued') return null
+  const error = job.runs.findLast((run) => run.error !== null)?.error
+  return error == null ? null : `${error.code}: ${error.message}`
+}

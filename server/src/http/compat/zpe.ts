@@ -1,0 +1,134 @@
+import { IchidoError, type JobDetail } from '@ichido/sdk/protocol'
+import type { FastifyInstance } from 'fastify'
+import type { ZodTypeProvider } from 'fastify-type-provider-zod'
+import type { JobPolicy } from '../../core/job.ts'
+import type { Caller } from '../../core/roles.ts'
+import type { Services } from '../../services/index.ts'
+import { refusalError } from '../../services/submit-job.ts'
+import { callerOf } from '../auth.ts'
+import type { MismatchStatus } from '../errors.ts'
+import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
+import { type ApiInstance, jobParams } from '../routes/context.ts'
+import { keyOf } from '../routes/submit.ts'
+import { zpeComputeRoutes } from './zpe-compute.ts'
+import { filesQuery, renderState, ZPE, zpeAccepted, zpeJob, zpeResult, zpeState } from './zpe-shapes.ts'
+
+const OPERATION = 'zpe.submit'
+const TIMEOUT_SECONDS = 3600
+const CONFLICTS = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED'] as const
+
+const tags = ['compat: zpe']
+
+interface ZpeContext {
+  services: Services
+  mismatchStatus: MismatchStatus
+}
+
+/** S1's own wire contract: what its front end calls is here, what its workers call in zpe-compute.ts. */
+export async function zpeRoutes(app: FastifyInstance, context: ZpeContext): Promise<void> {
+  const api = app.withTypeProvider<ZodTypeProvider>()
+  submitRoute(api, context)
+  readRoutes(api, context.services)
+  await app.register(zpeComputeRoutes, context)
+}
+
+function submitRoute(app: ApiInstance, { services, mismatchStatus }: ZpeContext): void {
+  app.post(
+    '/calc/zpe/jobs',
+    {
+      config: { ability: 'submit', takesKey: true },
+      schema: {
+        tags,
+        summary: 'Submit a calculation of a zero-point energy',
+        body: zpeJob,
+        response: {
+          ...answers({ 200: ['The job was accepted', zpeAccepted] }, ...CONFLICTS, ...WITH_BODY),
+          [mismatchStatus]: errorAnswer('IDEMPOTENCY_KEY_REUSED', ...(mismatchStatus === 409 ? CONFLICTS : [])),
+        },
+      },
+    },
+    async (request, reply) => {
+      const input = { kind: ZPE, queue: ZPE, payload: request.body }
+      const definition = await services.definitions.find(ZPE)
+      const outcome = await services.submission.submit(callerOf(request), input, {
+        key: keyOf(request, {}),
+        operation: OPERATION,
+        policy: zpePolicy(definition?.policy ?? {}),
+      })
+      if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
+      if (outcome.kind === 'replayed') reply.header('idempotent-replayed', 'true')
+      return { job_id: outcome.jobId }
+    },
+  )
+}
+
+/** S1's workers send no heartbeats: a lease that lapsed before the run's time is up would start a second calculation. */
+function zpePolicy(lent: JobPolicy): JobPolicy {
+  const { timeout_seconds = TIMEOUT_SECONDS } = lent
+  return { ...lent, timeout_seconds, lease_ttl_seconds: Math.ceil(timeout_seconds), continuation_seconds: 0 }
+}
+
+function readRoutes(app: ApiInstance, { jobs }: Services): void {
+  app.get(
+    '/calc/zpe/jobs/:job_id',
+    {
+      config: { ability: 'readOwn' },
+      schema: {
+        tags,
+        summary: 'Show what has become of a calculation',
+        params: jobParams,
+        response: answers({ 200: ['Its status', zpeState] }, 'NOT_FOUND'),
+      },
+    },
+    async (request) => renderState(await zpeJobOf(callerOf(request), request.params.job_id)),
+  )
+
+  app.get(
+    '/calc/zpe/jobs/:job_id/result',
+    {
+      config: { ability: 'readOwn' },
+      schema: {
+        tags,
+        summary: "Show a calculation's result",
+        params: jobParams,
+        response: answers({ 200: ['The result', zpeResult] }, 'NOT_FOUND', 'RESULT_NOT_READY', 'JOB_FAILED'),
+      },
+    },
+    async (request) => {
+      const { result } = await resultOf(callerOf(request), request.params.job_id)
+      return { result }
+    },
+  )
+
+  app.get(
+    '/calc/zpe/jobs/:job_id/files',
+    {
+      config: { ability: 'readOwn' },
+      schema: {
+        tags,
+        summary: "Show a calculation's summary (text) or frequencies (CSV)",
+        params: jobParams,
+        querystring: filesQuery,
+        response: answers({ 200: ['The file as it is'] }, 'NOT_FOUND', 'RESULT_NOT_READY', 'JOB_FAILED'),
+      },
+    },
+    async (request, reply) => {
+      const { kind } = request.query
+      const { summary_text, freqs_csv } = await resultOf(callerOf(request), request.params.job_id)
+      const [type, text] = kind === 'summary' ? ['text/plain', summary_text] : ['text/csv', freqs_csv]
+      if (text === null) throw new IchidoError('NOT_FOUND', `The job has no ${kind}`)
+      return reply.header('content-type', `${type}; charset=utf-8`).send(text)
+    },
+  )
+
+  async function zpeJobOf(caller: Caller, jobId: string): Promise<JobDetail> {
+    const job = await jobs.get(caller, jobId)
+    if (job.kind !== ZPE) throw new IchidoError('NOT_FOUND', `There is no calculation ${jobId}`)
+    return job
+  }
+
+  async function resultOf(caller: Caller, jobId: string) {
+    await zpeJobOf(caller, jobId)
+    return jobs.result(caller, jobId, 0)
+  }
+}

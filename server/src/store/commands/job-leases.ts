@@ -1,0 +1,11 @@
+import { type Command, command } from '../port.ts'
+import { readLeasesOnJob } from '../sql/job-leases.ts'
+import { query, textOrNull, type Work } from '../statement.ts'
+
+/** The leases that a worker has or had on a job of this kind, the last one first; null when there is no such job. */
+export function leasesOnJob(jobId: string, kind: string, workerId: string): Command<string[] | null> {
+  return command('leases_on_job', function* work(): Work<string[] | null> {
+    const rows = yield* query(readLeasesOnJob, jobId, kind, workerId)
+    return rows.length === 0 ? null : rows.flatMap((row) => textOrNull(row, 'lease_id') ?? [])
+  })
+}
