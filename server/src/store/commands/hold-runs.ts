@@ -10,8 +10,7 @@ export interface AwaitedArtifacts {
 
 interface Admitted {
   item: { jobId: string; runId: string; userId: string; artifacts?: AwaitedArtifacts | undefined }
-  accepted: { runAtMs: number }
-  due: boolean
+  runAtMs: number
 }
 
 /**
@@ -39,10 +38,7 @@ export function* holdBack<A extends Admitted>(admitted: A[]): Work<A[]> {
     insertHeldRuns,
     [...held].map(([{ item }, ttlMs]) => [item.runId, item.jobId, ttlMs]),
   )
-  return admitted.map((one) => {
-    if (!held.has(one)) return one
-    return { ...one, accepted: { ...one.accepted, runAtMs: hold(one.accepted.runAtMs) }, due: false }
-  })
+  return admitted.map((one) => (held.has(one) ? { ...one, runAtMs: hold(one.runAtMs) } : one))
 }
 
 function* ownBlobs(wanting: readonly Admitted[]): Work<Map<string, { blobId: string; sizeBytes: number }>> {

@@ -1,5 +1,6 @@
 import type { JobPolicy } from '../../core/job.ts'
 import { CREATED } from '../sql/submit.ts'
+import type { AwaitedArtifacts } from './hold-runs.ts'
 
 export interface SubmitItem {
   /** Made before the transaction begins, so that the same submission can be tried again without doubling. */
@@ -22,6 +23,8 @@ export interface SubmitItem {
   reservationId: string | null
   /** Write a consumed reservation row of this id beside the job, as S0 has it. */
   consumedReservationId: string | null
+  /** Its run is held back until they are all there. */
+  artifacts?: AwaitedArtifacts
 }
 
 /** What the first answer says; its text is stored with the key and replayed byte for byte. */

@@ -42,7 +42,8 @@ function isPlain(item: SubmitItem): boolean {
     item.estimatedCostMicros === 0 &&
     item.replacesJobId === null &&
     item.reservationId === null &&
-    item.consumedReservationId === null
+    item.consumedReservationId === null &&
+    item.artifacts === undefined
   )
 }
 
