@@ -1,5 +1,6 @@
 import { resolve } from 'node:path'
 import { z } from 'zod'
+import { DEFAULT_ARTIFACT_BYTES_MAX } from './core/artifact.ts'
 
 /** Where settings come from: the environment, the folder the program was started in, and the files they name. */
 export interface Surroundings {
@@ -17,6 +18,7 @@ export interface StoreConfig {
 }
 
 export interface ServerConfig extends StoreConfig {
+  artifacts: { folder: string | undefined; bytesMax: number }
   host: string
   port: number
   redisUrl: string | null
@@ -87,6 +89,12 @@ const storeSettings = {
 
 const serverSettings = {
   ...storeSettings,
+  ARTIFACTS_DIR: z.string().optional(),
+  ARTIFACT_BYTES_MAX: z
+    .string()
+    .regex(/^[1-9]\d{0,14}$/, says('a number of bytes'))
+    .transform(Number)
+    .default(DEFAULT_ARTIFACT_BYTES_MAX),
   HOST: z.string().default('127.0.0.1'),
   PORT: z
     .string()
@@ -133,6 +141,10 @@ export function readServerConfig(surroundings: Surroundings): ServerConfig {
   const found = parse(serverSettings, surroundings)
   return {
     ...toStore(found, surroundings),
+    artifacts: {
+      folder: found.ARTIFACTS_DIR === undefined ? undefined : resolve(surroundings.cwd, found.ARTIFACTS_DIR),
+      bytesMax: found.ARTIFACT_BYTES_MAX,
+    },
     host: found.HOST,
     port: found.PORT,
     redisUrl: found.REDIS_URL ?? null,

@@ -1,6 +1,7 @@
 import type { World } from '@ichido/sdk/world'
 import { sleep } from '@ichido/sdk/world'
 import pg from 'pg'
+import { type ArtifactOptions, openBlobs } from './artifacts-folder.ts'
 import { EmbeddedBus } from './bus/embedded.ts'
 import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus } from './bus/postgres.ts'
@@ -9,6 +10,7 @@ import { Loop } from './leader/loop.ts'
 import { createPromote } from './leader/promote.ts'
 import { createReap } from './leader/reap.ts'
 import { createRetain } from './leader/retain.ts'
+import { createExpireUploads, createTidyArtifacts } from './leader/tidy-artifacts.ts'
 import type { SubmitIn } from './local-transport.ts'
 import { DEFAULT_LIMITS } from './services/deps.ts'
 import { createServices, type Services } from './services/index.ts'
@@ -29,6 +31,7 @@ export interface NodeOptions {
   world: World
   meter: Meter
   allowNoFsync: boolean
+  artifacts?: ArtifactOptions | undefined
   /** For what goes wrong outside of any call: a loop that failed, a wake-up connection that broke. */
   onTrouble(where: string, error: unknown): void
 }
@@ -43,6 +46,7 @@ export interface ControlNode {
 const PROMOTE_INTERVAL_MS = 1_000
 const REAP_INTERVAL_MS = 5_000
 const RETAIN_INTERVAL_MS = 60_000
+const UPLOADS_INTERVAL_MS = 5_000
 const CONNECT_TIMEOUT_MS = 5_000
 
 /** The composition root: the only place that chooses adapters. */
@@ -51,14 +55,23 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const { store, bus, submitIn } = await openStorage(options)
   // The folder's lock is ours, so whoever worked in it before is dead.
   if ('dataDir' in options.storage) await store.write(forsakeWorkers(LOCAL_WORKER_PREFIX))
-  const services = createServices({ world, store, bus, meter, limits: DEFAULT_LIMITS })
+  const kept = await openBlobs(options, store).catch(async (error: unknown) => {
+    await bus.close()
+    await store.close()
+    throw error
+  })
+  const limits = { ...DEFAULT_LIMITS, ...kept.limits }
+  const services = createServices({ world, store, bus, meter, limits, ...kept.deps })
   const loop = (name: string, intervalMs: number, tick: () => Promise<number | null>) =>
     new Loop({ name, world, intervalMs, tick, onTrouble })
   const loops = [
     loop('promote', PROMOTE_INTERVAL_MS, createPromote({ store, bus })),
     loop('reap', REAP_INTERVAL_MS, createReap({ world, store, bus, meter })),
     loop('retain', RETAIN_INTERVAL_MS, createRetain({ store })),
+    loop('expire-uploads', UPLOADS_INTERVAL_MS, createExpireUploads({ store, bus, meter })),
   ]
+  const { blobs } = kept.deps
+  if (blobs !== undefined) loops.push(loop('tidy-artifacts', RETAIN_INTERVAL_MS, createTidyArtifacts({ store, blobs })))
   for (const loop of loops) loop.start()
 
   return {
@@ -97,7 +110,7 @@ async function openStorage(options: NodeOptions): Promise<OpenedStorage> {
 }
 
 /** A store alone, for commands that work on it without a running node. */
-export function openStore(options: Omit<NodeOptions, 'meter' | 'onTrouble'>): Promise<Store> {
+export function openStore(options: Omit<NodeOptions, 'meter' | 'onTrouble' | 'artifacts'>): Promise<Store> {
   const { storage, world, allowNoFsync } = options
   if ('dataDir' in storage) {
     return Promise.resolve(openSqlite({ dataDir: storage.dataDir, now: world.now, allowNoFsync }))

@@ -10,7 +10,11 @@ export async function opening<T>({ storage }: StoreConfig, opened: Promise<T>): 
     return await opened
   } catch (error) {
     const why = innermost(error)
-    if (error instanceof Failure || (error instanceof Error && error.name === 'StoreInUse')) throw error
+    if (
+      error instanceof Failure ||
+      (error instanceof Error && ['StoreInUse', 'ArtifactsElsewhere'].includes(error.name))
+    )
+      throw error
     if ('dataDir' in storage) {
       throw new Failure(
         `The store in ${storage.dataDir} cannot be opened: ${why}`,

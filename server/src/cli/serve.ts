@@ -33,6 +33,8 @@ The environment says how:
   DATA_DIR                      folder of the embedded store (./data)
   DATABASE_URL                  PostgreSQL instead of it: postgres://user:password@host/database
   DATABASE_SCHEMA               where its tables are (ichido)
+  ARTIFACTS_DIR                 folder of artifacts, shared by all nodes (DATA_DIR/artifacts; with PostgreSQL none)
+  ARTIFACT_BYTES_MAX            how large an artifact may be (5368709120)
   TLS_CERT_FILE, TLS_KEY_FILE   serve HTTPS with these
   TRUST_PROXY                   whose X-Forwarded-* to believe: true, false or addresses (false)
   PUBLIC_URL, BASE_PATH         where people reach it, and a prefix of all its paths
@@ -60,8 +62,8 @@ async function serve({ localWorker = false, json = false }: ServeFlags): Promise
   const logger = pino({ level: config.logLevel }, pino.destination({ fd: 2, sync: true }))
   const onTrouble = (where: string, error: unknown) => logger.warn({ where, err: error }, 'trouble')
   const metrics = createMetrics()
-  const { storage, allowNoFsync } = config
-  const starting = startNode({ storage, world, meter: metrics.meter, allowNoFsync, onTrouble })
+  const { storage, allowNoFsync, artifacts } = config
+  const starting = startNode({ storage, world, meter: metrics.meter, allowNoFsync, artifacts, onTrouble })
   const node = await opening(config, starting)
   const server = await startServer({ node, metrics, config, world, logger, version: VERSION }).catch((error: unknown) =>
     explain(error, config),

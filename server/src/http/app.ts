@@ -10,6 +10,7 @@ import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import type { Services } from '../services/index.ts'
 import { installAuth } from './auth.ts'
 import { BODY_BYTES_MAX, installBodies } from './bodies.ts'
+import { limitBodyTime } from './body-time.ts'
 import { createClientErrorHandler } from './client-errors.ts'
 import { cloudRoutes } from './compat/cloud.ts'
 import { zpeRoutes } from './compat/zpe.ts'
@@ -19,6 +20,7 @@ import { collectPaths, refuseOtherMethods } from './methods.ts'
 import type { Metrics } from './metrics.ts'
 import { installDescription } from './openapi.ts'
 import { requestId } from './request-id.ts'
+import { artifactRoutes } from './routes/artifacts.ts'
 import type { RouteContext } from './routes/context.ts'
 import { healthRoutes } from './routes/health.ts'
 import { jobRoutes } from './routes/jobs.ts'
@@ -61,7 +63,6 @@ export interface HttpOptions {
 const HEADER_BYTES_MAX = 16 * 1024
 /** A key has up to 256 characters, each of which may be percent-encoded. */
 const PARAM_LENGTH_MAX = 256 * 3
-const REQUEST_TIMEOUT_MS = 120_000
 /** Longer than the idle time of common load balancers, so that it is never us who close first. */
 const KEEP_ALIVE_MS = 72_000
 
@@ -88,6 +89,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   app.decorate('startDraining', () => stopping.abort())
 
   installBodies(app)
+  limitBodyTime(app, world)
   installValidation(app)
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id).header('x-content-type-options', 'nosniff')
@@ -111,6 +113,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     async (scope) => {
       const context: RouteContext = { services, mismatchStatus, draining: stopping.signal }
       apiRoutes(scope, context, metrics)
+      await scope.register(artifactRoutes, context)
       await scope.register(cloudRoutes, { services })
       await scope.register(zpeRoutes, { services, mismatchStatus })
       await scope.register(htmlRoutes, { secure: options.tls !== null })
@@ -139,7 +142,8 @@ function serverFactory(tls: HttpOptions['tls']): FastifyServerFactory {
   return (handler) => {
     const limits = {
       maxHeaderSize: HEADER_BYTES_MAX,
-      requestTimeout: REQUEST_TIMEOUT_MS,
+      // Node knows one limit for all requests, and an upload may take hours: `limitBodyTime` sees to the others.
+      requestTimeout: 0,
       keepAliveTimeout: KEEP_ALIVE_MS,
     }
     return tls === null ? createServer(limits, handler) : createSecureServer({ ...limits, ...tls }, handler)

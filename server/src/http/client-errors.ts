@@ -11,7 +11,7 @@ const REASONS: Readonly<Record<number, string>> = {
 
 /** Answers what Node's parser refuses before there is a request: by hand, in the form of every other error. */
 export function createClientErrorHandler(world: Pick<World, 'uuid'>) {
-  return (trouble: ConnectionError, socket: Socket): void => {
+  return (trouble: Pick<ConnectionError, 'code'>, socket: Socket): void => {
     if (trouble.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
     const error = toError(trouble.code)
     const { status, retryable } = ERRORS[error.code]

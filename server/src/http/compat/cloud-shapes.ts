@@ -9,8 +9,8 @@ export const CLOUD_STATUSES = ['pending', 'uploading', 'queued', 'running', 'com
 export type CloudStatus = (typeof CLOUD_STATUSES)[number]
 
 /**
- * What S0 calls the states of a run. Two of its words have no state of their own: `uploading` is what the first answer
- * says, and a PENDING run whose time has not come is `pending`.
+ * What S0 calls the states of a run. Two of its words have no state of their own: a PENDING run that waits for artifacts is
+ * `uploading`, as every job is in its first answer, and one whose time has not come is `pending`.
  */
 const STATUS_OF: Readonly<Record<JobState, CloudStatus>> = {
   PENDING: 'queued',
@@ -23,7 +23,11 @@ const STATUS_OF: Readonly<Record<JobState, CloudStatus>> = {
   CANCELED: 'cancelled',
 }
 
-export function cloudStatus(job: Pick<JobShape, 'state' | 'created_at' | 'run_at'>, nowMs: number): CloudStatus {
+export function cloudStatus(
+  job: Pick<JobShape, 'state' | 'created_at' | 'run_at' | 'awaits_artifacts'>,
+  nowMs: number,
+): CloudStatus {
+  if (job.awaits_artifacts) return 'uploading'
   // A run that was due from the start is so whatever the difference between the store's clock and this one.
   const waits = job.state === 'PENDING' && job.run_at > job.created_at && Date.parse(job.run_at) > nowMs
   return waits ? 'pending' : STATUS_OF[job.state]
@@ -31,7 +35,7 @@ export function cloudStatus(job: Pick<JobShape, 'state' | 'created_at' | 'run_at
 
 /** The states in which a job can have this status. */
 export function statesOf(status: CloudStatus): JobState[] {
-  if (status === 'pending') return ['PENDING']
+  if (status === 'pending' || status === 'uploading') return ['PENDING']
   return (Object.keys(STATUS_OF) as JobState[]).filter((state) => STATUS_OF[state] === status)
 }
 
@@ -47,7 +51,7 @@ const open = <T extends z.ZodType>(schema: T) => schema.nullish()
 
 export const submitQuery = z.object({ provider })
 
-const { estimated_cost, reservation_id, key_ttl_hours } = submitRequest.shape
+const { estimated_cost, reservation_id, key_ttl_hours, artifacts, upload_ttl_seconds } = submitRequest.shape
 
 /** Fields that are not named here are real clients' too: they go to the worker as they are. */
 export const submitBody = z
@@ -70,6 +74,8 @@ export const submitBody = z
     estimated_cost: open(estimated_cost),
     reservation_id: open(reservation_id),
     key_ttl_hours: open(key_ttl_hours),
+    artifacts: open(artifacts),
+    upload_ttl_seconds: open(upload_ttl_seconds),
   })
   .meta({ id: 'CloudSubmitRequest' })
 

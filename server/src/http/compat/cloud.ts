@@ -78,11 +78,7 @@ export async function cloudRoutes(app: FastifyInstance, { services }: { services
       const states = status === undefined ? [] : statesOf(status)
       const label = provider === undefined ? null : { name: PROVIDER_LABEL, value: provider }
       const filter = { ...EVERY_CLOUD_JOB, states, label }
-      // No state is called `uploading`, and no states at all would mean every job.
-      const nothing = status !== undefined && states.length === 0
-      const page = nothing
-        ? { data: [], next_cursor: null }
-        : cursorOut(LIST, await jobs.list(callerOf(request), filter, limit, cursorIn(LIST, cursor)))
+      const page = cursorOut(LIST, await jobs.list(callerOf(request), filter, limit, cursorIn(LIST, cursor)))
       const found = page.data.map(render).filter((job) => status === undefined || job.status === status)
       return { jobs: found, total: found.length, next_cursor: page.next_cursor }
     },
@@ -161,13 +157,13 @@ async function submit(
   if (outcome.kind === 'refused') return { ...REFUSED, error: outcome.refusal.message }
   const first = JSON.parse(outcome.body) as SubmitResponse
   const replayed = outcome.kind === 'replayed'
+  // Without artifacts nothing can be outstanding, and a first answer has nothing to ask for.
+  const job = replayed || input.artifacts ? await services.jobs.get(caller, outcome.jobId) : null
   return {
     success: true,
     job_id: outcome.jobId,
-    status: replayed
-      ? cloudStatus(await services.jobs.get(caller, outcome.jobId), services.deps.world.now())
-      : 'uploading',
-    data_uploaded: true,
+    status: replayed && job !== null ? cloudStatus(job, services.deps.world.now()) : 'uploading',
+    data_uploaded: !job?.awaits_artifacts,
     idempotent_hit: replayed,
     quota_warnings: first.quota_warnings,
     cost_limit_warning: first.cost_limit_warning,
@@ -186,7 +182,8 @@ const REFUSED: Omit<CloudAnswer, 'error'> = {
 }
 
 function toInput(provider: string, body: CloudSubmit, queue: string, lent: unknown): SubmitInput {
-  const { idempotency_key, estimated_cost, reservation_id, key_ttl_hours, ...rest } = body
+  const { idempotency_key, estimated_cost, reservation_id, key_ttl_hours, artifacts, upload_ttl_seconds, ...rest } =
+    body
   const said = Object.entries(rest).filter(([name, value]) => value !== null || !Object.hasOwn(submitBody.shape, name))
   return {
     kind: KIND,
@@ -196,6 +193,8 @@ function toInput(provider: string, body: CloudSubmit, queue: string, lent: unkno
     estimated_cost: estimated_cost ?? undefined,
     reservation_id: reservation_id ?? undefined,
     key_ttl_hours: key_ttl_hours ?? undefined,
+    artifacts: artifacts ?? undefined,
+    upload_ttl_seconds: upload_ttl_seconds ?? undefined,
   }
 }
 

@@ -1,0 +1,90 @@
+import { mkdir, rmdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { World } from '@ichido/sdk/world'
+import { openDisk, syncFolder } from './blobs/disk.ts'
+import type { Blobs } from './blobs/port.ts'
+import type { Limits } from './services/deps.ts'
+import { artifactsFolder, hasBlobs } from './store/commands/tidy-artifacts.ts'
+import type { Store } from './store/port.ts'
+
+export interface ArtifactOptions {
+  /** Shared by all nodes. Unset: beside SQLite's file; with PostgreSQL there are no artifacts then. */
+  folder?: string | undefined
+  bytesMax?: number | undefined
+}
+
+interface Surroundings {
+  storage: object | { dataDir: string }
+  artifacts?: ArtifactOptions | undefined
+  world: World
+  onTrouble(where: string, error: unknown): void
+}
+
+/** What a node needs to keep artifacts: nothing, where they are off. */
+export async function openBlobs(
+  { storage, artifacts = {}, world, onTrouble }: Surroundings,
+  store: Store,
+): Promise<{ deps: { blobs?: Blobs }; limits: Partial<Limits> }> {
+  const { folder, bytesMax } = artifacts
+  const limits = bytesMax === undefined ? {} : { artifactBytesMax: bytesMax }
+  if (folder !== undefined) return { deps: { blobs: await openArtifacts(store, folder, world) }, limits }
+  if (!('dataDir' in storage)) return { deps: {}, limits }
+  try {
+    return { deps: { blobs: await openArtifacts(store, join(storage.dataDir, 'artifacts'), world) }, limits }
+  } catch (error) {
+    // Nobody asked for it by name, so it need not keep the node from starting.
+    onTrouble('artifacts', error)
+    return { deps: {}, limits }
+  }
+}
+
+/** The folder is not the one that the store's artifacts are in. */
+export class ArtifactsElsewhere extends Error {
+  override readonly name = 'ArtifactsElsewhere'
+}
+
+/**
+ * Opens the folder that holds the store's artifacts. The store knows it by an id, the name of a folder inside of it, which
+ * the first node makes: a node that does not find it looks at another folder, or at a share that is not mounted, and would
+ * not find what the other nodes store.
+ */
+export async function openArtifacts(store: Store, folder: string, world: World): Promise<Blobs> {
+  await mkdir(folder, { recursive: true })
+  const known = await store.read(artifactsFolder(null))
+  const id = known ?? (await propose(store, folder, world.uuid()))
+  const inside = join(folder, id)
+  if (!(await isFolder(inside))) {
+    // One process alone works on SQLite: while nothing is kept, any folder will do.
+    if (store.engine !== 'sqlite' || (await store.read(hasBlobs()))) throw new ArtifactsElsewhere(advice(folder, id))
+    await make(inside, folder)
+  }
+  return openDisk({ folder: inside, world })
+}
+
+/** Made before it is proposed, so that whoever reads the id finds the folder. */
+async function propose(store: Store, folder: string, proposed: string): Promise<string> {
+  const inside = join(folder, proposed)
+  await make(inside, folder)
+  const id = (await store.write(artifactsFolder(proposed))) ?? proposed
+  if (id !== proposed) await rmdir(inside)
+  return id
+}
+
+async function make(inside: string, folder: string): Promise<void> {
+  await mkdir(inside)
+  await syncFolder(folder)
+}
+
+async function isFolder(path: string): Promise<boolean> {
+  return stat(path).then(
+    (facts) => facts.isDirectory(),
+    () => false,
+  )
+}
+
+function advice(folder: string, id: string): string {
+  return (
+    `${folder} does not hold the artifacts of this database: there is no folder ${id} in it. All nodes need the same ` +
+    'folder: set ARTIFACTS_DIR to one that they share, or move that folder here.'
+  )
+}

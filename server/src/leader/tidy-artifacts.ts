@@ -1,0 +1,72 @@
+import { type Blobs, SHARDS } from '../blobs/port.ts'
+import type { Bus } from '../bus/port.ts'
+import { isUuid } from '../core/contract/list.ts'
+import type { Meter } from '../services/meter.ts'
+import {
+  cancelOverdue,
+  deleteExpiredArtifacts,
+  findAwaited,
+  findBlobs,
+  forgetUnnamedBlobs,
+} from '../store/commands/tidy-artifacts.ts'
+import type { Store } from '../store/port.ts'
+
+const BATCH_MAX = 200
+const FIRST = '00000000-0000-0000-0000-000000000000'
+/** Longer than anybody takes from putting a blob in its place to naming it. */
+const STRAY_AGE_MS = 24 * 3600 * 1000
+
+/** Cancels jobs whose artifacts do not come, and frees their slots. Any node may do it, also several at once. */
+export function createExpireUploads({
+  store,
+  bus,
+  meter,
+}: {
+  store: Store
+  bus: Bus
+  meter: Meter
+}): () => Promise<number | null> {
+  return async () => {
+    const { seen, canceledJobIds } = await store.write(cancelOverdue(BATCH_MAX))
+    for (const _ of canceledJobIds) meter.ended('CANCELED')
+    bus.wake(canceledJobIds.map((jobId) => `job:${jobId}` as const))
+    return seen === BATCH_MAX ? 0 : null
+  }
+}
+
+/**
+ * Removes what nobody needs: uploads that were given up, blobs that no artifact names, and files that a node left behind
+ * when it died between putting them in their place and naming them. A part of it each time, around and around.
+ */
+export function createTidyArtifacts({ store, blobs }: { store: Store; blobs: Blobs }): () => Promise<number | null> {
+  let after = FIRST
+  let shard = 0
+
+  async function discardUploads(): Promise<void> {
+    for await (const names of blobs.uploads(BATCH_MAX)) {
+      const awaited = await store.read(findAwaited(names.filter(isUuid)))
+      for (const name of names) if (!awaited.has(name)) await blobs.discard(name)
+    }
+  }
+
+  async function removeUnnamed(): Promise<void> {
+    const { removed, next } = await store.write(forgetUnnamedBlobs(after, BATCH_MAX))
+    for (const name of removed) await blobs.remove(name)
+    after = next ?? FIRST
+  }
+
+  async function removeStrays(): Promise<void> {
+    const old = (await blobs.oldBlobs(shard, STRAY_AGE_MS)).filter(({ blobId }) => isUuid(blobId))
+    const known = await store.read(findBlobs(old.map(({ blobId }) => blobId)))
+    for (const name of old) if (!known.has(name.blobId)) await blobs.remove(name)
+    shard = (shard + 1) % SHARDS
+  }
+
+  return async () => {
+    const expired = await store.write(deleteExpiredArtifacts(BATCH_MAX))
+    await discardUploads()
+    await removeUnnamed()
+    await removeStrays()
+    return expired === BATCH_MAX ? 0 : null
+  }
+}
