@@ -6,7 +6,7 @@ import { createMetrics } from '../http/metrics.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import type { Deps } from '../services/deps.ts'
 import type { Services } from '../services/index.ts'
-import { type Engine, testServices } from './services.ts'
+import { type Engine, type Opened, testServices } from './services.ts'
 
 export interface Answer {
   status: number
@@ -36,12 +36,17 @@ type Changes = Partial<Omit<HttpOptions, 'services'>> & {
   deps?: Partial<Pick<Deps, 'world' | 'limits'>>
   /** Puts something in the place of a service, to see what HTTP makes of its failures. */
   alter?: (services: Services) => Services
+  /** A store that is there already, for a second node on it. */
+  opened?: Opened
 }
 
 /** The HTTP layer over services on an empty store of its own, in open mode until a token is made. */
-export async function testApp(engine: Engine, { deps = {}, alter, ...changes }: Changes = {}): Promise<TestApp> {
+export async function testApp(
+  engine: Engine,
+  { deps = {}, alter, opened, ...changes }: Changes = {},
+): Promise<TestApp> {
   const metrics = changes.metrics ?? createMetrics()
-  const { services, close } = await testServices(engine, { ...deps, meter: metrics.meter })
+  const { services, close } = await testServices(engine, { ...deps, meter: metrics.meter }, opened)
   const app = await createApp({
     services: alter?.(services) ?? services,
     openMode: true,
