@@ -1,11 +1,6 @@
-import { createServer } from 'node:http'
+import { createServer, type RequestListener, type Server } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
-import Fastify, {
-  type FastifyBaseLogger,
-  type FastifyInstance,
-  type FastifyServerFactory,
-  LogController,
-} from 'fastify'
+import Fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import type { Services } from '../services/index.ts'
 import { installAuth } from './auth.ts'
@@ -14,7 +9,8 @@ import { limitBodyTime } from './body-time.ts'
 import { createClientErrorHandler } from './client-errors.ts'
 import { cloudRoutes } from './compat/cloud.ts'
 import { zpeRoutes } from './compat/zpe.ts'
-import { installErrors, type MismatchStatus } from './errors.ts'
+import { errorAnswer, installErrors, type MismatchStatus, toIchidoError } from './errors.ts'
+import { type HotSubmitOptions, hotSubmit } from './hot-submit.ts'
 import { htmlRoutes } from './html.ts'
 import { collectPaths, refuseOtherMethods } from './methods.ts'
 import type { Metrics } from './metrics.ts'
@@ -69,7 +65,21 @@ const KEEP_ALIVE_MS = 72_000
 export async function createApp(options: HttpOptions): Promise<FastifyInstance> {
   const { services, mismatchStatus, metrics } = options
   const { world } = services.deps
-  const app = Fastify({
+  const stopping = new AbortController()
+  const hot: HotSubmitOptions = {
+    services,
+    metrics,
+    openMode: options.openMode,
+    protocol: options.tls === null ? 'http' : 'https',
+    path: `${options.basePath}/v1/jobs`,
+    draining: stopping.signal,
+    errorAnswer(thrown, requestId) {
+      const error = toIchidoError(thrown)
+      if (error.code === 'INTERNAL') app.log.error({ err: thrown, requestId }, 'a request failed')
+      return errorAnswer(error, requestId, mismatchStatus)
+    },
+  }
+  const app: FastifyInstance = Fastify({
     ...(options.logger === false ? { logger: false } : { loggerInstance: options.logger }),
     // A logger for each request costs more than the few requests that are logged are worth.
     childLoggerFactory: (logger) => logger,
@@ -80,12 +90,11 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
     // What arrives on an open connection during close() is served; the answer closes the connection.
     return503OnClosing: false,
-    serverFactory: serverFactory(options.tls),
+    serverFactory: (framework) => createHttpServer(options.tls, hotSubmit(hot, framework)),
     clientErrorHandler: createClientErrorHandler(world),
     frameworkErrors: (error, _request, reply) => void answerError(reply, error),
   })
   const answerError = installErrors(app, mismatchStatus)
-  const stopping = new AbortController()
   app.decorate('startDraining', () => stopping.abort())
 
   installBodies(app)
@@ -138,14 +147,12 @@ function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics
   api.get('/openapi.json', { config: { ability: 'public' }, schema: { hide: true } }, () => app.swagger())
 }
 
-function serverFactory(tls: HttpOptions['tls']): FastifyServerFactory {
-  return (handler) => {
-    const limits = {
-      maxHeaderSize: HEADER_BYTES_MAX,
-      // Node knows one limit for all requests, and an upload may take hours: `limitBodyTime` sees to the others.
-      requestTimeout: 0,
-      keepAliveTimeout: KEEP_ALIVE_MS,
-    }
-    return tls === null ? createServer(limits, handler) : createSecureServer({ ...limits, ...tls }, handler)
+function createHttpServer(tls: HttpOptions['tls'], listener: RequestListener): Server {
+  const limits = {
+    maxHeaderSize: HEADER_BYTES_MAX,
+    // Node knows one limit for all requests, and an upload may take hours: `limitBodyTime` sees to the others.
+    requestTimeout: 0,
+    keepAliveTimeout: KEEP_ALIVE_MS,
   }
+  return tls === null ? createServer(limits, listener) : createSecureServer({ ...limits, ...tls }, listener)
 }

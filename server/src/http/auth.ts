@@ -1,7 +1,8 @@
+import type { IncomingHttpHeaders } from 'node:http'
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Ability, type Caller, can } from '../core/roles.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
+import { type AccessService, LOCAL_ADMIN } from '../services/access.ts'
 import type { Services } from '../services/index.ts'
 import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../services/workers.ts'
 import { FailureLimit } from './failure-limit.ts'
@@ -101,6 +102,18 @@ export function installAuth(app: FastifyInstance, { services, openMode }: AuthOp
     }
     request.caller = caller
   })
+}
+
+/** Who sent a request, as far as it can be told without asking the store; null: it takes more than a look. */
+export function callerAtOnce(
+  access: AccessService,
+  openMode: boolean,
+  headers: IncomingHttpHeaders,
+  protocol: 'http' | 'https',
+): Caller | null {
+  if (openMode && access.isKnownOpen()) return openModeRefusal({ headers, protocol }) === null ? LOCAL_ADMIN : null
+  const token = bearer(headers.authorization)
+  return token === undefined ? null : access.knownCaller(token)
 }
 
 function bearer(authorization: string | undefined): string | undefined {

@@ -13,11 +13,18 @@ export function installBodies(app: FastifyInstance): void {
     if (headers['content-encoding'] !== undefined) {
       return done(new IchidoError('UNSUPPORTED_MEDIA_TYPE', 'Send the body as it is, without Content-Encoding'))
     }
-    if (body.length === 0) return done(null, undefined)
-    if (!isUtf8(body)) return done(new IchidoError('INVALID_PAYLOAD', 'The body is not valid UTF-8'))
-    const parsed = parseStrictJson(body.toString('utf8'))
-    if (!parsed.ok) return done(new IchidoError('INVALID_PAYLOAD', `The body ${parsed.problem}`))
-    if (parsed.value === null) return done(new IchidoError('INVALID_PAYLOAD', 'The body must be a JSON object'))
-    done(null, parsed.value)
+    try {
+      done(null, body.length === 0 ? undefined : parseBody(body))
+    } catch (error) {
+      done(error instanceof Error ? error : new Error(String(error)))
+    }
   })
+}
+
+export function parseBody(body: Buffer): unknown {
+  if (!isUtf8(body)) throw new IchidoError('INVALID_PAYLOAD', 'The body is not valid UTF-8')
+  const parsed = parseStrictJson(body.toString('utf8'))
+  if (!parsed.ok) throw new IchidoError('INVALID_PAYLOAD', `The body ${parsed.problem}`)
+  if (parsed.value === null) throw new IchidoError('INVALID_PAYLOAD', 'The body must be a JSON object')
+  return parsed.value
 }

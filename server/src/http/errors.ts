@@ -44,6 +44,18 @@ export function statusOf(error: IchidoError, mismatchStatus: MismatchStatus): nu
 
 type AnswerError = (reply: FastifyReply, thrown: unknown) => FastifyReply
 
+export interface ErrorAnswer {
+  status: number
+  headers: Record<string, string>
+  body: string
+}
+
+export function errorAnswer(error: IchidoError, requestId: string, mismatchStatus: MismatchStatus): ErrorAnswer {
+  const headers: Record<string, string> = { 'should-retry': String(error.retryable) }
+  if (error.code === 'UNAVAILABLE') headers['retry-after'] = String(RETRY_AFTER_SECONDS)
+  return { status: statusOf(error, mismatchStatus), headers, body: JSON.stringify(errorBody(error, requestId)) }
+}
+
 /** Answers every error of every route, and paths that do not exist, in the one form that errors have. */
 export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStatus): AnswerError {
   const answer: AnswerError = (reply, thrown) => {
@@ -52,12 +64,11 @@ export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStat
       const { id: requestId, method, url } = reply.request
       reply.log.error({ err: thrown, requestId, method, url }, 'a request failed')
     }
-    reply
-      .code(statusOf(error, mismatchStatus))
-      .header('x-request-id', reply.request.id)
-      .header('should-retry', String(error.retryable))
-    if (error.code === 'UNAVAILABLE') reply.header('retry-after', RETRY_AFTER_SECONDS)
-    return reply.header('content-type', JSON_TYPE).send(JSON.stringify(errorBody(error, reply.request.id)))
+    const { status, headers, body } = errorAnswer(error, reply.request.id, mismatchStatus)
+    return reply
+      .code(status)
+      .headers({ ...headers, 'x-request-id': reply.request.id, 'content-type': JSON_TYPE })
+      .send(body)
   }
 
   app.setErrorHandler((thrown, _request, reply) => answer(reply, thrown))

@@ -18,6 +18,10 @@ export interface AccessService {
   isAuthRequired(): Promise<boolean>
   /** Who a token belongs to; null when it is unknown, expired or revoked. */
   authenticate(token: string): Promise<Caller | null>
+  /** What `authenticate` would say, if it was asked just now; null: ask it. */
+  knownCaller(token: string): Caller | null
+  /** Whether it is known, from just now, that no token was ever made. */
+  isKnownOpen(): boolean
   /** The secret is shown once, in this answer; only its hash is kept. */
   createToken(caller: Caller, token: NewToken): Promise<{ token: string; token_id: string }>
   listTokens(caller: Caller): Promise<TokenShape[]>
@@ -37,6 +41,11 @@ export function createAccessService({ world, store: db }: Deps): AccessService {
   let required = false
   let requiredReadMs = Number.NEGATIVE_INFINITY
 
+  function trustedCaller(hash: string): Caller | null {
+    const known = trusted.get(hash)
+    return known !== undefined && known.untilMs > world.monotonic() ? known.caller : null
+  }
+
   function administer(caller: Caller): void {
     if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
   }
@@ -51,10 +60,13 @@ export function createAccessService({ world, store: db }: Deps): AccessService {
       return required
     },
 
+    knownCaller: (token) => trustedCaller(hashToken(token)),
+    isKnownOpen: () => !required && world.monotonic() - requiredReadMs < TRUST_MS,
+
     async authenticate(token) {
       const hash = hashToken(token)
-      const known = trusted.get(hash)
-      if (known !== undefined && known.untilMs > world.monotonic()) return known.caller
+      const known = trustedCaller(hash)
+      if (known !== null) return known
       trusted.delete(hash)
       const found = await db.read(store.findToken(hash))
       if (found === null || !sameHash(found.tokenHash, hash)) return null

@@ -9,7 +9,7 @@ import { EVERY_JOB } from '../../store/commands/list-jobs.ts'
 import { callerOf } from '../auth.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import { cursorIn, cursorOut } from '../routes/context.ts'
-import { keyOf } from '../routes/submit.ts'
+import { keyOf } from '../submit-key.ts'
 import {
   type CloudAnswer,
   type CloudJob,
@@ -57,7 +57,7 @@ export async function cloudRoutes(app: FastifyInstance, { services }: { services
     },
     (request) => {
       const { idempotency_key } = request.body
-      const key = keyOf(request, idempotency_key == null ? {} : { idempotency_key })
+      const key = keyOf(request.raw, idempotency_key == null ? {} : { idempotency_key })
       return submit(services, callerOf(request), request.query.provider, request.body, key)
     },
   )

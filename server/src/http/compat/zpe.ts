@@ -9,7 +9,7 @@ import { callerOf } from '../auth.ts'
 import type { MismatchStatus } from '../errors.ts'
 import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
 import { type ApiInstance, jobParams } from '../routes/context.ts'
-import { keyOf } from '../routes/submit.ts'
+import { keyOf } from '../submit-key.ts'
 import { zpeComputeRoutes } from './zpe-compute.ts'
 import { filesQuery, renderState, ZPE, zpeAccepted, zpeJob, zpeResult, zpeState } from './zpe-shapes.ts'
 
@@ -51,7 +51,7 @@ function submitRoute(app: ApiInstance, { services, mismatchStatus }: ZpeContext)
       const input = { kind: ZPE, queue: ZPE, payload: request.body }
       const definition = await services.definitions.find(ZPE)
       const outcome = await services.submission.submit(callerOf(request), input, {
-        key: keyOf(request, {}),
+        key: keyOf(request.raw, {}),
         operation: OPERATION,
         policy: zpePolicy(definition?.policy ?? {}),
       })

@@ -1,15 +1,14 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import type { FastifyRequest } from 'fastify'
 import { batchRequest } from '../../core/contract/jobs.ts'
 import { describeProblem } from '../../core/contract/problem.ts'
 import { batchResponse, submitResponse } from '../../core/contract/shapes.ts'
 import { type SubmitInput, submitRequest } from '../../core/contract/submit.ts'
-import { type KeyParse, parseKey, parseKeyHeader } from '../../core/key.ts'
 import type { Caller } from '../../core/roles.ts'
 import { refusalError } from '../../services/submit-job.ts'
 import { callerOf } from '../auth.ts'
 import { errorBody, JSON_TYPE, statusOf, toIchidoError } from '../errors.ts'
 import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
+import { bodyKey, keyOf } from '../submit-key.ts'
 import type { ApiInstance, RouteContext } from './context.ts'
 
 const CONFLICTS = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED', 'RESERVATION_NOT_ACTIVE'] as const
@@ -34,7 +33,7 @@ export function submitRoutes(app: ApiInstance, { services, mismatchStatus }: Rou
       },
     },
     async (request, reply) => {
-      const key = keyOf(request, request.body)
+      const key = keyOf(request.raw, request.body)
       const outcome = await services.submission.submit(callerOf(request), request.body, { key })
       if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
       if (outcome.kind === 'replayed') reply.header('idempotent-replayed', 'true')
@@ -79,37 +78,9 @@ export function submitRoutes(app: ApiInstance, { services, mismatchStatus }: Rou
   }
 }
 
-type Keyed = Pick<SubmitInput, 'idempotency_key'>
-
 function parseItem(item: unknown): SubmitInput {
   const parsed = submitRequest.safeParse(item)
   if (parsed.success) return parsed.data
   const { field, message } = describeProblem(parsed.error)
   throw new IchidoError('INVALID_PAYLOAD', message, { field })
-}
-
-/** From the header or the body; both may name it, if they agree. */
-export function keyOf(request: FastifyRequest, input: Keyed): string | null {
-  const header = request.headers['idempotency-key']
-  if (header === undefined) return bodyKey(input)
-  if (timesSent(request, 'idempotency-key') > 1) {
-    throw new IchidoError('INVALID_PAYLOAD', 'Idempotency-Key was sent twice', { field: 'Idempotency-Key' })
-  }
-  const fromHeader = checked(parseKeyHeader(String(header)), 'Idempotency-Key')
-  if (input.idempotency_key !== undefined && bodyKey(input) !== fromHeader) throw new IchidoError('KEY_CONFLICT')
-  return fromHeader
-}
-
-/** Node joins the values of a header that comes more than once. */
-function timesSent({ raw }: FastifyRequest, header: string): number {
-  return raw.rawHeaders.filter((text, i) => i % 2 === 0 && text.toLowerCase() === header).length
-}
-
-function bodyKey(input: Keyed): string | null {
-  return input.idempotency_key === undefined ? null : checked(parseKey(input.idempotency_key), 'idempotency_key')
-}
-
-function checked(parsed: KeyParse, field: string): string {
-  if (parsed.ok) return parsed.key
-  throw new IchidoError('INVALID_PAYLOAD', `${field} ${parsed.problem}`, { field })
 }
