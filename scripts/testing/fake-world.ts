@@ -9,9 +9,10 @@ interface Timer {
 /** A world whose time stands still until a test lets it pass. */
 export class FakeWorld implements World {
   #ms = Date.UTC(2031, 4, 6)
+  #jumpedMs = 0
   readonly #timers = new Set<Timer>()
 
-  readonly now = (): number => this.#ms
+  readonly now = (): number => this.#ms + this.#jumpedMs
   readonly monotonic = (): number => this.#ms
   readonly soon = (callback: () => void): void => void setImmediate(callback)
   readonly random = (): number => 0.5
@@ -27,6 +28,11 @@ export class FakeWorld implements World {
   /** How long each timer that is set still has to go, soonest first. */
   get pendingMs(): number[] {
     return [...this.#timers].map(({ atMs }) => atMs - this.#ms).sort((a, b) => a - b)
+  }
+
+  /** Sets the wall clock without any time passing. */
+  jump(ms: number): void {
+    this.#jumpedMs += ms
   }
 
   /** Lets time pass; every timer goes off at its instant, and what it set in motion settles before the next one. */

@@ -6,6 +6,8 @@ import { EmbeddedBus } from './bus/embedded.ts'
 import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus } from './bus/postgres.ts'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
+import { ClockWatch } from './leader/clock-watch.ts'
+import { Election, type Leading } from './leader/elect.ts'
 import { Loop } from './leader/loop.ts'
 import { createPromote } from './leader/promote.ts'
 import { createReap } from './leader/reap.ts'
@@ -15,7 +17,7 @@ import type { SubmitIn } from './local-transport.ts'
 import { DEFAULT_LIMITS } from './services/deps.ts'
 import { createServices, type Services } from './services/index.ts'
 import type { Meter } from './services/meter.ts'
-import { forsakeWorkers } from './store/commands/reap-runs.ts'
+import { takeOverFolder } from './store/commands/reap-runs.ts'
 import { openPostgres, type PgClient, type PostgresStore } from './store/engines/postgres.ts'
 import { openSqlite } from './store/engines/sqlite.ts'
 import type { Store } from './store/port.ts'
@@ -54,7 +56,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const { world, meter, onTrouble } = options
   const { store, bus, submitIn } = await openStorage(options)
   // The folder's lock is ours, so whoever worked in it before is dead.
-  if ('dataDir' in options.storage) await store.write(forsakeWorkers(LOCAL_WORKER_PREFIX))
+  if ('dataDir' in options.storage) await store.write(takeOverFolder(LOCAL_WORKER_PREFIX))
   const kept = await openBlobs(options, store).catch(async (error: unknown) => {
     await bus.close()
     await store.close()
@@ -63,22 +65,27 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const limits = { ...DEFAULT_LIMITS, ...kept.limits }
   const services = createServices({ world, store, bus, meter, limits, ...kept.deps })
   const loop = (name: string, intervalMs: number, tick: () => Promise<number | null>) =>
-    new Loop({ name, world, intervalMs, tick, onTrouble })
+    new Loop({ name, world, meter, intervalMs, tick, onTrouble })
   const loops = [
     loop('promote', PROMOTE_INTERVAL_MS, createPromote({ store, bus })),
-    loop('reap', REAP_INTERVAL_MS, createReap({ world, store, bus, meter })),
     loop('retain', RETAIN_INTERVAL_MS, createRetain({ store })),
     loop('expire-uploads', UPLOADS_INTERVAL_MS, createExpireUploads({ store, bus, meter })),
   ]
   const { blobs } = kept.deps
   if (blobs !== undefined) loops.push(loop('tidy-artifacts', RETAIN_INTERVAL_MS, createTidyArtifacts({ store, blobs })))
+  const clock = new ClockWatch(world)
+  const duties = (leading: Leading) => [
+    loop('reap', REAP_INTERVAL_MS, createReap({ world, store, bus, meter, clock, leading })),
+  ]
+  const election = new Election({ world, store, bus, meter, clock, onTrouble, duties })
   for (const loop of loops) loop.start()
+  election.start()
 
   return {
     services,
     submitIn: submitIn(services),
     async close() {
-      await Promise.all(loops.map((loop) => loop.stop()))
+      await Promise.all([election.stop(), ...loops.map((loop) => loop.stop())])
       await bus.close()
       await store.close()
     },

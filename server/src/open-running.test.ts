@@ -1,29 +1,12 @@
 import { expect, test } from 'vitest'
 import { defineKind } from './index.ts'
-import { createReap } from './leader/reap.ts'
-import { type Embedded, eachEmbedded, embedded, thrownBy } from './testing/embedded.ts'
+import { eachEmbedded, embedded, thrownBy } from './testing/embedded.ts'
 import { unique, until } from './testing/store.ts'
 
 const FAST = { backoff: { baseSeconds: 0.1, jitter: 0 } }
 
 function aborted(signal: AbortSignal): Promise<unknown> {
   return new Promise((resolve) => signal.addEventListener('abort', () => resolve(signal.reason)))
-}
-
-/** The reaper as if it ran all the time, until called off. */
-function reapAlways({ node }: Embedded): () => Promise<void> {
-  const reap = createReap(node.services.deps)
-  let on = true
-  const loop = (async () => {
-    while (on) {
-      await reap()
-      await new Promise((resolve) => setTimeout(resolve, 50))
-    }
-  })()
-  return async () => {
-    on = false
-    await loop
-  }
 }
 
 eachEmbedded(({ ichido, storage }) => {
@@ -108,7 +91,6 @@ eachEmbedded(({ ichido, storage }) => {
 
   test('a run that outlives its lease time keeps its lease', async () => {
     const kind = defineKind(unique('long'), { leaseTtlSeconds: 1, continuationSeconds: 1 })
-    const stopReaping = reapAlways(ichido())
     ichido().handle(kind, async ({ signal }) => {
       await new Promise((resolve) => setTimeout(resolve, 3_000))
       return signal.aborted
@@ -116,7 +98,6 @@ eachEmbedded(({ ichido, storage }) => {
     const job = await ichido().submit(kind, null)
     expect(await job.result()).toBe(false)
     expect(await job.get()).toMatchObject({ state: 'SUCCEEDED', attempt: 1, retry_count: 0 })
-    await stopReaping()
   })
 
   test('delayed jobs run not before their time', async () => {

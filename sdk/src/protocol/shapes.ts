@@ -116,6 +116,9 @@ export interface RunShape {
   lease_expires_at: string | null
   started_at: string | null
   finished_at: string | null
+  /** CONFIRMING: the worker has not been heard of, and has until the deadline before the run ends without it. */
+  continuation_state: 'NONE' | 'CONFIRMING'
+  continuation_check_deadline_at: string | null
   cancel_requested_at: string | null
   error: RunErrorShape | null
 }

@@ -10,5 +10,5 @@ export interface Bus {
   close(): Promise<void>
 }
 
-/** A queue that has work, or a job that moved. */
-export type Topic = `queue:${string}` | `job:${string}`
+/** A queue that has work, a job that moved, or leadership that is to be had. */
+export type Topic = `queue:${string}` | `job:${string}` | 'leadership'

@@ -63,6 +63,14 @@ function createMeter(registers: Registry[]): Meter {
   const refusals = counter('ichido_quota_refusals_total', 'Submissions that a quota or cost limit refused', ['code'])
   const reservations = counter('ichido_reservations_total', 'What was done with reservations', ['outcome'])
   const ended = counter('ichido_runs_ended_total', 'Runs by the state they ended in', ['state'])
+  const isLeader = new Gauge({ name: 'ichido_is_leader', help: '1 on the node that leads', registers })
+  const epochs = new Gauge({ name: 'ichido_leader_epoch', help: "The leader's term, as this node knows it", registers })
+  const loops = new Gauge({
+    name: 'ichido_loop_last_run_timestamp_seconds',
+    help: 'When each loop last came to the end of a tick on this node',
+    labelNames: ['loop'],
+    registers,
+  })
   const batchItems = new Histogram({
     name: 'ichido_batch_items',
     help: 'How many commands shared a transaction',
@@ -90,6 +98,11 @@ function createMeter(registers: Registry[]): Meter {
       if (outcome === 'refused') refusals.inc({ code: 'QUOTA_EXCEEDED' })
     },
     ended: (state) => ended.inc({ state }),
+    leadership(leads, epoch) {
+      isLeader.set(leads ? 1 : 0)
+      epochs.set(epoch)
+    },
+    looped: (loop, atMs) => loops.set({ loop }, atMs / 1000),
     batch({ name, items, elapsedMs }) {
       batchItems.observe({ batch: name }, items)
       batchSeconds.observe({ batch: name }, elapsedMs / 1000)

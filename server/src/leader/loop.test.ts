@@ -1,5 +1,6 @@
 import { beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { silentMeter } from '../services/meter.ts'
 import { Loop } from './loop.ts'
 
 let world: FakeWorld
@@ -17,7 +18,7 @@ function loop(tick: () => Promise<number | null> = async () => null): Loop {
     ticks++
     return tick()
   }
-  return new Loop({ name: 'test', world, intervalMs: 1_000, tick: counted, onTrouble })
+  return new Loop({ name: 'test', world, meter: silentMeter, intervalMs: 1_000, tick: counted, onTrouble })
 }
 
 test('ticks at once and then in its interval', async () => {

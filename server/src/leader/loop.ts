@@ -1,8 +1,10 @@
 import type { World } from '@ichido/sdk/world'
+import type { Meter } from '../services/meter.ts'
 
 export interface LoopOptions {
   name: string
   world: World
+  meter: Pick<Meter, 'looped'>
   intervalMs: number
   /** Answers with how long to wait at most before the next tick; the interval, unless it says sooner. */
   tick(): Promise<number | null>
@@ -16,6 +18,7 @@ export class Loop {
   #callOff: (() => void) | null = null
   #running: Promise<void> | null = null
   #stopped = true
+  #hurried = false
 
   constructor(options: LoopOptions) {
     this.name = options.name
@@ -36,22 +39,33 @@ export class Loop {
     await this.#running
   }
 
+  /** The next tick comes at once, or right after the one that runs. */
+  hurry(): void {
+    if (this.#running !== null) this.#hurried = true
+    else if (this.#callOff !== null) {
+      this.#callOff()
+      this.#schedule(0)
+    }
+  }
+
   #schedule(ms: number): void {
     if (!this.#stopped) this.#callOff = this.#options.world.after(ms, () => void this.#turn())
   }
 
   async #turn(): Promise<void> {
-    const { tick, intervalMs, onTrouble } = this.#options
+    const { name, world, meter, tick, intervalMs, onTrouble } = this.#options
     let waitMs = intervalMs
+    this.#hurried = false
     this.#running = (async () => {
       try {
         waitMs = Math.min(intervalMs, Math.max(0, (await tick()) ?? intervalMs))
+        meter.looped(name, world.now())
       } catch (error) {
-        onTrouble(this.name, error)
+        onTrouble(name, error)
       }
     })()
     await this.#running
     this.#running = null
-    this.#schedule(waitMs)
+    this.#schedule(this.#hurried ? 0 : waitMs)
   }
 }

@@ -1,15 +1,12 @@
-import pg from 'pg'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { HANDOUTS_MAX, TIMEOUT_GRACE_MS } from '../core/job.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
-import { reapRuns } from '../store/commands/reap-runs.ts'
-import type { PostgresStore } from '../store/engines/postgres.ts'
+import { takeOverFolder } from '../store/commands/reap-runs.ts'
 import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
-import { Scene } from '../testing/scene.ts'
+import { seize, trusting } from '../testing/reaper.ts'
 import { ENGINES } from '../testing/services.ts'
-import { openNode, sql, until } from '../testing/store.ts'
-import { realWorld } from '../world.ts'
+import { sql } from '../testing/store.ts'
+import { ClockWatch } from './clock-watch.ts'
 import { createReap } from './reap.ts'
 
 const LEASE_MS = 10_000
@@ -21,16 +18,29 @@ describe.each(ENGINES)('%s', (engine) => {
   let reap: () => Promise<number | null>
   beforeAll(async () => {
     scene = await leaderScene(engine)
-    reap = createReap({ world: realWorld, store: scene.store, bus: scene.bus, meter: scene.meter })
   })
-  afterEach(() => scene.clear())
+  beforeEach(async () => {
+    await scene.clear()
+    await takeOver()
+  })
   afterAll(() => scene.close())
+
+  /** Another node leads from now on: one that has seen nothing yet. */
+  async function takeOver(): Promise<void> {
+    const { world, store, bus, meter } = scene
+    reap = createReap({ world, store, bus, meter, clock: new ClockWatch(world), leading: trusting(await seize(store)) })
+  }
 
   async function lease(start: boolean, worker = 'worker') {
     const call = { queues: ['default'], kinds: ['work'], max: 1, waitMs: 0 }
     const [leased] = await scene.services.runs.lease(worker, start ? { ...call, startId: 'process' } : call)
     if (leased === undefined) throw new Error('There should be a run to lease')
     return leased
+  }
+  /** Nobody was heard of until the lease was over. */
+  async function lapse(): Promise<void> {
+    await scene.pass(LEASE_MS + 1)
+    await reap()
   }
   const job = (id: string) => scene.services.jobs.get(LOCAL_ADMIN, id)
   const states = async (id: string) => (await job(id)).runs.map(({ state }) => state)
@@ -61,17 +71,31 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await job(id)).toMatchObject({ state: 'RUNNING', attempt: 2, retry_count: 0 })
   })
 
-  test('a running one is left alone through its lease and continuation time, and ends after it', async () => {
+  test('a running one whose lease lapsed is kept for its worker through the continuation time, and ends after it', async () => {
     const id = await scene.submit({ ...TIMES, backoff: { base_seconds: 5, jitter: 0 } })
     const { lease_id } = await lease(true)
-    await scene.pass(LEASE_MS + CONTINUATION_MS - 1_000)
+    await scene.pass(LEASE_MS - 1_000)
     await reap()
-    expect(await states(id)).toEqual(['RUNNING'])
-    expect(await scene.services.runs.heartbeat('worker', lease_id)).toMatchObject({ kind: 'extended' })
-    await scene.pass(LEASE_MS + CONTINUATION_MS - 1_000)
-    await reap()
-    expect(await states(id)).toEqual(['RUNNING'])
+    expect((await job(id)).runs).toMatchObject([{ continuation_state: 'NONE', continuation_check_deadline_at: null }])
     await scene.pass(1_001)
+    await reap()
+    const [confirming] = (await job(id)).runs
+    expect(confirming).toMatchObject({ state: 'RUNNING', continuation_state: 'CONFIRMING', error: null })
+    const untilMs = Date.parse(confirming?.continuation_check_deadline_at ?? '')
+    const lapsedMs = Date.parse(confirming?.lease_expires_at ?? '')
+    expect(Math.round((untilMs - lapsedMs) / 1000)).toBe(CONTINUATION_MS / 1000)
+
+    // It is heard of in time: everything begins anew.
+    await scene.pass(CONTINUATION_MS - 1_000)
+    await reap()
+    expect(await scene.services.runs.heartbeat('worker', lease_id)).toMatchObject({ kind: 'extended' })
+    expect((await job(id)).runs).toMatchObject([{ continuation_state: 'NONE', continuation_check_deadline_at: null }])
+    await scene.pass(LEASE_MS + 1)
+    await reap()
+    await scene.pass(CONTINUATION_MS - 1_000)
+    await reap()
+    expect(await states(id)).toEqual(['RUNNING'])
+    await scene.pass(1_000)
     scene.woken()
     await reap()
     expect(await states(id)).toEqual(['TIMED_OUT', 'PENDING'])
@@ -79,7 +103,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(scene.ended).toEqual(['TIMED_OUT'])
     const { runs, ...rest } = await job(id)
     expect(rest).toMatchObject({ state: 'PENDING', attempt: 1, retry_count: 1 })
-    expect(runs[0]?.error).toMatchObject({ code: 'WORKER_LOST' })
+    expect(runs[0]).toMatchObject({ error: { code: 'WORKER_LOST' }, continuation_state: 'NONE' })
     const [ended, next] = runs.map(({ finished_at, run_at }) => Date.parse(finished_at ?? run_at))
     expect(Math.round(((next ?? 0) - (ended ?? 0)) / 1000)).toBe(5)
 
@@ -95,10 +119,62 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await states(id)).toEqual(['TIMED_OUT', 'PENDING'])
   })
 
+  test('a report is accepted while it is confirming', async () => {
+    const id = await scene.submit(TIMES)
+    const { lease_id, version } = await lease(true)
+    await lapse()
+    expect(await scene.services.runs.report('worker', lease_id, finished, { version })).toMatchObject({
+      kind: 'recorded',
+      state: 'SUCCEEDED',
+    })
+    await scene.pass(CONTINUATION_MS)
+    await reap()
+    expect(await states(id)).toEqual(['SUCCEEDED'])
+  })
+
+  test('a new leader waits anew', async () => {
+    const id = await scene.submit(TIMES)
+    await lease(true)
+    await lapse()
+    for (let takeover = 0; takeover < 3; takeover++) {
+      await scene.pass(CONTINUATION_MS - 1)
+      await takeOver()
+      await reap()
+      expect(await states(id)).toEqual(['RUNNING'])
+    }
+    await scene.pass(CONTINUATION_MS)
+    await reap()
+    expect(await states(id)).toEqual(['TIMED_OUT', 'PENDING'])
+  })
+
+  test('the continuation time is that of the job, else of the queue', async () => {
+    await sql(
+      scene.store,
+      'INSERT INTO ichido.queues (name, continuation_seconds, lease_ttl_seconds) VALUES ($1, 40, 10)',
+      'default',
+    )
+    const own = await scene.submit({ continuation_seconds: 5, lease_ttl_seconds: 10 })
+    const queues = await scene.submit({ lease_ttl_seconds: 10 })
+    await lease(true)
+    await lease(true)
+    await lapse()
+    await scene.pass(5_000)
+    await reap()
+    expect(await Promise.all([own, queues].map(states))).toEqual([['TIMED_OUT', 'PENDING'], ['RUNNING']])
+    await scene.pass(34_000)
+    await reap()
+    expect(await states(queues)).toEqual(['RUNNING'])
+    await scene.pass(1_000)
+    await reap()
+    expect(await states(queues)).toEqual(['TIMED_OUT', 'PENDING'])
+    await sql(scene.store, 'DELETE FROM ichido.queues')
+  })
+
   test('at the last attempt the job becomes a dead letter', async () => {
     const id = await scene.submit({ ...TIMES, max_attempts: 1 })
     const { run_id } = await lease(true)
-    await scene.pass(LEASE_MS + CONTINUATION_MS + 1)
+    await lapse()
+    await scene.pass(CONTINUATION_MS)
     await reap()
     expect(await states(id)).toEqual(['TIMED_OUT'])
     expect(await sql(scene.store, 'SELECT * FROM ichido.dead_letters')).toMatchObject([
@@ -110,18 +186,97 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('one whose cancellation was asked for ends canceled, and nothing follows', async () => {
+  test('one whose cancellation was asked for ends canceled after the same time, though its worker is still heard of', async () => {
     const id = await scene.submit(TIMES)
-    await lease(true)
+    const { lease_id } = await lease(true)
     await scene.services.jobs.cancel(LOCAL_ADMIN, id)
-    await scene.pass(LEASE_MS + CONTINUATION_MS - 1_000)
     await reap()
-    expect(await states(id)).toEqual(['RUNNING'])
-    await scene.pass(1_001)
+    for (let heard = 0; heard < 3; heard++) {
+      await scene.pass(6_000)
+      expect(await scene.services.runs.heartbeat('worker', lease_id)).toMatchObject({ cancelRequested: true })
+      await reap()
+      expect(await states(id)).toEqual(['RUNNING'])
+    }
+    await scene.pass(2_000)
     await reap()
     expect(await states(id)).toEqual(['CANCELED'])
     expect(scene.ended).toEqual(['CANCELED'])
     expect(await sql(scene.store, 'SELECT * FROM ichido.dead_letters')).toEqual([])
+    expect(await scene.services.runs.report('worker', lease_id, finished)).toMatchObject({ reason: 'ALREADY_ENDED' })
+  })
+
+  test('one that takes longer than its timeout loses its lease, and ends after the continuation time', async () => {
+    const id = await scene.submit({
+      timeout_seconds: 30.5,
+      continuation_seconds: 20,
+      lease_ttl_seconds: 60,
+      max_attempts: 2,
+    })
+    const { lease_id } = await lease(true)
+    await scene.pass(30_500 + TIMEOUT_GRACE_MS - 500)
+    await reap()
+    expect(await scene.services.runs.heartbeat('worker', lease_id)).toMatchObject({ kind: 'extended' })
+    await scene.pass(500)
+    await reap()
+    expect((await job(id)).runs).toMatchObject([
+      { state: 'RUNNING', continuation_state: 'CONFIRMING', error: { code: 'TIMEOUT' } },
+    ])
+    const { heartbeat, report } = scene.services.runs
+    expect(await heartbeat('worker', lease_id)).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
+    expect(await report('worker', lease_id, finished)).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
+    await scene.pass(CONTINUATION_MS - 1_000)
+    await reap()
+    expect(await states(id)).toEqual(['RUNNING'])
+    await scene.pass(1_000)
+    await reap()
+    expect(await states(id)).toEqual(['TIMED_OUT', 'PENDING'])
+    expect(await job(id)).toMatchObject({ retry_count: 1, runs: [{ error: { code: 'TIMEOUT' } }, { error: null }] })
+  })
+
+  test('one that was handed out again and again and never began is parked', async () => {
+    const id = await scene.submit(TIMES)
+    for (let handedOut = 1; handedOut <= HANDOUTS_MAX; handedOut++) {
+      expect(await lease(false)).toMatchObject({ attempt: handedOut })
+      await scene.pass(LEASE_MS + 1)
+      await reap()
+      if (handedOut < HANDOUTS_MAX) expect(await states(id)).toEqual(['ORPHANED'])
+    }
+    expect(await states(id)).toEqual(['FAILED'])
+    expect(await job(id)).toMatchObject({ error: { code: 'NEVER_STARTED' } })
+    expect(await sql(scene.store, 'SELECT job_id, error_code FROM ichido.dead_letters')).toEqual([
+      { job_id: id, error_code: 'NEVER_STARTED' },
+    ])
+  })
+
+  test('what the workers of a process that is known to be dead had begun ends at once', async () => {
+    const id = await scene.submit({ lease_ttl_seconds: 3600, continuation_seconds: 3600 })
+    await lease(true, 'local-1')
+    const others = await scene.submit({ lease_ttl_seconds: 3600, continuation_seconds: 3600 })
+    await lease(true)
+    await scene.store.write(takeOverFolder('local-'))
+    await reap()
+    expect(await Promise.all([id, others].map(states))).toEqual([['RUNNING'], ['RUNNING']])
+    await takeOver()
+    await reap()
+    expect(await Promise.all([id, others].map(states))).toEqual([['TIMED_OUT', 'PENDING'], ['RUNNING']])
+    expect((await job(id)).runs[0]?.error).toMatchObject({ code: 'WORKER_LOST' })
+  })
+
+  test('it says when there is something to do next', async () => {
+    expect(await reap()).toBeNull()
+    await scene.submit(TIMES)
+    expect(await reap()).toBeNull()
+    await lease(true)
+    const lapseMs = await reap()
+    expect(lapseMs).toBeGreaterThan(LEASE_MS - 5_000)
+    expect(lapseMs).toBeLessThanOrEqual(LEASE_MS + 1)
+    await scene.pass(lapseMs ?? 0)
+    const endMs = await reap()
+    expect(endMs).toBeGreaterThan(CONTINUATION_MS - 5_000)
+    expect(endMs).toBeLessThanOrEqual(CONTINUATION_MS + 1)
+    await scene.pass(endMs ?? 0)
+    expect(await reap()).toBeNull()
+    expect(scene.ended).toEqual(['TIMED_OUT'])
   })
 
   test('live runs and waiting jobs are untouched, whatever happens to their neighbours', async () => {
@@ -132,7 +287,8 @@ describe.each(ENGINES)('%s', (engine) => {
     const assigned = await scene.submit({ lease_ttl_seconds: 3600 })
     await lease(false)
     const waiting = await scene.submit(TIMES)
-    await scene.pass(LEASE_MS + CONTINUATION_MS + 1)
+    await lapse()
+    await scene.pass(CONTINUATION_MS)
     await reap()
     expect(await Promise.all([lost, live, assigned, waiting].map(states))).toEqual([
       ['TIMED_OUT', 'PENDING'],
@@ -146,71 +302,13 @@ describe.each(ENGINES)('%s', (engine) => {
     await Promise.all(Array.from({ length: 201 }, () => scene.submit(TIMES)))
     const call = { queues: ['default'], kinds: ['work'], max: 201, waitMs: 0, startId: 'process' }
     expect(await scene.services.runs.lease('worker', call)).toHaveLength(201)
-    await scene.pass(LEASE_MS + CONTINUATION_MS + 1)
+    await scene.pass(LEASE_MS + 1)
+    expect(await reap()).toBe(0)
+    expect(await reap()).toBeGreaterThan(0)
+    await scene.pass(CONTINUATION_MS)
     expect(await reap()).toBe(0)
     expect(scene.ended).toHaveLength(200)
     expect(await reap()).toBeNull()
     expect(scene.ended).toHaveLength(201)
-  })
-})
-
-describe('a heartbeat and the reaper at the same time', () => {
-  const spares = () => Array.from({ length: 10 }, () => ({ nextRunId: realWorld.uuid(), random: 0 }))
-  const reapNow = () => reapRuns({ continuationMs: 0, spares: spares() })
-
-  let database: FreshDatabase
-  let store: PostgresStore
-  let client: pg.Client
-  beforeAll(async () => {
-    database = await freshDatabase()
-    store = await openNode(database.url)
-    client = new pg.Client(database.url)
-    await client.connect()
-  })
-  afterAll(async () => {
-    await client.end()
-    await store.close()
-    await database.drop()
-  })
-
-  test('the reaper passes over a run whose heartbeat has not been committed yet', async () => {
-    const scene = new Scene(store)
-    const run = await scene.running()
-    await scene.age(60_001)
-    await client.query('BEGIN')
-    await client.query('UPDATE ichido.runs SET lease_expires_at = lease_expires_at + 60000 WHERE id = $1', [run.runId])
-    expect(await store.write(reapNow())).toEqual({ queues: [], ended: [] })
-    await client.query('COMMIT')
-    expect(await store.write(reapNow())).toEqual({ queues: [], ended: [] })
-    expect(await scene.state(run.jobId)).toBe('RUNNING')
-  })
-
-  test('a heartbeat that waits for the reaper is refused', async () => {
-    const scene = new Scene(store)
-    const run = await scene.running()
-    await scene.age(60_001)
-    await client.query('BEGIN')
-    expect((await store.writeIn(client, reapNow())).ended).toHaveLength(1)
-    const heartbeat = scene.heartbeat(run)
-    await until('the heartbeat to wait', async () => {
-      const { rows } = await client.query(
-        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
-      )
-      return rows.length > 0
-    })
-    await client.query('COMMIT')
-    expect(await heartbeat).toEqual({ kind: 'refused', reason: 'ALREADY_ENDED' })
-  })
-
-  test('either the heartbeat is heard or the run ends, never both and never neither', async () => {
-    const scene = new Scene(store)
-    for (let round = 0; round < size(40, 1_000); round++) {
-      const run = await scene.running()
-      await sql(store, 'UPDATE ichido.runs SET lease_expires_at = now_ms() - 1 WHERE id = $1', run.runId)
-      const [heartbeat, reaped] = await Promise.all([scene.heartbeat(run), store.write(reapNow())])
-      const ended = reaped.ended.length > 0
-      expect(ended).toBe(heartbeat.kind === 'refused')
-      expect(await scene.state(run.jobId)).toBe(ended ? 'PENDING' : 'RUNNING')
-    }
   })
 })

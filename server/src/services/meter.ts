@@ -3,6 +3,10 @@ export interface Meter {
   submitted(outcome: 'created' | 'replayed' | 'refused', keyed: boolean, code: string | null): void
   reservation(outcome: 'reserved' | 'consumed' | 'released' | 'refused'): void
   ended(state: string): void
+  /** What this node knows of leadership: whether it leads, and the epoch. */
+  leadership(leads: boolean, epoch: number): void
+  /** A loop has come to the end of a tick. */
+  looped(name: string, atMs: number): void
   batch(batch: { name: string; items: number; elapsedMs: number }): void
 }
 
@@ -10,5 +14,7 @@ export const silentMeter: Meter = {
   submitted() {},
   reservation() {},
   ended() {},
+  leadership() {},
+  looped() {},
   batch() {},
 }

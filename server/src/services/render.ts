@@ -67,6 +67,8 @@ function renderRun(row: Row): RunShape {
     lease_expires_at: time(row, 'lease_expires_at'),
     started_at: time(row, 'started_at'),
     finished_at: time(row, 'finished_at'),
+    continuation_state: text(row, 'continuation_state') === 'CONFIRMING' ? 'CONFIRMING' : 'NONE',
+    continuation_check_deadline_at: time(row, 'continuation_check_deadline_at'),
     cancel_requested_at: time(row, 'cancel_requested_at'),
     error: errorOf(row),
   }

@@ -5,6 +5,7 @@ import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/serv
 import { size } from '../../../scripts/testing/size.ts'
 import { insertBulk } from '../testing/bulk.ts'
 import { keptPlan, nodes, readPlans, rowsTouched, waysInto, writePlans } from '../testing/explain.ts'
+import { seize } from '../testing/reaper.ts'
 import { Scene } from '../testing/scene.ts'
 import { openNode } from '../testing/store.ts'
 import { findKeys, listKeys, removeExpiredKeys } from './commands/keys.ts'
@@ -12,7 +13,7 @@ import { leaseBatch } from './commands/lease-runs.ts'
 import { EVERY_JOB, type JobFilter, listJobs } from './commands/list-jobs.ts'
 import { listReservations } from './commands/quotas.ts'
 import { findJob, promoteDue } from './commands/read-jobs.ts'
-import { reapRuns } from './commands/reap-runs.ts'
+import { expireBatch, reviewRuns } from './commands/reap-runs.ts'
 import type { PostgresStore } from './engines/postgres.ts'
 import { readJobs } from './sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from './sql/keys.ts'
@@ -133,8 +134,13 @@ describe('loops look at what is due, not at what waits', () => {
   })
 
   test('reap looks at the runs that workers hold', async () => {
-    const spares = Array.from({ length: 100 }, () => ({ nextRunId: v7(), random: 0 }))
-    const plans = await writePlans(node, reapRuns({ continuationMs: 60_000, spares }))
+    const term = await seize(node)
+    const sizes = { batchMax: 100, waitingMax: 1_000 }
+    const review = reviewRuns(term, { nowMs: Date.now() + 120_000, evenMs: Number.MAX_SAFE_INTEGER, ...sizes })
+    const { waiting } = await node.write(review)
+    expect(waiting).toHaveLength(100)
+    const seen = waiting.map((one) => ({ ...one, nextRunId: v7(), random: 0 }))
+    const plans = [...(await writePlans(node, review)), ...(await writePlans(node, expireBatch(term, seen)))]
     for (const plan of plans) expect(waysInto(plan, 'runs')).not.toContain('whole')
     expect(Math.max(...plans.map(rowsTouched))).toBeLessThanOrEqual(part(0.05) * 2 + 10)
   })

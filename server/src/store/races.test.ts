@@ -1,4 +1,3 @@
-import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
 import { toMicros } from '../core/quota.ts'
@@ -11,7 +10,6 @@ import { heartbeatBatch } from './commands/heartbeat-runs.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
 import { findQuota } from './commands/quotas.ts'
 import { findResult } from './commands/read-jobs.ts'
-import { reapRuns } from './commands/reap-runs.ts'
 import { startBatch } from './commands/start-runs.ts'
 import type { Command } from './port.ts'
 
@@ -162,44 +160,6 @@ test('two cancels: one cancels, one repeats, and the estimate is given back once
   const jobId = await scene.submitted({ estimatedCostMicros: toMicros(2) })
   expect(await nodes.meet(cancelJob(jobId), cancelJob(jobId))).toEqual([{ kind: 'canceled' }, { kind: 'repeated' }])
   expect((await nodes.a().read(findQuota(scene.userId))).spentMicros).toBe(toMicros(3))
-})
-
-describe('the reaper', () => {
-  const reap = () => reapRuns({ continuationMs: 0, spares: [{ nextRunId: v7(), random: 0 }] })
-
-  test('leaves a run alone whose heartbeat is on its way', async () => {
-    const scene = newScene()
-    const lease = await scene.running()
-    await scene.age(100_000)
-    await nodes.meet(heartbeatBatch([scene.heartbeatItem(lease)]), reap())
-    expect(await scene.state(lease.jobId)).toBe('RUNNING')
-    await nodes.a().write(reap())
-    expect(await scene.state(lease.jobId)).toBe('RUNNING')
-    await scene.finish(lease)
-  })
-
-  test('that was first is met by the worker, who has lost its lease', async () => {
-    const scene = newScene()
-    await scene.submitted()
-    const lease = await scene.leased()
-    await scene.age(100_000)
-    expect(await nodes.meet(reap(), startBatch([scene.startItem(lease)]))).toMatchObject([
-      { queues: [scene.queue] },
-      [{ kind: 'refused', reason: 'LEASE_LOST' }],
-    ])
-    await scene.cancel(lease.jobId)
-  })
-
-  test('and a finish at the same time: one outcome', async () => {
-    const scene = newScene()
-    const lease = await scene.running()
-    await scene.age(100_000)
-    expect(await nodes.meet(reap(), endBatch([scene.endItem(lease, finished())]))).toMatchObject([
-      { ended: [{ jobId: lease.jobId, state: 'TIMED_OUT' }] },
-      [{ kind: 'refused', reason: 'ALREADY_ENDED' }],
-    ])
-    await scene.cancel(lease.jobId)
-  })
 })
 
 test('unforced, in numbers: every run has one outcome, one holder and one line of events', async () => {

@@ -1,35 +1,48 @@
+import { sleep, type World } from '@ichido/sdk/world'
 import { FakeWorld } from '../../../scripts/testing/fake-world.ts'
+import { freshDatabase } from '../../../scripts/testing/services.ts'
 import { EmbeddedBus } from '../bus/embedded.ts'
 import type { Bus, Topic } from '../bus/port.ts'
 import type { SubmitInput } from '../core/contract/submit.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import type { Services } from '../services/index.ts'
 import { type Meter, silentMeter } from '../services/meter.ts'
+import { openPostgres } from '../store/engines/postgres.ts'
+import { openSqlite } from '../store/engines/sqlite.ts'
 import type { Store } from '../store/port.ts'
 import { realWorld } from '../world.ts'
 import { type Engine, testServices } from './services.ts'
+import { shiftedClock } from './shifted-clock.ts'
 import { sql } from './store.ts'
 
 /** Services without any loop running: the test calls the leader's duties, and lets time pass, as it likes. */
-export interface LeaderScene {
+export interface LeaderScene extends Omit<Place, 'remove'> {
   services: Services
-  store: Store
   bus: Bus
   meter: Meter
   /** The topics that were woken since the last look. */
   woken(): Topic[]
   /** The states that runs ended in. */
   ended: string[]
-  pass(ms: number): Promise<void>
   submit(input?: Partial<SubmitInput>, key?: string): Promise<string>
   /** Forgets everything, for the next test. */
   clear(): Promise<void>
   close(): Promise<void>
 }
 
+/** A store whose time a test has in its hands, and a node's own clock beside it. */
+interface Place {
+  store: Store
+  world: World
+  /** Everywhere. */
+  pass(ms: number): Promise<void>
+  /** Of the store's clock alone. */
+  jump(ms: number): Promise<void>
+  remove(): Promise<void>
+}
+
 export async function leaderScene(engine: Engine): Promise<LeaderScene> {
-  // PostgreSQL has its own clock: there, what is stored is moved back instead.
-  const fake = engine === 'sqlite' ? new FakeWorld() : null
+  const place = await (engine === 'sqlite' ? onSqlite() : onPostgres())
   const woken: Topic[] = []
   const ended: string[] = []
   const bus = new EmbeddedBus()
@@ -39,16 +52,16 @@ export async function leaderScene(engine: Engine): Promise<LeaderScene> {
     wake(topics)
   }
   const meter = { ...silentMeter, ended: (state: string) => void ended.push(state) }
-  const { services, close } = await testServices(engine, { world: fake ?? realWorld, bus, meter })
-  const { store } = services.deps
+  const { store, world } = place
+  const { services, close } = await testServices(engine, { world, bus, meter }, { store, remove: place.remove })
   return {
+    ...place,
     services,
-    store,
+    close,
     bus,
     meter,
     ended,
     woken: () => woken.splice(0),
-    pass: (ms) => (fake === null ? moveBack(store, ms) : fake.pass(ms)),
     async submit(input = {}, key) {
       const outcome = await services.submission.submit(LOCAL_ADMIN, { kind: 'work', ...input }, { key: key ?? null })
       if (outcome.kind === 'refused') throw new Error(outcome.refusal.message)
@@ -61,16 +74,32 @@ export async function leaderScene(engine: Engine): Promise<LeaderScene> {
       woken.length = 0
       ended.length = 0
     },
-    close,
   }
 }
 
-async function moveBack(store: Store, ms: number): Promise<void> {
-  for (const [table, columns] of [
-    ['runs', ['run_at', 'lease_expires_at']],
-    ['idempotency_keys', ['expires_at']],
-  ] as const) {
-    const changes = columns.map((column) => `${column} = ${column} - ${ms}`)
-    await sql(store, `UPDATE ichido.${table} SET ${changes.join()}`)
+async function onSqlite(): Promise<Place> {
+  const world = new FakeWorld()
+  const store = openSqlite({ now: world.now })
+  return { store, world, pass: world.pass.bind(world), jump: async (ms) => world.jump(ms), remove: async () => {} }
+}
+
+async function onPostgres(): Promise<Place> {
+  const { url, drop } = await freshDatabase()
+  const { pool, shift } = await shiftedClock(url)
+  let passedMs = 0
+  const world: World = { ...realWorld, monotonic: () => realWorld.monotonic() + passedMs }
+  const store = await openPostgres({ pool, now: world.now, sleep: (ms) => sleep(world, ms) })
+  return {
+    store,
+    world,
+    async pass(ms) {
+      passedMs += ms
+      await shift(ms)
+    },
+    jump: shift,
+    async remove() {
+      await pool.end()
+      await drop()
+    },
   }
 }

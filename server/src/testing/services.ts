@@ -22,9 +22,13 @@ export interface TestServices {
 }
 
 /** The services on a real, empty store of their own: a SQLite file in a new folder, or a new PostgreSQL database. */
-export async function testServices(engine: Engine, changes: Partial<Omit<Deps, 'store'>> = {}): Promise<TestServices> {
+export async function testServices(
+  engine: Engine,
+  changes: Partial<Omit<Deps, 'store'>> = {},
+  opened?: Opened,
+): Promise<TestServices> {
   const world = changes.world ?? realWorld
-  const { store, remove } = await (engine === 'sqlite' ? onSqlite(world) : onPostgres(world))
+  const { store, remove } = opened ?? (await (engine === 'sqlite' ? onSqlite(world) : onPostgres(world)))
   const bus = changes.bus ?? new EmbeddedBus()
   const services = createServices({ meter: silentMeter, limits: DEFAULT_LIMITS, ...changes, world, bus, store })
   return {

@@ -77,6 +77,11 @@ const run = z
     lease_expires_at: time.nullable(),
     started_at: time.nullable(),
     finished_at: time.nullable(),
+    continuation_state: z.enum(['NONE', 'CONFIRMING']).meta({
+      description:
+        'CONFIRMING: the worker has not been heard of, and has until the deadline before the run ends without it',
+    }),
+    continuation_check_deadline_at: time.nullable(),
     cancel_requested_at: time.nullable(),
     error: runError.nullable(),
   })

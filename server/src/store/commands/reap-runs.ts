@@ -1,46 +1,150 @@
+import {
+  DEFAULT_CONTINUATION_SECONDS,
+  DEFAULT_LEASE_TTL_MS,
+  HANDOUTS_MAX,
+  REASSIGN_AFTER_MS,
+  TIMEOUT_GRACE_MS,
+  WORKER_UNSEEN_MS,
+} from '../../core/job.ts'
 import type { RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { expireRuns, forsakeRuns, orphanRuns } from '../sql/leader.ts'
-import { query, text, type Work } from '../statement.ts'
-import { followFailures, type RunError } from './after-failure.ts'
+import {
+  confirmRuns,
+  exhaustRuns,
+  expireRuns,
+  forsakeRuns,
+  haltRuns,
+  nextLapse,
+  orphanRuns,
+  PASSED,
+  readWaiting,
+} from '../sql/leader.ts'
+import { vacateLeadership } from '../sql/leadership.ts'
+import { integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import { type Failure, followFailures, type RunError } from './after-failure.ts'
+import { fence, type Term } from './leadership.ts'
 import { recordMoves } from './lifecycle.ts'
 
-export interface Reaped {
-  /** Queues that have work again. */
-  queues: string[]
-  ended: { jobId: string; state: RunState }[]
+export interface Ended {
+  jobId: string
+  state: RunState
 }
 
-export interface ReapItem {
+/** Made beforehand, for a run that follows. */
+export interface Spare {
+  nextRunId: string
+  random: number
+}
+
+/** A RUNNING run that the leader ends after the continuation time, unless its worker is heard of or ends it. */
+export interface Waiting {
+  runId: string
+  version: number
+  /** Set: its worker is to be heard of until then. */
+  deadlineAtMs: number | null
+  cancelRequestedAtMs: number | null
   continuationMs: number
-  /** One for each run that may end here; their number is the batch's maximum. */
-  spares: readonly { nextRunId: string; random: number }[]
+}
+
+export interface Review {
+  /** Queues that have work again. */
+  queues: string[]
+  ended: Ended[]
+  waiting: Waiting[]
+  /** As much was done as is allowed at once: more may be left. */
+  full: boolean
+  /** Until the next lease lapses; null when nobody has one. */
+  nextLapseMs: number | null
+}
+
+export interface ReviewItem {
+  /** What the store's clock showed, and for how long it has gone evenly. */
+  nowMs: number
+  evenMs: number
+  batchMax: number
+  waitingMax: number
 }
 
 const LOST: RunError = { code: 'WORKER_LOST', message: 'The worker was not heard of until its lease ran out' }
+const REVOKED: RunError = { code: 'WORKER_REVOKED', message: 'The worker was revoked while it ran this' }
+const TIMEOUT: RunError = { code: 'TIMEOUT', message: 'The run took longer than its timeout_seconds' }
+const NEVER_STARTED: RunError = {
+  code: 'NEVER_STARTED',
+  message: `${HANDOUTS_MAX} times a worker took this run and did not start it`,
+}
 
-/** Takes back what workers left behind. Each look at the lease is in the writing statement's own WHERE. */
-export function reapRuns({ continuationMs, spares }: ReapItem): Command<Reaped> {
-  return command('reap', function* work(): Work<Reaped> {
-    const orphaned = yield* query(orphanRuns, spares.length)
+/** Looks through what workers hold. Nothing ends here but what nobody has begun. */
+export function reviewRuns(term: Term, { nowMs, evenMs, batchMax, waitingMax }: ReviewItem): Command<Review> {
+  return command('reap', function* work(): Work<Review> {
+    const led = [...fence(term), batchMax] as const
+    const orphaned =
+      evenMs < REASSIGN_AFTER_MS ? [] : yield* query(orphanRuns, ...led, nowMs, REASSIGN_AFTER_MS, WORKER_UNSEEN_MS)
     yield* recordMoves(orphaned)
-    const ended = yield* query(expireRuns, spares.length, continuationMs, JSON.stringify(LOST))
-    yield* recordMoves(ended)
-    const failures = ended.flatMap((row, i) => {
-      const spare = spares[i]
-      return text(row, 'state') === 'TIMED_OUT' && spare ? [{ row, error: LOST, retryable: true, ...spare }] : []
-    })
-    yield* followFailures(failures)
+    const exhausted = yield* query(exhaustRuns, ...led, HANDOUTS_MAX, JSON.stringify(NEVER_STARTED))
+    yield* recordMoves(exhausted)
+    yield* followFailures(
+      exhausted.map((row) => ({ row, error: NEVER_STARTED, retryable: false, nextRunId: '', random: 0 })),
+    )
+    const since = [nowMs, DEFAULT_CONTINUATION_SECONDS, evenMs] as const
+    const confirming = yield* query(confirmRuns, ...led, ...since, DEFAULT_LEASE_TTL_MS / 1000)
+    const halted = yield* query(haltRuns, ...led, ...since, TIMEOUT_GRACE_MS, JSON.stringify(TIMEOUT))
+    const waiting = yield* query(readWaiting, waitingMax, DEFAULT_CONTINUATION_SECONDS)
+    const next = yield* one(nextLapse, nowMs)
     return {
       queues: [...new Set(orphaned.map((row) => text(row, 'queue')))],
-      ended: ended.map((row) => ({ jobId: text(row, 'job_id'), state: text(row, 'state') as RunState })),
+      ended: exhausted.map(toEnded),
+      waiting: waiting.map(toWaiting),
+      full: [orphaned, exhausted, confirming, halted].some(({ length }) => length === batchMax),
+      nextLapseMs: integerOrNull(next, 'in_ms'),
     }
   })
 }
 
-/** What workers of an earlier process hold is free for the next reap, without waiting for leases that nobody extends. */
-export function forsakeWorkers(prefix: string): Command<number> {
-  return command('forsake', function* work(): Work<number> {
-    return (yield* query(forsakeRuns, prefix)).length
+/** Ends runs whose time is up, as long as they are as they were seen. What follows them comes in the same transaction. */
+export function expireBatch(term: Term, seen: readonly (Waiting & Spare)[]): Command<Ended[]> {
+  const runs = JSON.stringify(
+    seen.map(({ runId, version, deadlineAtMs, cancelRequestedAtMs }) => ({
+      id: runId,
+      version,
+      deadline_at: deadlineAtMs,
+      cancel_requested_at: cancelRequestedAtMs,
+    })),
+  )
+  const spares = new Map(seen.map((one) => [one.runId, one]))
+  return command('expire', function* work(): Work<Ended[]> {
+    const rows = yield* query(expireRuns, ...fence(term), runs, JSON.stringify(LOST), JSON.stringify(REVOKED))
+    yield* recordMoves(rows)
+    yield* followFailures(rows.flatMap((row) => toFailure(row, spares.get(text(row, 'id')))))
+    return rows.map(toEnded)
+  })
+}
+
+/** A run that was to be canceled has ended as wished: nothing follows. */
+function toFailure(row: Row, spare: Spare | undefined): Failure[] {
+  if (text(row, 'state') !== 'TIMED_OUT' || spare === undefined) return []
+  const { nextRunId, random } = spare
+  return [{ row, error: JSON.parse(text(row, 'error')) as RunError, retryable: true, nextRunId, random }]
+}
+
+function toEnded(row: Row): Ended {
+  return { jobId: text(row, 'job_id'), state: text(row, 'state') as RunState }
+}
+
+function toWaiting(row: Row): Waiting {
+  const deadlineAtMs = integerOrNull(row, 'deadline_at')
+  return {
+    runId: text(row, 'id'),
+    version: integer(row, 'version'),
+    deadlineAtMs,
+    cancelRequestedAtMs: integerOrNull(row, 'cancel_requested_at'),
+    continuationMs: deadlineAtMs === PASSED ? 0 : integer(row, 'continuation_ms'),
+  }
+}
+
+/** The folder's lock is ours, so whoever led or worked in it before is dead: their leases and term need not run out. */
+export function takeOverFolder(localWorkerPrefix: string): Command<number> {
+  return command('take_over_folder', function* work(): Work<number> {
+    yield* query(vacateLeadership)
+    return (yield* query(forsakeRuns, localWorkerPrefix)).length
   })
 }

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
+import { Reaper } from '../../testing/reaper.ts'
 import { failed, only, Scene } from '../../testing/scene.ts'
 import { sql } from '../../testing/store.ts'
 import { endBatch } from '../commands/end-runs.ts'
-import { reapRuns } from '../commands/reap-runs.ts'
 import { integer, type Row } from '../statement.ts'
 import type { Given } from './given.ts'
 import { refused } from './runs.ts'
@@ -109,20 +109,18 @@ export function retryConformance({ store }: Given): void {
     })
   })
 
-  describe('reap', () => {
-    const reap = () => {
-      const spares = Array.from({ length: 1_000 }, () => ({ nextRunId: crypto.randomUUID(), random: 0 }))
-      return store().write(reapRuns({ continuationMs: 60_000, spares }))
-    }
-
+  describe('the reaper', () => {
     test('orphans an assigned run whose lease lapsed, for the next worker to take', async () => {
       const scene = new Scene(store())
+      const reaper = await Reaper.of(store())
       const jobId = await scene.submitted()
       const lost = await scene.leased()
       await scene.age(59_000)
-      expect((await reap()).queues).not.toContain(scene.queue)
+      await reaper.reap()
+      expect(await scene.state(jobId)).toBe('ASSIGNED')
       await scene.age(2_000)
-      expect((await reap()).queues).toContain(scene.queue)
+      await reaper.reap()
+      expect(await scene.state(jobId)).toBe('ORPHANED')
       expect(await scene.heartbeat(lost)).toEqual(refused('LEASE_LOST'))
       expect(await scene.start(lost)).toEqual(refused('LEASE_LOST'))
       expect(await scene.leased()).toMatchObject({ jobId, attempt: 2 })
@@ -136,36 +134,44 @@ export function retryConformance({ store }: Given): void {
 
     test('ends a running run only after lease and continuation, and makes its next run', async () => {
       const scene = new Scene(store())
+      const reaper = await Reaper.of(store())
       const lease = await scene.running()
-      await scene.age(119_000)
-      await reap()
-      expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING' })
+      await scene.age(59_000)
+      await reaper.reap()
+      expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING', continuation_state: 'NONE' })
       await scene.age(2_000)
-      expect((await reap()).ended).toContainEqual({ jobId: lease.jobId, state: 'TIMED_OUT' })
+      await reaper.reap()
+      expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING', continuation_state: 'CONFIRMING' })
+      reaper.pass(59_000)
+      await reaper.reap()
+      expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING' })
+      reaper.pass(1_000)
+      await reaper.reap()
       const [lost, next] = await scene.runs(lease.jobId)
-      expect(lost).toMatchObject({ state: 'TIMED_OUT', outcome_hash: null })
+      expect(lost).toMatchObject({ state: 'TIMED_OUT', outcome_hash: null, continuation_state: 'NONE' })
       expect(next).toMatchObject({ state: 'PENDING', attempt: 1, retry_count: 1 })
       expect(await scene.finish(lease)).toEqual(refused('ALREADY_ENDED'))
     })
 
     test('keeps to the continuation time of the job', async () => {
       const scene = new Scene(store())
+      const reaper = await Reaper.of(store())
       const lease = await scene.running({ policy: { continuation_seconds: 600, max_attempts: 1 } })
-      await scene.age(600_000)
-      await reap()
-      expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING' })
       await scene.age(61_000)
-      await reap()
+      await reaper.reapAll(599_000)
+      expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING' })
+      reaper.pass(1_000)
+      await reaper.reap()
       expect(await scene.run(lease.runId)).toMatchObject({ state: 'TIMED_OUT' })
       expect(await deadLetter(lease.jobId)).toMatchObject({ error_code: 'WORKER_LOST' })
     })
 
     test('ends a run that was to be canceled as CANCELED', async () => {
       const scene = new Scene(store())
+      const reaper = await Reaper.of(store())
       const lease = await scene.running()
       await scene.cancel(lease.jobId)
-      await scene.age(121_000)
-      await reap()
+      await reaper.reapAll(60_000)
       expect(await scene.state(lease.jobId)).toBe('CANCELED')
       expect(await scene.runs(lease.jobId)).toHaveLength(1)
     })

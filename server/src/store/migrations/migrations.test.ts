@@ -5,6 +5,7 @@ import { DatabaseSync } from 'node:sqlite'
 import pg from 'pg'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { freshDatabase } from '../../../../scripts/testing/services.ts'
+import { Reaper } from '../../testing/reaper.ts'
 import { failed, Scene } from '../../testing/scene.ts'
 import { openNode, sql, unique } from '../../testing/store.ts'
 import {
@@ -20,7 +21,6 @@ import { publishEvent } from '../commands/events.ts'
 import { extendKeyTo, findKeys } from '../commands/keys.ts'
 import { findQuota, setQuota } from '../commands/quotas.ts'
 import { findJob } from '../commands/read-jobs.ts'
-import { reapRuns } from '../commands/reap-runs.ts'
 import { consumeSlot, releaseSlot } from '../commands/reservations.ts'
 import { DATABASE_FILE, openSqlite } from '../engines/sqlite.ts'
 import type { Store } from '../port.ts'
@@ -180,8 +180,9 @@ async function useEverything(store: Store): Promise<void> {
   await scene.submitted()
   await scene.leased()
   await scene.age(600_000)
-  const spares = Array.from({ length: 9 }, () => ({ nextRunId: crypto.randomUUID(), random: 0 }))
-  expect((await store.write(reapRuns({ continuationMs: 0, spares }))).ended).toHaveLength(1)
+  const reaper = await Reaper.of(store)
+  await reaper.reapAll()
+  expect(reaper.ended).toHaveLength(1)
   const [key] = await store.read(findKeys('k', scene.userId))
   if (key) await store.write(extendKeyTo(key, 1))
   const name = unique('definition')

@@ -14,7 +14,8 @@ export const readJobs = statement('read_jobs', {
 export const readRuns = statement(
   'read_runs',
   `SELECT id, run_no, state, version, attempt, retry_count, run_at, created_at, assigned_worker_id, assigned_at,
-      lease_expires_at, started_at, finished_at, cancel_requested_at, error
+      lease_expires_at, started_at, finished_at, continuation_state, continuation_check_deadline_at, cancel_requested_at,
+      error
     FROM ichido.runs WHERE job_id = $1 ORDER BY run_no`,
 )
 

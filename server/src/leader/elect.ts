@@ -1,0 +1,118 @@
+import { sleep, type World } from '@ichido/sdk/world'
+import type { Bus } from '../bus/port.ts'
+import type { Meter } from '../services/meter.ts'
+import { renewTerm, resignTerm, type Standing, type Term, tryToLead } from '../store/commands/leadership.ts'
+import type { Store } from '../store/port.ts'
+import type { ClockWatch } from './clock-watch.ts'
+import { Loop } from './loop.ts'
+
+/** A leader that is killed is missed after this long; a look a second and two for its open transaction come on top. */
+const TTL_MS = 5_000
+/** A folder has one process, which finds leadership vacant when it starts: renewing often would only wear its disk. */
+const FOLDER_TTL_MS = 600_000
+const RENEWALS_IN_TTL = 3
+const LOOK_MS = 1_000
+/** Trust ends a little before the store lets somebody else in. */
+const TRUST = 0.9
+/** Whoever cannot resign in time is missed after its time is up. */
+const RESIGN_WITHIN_MS = 1_000
+
+/** A term of this node, and whether it may still act on it. The store's fence is what holds; this only spares the try. */
+export interface Leading extends Term {
+  trusted(): boolean
+}
+
+export interface ElectionOptions {
+  world: World
+  store: Store
+  bus: Bus
+  meter: Meter
+  clock: ClockWatch
+  onTrouble(name: string, error: unknown): void
+  /** What this node does while it leads; made anew for every term. */
+  duties(leading: Leading): Loop[]
+}
+
+/** Takes part in the election of the leader, and while this node is it, runs the leader's duties. */
+export class Election {
+  readonly #options: ElectionOptions
+  readonly #holder: string
+  readonly #ttlMs: number
+  readonly #loop: Loop
+  #unsubscribe = () => {}
+  #term: Term | null = null
+  #trustedUntilMs = 0
+  #duties: Loop[] = []
+  #ending: Promise<unknown> = Promise.resolve()
+
+  constructor(options: ElectionOptions) {
+    const { world, store, meter, onTrouble } = options
+    this.#options = options
+    this.#holder = world.uuid()
+    this.#ttlMs = store.engine === 'sqlite' ? FOLDER_TTL_MS : TTL_MS
+    const intervalMs = Math.max(LOOK_MS, this.#ttlMs / RENEWALS_IN_TTL)
+    this.#loop = new Loop({ name: 'elect', world, meter, intervalMs, tick: () => this.#tick(), onTrouble })
+  }
+
+  /** The epoch that this node leads in; null while another one leads, or nobody. */
+  get epoch(): number | null {
+    return this.#term?.epoch ?? null
+  }
+
+  start(): void {
+    this.#loop.start()
+    this.#unsubscribe = this.#options.bus.subscribe('leadership', () => {
+      if (this.#term === null) this.#loop.hurry()
+    })
+  }
+
+  /** Resigns, so that the next node need not wait for the time to run out. */
+  async stop(): Promise<void> {
+    const { world, store, bus, onTrouble } = this.#options
+    this.#unsubscribe()
+    await this.#loop.stop()
+    const term = this.#term
+    this.#end()
+    await this.#ending
+    if (term === null || world.monotonic() >= this.#trustedUntilMs) return
+    const resigned = store.write(resignTerm(term)).then(
+      () => bus.wake(['leadership']),
+      (error: unknown) => onTrouble('resign', error),
+    )
+    await Promise.race([resigned, sleep(world, RESIGN_WITHIN_MS)])
+  }
+
+  async #tick(): Promise<number | null> {
+    const { world, store, clock } = this.#options
+    const term = this.#term
+    // The time counts from when it was asked for: the answer may have been on its way for long.
+    const beganMs = world.monotonic()
+    const standing = await store.write(
+      term === null ? tryToLead(this.#holder, this.#ttlMs) : renewTerm(term, this.#ttlMs),
+    )
+    clock.observe(standing.nowMs, beganMs)
+    if (standing.held) this.#trustedUntilMs = beganMs + this.#ttlMs * TRUST
+    if (standing.held && term === null) this.#begin(standing)
+    if (!standing.held && term !== null) this.#end()
+    this.#options.meter.leadership(this.#term !== null, standing.epoch)
+    return this.#term === null ? LOOK_MS : null
+  }
+
+  #begin({ epoch }: Standing): void {
+    const { world, duties } = this.#options
+    const term = { holder: this.#holder, epoch }
+    this.#term = term
+    this.#duties = duties({
+      ...term,
+      trusted: () => this.#term === term && world.monotonic() < this.#trustedUntilMs,
+    })
+    for (const duty of this.#duties) duty.start()
+  }
+
+  /** What is under way is not waited for: it may hang on the store, and changes nothing any more. */
+  #end(): void {
+    this.#term = null
+    this.#ending = Promise.all([this.#ending, ...this.#duties.map((duty) => duty.stop())])
+    this.#duties = []
+  }
+}

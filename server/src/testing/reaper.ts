@@ -1,0 +1,63 @@
+import { EmbeddedBus } from '../bus/embedded.ts'
+import type { Leading } from '../leader/elect.ts'
+import { createReap } from '../leader/reap.ts'
+import { silentMeter } from '../services/meter.ts'
+import type { Term } from '../store/commands/leadership.ts'
+import type { Store } from '../store/port.ts'
+import { integer } from '../store/statement.ts'
+import { realWorld } from '../world.ts'
+import { only } from './scene.ts'
+import { sql, unique } from './store.ts'
+
+/** A clock that nobody has ever seen jump. */
+export const EVEN = { observe() {}, evenMs: Number.MAX_SAFE_INTEGER }
+
+/** Leadership, whoever has it. */
+export async function seize(store: Store): Promise<Term> {
+  const holder = unique('node')
+  const rows = await sql(
+    store,
+    `UPDATE ichido.leadership SET holder = $1, epoch = epoch + 1, expires_at = now_ms() + 3600000 RETURNING epoch`,
+    holder,
+  )
+  return { holder, epoch: integer(only(rows), 'epoch') }
+}
+
+export const trusting = (term: Term): Leading => ({ ...term, trusted: () => true })
+
+/** A reaper that a test calls when it likes, and whose own clock it lets go forward. */
+export class Reaper {
+  readonly term: Term
+  /** The states that runs ended in. */
+  readonly ended: string[] = []
+  readonly tick: () => Promise<number | null>
+  #passedMs = 0
+
+  private constructor(store: Store, term: Term) {
+    const world = { ...realWorld, monotonic: () => realWorld.monotonic() + this.#passedMs }
+    const meter = { ...silentMeter, ended: (state: string) => void this.ended.push(state) }
+    this.term = term
+    this.tick = createReap({ world, store, bus: new EmbeddedBus(), meter, clock: EVEN, leading: trusting(term) })
+  }
+
+  static async of(store: Store): Promise<Reaper> {
+    return new Reaper(store, await seize(store))
+  }
+
+  /** Only for the reaper: what is stored has its own time. */
+  pass(ms: number): void {
+    this.#passedMs += ms
+  }
+
+  /** Until nothing is left that it can do now. */
+  async reap(): Promise<void> {
+    while ((await this.tick()) === 0);
+  }
+
+  /** Finds what has lapsed, waits for it in vain, and ends it. */
+  async reapAll(waitMs = 86_400_000): Promise<void> {
+    await this.reap()
+    this.pass(waitMs)
+    await this.reap()
+  }
+}

@@ -1,0 +1,44 @@
+import pg from 'pg'
+
+/** A PostgreSQL whose clock, as far as our statements can tell, a test sets. */
+export interface ShiftedClock {
+  pool: pg.Pool
+  shift(ms: number): Promise<void>
+}
+
+const CLOCK = /\bclock_timestamp\(\)/g
+
+type Query = (config: pg.QueryConfig | string, ...rest: unknown[]) => unknown
+
+/** Every statement asks a function of the database's for the time instead of the system. */
+class ShiftedClient extends pg.Client {
+  constructor(config?: pg.ClientConfig) {
+    super(config)
+    const query = this.query.bind(this) as Query
+    const shifted: Query = (config, ...rest) =>
+      query(
+        typeof config === 'string' ? config : { ...config, text: config.text.replace(CLOCK, 'public.shifted_clock()') },
+        ...rest,
+      )
+    this.query = shifted as typeof this.query
+  }
+}
+
+export async function shiftedClock(url: string): Promise<ShiftedClock> {
+  const options: pg.PoolConfig & { Client: typeof pg.Client } = {
+    connectionString: url,
+    max: 10,
+    Client: ShiftedClient,
+  }
+  const pool = new pg.Pool(options)
+  pool.on('error', () => {})
+  await pool.query(`CREATE TABLE public.shift (ms float8 NOT NULL); INSERT INTO public.shift VALUES (0);
+    CREATE FUNCTION public.shifted_clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+      $$ SELECT clock_timestamp() + make_interval(secs => ms / 1000) FROM public.shift $$`)
+  return {
+    pool,
+    async shift(ms) {
+      await pool.query('UPDATE public.shift SET ms = ms + $1', [ms])
+    },
+  }
+}
