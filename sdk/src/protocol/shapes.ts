@@ -216,6 +216,8 @@ export interface EnrollTokenShape {
   label: string | null
   /** The queues that the worker may lease from; null: all of them. */
   queues: string[] | null
+  /** Where workers reach the server, if it knows. */
+  public_url: string | null
 }
 
 export interface RegisterRequest {

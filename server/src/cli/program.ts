@@ -14,6 +14,7 @@ import { addSubmit } from './submit.ts'
 import { endQuietlyOnClosedPipe } from './terminal.ts'
 import { addToken } from './token.ts'
 import { addWatch } from './watch.ts'
+import { addWorkers } from './workers.ts'
 
 /** Runs one command line and answers with how the process should end. */
 export async function main(argv: readonly string[]): Promise<ExitCode> {
@@ -23,7 +24,7 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
     .version(VERSION, '-V, --version')
     .addHelpText('after', ABOUT)
     .exitOverride()
-  const commands = [addServe, addSubmit, addWatch, addJobs, addKeys, addQuota, addToken]
+  const commands = [addServe, addSubmit, addWatch, addJobs, addKeys, addQuota, addWorkers, addToken]
   for (const add of [...commands, addMigrate, addBackup, addDoctor, addDemo]) add(program)
   pointToHelp(program, '')
   try {

@@ -120,7 +120,12 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   await installDescription(app, options)
   await app.register(
     async (scope) => {
-      const context: RouteContext = { services, mismatchStatus, draining: stopping.signal }
+      const context: RouteContext = {
+        services,
+        mismatchStatus,
+        publicUrl: publicBase(options),
+        draining: stopping.signal,
+      }
       apiRoutes(scope, context, metrics)
       await scope.register(artifactRoutes, context)
       await scope.register(cloudRoutes, { services })
@@ -145,6 +150,11 @@ function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics
   workerRoutes(api, context)
   healthRoutes(api, context, metrics)
   api.get('/openapi.json', { config: { ability: 'public' }, schema: { hide: true } }, () => app.swagger())
+}
+
+/** PUBLIC_URL may leave out what BASE_PATH says. */
+function publicBase({ publicUrl, basePath }: HttpOptions): string | null {
+  return publicUrl !== null && new URL(publicUrl).pathname === '/' ? publicUrl + basePath : publicUrl
 }
 
 function createHttpServer(tls: HttpOptions['tls'], listener: RequestListener): Server {

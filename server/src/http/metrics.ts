@@ -9,8 +9,13 @@ export interface Metrics {
   /** One answered request; `route` is the template, never the path: paths hold ids and keys. */
   answered(request: { method: string; route: string; status: number; elapsedMs: number }): void
   contentType: string
-  /** @param jobs by state; null when the store cannot say */
-  render(jobs: Readonly<Record<string, number>> | null): Promise<string>
+  render(counts: Counts): Promise<string>
+}
+
+/** By state, as the store has them; null when it cannot say. */
+export interface Counts {
+  jobs: Readonly<Record<string, number>> | null
+  workers: Readonly<Record<string, number>> | null
 }
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
@@ -32,6 +37,12 @@ export function createMetrics(): Metrics {
     labelNames: ['state'],
     registers,
   })
+  const workersByState = new Gauge({
+    name: 'ichido_workers',
+    help: 'Workers by state: online, unseen or revoked',
+    labelNames: ['state'],
+    registers,
+  })
   const requests = new Histogram({
     name: 'ichido_http_request_seconds',
     help: 'Requests by route and status, and how long their answers took',
@@ -44,9 +55,11 @@ export function createMetrics(): Metrics {
     built: (version) => build.set({ version, node: process.version }, 1),
     answered: ({ method, route, status, elapsedMs }) => requests.observe({ method, route, status }, elapsedMs / 1000),
     contentType: registry.contentType,
-    async render(jobs) {
+    async render({ jobs, workers }) {
       jobsByState.reset()
       for (const [state, count] of Object.entries(jobs ?? {})) jobsByState.set({ state }, count)
+      workersByState.reset()
+      for (const [state, count] of Object.entries(workers ?? {})) workersByState.set({ state }, count)
       return registry.metrics()
     },
   }

@@ -49,7 +49,7 @@ export interface WorkerService {
   /** Null when the token is unknown or its time is up. */
   authenticate(token: string): Promise<WorkerIdentity | 'revoked' | null>
   /** The token is shown once, in this answer; only its hash is kept. */
-  enroll(caller: Caller, enrollment: Enrollment): Promise<EnrollTokenShape>
+  enroll(caller: Caller, enrollment: Enrollment): Promise<Omit<EnrollTokenShape, 'public_url'>>
   /** Null when the enroll token is unknown, used or its time is up. */
   register(registration: Registration): Promise<RegisteredShape | null>
   renew(worker: WorkerIdentity): Promise<RenewedShape>

@@ -63,6 +63,7 @@ export const enrollToken = z
     ttl_seconds: z.int(),
     label: z.string().nullable(),
     queues: shownQueues,
+    public_url: z.string().nullable().meta({ description: 'Where workers reach the server, if it knows' }),
   })
   .meta({ id: 'EnrollToken' }) satisfies z.ZodType<EnrollTokenShape>
 

@@ -11,6 +11,8 @@ import type { MismatchStatus } from '../errors.ts'
 export interface RouteContext {
   services: Services
   mismatchStatus: MismatchStatus
+  /** Where people and workers reach the server, if it was told. */
+  publicUrl: string | null
   /** Aborted when the server begins to stop: whoever waits is answered at once. */
   draining: AbortSignal
 }

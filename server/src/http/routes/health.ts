@@ -18,6 +18,7 @@ const readiness = z.object({
 export function healthRoutes(app: ApiInstance, { services, draining }: RouteContext, metrics: Metrics): void {
   const { world, store } = services.deps
   const counts = rationedRead(world, () => services.jobs.counts())
+  const workerCounts = rationedRead(world, () => services.workers.counts())
   const checkStore = sharedRead(async () => {
     const asked = new AbortController()
     const answered = store.health().then(
@@ -70,8 +71,8 @@ export function healthRoutes(app: ApiInstance, { services, draining }: RouteCont
     },
     async (_request, reply) => {
       // The other numbers are wanted most when the store is gone.
-      const jobs = await counts().then(byState, () => null)
-      return reply.header('content-type', metrics.contentType).send(await metrics.render(jobs))
+      const [jobs, workers] = await Promise.all([counts().then(byState, () => null), workerCounts().catch(() => null)])
+      return reply.header('content-type', metrics.contentType).send(await metrics.render({ jobs, workers }))
     },
   )
 

@@ -23,7 +23,7 @@ export function workerRoutes(app: ApiInstance, context: RouteContext): void {
   administrationRoutes(app, context)
 }
 
-function registrationRoutes(app: ApiInstance, { services: { workers } }: RouteContext): void {
+function registrationRoutes(app: ApiInstance, { services: { workers }, publicUrl }: RouteContext): void {
   app.post(
     '/v1/workers/enroll-tokens',
     {
@@ -38,7 +38,7 @@ function registrationRoutes(app: ApiInstance, { services: { workers } }: RouteCo
     async (request, reply) => {
       const { label, queues, ttl_seconds: ttlSeconds, worker_id: workerId } = request.body
       const made = await workers.enroll(callerOf(request), { label, queues, ttlSeconds, workerId })
-      return reply.code(201).send(made)
+      return reply.code(201).send({ ...made, public_url: publicUrl })
     },
   )
 

@@ -1,0 +1,102 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { RegisteredShape } from '@ichido/sdk/protocol'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'ichido-workers-test-'))
+let env = { ICHIDO_URL: '' }
+
+beforeAll(async () => {
+  env = { ICHIDO_URL: (await serve({ DATA_DIR: folder })).url }
+})
+
+afterAll(async () => {
+  await killAll()
+  rmSync(folder, { recursive: true })
+})
+
+const ichido = (...args: string[]): Promise<Ended> => run(['workers', ...args], env)
+const json = (...args: string[]) => runJson(['workers', ...args], env)
+
+/** Registers as the agent would that the line starts. */
+async function register(line: string): Promise<RegisteredShape> {
+  const [, enroll_token] = /--enroll (\S+)/.exec(line) ?? []
+  const answer = await fetch(`${env.ICHIDO_URL}/v1/workers/register`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ enroll_token }),
+  })
+  expect(answer.status).toBe(201)
+  return (await answer.json()) as RegisteredShape
+}
+
+test('enroll prints the one line to paste; then the worker is listed, shown and revoked', async () => {
+  expect(await ichido('list')).toMatchObject({ code: 0, stdout: '', stderr: 'No workers.\n' })
+
+  const line = await ichido('enroll', 'lab pc', '--queue', 'a', '--queue', 'b', '--exec', "sh -c 'echo hi'")
+  expect(line.code).toBe(0)
+  const url = env.ICHIDO_URL
+  expect(line.stdout).toMatch(
+    /^curl -fsSo ichido-agent\.mjs \S+\/agent\.mjs && node ichido-agent\.mjs --url \S+ --enroll ichido_enroll_[\w-]{43} --queue a --queue b --exec 'sh -c '\\''echo hi'\\'''\n$/,
+  )
+  expect(line.stdout).toContain(` ${url}/agent.mjs && `)
+  expect(line.stdout).toContain(` --url ${url} `)
+  expect(line.stderr).toContain('works once')
+  expect(line.stderr).toContain('Set PUBLIC_URL')
+  expect(line.stderr).not.toContain('your-command')
+
+  const { worker_id } = await register(line.stdout)
+  const listed = await ichido('list')
+  expect(listed.stdout).toMatch(new RegExp(`^${worker_id}  lab pc  online +0 .* a, b$`, 'm'))
+  const shown = await ichido('show', worker_id)
+  expect(shown.stdout).toMatch(/^state +online$/m)
+  expect(shown.stdout).not.toContain('revoked')
+  expect(await json('show', worker_id)).toMatchObject({ worker_id, name: 'lab pc', queues: ['a', 'b'], live_leases: 0 })
+
+  const revoked = await ichido('revoke', worker_id)
+  expect(revoked).toMatchObject({ code: 0, stdout: '' })
+  expect(revoked.stderr).toBe(`Worker ${worker_id} is revoked; 0 leases were taken away.\n`)
+  expect((await ichido('show', worker_id)).stdout).toMatch(/^revoked +20/m)
+  expect(await json('revoke', worker_id)).toMatchObject({ worker_id, fenced_leases: 0 })
+  expect((await json('list')).data).toMatchObject([{ worker_id, state: 'revoked' }])
+})
+
+test('enroll as JSON; without a program the line has a place for it', async () => {
+  const made = await json('enroll', 'pc', '--queue', 'a', '--ttl', '5m')
+  expect(made).toMatchObject({ label: 'pc', queues: ['a'], ttl_seconds: 300, public_url: null })
+  expect(made.command).toContain(`--enroll ${made.enroll_token} --queue a --exec your-command`)
+  expect((await ichido('enroll', 'pc', '--queue', 'a')).stderr).toContain('in the place of your-command')
+})
+
+test('a worker is enrolled anew and stays who it is', async () => {
+  const { worker_id } = await register((await ichido('enroll', 'pc', '--queue', 'a')).stdout)
+  const line = await ichido('enroll', 'pc', '--queue', 'b', '--worker', worker_id)
+  expect(await register(line.stdout)).toMatchObject({ worker_id, queues: ['b'] })
+})
+
+test('where the server is told its public address, the line leads there', async () => {
+  const other = mkdtempSync(join(tmpdir(), 'ichido-workers-test-'))
+  const settings = { DATA_DIR: other, PUBLIC_URL: 'https://jobs.example.org', BASE_PATH: '/ichido' }
+  const server = await serve(settings)
+  const line = await run(['workers', 'enroll', 'pc', '--queue', 'a'], { ICHIDO_URL: server.url })
+  expect(line.stdout).toContain(' https://jobs.example.org/ichido/agent.mjs && ')
+  expect(line.stdout).toContain(' --url https://jobs.example.org/ichido ')
+  expect(line.stderr).not.toContain('PUBLIC_URL')
+  await server.stop()
+  rmSync(other, { recursive: true })
+})
+
+test.each([
+  { args: ['enroll', 'pc'], says: '--queue', code: 2 },
+  { args: ['enroll', '--queue', 'a'], says: 'name', code: 2 },
+  { args: ['enroll', 'pc', '--queue', 'a', '--ttl', 'soon'], says: 'a time like', code: 2 },
+  { args: ['enroll', 'pc', '--queue', 'no spaces'], says: 'INVALID_PAYLOAD', code: 1 },
+  { args: ['show', '01a1e12b-0000-7000-8000-000000000000'], says: 'NOT_FOUND', code: 1 },
+  { args: ['revoke', 'nobody'], says: 'worker_id must be a UUID', code: 1 },
+])('ichido workers $args', async ({ args, says, code }) => {
+  const ended = await ichido(...args)
+  expect(ended).toMatchObject({ code, stdout: '' })
+  expect(ended.stderr).toContain(says)
+})

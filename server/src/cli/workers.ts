@@ -1,0 +1,139 @@
+import type { EnrollTokenShape, Page, RevokedShape, WorkerShape } from '@ichido/sdk/protocol'
+import type { Command } from 'commander'
+import { connect, query } from './connect.ts'
+import { sayMore } from './jobs.ts'
+import { shellWord } from './self.ts'
+import { facts, instant, table } from './table.ts'
+import { out, outJson, paint, say } from './terminal.ts'
+import { seconds, wholeNumber } from './values.ts'
+
+interface ListFlags {
+  limit?: number
+  cursor?: string
+  json?: boolean
+}
+
+interface EnrollFlags {
+  queue: string[]
+  exec?: string
+  ttl?: number
+  worker?: string
+  json?: boolean
+}
+
+/** What stands for the program when nobody has named one: pasted as it is, each job fails and says so. */
+const PLACEHOLDER = 'your-command'
+
+export function addWorkers(program: Command): void {
+  const workers = program.command('workers').description('enroll, list, show and revoke remote workers')
+  workers
+    .command('list')
+    .description('list workers, newest first')
+    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--json', 'print JSON')
+    .action(list)
+  workers.command('show <worker-id>').description('show a worker').option('--json', 'print JSON').action(show)
+  workers
+    .command('enroll <name>')
+    .description('print the line that makes another machine a worker')
+    .requiredOption('--queue <queue>', 'what it may work on; several by naming it again', several)
+    .option('--exec <command>', 'the program that it runs for each job')
+    .option('--ttl <time>', 'how long the line can be used, once (default: 1h)', seconds)
+    .option('--worker <worker-id>', 'a worker that is to register anew and stay who it is')
+    .option('--json', 'print JSON')
+    .action(enroll)
+  workers
+    .command('revoke <worker-id>')
+    .description('refuse a worker for good, and take its leases away')
+    .option('--json', 'print JSON')
+    .action(revoke)
+}
+
+function several(value: string, before: string[] = []): string[] {
+  return [...before, value]
+}
+
+function pathOf(workerId: string): string {
+  return `/v1/workers/${encodeURIComponent(workerId)}`
+}
+
+const queuesOf = ({ queues }: WorkerShape) => queues?.join(', ') ?? 'all'
+
+async function list({ json, ...place }: ListFlags): Promise<void> {
+  const page = await connect().ask<Page<WorkerShape>>('GET', `/v1/workers${query(place)}`)
+  if (json) return outJson(page)
+  if (page.data.length === 0) return say('No workers.')
+  out(
+    table(
+      ['WORKER', 'NAME', 'STATE', 'LEASES', 'LAST SEEN', 'TOKEN UNTIL', 'QUEUES'],
+      page.data.map((worker) => [
+        worker.worker_id,
+        worker.name,
+        worker.state,
+        String(worker.live_leases),
+        instant(worker.last_seen_at),
+        instant(worker.token_expires_at),
+        queuesOf(worker),
+      ]),
+    ),
+  )
+  sayMore(page.next_cursor)
+}
+
+async function show(workerId: string, { json }: { json?: boolean }): Promise<void> {
+  const worker = await connect().ask<WorkerShape>('GET', pathOf(workerId))
+  if (json) return outJson(worker)
+  out(
+    facts([
+      ['worker', worker.worker_id],
+      ['name', worker.name],
+      ['state', worker.state],
+      ['queues', queuesOf(worker)],
+      ['live leases', String(worker.live_leases)],
+      ['registered', instant(worker.registered_at)],
+      ['last seen', instant(worker.last_seen_at)],
+      ['token until', instant(worker.token_expires_at)],
+      ['revoked', worker.revoked_at && instant(worker.revoked_at)],
+      ['meta', Object.keys(worker.meta).length === 0 ? null : JSON.stringify(worker.meta)],
+    ]),
+  )
+}
+
+async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: EnrollFlags): Promise<void> {
+  const { url: asked, ask } = connect()
+  const made = await ask<EnrollTokenShape>('POST', '/v1/workers/enroll-tokens', {
+    label: name,
+    queues,
+    ttl_seconds: ttl,
+    worker_id: worker,
+  })
+  const url = made.public_url ?? asked
+  const command = agentLine(url, made.enroll_token, queues, exec ?? PLACEHOLDER)
+  if (json) return outJson({ ...made, command })
+  out(command)
+  say(`Paste this line on the machine that is to be ${name}. It needs Node 20 or later, and works once, until`)
+  say(`${instant(made.expires_at)}. Whoever has it can become a worker: keep it to yourself.`)
+  if (exec === undefined) say(`Put the program that runs each job in the place of ${PLACEHOLDER}.`)
+  if (isLoopback(url)) {
+    say(`${paint('yellow', 'warning:')} ${url} leads to its own machine only. Set PUBLIC_URL on the server.`)
+  }
+}
+
+/** One line for any shell: curl fetches the agent, a single file, and Node runs it. */
+function agentLine(url: string, token: string, queues: readonly string[], exec: string): string {
+  const options = ['--url', url, '--enroll', token, ...queues.flatMap((queue) => ['--queue', queue]), '--exec', exec]
+  const file = 'ichido-agent.mjs'
+  return `curl -fsSo ${file} ${shellWord(`${url}/agent.mjs`)} && node ${file} ${options.map(shellWord).join(' ')}`
+}
+
+function isLoopback(url: string): boolean {
+  return /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(new URL(url).hostname)
+}
+
+async function revoke(workerId: string, { json }: { json?: boolean }): Promise<void> {
+  const revoked = await connect().ask<RevokedShape>('DELETE', pathOf(workerId))
+  if (json) return outJson(revoked)
+  const leases = revoked.fenced_leases
+  say(`Worker ${workerId} is revoked; ${leases} ${leases === 1 ? 'lease was' : 'leases were'} taken away.`)
+}
