@@ -22,14 +22,13 @@ export function partName(fromByte: number): string {
  * so parts may overlap: what an earlier part has is not taken from a later one, and nothing beyond `bytesMax`.
  */
 export async function readParts(folder: string, bytesMax = Number.POSITIVE_INFINITY): Promise<Part[]> {
-  const found: { file: string; from: number; end: number }[] = []
-  for (const name of await readdir(folder).catch(nothing)) {
-    if (!/^\d{16}\./.test(name)) continue
-    const facts = await stat(join(folder, name)).catch(() => null)
+  const names = (await readdir(folder).catch(nothing)).filter((name) => /^\d{16}\./.test(name))
+  if (names.length >= PARTS_MAX) throw new TooManyParts(`More than ${PARTS_MAX} parts; send larger ones`)
+  const sizes = await Promise.all(names.map((name) => sizeOf(join(folder, name))))
+  const found = names.map((name, i) => {
     const from = Number(name.slice(0, OFFSET_DIGITS))
-    if (facts !== null && facts.size > 0) found.push({ file: join(folder, name), from, end: from + facts.size })
-  }
-  if (found.length >= PARTS_MAX) throw new TooManyParts(`More than ${PARTS_MAX} parts; send larger ones`)
+    return { file: join(folder, name), from, end: from + (sizes[i] ?? 0) }
+  })
   found.sort((a, b) => a.from - b.from || b.end - a.end)
 
   const parts: Part[] = []
@@ -46,4 +45,11 @@ export async function readParts(folder: string, bytesMax = Number.POSITIVE_INFIN
 function nothing(error: unknown): never[] {
   if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return []
   throw error
+}
+
+async function sizeOf(file: string): Promise<number> {
+  return stat(file).then(
+    (facts) => facts.size,
+    () => 0,
+  )
 }
