@@ -204,6 +204,10 @@ export interface LeaseShape {
   continuation_seconds: number
   timeout_seconds: number | null
   traceparent: string | null
+  /** What the worker can fetch before it begins. */
+  artifacts: { artifact_id: string; name: string; sha256: string; size_bytes: number }[]
+  /** The data of the last progress event of the attempts before this one, for checkpoints; null when there is none. */
+  last_progress: unknown
 }
 
 export const WORKER_STATES = ['online', 'unseen', 'revoked'] as const
@@ -324,4 +328,30 @@ export interface RedriveShape {
   skipped: number
   began_at: string
   ended_at: string | null
+}
+
+/** A piece of what a run's program wrote. */
+export interface RunLogShape {
+  run_id: string
+  run_no: number
+  n: number
+  stream: 'stdout' | 'stderr'
+  text: string
+  created_at: string
+}
+
+export interface QueueShape {
+  name: string
+  paused: boolean
+  paused_at: string | null
+  /** Runs of it that workers may hold at one time; null: no limit. */
+  max_concurrent: number | null
+  /** For jobs that do not set their own; null: the server's defaults. */
+  lease_ttl_seconds: number | null
+  continuation_seconds: number | null
+  result_ttl_seconds: number | null
+  ready: number
+  delayed: number
+  running: number
+  oldest_ready_seconds: number | null
 }

@@ -6,6 +6,7 @@ import {
   decide,
   FINAL_STATES,
   isFinal,
+  RELEASED_OUTCOME,
   RUN_STATES,
   type RunCommand,
   type RunFacts,
@@ -130,6 +131,16 @@ const FOR_THE_HOLDER: Record<RunCommand['verb'], [RunCommand, Decision[]]> = {
     { verb: 'heartbeat', ...HOLDER },
     [refuse('LEASE_LOST'), note, note, refuse('LEASE_LOST'), ...FINAL_STATES.map(() => refuse('ALREADY_ENDED'))],
   ],
+  release: [
+    { verb: 'release', ...HOLDER },
+    [
+      refuse('LEASE_LOST'),
+      move('ORPHANED'),
+      move('FAILED'),
+      repeat,
+      ...FINAL_STATES.map(() => refuse('ALREADY_ENDED')),
+    ],
+  ],
   cancel: [
     { verb: 'cancel' },
     [
@@ -178,6 +189,15 @@ describe('decide()', () => {
     expect(decide(run('TIMED_OUT', { outcomeHash: null }), finish, 0)).toEqual(refuse('ALREADY_ENDED'))
   })
 
+  test('a run that its worker released ends once; it may say so again, but nothing else', () => {
+    const ended = run('FAILED', { outcomeHash: RELEASED_OUTCOME })
+    expect(decide(ended, { verb: 'release', ...HOLDER }, 0)).toEqual(repeat)
+    const finish = { verb: 'finish', ...HOLDER, outcomeHash: 'hash' } as const
+    expect(decide(ended, finish, 0)).toEqual(refuse('OUTCOME_ALREADY_RECORDED'))
+    const wished = run('RUNNING', { cancelRequestedAtMs: 5 })
+    expect(decide(wished, { verb: 'release', ...HOLDER }, 0)).toEqual(move('CANCELED'))
+  })
+
   test('whatever the worker reports after a wish to cancel, the run ends CANCELED', () => {
     for (const verb of ['finish', 'fail'] as const) {
       const command = { verb, ...HOLDER, outcomeHash: 'hash' }
@@ -203,7 +223,7 @@ const version = fc.integer({ min: 1, max: 3 })
 const commands: fc.Arbitrary<RunCommand> = fc.oneof(
   fc.record({ verb: fc.constant('lease' as const) }),
   fc.record({ verb: fc.constant('cancel' as const) }),
-  fc.record({ verb: fc.constant('heartbeat' as const), ...guards }),
+  fc.record({ verb: fc.constantFrom('heartbeat' as const, 'release' as const), ...guards }),
   fc.record(
     { verb: fc.constant('start' as const), ...guards, startId: small, version },
     { requiredKeys: ['verb', 'workerId', 'leaseId', 'startId'] },

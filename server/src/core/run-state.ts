@@ -28,6 +28,10 @@ export const TRANSITIONS = {
   fail: { from: ['RUNNING'], to: 'FAILED' },
   expire: { from: ['RUNNING'], to: 'TIMED_OUT' },
   orphan: { from: ['ASSIGNED'], to: 'ORPHANED' },
+  /** Its worker gives it back before it started: anybody's again. */
+  release: { from: ['ASSIGNED'], to: 'ORPHANED' },
+  /** Its worker gives up on it, as when it shuts down; the next run is due at once. */
+  releaseRunning: { from: ['RUNNING'], to: 'FAILED' },
   cancel: { from: ['PENDING', 'ASSIGNED', 'ORPHANED'], to: 'CANCELED' },
   /** Ends a RUNNING run whose cancellation was asked for; its worker, or the leader after the deadline, does it. */
   endCanceled: { from: ['RUNNING'], to: 'CANCELED' },
@@ -63,8 +67,11 @@ export type RunCommand =
       version?: number
       leaderEpoch?: number
     }
-  | { verb: 'heartbeat'; workerId: string; leaseId: string }
+  | { verb: 'heartbeat' | 'release'; workerId: string; leaseId: string }
   | { verb: 'cancel' }
+
+/** What a run that was released while RUNNING has for the hash of its outcome: no report has the same. */
+export const RELEASED_OUTCOME = 'released'
 
 /** Why a command was refused; each is a code of the error table. */
 export type RunRefusal =
@@ -124,6 +131,14 @@ export function decide(run: RunFacts, command: RunCommand, nowMs: number): Decis
       if (isFinal(run.state)) return refuse('ALREADY_ENDED')
       // An orphan still names its last holder, but is anybody's.
       return LEASED_STATES.includes(run.state) ? { kind: 'note' } : refuse('LEASE_LOST')
+
+    case 'release':
+      if (!holds(run, command)) return refuse('LEASE_LOST')
+      if (isFinal(run.state)) return run.outcomeHash === RELEASED_OUTCOME ? { kind: 'repeat' } : refuse('ALREADY_ENDED')
+      if (run.state === TRANSITIONS.release.to) return { kind: 'repeat' }
+      if (allows('release', run.state)) return { kind: 'move', to: TRANSITIONS.release.to }
+      if (!allows('releaseRunning', run.state)) return refuse('LEASE_LOST')
+      return { kind: 'move', to: run.cancelRequestedAtMs === null ? TRANSITIONS.releaseRunning.to : 'CANCELED' }
 
     case 'cancel':
       if (run.state === 'CANCELED') return { kind: 'repeat' }

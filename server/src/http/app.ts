@@ -18,11 +18,17 @@ import { installDescription } from './openapi.ts'
 import { requestId } from './request-id.ts'
 import { artifactRoutes } from './routes/artifacts.ts'
 import type { RouteContext } from './routes/context.ts'
+import { deadLetterRoutes } from './routes/dead-letters.ts'
 import { healthRoutes } from './routes/health.ts'
 import { jobRoutes } from './routes/jobs.ts'
 import { keyRoutes } from './routes/keys.ts'
+import { leaseRoutes } from './routes/leases.ts'
+import { logRoutes } from './routes/logs.ts'
 import { outcomeRoutes } from './routes/outcomes.ts'
+import { queueRoutes } from './routes/queues.ts'
 import { quotaRoutes } from './routes/quotas.ts'
+import { redriveRoutes } from './routes/redrives.ts'
+import { reportRoutes } from './routes/reports.ts'
 import { reservationRoutes } from './routes/reservations.ts'
 import { submitRoutes } from './routes/submit.ts'
 import { tokenRoutes } from './routes/tokens.ts'
@@ -148,6 +154,12 @@ function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics
   quotaRoutes(api, context)
   tokenRoutes(api, context)
   workerRoutes(api, context)
+  leaseRoutes(api, context)
+  reportRoutes(api, context)
+  logRoutes(api, context)
+  queueRoutes(api, context)
+  deadLetterRoutes(api, context)
+  redriveRoutes(api, context)
   healthRoutes(api, context, metrics)
   api.get('/openapi.json', { config: { ability: 'public' }, schema: { hide: true } }, () => app.swagger())
 }

@@ -2,7 +2,7 @@ import { IchidoError } from '@ichido/sdk/protocol'
 import { type Caller, can } from '../core/roles.ts'
 import { isFinal } from '../core/run-state.ts'
 import { storedSeq } from '../core/seq.ts'
-import { findEvents, publishEvent } from '../store/commands/events.ts'
+import { findEvents, publishEvents } from '../store/commands/events.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
 import { integer, type Row, text } from '../store/statement.ts'
 import type { Deps } from './deps.ts'
@@ -18,9 +18,17 @@ export interface EventShape {
   timestamp: string
 }
 
+export interface NewEvent {
+  stage: string
+  seq: number
+  data?: unknown
+}
+
 export interface EventService {
   /** False when the event was stored before. */
-  publish(workerId: string, leaseId: string, event: { stage: string; seq: number; data: unknown }): Promise<boolean>
+  publish(workerId: string, leaseId: string, event: NewEvent): Promise<boolean>
+  /** The same for several events of one run, in one transaction. */
+  publishAll(workerId: string, leaseId: string, events: readonly NewEvent[]): Promise<boolean[]>
   /** The events after a cursor; waits up to `waitMs` when there is none yet. */
   read(
     caller: Caller,
@@ -36,20 +44,27 @@ const DATA_BYTES_MAX = 64 * 1024
 
 export function createEventService(deps: Deps): EventService {
   const { store, bus } = deps
-  return {
-    async publish(workerId, leaseId, { stage, seq, data }) {
-      const runId = runIdOf(leaseId)
-      if (runId === null) throw notFound('lease', leaseId)
+  async function publishAll(workerId: string, leaseId: string, events: readonly NewEvent[]): Promise<boolean[]> {
+    const runId = runIdOf(leaseId)
+    if (runId === null) throw notFound('lease', leaseId)
+    const items = events.map(({ stage, seq, data }) => {
       const text = JSON.stringify(data ?? null)
       if (Buffer.byteLength(text) > DATA_BYTES_MAX) {
         throw new IchidoError('PAYLOAD_TOO_LARGE', `An event's data may have at most ${DATA_BYTES_MAX} bytes`)
       }
-      const seqOf = (attempt: number) => storedSeq('attempt', attempt, seq)
-      const outcome = await store.write(publishEvent({ runId, workerId, leaseId, stage, seqOf, data: text }))
-      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
-      if (outcome.kind === 'stored') bus.wake([`job:${outcome.jobId}`])
-      return outcome.kind === 'stored'
+      return { stage, seqOf: (attempt: number) => storedSeq('attempt', attempt, seq), data: text }
+    })
+    const outcome = await store.write(publishEvents({ runId, workerId, leaseId, events: items }))
+    if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+    if (outcome.accepted.includes(true)) bus.wake([`job:${outcome.jobId}`])
+    return outcome.accepted
+  }
+
+  return {
+    async publish(workerId, leaseId, event) {
+      return (await publishAll(workerId, leaseId, [event])).includes(true)
     },
+    publishAll,
 
     async read(caller, jobId, after, waitMs, signal) {
       requireId('job', jobId)

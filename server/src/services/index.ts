@@ -1,11 +1,16 @@
 import { type AccessService, createAccessService } from './access.ts'
 import { type ArtifactService, createArtifactService } from './artifacts.ts'
+import { createDeadLetterService, type DeadLetterService } from './dead-letters.ts'
 import { createDefinitionService, type DefinitionService } from './definitions.ts'
 import type { Deps } from './deps.ts'
 import { createEventService, type EventService } from './events.ts'
 import { createJobService, type JobService } from './jobs.ts'
+import { createFairTags } from './fair-tags.ts'
 import { createKeyService, type KeyService } from './keys.ts'
+import { createLogService, type LogService } from './logs.ts'
+import { createQueueService, type QueueService } from './queues.ts'
 import { createQuotaService, type QuotaService } from './quotas.ts'
+import { createRedriveService, type RedriveService } from './redrives.ts'
 import { createReservationService, type ReservationService } from './reservations.ts'
 import { createRunService, type RunService } from './runs.ts'
 import { createSubmitService, type SubmitService } from './submit-job.ts'
@@ -22,24 +27,35 @@ export interface Services {
   access: AccessService
   definitions: DefinitionService
   runs: RunService
+  logs: LogService
+  queues: QueueService
   events: EventService
   artifacts: ArtifactService
+  deadLetters: DeadLetterService
+  redrives: RedriveService
   workers: WorkerService
 }
 
 export function createServices(deps: Deps): Services {
+  const submission = createSubmitService(deps)
+  const jobs = createJobService(deps)
+  const fairTags = createFairTags(deps)
   return {
     deps,
-    submission: createSubmitService(deps),
-    jobs: createJobService(deps),
+    submission,
+    jobs,
     keys: createKeyService(deps),
     reservations: createReservationService(deps),
     quotas: createQuotaService(deps),
     access: createAccessService(deps),
     definitions: createDefinitionService(deps),
-    runs: createRunService(deps),
+    runs: createRunService(deps, fairTags),
+    logs: createLogService(deps, jobs),
+    queues: createQueueService(deps),
     events: createEventService(deps),
     artifacts: createArtifactService(deps),
+    deadLetters: createDeadLetterService(deps, jobs, submission),
+    redrives: createRedriveService(deps),
     workers: createWorkerService(deps),
   }
 }

@@ -67,6 +67,8 @@ eachServices(
         continuation_seconds: 60,
         timeout_seconds: null,
         traceparent: null,
+        artifacts: [],
+        last_progress: null,
       })
       expect(second).toMatchObject({ job_id: timed, payload: null, traceparent, ...times })
     })

@@ -1,25 +1,31 @@
 import { IchidoError, type LeaseShape } from '@ichido/sdk/protocol'
+import type { Topic } from '../bus/port.ts'
 import { DEFAULT_CONTINUATION_SECONDS, DEFAULT_LEASE_TTL_MS } from '../core/job.ts'
 import { requestHash } from '../core/request-hash.ts'
+import { isFinal } from '../core/run-state.ts'
 import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/commands/end-runs.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
-import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
+import type { Leased } from '../store/commands/lease-runs.ts'
+import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../store/commands/release-runs.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../store/commands/start-runs.ts'
 import { Batcher } from './batcher.ts'
 import type { Deps } from './deps.ts'
+import type { FairTags } from './fair-tags.ts'
+import { LeaseDesk } from './lease-desk.ts'
 import { notFound } from './not-found.ts'
-import { waitFor } from './wait.ts'
 
 export interface LeaseRequest {
+  /** Asked in this order. */
   queues: readonly string[]
+  /** None: any kind. */
   kinds: readonly string[]
   max: number
   waitMs: number
   /** Names this poll; asked again under the same name, the answer is the same. */
-  pollId?: string
+  pollId?: string | undefined
   /** Set: the runs are started at once by the process of this name. */
-  startId?: string
+  startId?: string | undefined
 }
 
 /** What a worker, known by its id, does with runs. */
@@ -28,16 +34,18 @@ export interface RunService {
   start(workerId: string, leaseId: string, startId: string, version?: number): Promise<StartOutcome>
   heartbeat(workerId: string, leaseId: string): Promise<HeartbeatOutcome>
   report(workerId: string, leaseId: string, report: Report, guards?: ReportGuards): Promise<EndOutcome>
+  /** Gives a run back; it costs the job no retry. */
+  release(workerId: string, leaseId: string): Promise<ReleaseOutcome>
 }
 
 export interface ReportGuards {
-  version?: number
-  leaderEpoch?: number
+  version?: number | undefined
+  leaderEpoch?: number | undefined
 }
 
 const LEASE_TOKEN_BYTES = 16
 
-export function createRunService(deps: Deps): RunService {
+export function createRunService(deps: Deps, fairTags: FairTags): RunService {
   const { world, store, bus, meter, limits } = deps
 
   function batcher<Item extends { workerId: string }, Outcome>(
@@ -50,45 +58,45 @@ export function createRunService(deps: Deps): RunService {
     return new Batcher({ name, world, ...sizes, run, bytesOf, userOf: (item) => item.workerId, onBatch })
   }
 
-  const leases = batcher<LeaseItem, Leased[]>('lease', (items) => store.write(leaseBatch(items)))
-  const starts = batcher<StartItem, StartOutcome>('start', (items) => store.write(startBatch(items)))
+  const desk = new LeaseDesk(deps, (leases) => {
+    for (const { queue, fairTag } of leases) fairTags.leased(queue, fairTag)
+    bus.wake(leases.map(({ jobId }) => `job:${jobId}` as const))
+  })
+  const starts = batcher<StartItem, StartOutcome>('start', async (items) => {
+    const outcomes = await store.write(startBatch(items))
+    bus.wake(outcomes.flatMap((outcome) => (outcome.kind === 'started' ? [`job:${outcome.jobId}` as const] : [])))
+    return outcomes
+  })
   const beats = batcher<HeartbeatItem, HeartbeatOutcome>('heartbeat', (items) => store.write(heartbeatBatch(items)))
+  const releases = batcher<ReleaseItem, ReleaseOutcome>('release', async (items) => {
+    const outcomes = await store.write(releaseBatch(items))
+    bus.wake(outcomes.flatMap(wakesOfRelease))
+    return outcomes
+  })
   const ends = batcher<EndItem, EndOutcome>(
     'finish',
     async (items) => {
       const outcomes = await store.write(endBatch(items))
-      bus.wake(outcomes.flatMap((outcome) => (outcome.kind === 'recorded' ? [`job:${outcome.jobId}` as const] : [])))
+      bus.wake([...new Set(outcomes.flatMap(wakesOfEnd))])
       return outcomes
     },
     (item) => bytesOfReport(item.report) + 300,
   )
 
-  async function leaseOnce(workerId: string, request: LeaseRequest, pollId: string): Promise<LeaseShape[] | null> {
-    const found: LeaseShape[] = []
-    for (const queue of request.queues) {
-      const leased = await leases.add({
+  return {
+    async lease(workerId, request, signal) {
+      const item = {
         workerId,
-        queue,
-        kinds: request.kinds,
-        max: request.max - found.length,
-        pollId: `${pollId}/${queue}`,
+        queues: [...new Set(request.queues)],
+        kinds: [...new Set(request.kinds)].sort(),
+        max: request.max,
+        pollId: request.pollId ?? world.uuid(),
+        named: request.pollId !== undefined,
         token: world.secret(LEASE_TOKEN_BYTES),
         leaseTtlMs: DEFAULT_LEASE_TTL_MS,
         startId: request.startId ?? null,
-      })
-      found.push(...leased.map(renderLease))
-      if (found.length >= request.max) break
-    }
-    return found.length === 0 ? null : found
-  }
-
-  return {
-    async lease(workerId, request, signal) {
-      if (signal?.aborted) return []
-      const pollId = request.pollId ?? world.uuid()
-      const topics = request.queues.map((queue) => `queue:${queue}` as const)
-      const look = () => leaseOnce(workerId, request, pollId)
-      return (await waitFor(deps, topics, request.waitMs, look, signal)) ?? []
+      }
+      return (await desk.lease(item, request.waitMs, signal)).map(renderLease)
     },
 
     async start(workerId, leaseId, startId, version) {
@@ -117,7 +125,23 @@ export function createRunService(deps: Deps): RunService {
       if (outcome.kind === 'recorded') meter.ended(outcome.state)
       return outcome
     },
+
+    async release(workerId, leaseId) {
+      const outcome = await releases.add({ runId: runOf(leaseId), workerId, leaseId, nextRunId: world.uuid() })
+      if (outcome.kind === 'released' && isFinal(outcome.state)) meter.ended(outcome.state)
+      return outcome
+    },
   }
+}
+
+function wakesOfEnd(outcome: EndOutcome): Topic[] {
+  if (outcome.kind !== 'recorded') return []
+  return outcome.next?.due ? [`job:${outcome.jobId}`, `queue:${outcome.next.queue}`] : [`job:${outcome.jobId}`]
+}
+
+function wakesOfRelease(outcome: ReleaseOutcome): Topic[] {
+  if (outcome.kind !== 'released') return []
+  return outcome.queue === null ? [`job:${outcome.jobId}`] : [`job:${outcome.jobId}`, `queue:${outcome.queue}`]
 }
 
 function runOf(leaseId: string): string {
@@ -153,9 +177,12 @@ function renderLease(leased: Leased): LeaseShape {
     queue: leased.queue,
     kind: leased.kind,
     payload: JSON.parse(leased.payload) as unknown,
-    lease_ttl_seconds: leased.policy.lease_ttl_seconds ?? DEFAULT_LEASE_TTL_MS / 1000,
-    continuation_seconds: leased.policy.continuation_seconds ?? DEFAULT_CONTINUATION_SECONDS,
+    lease_ttl_seconds: leased.policy.lease_ttl_seconds ?? leased.queueTtlSeconds ?? DEFAULT_LEASE_TTL_MS / 1000,
+    continuation_seconds:
+      leased.policy.continuation_seconds ?? leased.queueContinuationSeconds ?? DEFAULT_CONTINUATION_SECONDS,
     timeout_seconds: leased.policy.timeout_seconds ?? null,
     traceparent: leased.traceparent,
+    artifacts: JSON.parse(leased.artifacts) as LeaseShape['artifacts'],
+    last_progress: leased.lastProgress === null ? null : (JSON.parse(leased.lastProgress) as unknown),
   }
 }

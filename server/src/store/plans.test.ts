@@ -18,13 +18,12 @@ import type { PostgresStore } from './engines/postgres.ts'
 import { readJobs } from './sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from './sql/keys.ts'
 import { addSpent, countInUse, lockUsers, readSpent } from './sql/quotas.ts'
+import { leasedByPoll, leaseRuns } from './sql/leases.ts'
 import { readLive } from './sql/reservations.ts'
 import {
   cancelWaiting,
   endRuns,
   heartbeatRuns,
-  leasedByPoll,
-  leaseRuns,
   readFacts,
   requestCancel,
   startRuns,
@@ -69,7 +68,7 @@ afterAll(async () => {
 
 describe('a statement that is kept goes into its table by', () => {
   test.each<[Statement, string, string[]]>([
-    [leaseRuns, 'runs', ['runs_pkey', 'runs_ready']],
+    [leaseRuns(1), 'runs', ['runs_pkey', 'runs_ready']],
     [leasedByPoll, 'runs', ['runs_live']],
     [startRuns, 'runs', ['runs_pkey']],
     [heartbeatRuns, 'runs', ['runs_pkey']],
@@ -97,10 +96,10 @@ describe('a statement that is kept goes into its table by', () => {
 
 describe('a lease', () => {
   const lease = (queue: string, kinds: string[]) =>
-    writePlans(node, leaseBatch([new Scene(node).leaseItem({ queue, kinds, max: 10 })]))
+    writePlans(node, leaseBatch([new Scene(node).leaseItem({ queues: [queue], kinds, max: 10 })]))
 
   test('locks runs in the order of its index, without sorting them first', async () => {
-    const locking = nodes(await keptPlan(node, leaseRuns)).find((plan) => plan['Node Type'] === 'LockRows')
+    const locking = nodes(await keptPlan(node, leaseRuns(1))).find((plan) => plan['Node Type'] === 'LockRows')
     expect(locking?.Plans?.map((plan) => [plan['Node Type'], plan['Index Name']])).toEqual([
       ['Index Scan', 'runs_ready'],
     ])

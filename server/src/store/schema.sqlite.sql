@@ -297,7 +297,7 @@ CREATE TABLE run_logs (
   stream text NOT NULL,
   chunk text,
   log_ref text,
-  created_at INTEGER NOT NULL,
+  created_at INTEGER NOT NULL, end_bytes INTEGER,
   PRIMARY KEY (run_id, n)
 ) STRICT;
 
@@ -335,6 +335,8 @@ CREATE TABLE runs (
 ) STRICT;
 
 CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag IS NULL;
+
+CREATE INDEX runs_held ON runs (queue) WHERE state IN ('ASSIGNED', 'RUNNING');
 
 CREATE UNIQUE INDEX runs_job ON runs (job_id, run_no);
 

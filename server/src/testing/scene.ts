@@ -6,6 +6,7 @@ import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/c
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
 import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
 import { promoteDue } from '../store/commands/read-jobs.ts'
+import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../store/commands/release-runs.ts'
 import { type ReserveOutcome, reserveSlot } from '../store/commands/reservations.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../store/commands/start-runs.ts'
 import type { Accepted, SubmitItem, SubmitOutcome } from '../store/commands/submission.ts'
@@ -72,10 +73,11 @@ export class Scene {
   leaseItem(changes: Partial<LeaseItem> = {}): LeaseItem {
     return {
       workerId: this.workerId,
-      queue: this.queue,
+      queues: [this.queue],
       kinds: ['work'],
       max: 1,
       pollId: v7(),
+      named: true,
       token: randomBytes(16).toString('base64url'),
       leaseTtlMs: 60_000,
       startId: null,
@@ -136,6 +138,14 @@ export class Scene {
 
   async fail(lease: Leased, changes: Partial<EndItem> = {}): Promise<EndOutcome> {
     return only(await this.store.write(endBatch([this.endItem(lease, failed(), changes)])))
+  }
+
+  releaseItem(lease: Leased, changes: Partial<ReleaseItem> = {}): ReleaseItem {
+    return { runId: lease.runId, leaseId: lease.leaseId, workerId: this.workerId, nextRunId: v7(), ...changes }
+  }
+
+  async release(lease: Leased, changes: Partial<ReleaseItem> = {}): Promise<ReleaseOutcome> {
+    return only(await this.store.write(releaseBatch([this.releaseItem(lease, changes)])))
   }
 
   cancel(jobId: string): Promise<CancelOutcome> {

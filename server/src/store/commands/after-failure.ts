@@ -17,6 +17,8 @@ export interface Failure {
   row: Row
   error: RunError
   retryable: boolean
+  /** The job is not to blame: its next run is due at once and costs no retry. */
+  released?: boolean
   /** Made beforehand, for the run that follows. */
   nextRunId: string
   /** In [0, 1): spreads retries. */
@@ -24,28 +26,29 @@ export interface Failure {
 }
 
 export interface Followed {
-  next: { runId: string; runAtMs: number } | null
+  /** `due`: its queue has work again. */
+  next: { runId: string; runAtMs: number; queue: string; due: boolean } | null
   dead: boolean
+  retryCount: number
 }
 
 /** After a failure comes the next run of the job or, when nothing is left to try, a dead letter. By ended run. */
 export function* followFailures(failures: readonly Failure[]): Work<Map<string, Followed>> {
   const policies = yield* readPolicies(failures.map(({ row }) => text(row, 'job_id')))
   const followed = new Map<string, Followed>()
-  const endedBy = new Map<string, string>()
+  const endedBy = new Map<string, { runId: string; retryCount: number; due: boolean }>()
   const next: SqlValue[][] = []
   const dead: SqlValue[][] = []
-  for (const { row, error, retryable, nextRunId, random } of failures) {
+  for (const failure of failures) {
+    const { row, nextRunId } = failure
     const runId = text(row, 'id')
-    const policy = policies.get(text(row, 'job_id')) ?? {}
-    const retryCount = integer(row, 'retry_count') + 1
-    if (retryable && hasRetriesLeft(policy, retryCount)) {
-      const delayMs = retryDelayMs(policy.backoff ?? DEFAULT_BACKOFF, retryCount - 1, random)
-      next.push([runId, nextRunId, delayMs, retryCount])
-      endedBy.set(nextRunId, runId)
+    const { retryCount, delayMs } = whatFollows(failure, policies.get(text(row, 'job_id')) ?? {})
+    if (delayMs === null) {
+      dead.push(deadLetter(row, failure.error, retryCount))
+      followed.set(runId, { next: null, dead: true, retryCount })
     } else {
-      dead.push(deadLetter(row, error, retryCount))
-      followed.set(runId, { next: null, dead: true })
+      next.push([runId, nextRunId, delayMs, retryCount])
+      endedBy.set(nextRunId, { runId, retryCount, due: delayMs === 0 })
     }
   }
   yield* each(
@@ -55,12 +58,27 @@ export function* followFailures(failures: readonly Failure[]): Work<Map<string, 
   const inserted = yield* each(insertNextRuns, next)
   yield* recordMoves(inserted)
   for (const row of inserted) {
-    const runId = text(row, 'run_id')
-    const ended = endedBy.get(runId)
-    if (ended !== undefined) followed.set(ended, { next: { runId, runAtMs: integer(row, 'run_at') }, dead: false })
+    const nextId = text(row, 'run_id')
+    const ended = endedBy.get(nextId)
+    if (ended === undefined) continue
+    const { runId, retryCount, due } = ended
+    const run = { runId: nextId, runAtMs: integer(row, 'run_at'), queue: text(row, 'queue'), due }
+    followed.set(runId, { next: run, dead: false, retryCount })
   }
   yield* each(insertDeadLetters, dead)
   return followed
+}
+
+/** No delay: nothing is left to try. */
+function whatFollows(
+  { row, retryable, released, random }: Failure,
+  policy: JobPolicy,
+): { retryCount: number; delayMs: number | null } {
+  const before = integer(row, 'retry_count')
+  if (released) return { retryCount: before, delayMs: 0 }
+  const retryCount = before + 1
+  if (!retryable || !hasRetriesLeft(policy, retryCount)) return { retryCount, delayMs: null }
+  return { retryCount, delayMs: retryDelayMs(policy.backoff ?? DEFAULT_BACKOFF, before, random) }
 }
 
 function* readPolicies(jobIds: readonly string[]): Work<Map<string, JobPolicy>> {

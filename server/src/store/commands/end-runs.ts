@@ -1,12 +1,11 @@
 import type { RunRefusal, RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
-import { endRuns, insertResults, readFacts } from '../sql/runs.ts'
-import { each, integer, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { endRuns, readFacts, readFollowed } from '../sql/runs.ts'
+import { each, integer, integerOrNull, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
 import { type Followed, followFailures, type RunError } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
 import { tryInTurn } from './fold.ts'
-import { recordMoves } from './lifecycle.ts'
 import { explain } from './run-facts.ts'
 
 export type Report =
@@ -36,8 +35,7 @@ export interface EndItem {
 }
 
 export type EndOutcome =
-  | ({ kind: 'recorded'; jobId: string; state: RunState } & Followed)
-  | { kind: 'repeated'; jobId: string; state: RunState }
+  | ({ kind: 'recorded' | 'repeated'; jobId: string; state: RunState } & Followed)
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 /** Finish and fail: the run ends, and with it, in the same transaction, comes its result, next run or dead letter. */
@@ -55,15 +53,13 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
   const { changed, missed } = yield* tryInTurn(items, function* attempt(firsts) {
     return new Map((yield* each(endRuns, firsts.map(endRow))).map((row) => [text(row, 'id'), row]))
   })
-  yield* recordMoves(changed.map(([, row]) => row))
   const ended = changed.map(([item, row]): Ended => ({ item, row, state: text(row, 'state') as RunState }))
 
-  yield* keepResults(ended)
   yield* settleCosts(ended)
   const followed = yield* followFailures(ended.flatMap(toFailure))
   const outcomes = new Map<EndItem, EndOutcome>()
   for (const { item, row, state } of ended) {
-    const then = followed.get(item.runId) ?? { next: null, dead: false }
+    const then = followed.get(item.runId) ?? { next: null, dead: false, retryCount: integer(row, 'retry_count') }
     outcomes.set(item, { kind: 'recorded', jobId: text(row, 'job_id'), state, ...then })
   }
 
@@ -73,34 +69,36 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
       missed.map((item) => [item.runId]),
     )).map((row) => [text(row, 'id'), row]),
   )
-  for (const item of missed) outcomes.set(item, explained(item, facts.get(item.runId)))
+  const before = yield* findFollowed(missed.filter((item) => facts.has(item.runId)))
+  for (const item of missed) outcomes.set(item, explained(item, facts.get(item.runId), before.get(item.runId)))
   return items.flatMap((item) => outcomes.get(item) ?? [])
 }
 
 function endRow({ runId, workerId, leaseId, version, leaderEpoch, outcomeHash, report }: EndItem): SqlValue[] {
-  const [state, error] = report.verb === 'finish' ? ['SUCCEEDED', null] : ['FAILED', JSON.stringify(report.error)]
-  return [runId, workerId, leaseId, version, leaderEpoch, state, outcomeHash, error]
+  const guards = [runId, workerId, leaseId, version, leaderEpoch]
+  if (report.verb === 'fail') {
+    return [...guards, 'FAILED', outcomeHash, JSON.stringify(report.error), null, null, null, null, null]
+  }
+  const { result, summaryText, freqsCsv, meta, costMicros } = report
+  return [...guards, 'SUCCEEDED', outcomeHash, null, result, summaryText, freqsCsv, meta, costMicros]
 }
 
-function* keepResults(ended: readonly Ended[]): Work<void> {
-  yield* each(
-    insertResults,
-    ended.flatMap(({ item: { report, runId }, row, state }) =>
-      report.verb === 'finish' && state === 'SUCCEEDED'
-        ? [
-            [
-              runId,
-              text(row, 'job_id'),
-              report.result,
-              report.summaryText,
-              report.freqsCsv,
-              report.meta,
-              report.costMicros,
-            ],
-          ]
-        : [],
-    ),
+/** What came after failures that were reported before: a repeat is told the same. */
+function* findFollowed(items: readonly EndItem[]): Work<Map<string, Followed>> {
+  const failures = items.filter(({ report }) => report.verb === 'fail')
+  const rows = yield* each(
+    readFollowed,
+    failures.map((item) => [item.runId]),
   )
+  return new Map(rows.map((row) => [text(row, 'run_id'), toFollowed(row)]))
+}
+
+function toFollowed(row: Row): Followed {
+  const [nextId, runAtMs] = [textOrNull(row, 'next_id'), integerOrNull(row, 'next_run_at')]
+  const retryCount =
+    integerOrNull(row, 'next_retry_count') ?? integerOrNull(row, 'dead_retry_count') ?? integer(row, 'retry_count')
+  const next = nextId === null ? null : { runId: nextId, runAtMs: runAtMs ?? 0, queue: text(row, 'queue'), due: false }
+  return { next, dead: integerOrNull(row, 'dead_retry_count') !== null, retryCount }
 }
 
 /** The cost that a result names takes the place of the estimate. */
@@ -131,7 +129,7 @@ function toFailure({ item, row, state }: Ended) {
   return [{ row, error, retryable, nextRunId: item.nextRunId, random: item.random }]
 }
 
-function explained(item: EndItem, row: Row | undefined): EndOutcome {
+function explained(item: EndItem, row: Row | undefined, followed: Followed | undefined): EndOutcome {
   const { workerId, leaseId, outcomeHash, version, leaderEpoch } = item
   const reason = explain(row, {
     verb: item.report.verb,
@@ -142,5 +140,6 @@ function explained(item: EndItem, row: Row | undefined): EndOutcome {
     ...(leaderEpoch === null ? {} : { leaderEpoch }),
   })
   if (reason !== 'repeat') return { kind: 'refused', reason }
-  return { kind: 'repeated', jobId: text(row, 'job_id'), state: text(row, 'state') as RunState }
+  const then = followed ?? { next: null, dead: false, retryCount: integer(row, 'retry_count') }
+  return { kind: 'repeated', jobId: text(row, 'job_id'), state: text(row, 'state') as RunState, ...then }
 }

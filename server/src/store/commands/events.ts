@@ -7,25 +7,34 @@ export interface PublishItem {
   runId: string
   workerId: string
   leaseId: string
-  stage: string
-  /** The seq to store, for the run's attempt. */
-  seqOf(attempt: number): number
-  data: string
+  events: readonly {
+    stage: string
+    /** The seq to store, for the run's attempt. */
+    seqOf(attempt: number): number
+    data: string
+  }[]
 }
 
-export type PublishOutcome = { kind: 'stored' | 'repeated'; jobId: string } | { kind: 'refused'; reason: 'LEASE_LOST' }
+export type PublishOutcome =
+  /** For each event whether it is new. */
+  { kind: 'stored'; jobId: string; accepted: boolean[] } | { kind: 'refused'; reason: 'LEASE_LOST' }
 
 /** (job, stage, seq) is stored once; its cursor is raised under the run's row lock, so that readers never skip one. */
-export function publishEvent(item: PublishItem): Command<PublishOutcome> {
+export function publishEvents(item: PublishItem): Command<PublishOutcome> {
   return command('publish', function* work(): Work<PublishOutcome> {
     const run = yield* one(lockPublisher, item.runId, item.workerId, item.leaseId)
     if (run === undefined) return { kind: 'refused', reason: 'LEASE_LOST' }
-    const [jobId, n] = [text(run, 'job_id'), integer(run, 'last_event_n') + 1]
-    const seq = item.seqOf(integer(run, 'attempt'))
-    const stored = yield* one(insertEvent, jobId, n, item.stage, seq, text(run, 'kind'), item.data)
-    if (stored === undefined) return { kind: 'repeated', jobId }
-    yield* query(raiseEventNumber, item.runId, n)
-    return { kind: 'stored', jobId }
+    const [jobId, domain, attempt] = [text(run, 'job_id'), text(run, 'kind'), integer(run, 'attempt')]
+    const before = integer(run, 'last_event_n')
+    let n = before
+    const accepted: boolean[] = []
+    for (const { stage, seqOf, data } of item.events) {
+      const stored = yield* one(insertEvent, jobId, n + 1, stage, seqOf(attempt), domain, data)
+      accepted.push(stored !== undefined)
+      if (stored !== undefined) n++
+    }
+    if (n > before) yield* query(raiseEventNumber, item.runId, n)
+    return { kind: 'stored', jobId, accepted }
   })
 }
 

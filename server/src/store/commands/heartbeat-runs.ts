@@ -13,7 +13,7 @@ export interface HeartbeatItem {
 }
 
 export type HeartbeatOutcome =
-  | { kind: 'extended'; leaseExpiresAtMs: number; cancelRequested: boolean }
+  | { kind: 'extended'; leaseExpiresAtMs: number; leaseTtlMs: number; cancelRequested: boolean }
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 export function heartbeatBatch(items: readonly HeartbeatItem[]): Command<HeartbeatOutcome[]> {
@@ -35,10 +35,10 @@ export function heartbeatBatch(items: readonly HeartbeatItem[]): Command<Heartbe
     return items.map((item): HeartbeatOutcome => {
       const row = extended.get(leaseOf(item))
       if (row !== undefined) {
-        const leaseExpiresAtMs = integer(row, 'lease_expires_at')
         return {
           kind: 'extended',
-          leaseExpiresAtMs,
+          leaseExpiresAtMs: integer(row, 'lease_expires_at'),
+          leaseTtlMs: integer(row, 'ttl_ms'),
           cancelRequested: integerOrNull(row, 'cancel_requested_at') !== null,
         }
       }

@@ -1,16 +1,31 @@
 import type { JobPolicy } from '../../core/job.ts'
 import { type Command, command } from '../port.ts'
-import { leasedByPoll, leaseRuns, lockPolls } from '../sql/runs.ts'
-import { each, integer, integerOrNull, query, type Row, text, textOrNull, type Work } from '../statement.ts'
-import { recordMoves } from './lifecycle.ts'
+import { countHeld, enterLease, leasedByPoll, leaseRuns, leaseRunsFrom, readyKinds } from '../sql/leases.ts'
+import {
+  each,
+  integer,
+  integerOrNull,
+  one,
+  query,
+  type Row,
+  type SqlValue,
+  text,
+  textOrNull,
+  type Work,
+} from '../statement.ts'
+import { foldBy } from './fold.ts'
 
 export interface LeaseItem {
   workerId: string
-  queue: string
+  /** Asked in this order. */
+  queues: readonly string[]
+  /** None: any kind. */
   kinds: readonly string[]
   max: number
   /** Names the poll: asked again under the same name, the same leases are the answer. */
   pollId: string
+  /** Whether it may have been asked before: its name came from the worker. */
+  named: boolean
   /** Random; what makes each lease_id a name that nobody else can guess. */
   token: string
   leaseTtlMs: number
@@ -30,43 +45,154 @@ export interface Leased {
   queue: string
   kind: string
   userId: string
+  priority: number
+  fairTag: number
   payload: string
   policy: JobPolicy
+  /** What the queue sets for jobs that do not set their own. */
+  queueTtlSeconds: number | null
+  queueContinuationSeconds: number | null
   traceparent: string | null
+  /** JSON: a list. */
+  artifacts: string
+  /** JSON; null when no attempt before this one has told of any. */
+  lastProgress: string | null
 }
 
-export function leaseBatch(items: readonly LeaseItem[]): Command<Leased[][]> {
-  return command('lease', function* work(): Work<Leased[][]> {
-    yield* each(
-      lockPolls,
-      items
-        .map(({ workerId, pollId }) => JSON.stringify([workerId, pollId]))
-        .sort()
-        .map((name) => [name]),
+/** A place in the order of a queue. */
+export interface Position {
+  priority: number
+  fairTag: number
+}
+
+/** From where on the runs of these kinds in this queue are looked at; null: from the beginning. */
+export type LeaseFrom = (queue: string, kinds: readonly string[]) => Position | null
+
+/** More kinds than this in one queue wait for their turn. */
+const KINDS_MAX = 400
+
+/** One answer for each item, in their order. A worker that was revoked gets nothing. */
+export function leaseBatch(items: readonly LeaseItem[], from: LeaseFrom = () => null): Command<Leased[][]> {
+  return command('lease', function* work(again): Work<Leased[][]> {
+    const { firsts } = foldBy(items, nameOf)
+    const gate = yield* enter(firsts)
+    const found = new Map<string, Row[]>()
+    const asking = firsts.filter(({ workerId }) => !gate.revoked.has(workerId))
+    yield* findEarlier(
+      asking.filter((item) => again || item.named),
+      found,
     )
-    const answers: Leased[][] = []
-    for (const item of items) answers.push(yield* leaseOne(item))
-    return answers
+    const open = asking.filter((item) => !found.has(nameOf(item)))
+    yield* leaseOpen(open, gate, from, found)
+    return items.map((item) => (found.get(nameOf(item)) ?? []).toSorted(inOrderOf(item)).map(toLeased))
   })
 }
 
-function* leaseOne(item: LeaseItem): Work<Leased[]> {
-  const earlier = yield* query(leasedByPoll, item.workerId, item.pollId)
-  if (earlier.length > 0) return earlier.map(toLeased)
-  const kinds = JSON.stringify(item.kinds)
-  const { queue, max, workerId, pollId, token, leaseTtlMs, startId } = item
-  const rows = yield* query(leaseRuns, queue, kinds, max, workerId, pollId, token, leaseTtlMs, startId)
-  yield* recordMoves(rows)
-  return rows.toSorted(inOrder).map(toLeased)
+const nameOf = ({ workerId, pollId }: LeaseItem) => JSON.stringify([workerId, pollId])
+
+interface Gate {
+  revoked: Set<string>
+  paused: Set<string>
+  /** How many more runs of a queue with a limit workers may hold. */
+  free: Map<string, number>
 }
 
-/** An UPDATE answers in the order of its plan; work is handed out in the order of the queue. */
-function inOrder(a: Row, b: Row): number {
-  return (
+function* enter(items: readonly LeaseItem[]): Work<Gate> {
+  const rows = items.flatMap((item) => item.queues.map((queue) => [nameOf(item), queue, item.workerId]))
+  const gate: Gate = { revoked: new Set(), paused: new Set(), free: new Map() }
+  for (const row of yield* each(enterLease, rows)) {
+    const [worker, queue] = [textOrNull(row, 'revoked'), textOrNull(row, 'queue')]
+    if (worker !== null) gate.revoked.add(worker)
+    if (queue === null || gate.paused.has(queue) || gate.free.has(queue)) continue
+    const limit = integerOrNull(row, 'max_concurrent')
+    if (integerOrNull(row, 'paused_at') !== null) gate.paused.add(queue)
+    // Counted in a statement of its own: the one that locked the queue saw it as it was before it waited.
+    else if (limit !== null) gate.free.set(queue, limit - integer(yield* one(countHeld, queue), 'held'))
+  }
+  return gate
+}
+
+function* findEarlier(items: readonly LeaseItem[], found: Map<string, Row[]>): Work<void> {
+  const rows = items.map(({ workerId, pollId }) => [workerId, pollId])
+  for (const row of yield* each(leasedByPoll, rows)) add(found, row)
+}
+
+function add(found: Map<string, Row[]>, row: Row): void {
+  const name = JSON.stringify([text(row, 'worker_id'), text(row, 'poll_id')])
+  const rows = found.get(name)
+  if (rows === undefined) found.set(name, [row])
+  else rows.push(row)
+}
+
+interface Group {
+  queue: string
+  kinds: readonly string[]
+  items: LeaseItem[]
+}
+
+/** First everybody's first queue, then the second of those who have not got enough, and so on. */
+function* leaseOpen(items: readonly LeaseItem[], gate: Gate, from: LeaseFrom, found: Map<string, Row[]>): Work<void> {
+  for (const item of items) found.set(nameOf(item), [])
+  const rounds = Math.max(0, ...items.map(({ queues }) => queues.length))
+  for (let round = 0; round < rounds; round++) {
+    const groups = new Map<string, Group>()
+    for (const item of items) {
+      const queue = item.queues[round]
+      if (queue === undefined || gate.paused.has(queue) || left(item, found) === 0) continue
+      const name = JSON.stringify([queue, item.kinds])
+      const group = groups.get(name) ?? { queue, kinds: item.kinds, items: [] }
+      group.items.push(item)
+      groups.set(name, group)
+    }
+    for (const group of groups.values()) yield* leaseGroup(group, gate, from, found)
+  }
+}
+
+const left = (item: LeaseItem, found: Map<string, Row[]>) => item.max - (found.get(nameOf(item))?.length ?? 0)
+
+function* leaseGroup(group: Group, gate: Gate, from: LeaseFrom, found: Map<string, Row[]>): Work<void> {
+  const { queue } = group
+  const kinds =
+    group.kinds.length > 0
+      ? [...new Set(group.kinds)]
+      : (yield* query(readyKinds, queue, KINDS_MAX)).map((row) => text(row, 'kind'))
+  if (kinds.length === 0) return
+  const position = from(queue, group.kinds)
+  // What lies before the position is looked at when there is nothing behind it.
+  for (const start of position === null ? [null] : [position, null]) {
+    const asks = asksOf(group, gate.free.get(queue) ?? Number.POSITIVE_INFINITY, found)
+    if (asks.length === 0) return
+    const place = start === null ? [] : [start.priority, start.fairTag]
+    const taken = yield* each(
+      (start === null ? leaseRuns : leaseRunsFrom)(kinds.length),
+      asks.map((ask): SqlValue[] => [queue, JSON.stringify(kinds), ...ask, ...place]),
+    )
+    for (const row of taken) add(found, row)
+    const free = gate.free.get(queue)
+    if (free !== undefined) gate.free.set(queue, free - taken.length)
+    if (taken.length > 0) return
+  }
+}
+
+function asksOf({ items }: Group, free: number, found: Map<string, Row[]>): SqlValue[][] {
+  const asks: SqlValue[][] = []
+  let slots = free
+  for (const item of items) {
+    const max = Math.min(left(item, found), slots)
+    if (max <= 0) continue
+    slots -= max
+    asks.push([max, item.workerId, item.pollId, item.token, item.leaseTtlMs, item.startId])
+  }
+  return asks
+}
+
+/** An UPDATE answers in the order of its plan; work is handed out in the order of the queues, and of each queue. */
+function inOrderOf({ queues }: LeaseItem): (a: Row, b: Row) => number {
+  return (a, b) =>
+    queues.indexOf(text(a, 'queue')) - queues.indexOf(text(b, 'queue')) ||
     integer(b, 'priority') - integer(a, 'priority') ||
     (integerOrNull(a, 'fair_tag') ?? 0) - (integerOrNull(b, 'fair_tag') ?? 0) ||
     (text(a, 'run_id') < text(b, 'run_id') ? -1 : 1)
-  )
 }
 
 function toLeased(row: Row): Leased {
@@ -82,8 +208,14 @@ function toLeased(row: Row): Leased {
     queue: text(row, 'queue'),
     kind: text(row, 'kind'),
     userId: text(row, 'user_id'),
+    priority: integer(row, 'priority'),
+    fairTag: integer(row, 'fair_tag'),
     payload: text(row, 'payload'),
     policy: JSON.parse(text(row, 'policy')) as JobPolicy,
+    queueTtlSeconds: integerOrNull(row, 'queue_ttl_seconds'),
+    queueContinuationSeconds: integerOrNull(row, 'queue_continuation_seconds'),
     traceparent: textOrNull(row, 'traceparent'),
+    artifacts: textOrNull(row, 'artifacts') ?? '[]',
+    lastProgress: textOrNull(row, 'last_progress'),
   }
 }

@@ -3,7 +3,6 @@ import { type Command, command } from '../port.ts'
 import { readFacts, startRuns } from '../sql/runs.ts'
 import { each, integer, type Row, text, type Work } from '../statement.ts'
 import { tryInTurn } from './fold.ts'
-import { recordMoves } from './lifecycle.ts'
 import { explain } from './run-facts.ts'
 
 export interface StartItem {
@@ -16,16 +15,15 @@ export interface StartItem {
 }
 
 export type StartOutcome =
-  | { kind: 'started' | 'repeated'; version: number; leaderEpoch: number; attempt: number }
+  | { kind: 'started' | 'repeated'; jobId: string; version: number; leaderEpoch: number; attempt: number }
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]> {
   return command('start', function* work(): Work<StartOutcome[]> {
     const { changed, missed } = yield* tryInTurn(items, function* attempt(firsts) {
       const rows = firsts.map((item) => [item.runId, item.workerId, item.leaseId, item.version, item.startId])
-      return new Map((yield* each(startRuns, rows)).map((row) => [text(row, 'run_id'), row]))
+      return new Map((yield* each(startRuns, rows)).map((row) => [text(row, 'id'), row]))
     })
-    yield* recordMoves(changed.map(([, row]) => row))
     const facts = new Map(
       (yield* each(
         readFacts,
@@ -55,5 +53,5 @@ function answer(kind: 'started' | 'repeated', row: Row): StartOutcome {
     integer(row, 'leader_epoch'),
     integer(row, 'attempt'),
   ]
-  return { kind, version, leaderEpoch, attempt }
+  return { kind, jobId: text(row, 'job_id'), version, leaderEpoch, attempt }
 }

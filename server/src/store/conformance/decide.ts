@@ -18,6 +18,7 @@ const APPLIES: Record<Verb, readonly Wrong[]> = {
   lease: ['nothing'],
   start: ['nothing', 'worker', 'lease', 'version', 'start id'],
   heartbeat: ['nothing', 'worker', 'lease'],
+  release: ['nothing', 'worker', 'lease'],
   finish: ['nothing', 'worker', 'lease', 'version', 'epoch', 'content'],
   fail: ['nothing', 'worker', 'lease', 'version', 'epoch', 'content'],
   cancel: ['nothing'],
@@ -99,6 +100,7 @@ function commandOf(scene: Scene, lease: Leased, before: Row, verb: Verb, wrong: 
     case 'cancel':
       return { verb }
     case 'heartbeat':
+    case 'release':
       return { verb, ...holder }
     case 'start':
       return { verb, ...holder, version, startId: wrong === 'start id' ? 'another' : 'start' }
@@ -125,6 +127,10 @@ async function carryOut(scene: Scene, lease: Leased, command: RunCommand): Promi
     case 'heartbeat': {
       const outcome = await scene.heartbeat(lease, command)
       return outcome.kind === 'refused' ? outcome.reason : 'note'
+    }
+    case 'release': {
+      const outcome = await scene.release(lease, command)
+      return outcome.kind === 'refused' ? outcome.reason : { released: 'move', repeated: 'repeat' }[outcome.kind]
     }
     case 'start': {
       const outcome = await scene.start(lease, { version: null, ...command })

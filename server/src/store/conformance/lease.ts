@@ -26,9 +26,15 @@ export function leaseConformance({ store }: Given): void {
         queue: scene.queue,
         kind: 'work',
         userId: scene.userId,
+        priority: 0,
+        fairTag: integer(run, 'fair_tag'),
         payload: '{"n":1}',
         policy,
+        queueTtlSeconds: null,
+        queueContinuationSeconds: null,
         traceparent: 't',
+        artifacts: '[]',
+        lastProgress: null,
       })
       expect(Math.round((lease.leaseExpiresAtMs - integer(run, 'assigned_at')) / 1000)).toBe(5)
       expect(run).toMatchObject({
@@ -73,6 +79,7 @@ export function leaseConformance({ store }: Given): void {
       expect(leases.map(({ jobId }) => jobs.indexOf(jobId))).toEqual([1, 3, 0])
       const rest = await scene.lease({ kinds: ['a', 'b'], max: 9 })
       expect(rest.map(({ jobId }) => jobs.indexOf(jobId))).toEqual([4])
+      expect(await scene.lease({ kinds: [], max: 9 }), 'none named: any kind').toMatchObject([{ jobId: jobs[2] }])
       expect(await scene.lease({ kinds: [] })).toEqual([])
     })
 

@@ -19,8 +19,9 @@ export function retryConformance({ store }: Given): void {
         kind: 'recorded',
         jobId,
         state: 'FAILED',
-        next: { runId: second?.id, runAtMs: second?.run_at },
+        next: { runId: second?.id, runAtMs: second?.run_at, queue: scene.queue, due: false },
         dead: false,
+        retryCount: 1,
       })
       expect(first).toMatchObject({ state: 'FAILED', error: '{"code":"BROKEN","message":"It broke"}' })
       expect([Boolean(first?.latest), Boolean(second?.latest)]).toEqual([false, true])

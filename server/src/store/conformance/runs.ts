@@ -15,7 +15,7 @@ export function runConformance({ store }: Given): void {
       const scene = new Scene(store())
       const jobId = await scene.submitted()
       const lease = await scene.leased()
-      const started = { version: 3, leaderEpoch: 1, attempt: 1 }
+      const started = { jobId, version: 3, leaderEpoch: 1, attempt: 1 }
       expect(await scene.start(lease)).toEqual({ kind: 'started', ...started })
       const before = await scene.run(lease.runId)
       expect(await scene.start(lease)).toEqual({ kind: 'repeated', ...started })
@@ -66,7 +66,8 @@ export function runConformance({ store }: Given): void {
       const before = await scene.run(lease.runId)
       const outcome = await scene.heartbeat(lease)
       const after = await scene.run(lease.runId)
-      expect(outcome).toEqual({ kind: 'extended', leaseExpiresAtMs: after.lease_expires_at, cancelRequested: false })
+      const leaseExpiresAtMs = integer(after, 'lease_expires_at')
+      expect(outcome).toEqual({ kind: 'extended', leaseExpiresAtMs, leaseTtlMs: 60_000, cancelRequested: false })
       expect(integer(after, 'lease_expires_at')).toBeGreaterThan(lease.leaseExpiresAtMs + 50_000)
       expect(after).toEqual({ ...before, lease_expires_at: after.lease_expires_at })
       expect(await scene.start(lease), 'the version still holds').toMatchObject({ kind: 'started' })
@@ -132,7 +133,8 @@ export function runConformance({ store }: Given): void {
       const outcome = only(
         await store().write(endBatch([scene.endItem(lease, report, { version: 2, leaderEpoch: 1 })])),
       )
-      expect(outcome).toEqual({ kind: 'recorded', jobId: lease.jobId, state: 'SUCCEEDED', next: null, dead: false })
+      const nothing = { next: null, dead: false, retryCount: 0 }
+      expect(outcome).toEqual({ kind: 'recorded', jobId: lease.jobId, state: 'SUCCEEDED', ...nothing })
       expect(await store().read(findResult(lease.jobId))).toMatchObject({
         state: 'SUCCEEDED',
         run_id: lease.runId,
@@ -187,7 +189,7 @@ export function runConformance({ store }: Given): void {
       const before = await scene.run(lease.runId)
       const again = { ...item, report: finished({ meta: '{"at":2}' }), version: 2 }
       expect(await store().write(endBatch([again]))).toEqual([
-        { kind: 'repeated', jobId: lease.jobId, state: 'SUCCEEDED' },
+        { kind: 'repeated', jobId: lease.jobId, state: 'SUCCEEDED', next: null, dead: false, retryCount: 0 },
       ])
       expect(await scene.finish(lease, { outcomeHash: 'other' })).toEqual(refused('OUTCOME_ALREADY_RECORDED'))
       expect(await scene.fail(lease)).toEqual(refused('OUTCOME_ALREADY_RECORDED'))

@@ -89,5 +89,9 @@ export const workerPlane: Migration = {
       expires_at bigint NOT NULL
     )`,
     'CREATE INDEX held_runs_expires ON ichido.held_runs (expires_at)',
+
+    // Runs. A queue's limit counts what workers hold of it; the log of a run has a limit in bytes.
+    "CREATE INDEX runs_held ON ichido.runs (queue) WHERE state IN ('ASSIGNED', 'RUNNING')",
+    'ALTER TABLE ichido.run_logs ADD COLUMN end_bytes bigint',
   ],
 }

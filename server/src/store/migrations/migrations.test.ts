@@ -17,7 +17,7 @@ import {
   readSettings,
 } from '../commands/access.ts'
 import { endBatch } from '../commands/end-runs.ts'
-import { publishEvent } from '../commands/events.ts'
+import { publishEvents } from '../commands/events.ts'
 import { extendKeyTo, findKeys } from '../commands/keys.ts'
 import { findQuota, setQuota } from '../commands/quotas.ts'
 import { findJob } from '../commands/read-jobs.ts'
@@ -175,8 +175,8 @@ async function useEverything(store: Store): Promise<void> {
   for (const id of reservations) await scene.reserve(60_000, id)
   await store.write(consumeSlot(reservations[0] ?? '', scene.userId, jobId))
   await store.write(releaseSlot(reservations[1] ?? '', scene.userId))
-  const published = { ...scene.startItem(running), stage: 's', seqOf: () => 1, data: '1' }
-  expect(await store.write(publishEvent(published))).toMatchObject({ kind: 'stored' })
+  const published = { ...scene.startItem(running), events: [{ stage: 's', seqOf: () => 1, data: '1' }] }
+  expect(await store.write(publishEvents(published))).toMatchObject({ kind: 'stored' })
   await scene.submitted()
   await scene.leased()
   await scene.age(600_000)

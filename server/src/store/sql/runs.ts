@@ -1,140 +1,161 @@
 import { statement } from '../statement.ts'
 
-const LEASED = `r.id AS run_id, r.job_id, r.run_no, r.attempt, r.retry_count, r.state, r.version, r.lease_id,
-  r.lease_expires_at, r.leader_epoch, r.queue, r.kind, r.user_id, r.priority, r.fair_tag, r.last_event_n,
-  j.payload, j.policy, j.traceparent`
-
 // Columns are named one by one, here and in every statement: a node keeps its prepared statements while the next version
 // adds a column, and PostgreSQL refuses a kept `*` whose meaning has changed.
 export const MOVED = 'id, job_id, run_no, queue, kind, user_id, state, attempt, retry_count, last_event_n'
 export const MOVED_R = MOVED.replaceAll(/\w+/g, 'r.$&')
-const FACTS = `id, job_id, state, version, run_at, attempt, assigned_worker_id, lease_id, start_id, leader_epoch,
+const FACTS = `id, job_id, state, version, run_at, attempt, retry_count, assigned_worker_id, lease_id, start_id, leader_epoch,
   cancel_requested_at, outcome_hash`
+const FOLLOWED = `r.id AS run_id, r.queue, r.retry_count, n.id AS next_id, n.run_at AS next_run_at,
+    n.retry_count AS next_retry_count, d.retry_count AS dead_retry_count
+  FROM ichido.runs r LEFT JOIN ichido.runs n ON n.job_id = r.job_id AND n.run_no = r.run_no + 1
+    LEFT JOIN ichido.dead_letters d ON d.job_id = r.job_id AND d.run_id = r.id`
 
-/**
- * Takes queue, kinds (a JSON array), how many, worker, poll, token, lease time, and the start id when the runs are to be
- * started at once. Guards: PENDING or ORPHANED, due, nobody else's. A lease_id is `run.token`: it leads to its run
- * without an index on a column that changes with every lease.
- */
-export const leaseRuns = statement('lease_runs', {
-  postgres: `WITH c AS MATERIALIZED (
-      SELECT r.id FROM json_array_elements_text($2::json) AS k(kind) CROSS JOIN LATERAL (
-        SELECT id, priority, fair_tag FROM ichido.runs
-        WHERE queue = $1 AND kind = k.kind AND state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL
-        ORDER BY priority DESC, fair_tag, id LIMIT $3 FOR UPDATE SKIP LOCKED) r
-      ORDER BY r.priority DESC, r.fair_tag, r.id LIMIT $3)
-    UPDATE ichido.runs r SET version = r.version + 1, attempt = r.attempt + 1, assigned_worker_id = $4, poll_id = $5,
-      assigned_at = now_ms(), lease_id = r.id::text || '.' || $6::text,
-      lease_expires_at = now_ms() + coalesce((j.policy::json ->> 'lease_ttl_seconds')::bigint * 1000, $7::bigint),
-      state = CASE WHEN $8::text IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END,
-      start_id = $8, started_at = CASE WHEN $8::text IS NULL THEN NULL ELSE now_ms() END,
-      leader_epoch = CASE WHEN $8::text IS NULL THEN NULL ELSE (SELECT epoch FROM ichido.leadership WHERE id = 1) END,
-      last_event_n = r.last_event_n + 1
-    FROM c, ichido.jobs j WHERE r.id = c.id AND j.id = r.job_id
-    RETURNING ${LEASED}`,
-  sqlite: [
-    `UPDATE ichido.runs SET version = version + 1, attempt = attempt + 1, assigned_worker_id = $4, poll_id = $5,
-      assigned_at = now_ms(), lease_id = id || '.' || $6,
-      lease_expires_at = now_ms() + coalesce(
-        (SELECT json_extract(policy, '$.lease_ttl_seconds') * 1000 FROM ichido.jobs WHERE jobs.id = runs.job_id), $7),
-      state = CASE WHEN $8 IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END,
-      start_id = $8, started_at = CASE WHEN $8 IS NULL THEN NULL ELSE now_ms() END,
-      leader_epoch = CASE WHEN $8 IS NULL THEN NULL ELSE (SELECT epoch FROM ichido.leadership WHERE id = 1) END,
-      last_event_n = last_event_n + 1
-    WHERE id IN (
-      SELECT id FROM ichido.runs
-      WHERE queue = $1 AND kind IN (SELECT value FROM json_each($2)) AND state IN ('PENDING', 'ORPHANED')
-        AND fair_tag IS NOT NULL
-      ORDER BY priority DESC, fair_tag, id LIMIT $3)`,
-    `SELECT ${LEASED} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
-      WHERE r.assigned_worker_id = $4 AND r.poll_id = $5 AND r.state IN ('ASSIGNED', 'RUNNING')`,
-  ],
-})
+/** Writes what happened to the runs that `m` moved, in the statement that moves them. */
+export const MOVES_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
+      SELECT m.job_id, m.last_event_n, 'run', m.last_event_n, m.kind,
+        '{"state":"' || m.state || '","attempt":' || m.attempt || '}', now_ms() FROM m`
 
-/**
- * Takes names of polls, sorted. A poll may be asked again before its first answer is committed, by a node that lost the
- * connection or on another one: it then waits here, or it would lease other runs and leave the first ones to nobody.
- */
-export const lockPolls = statement('lock_polls', {
-  postgres: `SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest($1::text[]) AS t(name)`,
-  sqlite: 'SELECT $1',
-})
-
-/** Takes worker, poll. A poll whose answer got lost is answered again with the same leases. */
-export const leasedByPoll = statement(
-  'leased_by_poll',
-  `SELECT ${LEASED} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
-    WHERE r.assigned_worker_id = $1 AND r.poll_id = $2 AND r.state IN ('ASSIGNED', 'RUNNING')
-    ORDER BY r.priority DESC, r.fair_tag, r.id`,
-)
+/** The same for the run $1 on SQLite, if the statement before it changed one. */
+const MOVE_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
+      SELECT job_id, last_event_n, 'run', last_event_n, kind, '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
+      FROM ichido.runs WHERE id = $1 AND changes() = 1`
+const moved = (columns: string) => `SELECT ${columns} FROM ichido.runs WHERE id = $1 AND changes() = 1`
 
 // `state || ''` keeps PostgreSQL on the primary key: given the bare column it scans the partial index of live runs.
 const GUARD = 'r.assigned_worker_id = t.worker_id AND r.lease_id = t.lease_id'
+const HELD = 'id = $1 AND assigned_worker_id = $2 AND lease_id = $3'
 
 /** Joins the items to their runs and locks these in the order of their ids, so that batches of two nodes never deadlock. */
 const LOCKED = 'JOIN ichido.runs l ON l.id = t.run_id ORDER BY l.id FOR UPDATE OF l'
+
+const STARTED = 'id, job_id, state, version, attempt, leader_epoch, last_event_n, kind'
 
 /** Takes run, worker, lease, version (or null), start id. Guards all of them and ASSIGNED. */
 export const startRuns = statement('start_runs', {
   postgres: `WITH t AS MATERIALIZED (
       SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::text[])
-        AS t(run_id, worker_id, lease_id, version, start_id) ${LOCKED})
-    UPDATE ichido.runs r SET state = 'RUNNING', version = r.version + 1, start_id = t.start_id, started_at = now_ms(),
-      leader_epoch = (SELECT epoch FROM ichido.leadership WHERE id = 1), last_event_n = r.last_event_n + 1
-    FROM t WHERE r.id = t.run_id AND r.state || '' = 'ASSIGNED' AND ${GUARD} AND (t.version IS NULL OR t.version = r.version)
-    RETURNING r.id AS run_id, r.job_id, r.state, r.version, r.attempt, r.leader_epoch, r.last_event_n, r.kind`,
-  sqlite: `UPDATE ichido.runs SET state = 'RUNNING', version = version + 1, start_id = $5, started_at = now_ms(),
+        AS t(run_id, worker_id, lease_id, version, start_id) ${LOCKED}),
+    m AS (UPDATE ichido.runs r SET state = 'RUNNING', version = r.version + 1, start_id = t.start_id, started_at = now_ms(),
+        leader_epoch = (SELECT epoch FROM ichido.leadership WHERE id = 1), last_event_n = r.last_event_n + 1
+      FROM t WHERE r.id = t.run_id AND r.state || '' = 'ASSIGNED' AND ${GUARD} AND (t.version IS NULL OR t.version = r.version)
+      RETURNING ${STARTED.replaceAll(/\w+/g, 'r.$&')}),
+    e AS (${MOVES_WRITTEN})
+    SELECT ${STARTED} FROM m`,
+  sqlite: [
+    `UPDATE ichido.runs SET state = 'RUNNING', version = version + 1, start_id = $5, started_at = now_ms(),
       leader_epoch = (SELECT epoch FROM ichido.leadership WHERE id = 1), last_event_n = last_event_n + 1
-    WHERE id = $1 AND state = 'ASSIGNED' AND assigned_worker_id = $2 AND lease_id = $3 AND ($4 IS NULL OR $4 = version)
-    RETURNING id AS run_id, job_id, state, version, attempt, leader_epoch, last_event_n, kind`,
+    WHERE ${HELD} AND state = 'ASSIGNED' AND ($4 IS NULL OR $4 = version)`,
+    MOVE_WRITTEN,
+    moved(STARTED),
+  ],
 })
 
+const RESULT = 'run_id, job_id, result, summary_text, freqs_csv, meta, cost_micros, created_at'
+
 /**
- * Takes run, worker, lease, version (or null), epoch (or null), end state, outcome hash, error (or null).
- * Guards RUNNING, holder, version and the epoch that start recorded. A wish to cancel turns any end into CANCELED.
+ * Takes run, worker, lease, version (or null), epoch (or null), end state, outcome hash, error (or null), and of a finish
+ * result, summary, freqs, meta, cost. Guards RUNNING, holder, version and the epoch that start recorded. A wish to cancel
+ * turns any end into CANCELED, and then there is no result.
  */
 export const endRuns = statement('end_runs', {
   postgres: `WITH t AS MATERIALIZED (
       SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::bigint[], $6::text[], $7::text[],
-        $8::text[]) AS t(run_id, worker_id, lease_id, version, epoch, state, outcome_hash, error) ${LOCKED})
-    UPDATE ichido.runs r SET state = CASE WHEN r.cancel_requested_at IS NULL THEN t.state ELSE 'CANCELED' END,
-      version = r.version + 1, finished_at = now_ms(), outcome_hash = t.outcome_hash, error = t.error,
-      continuation_state = 'NONE', last_event_n = r.last_event_n + 1
-    FROM t WHERE r.id = t.run_id AND r.state || '' = 'RUNNING' AND ${GUARD}
-      AND (t.version IS NULL OR t.version = r.version) AND (t.epoch IS NULL OR t.epoch = r.leader_epoch)
-    RETURNING ${MOVED_R}`,
-  sqlite: `UPDATE ichido.runs SET state = CASE WHEN cancel_requested_at IS NULL THEN $6 ELSE 'CANCELED' END,
+        $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bigint[])
+        AS t(run_id, worker_id, lease_id, version, epoch, state, outcome_hash, error, result, summary_text, freqs_csv, meta,
+          cost_micros) ${LOCKED}),
+    m AS (UPDATE ichido.runs r SET state = CASE WHEN r.cancel_requested_at IS NULL THEN t.state ELSE 'CANCELED' END,
+        version = r.version + 1, finished_at = now_ms(), outcome_hash = t.outcome_hash, error = t.error,
+        continuation_state = 'NONE', last_event_n = r.last_event_n + 1
+      FROM t WHERE r.id = t.run_id AND r.state || '' = 'RUNNING' AND ${GUARD}
+        AND (t.version IS NULL OR t.version = r.version) AND (t.epoch IS NULL OR t.epoch = r.leader_epoch)
+      RETURNING ${MOVED_R}, t.result, t.summary_text, t.freqs_csv, t.meta, t.cost_micros),
+    e AS (${MOVES_WRITTEN}),
+    s AS (INSERT INTO ichido.results (${RESULT})
+      SELECT id, job_id, result, summary_text, freqs_csv, meta, cost_micros, now_ms() FROM m WHERE state = 'SUCCEEDED')
+    SELECT ${MOVED} FROM m`,
+  sqlite: [
+    `INSERT INTO ichido.results (${RESULT})
+      SELECT id, job_id, $9, $10, $11, $12, $13, now_ms() FROM ichido.runs
+      WHERE $6 = 'SUCCEEDED' AND cancel_requested_at IS NULL AND ${ends('$4', '$5')}`,
+    `UPDATE ichido.runs SET state = CASE WHEN cancel_requested_at IS NULL THEN $6 ELSE 'CANCELED' END,
       version = version + 1, finished_at = now_ms(), outcome_hash = $7, error = $8,
       continuation_state = 'NONE', last_event_n = last_event_n + 1
-    WHERE id = $1 AND state = 'RUNNING' AND assigned_worker_id = $2 AND lease_id = $3
-      AND ($4 IS NULL OR $4 = version) AND ($5 IS NULL OR $5 = leader_epoch)
-    RETURNING ${MOVED}`,
+    WHERE ${ends('$4', '$5')}`,
+    MOVE_WRITTEN,
+    moved(MOVED),
+  ],
 })
 
+function ends(version: string, epoch: string): string {
+  return `${HELD} AND state = 'RUNNING' AND (${version} IS NULL OR ${version} = version)
+      AND (${epoch} IS NULL OR ${epoch} = leader_epoch)`
+}
+
 /**
- * Takes run, worker, lease, and the lease time of jobs that do not set their own. No transition: the version stays, or a
- * start that is under way would miss.
+ * Takes run, worker, lease, and the error and outcome hash of a run that has started. Guards holder, ASSIGNED or RUNNING:
+ * the former is anybody's again, the latter ends.
+ */
+export const releaseRuns = statement('release_runs', {
+  postgres: `WITH t AS MATERIALIZED (
+      SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])
+        AS t(run_id, worker_id, lease_id, error, outcome_hash) ${LOCKED}),
+    m AS (UPDATE ichido.runs r SET ${released('r.', 't.error', 't.outcome_hash')}
+      FROM t WHERE r.id = t.run_id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD} RETURNING ${MOVED_R}),
+    e AS (${MOVES_WRITTEN})
+    SELECT ${MOVED} FROM m`,
+  sqlite: [
+    `UPDATE ichido.runs SET ${released('', '$4', '$5')} WHERE ${HELD} AND state IN ('ASSIGNED', 'RUNNING')`,
+    MOVE_WRITTEN,
+    moved(MOVED),
+  ],
+})
+
+function released(r: string, error: string, outcomeHash: string): string {
+  const ifRunning = (value: string) => `CASE WHEN ${r}state = 'RUNNING' THEN ${value} END`
+  return `state = CASE WHEN ${r}state = 'ASSIGNED' THEN 'ORPHANED' WHEN ${r}cancel_requested_at IS NULL THEN 'FAILED'
+        ELSE 'CANCELED' END,
+      version = ${r}version + 1, finished_at = ${ifRunning('now_ms()')}, error = ${ifRunning(error)},
+      outcome_hash = ${ifRunning(outcomeHash)}, continuation_state = 'NONE', last_event_n = ${r}last_event_n + 1`
+}
+
+/**
+ * Takes run, worker, lease, and the lease time where neither job nor queue sets one. No transition: the version stays, or
+ * a start that is under way would miss.
  */
 export const heartbeatRuns = statement('heartbeat_runs', {
   postgres: `WITH t AS MATERIALIZED (
-      SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[])
-        AS t(run_id, worker_id, lease_id, ttl_ms) ${LOCKED})
+      SELECT t.run_id, t.worker_id, t.lease_id,
+        coalesce((SELECT (j.policy::json ->> 'lease_ttl_seconds')::bigint * 1000 FROM ichido.jobs j WHERE j.id = l.job_id),
+          (SELECT q.lease_ttl_seconds::bigint * 1000 FROM ichido.queues q WHERE q.name = l.queue), t.ttl_ms) AS ttl_ms
+      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[]) AS t(run_id, worker_id, lease_id, ttl_ms) ${LOCKED})
     UPDATE ichido.runs r SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
-      lease_expires_at = now_ms() + coalesce((SELECT (j.policy::json ->> 'lease_ttl_seconds')::bigint * 1000
-        FROM ichido.jobs j WHERE j.id = r.job_id), t.ttl_ms)
+      lease_expires_at = now_ms() + t.ttl_ms
     FROM t WHERE r.id = t.run_id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD}
-    RETURNING r.lease_id, r.assigned_worker_id AS worker_id, r.lease_expires_at, r.cancel_requested_at`,
+    RETURNING r.lease_id, r.assigned_worker_id AS worker_id, r.lease_expires_at, r.cancel_requested_at, t.ttl_ms`,
   sqlite: `UPDATE ichido.runs SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
-      lease_expires_at = now_ms() + coalesce(
-        (SELECT json_extract(policy, '$.lease_ttl_seconds') * 1000 FROM ichido.jobs WHERE jobs.id = runs.job_id), $4)
-    WHERE id = $1 AND state IN ('ASSIGNED', 'RUNNING') AND assigned_worker_id = $2 AND lease_id = $3
-    RETURNING lease_id, assigned_worker_id AS worker_id, lease_expires_at, cancel_requested_at`,
+      lease_expires_at = now_ms() + ${leaseTtlOf('$4')}
+    WHERE ${HELD} AND state IN ('ASSIGNED', 'RUNNING')
+    RETURNING lease_id, assigned_worker_id AS worker_id, lease_expires_at, cancel_requested_at, ${leaseTtlOf('$4')} AS ttl_ms`,
 })
+
+/** On SQLite: the job's own lease time in ms, or its queue's, or this one. */
+export function leaseTtlOf(otherwise: string): string {
+  return `coalesce(
+        (SELECT json_extract(policy, '$.lease_ttl_seconds') * 1000 FROM ichido.jobs WHERE jobs.id = runs.job_id),
+        (SELECT lease_ttl_seconds * 1000 FROM ichido.queues WHERE queues.name = runs.queue), ${otherwise})`
+}
 
 /** Takes run ids; answers with what `decide()` needs to say why a write changed nothing. */
 export const readFacts = statement('read_facts', {
   postgres: `SELECT ${FACTS} FROM ichido.runs WHERE id = ANY($1::uuid[])`,
   sqlite: `SELECT ${FACTS} FROM ichido.runs WHERE id = $1`,
+})
+
+/** Takes run ids that failed before; answers with what came after each. */
+export const readFollowed = statement('read_followed', {
+  postgres: `SELECT ${FOLLOWED} WHERE r.id = ANY($1::uuid[])`,
+  sqlite: `SELECT ${FOLLOWED} WHERE r.id = $1`,
 })
 
 /** Takes run ids that ended here and now. */
@@ -148,25 +169,17 @@ export const insertNextRuns = statement('insert_next_runs', {
   postgres: `INSERT INTO ichido.runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version,
       priority, run_at, fair_tag, created_at, continuation_state, last_event_n)
     SELECT t.next_id, r.job_id, r.run_no + 1, true, r.queue, r.kind, r.user_id, r.attempt, t.retry_count, 'PENDING', 1,
-      r.priority, now_ms() + t.delay_ms, CASE WHEN t.delay_ms = 0 THEN now_ms() END, now_ms(), 'NONE', r.last_event_n + 1
+      r.priority, now_ms() + t.delay_ms, CASE WHEN t.delay_ms = 0 THEN coalesce(r.fair_tag, now_ms()) END, now_ms(), 'NONE',
+      r.last_event_n + 1
     FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::integer[]) AS t(run_id, next_id, delay_ms, retry_count)
     JOIN ichido.runs r ON r.id = t.run_id
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind, queue, run_at`,
   sqlite: `INSERT INTO ichido.runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version,
       priority, run_at, fair_tag, created_at, continuation_state, last_event_n)
     SELECT $2, job_id, run_no + 1, true, queue, kind, user_id, attempt, $4, 'PENDING', 1,
-      priority, now_ms() + $3, CASE WHEN $3 = 0 THEN now_ms() END, now_ms(), 'NONE', last_event_n + 1
+      priority, now_ms() + $3, CASE WHEN $3 = 0 THEN coalesce(fair_tag, now_ms()) END, now_ms(), 'NONE', last_event_n + 1
     FROM ichido.runs WHERE id = $1
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind, queue, run_at`,
-})
-
-const RESULT = 'run_id, job_id, result, summary_text, freqs_csv, meta, cost_micros, created_at'
-
-/** Takes run, job, result, summary, freqs, meta, cost. */
-export const insertResults = statement('insert_results', {
-  postgres: `INSERT INTO ichido.results (${RESULT})
-    SELECT t.*, now_ms() FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[]) t`,
-  sqlite: `INSERT INTO ichido.results (${RESULT}) VALUES ($1, $2, $3, $4, $5, $6, $7, now_ms())`,
 })
 
 const DEAD_LETTER = 'job_id, run_id, queue, kind, user_id, error_code, error_message, retry_count, dead_at'

@@ -1,0 +1,215 @@
+import type { LeaseShape } from '@ichido/sdk/protocol'
+import { JOB_STATES } from '@ichido/sdk/protocol'
+import { z } from 'zod'
+import { WAIT_SECONDS_MAX } from './jobs.ts'
+import { errorBody } from './shapes.ts'
+import { COST_MAX, name } from './submit.ts'
+
+/** What workers ask for and report, and what they are answered. */
+
+export const LEASE_MAX = 1_000
+export const LEASE_WAIT_SECONDS = 20
+const NAMES_MAX = 100
+const ITEMS_MAX = 1_000
+
+/** Made by workers to tell their calls and processes apart. */
+const callName = z
+  .string()
+  .regex(/^[\x21-\x7e]{1,128}$/, 'must be 1 to 128 visible ASCII characters')
+  .optional()
+
+const leaseFields = {
+  queues: z.array(name).min(1).max(NAMES_MAX).meta({ description: 'Asked in this order' }),
+  kinds: z.array(name).max(NAMES_MAX).default([]).meta({ description: 'Empty: any kind' }),
+  max: z.int().min(1).max(LEASE_MAX).default(1),
+  start: z.boolean().default(false).meta({ description: 'The runs are RUNNING at once, without a call to start' }),
+  start_id: callName.meta({ description: 'Names the process that starts them' }),
+  poll_id: callName.meta({ description: 'Sent again with the same name, the call gets the same leases' }),
+}
+
+const waitSeconds = z.number().min(0).max(WAIT_SECONDS_MAX)
+
+export const leaseRequest = z
+  .strictObject({ ...leaseFields, wait_seconds: waitSeconds.default(LEASE_WAIT_SECONDS) })
+  .meta({ id: 'LeaseRequest' })
+
+/** A report is not held back for work, unless the worker says so. */
+const nextRequest = z
+  .strictObject({ ...leaseFields, wait_seconds: waitSeconds.default(0) })
+  .optional()
+  .meta({ description: 'Leases the next runs in the same call' })
+
+export type LeaseInput = z.output<typeof leaseRequest>
+
+export const leaseId = z.string().regex(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[\w-]{1,64}$/, 'is not a lease_id')
+
+export const leaseParams = z.object({ lease_id: leaseId })
+
+export const startRequest = z.strictObject({
+  start_id: callName.unwrap(),
+  version: z.int().min(0).optional(),
+})
+
+export const heartbeatRequest = z.strictObject({})
+export const releaseRequest = z.strictObject({})
+
+export const heartbeatsRequest = z.strictObject({ lease_ids: z.array(leaseId).min(1).max(ITEMS_MAX) })
+
+const LOG_N_MAX = 2 ** 31 - 1
+
+export const logsRequest = z.strictObject({
+  chunks: z
+    .array(
+      z.strictObject({
+        n: z.int().min(0).max(LOG_N_MAX).meta({ description: 'Counted by the worker from 0; a repeat is ignored' }),
+        stream: z.enum(['stdout', 'stderr']),
+        text: z.string(),
+      }),
+    )
+    .min(1)
+    .max(ITEMS_MAX),
+})
+
+export const publishRequest = z.strictObject({
+  events: z
+    .array(
+      z.strictObject({
+        stage: name.refine((stage) => stage !== 'run', 'is not for workers: the server writes the stage run'),
+        seq: z.int().min(0).max(999_999),
+        data: z.unknown().optional(),
+      }),
+    )
+    .min(1)
+    .max(ITEMS_MAX),
+})
+
+const guards = {
+  version: z.int().min(0).optional().meta({ description: 'Refused when the run has another version' }),
+  leader_epoch: z.int().min(0).optional().meta({ description: 'Refused when the run was started under another one' }),
+}
+
+const resultFields = {
+  result: z.unknown().optional(),
+  summary_text: z.string().nullable().optional(),
+  freqs_csv: z.string().nullable().optional(),
+  meta: z.unknown().optional().meta({ description: 'Not part of the outcome: a repeat may carry another one' }),
+  cost: z.number().min(0).max(COST_MAX).optional().meta({ description: 'Takes the place of the estimated cost' }),
+  ...guards,
+}
+
+const failureFields = {
+  error_code: z.string().min(1).max(200),
+  error_message: z.string(),
+  traceback: z.string().nullable().optional(),
+  retryable: z.boolean().default(true),
+  ...guards,
+}
+
+export const resultRequest = z.strictObject({ ...resultFields, next: nextRequest }).meta({ id: 'ResultReport' })
+export const failedRequest = z.strictObject({ ...failureFields, next: nextRequest }).meta({ id: 'FailureReport' })
+
+export type ResultInput = Omit<z.output<typeof resultRequest>, 'next'>
+export type FailureInput = Omit<z.output<typeof failedRequest>, 'next'>
+
+export const resultItem = z.strictObject({ lease_id: leaseId, ...resultFields }).meta({ id: 'ResultItem' })
+export const failureItem = z.strictObject({ lease_id: leaseId, ...failureFields }).meta({ id: 'FailureItem' })
+
+/** The items are checked one by one, so that a bad one is answered in its place and the others are recorded. */
+export const reportRequest = z.strictObject({
+  reports: z
+    .array(
+      z.unknown().meta({
+        description: 'A body of `result` or, with `error_code`, of `failed`, each with its `lease_id`',
+        type: 'object',
+      }),
+    )
+    .min(1)
+    .max(ITEMS_MAX),
+  next: nextRequest,
+})
+
+const time = z.iso.datetime()
+const state = z.enum(JOB_STATES)
+
+export const lease = z
+  .object({
+    job_id: z.uuid(),
+    run_id: z.uuid(),
+    attempt: z.int(),
+    lease_id: z.string(),
+    version: z.int(),
+    leader_epoch: z.int().nullable(),
+    queue: z.string(),
+    kind: z.string(),
+    payload: z.unknown(),
+    lease_ttl_seconds: z.number(),
+    continuation_seconds: z.number(),
+    timeout_seconds: z.number().nullable(),
+    traceparent: z.string().nullable(),
+    artifacts: z.array(z.object({ artifact_id: z.uuid(), name: z.string(), sha256: z.string(), size_bytes: z.int() })),
+    last_progress: z.unknown().meta({ description: 'The data of the last progress event of the attempts before' }),
+  })
+  .meta({ id: 'Lease' }) satisfies z.ZodType<LeaseShape>
+
+const leases = z.array(lease)
+export const leasesResponse = z.object({ leases })
+
+export const startResponse = z.object({ version: z.int(), leader_epoch: z.int(), repeated: z.boolean() })
+
+export const heartbeatResponse = z.object({
+  lease_expires_at: time,
+  lease_ttl_seconds: z.number(),
+  cancel_requested: z.boolean(),
+})
+
+const code = errorBody.shape.error.shape.code
+
+export const heartbeatsResponse = z.object({
+  data: z.array(
+    z.object({
+      lease_id: z.string(),
+      held: z.boolean(),
+      cancel_requested: z.boolean(),
+      lease_expires_at: time.nullable(),
+      code: code.nullable(),
+    }),
+  ),
+})
+
+export const logsResponse = z.object({ accepted: z.int().meta({ description: 'How many were new' }) })
+
+export const publishResponse = z.object({
+  data: z.array(z.object({ accepted: z.boolean().meta({ description: 'False: it was there already' }) })),
+})
+
+export const resultResponse = z.object({ state, repeated: z.boolean(), leases: leases.optional() })
+
+const failure = {
+  state,
+  repeated: z.boolean(),
+  requeued: z.boolean().meta({ description: 'The job has a next run' }),
+  retry_count: z.int(),
+  next_run_at: time.nullable(),
+  dead: z.boolean().meta({ description: 'It is a dead letter now' }),
+}
+
+export const failedResponse = z.object({ ...failure, leases: leases.optional() })
+
+export const releaseResponse = z.object({ state })
+
+export const reportResponse = z.object({
+  data: z.array(
+    z.object({
+      lease_id: z.string().nullable(),
+      status: z.int().meta({ description: 'What the same report would have been answered with by itself' }),
+      state: state.optional(),
+      repeated: z.boolean().optional(),
+      requeued: z.boolean().optional(),
+      retry_count: z.int().optional(),
+      next_run_at: time.nullable().optional(),
+      dead: z.boolean().optional(),
+      error: errorBody.shape.error.optional(),
+    }),
+  ),
+  leases: leases.optional(),
+})

@@ -1,0 +1,56 @@
+import type { QueueShape } from '@ichido/sdk/protocol'
+import { z } from 'zod'
+import { name } from './submit.ts'
+
+const DAY_SECONDS = 86_400
+const RESULT_TTL_SECONDS_MAX = 366 * DAY_SECONDS
+
+export const queueParams = z.object({ name })
+
+export const putQueueRequest = z.strictObject({
+  paused: z.boolean().optional().meta({ description: 'Nothing is leased from it; what is held goes on' }),
+  max_concurrent: z
+    .int()
+    .min(1)
+    .max(1_000_000)
+    .nullable()
+    .optional()
+    .meta({ description: 'Runs of it that workers may hold at one time; null: no limit' }),
+  lease_ttl_seconds: z
+    .int()
+    .min(1)
+    .max(DAY_SECONDS)
+    .nullable()
+    .optional()
+    .meta({ description: 'For jobs that do not set their own; null: 60' }),
+  continuation_seconds: z
+    .int()
+    .min(0)
+    .max(DAY_SECONDS)
+    .nullable()
+    .optional()
+    .meta({ description: 'For jobs that do not set their own; null: 60' }),
+  result_ttl_seconds: z
+    .int()
+    .min(1)
+    .max(RESULT_TTL_SECONDS_MAX)
+    .nullable()
+    .optional()
+    .meta({ description: 'How long results are kept; null: as long as the job' }),
+})
+
+export const queue = z
+  .object({
+    name: z.string(),
+    paused: z.boolean(),
+    paused_at: z.iso.datetime().nullable(),
+    max_concurrent: z.int().nullable(),
+    lease_ttl_seconds: z.int().nullable(),
+    continuation_seconds: z.int().nullable(),
+    result_ttl_seconds: z.int().nullable(),
+    ready: z.int().meta({ description: 'Runs that can be leased now' }),
+    delayed: z.int().meta({ description: 'Runs that wait for their time' }),
+    running: z.int().meta({ description: 'Runs that workers hold' }),
+    oldest_ready_seconds: z.number().nullable(),
+  })
+  .meta({ id: 'Queue' }) satisfies z.ZodType<QueueShape>

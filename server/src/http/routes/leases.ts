@@ -1,0 +1,193 @@
+import { IchidoError } from '@ichido/sdk/protocol'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import * as contract from '../../core/contract/leases.ts'
+import { iso, isoOrNull } from '../../services/render.ts'
+import { requireQueues } from '../../services/workers.ts'
+import type { HeartbeatOutcome } from '../../store/commands/heartbeat-runs.ts'
+import { workerOf } from '../auth.ts'
+import { answers, WITH_BODY } from '../openapi.ts'
+import { type ApiInstance, type RouteContext, waitSignal } from './context.ts'
+
+const tags = ['leases']
+const params = contract.leaseParams
+const worker = { ability: 'worker' } as const
+
+/** What workers do with runs, apart from telling how they ended. */
+export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
+  const { services } = context
+  app.post(
+    '/v1/leases',
+    {
+      config: worker,
+      schema: {
+        tags,
+        summary: 'Lease runs, or wait for some',
+        description:
+          'Each is this worker’s alone until its lease ends. With `start` it is RUNNING at once; otherwise it must be started.',
+        body: contract.leaseRequest,
+        response: answers({ 200: ['The leases', contract.leasesResponse], 204: ['There is no work'] }, ...WITH_BODY),
+      },
+    },
+    async (request, reply) => {
+      const leases = await leaseFor(context, request, reply, request.body)
+      return leases.length === 0 ? reply.code(204).send() : { leases }
+    },
+  )
+
+  app.post(
+    '/v1/leases/:lease_id/start',
+    {
+      config: worker,
+      schema: {
+        tags,
+        summary: 'Start an assigned run',
+        description:
+          'Whoever is refused must not begin. The same start again, by the same process, is the same answer.',
+        params,
+        body: contract.startRequest,
+        response: answers(
+          { 200: ['The run is RUNNING', contract.startResponse] },
+          ...WITH_BODY,
+          ...LOST,
+          'NOT_ASSIGNED',
+          'VERSION_MISMATCH',
+        ),
+      },
+    },
+    async (request) => {
+      const { start_id, version } = request.body
+      const { workerId } = workerOf(request)
+      const outcome = await services.runs.start(workerId, request.params.lease_id, start_id, version)
+      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+      return { version: outcome.version, leader_epoch: outcome.leaderEpoch, repeated: outcome.kind === 'repeated' }
+    },
+  )
+
+  app.post(
+    '/v1/leases/:lease_id/heartbeat',
+    {
+      config: worker,
+      schema: {
+        tags,
+        summary: 'Extend a lease',
+        params,
+        body: contract.heartbeatRequest,
+        response: answers({ 200: ['The lease goes on', contract.heartbeatResponse] }, ...WITH_BODY, ...LOST),
+      },
+    },
+    async (request) => {
+      const outcome = await services.runs.heartbeat(workerOf(request).workerId, request.params.lease_id)
+      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+      return {
+        lease_expires_at: iso(outcome.leaseExpiresAtMs),
+        lease_ttl_seconds: outcome.leaseTtlMs / 1000,
+        cancel_requested: outcome.cancelRequested,
+      }
+    },
+  )
+
+  app.post(
+    '/v1/leases/heartbeat',
+    {
+      config: worker,
+      schema: {
+        tags,
+        summary: 'Extend up to 1,000 leases',
+        body: contract.heartbeatsRequest,
+        response: answers({ 200: ['One for each, in their order', contract.heartbeatsResponse] }, ...WITH_BODY),
+      },
+    },
+    async (request) => {
+      const { workerId } = workerOf(request)
+      const beat = async (leaseId: string) => renderBeat(leaseId, await services.runs.heartbeat(workerId, leaseId))
+      return { data: await Promise.all(request.body.lease_ids.map(beat)) }
+    },
+  )
+
+  app.post(
+    '/v1/leases/:lease_id/logs',
+    {
+      config: worker,
+      schema: {
+        tags,
+        summary: 'Add to the log of a run',
+        description: 'Send chunks in the order of their numbers: one that does not come after the last is a repeat.',
+        params,
+        body: contract.logsRequest,
+        response: answers({ 200: ['What was new is stored', contract.logsResponse] }, ...WITH_BODY, ...LOST),
+      },
+    },
+    async (request) => {
+      const { workerId } = workerOf(request)
+      return { accepted: await services.logs.append(workerId, request.params.lease_id, request.body.chunks) }
+    },
+  )
+
+  app.post(
+    '/v1/leases/:lease_id/events',
+    {
+      config: worker,
+      schema: {
+        tags,
+        summary: 'Publish events of a running job',
+        params,
+        body: contract.publishRequest,
+        response: answers({ 200: ['One for each, in their order', contract.publishResponse] }, ...WITH_BODY, ...LOST),
+      },
+    },
+    async (request) => {
+      const { workerId } = workerOf(request)
+      const accepted = await services.events.publishAll(workerId, request.params.lease_id, request.body.events)
+      return { data: accepted.map((isNew) => ({ accepted: isNew })) }
+    },
+  )
+
+  app.post(
+    '/v1/leases/:lease_id/release',
+    {
+      config: worker,
+      schema: {
+        tags,
+        summary: 'Give a run back',
+        description:
+          'One that has started ends FAILED (`RELEASED`), and its next run is due at once. It costs no retry.',
+        params,
+        body: contract.releaseRequest,
+        response: answers({ 200: ['The run is given back', contract.releaseResponse] }, ...WITH_BODY, ...LOST),
+      },
+    },
+    async (request) => {
+      const outcome = await services.runs.release(workerOf(request).workerId, request.params.lease_id)
+      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+      return { state: outcome.state }
+    },
+  )
+}
+
+/** What a call about a lease that is not the caller's any more is refused with. */
+export const LOST = ['NOT_FOUND', 'LEASE_LOST', 'ALREADY_ENDED'] as const
+
+export async function leaseFor(
+  { services, draining }: RouteContext,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  input: contract.LeaseInput,
+) {
+  const identity = workerOf(request)
+  requireQueues(identity, input.queues)
+  const { queues, kinds, max, wait_seconds, start, start_id, poll_id } = input
+  const startId = start ? (start_id ?? poll_id ?? services.deps.world.uuid()) : undefined
+  const call = { queues, kinds, max, waitMs: wait_seconds * 1000, pollId: poll_id, startId }
+  return services.runs.lease(identity.workerId, call, waitSignal(reply, draining))
+}
+
+function renderBeat(leaseId: string, outcome: HeartbeatOutcome) {
+  const held = outcome.kind === 'extended'
+  return {
+    lease_id: leaseId,
+    held,
+    cancel_requested: held && outcome.cancelRequested,
+    lease_expires_at: isoOrNull(held ? outcome.leaseExpiresAtMs : null),
+    code: held ? null : outcome.reason,
+  }
+}

@@ -1,0 +1,61 @@
+import { z } from 'zod'
+import { putQueueRequest, queue, queueParams } from '../../core/contract/queues.ts'
+import { callerOf } from '../auth.ts'
+import { answers, WITH_BODY } from '../openapi.ts'
+import type { ApiInstance, RouteContext } from './context.ts'
+
+const tags = ['queues']
+const params = queueParams
+
+export function queueRoutes(app: ApiInstance, { services }: RouteContext): void {
+  app.get(
+    '/v1/queues',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'List the queues that have work or settings',
+        response: answers({ 200: ['All of them, by name', z.object({ data: z.array(queue), next_cursor: z.null() })] }),
+      },
+    },
+    async () => ({ data: await services.queues.list(), next_cursor: null }),
+  )
+
+  app.get(
+    '/v1/queues/:name',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'Show a queue: its settings and how much work it has',
+        params,
+        response: answers({ 200: ['The queue; one that nobody has used yet is empty', queue] }, 'NOT_FOUND'),
+      },
+    },
+    (request) => services.queues.get(request.params.name),
+  )
+
+  app.put(
+    '/v1/queues/:name',
+    {
+      config: { ability: 'operate' },
+      schema: {
+        tags,
+        summary: 'Pause a queue, limit it, set its times; what is left out stays',
+        params,
+        body: putQueueRequest,
+        response: answers({ 200: ['The queue as it is now', queue] }, 'NOT_FOUND', ...WITH_BODY),
+      },
+    },
+    (request) => {
+      const { paused, max_concurrent, lease_ttl_seconds, continuation_seconds, result_ttl_seconds } = request.body
+      return services.queues.put(callerOf(request), request.params.name, {
+        ...(paused === undefined ? {} : { paused }),
+        ...(max_concurrent === undefined ? {} : { maxConcurrent: max_concurrent }),
+        ...(lease_ttl_seconds === undefined ? {} : { leaseTtlSeconds: lease_ttl_seconds }),
+        ...(continuation_seconds === undefined ? {} : { continuationSeconds: continuation_seconds }),
+        ...(result_ttl_seconds === undefined ? {} : { resultTtlSeconds: result_ttl_seconds }),
+      })
+    },
+  )
+}

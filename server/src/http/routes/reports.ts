@@ -1,0 +1,150 @@
+import { IchidoError } from '@ichido/sdk/protocol'
+import type { z } from 'zod'
+import * as contract from '../../core/contract/leases.ts'
+import { describeProblem } from '../../core/contract/problem.ts'
+import { toMicros } from '../../core/quota.ts'
+import { isoOrNull } from '../../services/render.ts'
+import type { EndOutcome, Report } from '../../store/commands/end-runs.ts'
+import { workerOf } from '../auth.ts'
+import { errorBody, toIchidoError } from '../errors.ts'
+import { answers, WITH_BODY } from '../openapi.ts'
+import type { ApiInstance, RouteContext } from './context.ts'
+import { LOST, leaseFor } from './leases.ts'
+
+const tags = ['leases']
+const params = contract.leaseParams
+const worker = { ability: 'worker' } as const
+const REFUSED = [...LOST, 'OUTCOME_ALREADY_RECORDED', 'VERSION_MISMATCH', 'EPOCH_MISMATCH'] as const
+const REPEATS =
+  'The same report again is the same answer. With `next`, the next runs are leased in the same call: finish and go on.'
+
+/** How runs ended, by their workers' word. */
+export function reportRoutes(app: ApiInstance, context: RouteContext): void {
+  const { services } = context
+
+  async function record(workerId: string, leaseId: string, input: contract.ResultInput | contract.FailureInput) {
+    const guards = { version: input.version, leaderEpoch: input.leader_epoch }
+    const outcome = await services.runs.report(workerId, leaseId, toReport(input), guards)
+    if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+    return outcome
+  }
+
+  app.post(
+    '/v1/leases/:lease_id/result',
+    {
+      config: worker,
+      schema: {
+        tags,
+        summary: 'Report that a run succeeded',
+        description: `${REPEATS} A job that was to be canceled ends CANCELED all the same.`,
+        params,
+        body: contract.resultRequest,
+        response: answers({ 200: ['The outcome is recorded', contract.resultResponse] }, ...WITH_BODY, ...REFUSED),
+      },
+    },
+    async (request, reply) => {
+      const { next, ...input } = request.body
+      const outcome = await record(workerOf(request).workerId, request.params.lease_id, input)
+      const answer = { state: outcome.state, repeated: outcome.kind === 'repeated' }
+      return next === undefined ? answer : { ...answer, leases: await leaseFor(context, request, reply, next) }
+    },
+  )
+
+  app.post(
+    '/v1/leases/:lease_id/failed',
+    {
+      config: worker,
+      schema: {
+        tags,
+        summary: 'Report that a run failed',
+        description: REPEATS,
+        params,
+        body: contract.failedRequest,
+        response: answers({ 200: ['The outcome is recorded', contract.failedResponse] }, ...WITH_BODY, ...REFUSED),
+      },
+    },
+    async (request, reply) => {
+      const { next, ...input } = request.body
+      const outcome = await record(workerOf(request).workerId, request.params.lease_id, input)
+      const answer = renderFailure(outcome)
+      return next === undefined ? answer : { ...answer, leases: await leaseFor(context, request, reply, next) }
+    },
+  )
+
+  app.post(
+    '/v1/leases/report',
+    {
+      config: worker,
+      schema: {
+        tags,
+        summary: 'Report how up to 1,000 runs ended',
+        description: `Each has its own outcome; one that is refused does not keep the others back. ${REPEATS}`,
+        body: contract.reportRequest,
+        response: answers({ 200: ['What became of each report', contract.reportResponse] }, ...WITH_BODY),
+      },
+    },
+    async (request, reply) => {
+      const { reports, next } = request.body
+      const { workerId } = workerOf(request)
+      const data = await Promise.all(reports.map((item) => recordItem(workerId, item, request.id)))
+      return next === undefined ? { data } : { data, leases: await leaseFor(context, request, reply, next) }
+    },
+  )
+
+  async function recordItem(workerId: string, item: unknown, requestId: string) {
+    try {
+      const input = parseItem(item)
+      const outcome = await record(workerId, input.lease_id, input)
+      const answer =
+        'error_code' in input ? renderFailure(outcome) : { state: outcome.state, repeated: outcome.kind === 'repeated' }
+      return { lease_id: input.lease_id, status: 200, ...answer }
+    } catch (thrown) {
+      const error = toIchidoError(thrown)
+      if (error.code === 'INTERNAL') app.log.error({ err: thrown, requestId }, 'an item of a batch failed')
+      return { lease_id: leaseIdOf(item), status: error.status, ...errorBody(error, requestId) }
+    }
+  }
+}
+
+function parseItem(item: unknown) {
+  const failed = typeof item === 'object' && item !== null && 'error_code' in item
+  return failed ? parse(contract.failureItem, item) : parse(contract.resultItem, item)
+}
+
+function parse<Output>(schema: z.ZodType<Output>, item: unknown): Output {
+  const parsed = schema.safeParse(item)
+  if (parsed.success) return parsed.data
+  const { field, message } = describeProblem(parsed.error)
+  throw new IchidoError('INVALID_PAYLOAD', message, { field })
+}
+
+function leaseIdOf(item: unknown): string | null {
+  const named = typeof item === 'object' && item !== null && 'lease_id' in item ? item.lease_id : null
+  return typeof named === 'string' ? named : null
+}
+
+function toReport(input: contract.ResultInput | contract.FailureInput): Report {
+  if ('error_code' in input) {
+    const { error_code: code, error_message: message, traceback, retryable } = input
+    return { verb: 'fail', error: { code, message, ...(traceback == null ? {} : { traceback }) }, retryable }
+  }
+  return {
+    verb: 'finish',
+    result: JSON.stringify(input.result ?? null),
+    summaryText: input.summary_text ?? null,
+    freqsCsv: input.freqs_csv ?? null,
+    meta: input.meta === undefined ? null : JSON.stringify(input.meta),
+    costMicros: input.cost === undefined ? null : toMicros(input.cost),
+  }
+}
+
+function renderFailure(outcome: Exclude<EndOutcome, { kind: 'refused' }>) {
+  return {
+    state: outcome.state,
+    repeated: outcome.kind === 'repeated',
+    requeued: outcome.next !== null,
+    retry_count: outcome.retryCount,
+    next_run_at: isoOrNull(outcome.next?.runAtMs ?? null),
+    dead: outcome.dead,
+  }
+}

@@ -1,0 +1,240 @@
+import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
+import type { Deps } from './deps.ts'
+import { LeasePositions } from './lease-positions.ts'
+
+/** Wake-ups may get lost; then the queues that somebody waits for are looked at this often. */
+const POLL_MS = 900
+/** A transaction beyond this many polls or runs gains nothing and holds its locks longer. */
+const POLLS_MAX = 100
+const RUNS_MAX = 1_000
+/** For how many runs those who wait ask after a wake-up; when all of them are there, the next ask for more at once. */
+const PROBE_RUNS = 16
+const PROBE_GROWTH = 4
+
+/** Those who wait for the same kinds of the same queue, who came first first. */
+interface Line {
+  queue: string
+  polls: Set<Poll>
+  /** There may be work. */
+  woken: boolean
+  probeRuns: number
+}
+
+interface Poll {
+  item: LeaseItem
+  lines: Line[]
+  /** Has not been looked for yet. */
+  fresh: boolean
+  /** Does not wait any longer than until the look that it is part of has ended. */
+  over: boolean
+  settle(leases: Leased[]): void
+  reject(error: unknown): void
+}
+
+/**
+ * Where all polls of a node stand. One transaction looks for many of them, one statement for all that want the same; and
+ * when a queue is woken, only as many look as there is work for: a hundred who wait cost one look a second.
+ */
+export class LeaseDesk {
+  readonly #deps: Deps
+  readonly #positions: LeasePositions
+  readonly #lines = new Map<string, Line>()
+  readonly #subscriptions = new Map<string, { lines: Set<Line>; end: () => void }>()
+  readonly #fresh = new Set<Poll>()
+  readonly #onLeased: (leases: readonly Leased[]) => void
+  #looking = false
+  #callOffPoll: (() => void) | null = null
+
+  constructor(deps: Deps, onLeased: (leases: readonly Leased[]) => void) {
+    this.#deps = deps
+    this.#positions = new LeasePositions(deps)
+    this.#onLeased = onLeased
+  }
+
+  /** Leases now, or as soon as there is work; nothing when the time is up or the signal aborts before. */
+  lease(item: LeaseItem, waitMs: number, signal?: AbortSignal): Promise<Leased[]> {
+    if (signal?.aborted) return Promise.resolve([])
+    return new Promise((resolve, reject) => {
+      const callOffEnd = waitMs > 0 ? this.#deps.world.after(waitMs, () => this.#end(poll)) : () => {}
+      const onAbort = () => this.#end(poll)
+      signal?.addEventListener('abort', onAbort, { once: true })
+      const leave = () => {
+        callOffEnd()
+        signal?.removeEventListener('abort', onAbort)
+        this.#leave(poll)
+      }
+      const poll: Poll = {
+        item,
+        lines: [],
+        fresh: true,
+        over: waitMs <= 0,
+        settle(leases) {
+          leave()
+          resolve(leases)
+        },
+        reject(error) {
+          leave()
+          reject(error)
+        },
+      }
+      // It stands in line before the first look, so that nothing can happen unseen in between.
+      this.#join(poll)
+      this.#fresh.add(poll)
+      this.#look()
+    })
+  }
+
+  /** A poll that is part of a look is answered with what that finds. */
+  #end(poll: Poll): void {
+    if (this.#inLook.has(poll)) poll.over = true
+    else poll.settle([])
+  }
+
+  readonly #inLook = new Set<Poll>()
+
+  #join(poll: Poll): void {
+    const kinds = JSON.stringify(poll.item.kinds)
+    for (const queue of new Set(poll.item.queues)) {
+      const name = JSON.stringify([queue, kinds])
+      const line = this.#lines.get(name) ?? { queue, polls: new Set(), woken: false, probeRuns: PROBE_RUNS }
+      this.#lines.set(name, line)
+      line.polls.add(poll)
+      poll.lines.push(line)
+      this.#subscribe(line)
+    }
+    if (!poll.over) this.#pollLater()
+  }
+
+  #subscribe(line: Line): void {
+    const { queue } = line
+    const lines = this.#subscriptions.get(queue)?.lines ?? new Set()
+    lines.add(line)
+    if (this.#subscriptions.has(queue)) return
+    const end = this.#deps.bus.subscribe(`queue:${queue}`, () => this.#wake(lines))
+    this.#subscriptions.set(queue, { lines, end })
+  }
+
+  #leave(poll: Poll): void {
+    this.#fresh.delete(poll)
+    for (const line of poll.lines) {
+      line.polls.delete(poll)
+      if (line.polls.size > 0) continue
+      for (const [name, found] of this.#lines) if (found === line) this.#lines.delete(name)
+      const subscription = this.#subscriptions.get(line.queue)
+      subscription?.lines.delete(line)
+      if (subscription?.lines.size === 0) {
+        subscription.end()
+        this.#subscriptions.delete(line.queue)
+      }
+    }
+    if (this.#lines.size === 0) {
+      this.#callOffPoll?.()
+      this.#callOffPoll = null
+    }
+  }
+
+  #wake(lines: Iterable<Line>): void {
+    for (const line of lines) line.woken = true
+    this.#look()
+  }
+
+  #pollLater(): void {
+    if (this.#callOffPoll !== null) return
+    this.#callOffPoll = this.#deps.world.after(POLL_MS, () => {
+      this.#callOffPoll = null
+      if (this.#lines.size === 0) return
+      this.#pollLater()
+      this.#wake(this.#lines.values())
+    })
+  }
+
+  /** One look at a time: what arrives while it is under way is part of the next. */
+  #look(): void {
+    if (this.#looking) return
+    this.#looking = true
+    this.#deps.world.soon(() => void this.#lookUntilNothingIsLeft())
+  }
+
+  async #lookUntilNothingIsLeft(): Promise<void> {
+    for (let polls = this.#choose(); polls.size > 0; polls = this.#choose()) await this.#lookFor(polls)
+    this.#looking = false
+  }
+
+  /** Who came since the last look, and of each line that was woken the first few; with the queues to look at. */
+  #choose(): Map<Poll, readonly string[]> {
+    const chosen = new Map<Poll, readonly string[]>()
+    let runs = 0
+    const take = (poll: Poll, queues: readonly string[]) => {
+      if (chosen.size > 0 && (chosen.size >= POLLS_MAX || runs + poll.item.max > RUNS_MAX)) return false
+      chosen.set(poll, queues)
+      runs += poll.item.max
+      return true
+    }
+    for (const poll of this.#fresh) {
+      if (!take(poll, poll.item.queues)) return chosen
+    }
+    for (const line of this.#lines.values()) {
+      if (!line.woken) continue
+      let probed = 0
+      for (const poll of line.polls) {
+        if (probed >= line.probeRuns) break
+        const queues = chosen.get(poll)
+        if (queues?.includes(line.queue)) continue
+        if (queues === undefined && !take(poll, [line.queue])) return chosen
+        // In the order that the worker gave them.
+        if (queues !== undefined) {
+          chosen.set(
+            poll,
+            poll.item.queues.filter((queue) => queue === line.queue || queues.includes(queue)),
+          )
+        }
+        probed += poll.item.max
+      }
+      line.woken = false
+    }
+    return chosen
+  }
+
+  async #lookFor(chosen: ReadonlyMap<Poll, readonly string[]>): Promise<void> {
+    const { world, store, meter } = this.#deps
+    const polls = [...chosen.keys()]
+    for (const poll of polls) {
+      this.#fresh.delete(poll)
+      this.#inLook.add(poll)
+    }
+    const began = world.monotonic()
+    try {
+      const items = polls.map((poll) => ({ ...poll.item, queues: chosen.get(poll) ?? [] }))
+      const answers = await store.write(leaseBatch(items, this.#positions.from))
+      this.#positions.record(items, answers)
+      this.#answer(chosen, answers)
+    } catch (error) {
+      for (const poll of polls) poll.reject(error)
+    } finally {
+      for (const poll of polls) this.#inLook.delete(poll)
+      meter.batch({ name: 'lease', items: polls.length, elapsedMs: world.monotonic() - began })
+    }
+  }
+
+  #answer(chosen: ReadonlyMap<Poll, readonly string[]>, answers: readonly Leased[][]): void {
+    const all: Leased[] = []
+    const probed = new Map<Line, { full: boolean }>()
+    ;[...chosen].forEach(([poll, queues], i) => {
+      const leases = answers[i] ?? []
+      const full = leases.length === poll.item.max
+      for (const line of poll.lines) {
+        if (poll.fresh || !queues.includes(line.queue)) continue
+        probed.set(line, { full: full && (probed.get(line)?.full ?? true) })
+      }
+      poll.fresh = false
+      if (leases.length > 0 || poll.over) poll.settle(leases)
+      all.push(...leases)
+    })
+    // Where everybody got all that they asked for there may be more, for those who stand behind them.
+    for (const [line, { full }] of probed) {
+      line.probeRuns = full ? Math.min(RUNS_MAX, line.probeRuns * PROBE_GROWTH) : PROBE_RUNS
+      if (full && line.polls.size > 0) line.woken = true
+    }
+    this.#onLeased(all)
+  }
+}

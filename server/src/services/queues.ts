@@ -1,0 +1,51 @@
+import type { QueueShape } from '@ichido/sdk/protocol'
+import type { Caller } from '../core/roles.ts'
+import { findQueue, findQueues, putQueue, type QueueSettings, toSettings } from '../store/commands/queues.ts'
+import { integer, integerOrNull, type Row, text } from '../store/statement.ts'
+import type { Deps } from './deps.ts'
+import { isoOrNull } from './render.ts'
+
+export interface QueueService {
+  /** A queue that nobody has used yet is empty. */
+  get(name: string): Promise<QueueShape>
+  list(): Promise<QueueShape[]>
+  /** Changes what is given and leaves the rest. */
+  put(caller: Caller, name: string, changes: Partial<QueueSettings>): Promise<QueueShape>
+}
+
+export function createQueueService({ world, store, bus }: Deps): QueueService {
+  return {
+    async get(name) {
+      const { settings, counts } = await store.read(findQueue(name))
+      return render(name, settings, counts)
+    },
+    async list() {
+      return (await store.read(findQueues())).map((row) => render(text(row, 'name'), row, row))
+    },
+    async put(caller, name, changes) {
+      const audit = { id: world.uuid(), actor: caller.userId }
+      const { settings, counts } = await store.write(putQueue(name, changes, audit))
+      // It may be open again, or have room.
+      bus.wake([`queue:${name}`])
+      return render(name, settings, counts)
+    },
+  }
+}
+
+function render(name: string, settings: Row | undefined, counts: Row): QueueShape {
+  const set = toSettings(settings)
+  const oldestMs = integerOrNull(counts, 'oldest_ms')
+  return {
+    name,
+    paused: set.paused,
+    paused_at: isoOrNull(integerOrNull(settings, 'paused_at')),
+    max_concurrent: set.maxConcurrent,
+    lease_ttl_seconds: set.leaseTtlSeconds,
+    continuation_seconds: set.continuationSeconds,
+    result_ttl_seconds: set.resultTtlSeconds,
+    ready: integer(counts, 'ready'),
+    delayed: integer(counts, 'delayed'),
+    running: integer(counts, 'running'),
+    oldest_ready_seconds: oldestMs === null ? null : Math.max(0, oldestMs / 1000),
+  }
+}

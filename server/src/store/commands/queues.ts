@@ -1,0 +1,72 @@
+import { type Command, command } from '../port.ts'
+import { insertAudit } from '../sql/audit.ts'
+import { readyKinds } from '../sql/leases.ts'
+import { countQueue, insertQueue, listQueues, lockQueue, readHeads, readQueue, updateQueue } from '../sql/queues.ts'
+import { each, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+
+export interface QueueSettings {
+  paused: boolean
+  maxConcurrent: number | null
+  leaseTtlSeconds: number | null
+  continuationSeconds: number | null
+  resultTtlSeconds: number | null
+}
+
+export interface QueueRows {
+  /** Undefined when nothing is set for it. */
+  settings: Row | undefined
+  counts: Row
+}
+
+const KINDS_MAX = 100
+
+export function findQueue(name: string): Command<QueueRows> {
+  return command('find_queue', () => readBoth(name))
+}
+
+function* readBoth(name: string): Work<QueueRows> {
+  const settings = yield* one(readQueue, name)
+  const counts = yield* one(countQueue, name)
+  return { settings, counts: counts ?? {} }
+}
+
+export function findQueues(): Command<Row[]> {
+  return command('find_queues', () => query(listQueues))
+}
+
+/** Sets what is given and leaves the rest. */
+export function putQueue(
+  name: string,
+  changes: Partial<QueueSettings>,
+  audit: { id: string; actor: string },
+): Command<QueueRows> {
+  return command('put_queue', function* work(): Work<QueueRows> {
+    yield* query(insertQueue, name)
+    const before = toSettings(yield* one(lockQueue, name))
+    const after = { ...before, ...changes }
+    const { paused, maxConcurrent, leaseTtlSeconds, continuationSeconds, resultTtlSeconds } = after
+    yield* query(updateQueue, name, paused, maxConcurrent, leaseTtlSeconds, continuationSeconds, resultTtlSeconds)
+    const [was, is] = [JSON.stringify(before), JSON.stringify(after)]
+    if (was !== is) yield* query(insertAudit, audit.id, audit.actor, 'queue.put', name, was, is)
+    return yield* readBoth(name)
+  })
+}
+
+export function toSettings(row: Row | undefined): QueueSettings {
+  return {
+    paused: integerOrNull(row, 'paused_at') !== null,
+    maxConcurrent: integerOrNull(row, 'max_concurrent'),
+    leaseTtlSeconds: integerOrNull(row, 'lease_ttl_seconds'),
+    continuationSeconds: integerOrNull(row, 'continuation_seconds'),
+    resultTtlSeconds: integerOrNull(row, 'result_ttl_seconds'),
+  }
+}
+
+/** The tag of the run that comes next, over all kinds; null when none waits. */
+export function findQueueHead(name: string): Command<number | null> {
+  return command('find_queue_head', function* work(): Work<number | null> {
+    const kinds = (yield* query(readyKinds, name, KINDS_MAX)).map((row) => [name, text(row, 'kind')])
+    const tags = (yield* each(readHeads, kinds)).map((row) => integer(row, 'fair_tag'))
+    return tags.length === 0 ? null : Math.min(...tags)
+  })
+}

@@ -1,0 +1,65 @@
+import { RELEASED_OUTCOME, type RunRefusal, type RunState } from '../../core/run-state.ts'
+import { type Command, command } from '../port.ts'
+import { readFacts, releaseRuns } from '../sql/runs.ts'
+import { each, type Row, text, type Work } from '../statement.ts'
+import { followFailures, type RunError } from './after-failure.ts'
+import { tryInTurn } from './fold.ts'
+import { explain } from './run-facts.ts'
+
+export interface ReleaseItem {
+  runId: string
+  workerId: string
+  leaseId: string
+  /** Made beforehand, for the run that follows one that had started. */
+  nextRunId: string
+}
+
+export type ReleaseOutcome =
+  /** `queue`: has work again; null when nothing is left to do. */
+  | { kind: 'released' | 'repeated'; jobId: string; state: RunState; queue: string | null }
+  | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
+
+const RELEASED: RunError = { code: 'RELEASED', message: 'The worker gave the run back' }
+
+/** Workers give runs back, as when they shut down. It costs the job no retry. */
+export function releaseBatch(items: readonly ReleaseItem[]): Command<ReleaseOutcome[]> {
+  return command('release', function* work(): Work<ReleaseOutcome[]> {
+    const { changed, missed } = yield* tryInTurn(items, function* attempt(firsts) {
+      const error = JSON.stringify(RELEASED)
+      const rows = firsts.map((item) => [item.runId, item.workerId, item.leaseId, error, RELEASED_OUTCOME])
+      return new Map((yield* each(releaseRuns, rows)).map((row) => [text(row, 'id'), row]))
+    })
+    yield* followFailures(
+      changed.flatMap(([{ nextRunId }, row]) =>
+        text(row, 'state') === 'FAILED'
+          ? [{ row, error: RELEASED, retryable: true, released: true, nextRunId, random: 0 }]
+          : [],
+      ),
+    )
+    const facts = new Map(
+      (yield* each(
+        readFacts,
+        missed.map((item) => [item.runId]),
+      )).map((row) => [text(row, 'id'), row]),
+    )
+    const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.runId))]))
+    for (const [item, row] of changed) outcomes.set(item, released(row))
+    return items.flatMap((item) => outcomes.get(item) ?? [])
+  })
+}
+
+function released(row: Row): ReleaseOutcome {
+  const state = text(row, 'state') as RunState
+  return {
+    kind: 'released',
+    jobId: text(row, 'job_id'),
+    state,
+    queue: state === 'CANCELED' ? null : text(row, 'queue'),
+  }
+}
+
+function explained(item: ReleaseItem, row: Row | undefined): ReleaseOutcome {
+  const reason = explain(row, { verb: 'release', workerId: item.workerId, leaseId: item.leaseId })
+  if (reason !== 'repeat') return { kind: 'refused', reason }
+  return { kind: 'repeated', jobId: text(row, 'job_id'), state: text(row, 'state') as RunState, queue: null }
+}
