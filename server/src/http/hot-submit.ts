@@ -38,7 +38,7 @@ export function hotSubmit(options: HotSubmitOptions, framework: RequestListener)
     if (bytes === null || caller === null || !can(caller, 'submit')) return framework(request, response)
     // What came in the same piece as the head is there at the end of this turn; whoever sends more slowly can wait longer.
     process.nextTick(() => {
-      const body: Buffer | null = request.complete && request.readableLength === bytes ? request.read() : null
+      const body: Buffer | null = request.readableLength === bytes ? request.read() : null
       const sound = body === null ? null : soundRequest(request, body)
       if (sound !== null) return void answer(options, caller, sound, request, response)
       // Before its end was told, so that whoever reads next finds it as it came.
