@@ -15,7 +15,12 @@ export const ERRORS = {
     sentence: 'The Idempotency-Key header and idempotency_key in the body differ.',
   },
   UNAUTHENTICATED: { status: 401, retryable: false, sentence: 'The token is missing, unknown, expired or revoked.' },
-  FORBIDDEN: { status: 403, retryable: false, sentence: 'The caller is known, but its role does not allow this.' },
+  FORBIDDEN: {
+    status: 403,
+    retryable: false,
+    sentence:
+      'The caller is known, but its role does not allow this; or the worker was revoked, or not enrolled for the queue.',
+  },
   OPEN_MODE_REFUSED: {
     status: 403,
     retryable: false,
