@@ -50,7 +50,7 @@ export class Election {
     this.#options = options
     this.#holder = world.uuid()
     this.#ttlMs = store.engine === 'sqlite' ? FOLDER_TTL_MS : TTL_MS
-    const intervalMs = Math.max(LOOK_MS, this.#ttlMs / RENEWALS_IN_TTL)
+    const intervalMs = Math.max(LOOK_MS, Math.floor(this.#ttlMs / RENEWALS_IN_TTL))
     this.#loop = new Loop({ name: 'elect', world, meter, intervalMs, tick: () => this.#tick(), onTrouble })
   }
 

@@ -1,0 +1,228 @@
+import type { World } from '@ichido/sdk/world'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { EmbeddedBus } from '../bus/embedded.ts'
+import type { Bus } from '../bus/port.ts'
+import { silentMeter } from '../services/meter.ts'
+import { openSqlite } from '../store/engines/sqlite.ts'
+import type { Store } from '../store/port.ts'
+import { sql } from '../testing/store.ts'
+import { ClockWatch } from './clock-watch.ts'
+import { Election, type Leading } from './elect.ts'
+import { Loop } from './loop.ts'
+
+const MINUTE_MS = 60_000
+
+/** A node that can be stopped in its tracks. Its duty is to count, and it does so every second. */
+class Node {
+  readonly election: Election
+  leading: Leading | null = null
+  done = 0
+  gauges: [leads: boolean, epoch: number][] = []
+  #stopped = false
+  #missed: (() => void)[] = []
+
+  constructor(world: World, store: Store, bus: Bus) {
+    const own: World = { ...world, after: (ms, callback) => world.after(ms, () => this.#call(callback)) }
+    const meter = {
+      ...silentMeter,
+      leadership: (leads: boolean, epoch: number) => void this.gauges.push([leads, epoch]),
+    }
+    const onTrouble = (name: string, error: unknown) => {
+      throw new Error(name, { cause: error })
+    }
+    this.election = new Election({
+      world: own,
+      store,
+      bus,
+      meter,
+      clock: new ClockWatch(own),
+      onTrouble,
+      duties: (leading) => {
+        this.leading = leading
+        const tick = async () => {
+          if (leading.trusted()) this.done++
+          return null
+        }
+        return [new Loop({ name: 'count', world: own, meter, intervalMs: 1_000, tick, onTrouble })]
+      },
+    })
+    this.election.start()
+  }
+
+  #call(callback: () => void): void {
+    if (this.#stopped) this.#missed.push(callback)
+    else callback()
+  }
+
+  pause(): void {
+    this.#stopped = true
+  }
+
+  async resume(): Promise<void> {
+    this.#stopped = false
+    for (const callback of this.#missed.splice(0)) callback()
+    await settled()
+  }
+}
+
+let world: FakeWorld
+let sqlite: Store
+let store: Store
+let bus: EmbeddedBus
+let nodes: Node[]
+
+beforeEach(() => {
+  world = new FakeWorld()
+  sqlite = openSqlite({ now: world.now })
+  // Two nodes on one SQLite are for tests only; they share it as they would a PostgreSQL.
+  store = { ...sqlite, engine: 'postgres' }
+  bus = new EmbeddedBus()
+  nodes = []
+})
+afterEach(async () => {
+  for (const node of nodes) await node.resume()
+  const stopping = Promise.all(nodes.map(({ election }) => election.stop()))
+  await world.pass(0)
+  await stopping
+  await sqlite.close()
+})
+
+async function start(changes: Partial<{ store: Store; bus: Bus; world: World }> = {}): Promise<Node> {
+  const node = new Node(changes.world ?? world, changes.store ?? store, changes.bus ?? bus)
+  nodes.push(node)
+  await world.pass(0)
+  return node
+}
+const row = async () => (await sql(sqlite, 'SELECT holder, epoch, expires_at FROM ichido.leadership'))[0]
+const epochs = () => nodes.map(({ election }) => election.epoch)
+
+/** How long until this node leads. */
+async function untilLed(node: Node): Promise<number> {
+  const beganMs = world.monotonic()
+  while (node.election.epoch === null) {
+    if (world.monotonic() > beganMs + MINUTE_MS) throw new Error('It does not lead after a minute')
+    await world.pass(100)
+  }
+  return world.monotonic() - beganMs
+}
+
+test('the first one leads at once, and goes on to; the others do not', async () => {
+  const a = await start()
+  const b = await start()
+  expect(epochs()).toEqual([2, null])
+  expect(a.done).toBe(1)
+  await world.pass(10 * MINUTE_MS)
+  expect(epochs()).toEqual([2, null])
+  expect([a.done, b.done]).toEqual([601, 0])
+  expect([a.gauges.at(-1), b.gauges.at(-1)]).toEqual([
+    [true, 2],
+    [false, 2],
+  ])
+})
+
+test('one that stops resigns, and the next one leads at once, in an epoch of its own', async () => {
+  const a = await start()
+  const b = await start()
+  await world.pass(300)
+  const stopping = a.election.stop()
+  await world.pass(0)
+  await stopping
+  expect(epochs()).toEqual([null, 3])
+  expect(b.done).toBe(1)
+  const done = a.done
+  await world.pass(5_000)
+  expect(a.done).toBe(done)
+})
+
+test('without the wake-up it is found vacant within a second', async () => {
+  const deaf: Bus = { wake() {}, subscribe: () => () => {}, close: async () => {} }
+  const a = await start({ bus: deaf })
+  const b = await start({ bus: deaf })
+  const stopping = a.election.stop()
+  await world.pass(0)
+  await stopping
+  expect(await untilLed(b)).toBeLessThanOrEqual(1_000)
+})
+
+test('one that is killed is followed within ten seconds, whenever it happens', async () => {
+  await start()
+  for (let kill = 0; kill < 20; kill++) {
+    const next = await start()
+    await world.pass(2_000 + kill * 130)
+    nodes.at(-2)?.pause()
+    expect(await untilLed(next)).toBeLessThanOrEqual(10_000)
+  }
+  expect((await row())?.epoch).toBe(22)
+})
+
+test('one that was paused finds that it no longer leads, and does nothing in between', async () => {
+  const a = await start()
+  const b = await start()
+  const { done } = a
+  a.pause()
+  await untilLed(b)
+  expect(a.leading?.trusted()).toBe(false)
+  await a.resume()
+  await world.pass(10_000)
+  expect(epochs()).toEqual([null, 3])
+  expect(a.done).toBe(done)
+  expect(a.gauges.at(-1)).toEqual([false, 3])
+})
+
+test('it trusts its term no longer than from when the renewal began, however late the answer comes', async () => {
+  const slow = { ...store }
+  const a = await start({ store: slow })
+  const held = Promise.withResolvers<void>()
+  slow.write = async (command) => {
+    const standing = await store.write(command)
+    await held.promise
+    return standing
+  }
+  await world.pass(2_000)
+  expect(a.leading?.trusted()).toBe(true)
+  await world.pass(5_000)
+  expect(a.leading?.trusted()).toBe(false)
+  // The answer says yes, but it was given too long ago.
+  slow.write = store.write
+  held.resolve()
+  await settled()
+  expect(a.leading?.trusted()).toBe(false)
+  await world.pass(2_000)
+  expect(a.leading?.trusted()).toBe(true)
+  expect(epochs()).toEqual([2])
+})
+
+describe('when the clock', () => {
+  test.each([10 * MINUTE_MS, -10 * MINUTE_MS])(
+    'jumps by %s ms, there is one leader, and a killed one is followed',
+    async (ms) => {
+      await start()
+      await start()
+      await world.pass(3_000)
+      world.jump(ms)
+      await world.pass(3_000)
+      expect(epochs().filter((epoch) => epoch !== null)).toHaveLength(1)
+      const [leader, other] = epochs()[0] === null ? nodes.toReversed() : nodes
+      world.jump(ms)
+      leader?.pause()
+      if (other) expect(await untilLed(other)).toBeLessThanOrEqual(10_000)
+    },
+  )
+})
+
+test('on a folder, which has one process, leadership is renewed seldom and kept all the same', async () => {
+  let writes = 0
+  const counted: Store = {
+    ...sqlite,
+    write(command) {
+      writes++
+      return sqlite.write(command)
+    },
+  }
+  const a = await start({ store: counted })
+  await world.pass(60 * MINUTE_MS)
+  expect(epochs()).toEqual([2])
+  expect(a.leading?.trusted()).toBe(true)
+  expect(writes).toBeLessThanOrEqual(20)
+})
