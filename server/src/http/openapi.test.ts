@@ -52,6 +52,12 @@ describe('the description of the API', () => {
         'POST /v1/tokens',
         'GET /v1/tokens',
         'DELETE /v1/tokens/{token_id}',
+        'POST /v1/workers/enroll-tokens',
+        'POST /v1/workers/register',
+        'POST /v1/workers/renew',
+        'GET /v1/workers',
+        'GET /v1/workers/{worker_id}',
+        'DELETE /v1/workers/{worker_id}',
         'GET /v1/stats',
         'GET /healthz',
         'GET /readyz',
@@ -76,6 +82,13 @@ describe('the description of the API', () => {
       if (operation.requestBody !== undefined) wanted.push('413', '415')
       expect(Object.keys(operation.responses), name).toEqual(expect.arrayContaining(wanted))
     }
+  })
+
+  test('workers need their token always, callers unless the mode is open, and to register nobody has one yet', () => {
+    const security = (path: string) => document.paths[path]?.post?.security
+    expect(security('/v1/workers/renew')).toEqual([{ token: [] }])
+    expect(security('/v1/workers/enroll-tokens')).toEqual([{ token: [] }, {}])
+    expect(security('/v1/workers/register')).toEqual([])
   })
 
   test('every reference leads somewhere, and nothing lies around unused', () => {

@@ -36,7 +36,8 @@ export async function installDescription(app: FastifyInstance, options: Descript
     transform: (route) => {
       const { schema, url } = jsonSchemaTransform(route)
       const { ability, takesKey } = route.route.config ?? {}
-      const security = ability === 'public' ? [] : [{ token: [] }, {}]
+      // In open mode callers need no token; workers always do.
+      const security = ability === 'public' ? [] : ability === 'worker' ? [{ token: [] }] : [{ token: [] }, {}]
       return { url, schema: { ...schema, security, ...(takesKey ? { headers: KEY_HEADER } : {}) } }
     },
     transformObject: (document) => withoutUnused(jsonSchemaTransformObject(document)),
