@@ -1,0 +1,168 @@
+import pg from 'pg'
+import { v7 } from 'uuid'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { fence, resignTerm, type Term, tryToLead } from '../store/commands/leadership.ts'
+import { expireBatch, type ReviewItem, reviewRuns, type Waiting } from '../store/commands/reap-runs.ts'
+import { command } from '../store/port.ts'
+import { LED } from '../store/sql/leadership.ts'
+import { query, type SqlValue, statement } from '../store/statement.ts'
+import { Gate } from '../testing/gate.ts'
+import { seize } from '../testing/reaper.ts'
+import { Scene } from '../testing/scene.ts'
+import { eachEngine, sql, unique } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+
+/** Hazard 15: a leader of the past that waits, or was paused, must not write once another one leads. */
+
+const REVIEW: Omit<ReviewItem, 'nowMs'> = { evenMs: Number.MAX_SAFE_INTEGER, batchMax: 100, waitingMax: 100 }
+const review = (term: Term) => reviewRuns(term, { nowMs: Date.now(), ...REVIEW })
+const expire = (term: Term, waiting: readonly Waiting[]) =>
+  expireBatch(
+    term,
+    waiting.map((one) => ({ ...one, nextRunId: v7(), random: 0 })),
+  )
+
+eachEngine(({ store }) => {
+  test('whatever a leader would write, with a term that is over it changes nothing', async () => {
+    const scene = new Scene(store())
+    const old = await seize(store())
+    const confirmed = await scene.running()
+    await scene.age(61_000)
+    const { waiting } = await store().write(review(old))
+    expect(waiting).toMatchObject([{ runId: confirmed.runId }])
+    // Something for each of its writes: to orphan, to give up, to confirm, to halt, to end.
+    await scene.submitted()
+    await scene.leased()
+    await scene.submitted()
+    const often = await scene.leased()
+    await scene.running()
+    await scene.running({ policy: { timeout_seconds: 1, lease_ttl_seconds: 3600 } })
+    await sql(store(), "UPDATE ichido.runs SET state = 'ORPHANED', attempt = 1000 WHERE id = $1", often.runId)
+    await scene.age(61_000)
+
+    const everything = () =>
+      Promise.all(
+        ['runs', 'events', 'dead_letters', 'leadership'].map((table) =>
+          sql(store(), `SELECT * FROM ichido.${table} ORDER BY 1, 2`),
+        ),
+      )
+    const current = await seize(store())
+    for (const term of [old, { ...old, epoch: current.epoch }, { ...current, epoch: old.epoch }]) {
+      const before = await everything()
+      expect(await store().write(review(term))).toMatchObject({ queues: [], ended: [], full: false })
+      expect(await store().write(expire(term, waiting))).toEqual([])
+      expect(await store().write(resignTerm(term))).toBe(false)
+      expect(await everything()).toEqual(before)
+    }
+
+    // The same with the term that holds: all of it is done.
+    expect(await store().write(review(current))).toMatchObject({
+      queues: [scene.queue],
+      ended: [{ jobId: often.jobId, state: 'FAILED' }],
+      waiting: [{}, {}, {}],
+    })
+    expect(await store().write(expire(current, waiting))).toEqual([{ jobId: confirmed.jobId, state: 'TIMED_OUT' }])
+  })
+})
+
+describe('by hand, on PostgreSQL', () => {
+  const nodes = twoNodes()
+  let client: pg.Client
+  beforeAll(async () => {
+    client = new pg.Client(nodes.url())
+    await client.connect()
+  })
+  afterAll(() => client.end())
+
+  const write = (text: string, ...params: SqlValue[]) => command('test', () => query(statement('', text), ...params))
+  const expired = () => sql(nodes.a(), 'UPDATE ichido.leadership SET expires_at = 0')
+  const takeover = () => nodes.b().write(tryToLead(unique('node'), 60_000))
+  const someoneWaits = async () => {
+    const gate = await Gate.shut(nodes.url())
+    await gate.someoneWaits()
+    await gate.open()
+  }
+
+  /** A leader's write to this run, as a statement that waits for the row instead of passing over it. */
+  const FENCED = `${LED}, c AS MATERIALIZED (
+      SELECT r.id FROM l CROSS JOIN ichido.runs r WHERE r.id = $3 FOR UPDATE OF r)
+    UPDATE ichido.runs r SET priority = 77 FROM c WHERE r.id = c.id RETURNING r.id`
+  const OBVIOUS = `UPDATE ichido.runs SET priority = 77 WHERE id = $3
+    AND EXISTS (SELECT 1 FROM ichido.leadership WHERE epoch = $1 AND holder = $2) RETURNING id`
+
+  /** The write waits for a row; meanwhile another node tries to lead; then the row is free. In which order did they commit? */
+  async function interleave(text: string): Promise<{ wrote: boolean; ledBefore: boolean }> {
+    const scene = new Scene(nodes.a())
+    const { runId } = await scene.running()
+    const term = await seize(nodes.a())
+    await expired()
+    await client.query('BEGIN')
+    await client.query('SELECT 1 FROM ichido.runs WHERE id = $1 FOR UPDATE', [runId])
+    const order: string[] = []
+    const writing = nodes.a().write(write(text, ...fence(term), runId))
+    const wrote = writing.then((rows) => rows.length > 0 && order.push('write') > 0)
+    await someoneWaits()
+    const taking = takeover().then(({ held }) => held && order.push('takeover') > 0)
+    // A takeover that does not wait for the write is through before it.
+    await Promise.race([taking, twoWait()])
+    await client.query('COMMIT')
+    return { wrote: await wrote, ledBefore: (await taking) && order[0] === 'takeover' }
+  }
+  async function twoWait(): Promise<void> {
+    for (;;) {
+      const { rows } = await client.query(
+        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+      )
+      if (rows.length >= 2) return
+    }
+  }
+
+  test('the obvious guard writes after another one leads; this is what the fence is for', async () => {
+    expect(await interleave(OBVIOUS)).toEqual({ wrote: true, ledBefore: true })
+  })
+
+  test('a fenced write that waits holds off the takeover until it is done', async () => {
+    expect(await interleave(FENCED)).toEqual({ wrote: true, ledBefore: false })
+  })
+
+  test('a write that meets a takeover waits for it, and then changes nothing', async () => {
+    const scene = new Scene(nodes.a())
+    const { runId } = await scene.running()
+    await scene.age(61_000)
+    const term = await seize(nodes.a())
+    await expired()
+    const [standing, reviewed] = await nodes.meet(tryToLead(unique('node'), 60_000), review(term))
+    expect(standing).toMatchObject({ held: true, epoch: term.epoch + 1 })
+    expect(reviewed).toMatchObject({ queues: [], ended: [] })
+    expect(await scene.run(runId)).toMatchObject({ continuation_state: 'NONE' })
+  })
+
+  test('a review that has begun is whole before another one leads', async () => {
+    const scene = new Scene(nodes.a())
+    const { runId } = await scene.running()
+    await scene.age(61_000)
+    const term = await seize(nodes.a())
+    await expired()
+    const [, standing] = await nodes.meet(review(term), tryToLead(unique('node'), 60_000))
+    expect(standing).toMatchObject({ held: true })
+    expect(await scene.run(runId)).toMatchObject({ continuation_state: 'CONFIRMING' })
+  })
+
+  test('a leader that is stopped in the middle of its write is thrown out, and another one leads within ten seconds', async () => {
+    const scene = new Scene(nodes.a())
+    const { runId } = await scene.running()
+    const term = await seize(nodes.a())
+    const paused = new pg.Client(nodes.url())
+    const broken = new Promise<unknown>((resolve) => paused.on('error', resolve))
+    await paused.connect()
+    await paused.query('BEGIN')
+    expect((await paused.query(FENCED, [...fence(term), runId])).rowCount).toBe(1)
+    await expired()
+    const beganMs = performance.now()
+    let standing = await takeover()
+    while (!standing.held) standing = await takeover()
+    expect(performance.now() - beganMs).toBeLessThan(10_000)
+    expect(String(await broken)).toContain('idle-in-transaction timeout')
+    expect(await scene.run(runId)).not.toMatchObject({ priority: 77 })
+  })
+})

@@ -1,0 +1,36 @@
+import { expect, test } from 'vitest'
+import { seize } from '../testing/reaper.ts'
+import { Scene } from '../testing/scene.ts'
+import { eachEngine } from '../testing/store.ts'
+
+/** Hazard 16: a report is held against the epoch that its run was started in, never against the one of the day. */
+
+eachEngine(({ store }) => {
+  test.each(['finish', 'fail'] as const)('three takeovers during one run, and its %s is accepted', async (verb) => {
+    const scene = new Scene(store())
+    const { epoch } = await seize(store())
+    const lease = await scene.running()
+    expect(lease.leaderEpoch).toBe(epoch)
+    for (let takeover = 0; takeover < 3; takeover++) {
+      const term = await seize(store())
+      expect(await scene.heartbeat(lease)).toMatchObject({ kind: 'extended' })
+      expect(await scene[verb](lease, { leaderEpoch: term.epoch })).toEqual({
+        kind: 'refused',
+        reason: 'EPOCH_MISMATCH',
+      })
+    }
+    const guards = { leaderEpoch: epoch, version: lease.version }
+    expect(await scene[verb](lease, guards)).toMatchObject({ kind: 'recorded' })
+    await seize(store())
+    expect(await scene[verb](lease, guards)).toMatchObject({ kind: 'repeated' })
+  })
+
+  test('a run that starts after a takeover has the new epoch', async () => {
+    const scene = new Scene(store())
+    await scene.submitted()
+    const lease = await scene.leased()
+    const { epoch } = await seize(store())
+    expect(await scene.start(lease)).toMatchObject({ kind: 'started', leaderEpoch: epoch })
+    expect(await scene.finish(lease, { leaderEpoch: epoch })).toMatchObject({ kind: 'recorded', state: 'SUCCEEDED' })
+  })
+})
