@@ -336,7 +336,7 @@ CREATE TABLE runs (
 
 CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag IS NULL;
 
-CREATE INDEX runs_held ON runs (queue) WHERE state IN ('ASSIGNED', 'RUNNING');
+CREATE INDEX runs_held ON runs (queue) WHERE lower(state) IN ('assigned', 'running');
 
 CREATE UNIQUE INDEX runs_job ON runs (job_id, run_no);
 

@@ -1,5 +1,6 @@
 import { SEQ_PER_ATTEMPT } from '../../core/seq.ts'
 import { type Statement, statement } from '../statement.ts'
+import { HELD_OF_QUEUE } from './queues.ts'
 import { leaseTtlOf, MOVES_WRITTEN } from './runs.ts'
 
 const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
@@ -60,7 +61,7 @@ export const leasedByPoll = statement('leased_by_poll', {
 /** Takes a queue that is locked; answers how many of its runs workers hold. */
 export const countHeld = statement(
   'count_held',
-  `SELECT count(*) AS held FROM ichido.runs WHERE queue = $1 AND ${HELD}`,
+  `SELECT count(*) AS held FROM ichido.runs WHERE queue = $1 AND ${HELD_OF_QUEUE}`,
 )
 
 /** Takes a queue and a maximum. The kinds of its runs that can be leased, hopping from one to the next in the index. */
