@@ -1,0 +1,245 @@
+import { v7 } from 'uuid'
+import { describe, expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
+import { sha256Of, someBytes } from '../testing/artifacts.ts'
+import { only, Scene } from '../testing/scene.ts'
+import { sql } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { completeUpload, listArtifacts, openUpload, renewUpload } from './commands/artifacts.ts'
+import { cancelJob } from './commands/cancel-job.ts'
+import { submitJobs } from './commands/submit-jobs.ts'
+import { cancelOverdue, deleteExpiredArtifacts, forgetUnnamedBlobs } from './commands/tidy-artifacts.ts'
+import { command } from './port.ts'
+import { integer, query, statement, text } from './statement.ts'
+
+/** Two commands on one job's artifacts, from two nodes on PostgreSQL: the result is that of some order. */
+
+const nodes = twoNodes()
+const FIRST = '00000000-0000-0000-0000-000000000000'
+
+async function waiting(names: readonly string[]) {
+  const scene = new Scene(nodes.a())
+  const list = names.map((name) => ({ artifactId: v7(), name, sha256: null, sizeBytes: null }))
+  const jobId = await scene.submitted({ artifacts: { uploadTtlMs: 300_000, list } })
+  const complete = (i: number, bytes = someBytes(4)) =>
+    completeUpload({ kind: 'input', jobId }, stored(list[i]?.artifactId ?? '', bytes))
+  return { scene, jobId, complete, run: async () => only(await scene.runs(jobId)) }
+}
+
+function stored(artifactId: string, bytes: Uint8Array) {
+  return { artifactId, blobId: v7(), sha256: sha256Of(bytes), sizeBytes: bytes.length }
+}
+
+const overdue = (jobId: string) => sql(nodes.a(), 'UPDATE ichido.held_runs SET expires_at = 0 WHERE job_id = $1', jobId)
+const heldRuns = (jobId: string) => sql(nodes.a(), 'SELECT run_id FROM ichido.held_runs WHERE job_id = $1', jobId)
+const isHeld = (row: { run_at?: unknown }) => Number(row.run_at) > 1e14
+
+describe('the last two artifacts at once', () => {
+  test('one of them, and one only, lets the run go', async () => {
+    const { scene, jobId, complete, run } = await waiting(['a', 'b'])
+    const [one, other] = await nodes.meet(complete(0), complete(1))
+    expect([one, other]).toMatchObject([
+      { kind: 'ready', queue: null },
+      { kind: 'ready', queue: scene.queue },
+    ])
+    expect(isHeld(await run())).toBe(false)
+    expect(await heldRuns(jobId)).toEqual([])
+    await scene.age(1)
+    expect(await scene.leased()).toMatchObject({ jobId })
+  })
+
+  test('the same one twice is stored once', async () => {
+    const { jobId, complete, run } = await waiting(['a'])
+    const bytes = someBytes(9)
+    const [one, other] = await nodes.meet(complete(0, bytes), complete(0, bytes))
+    expect([one, other]).toMatchObject([{ kind: 'ready' }, { kind: 'repeated' }])
+    expect(isHeld(await run())).toBe(false)
+    const [artifact] = await nodes.a().read(listArtifacts(jobId, 10))
+    expect(one).toMatchObject({ artifact: { blobId: artifact?.blobId } })
+    expect(other).toMatchObject({ artifact: { blobId: artifact?.blobId } })
+  })
+
+  test('with other bytes is refused', async () => {
+    const { complete } = await waiting(['a'])
+    expect(await nodes.meet(complete(0), complete(0))).toMatchObject([
+      { kind: 'ready' },
+      { kind: 'refused', reason: 'OTHER_CONTENT' },
+    ])
+  })
+
+  test('however many come together', async () => {
+    for (let round = 0; round < size(5, 100); round++) {
+      const names = ['a', 'b', 'c', 'd', 'e', 'f']
+      const { scene, complete, run } = await waiting(names)
+      const bytes = someBytes(4)
+      const outcomes = await Promise.all(
+        names.map((_, i) => (i % 2 === 0 ? nodes.a() : nodes.b()).write(complete(i, i < 3 ? bytes : someBytes(4)))),
+      )
+      expect(outcomes.filter((outcome) => outcome.kind === 'ready' && outcome.queue === scene.queue)).toHaveLength(1)
+      expect(isHeld(await run())).toBe(false)
+    }
+  })
+})
+
+describe('an upload against cancel', () => {
+  test('a cancel that was first stands', async () => {
+    const { jobId, complete, run } = await waiting(['a'])
+    expect(await nodes.meet(cancelJob(jobId), complete(0))).toMatchObject([
+      { kind: 'canceled' },
+      { kind: 'refused', reason: 'ALREADY_ENDED' },
+    ])
+    expect(await run()).toMatchObject({ state: 'CANCELED' })
+    expect(await nodes.a().read(listArtifacts(jobId, 10))).toMatchObject([{ state: 'awaited', blobId: null }])
+  })
+
+  test('an upload that was first is stored, and the job canceled', async () => {
+    const { jobId, complete, run } = await waiting(['a'])
+    expect(await nodes.meet(complete(0), cancelJob(jobId))).toMatchObject([{ kind: 'ready' }, { kind: 'canceled' }])
+    expect(await run()).toMatchObject({ state: 'CANCELED' })
+  })
+})
+
+describe('an upload against its deadline', () => {
+  test('one that has ended in time is not overdue', async () => {
+    const { jobId, complete, run } = await waiting(['a'])
+    await overdue(jobId)
+    const [done, swept] = await nodes.meet(complete(0), cancelOverdue(100))
+    expect(done).toMatchObject({ kind: 'ready' })
+    expect(swept.canceledJobIds).not.toContain(jobId)
+    expect(await run()).toMatchObject({ state: 'PENDING' })
+  })
+
+  test('one that goes on is not overdue', async () => {
+    const { jobId, run } = await waiting(['a'])
+    await overdue(jobId)
+    const [renewed, swept] = await nodes.meet(renewUpload({ kind: 'input', jobId }, v7(), 1), cancelOverdue(100))
+    expect([renewed, swept.canceledJobIds]).toEqual([true, []])
+    expect((await nodes.b().write(cancelOverdue(100))).canceledJobIds).toEqual([])
+    expect(await run()).toMatchObject({ state: 'PENDING' })
+  })
+
+  test('one that comes too late is refused', async () => {
+    const { scene, jobId, complete, run } = await waiting(['a'])
+    await overdue(jobId)
+    const [swept, late] = await nodes.meet(cancelOverdue(100), complete(0))
+    expect(swept.canceledJobIds).toEqual([jobId])
+    expect(late).toEqual({ kind: 'refused', reason: 'ALREADY_ENDED' })
+    expect(await run()).toMatchObject({ state: 'CANCELED', version: 2 })
+    expect(await scene.events(jobId)).toMatchObject([{ state: 'PENDING' }, { state: 'CANCELED' }])
+  })
+
+  test('two nodes that look at once cancel each job once, and cancel meets it in peace', async () => {
+    const jobs = await Promise.all(Array.from({ length: 20 }, () => waiting(['a'])))
+    for (const { jobId } of jobs) await overdue(jobId)
+    const sweep = async (node: typeof nodes.a) => {
+      const found: string[] = []
+      for (;;) {
+        const { seen, canceledJobIds } = await node().write(cancelOverdue(3))
+        found.push(...canceledJobIds)
+        if (seen === 0) return found
+      }
+    }
+    const [first] = jobs
+    const [a, b, canceled] = await Promise.all([
+      sweep(nodes.a),
+      sweep(nodes.b),
+      nodes.a().write(cancelJob(first?.jobId ?? '')),
+    ])
+    const swept = [...a, ...b, ...(canceled.kind === 'canceled' ? [first?.jobId] : [])]
+    expect(swept.sort()).toEqual(jobs.map(({ jobId }) => jobId).sort())
+    for (const { run } of jobs) expect(await run()).toMatchObject({ state: 'CANCELED', version: 2 })
+  })
+})
+
+describe('content that is given up while somebody brings it again', () => {
+  async function unbound(bytes: Uint8Array) {
+    const userId = new Scene(nodes.a()).userId
+    const owner = { kind: 'unbound', userId } as const
+    const wish = { artifactId: v7(), name: 'x', sha256: null, sizeBytes: null, uploadTtlMs: 60_000 }
+    const opened = await nodes.a().write(openUpload(owner, wish))
+    if (opened.kind === 'refused') throw new Error(opened.reason)
+    const { artifactId } = opened.artifact
+    return { userId, artifactId, complete: completeUpload(owner, stored(artifactId, bytes)) }
+  }
+  const blobsOf = (bytes: Uint8Array) =>
+    sql(nodes.a(), 'SELECT blob_id FROM ichido.blobs WHERE sha256 = $1', sha256Of(bytes))
+
+  async function givenUp(bytes: Uint8Array) {
+    const { userId, artifactId, complete } = await unbound(bytes)
+    await nodes.a().write(complete)
+    const blobId = text(only(await blobsOf(bytes)), 'blob_id')
+    const remove = () => sql(nodes.a(), 'DELETE FROM ichido.artifacts WHERE id = $1', artifactId)
+    const removeAndForget = command('test', function* work() {
+      yield* query(statement('', 'DELETE FROM ichido.artifacts WHERE id = $1'), artifactId)
+      return yield* forgetUnnamedBlobs(FIRST, 10_000).work(false)
+    })
+    return { userId, blobId, remove, removeAndForget }
+  }
+
+  test('before it is forgotten: it stays', async () => {
+    const bytes = someBytes(8)
+    const { blobId, remove } = await givenUp(bytes)
+    await remove()
+    const [stored, forgot] = await nodes.meet((await unbound(bytes)).complete, forgetUnnamedBlobs(FIRST, 10_000))
+    expect(stored).toMatchObject({ kind: 'ready', artifact: { blobId } })
+    expect(forgot.removed.map((blob) => blob.blobId)).not.toContain(blobId)
+    expect(await blobsOf(bytes)).toHaveLength(1)
+  })
+
+  test('after it is forgotten: it is there under another name', async () => {
+    const bytes = someBytes(8)
+    const { blobId, remove } = await givenUp(bytes)
+    await remove()
+    const [forgot, stored] = await nodes.meet(forgetUnnamedBlobs(FIRST, 10_000), (await unbound(bytes)).complete)
+    expect(forgot.removed).toContainEqual({ blobId, sha256: sha256Of(bytes) })
+    if (stored.kind === 'refused') throw new Error(stored.reason)
+    expect(stored.artifact.blobId).not.toBe(blobId)
+    expect(await blobsOf(bytes)).toEqual([{ blob_id: stored.artifact.blobId }])
+  })
+
+  test('or submits a job with it: either it is there, or it is asked for', async () => {
+    for (const first of ['submit', 'forget'] as const) {
+      const bytes = someBytes(8)
+      const { userId, blobId, removeAndForget } = await givenUp(bytes)
+      const list = [{ artifactId: v7(), name: 'a', sha256: sha256Of(bytes), sizeBytes: null }]
+      const item = new Scene(nodes.a()).item({ userId, artifacts: { uploadTtlMs: 1_000, list } })
+      const submit = submitJobs([item], () => '{}')
+      const forgot =
+        first === 'submit'
+          ? (await nodes.meet(submit, removeAndForget))[1]
+          : (await nodes.meet(removeAndForget, submit))[0]
+      const gone = forgot.removed.some((blob) => blob.blobId === blobId)
+      expect([gone, (await heldRuns(item.jobId)).length]).toEqual(first === 'submit' ? [false, 0] : [true, 1])
+    }
+  })
+
+  test('under load no name is left without its blob', async () => {
+    const contents = Array.from({ length: 3 }, () => someBytes(8))
+    const rounds = size(30, 1_000)
+    let done = false
+    async function upload(node: typeof nodes.a) {
+      for (let i = 0; i < rounds; i++) {
+        const bytes = contents[i % contents.length] ?? someBytes(1)
+        const { artifactId, complete } = await unbound(bytes)
+        expect(await node().write(complete)).toMatchObject({ kind: 'ready' })
+        await sql(nodes.a(), 'UPDATE ichido.artifacts SET expires_at = 0 WHERE id = $1', artifactId)
+      }
+    }
+    async function tidy() {
+      while (!done) {
+        await nodes.b().write(deleteExpiredArtifacts(5))
+        await nodes.b().write(forgetUnnamedBlobs(FIRST, 10_000))
+        const [lost] = await sql(
+          nodes.a(),
+          `SELECT count(*) AS lost FROM ichido.artifacts a WHERE state = 'ready'
+            AND NOT EXISTS (SELECT 1 FROM ichido.blobs b WHERE b.blob_id = a.blob_id)`,
+        )
+        expect(integer(lost, 'lost')).toBe(0)
+      }
+    }
+    const uploads = Promise.all([upload(nodes.a), upload(nodes.b)]).finally(() => {
+      done = true
+    })
+    await Promise.all([uploads, tidy()])
+  })
+})
