@@ -246,6 +246,17 @@ describe.each(ENGINES)('who may do what with workers on %s', (engine) => {
     }
   })
 
+  test('a route for workers too takes their token, and refuses it as any other does', async () => {
+    const { worker_id, worker_token: token } = await register(http, {}, admin)
+    const path = `/v1/artifacts/${NOBODY}`
+    expect(await http.call('GET', path, { token: admin })).toMatchObject({ status: 404 })
+    expect(await http.call('GET', path, { token })).toMatchObject({ status: 404 })
+    const headers = { 'x-forwarded-for': '203.0.113.10' }
+    expect(await http.call('GET', path, { token: 'ichido_worker_guessed', headers })).toMatchObject({ status: 401 })
+    await http.call('DELETE', `/v1/workers/${worker_id}`, { token: admin })
+    expect(await http.call('GET', path, { token })).toMatchObject({ status: 403 })
+  })
+
   test('wrong worker tokens and wrong enroll tokens count in one limit', async () => {
     const headers = { 'x-forwarded-for': '192.0.2.44' }
     const body = { enroll_token: 'ichido_enroll_guessed' }

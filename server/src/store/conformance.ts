@@ -8,6 +8,7 @@ import { quotaConformance } from './conformance/quotas.ts'
 import { retryConformance } from './conformance/retries.ts'
 import { runConformance } from './conformance/runs.ts'
 import { submitConformance } from './conformance/submit.ts'
+import { workerConformance } from './conformance/workers.ts'
 
 /** What every engine must do alike, from the outside: commands in, outcomes and rows out. */
 export function conformance(given: Given): void {
@@ -20,4 +21,5 @@ export function conformance(given: Given): void {
   jobConformance(given)
   keyConformance(given)
   decideConformance(given)
+  workerConformance(given)
 }

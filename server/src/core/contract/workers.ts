@@ -13,7 +13,7 @@ const shownName = z
   .string()
   .min(1)
   .max(128)
-  .regex(/^\P{C}+$/u, 'must not have control characters')
+  .regex(/^\P{Cc}+$/u, 'must not have control characters')
 const secret = z.string().min(1).max(256)
 const queues = z.array(name).min(1).max(QUEUES_MAX)
 
