@@ -17,17 +17,10 @@ import { expireBatch, reviewRuns } from './commands/reap-runs.ts'
 import type { PostgresStore } from './engines/postgres.ts'
 import { readJobs } from './sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from './sql/keys.ts'
-import { addSpent, countInUse, lockUsers, readSpent } from './sql/quotas.ts'
 import { leasedByPoll, leaseRuns } from './sql/leases.ts'
+import { addSpent, countInUse, lockUsers, readSpent } from './sql/quotas.ts'
 import { readLive } from './sql/reservations.ts'
-import {
-  cancelWaiting,
-  endRuns,
-  heartbeatRuns,
-  readFacts,
-  requestCancel,
-  startRuns,
-} from './sql/runs.ts'
+import { cancelWaiting, endRuns, heartbeatRuns, readFacts, requestCancel, startRuns } from './sql/runs.ts'
 import type { Statement } from './statement.ts'
 
 /** Hazards 19 to 21: what PostgreSQL does with our statements when tables are large. */
