@@ -11,6 +11,7 @@ import { Election, type Leading } from './leader/elect.ts'
 import { Loop } from './leader/loop.ts'
 import { createPromote } from './leader/promote.ts'
 import { createReap } from './leader/reap.ts'
+import { createRedrive } from './leader/redrive.ts'
 import { createRetain } from './leader/retain.ts'
 import { createExpireUploads, createTidyArtifacts } from './leader/tidy-artifacts.ts'
 import type { SubmitIn } from './local-transport.ts'
@@ -48,6 +49,7 @@ export interface ControlNode {
 const PROMOTE_INTERVAL_MS = 1_000
 const REAP_INTERVAL_MS = 5_000
 const RETAIN_INTERVAL_MS = 60_000
+const REDRIVE_INTERVAL_MS = 1_000
 const UPLOADS_INTERVAL_MS = 5_000
 const CONNECT_TIMEOUT_MS = 5_000
 
@@ -67,7 +69,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const loop = (name: string, intervalMs: number, tick: () => Promise<number | null>) =>
     new Loop({ name, world, meter, intervalMs, tick, onTrouble })
   const loops = [
-    loop('promote', PROMOTE_INTERVAL_MS, createPromote({ store, bus })),
+    loop('promote', PROMOTE_INTERVAL_MS, createPromote({ store, bus, fairTags: services.fairTags })),
     loop('retain', RETAIN_INTERVAL_MS, createRetain({ store })),
     loop('expire-uploads', UPLOADS_INTERVAL_MS, createExpireUploads({ store, bus, meter })),
   ]
@@ -76,6 +78,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const clock = new ClockWatch(world)
   const duties = (leading: Leading) => [
     loop('reap', REAP_INTERVAL_MS, createReap({ world, store, bus, meter, clock, leading })),
+    loop('redrive', REDRIVE_INTERVAL_MS, createRedrive({ world, store, bus, meter }, leading)),
   ]
   const election = new Election({ world, store, bus, meter, clock, onTrouble, duties })
   for (const loop of loops) loop.start()

@@ -19,6 +19,8 @@ export interface Counts {
 }
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+/** A minute to a month. */
+const PARKED_SECONDS = [60, 600, 3600, 6 * 3600, 86_400, 3 * 86_400, 7 * 86_400, 30 * 86_400]
 const ITEMS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]
 
 export function createMetrics(): Metrics {
@@ -76,6 +78,14 @@ function createMeter(registers: Registry[]): Meter {
   const refusals = counter('ichido_quota_refusals_total', 'Submissions that a quota or cost limit refused', ['code'])
   const reservations = counter('ichido_reservations_total', 'What was done with reservations', ['outcome'])
   const ended = counter('ichido_runs_ended_total', 'Runs by the state they ended in', ['state'])
+  const deadMade = counter('ichido_dead_letters_made_total', 'Jobs whose retries were used up', [])
+  const deadResolved = new Histogram({
+    name: 'ichido_dead_letter_resolution_seconds',
+    help: 'How long dead letters were parked before a person dealt with them, by how',
+    labelNames: ['how'],
+    buckets: PARKED_SECONDS,
+    registers,
+  })
   const isLeader = new Gauge({ name: 'ichido_is_leader', help: '1 on the node that leads', registers })
   const epochs = new Gauge({ name: 'ichido_leader_epoch', help: "The leader's term, as this node knows it", registers })
   const loops = new Gauge({
@@ -111,6 +121,8 @@ function createMeter(registers: Registry[]): Meter {
       if (outcome === 'refused') refusals.inc({ code: 'QUOTA_EXCEEDED' })
     },
     ended: (state) => ended.inc({ state }),
+    deadLetterMade: () => deadMade.inc(),
+    deadLetterResolved: (how, parkedMs) => deadResolved.observe({ how }, parkedMs / 1000),
     leadership(leads, epoch) {
       isLeader.set(leads ? 1 : 0)
       epochs.set(epoch)

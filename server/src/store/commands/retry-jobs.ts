@@ -2,9 +2,9 @@ import { admit } from '../../core/quota.ts'
 import { isFinal, type RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { insertAudit } from '../sql/audit.ts'
-import { readLatest, resolveDeadLetters, supersedeEnded } from '../sql/dead-letters.ts'
+import { insertRetries, readLatest, resolveDeadLetters, supersedeEnded } from '../sql/dead-letters.ts'
 import { deleteKeys, forgetExpiredKeys, readExpiredKeys, readKeys, reclaimKeys, renewKeys } from '../sql/keys.ts'
-import { insertNextRuns, readFacts } from '../sql/runs.ts'
+import { readFacts } from '../sql/runs.ts'
 import { each, flag, integer, query, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
 import { changeCosts } from './costs.ts'
 import { recordMoves } from './lifecycle.ts'
@@ -202,8 +202,8 @@ function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutco
   const passed = new Set(superseded.map((row) => text(row, 'id')))
   const retried = admitted.filter(({ row }) => passed.has(text(row, 'run_id')))
   const inserted = yield* each(
-    insertNextRuns,
-    retried.map(({ item, row }) => [text(row, 'run_id'), item.nextRunId, 0, 0]),
+    insertRetries,
+    retried.map(({ item, row }) => [text(row, 'run_id'), item.nextRunId]),
   )
   yield* recordMoves(inserted)
   const ids = retried.map(({ item }) => [item.jobId])

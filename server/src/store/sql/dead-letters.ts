@@ -36,3 +36,23 @@ export const supersedeEnded = statement('supersede_ended', {
   sqlite: `UPDATE ichido.runs SET latest = false
     WHERE id = $1 AND latest AND state IN ('FAILED', 'TIMED_OUT', 'CANCELED') RETURNING id`,
 })
+
+const NEXT = `job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version, priority, run_at, fair_tag,
+  created_at, continuation_state, last_event_n`
+
+/**
+ * Takes the superseded run and the next one. Its turn is counted from now: the tag of the run before may be days old, and
+ * many of them would be served before everybody else.
+ */
+export const insertRetries = statement('insert_retries', {
+  postgres: `INSERT INTO ichido.runs (id, ${NEXT})
+    SELECT t.next_id, r.job_id, r.run_no + 1, true, r.queue, r.kind, r.user_id, r.attempt, 0, 'PENDING', 1, r.priority,
+      now_ms(), now_ms(), now_ms(), 'NONE', r.last_event_n + 1
+    FROM unnest($1::uuid[], $2::uuid[]) AS t(run_id, next_id) JOIN ichido.runs r ON r.id = t.run_id
+    RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind`,
+  sqlite: `INSERT INTO ichido.runs (id, ${NEXT})
+    SELECT $2, job_id, run_no + 1, true, queue, kind, user_id, attempt, 0, 'PENDING', 1, priority,
+      now_ms(), now_ms(), now_ms(), 'NONE', last_event_n + 1
+    FROM ichido.runs WHERE id = $1
+    RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind`,
+})

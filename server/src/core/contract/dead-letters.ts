@@ -1,0 +1,125 @@
+import type { DeadLetterDetail, DeadLetterGroup, DeadLetterShape, RedriveShape } from '@ichido/sdk/protocol'
+import { REDRIVE_STATES } from '@ichido/sdk/protocol'
+import { z } from 'zod'
+import { userName } from './access.ts'
+import { instant, isUuid, listQuery } from './list.ts'
+import { jobDetail } from './shapes.ts'
+import { name } from './submit.ts'
+
+export const REDRIVE_JOBS_MAX = 1_000
+export const PER_SECOND_MAX = 10_000
+
+const filterFields = {
+  queue: name.optional(),
+  kind: name.optional(),
+  error_code: z.string().min(1).max(256).optional(),
+  user_id: userName.optional(),
+  dead_after: instant.optional().meta({ description: 'Became a dead letter at this instant or later' }),
+  dead_before: instant.optional().meta({ description: 'Became a dead letter before this instant' }),
+  text: z.string().min(1).max(256).optional().meta({ description: "Somewhere in the error's message" }),
+}
+
+const filterObject = z.strictObject(filterFields)
+export type DeadFilterInput = z.output<typeof filterObject>
+
+export const groupsQuery = z.strictObject(filterFields)
+export const listDeadLettersQuery = z.strictObject({ ...filterFields, ...listQuery })
+export const listRedrivesQuery = z.strictObject(listQuery)
+
+export const redriveRequest = z
+  .strictObject({
+    job_ids: z.array(z.uuid().toLowerCase()).min(1).max(REDRIVE_JOBS_MAX).optional(),
+    filter: filterObject.optional().meta({ description: 'All that match; `{}` matches every dead letter' }),
+    dry_run: z.boolean().optional().meta({ description: 'Only count' }),
+    per_second: z
+      .int()
+      .min(1)
+      .max(PER_SECOND_MAX)
+      .optional()
+      .meta({ description: 'At most so many; default: as fast as it goes' }),
+  })
+  .refine((body) => (body.job_ids === undefined) !== (body.filter === undefined), {
+    path: ['job_ids'],
+    error: 'or filter must be given, and not both',
+  })
+
+export const retryRequest = z.strictObject({
+  payload: z
+    .unknown()
+    .optional()
+    .meta({ description: 'Submit a new job with this payload in place of the old one, instead of retrying that' }),
+})
+
+const time = z.iso.datetime()
+
+const deadLetterFields = z.object({
+  job_id: z.uuid(),
+  run_id: z.uuid(),
+  queue: z.string(),
+  kind: z.string(),
+  user_id: z.string(),
+  error_code: z.string(),
+  error_message: z.string(),
+  retry_count: z.int(),
+  dead_at: time,
+  redrive_id: z.uuid().nullable().meta({ description: 'The redrive that it is or was last part of' }),
+})
+
+export const deadLetter = deadLetterFields.meta({ id: 'DeadLetter' }) satisfies z.ZodType<DeadLetterShape>
+
+export const deadLetterDetail = deadLetterFields
+  .extend({ job: jobDetail })
+  .meta({ id: 'DeadLetterDetail' }) satisfies z.ZodType<DeadLetterDetail>
+
+const group = z
+  .object({
+    queue: z.string(),
+    kind: z.string(),
+    error_code: z.string(),
+    count: z.int(),
+    first_dead_at: time,
+    last_dead_at: time,
+    sample_message: z.string(),
+  })
+  .meta({ id: 'DeadLetterGroup' }) satisfies z.ZodType<DeadLetterGroup>
+
+export const groups = z.object({ data: z.array(group) })
+
+const filterShape = z.object({
+  queue: z.string().optional(),
+  kind: z.string().optional(),
+  error_code: z.string().optional(),
+  user_id: z.string().optional(),
+  dead_after: time.optional(),
+  dead_before: time.optional(),
+  text: z.string().optional(),
+})
+
+export const redrive = z
+  .object({
+    redrive_id: z.uuid(),
+    state: z.enum(REDRIVE_STATES),
+    actor: z.string(),
+    filter: filterShape.nullable().meta({ description: 'Null: it was given a list of jobs' }),
+    per_second: z.int().nullable(),
+    matched: z.int(),
+    redriven: z.int(),
+    waiting: z.int().meta({ description: 'Met a full quota, and will be tried again' }),
+    skipped: z.int().meta({ description: 'Retried by somebody else meanwhile, or their key names another job by now' }),
+    began_at: time,
+    ended_at: time.nullable(),
+  })
+  .meta({ id: 'Redrive' }) satisfies z.ZodType<RedriveShape>
+
+export const dryRun = z.object({ dry_run: z.literal(true), matched: z.int() })
+
+/** Dead letters are listed by when they became that, so a place in the list is an instant and a job. */
+export function encodePlace({ deadAtMs, jobId }: { deadAtMs: number; jobId: string }): string {
+  return Buffer.from(`dead:${deadAtMs}:${jobId}`).toString('base64url')
+}
+
+export function decodePlace(cursor: string): { deadAtMs: number; jobId: string } | null {
+  const [, deadAt, jobId = ''] =
+    /^dead:(\d{1,15}):(.{36})$/.exec(Buffer.from(cursor, 'base64url').toString('latin1')) ?? []
+  return deadAt !== undefined && isUuid(jobId) ? { deadAtMs: Number(deadAt), jobId } : null
+}

@@ -1,0 +1,254 @@
+import { v7 } from 'uuid'
+import { describe, expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
+import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
+import { setQuota } from '../store/commands/quotas.ts'
+import { abortRedrive, countMatching, type Redrive, runningRedrives } from '../store/commands/redrive.ts'
+import { stepRedrive } from '../store/commands/redrive-step.ts'
+import type { Command } from '../store/port.ts'
+import {
+  begin,
+  failAll,
+  lead,
+  letters,
+  makeDead,
+  makeOneDead,
+  progress,
+  redriver,
+  retry,
+  timesRetried,
+} from '../testing/dead-letters.ts'
+import { KEY_TTL_MS, only, Scene } from '../testing/scene.ts'
+import { eachEngine, sql, until } from '../testing/store.ts'
+
+eachEngine(({ store }) => {
+  const newScene = () => new Scene(store())
+  const write = <T>(command: Command<T>) => store().write(command)
+
+  /** Ticks until the redrive has come to its end, or to something else worth looking at. */
+  async function drive(redrive: Redrive, enough: (now: Redrive) => boolean = ({ state }) => state !== 'running') {
+    const tick = redriver(store(), await lead(store()))
+    return until('the redrive', async () => {
+      await tick()
+      const now = await progress(store(), redrive)
+      return enough(now) && now
+    })
+  }
+
+  describe('a redrive', () => {
+    test('of all that match redrives each of them once, and nothing else', async () => {
+      const scene = newScene()
+      const [wanted, others] = [await makeDead(scene, 5), await makeDead(scene, 3, { kind: 'other' })].slice(0, 2)
+      const filter = { ...EVERY_DEAD_LETTER, userId: scene.userId, kind: 'work', text: 'IT BR' }
+      expect(await store().read(countMatching(filter, null))).toBe(5)
+      const begun = await write(begin(scene, { filter }))
+      expect(begun).toMatchObject({ state: 'running', matched: 5, redriven: 0 })
+      expect(await drive(begun)).toMatchObject({ state: 'done', matched: 5, redriven: 5, waiting: 0, skipped: 0 })
+      expect([...(await timesRetried(scene)).keys()].sort()).toEqual([...(wanted ?? [])].sort())
+      expect((await letters(scene)).map((row) => row.job_id).sort()).toEqual([...(others ?? [])].sort())
+    })
+
+    test('of a list takes those of it that are dead letters', async () => {
+      const scene = newScene()
+      const [one = '', two = '', three = ''] = await makeDead(scene, 3)
+      const jobIds = [one, two, two, v7()]
+      expect(await store().read(countMatching({ ...EVERY_DEAD_LETTER, userId: scene.userId }, jobIds))).toBe(2)
+      const begun = await write(begin(scene, { jobIds }))
+      expect(begun).toMatchObject({ matched: 2, filter: null })
+      expect(await drive(begun)).toMatchObject({ state: 'done', redriven: 2 })
+      expect(await letters(scene)).toMatchObject([{ job_id: three }])
+    })
+
+    test('of a user does not touch what belongs to another, not even by its id', async () => {
+      const [mine, theirs] = [newScene(), newScene()]
+      const jobId = await makeOneDead(theirs)
+      const filter = { ...EVERY_DEAD_LETTER, userId: mine.userId }
+      expect(await write(begin(mine, { filter, jobIds: [jobId] }))).toMatchObject({ matched: 0 })
+      expect(await write(begin(mine, { filter }))).toMatchObject({ matched: 0 })
+      expect(await letters(theirs)).toHaveLength(1)
+    })
+
+    test('of nothing is done', async () => {
+      const scene = newScene()
+      expect(await drive(await write(begin(scene)))).toMatchObject({ state: 'done', matched: 0, redriven: 0 })
+    })
+
+    test('leaves alone what another redrive is at, until that is aborted', async () => {
+      const scene = newScene()
+      await makeDead(scene, 3)
+      const first = await drive(await write(begin(scene)), ({ marked }) => marked)
+      expect(await driveAlone(await write(begin(scene)))).toMatchObject({ state: 'done', matched: 0 })
+      await write(abortRedrive(first.redriveId, 'tester', v7()))
+      const second = await write(begin(scene))
+      expect(second).toMatchObject({ matched: 3 })
+      expect(await drive(second)).toMatchObject({ redriven: 3 })
+    })
+
+    test('skips what somebody retried meanwhile and what lost its key', async () => {
+      const scene = newScene()
+      const jobId = await makeOneDead(scene)
+      const keyed = await makeOneDead(scene, { key: 'k' })
+      await scene.age(KEY_TTL_MS + 1)
+      const taker = await scene.submitted({ key: 'k' })
+      const begun = await drive(await write(begin(scene)), ({ marked }) => marked)
+      expect(begun).toMatchObject({ matched: 2 })
+      await write(retry(jobId))
+      expect(await drive(begun)).toMatchObject({ state: 'done', redriven: 0, skipped: 2 })
+      expect(await letters(scene)).toMatchObject([{ job_id: keyed, redrive_id: null }])
+      expect(await scene.state(taker)).toBe('PENDING')
+      expect([...(await timesRetried(scene)).entries()]).toEqual([[jobId, 1]])
+    })
+
+    test('that is aborted redrives nothing more, keeps what it did, and is on record', async () => {
+      const scene = newScene()
+      await makeDead(scene, 40)
+      const begun = await write(begin(scene, { perSecond: 20 }))
+      const some = await drive(begun, ({ redriven }) => redriven > 0)
+      const aborted = await write(abortRedrive(begun.redriveId, 'somebody', v7()))
+      expect(aborted).toMatchObject({ state: 'aborted', redriven: some.redriven, endedAtMs: expect.any(Number) })
+      const tick = redriver(store(), await lead(store()))
+      for (let i = 0; i < 3; i++) await tick()
+      expect(await progress(store(), begun)).toEqual(aborted)
+      expect(await letters(scene)).toHaveLength(40 - some.redriven)
+      expect(await write(abortRedrive(begun.redriveId, 'somebody', v7()))).toBeNull()
+      const audit = 'SELECT actor, action FROM ichido.audit WHERE subject = $1 ORDER BY id'
+      expect(await sql(store(), audit, begun.redriveId)).toEqual([
+        { actor: 'tester', action: 'redrive.begin' },
+        { actor: 'somebody', action: 'redrive.abort' },
+      ])
+    })
+
+    test('keeps to its pace', async () => {
+      const scene = newScene()
+      await makeDead(scene, 12)
+      const began = performance.now()
+      // Five batches of two: the last one may begin four pauses of a quarter of a second after the first.
+      expect(await drive(await write(begin(scene, { perSecond: 8 })))).toMatchObject({ redriven: 12 })
+      const tookMs = performance.now() - began
+      expect(tookMs).toBeGreaterThan(1_200)
+    })
+
+    test('is not held up when the clock was set back', async () => {
+      const scene = newScene()
+      await makeDead(scene, 2)
+      const begun = await drive(await write(begin(scene)), ({ marked }) => marked)
+      await sql(store(), 'UPDATE ichido.redrives SET next_at = now_ms() + 600000 WHERE id = $1', begun.redriveId)
+      expect(await drive(begun)).toMatchObject({ state: 'done', redriven: 2 })
+    })
+
+    test('goes on where it was after a crash, under another leader', async () => {
+      const scene = newScene()
+      const dead = await makeDead(scene, 30)
+      const begun = await write(begin(scene, { perSecond: 40 }))
+      const some = await drive(begun, ({ redriven }) => redriven > 0)
+      expect(some.redriven).toBeLessThan(30)
+      const before = await lead(store())
+      await expect(crashing(stepOf(some, before))).rejects.toThrow('crash')
+      expect(await progress(store(), begun)).toEqual(some)
+      expect(await drive(begun)).toMatchObject({ state: 'done', redriven: 30 })
+      const times = await timesRetried(scene)
+      expect([times.size, ...new Set(times.values())]).toEqual([dead.length, 1])
+    })
+
+    test('of a leader of the past takes no step', async () => {
+      const scene = newScene()
+      await makeDead(scene, 2)
+      const begun = await drive(await write(begin(scene)), ({ marked }) => marked)
+      const past = await lead(store())
+      await lead(store())
+      expect(await write(stepOf(begun, past))).toEqual({ retried: [], ended: false })
+      expect(await progress(store(), begun)).toEqual(begun)
+    })
+  })
+
+  test('hazard 3: quota 1, redrive 10: at no moment are there two, and none is lost', async () => {
+    const scene = newScene()
+    const dead = await makeDead(scene, 10)
+    await write(setQuota(scene.userId, { maxConcurrent: 1, costLimitMicros: null, period: 'day' }))
+    const begun = await write(begin(scene))
+    const tick = redriver(store(), await lead(store()))
+    const active = `SELECT count(*) AS count FROM ichido.runs
+      WHERE user_id = $1 AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
+    const done: string[] = []
+    let most = 0
+    await until('all to be done', async () => {
+      await tick()
+      most = Math.max(most, Number(only(await sql(store(), active, scene.userId)).count))
+      await scene.age(0)
+      const [lease] = await scene.lease({ startId: 'start' })
+      if (lease === undefined) return (await progress(store(), begun)).state === 'done'
+      await skipPause(begun)
+      await tick()
+      await tick()
+      const { waiting, redriven } = await progress(store(), begun)
+      expect(waiting + redriven).toBe(10)
+      done.push(lease.jobId)
+      await scene.finish(lease)
+      await skipPause(begun)
+      return false
+    })
+    expect(most).toBe(1)
+    expect(done.sort()).toEqual(dead.sort())
+    expect(await progress(store(), begun)).toMatchObject({ matched: 10, redriven: 10, waiting: 0, skipped: 0 })
+  })
+
+  test('10,000 in stated size, all matching, paced, while new ones arrive and old ones die again: each once', async () => {
+    const scene = newScene()
+    const dead = await makeDead(scene, size(300, 10_000))
+    const begun = await write(begin(scene, { perSecond: size(400, 5_000) }))
+    const tick = redriver(store(), await lead(store()))
+    const late: string[] = []
+    await until('the redrive', async () => {
+      for (let i = 0; i < 4; i++) await tick()
+      // What was redriven dies again at once, and so does a new job: both are dead letters that came too late.
+      const fresh = await scene.submitted()
+      late.push(fresh)
+      await scene.age(0)
+      await failAll(scene)
+      return (await progress(store(), begun)).state === 'done'
+    })
+    const times = await timesRetried(scene)
+    expect(times.size).toBe(dead.length)
+    expect(new Set(times.values())).toEqual(new Set([1]))
+    expect(late.filter((jobId) => times.has(jobId))).toEqual([])
+    expect(await progress(store(), begun)).toMatchObject({ redriven: dead.length, skipped: 0 })
+  })
+
+  /** Those that met a full quota are tried again now instead of a second later. */
+  async function skipPause({ redriveId }: Redrive): Promise<void> {
+    await sql(store(), 'UPDATE ichido.redrives SET next_at = 0 WHERE id = $1', redriveId)
+  }
+
+  async function driveAlone(redrive: Redrive): Promise<Redrive> {
+    const term = await lead(store())
+    let now = redrive
+    while (now.state === 'running') {
+      await write(stepOf(now, term))
+      now = await progress(store(), now)
+    }
+    return now
+  }
+
+  function stepOf({ redriveId, version }: Redrive, term: Awaited<ReturnType<typeof lead>>) {
+    return stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7() })
+  }
+
+  function crashing<T>(command: Command<T>): Promise<T> {
+    return write({
+      name: command.name,
+      *work(again) {
+        yield* command.work(again)
+        throw new Error('crash')
+      },
+    })
+  }
+
+  test('only those that run are looked at', async () => {
+    const scene = newScene()
+    const begun = await write(begin(scene))
+    const ids = async () => (await store().read(runningRedrives(100))).map(({ redriveId }) => redriveId)
+    expect(await ids()).toContain(begun.redriveId)
+    await drive(begun)
+    expect(await ids()).not.toContain(begun.redriveId)
+  })
+})

@@ -1,0 +1,34 @@
+import type { World } from '@ichido/sdk/world'
+import type { Bus } from '../bus/port.ts'
+import type { Meter } from '../services/meter.ts'
+import type { Term } from '../store/commands/leadership.ts'
+import { runningRedrives } from '../store/commands/redrive.ts'
+import { stepRedrive } from '../store/commands/redrive-step.ts'
+import type { Store } from '../store/port.ts'
+
+const REDRIVES_MAX = 100
+const BATCH_MAX = 200
+/** No step waits longer for its turn than this; a clock that was set back must not hold up a redrive for as long. */
+const PAUSE_MAX_MS = 2_000
+
+/** Goes on with every redrive that runs, one bounded step of each in turn. Two nodes at it at once would not harm. */
+export function createRedrive(
+  { world, store, bus, meter }: { world: World; store: Store; bus: Bus; meter: Meter },
+  term: Term,
+): () => Promise<number | null> {
+  async function step(redriveId: string, version: number): Promise<void> {
+    const nextRunIds = Array.from({ length: BATCH_MAX }, () => world.uuid())
+    const item = { redriveId, version, nextRunIds, auditId: world.uuid() }
+    const { retried } = await store.write(stepRedrive(term, item))
+    for (const { parkedMs } of retried) if (parkedMs !== null) meter.deadLetterResolved('redriven', parkedMs)
+    bus.wake([...new Set(retried.flatMap(({ queue, jobId }) => [`queue:${queue}` as const, `job:${jobId}` as const]))])
+  }
+
+  return async () => {
+    const running = await store.read(runningRedrives(REDRIVES_MAX))
+    const due = running.filter(({ inMs }) => inMs <= 0 || inMs > PAUSE_MAX_MS)
+    for (const { redriveId, version } of due) await step(redriveId, version)
+    if (due.length > 0) return 0
+    return running[0]?.inMs ?? null
+  }
+}

@@ -1,0 +1,201 @@
+import {
+  type DeadLetterDetail,
+  type DeadLetterFilter,
+  type DeadLetterGroup,
+  type DeadLetterShape,
+  IchidoError,
+  type JobDetail,
+} from '@ichido/sdk/protocol'
+import type { SubmitInput } from '../core/contract/submit.ts'
+import type { JobPolicy } from '../core/job.ts'
+import { type Caller, can, visibleUser } from '../core/roles.ts'
+import { isFinal } from '../core/run-state.ts'
+import {
+  type DeadFilter,
+  type DeadPlace,
+  findDeadLetter,
+  groupDeadLetters,
+  listDeadLetters,
+} from '../store/commands/dead-letters.ts'
+import { type RetryOutcome, retryJob } from '../store/commands/retry-jobs.ts'
+import { integer, type Row, text, textOrNull } from '../store/statement.ts'
+import type { Deps } from './deps.ts'
+import type { JobService } from './jobs.ts'
+import { notFound, requireId } from './not-found.ts'
+import { iso } from './render.ts'
+import { refusalError, type SubmitService } from './submit-job.ts'
+
+export interface DeadLetterService {
+  get(caller: Caller, jobId: string): Promise<DeadLetterDetail>
+  list(caller: Caller, filter: DeadFilter, limit: number, after: DeadPlace | null): Promise<DeadLetterPage>
+  /** By queue, kind and error code; the largest first. */
+  groups(caller: Caller, filter: DeadFilter): Promise<DeadLetterGroup[]>
+  /** The same job again: its next run is due now, with a fresh retry budget. */
+  retry(caller: Caller, jobId: string): Promise<JobDetail>
+  /** A new job with another payload in the place of the old one, which is then no dead letter any more. */
+  replace(caller: Caller, jobId: string, payload: unknown, key: string | null): Promise<Replaced>
+}
+
+export interface DeadLetterPage {
+  data: DeadLetterShape[]
+  next: DeadPlace | null
+}
+
+export interface Replaced {
+  job: JobDetail
+  /** The key was used for this before. */
+  replayed: boolean
+}
+
+const GROUPS_MAX = 200
+const REPLACE_OPERATION = 'retry'
+
+export function createDeadLetterService(
+  { world, store, bus, meter }: Deps,
+  jobs: JobService,
+  submission: SubmitService,
+): DeadLetterService {
+  /** A job that the caller may retry. */
+  async function own(caller: Caller, jobId: string): Promise<JobDetail> {
+    const job = await jobs.get(caller, jobId)
+    if (job.user_id !== caller.userId && !can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
+    return job
+  }
+
+  return {
+    async get(caller, jobId) {
+      requireId('dead letter', jobId)
+      const row = await store.read(findDeadLetter(jobId))
+      const user = visibleUser(caller)
+      if (row === undefined || (user !== null && user !== text(row, 'user_id'))) throw notFound('dead letter', jobId)
+      return { ...renderDeadLetter(row), job: await jobs.get(caller, jobId) }
+    },
+
+    async list(caller, filter, limit, after) {
+      const visible = limitTo(caller, filter)
+      if (visible === null) return { data: [], next: null }
+      const { rows, next } = await store.read(listDeadLetters(visible, limit, after))
+      return { data: rows.map(renderDeadLetter), next }
+    },
+
+    async groups(caller, filter) {
+      const visible = limitTo(caller, filter)
+      return visible === null ? [] : (await store.read(groupDeadLetters(visible, GROUPS_MAX))).map(renderGroup)
+    },
+
+    async retry(caller, jobId) {
+      await own(caller, jobId)
+      const item = { jobId, nextRunId: world.uuid() }
+      const outcome = await store.write(retryJob(item, caller.userId, world.uuid()))
+      if (outcome.kind === 'refused') throw refusal(outcome)
+      if (outcome.parkedMs !== null) meter.deadLetterResolved('retried', outcome.parkedMs)
+      bus.wake([`queue:${outcome.queue}`, `job:${jobId}`])
+      return jobs.get(caller, jobId)
+    },
+
+    async replace(caller, jobId, payload, key) {
+      const job = await own(caller, jobId)
+      if (!isFinal(job.state)) throw notEnded(jobId, job.state, job.cancel_requested_at !== null)
+      if (job.state === 'SUCCEEDED') throw succeeded(jobId)
+      const letter = await store.read(findDeadLetter(jobId))
+      // It stays the job of whoever submitted the old one, and counts against that user's quota.
+      const owner: Caller = { userId: job.user_id, role: caller.role }
+      const outcome = await submission.submit(owner, inputOf(job, payload), {
+        key,
+        operation: REPLACE_OPERATION,
+        hashOver: { job_id: jobId, payload },
+        policy: job.policy as JobPolicy,
+        replacesJobId: jobId,
+      })
+      if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
+      const replayed = outcome.kind === 'replayed'
+      if (letter !== undefined && !replayed) {
+        meter.deadLetterResolved('replaced', Math.max(0, world.now() - integer(letter, 'dead_at')))
+      }
+      return { job: await jobs.get(caller, outcome.jobId), replayed }
+    },
+  }
+}
+
+/** All that says how the old job was to be run, except its key, which stays the old job's. */
+function inputOf(job: JobDetail, payload: unknown): SubmitInput {
+  const { kind, queue, priority, labels, estimated_cost, traceparent } = job
+  const trace = traceparent === null ? {} : { traceparent }
+  return { kind, queue, priority, labels, estimated_cost, payload, ...trace }
+}
+
+/** What of the filter a caller may see; null: nothing. */
+export function limitTo(caller: Caller, filter: DeadFilter): DeadFilter | null {
+  const user = visibleUser(caller)
+  if (user === null) return filter
+  return filter.userId === null || filter.userId === user ? { ...filter, userId: user } : null
+}
+
+function refusal(outcome: Extract<RetryOutcome, { kind: 'refused' }>): IchidoError {
+  const { jobId } = outcome
+  switch (outcome.reason) {
+    case 'NOT_FOUND':
+      return notFound('job', jobId)
+    case 'NOT_ENDED':
+      return notEnded(jobId, outcome.state, outcome.canceling)
+    case 'ALREADY_ENDED':
+      return succeeded(jobId)
+    case 'KEY_TAKEN': {
+      const message = `The key ${JSON.stringify(outcome.key)} of job ${jobId} names job ${outcome.byJobId ?? 'of another'} by now`
+      return new IchidoError('KEY_TAKEN', message, { key: outcome.key, job_id: outcome.byJobId })
+    }
+    default:
+      return new IchidoError(outcome.reason, outcome.message)
+  }
+}
+
+function notEnded(jobId: string, state: string, canceling: boolean): IchidoError {
+  const why = canceling ? 'its cancellation is under way' : 'only a job that has ended can be retried'
+  return new IchidoError('NOT_ENDED', `Job ${jobId} is ${state}: ${why}`, { state, cancel_requested: canceling })
+}
+
+function succeeded(jobId: string): IchidoError {
+  return new IchidoError('ALREADY_ENDED', `Job ${jobId} has succeeded; there is nothing to retry`, {
+    state: 'SUCCEEDED',
+  })
+}
+
+function renderDeadLetter(row: Row): DeadLetterShape {
+  return {
+    job_id: text(row, 'job_id'),
+    run_id: text(row, 'run_id'),
+    queue: text(row, 'queue'),
+    kind: text(row, 'kind'),
+    user_id: text(row, 'user_id'),
+    error_code: text(row, 'error_code'),
+    error_message: text(row, 'error_message'),
+    retry_count: integer(row, 'retry_count'),
+    dead_at: iso(integer(row, 'dead_at')),
+    redrive_id: textOrNull(row, 'redrive_id'),
+  }
+}
+
+function renderGroup(row: Row): DeadLetterGroup {
+  return {
+    queue: text(row, 'queue'),
+    kind: text(row, 'kind'),
+    error_code: text(row, 'error_code'),
+    count: integer(row, 'count'),
+    first_dead_at: iso(integer(row, 'first_dead_at')),
+    last_dead_at: iso(integer(row, 'last_dead_at')),
+    sample_message: text(row, 'sample_message'),
+  }
+}
+
+export function renderFilter(filter: DeadFilter): DeadLetterFilter {
+  const { queue, kind, errorCode, userId, deadFromMs, deadToMs } = filter
+  return {
+    ...(queue === null ? {} : { queue }),
+    ...(kind === null ? {} : { kind }),
+    ...(errorCode === null ? {} : { error_code: errorCode }),
+    ...(userId === null ? {} : { user_id: userId }),
+    ...(deadFromMs === null ? {} : { dead_after: iso(deadFromMs) }),
+    ...(deadToMs === null ? {} : { dead_before: iso(deadToMs) }),
+    ...(filter.text === null ? {} : { text: filter.text }),
+  }
+}

@@ -1,0 +1,126 @@
+import { type Command, command } from '../port.ts'
+import { insertAudit } from '../sql/audit.ts'
+import * as sql from '../sql/redrives.ts'
+import { each, integer, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { asking, conditions } from './dead-letters.ts'
+import { fence, type Term } from './leadership.ts'
+import { countsOf, type Redrive, toRedrive } from './redrive.ts'
+import { type RetryOutcome, retryJobs } from './retry-jobs.ts'
+
+export interface StepItem {
+  redriveId: string
+  /** As it was seen: of two that go on with it at once, one takes the step. */
+  version: number
+  /** Made beforehand, for the runs that this step may make; their number is its maximum. */
+  nextRunIds: readonly string[]
+  auditId: string
+}
+
+export interface Stepped {
+  retried: Extract<RetryOutcome, { kind: 'retried' }>[]
+  ended: boolean
+}
+
+/** Marks in bulk cost less than retries. */
+const MARK_MAX = 1_000
+/** Before those that met a full quota are tried again. */
+const QUOTA_WAIT_MS = 1_000
+const STEPS_PER_SECOND = 4
+const NO_JOB = '00000000-0000-0000-0000-000000000000'
+const LAST_JOB = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+
+/**
+ * One bounded step of a redrive, in one transaction with the place that it came to. A crash undoes both, and a second leader
+ * finds another version: no dead letter is redriven twice. Locks: the redrive, then as a retry.
+ */
+export function stepRedrive(term: Term, item: StepItem): Command<Stepped> {
+  return command('redrive', function* work(): Work<Stepped> {
+    const row = yield* one(sql.takeStep, ...fence(term), item.redriveId, item.version)
+    if (row === undefined) return { retried: [], ended: false }
+    const redrive = toRedrive(row)
+    if (redrive.marked) return yield* redriveSome(redrive, item, integer(row, 'now'))
+    yield* markSome(redrive)
+    return { retried: [], ended: false }
+  })
+}
+
+/** Dead letters that come after the redrive began are not part of it. */
+function* markSome({ redriveId, filter, beganAtMs, at, matched }: Redrive): Work<void> {
+  const params: SqlValue[] = []
+  const where = conditions(filter ?? missing(), params)
+  const bind = (value: SqlValue) => `$${params.push(value)}`
+  where.push(`(d.dead_at, d.job_id) > (${bind(at.deadAtMs)}, ${bind(at.jobId)})`, `d.dead_at <= ${bind(beganAtMs)}`)
+  const found = `SELECT d.job_id FROM ichido.dead_letters d WHERE ${where.join(' AND ')} AND ${sql.FREE}
+    ORDER BY d.dead_at, d.job_id LIMIT ${MARK_MAX}`
+  const mark = `UPDATE ichido.dead_letters AS d SET redrive_id = ${bind(redriveId)} WHERE d.job_id IN (${found}) AND ${sql.FREE}
+    RETURNING job_id, dead_at`
+  const rows = yield* query(asking(mark), ...params)
+  // The count that the redrive began with was a forecast.
+  const before = at.deadAtMs === 0 ? 0 : matched
+  const last = rows.map(placeOf).sort(byPlace).at(-1)
+  if (last === undefined) yield* query(sql.recordMarked, redriveId, true, before, 0, NO_JOB)
+  else yield* query(sql.recordMarked, redriveId, false, before + rows.length, last.deadAtMs, last.jobId)
+}
+
+const placeOf = (row: Row) => ({ deadAtMs: integer(row, 'dead_at'), jobId: text(row, 'job_id') })
+type Place = ReturnType<typeof placeOf>
+const byPlace = (a: Place, b: Place) => a.deadAtMs - b.deadAtMs || (a.jobId < b.jobId ? -1 : 1)
+
+function* redriveSome(redrive: Redrive, item: StepItem, nowMs: number): Work<Stepped> {
+  const { redriveId, at, perSecond } = redrive
+  const first = at.userId === ''
+  const max = Math.min(item.nextRunIds.length, perSecond === null ? Infinity : Math.ceil(perSecond / STEPS_PER_SECOND))
+  const rows = yield* query(sql.readMarked, redriveId, at.userId, at.jobId, max)
+  const last = rows.at(-1)
+  if (last === undefined) return yield* endPass(redrive, item, first ? 0 : redrive.waiting, nowMs)
+
+  const outcomes = yield* retryJobs(
+    rows.map((row, i) => ({ jobId: text(row, 'job_id'), nextRunId: item.nextRunIds[i] ?? missing() })),
+    false,
+  )
+  const retried = outcomes.filter((outcome) => outcome.kind === 'retried')
+  const refused = outcomes.filter((outcome) => outcome.kind === 'refused')
+  const waiting = refused.filter(meetsFullQuota)
+  const skipped = refused.filter((outcome) => !meetsFullQuota(outcome))
+  yield* each(
+    sql.unmark,
+    skipped.map(({ jobId }) => [redriveId, jobId]),
+  )
+
+  const [userId, jobId] = [text(last, 'user_id'), text(last, 'job_id')]
+  // A user's turn is over with the first that its quota refuses; the rest is not even tried before the next pass.
+  const full = waiting.some((outcome) => outcome.jobId === jobId)
+  const rest = full ? integer(yield* one(sql.countMarked, redriveId, userId, jobId), 'count') : 0
+  const paceMs = perSecond === null ? 0 : Math.ceil((retried.length * 1000) / perSecond)
+  yield* query(
+    sql.recordStep,
+    redriveId,
+    userId,
+    full ? LAST_JOB : jobId,
+    redrive.redriven + retried.length,
+    (first ? 0 : redrive.waiting) + waiting.length + rest,
+    redrive.skipped + skipped.length,
+    nowMs + paceMs,
+  )
+  return { retried, ended: false }
+}
+
+function meetsFullQuota(outcome: RetryOutcome): boolean {
+  return outcome.kind === 'refused' && ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED'].includes(outcome.reason)
+}
+
+/** Every one had its turn: those that met a full quota have another one, and without any the redrive is done. */
+function* endPass(redrive: Redrive, item: StepItem, waiting: number, nowMs: number): Work<Stepped> {
+  const { redriveId, redriven, skipped } = redrive
+  if (waiting > 0) {
+    yield* query(sql.recordStep, redriveId, '', NO_JOB, redriven, waiting, skipped, nowMs + QUOTA_WAIT_MS)
+    return { retried: [], ended: false }
+  }
+  const ended = toRedrive((yield* one(sql.endRedrive, redriveId, 'done')) ?? missing())
+  yield* query(insertAudit, item.auditId, ended.actor, 'redrive.done', redriveId, null, JSON.stringify(countsOf(ended)))
+  return { retried: [], ended: true }
+}
+
+function missing(): never {
+  throw new Error('A step has an id for each run it may make; its redrive is running, with a filter or all marked')
+}

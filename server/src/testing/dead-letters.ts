@@ -1,0 +1,94 @@
+import { v7 } from 'uuid'
+import { createRedrive } from '../leader/redrive.ts'
+import { silentMeter } from '../services/meter.ts'
+import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
+import { endBatch } from '../store/commands/end-runs.ts'
+import { type Term, tryToLead } from '../store/commands/leadership.ts'
+import { beginRedrive, findRedrive, type NewRedrive, type Redrive } from '../store/commands/redrive.ts'
+import { type RetryOutcome, retryJob } from '../store/commands/retry-jobs.ts'
+import type { Command, Store } from '../store/port.ts'
+import { type Row, text } from '../store/statement.ts'
+import { realWorld } from '../world.ts'
+import { failed, type Scene } from './scene.ts'
+import { sql } from './store.ts'
+
+type Changes = NonNullable<Parameters<Scene['item']>[0]>
+
+const BATCH = 500
+
+/** Jobs of a scene that failed for good. */
+export async function makeDead(scene: Scene, count: number, changes: Changes = {}): Promise<string[]> {
+  const made: string[] = []
+  while (made.length < count) {
+    const items = Array.from({ length: Math.min(BATCH, count - made.length) }, () => scene.item(changes))
+    await scene.submitAll(items)
+    made.push(...(await failAll(scene, changes.kind)))
+  }
+  return made
+}
+
+/** Leases what is there and fails it for good; answers with the jobs. */
+export async function failAll(scene: Scene, kind = 'work'): Promise<string[]> {
+  const leases = await scene.lease({ max: BATCH, startId: 'start', kinds: [kind] })
+  const report = failed({ code: 'BROKEN', message: 'It broke' }, false)
+  await scene.store.write(endBatch(leases.map((lease) => scene.endItem(lease, report))))
+  return leases.map((lease) => lease.jobId)
+}
+
+export async function makeOneDead(scene: Scene, changes: Changes = {}): Promise<string> {
+  const [jobId] = await makeDead(scene, 1, changes)
+  if (jobId === undefined) throw new Error('It was not leased')
+  return jobId
+}
+
+export function retry(jobId: string): Command<RetryOutcome> {
+  return retryJob({ jobId, nextRunId: v7() }, 'tester', v7())
+}
+
+/** The dead letters of a scene's user. */
+export function letters(scene: Scene): Promise<Row[]> {
+  return sql(scene.store, 'SELECT * FROM ichido.dead_letters WHERE user_id = $1', scene.userId)
+}
+
+export function begin(scene: Scene, changes: Partial<NewRedrive> = {}): Command<Redrive> {
+  return beginRedrive({
+    redriveId: v7(),
+    auditId: v7(),
+    actor: 'tester',
+    filter: { ...EVERY_DEAD_LETTER, userId: scene.userId },
+    jobIds: null,
+    perSecond: null,
+    ...changes,
+  })
+}
+
+/** Takes leadership, whoever has it. */
+export async function lead(store: Store): Promise<Term> {
+  await sql(store, 'UPDATE ichido.leadership SET holder = NULL, expires_at = 0')
+  const holder = v7()
+  const { epoch, held } = await store.write(tryToLead(holder, 600_000))
+  if (!held) throw new Error('Somebody else leads')
+  return { epoch, holder }
+}
+
+/** The leader's duty on a store; each call is a tick. */
+export function redriver(store: Store, term: Term): () => Promise<number | null> {
+  const bus = { wake() {}, subscribe: () => () => {}, close: async () => {} }
+  return createRedrive({ world: realWorld, store, bus, meter: silentMeter }, term)
+}
+
+export async function progress(store: Store, { redriveId }: Pick<Redrive, 'redriveId'>): Promise<Redrive> {
+  const found = await store.read(findRedrive(redriveId))
+  if (found === null) throw new Error(`There is no redrive ${redriveId}`)
+  return found
+}
+
+/** How often each job was redriven: its runs with a fresh retry budget after the first. */
+export async function timesRetried(scene: Scene): Promise<Map<string, number>> {
+  const rows = await sql(
+    scene.store,
+    `SELECT job_id, count(*) AS times FROM ichido.runs WHERE user_id = $1 AND run_no > 1 AND retry_count = 0 GROUP BY job_id`,
+    scene.userId,
+  )
+  return new Map(rows.map((row) => [text(row, 'job_id'), Number(row.times)]))
+}
