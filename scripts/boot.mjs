@@ -14,6 +14,7 @@ const COMMANDS = {
   ichido: ['server/src/cli/bin.ts'],
   test: ['scripts/test.ts'],
   bench: ['bench/main.ts'],
+  'zpe-h2': ['examples/zpe-h2/main.ts'],
   format: ['node_modules/@biomejs/biome/bin/biome', 'check', '--write', '.'],
 }
 

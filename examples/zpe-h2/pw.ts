@@ -8,7 +8,7 @@ import { QeError } from './qe-error.ts'
 export interface PwOptions {
   /** Of this calculation alone; whatever pw.x writes stays in it. */
   folder: string
-  /** Ends pw.x at once. */
+  /** Ends pw.x at once; its reason may be a QeError of its own. */
   signal: AbortSignal
   program?: string
   pseudoDir?: string
@@ -29,7 +29,9 @@ export async function runPw(calculation: Calculation, input: PwInput, options: P
   const file = join(folder, 'pw.in')
   await writeFile(file, writePwInput(withControl(input, ours)))
   const end = await run(options, ['-in', file])
-  if (signal.aborted) throw new QeError('QE_TIME_LIMIT', `pw.x was stopped: ${String(signal.reason)}`)
+  if (signal.aborted) {
+    throw signal.reason instanceof QeError ? signal.reason : new QeError('QE_TIME_LIMIT', 'pw.x took too long')
+  }
   requireSuccess(end, calculation)
   return end.stdout
 }

@@ -19,9 +19,4 @@ export class QeError extends Error {
     super(message)
     this.code = code
   }
-
-  /** The same input on the same program fails alike; a machine that was short of time or memory may do better. */
-  get retryable(): boolean {
-    return ['QE_TIME_LIMIT', 'QE_MPI_ERROR', 'QE_KILLED', 'QE_RUNTIME_ERROR'].includes(this.code)
-  }
 }

@@ -13,12 +13,12 @@ export type ClientTools = { bash: string; python: string }
 /** Finds bash, curl, jq and a Python with requests and aiohttp; what is missing is installed where root allows. */
 export async function clientTools(): Promise<ClientTools> {
   const missing = await missingPackages()
-  if (missing.length > 0) await installPackages(missing)
+  if (missing.length > 0) await installPackages(missing, OTHER_PYTHON)
   const left = await missingPackages()
   const bash = onPath('bash')
   const python = await findPython()
   if (left.length > 0 || bash === undefined || python === undefined) {
-    throw new Trouble(`${missing.join(', ')} were installed, and yet cannot be used. ${advice(left)}`)
+    throw new Trouble(`${missing.join(', ')} were installed, and yet cannot be used. ${advice(left, OTHER_PYTHON)}`)
   }
   return { bash, python }
 }
@@ -41,10 +41,12 @@ async function findPython(): Promise<string | undefined> {
   return undefined
 }
 
-/** Where root allows; elsewhere it says what to do. */
-export async function installPackages(packages: string[]): Promise<void> {
+const OTHER_PYTHON = 'set PYTHON to a Python that has requests and aiohttp'
+
+/** Where root allows; elsewhere it says what to do: install them, or what else there is. */
+export async function installPackages(packages: string[], otherwise?: string): Promise<void> {
   if (process.getuid?.() !== 0 || !executable('/usr/bin/apt-get')) {
-    throw new Trouble(`These tests need ${packages.join(', ')}, and cannot install them here. ${advice(packages)}`)
+    throw new Trouble(`${packages.join(', ')} are needed, and cannot be installed here. ${advice(packages, otherwise)}`)
   }
   const options = { env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' } }
   const lock = ['-o', `DPkg::Lock::Timeout=${LOCK_TIMEOUT_SECONDS}`]
@@ -53,11 +55,11 @@ export async function installPackages(packages: string[]): Promise<void> {
     // The package lists of an image are often missing or older than the archive.
     await install().catch(() => run('apt-get', [...lock, 'update'], options).then(install))
   } catch (error) {
-    throw new Trouble(`${packages.join(', ')} could not be installed. ${advice(packages)}\n${error}`)
+    throw new Trouble(`${packages.join(', ')} could not be installed. ${advice(packages, otherwise)}\n${error}`)
   }
 }
 
-function advice(packages: string[]): string {
-  const line = `apt-get install ${packages.join(' ')}`
-  return `Run \`${line}\` as root, or set PYTHON to a Python that has requests and aiohttp.`
+function advice(packages: string[], otherwise?: string): string {
+  const line = `Run \`apt-get install ${packages.join(' ')}\` as root`
+  return otherwise === undefined ? `${line}.` : `${line}, or ${otherwise}.`
 }
