@@ -8,7 +8,7 @@ import { UNUSED_ARTIFACT_TTL_MS } from '../core/artifact.ts'
 import type { SubmitInput } from '../core/contract/submit.ts'
 import type { Caller } from '../core/roles.ts'
 import { createExpireUploads, createTidyArtifacts } from '../leader/tidy-artifacts.ts'
-import { promoteDue } from '../store/commands/read-jobs.ts'
+import { promoteDue } from '../store/commands/promote-runs.ts'
 import { chunksOf, sha256Of, someBytes, testBlobs, uploadRequest } from '../testing/artifacts.ts'
 import { callerOf } from '../testing/each-services.ts'
 import { ENGINES, testServices } from '../testing/services.ts'
@@ -51,7 +51,7 @@ describe.each(ENGINES)('%s', (engine) => {
   const job = (caller: Caller, jobId: string) => services.jobs.get(caller, jobId)
 
   async function leasable(jobId: string): Promise<boolean> {
-    await services.deps.store.write(promoteDue(1_000))
+    await services.deps.store.write(promoteDue(1_000, ({ runAtMs }) => runAtMs))
     const rows = await sql(
       services.deps.store,
       'SELECT fair_tag FROM ichido.runs WHERE job_id = $1 AND fair_tag IS NOT NULL',

@@ -1,4 +1,6 @@
+import type { IncomingMessage } from 'node:http'
 import { IchidoError } from '@ichido/sdk/protocol'
+import type { World } from '@ichido/sdk/world'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
@@ -45,7 +47,7 @@ export async function artifactRoutes(scope: FastifyInstance, { services }: Route
     },
     async (request, reply) => {
       const uploaded = await services.artifacts
-        .upload(readerOf(request), uploadOf(request, request.query))
+        .upload(readerOf(request), uploadOf(request, request.query, services.deps.world))
         .catch((error: unknown) => {
           if (error instanceof IchidoError && error.code === 'UPLOAD_OFFSET_MISMATCH') {
             reply.header('upload-offset', String(error.details.upload_offset))
@@ -140,13 +142,11 @@ function readerOf(request: FastifyRequest): Reader {
   return request.worker === null ? { caller: callerOf(request) } : { workerId: request.worker.workerId }
 }
 
-function uploadOf(request: FastifyRequest, query: UploadQuery) {
+function uploadOf(request: FastifyRequest, query: UploadQuery, world: World) {
   const { headers, raw } = request
   if (headers['content-encoding'] !== undefined) {
     throw new IchidoError('UNSUPPORTED_MEDIA_TYPE', 'Send the body as it is, without Content-Encoding')
   }
-  raw.socket.setTimeout(SILENCE_MS, () => raw.destroy())
-  raw.once('close', () => raw.socket.setTimeout(0))
   const length = headers['content-length']
   return {
     name: query.name,
@@ -156,7 +156,19 @@ function uploadOf(request: FastifyRequest, query: UploadQuery) {
     sizeBytes: query.size_bytes ?? null,
     fromByte: offsetOf(headers['upload-offset']),
     contentLength: length === undefined ? null : Number(length),
-    source: raw,
+    source: heard(raw, world),
+  }
+}
+
+/** The chunks as they come; a sender that says nothing for too long is cut off. */
+async function* heard(raw: IncomingMessage, world: World): AsyncGenerator<Uint8Array> {
+  const listen = () => world.after(SILENCE_MS, () => raw.destroy())
+  let callOff = listen()
+  raw.once('close', () => callOff())
+  for await (const chunk of raw.iterator({ destroyOnReturn: false })) {
+    callOff()
+    yield chunk
+    callOff = listen()
   }
 }
 
