@@ -1,13 +1,15 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
-import { type Reply, type Round, reply, type Settings } from './contestant.ts'
+import { type Drain, type Order, type Reply, type Round, reply, type Settings, type Starts } from './contestant.ts'
 
 /** A contestant, as whoever holds the contest sees it. */
 export interface Entrant {
   name: Settings['name']
   /** Jobs a second. */
-  run(round: Round): Promise<number>
+  run(order: Round | Drain): Promise<number>
+  /** Milliseconds from each submit until its handler began. */
+  starts(order: Starts): Promise<number[]>
   close(): Promise<void>
 }
 
@@ -17,14 +19,22 @@ export async function enter(settings: Settings): Promise<Entrant> {
   const program = fileURLToPath(new URL('contestant-process.ts', import.meta.url))
   const child = fork(program, [JSON.stringify(settings)], { execArgv: ['--conditions=ichido-source'] })
   await next(child, settings.name)
+  function ask(order: Order): Promise<Reply> {
+    const answer = next(child, settings.name)
+    child.send(order)
+    return answer
+  }
   return {
     name: settings.name,
-    async run(round) {
-      const answer = next(child, settings.name)
-      child.send(round)
-      const found = await answer
+    async run(order) {
+      const found = await ask(order)
       if (!('jobsPerSecond' in found)) throw new Error(`${settings.name} did not run its round`)
       return found.jobsPerSecond
+    },
+    async starts(order) {
+      const found = await ask(order)
+      if (!('startsMs' in found)) throw new Error(`${settings.name} did not tell its starts`)
+      return found.startsMs
     },
     async close() {
       if (child.exitCode !== null || child.signalCode !== null) return

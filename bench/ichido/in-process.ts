@@ -1,6 +1,10 @@
 import pg from 'pg'
-import { open } from '../../server/src/open.ts'
-import { type Contestant, keyOf, payload, type Settings } from '../contestant.ts'
+import { defineKind, open } from '../../server/src/index.ts'
+import { type Contestant, keyOf, numberIn, type Pace, payload, type Settings } from '../contestant.ts'
+
+/** How many runs a worker has in its hands. */
+export const CONCURRENCY: Record<Pace, number> = { bulk: 500, prompt: 100 }
+export const welcome = defineKind('welcome')
 
 /** Ichido as a library, on the application's own pool. */
 export async function openInProcess({ url }: Settings): Promise<Contestant> {
@@ -14,6 +18,11 @@ export async function openInProcess({ url }: Settings): Promise<Contestant> {
     submit: (n) => submit(n, true),
     async submitMany(first, count, keyed) {
       await Promise.all(Array.from({ length: count }, (_, i) => submit(first + i, keyed)))
+    },
+    async work(pace, begins) {
+      const worker = await open({ pool })
+      worker.handle(welcome, (run) => begins(numberIn(run.payload)), { concurrency: CONCURRENCY[pace] })
+      return () => worker.close()
     },
     async close() {
       await ichido.close()

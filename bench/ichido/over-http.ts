@@ -1,5 +1,9 @@
-import { type Contestant, keyOf, payload, type Settings } from '../contestant.ts'
+import { HandlerLoop, httpWorkerTransport } from '@ichido/sdk/worker'
+import { z } from 'zod'
+import { realWorld } from '../../server/src/world.ts'
+import { type Contestant, keyOf, numberIn, payload, type Settings } from '../contestant.ts'
 import { HttpConnection } from './http-connection.ts'
+import { CONCURRENCY, welcome } from './in-process.ts'
 
 /** Drives a server of Ichido's that runs elsewhere; as many connections as calls are under way. */
 export async function openOverHttp({ url }: Settings): Promise<Contestant> {
@@ -12,6 +16,13 @@ export async function openOverHttp({ url }: Settings): Promise<Contestant> {
     return answer
   }
 
+  /** As a worker on another machine would. */
+  async function register(): Promise<string> {
+    const { enroll_token } = enrolled.parse(JSON.parse(await post('/v1/workers/enroll-tokens', '{}', 201)))
+    const body = JSON.stringify({ enroll_token, name: 'bench' })
+    return registered.parse(JSON.parse(await post('/v1/workers/register', body, 201))).worker_token
+  }
+
   return {
     async submit(n) {
       await post('/v1/jobs', request(n, true), 201)
@@ -22,11 +33,23 @@ export async function openOverHttp({ url }: Settings): Promise<Contestant> {
       const created = answer.split('{"status":201,').length - 1
       if (created !== count) throw new Error(`${created} of ${count} jobs were accepted: ${answer.slice(0, 500)}`)
     },
+    async work(pace, begins) {
+      const token = await register()
+      const transport = httpWorkerTransport({ url, token: () => token, world: realWorld })
+      const onTrouble = (error: unknown) => process.stderr.write(`ichido: ${String(error)}\n`)
+      const handler = (run: { payload: unknown }) => begins(numberIn(run.payload))
+      const deps = { transport, world: realWorld, onTrouble }
+      const loop = new HandlerLoop(welcome, handler, { concurrency: CONCURRENCY[pace] }, deps)
+      return () => loop.close(0)
+    },
     async close() {
       for (const connection of idle) connection.close()
     },
   }
 }
+
+const enrolled = z.object({ enroll_token: z.string() })
+const registered = z.object({ worker_token: z.string() })
 
 function request(n: number, keyed: boolean): string {
   const key = keyed ? `,"idempotency_key":"${keyOf(n)}"` : ''

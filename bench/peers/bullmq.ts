@@ -8,14 +8,32 @@ interface Queue {
   count(): Promise<number>
   close(): Promise<void>
 }
-type QueueClass = new (name: string, options: { connection: { host: string; port: number; password: string } }) => Queue
+interface Worker {
+  on(event: 'error', listener: (error: Error) => void): void
+  waitUntilReady(): Promise<unknown>
+  close(): Promise<void>
+}
+interface Connection {
+  connection: { host: string; port: number; password: string }
+}
+type WorkerClass = new (
+  name: string,
+  processor: (job: { data: { n: number } }) => Promise<void>,
+  options: Connection & { concurrency: number },
+) => Worker
+type QueueClass = new (name: string, options: Connection) => Queue
 
-const exported = z.object({ Queue: z.custom<QueueClass>((value) => typeof value === 'function') })
+const isClass = (value: unknown) => typeof value === 'function'
+const exported = z.object({ Queue: z.custom<QueueClass>(isClass), Worker: z.custom<WorkerClass>(isClass) })
+
+/** Beyond it nothing is gained. */
+const CONCURRENCY = 100
 
 export async function openBullmq({ url, packages }: Settings): Promise<Contestant> {
-  const { Queue } = exported.parse(await importPeer(packages, 'bullmq/dist/cjs/index.js'))
+  const { Queue, Worker } = exported.parse(await importPeer(packages, 'bullmq/dist/cjs/index.js'))
   const { hostname, port, password } = new URL(url)
-  const queue = new Queue('bench', { connection: { host: hostname, port: Number(port), password } })
+  const connection = { host: hostname, port: Number(port), password }
+  const queue = new Queue('bench', { connection })
   const add = (n: number) => queue.add('welcome', payload(n), { jobId: keyOf(n) })
 
   await add(-1)
@@ -33,6 +51,12 @@ export async function openBullmq({ url, packages }: Settings): Promise<Contestan
         ...(keyed ? { opts: { jobId: keyOf(n) } } : {}),
       })
       await queue.addBulk(Array.from({ length: count }, (_, i) => job(first + i)))
+    },
+    async work(_pace, begins) {
+      const worker = new Worker('bench', async ({ data }) => begins(data.n), { connection, concurrency: CONCURRENCY })
+      worker.on('error', (error) => process.stderr.write(`BullMQ: ${error.message}\n`))
+      await worker.waitUntilReady()
+      return () => worker.close()
     },
     close: () => queue.close(),
   }

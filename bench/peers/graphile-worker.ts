@@ -8,12 +8,32 @@ interface WorkerUtils {
   addJobs(specs: { identifier: string; payload: object; jobKey?: string }[]): Promise<unknown>
   release(): Promise<void>
 }
+interface Runner {
+  stop(): Promise<void>
+}
+type Run = (options: {
+  connectionString: string
+  concurrency: number
+  noHandleSignals: boolean
+  taskList: Record<string, (payload: { n: number }) => Promise<void>>
+  logger: unknown
+  preset: { worker: Record<string, unknown> }
+}) => Promise<Runner>
 type MakeWorkerUtils = (options: { connectionString: string }) => Promise<WorkerUtils>
 
-const exported = z.object({ makeWorkerUtils: z.custom<MakeWorkerUtils>((value) => typeof value === 'function') })
+const isFunction = (value: unknown) => typeof value === 'function'
+const exported = z.object({
+  makeWorkerUtils: z.custom<MakeWorkerUtils>(isFunction),
+  run: z.custom<Run>(isFunction),
+  Logger: z.custom<new (factory: () => () => void) => unknown>(isFunction),
+})
+
+// As its own documentation tunes it for throughput.
+const BULK = { concurrency: 24, localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 }
+const PROMPT = { concurrency: 24 }
 
 export async function openGraphileWorker({ url, packages }: Settings): Promise<Contestant> {
-  const { makeWorkerUtils } = exported.parse(await importPeer(packages, 'graphile-worker/dist/index.js'))
+  const { makeWorkerUtils, run, Logger } = exported.parse(await importPeer(packages, 'graphile-worker/dist/index.js'))
   const utils = await makeWorkerUtils({ connectionString: url })
   await utils.migrate()
   return {
@@ -27,6 +47,18 @@ export async function openGraphileWorker({ url, packages }: Settings): Promise<C
         ...(keyed ? { jobKey: keyOf(n) } : {}),
       })
       await utils.addJobs(Array.from({ length: count }, (_, i) => job(first + i)))
+    },
+    async work(pace, begins) {
+      const { concurrency, ...worker } = pace === 'bulk' ? BULK : PROMPT
+      const runner = await run({
+        connectionString: url,
+        concurrency,
+        noHandleSignals: true,
+        taskList: { welcome: async ({ n }) => begins(n) },
+        logger: new Logger(() => () => {}),
+        preset: { worker: { concurrentJobs: concurrency, ...worker } },
+      })
+      return () => runner.stop()
     },
     close: () => utils.release(),
   }
