@@ -83,26 +83,22 @@ export const ONLINE_MS = 90_000
 const TRUST_MS = 1_000
 const TRUSTED_MAX = 10_000
 
-export function createWorkerService({ world, store: db, bus }: Deps): WorkerService {
-  const trusted = new Map<string, { identity: WorkerIdentity; untilMs: number }>()
+type Trusted = Map<string, { identity: WorkerIdentity; untilMs: number }>
+
+export function createWorkerService(deps: Deps): WorkerService {
+  const { world, store: db } = deps
+  const trusted: Trusted = new Map()
   const seen = new SeenWorkers(world, (ids) => db.write(store.noteSeen(ids)))
-
   return {
-    async authenticate(token) {
-      const hash = hashToken(token)
-      const known = trusted.get(hash)
-      if (known !== undefined && known.untilMs > world.monotonic()) return known.identity
-      trusted.delete(hash)
-      const found = await db.read(store.findWorkerToken(hash))
-      if (found === null || !sameHash(found.tokenHash, hash)) return null
-      if (found.state !== 'valid') return found.state === 'revoked' ? 'revoked' : null
-      if (found.fresh) await db.write(store.settleToken(found.workerId, hash, TOKEN_GRACE_MS))
-      const identity = { workerId: found.workerId, queues: found.queues, tokenHash: hash }
-      if (trusted.size >= TRUSTED_MAX) trusted.clear()
-      trusted.set(hash, { identity, untilMs: world.monotonic() + TRUST_MS })
-      return identity
-    },
+    ...registration(deps),
+    ...tokens(deps, trusted),
+    ...administration(deps, trusted),
+    seen: (workerId) => seen.add(workerId),
+  }
+}
 
+function registration({ world, store: db }: Deps): Pick<WorkerService, 'enroll' | 'register'> {
+  return {
     async enroll(caller, enrollment) {
       if (!can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
       const { label = null, queues = null, ttlSeconds = DEFAULT_ENROLL_TTL_SECONDS, workerId = null } = enrollment
@@ -138,6 +134,25 @@ export function createWorkerService({ world, store: db, bus }: Deps): WorkerServ
       if (outcome.kind === 'refused' && outcome.reason === 'token') return null
       return renderRegistered(outcome, token)
     },
+  }
+}
+
+function tokens({ world, store: db }: Deps, trusted: Trusted): Pick<WorkerService, 'authenticate' | 'renew'> {
+  return {
+    async authenticate(token) {
+      const hash = hashToken(token)
+      const known = trusted.get(hash)
+      if (known !== undefined && known.untilMs > world.monotonic()) return known.identity
+      trusted.delete(hash)
+      const found = await db.read(store.findWorkerToken(hash))
+      if (found === null || !sameHash(found.tokenHash, hash)) return null
+      if (found.state !== 'valid') return found.state === 'revoked' ? 'revoked' : null
+      if (found.fresh) await db.write(store.settleToken(found.workerId, hash, TOKEN_GRACE_MS))
+      const identity = { workerId: found.workerId, queues: found.queues, tokenHash: hash }
+      if (trusted.size >= TRUSTED_MAX) trusted.clear()
+      trusted.set(hash, { identity, untilMs: world.monotonic() + TRUST_MS })
+      return identity
+    },
 
     async renew(worker) {
       const token = `${WORKER_TOKEN_PREFIX}${world.secret(SECRET_BYTES)}`
@@ -149,7 +164,13 @@ export function createWorkerService({ world, store: db, bus }: Deps): WorkerServ
       const found = await db.read(store.findWorkerToken(tokenHash))
       throw found?.state === 'revoked' ? wasRevoked() : new IchidoError('UNAUTHENTICATED')
     },
+  }
+}
 
+type Administration = Pick<WorkerService, 'get' | 'list' | 'revoke' | 'counts'>
+
+function administration({ world, store: db, bus }: Deps, trusted: Trusted): Administration {
+  return {
     async get(caller, workerId) {
       if (!can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
       requireId('worker', workerId)
@@ -175,8 +196,6 @@ export function createWorkerService({ world, store: db, bus }: Deps): WorkerServ
       bus.wake(outcome.orphaned.flatMap(({ jobId, queue }) => [`queue:${queue}` as const, `job:${jobId}` as const]))
       return { ...revoked, fenced_leases: outcome.leases, revoked_tokens: outcome.tokens }
     },
-
-    seen: (workerId) => seen.add(workerId),
 
     counts: async () => ({ online: 0, unseen: 0, revoked: 0, ...(await db.read(store.countWorkers(ONLINE_MS))) }),
   }
