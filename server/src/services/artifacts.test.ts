@@ -334,6 +334,22 @@ describe.each(ENGINES)('%s', (engine) => {
       await expect(services.artifacts.upload({ caller }, stranger)).rejects.toMatchObject({ code: 'FORBIDDEN' })
     })
 
+    test('is not handed what an earlier run of the job has left', async () => {
+      const { caller, workerId, jobId, lease } = await running([{ name: 'a' }])
+      const output = uploadRequest(someBytes(5), { name: 'checkpoint', leaseId: lease.lease_id })
+      expect(await services.artifacts.upload({ workerId }, output)).toMatchObject({ kind: 'ready' })
+      await services.runs.release(workerId, lease.lease_id)
+      const { queue } = await job(caller, jobId)
+      const [next] = await services.runs.lease('next', { queues: [queue], kinds: [], max: 1, waitMs: 0 })
+      expect(next).toMatchObject({ job_id: jobId, artifacts: [{ name: 'a' }] })
+      expect(next?.artifacts).toHaveLength(1)
+      // It can ask for it all the same.
+      expect(await services.artifacts.ofJob({ workerId: 'next' }, jobId)).toMatchObject([
+        { name: 'a' },
+        { name: 'checkpoint' },
+      ])
+    })
+
     test('that lost its lease while it sends leaves nothing', async () => {
       const { caller, workerId, jobId, lease } = await running()
       const bytes = someBytes(2_000)

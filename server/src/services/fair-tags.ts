@@ -9,6 +9,8 @@ const USERS_MAX = 10_000
 interface QueueTime {
   /** How far the queue has got: no tag that is given out lies before it. Null until it is known. */
   atTag: number | null
+  /** The last one that was given out before it was. */
+  firstTag: number
   lastTags: Map<string, number>
   refreshAtMs: number
 }
@@ -31,7 +33,7 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
     let time = queues.get(queue)
     if (time === undefined) {
       if (queues.size >= QUEUES_MAX) queues.clear()
-      time = { atTag: null, lastTags: new Map(), refreshAtMs: world.monotonic() }
+      time = { atTag: null, firstTag: 0, lastTags: new Map(), refreshAtMs: world.monotonic() }
       queues.set(queue, time)
     }
     return time
@@ -52,7 +54,10 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
         time.refreshAtMs = nowMs + REFRESH_MS
         void refresh(queue, time)
       }
-      if (time.atTag === null) return world.now()
+      if (time.atTag === null) {
+        time.firstTag = Math.max(world.now(), time.firstTag + 1)
+        return time.firstTag
+      }
       const tag = Math.max(time.atTag, time.lastTags.get(userId) ?? 0) + 1
       if (time.lastTags.size >= USERS_MAX) time.lastTags.clear()
       time.lastTags.set(userId, tag)

@@ -4,8 +4,8 @@ import { createDeadLetterService, type DeadLetterService } from './dead-letters.
 import { createDefinitionService, type DefinitionService } from './definitions.ts'
 import type { Deps } from './deps.ts'
 import { createEventService, type EventService } from './events.ts'
+import { createFairTags, type FairTags } from './fair-tags.ts'
 import { createJobService, type JobService } from './jobs.ts'
-import { createFairTags } from './fair-tags.ts'
 import { createKeyService, type KeyService } from './keys.ts'
 import { createLogService, type LogService } from './logs.ts'
 import { createQueueService, type QueueService } from './queues.ts'
@@ -28,6 +28,7 @@ export interface Services {
   definitions: DefinitionService
   runs: RunService
   logs: LogService
+  fairTags: FairTags
   queues: QueueService
   events: EventService
   artifacts: ArtifactService
@@ -51,6 +52,7 @@ export function createServices(deps: Deps): Services {
     definitions: createDefinitionService(deps),
     runs: createRunService(deps, fairTags),
     logs: createLogService(deps, jobs),
+    fairTags,
     queues: createQueueService(deps),
     events: createEventService(deps),
     artifacts: createArtifactService(deps),

@@ -11,8 +11,9 @@ import { openNode } from '../testing/store.ts'
 import { findKeys, listKeys, removeExpiredKeys } from './commands/keys.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
 import { EVERY_JOB, type JobFilter, listJobs } from './commands/list-jobs.ts'
+import { promoteDue } from './commands/promote-runs.ts'
 import { listReservations } from './commands/quotas.ts'
-import { findJob, promoteDue } from './commands/read-jobs.ts'
+import { findJob } from './commands/read-jobs.ts'
 import { expireBatch, reviewRuns } from './commands/reap-runs.ts'
 import type { PostgresStore } from './engines/postgres.ts'
 import { readJobs } from './sql/jobs.ts'
@@ -110,7 +111,10 @@ describe('a lease', () => {
 
 describe('loops look at what is due, not at what waits', () => {
   test('promote', async () => {
-    const plans = await writePlans(node, promoteDue(1_000))
+    const plans = await writePlans(
+      node,
+      promoteDue(1_000, ({ runAtMs }) => runAtMs),
+    )
     expect(
       plans.map(rowsTouched).every((rows) => rows <= 10),
       JSON.stringify(plans),

@@ -20,6 +20,7 @@ export interface LeaderScene extends Omit<Place, 'remove'> {
   services: Services
   bus: Bus
   meter: Meter
+  fairTags: Services['fairTags']
   /** The topics that were woken since the last look. */
   woken(): Topic[]
   /** The states that runs ended in. */
@@ -60,6 +61,7 @@ export async function leaderScene(engine: Engine): Promise<LeaderScene> {
     close,
     bus,
     meter,
+    fairTags: services.fairTags,
     ended,
     woken: () => woken.splice(0),
     async submit(input = {}, key) {

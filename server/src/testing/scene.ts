@@ -5,7 +5,7 @@ import { type CancelOutcome, cancelJob } from '../store/commands/cancel-job.ts'
 import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/commands/end-runs.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
 import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
-import { promoteDue } from '../store/commands/read-jobs.ts'
+import { promoteDue } from '../store/commands/promote-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../store/commands/release-runs.ts'
 import { type ReserveOutcome, reserveSlot } from '../store/commands/reservations.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../store/commands/start-runs.ts'
@@ -183,7 +183,7 @@ export class Scene {
       const changes = columns.map((column) => `${column} = ${column} - ${ms}`)
       await sql(this.store, `UPDATE ichido.${table} SET ${changes.join()} WHERE user_id = $1`, this.userId)
     }
-    await this.store.write(promoteDue(100))
+    await this.store.write(promoteDue(100, ({ runAtMs }) => runAtMs))
   }
 }
 

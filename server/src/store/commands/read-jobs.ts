@@ -1,8 +1,7 @@
 import { type Command, command } from '../port.ts'
 import { countByState, readJobs, readResult, readRuns } from '../sql/jobs.ts'
 import { readKeysOfJobs } from '../sql/keys.ts'
-import { nextDue, promoteRuns } from '../sql/runs.ts'
-import { each, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { each, integer, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
 
 export interface JobRows {
   job: Row
@@ -37,26 +36,5 @@ export function findResult(jobId: string): Command<Row | undefined> {
 export function countJobs(): Command<Map<string, number>> {
   return command('count_jobs', function* work(): Work<Map<string, number>> {
     return new Map((yield* query(countByState)).map((row) => [text(row, 'state'), integer(row, 'count')]))
-  })
-}
-
-export interface Promoted {
-  /** Queues that have work now. */
-  queues: string[]
-  /** How many were moved: as many as allowed means that more may wait. */
-  count: number
-  /** Until the next delayed run is due; null when none waits. */
-  nextInMs: number | null
-}
-
-export function promoteDue(max: number): Command<Promoted> {
-  return command('promote', function* work(): Work<Promoted> {
-    const rows = yield* query(promoteRuns, max)
-    const next = yield* one(nextDue)
-    return {
-      queues: [...new Set(rows.map((row) => text(row, 'queue')))],
-      count: rows.length,
-      nextInMs: integerOrNull(next, 'in_ms'),
-    }
   })
 }

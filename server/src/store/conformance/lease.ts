@@ -2,9 +2,11 @@ import { describe, expect, test } from 'vitest'
 import { Scene } from '../../testing/scene.ts'
 import { sql } from '../../testing/store.ts'
 import { leaseBatch } from '../commands/lease-runs.ts'
-import { promoteDue } from '../commands/read-jobs.ts'
+import { promoteDue } from '../commands/promote-runs.ts'
 import { integer, text } from '../statement.ts'
 import type { Given } from './given.ts'
+
+const byTime = ({ runAtMs }: { runAtMs: number }) => runAtMs
 
 export function leaseConformance({ store }: Given): void {
   describe('lease', () => {
@@ -115,7 +117,7 @@ export function leaseConformance({ store }: Given): void {
     test('leaves alone what is not due, until it is', async () => {
       const scene = new Scene(store())
       await scene.submitted({ delayMs: 60_000 })
-      const { nextInMs } = await store().write(promoteDue(100))
+      const { nextInMs } = await store().write(promoteDue(100, byTime))
       expect(nextInMs).toBeLessThanOrEqual(60_000)
       expect(await scene.lease()).toEqual([])
       await scene.age(60_001)
@@ -139,13 +141,13 @@ export function leaseConformance({ store }: Given): void {
       const scene = new Scene(store())
       await scene.submitAll([1, 2, 3].map(() => scene.item({ delayMs: 5_000 })))
       await sql(store(), 'UPDATE ichido.runs SET run_at = 1 WHERE user_id = $1', scene.userId)
-      expect(await store().write(promoteDue(2))).toEqual({
+      expect(await store().write(promoteDue(2, byTime))).toEqual({
         queues: [scene.queue],
         count: 2,
         nextInMs: expect.any(Number),
       })
-      expect(await store().write(promoteDue(2))).toMatchObject({ queues: [scene.queue], count: 1 })
-      expect(await store().write(promoteDue(2))).toMatchObject({ queues: [], count: 0 })
+      expect(await store().write(promoteDue(2, byTime))).toMatchObject({ queues: [scene.queue], count: 1 })
+      expect(await store().write(promoteDue(2, byTime))).toMatchObject({ queues: [], count: 0 })
       expect(await scene.lease({ max: 5 })).toHaveLength(3)
     })
   })

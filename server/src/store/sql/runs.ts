@@ -11,6 +11,9 @@ const FOLLOWED = `r.id AS run_id, r.queue, r.retry_count, n.id AS next_id, n.run
   FROM ichido.runs r LEFT JOIN ichido.runs n ON n.job_id = r.job_id AND n.run_no = r.run_no + 1
     LEFT JOIN ichido.dead_letters d ON d.job_id = r.job_id AND d.run_id = r.id`
 
+const DUE = `id, queue, user_id, run_at FROM ichido.runs
+    WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= (SELECT now_ms())`
+
 /** Writes what happened to the runs that `m` moved, in the statement that moves them. */
 export const MOVES_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT m.job_id, m.last_event_n, 'run', m.last_event_n, m.kind,
@@ -216,17 +219,18 @@ export const requestCancel = statement(
 )
 
 /**
- * Takes a maximum. Delayed runs whose time has come enter the index that leases read; any node may do it. The time is a
- * subquery: as a bare function it is asked for every row, and the index is read to its end, past all that is not due.
+ * Takes a maximum: delayed runs whose time has come. The time is a subquery: as a bare function it is asked for every row,
+ * and the index is read to its end, past all that is not due.
  */
+export const lockDue = statement('lock_due', {
+  postgres: `SELECT ${DUE} ORDER BY run_at LIMIT $1 FOR UPDATE SKIP LOCKED`,
+  sqlite: `SELECT ${DUE} ORDER BY run_at LIMIT $1`,
+})
+
+/** Takes run, tag. With a tag it is in the index that leases read. */
 export const promoteRuns = statement('promote_runs', {
-  postgres: `WITH c AS MATERIALIZED (
-      SELECT id FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= (SELECT now_ms())
-      ORDER BY run_at LIMIT $1 FOR UPDATE SKIP LOCKED)
-    UPDATE ichido.runs r SET fair_tag = r.run_at FROM c WHERE r.id = c.id RETURNING r.queue`,
-  sqlite: `UPDATE ichido.runs SET fair_tag = run_at WHERE id IN (
-      SELECT id FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= (SELECT now_ms())
-      ORDER BY run_at LIMIT $1) RETURNING queue`,
+  postgres: `UPDATE ichido.runs r SET fair_tag = t.tag FROM unnest($1::uuid[], $2::bigint[]) AS t(id, tag) WHERE r.id = t.id`,
+  sqlite: 'UPDATE ichido.runs SET fair_tag = $2 WHERE id = $1',
 })
 
 /** When the next delayed run is due, in ms from now; null when none waits. */
