@@ -61,7 +61,9 @@ eachEngine(({ store }) => {
       ended: [{ jobId: often.jobId, state: 'FAILED' }],
       waiting: [{}, {}, {}],
     })
-    expect(await store().write(expire(current, waiting))).toEqual([{ jobId: confirmed.jobId, state: 'TIMED_OUT' }])
+    expect(await store().write(expire(current, waiting))).toMatchObject([
+      { jobId: confirmed.jobId, state: 'TIMED_OUT' },
+    ])
   })
 })
 

@@ -155,7 +155,7 @@ test('two leaders at once, one of the past: each run ends once', async () => {
   const { waiting } = await nodes.b().write(review())
   const next = expireBatch(term, [{ ...only(waiting), nextRunId: v7(), random: 0 }])
   expect(term.epoch).toBe(old.epoch + 1)
-  expect(await Promise.all([nodes.a().write(expire), nodes.b().write(next)])).toEqual([
+  expect(await Promise.all([nodes.a().write(expire), nodes.b().write(next)])).toMatchObject([
     [],
     [{ jobId: lease.jobId, state: 'TIMED_OUT' }],
   ])

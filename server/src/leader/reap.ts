@@ -52,10 +52,11 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
     return left
   }
 
-  function tell(ended: readonly Ended[], queues: readonly string[] = []): void {
+  function tell(ended: readonly Ended[], orphaned: readonly string[] = []): void {
     for (const { state } of ended) options.meter.ended(state)
+    const queues = new Set([...orphaned, ...ended.flatMap(({ queue }) => queue ?? [])])
     bus.wake([
-      ...queues.map((queue) => `queue:${queue}` as const),
+      ...[...queues].map((queue) => `queue:${queue}` as const),
       ...ended.map(({ jobId }) => `job:${jobId}` as const),
     ])
   }

@@ -21,13 +21,17 @@ import {
 } from '../sql/leader.ts'
 import { vacateLeadership } from '../sql/leadership.ts'
 import { integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
-import { type Failure, followFailures, type RunError } from './after-failure.ts'
+import { type Failure, type Followed, followFailures, type RunError } from './after-failure.ts'
 import { fence, type Term } from './leadership.ts'
 import { recordMoves } from './lifecycle.ts'
 
 export interface Ended {
   jobId: string
   state: RunState
+  /** Nothing is left to try. */
+  dead: boolean
+  /** The queue that has work again at once, where its next run is. */
+  queue: string | null
 }
 
 /** Made beforehand, for a run that follows. */
@@ -82,7 +86,7 @@ export function reviewRuns(term: Term, { nowMs, evenMs, batchMax, waitingMax }: 
     yield* recordMoves(orphaned)
     const exhausted = yield* query(exhaustRuns, ...led, HANDOUTS_MAX, JSON.stringify(NEVER_STARTED))
     yield* recordMoves(exhausted)
-    yield* followFailures(
+    const parked = yield* followFailures(
       exhausted.map((row) => ({ row, error: NEVER_STARTED, retryable: false, nextRunId: '', random: 0 })),
     )
     const since = [nowMs, DEFAULT_CONTINUATION_SECONDS, evenMs] as const
@@ -92,7 +96,7 @@ export function reviewRuns(term: Term, { nowMs, evenMs, batchMax, waitingMax }: 
     const next = yield* one(nextLapse, nowMs)
     return {
       queues: [...new Set(orphaned.map((row) => text(row, 'queue')))],
-      ended: exhausted.map(toEnded),
+      ended: exhausted.map((row) => toEnded(row, parked)),
       waiting: waiting.map(toWaiting),
       full: [orphaned, exhausted, confirming, halted].some(({ length }) => length === batchMax),
       nextLapseMs: integerOrNull(next, 'in_ms'),
@@ -114,8 +118,8 @@ export function expireBatch(term: Term, seen: readonly (Waiting & Spare)[]): Com
   return command('expire', function* work(): Work<Ended[]> {
     const rows = yield* query(expireRuns, ...fence(term), runs, JSON.stringify(LOST), JSON.stringify(REVOKED))
     yield* recordMoves(rows)
-    yield* followFailures(rows.flatMap((row) => toFailure(row, spares.get(text(row, 'id')))))
-    return rows.map(toEnded)
+    const followed = yield* followFailures(rows.flatMap((row) => toFailure(row, spares.get(text(row, 'id')))))
+    return rows.map((row) => toEnded(row, followed))
   })
 }
 
@@ -126,8 +130,14 @@ function toFailure(row: Row, spare: Spare | undefined): Failure[] {
   return [{ row, error: JSON.parse(text(row, 'error')) as RunError, retryable: true, nextRunId, random }]
 }
 
-function toEnded(row: Row): Ended {
-  return { jobId: text(row, 'job_id'), state: text(row, 'state') as RunState }
+function toEnded(row: Row, followed: ReadonlyMap<string, Followed>): Ended {
+  const { next, dead } = followed.get(text(row, 'id')) ?? { next: null, dead: false }
+  return {
+    jobId: text(row, 'job_id'),
+    state: text(row, 'state') as RunState,
+    dead,
+    queue: next?.due ? next.queue : null,
+  }
 }
 
 function toWaiting(row: Row): Waiting {

@@ -1,0 +1,170 @@
+import { v7 } from 'uuid'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import { retryJob } from '../store/commands/retry-jobs.ts'
+import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
+import { seize, trusting } from '../testing/reaper.ts'
+import { ENGINES } from '../testing/services.ts'
+import { registered } from '../testing/workers.ts'
+import { ClockWatch } from './clock-watch.ts'
+import { createReap } from './reap.ts'
+
+/** Hazard 5: nothing but waiting ends a run whose process may still be at work, and nobody else gets its job before. */
+
+const MINUTE_MS = 60_000
+const LEASE_MS = 10_000
+const CONTINUATION_MS = 20_000
+const TIMES = { lease_ttl_seconds: 10, continuation_seconds: 20 }
+/** compat/zpe: no heartbeats, and a lease as long as a run may take. */
+const NO_HEARTBEATS = { lease_ttl_seconds: 3600, continuation_seconds: 0, timeout_seconds: 3600 }
+
+const DONE = {
+  verb: 'finish',
+  result: '1',
+  summaryText: null,
+  freqsCsv: null,
+  meta: null,
+  costMicros: null,
+} as const
+
+describe.each(ENGINES)('%s', (engine) => {
+  let scene: LeaderScene
+  let clock: ClockWatch
+  let reap: () => Promise<number | null>
+  beforeAll(async () => {
+    scene = await leaderScene(engine)
+  })
+  beforeEach(async () => {
+    await scene.clear()
+    clock = new ClockWatch(scene.world)
+    await takeOver()
+  })
+  afterAll(() => scene.close())
+
+  /** The same node is elected anew: it has waited for nobody, but has watched the clock. */
+  async function takeOver(): Promise<void> {
+    const { world, store, bus, meter } = scene
+    reap = createReap({ world, store, bus, meter, clock, leading: trusting(await seize(store)) })
+  }
+
+  async function started(input: Parameters<LeaderScene['submit']>[0], worker = 'worker') {
+    const id = await scene.submit(input)
+    const call = { queues: ['default'], kinds: ['work'], max: 1, waitMs: 0, startId: 'process' }
+    const [lease] = await scene.services.runs.lease(worker, call)
+    if (lease?.job_id !== id) throw new Error('The worker should have got this very job')
+    return { id, leaseId: lease.lease_id }
+  }
+  const runs = async (id: string) => (await scene.services.jobs.get(LOCAL_ADMIN, id)).runs
+  const states = async (id: string) => (await runs(id)).map(({ state }) => state)
+  const leasable = () =>
+    scene.services.runs.lease('other', { queues: ['default'], kinds: ['work'], max: 10, waitMs: 0, startId: 'other' })
+
+  test.each([10 * MINUTE_MS, -10 * MINUTE_MS])(
+    'the clock jumps by %s ms and back, with live runs, at any leader: none is timed out',
+    async (ms) => {
+      const without = await started(NO_HEARTBEATS)
+      await scene.pass(55 * MINUTE_MS)
+      const workers = ['a', 'b', 'c']
+      const live = [
+        await started(TIMES, 'a'),
+        await started({ ...TIMES, timeout_seconds: 300 }, 'b'),
+        await started({ lease_ttl_seconds: 86_400, continuation_seconds: 20 }, 'c'),
+      ]
+      await reap()
+      for (const jumpMs of [ms, -ms]) {
+        await scene.jump(jumpMs)
+        await reap()
+        for (let beat = 0; beat < 6; beat++) {
+          if (beat === 3) await takeOver()
+          await scene.pass(LEASE_MS / 2)
+          await reap()
+          for (const [i, { leaseId }] of live.entries()) {
+            const heard = await scene.services.runs.heartbeat(workers[i] ?? '', leaseId)
+            expect(heard).toMatchObject({ kind: 'extended' })
+          }
+          await reap()
+        }
+      }
+      for (const { id } of [without, ...live]) expect(await states(id)).toEqual(['RUNNING'])
+      for (const [i, { leaseId }] of live.entries()) {
+        expect(await scene.services.runs.report(workers[i] ?? '', leaseId, DONE)).toMatchObject({ state: 'SUCCEEDED' })
+      }
+      expect(await scene.services.runs.report('worker', without.leaseId, DONE)).toMatchObject({ state: 'SUCCEEDED' })
+      expect(scene.ended.filter((state) => state !== 'SUCCEEDED')).toEqual([])
+    },
+  )
+
+  test.each([10 * MINUTE_MS, -10 * MINUTE_MS])(
+    'a jump of %s ms neither shortens nor prolongs the wait for a worker that was cut off',
+    async (ms) => {
+      const { id } = await started(TIMES)
+      await scene.pass(LEASE_MS + 1)
+      await reap()
+      expect(await runs(id)).toMatchObject([{ continuation_state: 'CONFIRMING' }])
+      await scene.jump(ms)
+      await reap()
+      await scene.pass(CONTINUATION_MS - 1_000)
+      await reap()
+      expect(await states(id)).toEqual(['RUNNING'])
+      await scene.pass(1_000)
+      await reap()
+      expect(await states(id)).toEqual(['TIMED_OUT', 'PENDING'])
+    },
+  )
+
+  test('after the jump, workers that are gone are found as before', async () => {
+    await reap()
+    await scene.jump(10 * MINUTE_MS)
+    await reap()
+    const { id } = await started(TIMES)
+    await scene.pass(LEASE_MS + 1)
+    await reap()
+    await scene.pass(CONTINUATION_MS)
+    await reap()
+    expect(await states(id)).toEqual(['TIMED_OUT', 'PENDING'])
+  })
+
+  test('revoke: the worker is fenced at once, and its job is handed on only after the deadline', async () => {
+    const { worker_id } = await registered(scene.services)
+    const { id, leaseId } = await started({ ...TIMES, backoff: { base_seconds: 0, jitter: 0 } }, worker_id)
+    expect(await scene.services.workers.revoke(LOCAL_ADMIN, worker_id)).toMatchObject({ fenced_leases: 1 })
+    const { heartbeat, report } = scene.services.runs
+    expect(await heartbeat(worker_id, leaseId)).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
+    expect(await report(worker_id, leaseId, DONE)).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
+    expect(await leasable()).toEqual([])
+    await reap()
+    await scene.pass(CONTINUATION_MS - 1_000)
+    await scene.jump(10 * MINUTE_MS)
+    await reap()
+    expect(await leasable()).toEqual([])
+    expect(await runs(id)).toMatchObject([{ state: 'RUNNING', continuation_state: 'CONFIRMING' }])
+    await scene.pass(1_000)
+    scene.woken()
+    await reap()
+    expect(scene.woken()).toContain('queue:default')
+    expect(await runs(id)).toMatchObject([{ state: 'TIMED_OUT', error: { code: 'WORKER_REVOKED' } }, {}])
+    expect(await leasable()).toMatchObject([{ job_id: id, attempt: 2 }])
+  })
+
+  test('cancel: a retry is refused until the run has ended, and what its worker still reports is CANCELED', async () => {
+    const retry = (jobId: string) => scene.store.write(retryJob({ jobId, nextRunId: v7() }, 'someone', v7()))
+    const heard = await started(TIMES)
+    const silent = await started(TIMES, 'silent')
+    for (const { id } of [heard, silent]) {
+      await scene.services.jobs.cancel(LOCAL_ADMIN, id)
+      expect(await retry(id)).toMatchObject({ kind: 'refused', reason: 'NOT_ENDED' })
+    }
+    await reap()
+    expect(await scene.services.runs.report('worker', heard.leaseId, DONE)).toMatchObject({ state: 'CANCELED' })
+    expect(await retry(heard.id)).toMatchObject({ kind: 'retried' })
+
+    await scene.pass(CONTINUATION_MS - 1_000)
+    await reap()
+    expect(await retry(silent.id)).toMatchObject({ kind: 'refused', reason: 'NOT_ENDED' })
+    await scene.pass(1_000)
+    await reap()
+    expect(await states(silent.id)).toEqual(['CANCELED'])
+    expect(await retry(silent.id)).toMatchObject({ kind: 'retried' })
+    expect(await scene.services.runs.report('silent', silent.leaseId, DONE)).toMatchObject({ kind: 'refused' })
+  })
+})

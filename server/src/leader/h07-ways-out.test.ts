@@ -1,0 +1,92 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { ACTIVE_STATES, isFinal, type RunState } from '../core/run-state.ts'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
+import { seize, trusting } from '../testing/reaper.ts'
+import { ENGINES } from '../testing/services.ts'
+import { sql } from '../testing/store.ts'
+import { ClockWatch } from './clock-watch.ts'
+import { createPromote } from './promote.ts'
+import { createReap } from './reap.ts'
+
+/** Hazard 7: there are no dead ends. Whatever happened to a run's worker, time and the leader alone get the job on. */
+
+const TIMES = { lease_ttl_seconds: 10, continuation_seconds: 20, timeout_seconds: 30 }
+const HOUR_MS = 3_600_000
+
+/** Everything about a run that nobody works on any more. */
+interface Left {
+  state: RunState
+  /** `fenced`: as a revocation or a timeout leaves it, without a lease. */
+  lease: 'none' | 'held' | 'lapsed' | 'fenced'
+  confirming: boolean
+  canceled: boolean
+}
+
+const LEFT: Left[] = ACTIVE_STATES.flatMap((state) =>
+  (['none', 'held', 'lapsed', 'fenced'] as const).flatMap((lease) =>
+    [false, true].flatMap((confirming) => [false, true].map((canceled) => ({ state, lease, confirming, canceled }))),
+  ),
+).filter(isReachable)
+
+function isReachable({ state, lease, confirming, canceled }: Left): boolean {
+  if (state === 'PENDING') return lease === 'none' && !confirming && !canceled
+  if (state === 'ORPHANED') return lease !== 'held' && !confirming && !canceled
+  if (state === 'ASSIGNED') return (lease === 'held' || lease === 'lapsed') && !confirming && !canceled
+  return lease !== 'none' && (lease !== 'fenced' || confirming)
+}
+
+describe.each(ENGINES)('%s', (engine) => {
+  let scene: LeaderScene
+  beforeAll(async () => {
+    scene = await leaderScene(engine)
+  })
+  beforeEach(() => scene.clear())
+  afterAll(() => scene.close())
+
+  /** An hour of a leader, which another one takes over from in the middle. */
+  async function anHour(): Promise<void> {
+    const { world, store, bus, meter } = scene
+    const clock = new ClockWatch(world)
+    const promote = createPromote({ ...scene, fairTags: scene.services.fairTags })
+    for (let term = 0; term < 2; term++) {
+      const reap = createReap({ world, store, bus, meter, clock, leading: trusting(await seize(store)) })
+      for (let tick = 0; tick < 6; tick++) {
+        await promote()
+        while ((await reap()) === 0);
+        await scene.pass(HOUR_MS / 12)
+      }
+    }
+  }
+
+  async function leave({ state, lease, confirming, canceled }: Left): Promise<string> {
+    const id = await scene.submit({ ...TIMES, ...(state === 'PENDING' ? { delay_seconds: 60 } : {}) })
+    if (state === 'PENDING') return id
+    const call = { queues: ['default'], kinds: ['work'], max: 1, waitMs: 0 }
+    const [leased] = await scene.services.runs.lease('gone', {
+      ...call,
+      ...(state === 'RUNNING' ? { startId: 's' } : {}),
+    })
+    expect(leased?.job_id).toBe(id)
+    const changes = [
+      `state = '${state}'`,
+      ...(lease === 'lapsed' ? ['lease_expires_at = now_ms() - 1'] : []),
+      ...(lease === 'fenced' ? ['lease_id = NULL'] : []),
+      ...(confirming ? ["continuation_state = 'CONFIRMING'", 'continuation_check_deadline_at = now_ms() + 20000'] : []),
+      ...(canceled ? ['cancel_requested_at = now_ms()'] : []),
+    ]
+    await sql(scene.store, `UPDATE ichido.runs SET ${changes.join()} WHERE job_id = $1`, id)
+    return id
+  }
+
+  test.each(LEFT)('$state, lease $lease, confirming $confirming, canceled $canceled', async (left) => {
+    const id = await leave(left)
+    await anHour()
+    const { state } = await scene.services.jobs.get(LOCAL_ADMIN, id)
+    if (left.canceled) expect(state).toBe('CANCELED')
+    if (isFinal(state)) return
+    // Not ended: then any worker that asks gets it.
+    const call = { queues: ['default'], kinds: [], max: 1, waitMs: 0 }
+    expect(await scene.services.runs.lease('next', call)).toMatchObject([{ job_id: id }])
+  })
+})
