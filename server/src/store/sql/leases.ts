@@ -16,7 +16,8 @@ const RUN = `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.state, r.vers
     WHERE e.job_id = r.job_id AND e.stage = 'progress' AND e.seq < (r.attempt - 1) * LARGE(${SEQ_PER_ATTEMPT})
     ORDER BY e.seq DESC LIMIT 1) END AS last_progress`
 const FIELDS = "'artifact_id', a.id, 'name', a.name, 'sha256', a.sha256, 'size_bytes', a.size_bytes"
-const READY_ARTIFACTS = "FROM ichido.artifacts a WHERE a.job_id = r.job_id AND a.state = 'ready'"
+// What the job was given, not what an earlier run of it has left.
+const READY_ARTIFACTS = "FROM ichido.artifacts a WHERE a.job_id = r.job_id AND a.run_id IS NULL AND a.state = 'ready'"
 const LEASED_POSTGRES = `${RUN.replace('LARGE', 'bigint ').replace(/bigint \((\d+)\)/, "bigint '$1'")},
   (SELECT json_agg(json_build_object(${FIELDS}) ORDER BY a.name, a.id)::text ${READY_ARTIFACTS}) AS artifacts`
 const LEASED_SQLITE = `${RUN.replace('LARGE', '')},
