@@ -1,6 +1,6 @@
 import type { JobListFilter, Transport } from '@ichido/sdk/client'
 import { IchidoError, type JobShape, type Page, type SubmitRequest, type SubmitResponse } from '@ichido/sdk/protocol'
-import type { WorkerTransport } from '@ichido/sdk/worker'
+import type { LeaseCall, RunReport, WorkerTransport } from '@ichido/sdk/worker'
 import type { z } from 'zod'
 import { listJobsQuery } from './core/contract/jobs.ts'
 import { isUuid } from './core/contract/list.ts'
@@ -12,7 +12,7 @@ import type { Caller } from './core/roles.ts'
 import { findJsonProblem } from './core/strict-json.ts'
 import type { Services } from './services/index.ts'
 import { refusalError, type SubmitOptions } from './services/submit-job.ts'
-import type { EndOutcome } from './store/commands/end-runs.ts'
+import type { Report } from './store/commands/end-runs.ts'
 import { EVERY_JOB } from './store/commands/list-jobs.ts'
 import type { SubmitOutcome } from './store/commands/submission.ts'
 import { StoreUnavailable } from './store/port.ts'
@@ -124,40 +124,63 @@ function checkKey(key: string | undefined): string | null {
 
 /** The worker's transport inside the process. */
 export function localWorkerTransport(services: Services, workerId: string): WorkerTransport {
+  const { runs, events } = services
+  const lease = (call: LeaseCall, signal?: AbortSignal) => runs.lease(workerId, call, signal)
   return {
-    lease: ({ queue, kinds, max, waitMs, pollId, startId }, signal) =>
-      services.runs.lease(workerId, { queues: [queue], kinds, max, waitMs, pollId, startId }, signal),
-    async heartbeat(leaseId) {
-      const outcome = await services.runs.heartbeat(workerId, leaseId)
-      return {
-        held: outcome.kind === 'extended',
-        cancelRequested: outcome.kind === 'extended' && outcome.cancelRequested,
-      }
+    lease,
+    async start(leaseId, startId) {
+      const outcome = await runs.start(workerId, leaseId, startId).catch(throwOutage)
+      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
     },
-    async publish(leaseId, stage, seq, data) {
-      await services.events.publish(workerId, leaseId, { stage, seq, data })
+    heartbeat: (leaseIds) =>
+      Promise.all(
+        leaseIds.map(async (leaseId) => {
+          const outcome = await runs.heartbeat(workerId, leaseId)
+          const held = outcome.kind === 'extended'
+          return { held, cancelRequested: held && outcome.cancelRequested }
+        }),
+      ),
+    async publish(leaseId, published) {
+      await Promise.all(published.map((event) => events.publish(workerId, leaseId, event)))
     },
-    async finish(leaseId, { result, meta, cost }) {
-      const report = {
-        verb: 'finish',
-        result: checkJson(result, 'result'),
-        summaryText: null,
-        freqsCsv: null,
-        meta: meta === undefined ? null : checkJson(meta, 'meta'),
-        costMicros: cost === undefined ? null : toMicros(cost),
-      } as const
-      await recorded(services.runs.report(workerId, leaseId, report))
+    async report(reports, next) {
+      const refusals = await Promise.all(reports.map((report) => record(services, workerId, report)))
+      return { refusals, leases: next === null ? [] : await lease(next) }
     },
-    async fail(leaseId, { code, message, traceback, retryable }) {
-      const error = { code, message, ...(traceback === undefined ? {} : { traceback }) }
-      await recorded(services.runs.report(workerId, leaseId, { verb: 'fail', error, retryable }))
+    async release(leaseId) {
+      const outcome = await runs.release(workerId, leaseId).catch(throwOutage)
+      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
     },
   }
 }
 
-async function recorded(report: Promise<EndOutcome>): Promise<void> {
-  const outcome = await report.catch((error: unknown) => {
-    throw toOutage(error)
-  })
-  if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+/** Answers with why it was refused. */
+async function record(services: Services, workerId: string, report: RunReport): Promise<IchidoError | null> {
+  try {
+    const outcome = await services.runs.report(workerId, report.leaseId, toReport(report)).catch(throwOutage)
+    return outcome.kind === 'refused' ? new IchidoError(outcome.reason) : null
+  } catch (error) {
+    if (error instanceof IchidoError) return error
+    throw error
+  }
+}
+
+function toReport(report: RunReport): Report {
+  if ('failure' in report) {
+    const { code, message, traceback, retryable } = report.failure
+    return { verb: 'fail', error: { code, message, ...(traceback === undefined ? {} : { traceback }) }, retryable }
+  }
+  const { result, meta, cost } = report.result
+  return {
+    verb: 'finish',
+    result: checkJson(result, 'result'),
+    summaryText: null,
+    freqsCsv: null,
+    meta: meta === undefined ? null : checkJson(meta, 'meta'),
+    costMicros: cost === undefined ? null : toMicros(cost),
+  }
+}
+
+function throwOutage(error: unknown): never {
+  throw toOutage(error)
 }

@@ -163,7 +163,7 @@ eachEmbedded(({ ichido, storage }) => {
     await after.close()
   })
 
-  test('what still runs when the time to drain is over is told to stop, and is tried again elsewhere', async () => {
+  test('what still runs when the time to drain is over is told to stop, and is tried again elsewhere at no cost', async () => {
     const place = storage()
     const own = await embedded(place)
     const kind = defineKind(unique('stubborn'), FAST)
@@ -178,8 +178,8 @@ eachEmbedded(({ ichido, storage }) => {
 
     const after = await embedded(place)
     expect((await after.job(job.id).get()).runs).toMatchObject([
-      { state: 'FAILED', error: { code: 'STOPPED', message: 'The worker is stopping' } },
-      { state: 'PENDING' },
+      { state: 'FAILED', error: { code: 'RELEASED' }, retry_count: 0 },
+      { state: 'PENDING', retry_count: 0 },
     ])
     after.handle(kind, ({ job: { attempt } }) => attempt)
     expect(await after.job(job.id).result()).toBe(2)

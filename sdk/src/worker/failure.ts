@@ -16,7 +16,7 @@ export class Fatal extends Error {
 /** Why a handler's signal aborted; also what is reported when the handler gives up because of it. */
 export class Stopped extends Error {
   override readonly name = 'Stopped'
-  readonly code: 'STOPPED' | 'CANCELED' | 'TIMEOUT' | 'LEASE_LOST'
+  readonly code: 'STOPPED' | 'CANCELED' | 'TIMEOUT' | 'LEASE_LOST' | 'CONTINUATION_LOST'
 
   constructor(code: Stopped['code'], message: string) {
     super(message)

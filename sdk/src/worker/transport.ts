@@ -1,31 +1,76 @@
-import type { LeaseShape } from '../protocol/index.ts'
+import type { IchidoError, LeaseShape } from '../protocol/index.ts'
 import type { World } from '../world.ts'
+import type { Clocks } from './clocks.ts'
+import type { Keeper } from './heart.ts'
 
 export interface WorkerDeps {
   transport: WorkerTransport
   world: World
   onTrouble(error: unknown): void
+  /** By which it is told how long ago something was; default: monotonic time alone. */
+  clocks?: Clocks
+  /** Who keeps the leases; default: timers of this thread. */
+  keeper?: Keeper
+  /** Where a report waits until it was answered; default: in memory. */
+  outbox?: Outbox
 }
 
-/** How a worker reaches the control plane. */
+/** Keeps reports through the end of the process. */
+export interface Outbox {
+  keep(lease: LeaseShape, report: RunReport): Promise<void>
+  /** It was answered, or can never be. */
+  drop(lease: LeaseShape): Promise<void>
+}
+
+/** How a worker reaches the control plane. What is refused or fails is thrown as an IchidoError. */
 export interface WorkerTransport {
-  /** Leases and starts in one call: RUNNING, or nothing. Waits up to `waitMs` for work. */
-  lease(request: LeaseCall, signal: AbortSignal): Promise<LeaseShape[]>
-  heartbeat(leaseId: string): Promise<{ held: boolean; cancelRequested: boolean }>
-  publish(leaseId: string, stage: string, seq: number, data: unknown): Promise<void>
-  finish(leaseId: string, report: FinishReport): Promise<void>
-  fail(leaseId: string, report: FailReport): Promise<void>
+  /** Waits up to `waitMs` for work. With a `startId` what it answers with is RUNNING, else it is to be started. */
+  lease(call: LeaseCall, signal?: AbortSignal): Promise<LeaseShape[]>
+  start(leaseId: string, startId: string): Promise<void>
+  /** Many at once; the answers come in the order of the leases. */
+  heartbeat(leaseIds: readonly string[]): Promise<Beat[]>
+  publish(leaseId: string, events: readonly WorkerEvent[]): Promise<void>
+  /** How runs ended, and in the same call what to do next. The refusals come in the order of the reports. */
+  report(reports: readonly RunReport[], next: LeaseCall | null): Promise<ReportAnswer>
+  /** Gives a run back as it is; that costs the job no retry. */
+  release(leaseId: string): Promise<void>
 }
 
 export interface LeaseCall {
-  queue: string
+  queues: readonly string[]
+  /** Empty: any. */
   kinds: readonly string[]
   max: number
   waitMs: number
   /** Names the poll, so that a lost answer can be asked for again. */
   pollId: string
-  /** Names this process. */
-  startId: string
+  /** Names this process; set: the runs are started at once. */
+  startId?: string
+}
+
+export interface Beat {
+  held: boolean
+  cancelRequested: boolean
+}
+
+export interface WorkerEvent {
+  stage: string
+  seq: number
+  data: unknown
+}
+
+export interface LogChunk {
+  /** Counted from 0 through both streams of a run. */
+  n: number
+  stream: 'stdout' | 'stderr'
+  text: string
+}
+
+export type RunReport = { leaseId: string } & ({ result: FinishReport } | { failure: FailReport })
+
+export interface ReportAnswer {
+  refusals: (IchidoError | null)[]
+  leases: LeaseShape[]
 }
 
 export interface FinishReport {

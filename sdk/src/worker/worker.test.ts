@@ -3,7 +3,7 @@ import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
 import { defineKind } from '../client/kind.ts'
 import { IchidoError, type LeaseShape } from '../protocol/index.ts'
 import { Fatal, Stopped } from './failure.ts'
-import type { FailReport, LeaseCall, WorkerTransport } from './transport.ts'
+import type { Beat, FailReport, LeaseCall, ReportAnswer, RunReport, WorkerTransport } from './transport.ts'
 import { type HandleOptions, type Handler, HandlerLoop } from './worker.ts'
 
 const LEASE: LeaseShape = {
@@ -20,49 +20,67 @@ const LEASE: LeaseShape = {
   continuation_seconds: 100,
   timeout_seconds: null,
   traceparent: null,
+  artifacts: [],
+  last_progress: null,
 }
 
-type Reported = { result: unknown } | FailReport
+type Reported = { result: unknown } | FailReport | 'released'
 
 /** A control plane that hands out the leases it was given and writes down what it hears. */
 class Plane implements WorkerTransport {
   readonly polls: LeaseCall[] = []
   readonly reports: Reported[] = []
   readonly work: LeaseShape[] = []
-  beats = 0
+  /** How many leases each heartbeat was for. */
+  readonly beats: number[] = []
+  readonly starts: string[] = []
   /** Thrown by the next calls of that sort, one after the other. */
-  readonly troubles: Record<'lease' | 'heartbeat' | 'finish' | 'fail', Error[]> = {
+  readonly troubles: Record<'lease' | 'start' | 'heartbeat' | 'report' | 'release', Error[]> = {
     lease: [],
+    start: [],
     heartbeat: [],
-    finish: [],
-    fail: [],
+    report: [],
+    release: [],
   }
-  answerBeat: () => Promise<{ held: boolean; cancelRequested: boolean }> = async () => HELD
+  /** What the next reports are refused with. */
+  readonly refusals: IchidoError[] = []
+  answerBeat: () => Promise<Beat> = async () => HELD
 
-  async lease(call: LeaseCall, signal: AbortSignal): Promise<LeaseShape[]> {
+  async lease(call: LeaseCall, signal?: AbortSignal): Promise<LeaseShape[]> {
     this.polls.push(call)
     this.#trouble('lease')
     const leases = this.work.splice(0, call.max)
-    if (leases.length > 0 || signal.aborted) return leases
-    return new Promise((resolve) => signal.addEventListener('abort', () => resolve(this.work.splice(0, call.max))))
+    if (leases.length > 0 || call.waitMs === 0 || signal?.aborted) return leases
+    return new Promise((resolve) => signal?.addEventListener('abort', () => resolve(this.work.splice(0, call.max))))
   }
 
-  async heartbeat(): Promise<{ held: boolean; cancelRequested: boolean }> {
-    this.beats++
+  async start(leaseId: string): Promise<void> {
+    this.#trouble('start')
+    this.starts.push(leaseId)
+  }
+
+  async heartbeat(leaseIds: readonly string[]): Promise<Beat[]> {
+    this.beats.push(leaseIds.length)
     this.#trouble('heartbeat')
-    return this.answerBeat()
+    return Promise.all(leaseIds.map(() => this.answerBeat()))
   }
 
   async publish(): Promise<void> {}
 
-  async finish(_: string, { result }: { result: unknown }): Promise<void> {
-    this.#trouble('finish')
-    this.reports.push({ result })
+  async report(reports: readonly RunReport[], next: LeaseCall | null): Promise<ReportAnswer> {
+    this.#trouble('report')
+    const refusals = reports.map((report) => {
+      const refusal = this.refusals.shift() ?? null
+      if (refusal === null) this.reports.push('result' in report ? report.result : report.failure)
+      return refusal
+    })
+    if (next !== null) this.polls.push(next)
+    return { refusals, leases: next === null ? [] : this.work.splice(0, next.max) }
   }
 
-  async fail(_: string, report: FailReport): Promise<void> {
-    this.#trouble('fail')
-    this.reports.push(report)
+  async release(): Promise<void> {
+    this.#trouble('release')
+    this.reports.push('released')
   }
 
   #trouble(verb: keyof Plane['troubles']): void {
@@ -72,7 +90,8 @@ class Plane implements WorkerTransport {
 }
 
 const HELD = { held: true, cancelRequested: false }
-const CONTINUATION_MS = 60_000 + 0.8 * 100_000
+/** When a run without a confirmed heartbeat is told, a little before it must have stopped. */
+const TOLD_MS = 0.9 * 0.8 * 100_000
 
 let world: FakeWorld
 let plane: Plane
@@ -104,15 +123,15 @@ async function begin(lease: Partial<LeaseShape> = {}) {
 
 const unavailable = () => new IchidoError('UNAVAILABLE', 'down')
 
-test('a lease is kept by a heartbeat every third of its time, until the report is in', async () => {
+test('a lease is kept by a heartbeat every quarter of its time, until the report is in', async () => {
   const { resolve, running } = await begin()
   await world.pass(100_000)
-  expect(plane.beats).toBe(5)
+  expect(plane.beats).toHaveLength(6)
   resolve('done')
   await settled()
   expect(plane.reports).toEqual([{ result: 'done' }])
   await world.pass(100_000)
-  expect(plane.beats).toBe(5)
+  expect(plane.beats).toHaveLength(6)
   await running.close(0)
   expect(world.pendingMs).toEqual([])
 })
@@ -134,23 +153,50 @@ test('a lease that is lost, or a wish to cancel, stops the run at the next heart
 })
 
 test('a run stops by itself before the control plane hands it on', async () => {
-  const { signal } = await begin()
+  const { signal, reject } = await begin()
   plane.troubles.heartbeat.push(...Array.from({ length: 99 }, unavailable))
-  await world.pass(CONTINUATION_MS - 1)
+  await world.pass(TOLD_MS - 1)
   expect(signal.aborted).toBe(false)
   await world.pass(1)
-  expect(signal.reason).toMatchObject({ code: 'LEASE_LOST' })
-  const { beats } = plane
-  await world.pass(100_000)
-  expect(plane.beats).toBe(beats)
+  expect(signal.reason).toMatchObject({ code: 'CONTINUATION_LOST' })
+  reject(new Error('stopped'))
+  await settled()
+  expect(plane.reports).toMatchObject([{ code: 'CONTINUATION_LOST', retryable: true }])
+})
+
+test('a handler that does not heed its signal does not keep its run by heartbeats, and is named', async () => {
+  const { signal } = await begin({ timeout_seconds: 5 })
+  await world.pass(5_000)
+  expect(signal.reason).toMatchObject({ code: 'TIMEOUT' })
+  await world.pass(10_000)
+  const { length } = plane.beats
+  await world.pass(0.8 * 100_000)
+  expect(plane.beats).toHaveLength(length)
+  expect(troubles).toMatchObject([{ message: expect.stringContaining('goes on although it was told to stop') }])
+})
+
+test('an answer that wishes for a cancellation gives the run no more time', async () => {
+  const { signal } = await begin()
+  plane.answerBeat = async () => ({ held: true, cancelRequested: true })
+  await world.pass(0.8 * 100_000)
+  expect(signal.reason).toMatchObject({ code: 'CANCELED' })
+  expect(troubles).toHaveLength(1)
+})
+
+test('many leases are kept by one call', async () => {
+  plane.work.push(...Array.from({ length: 50 }, (_, i) => ({ ...LEASE, lease_id: `lease ${i}` })))
+  const running = loop(() => new Promise(() => {}), { concurrency: 50 })
+  await world.pass(60_000)
+  expect(plane.beats).toEqual([50, 50, 50, 50])
+  void running.close(0)
 })
 
 test('the time alone counts from when the last confirmed heartbeat was sent, not from its answer', async () => {
   const { signal } = await begin()
   plane.answerBeat = () => new Promise((resolve) => world.after(50_000, () => resolve(HELD)))
-  await world.pass(70_000)
+  await world.pass(20_000)
   plane.answerBeat = () => new Promise(() => {})
-  await world.pass(20_000 + CONTINUATION_MS - 70_000 - 1)
+  await world.pass(15_000 + TOLD_MS - 20_000 - 1)
   expect(signal.aborted).toBe(false)
   await world.pass(1)
   expect(signal.aborted).toBe(true)
@@ -158,30 +204,30 @@ test('the time alone counts from when the last confirmed heartbeat was sent, not
 
 test('a report is tried again while the control plane is out of reach, and the lease is kept meanwhile', async () => {
   const { resolve } = await begin()
-  plane.troubles.finish.push(...Array.from({ length: 30 }, unavailable))
+  plane.troubles.report.push(...Array.from({ length: 6 }, unavailable))
   resolve('done')
   await world.pass(25_000)
   expect(plane.reports).toEqual([])
-  expect(plane.beats).toBe(1)
-  await world.pass(10_000)
+  expect(plane.beats).toEqual([1])
+  await world.pass(25_000)
   expect(plane.reports).toEqual([{ result: 'done' }])
-  expect(troubles).toHaveLength(30)
+  expect(troubles).toHaveLength(6)
 })
 
-test('a report is given up when the lease is lost', async () => {
+test('a report is given up when nobody can be waiting for it any more', async () => {
   const { resolve } = await begin()
-  plane.troubles.finish.push(...Array.from({ length: 999 }, unavailable))
-  plane.troubles.fail.push(unavailable())
+  plane.troubles.report.push(...Array.from({ length: 999 }, unavailable))
   plane.troubles.heartbeat.push(...Array.from({ length: 999 }, unavailable))
   resolve('done')
-  await world.pass(CONTINUATION_MS + 10_000)
+  await world.pass(160_000 + 30_000)
   expect(plane.reports).toEqual([])
-  expect(plane.polls).toHaveLength(2)
+  expect(plane.troubles.report.length).toBeGreaterThan(980)
+  expect(plane.polls.at(-1)).toMatchObject({ waitMs: 20_000 })
 })
 
 test('a result that is refused is what the run fails with', async () => {
   const { resolve } = await begin()
-  plane.troubles.finish.push(new IchidoError('PAYLOAD_TOO_LARGE', 'The result is too large'))
+  plane.refusals.push(new IchidoError('PAYLOAD_TOO_LARGE', 'The result is too large'))
   resolve('x')
   await settled()
   expect(plane.reports).toMatchObject([
@@ -216,7 +262,7 @@ test.each<[string, unknown, object]>([
   expect(plane.reports).toMatchObject([report])
 })
 
-test('what is thrown because of the signal is reported as what the signal said; Fatal stays Fatal', async () => {
+test('what is thrown because the worker stops costs no retry; Fatal stays Fatal', async () => {
   const stopped = await begin()
   const closing = stopped.running.close(0)
   await world.pass(0)
@@ -227,16 +273,13 @@ test('what is thrown because of the signal is reported as what the signal said; 
   await world.pass(0)
   fatal.reject(new Fatal('BROKEN'))
   await closed
-  expect(plane.reports).toMatchObject([
-    { code: 'STOPPED', message: 'The worker is stopping', retryable: true },
-    { code: 'BROKEN', retryable: false },
-  ])
+  expect(plane.reports).toMatchObject(['released', { code: 'BROKEN', retryable: false }])
 })
 
 test('a poll that failed is asked again under its name', async () => {
   plane.troubles.lease.push(unavailable(), unavailable())
   const running = loop(() => 'done')
-  await world.pass(2_000)
+  await world.pass(3_000)
   plane.work.push(LEASE)
   await running.close(0)
   const [first, second, third] = plane.polls
@@ -253,12 +296,13 @@ test('after an answered poll the next one has a name of its own', async () => {
   const running = loop(() => 'done')
   await settled()
   await running.close(0)
-  expect(plane.polls).toHaveLength(3)
-  expect(new Set(plane.polls.map(({ pollId }) => pollId)).size).toBe(3)
+  // The second lease comes with the answer to the first report.
+  expect(plane.polls.map(({ waitMs }) => waitMs)).toEqual([20_000, 0, 0, 20_000])
+  expect(new Set(plane.polls.map(({ pollId }) => pollId)).size).toBe(4)
   expect(new Set(plane.polls.map(({ startId }) => startId)).size).toBe(1)
 })
 
-test('a run that comes after the time to drain was over is told to stop at once', async () => {
+test('a run that comes after the time to drain was over is given back', async () => {
   let leased: ((leases: LeaseShape[]) => void) | undefined
   plane.lease = () => new Promise((resolve) => (leased = resolve))
   const seen: boolean[] = []
@@ -268,7 +312,8 @@ test('a run that comes after the time to drain was over is told to stop at once'
   await world.pass(1)
   leased?.([LEASE])
   await closing
-  expect(seen).toEqual([true])
+  expect(seen).toEqual([])
+  expect(plane.reports).toEqual(['released'])
 })
 
 test('a run is begun only while there is room', async () => {

@@ -1,0 +1,90 @@
+import type { LeaseShape } from '../protocol/index.ts'
+import { type Clocks, type Mark, monotonicOnly } from './clocks.ts'
+import { HeldLease, type Hold, LOOK_MS } from './hold.ts'
+import type { WorkerDeps } from './transport.ts'
+
+/** Keeps leases alive, and stops the runs whose leases it cannot keep. */
+export interface Keeper {
+  /** `sent`: when the call that gave us the lease was sent. */
+  hold(lease: LeaseShape, sent: Mark, run: AbortController): Hold
+}
+
+const LEASES_PER_CALL = 500
+
+type HeartDeps = Pick<WorkerDeps, 'world' | 'transport' | 'onTrouble'> & { clocks?: Clocks }
+
+export interface HeartOptions {
+  /** A run that was told to stop still goes on when its job may be handed on. */
+  overrun?(lease: LeaseShape): void
+  /** False: this lease is not to be kept any more, whatever its run does. */
+  mayBeat?(lease: LeaseShape): boolean
+}
+
+/** Heartbeats for all leases of a process, as many as are due in one call. */
+export class Heart implements Keeper {
+  readonly #deps: HeartDeps
+  readonly #clocks: Clocks
+  readonly #options: HeartOptions
+  readonly #held = new Map<string, HeldLease>()
+  #wake: { atMs: number; callOff: () => void } | null = null
+
+  constructor(deps: HeartDeps, options: HeartOptions = {}) {
+    this.#deps = deps
+    this.#clocks = deps.clocks ?? monotonicOnly(deps.world)
+    this.#options = options
+  }
+
+  hold(lease: LeaseShape, sent: Mark, run: AbortController): Hold {
+    const held = new HeldLease(lease, sent, run, {
+      clocks: this.#clocks,
+      overrun: () => this.#options.overrun?.(lease),
+      mayBeat: () => this.#options.mayBeat?.(lease) ?? true,
+      beat: (one) => this.#beat([one]),
+      letGo: (one) => this.#letGo(one),
+    })
+    this.#held.set(lease.lease_id, held)
+    this.#schedule(held.dueInMs(this.#clocks()))
+    return held
+  }
+
+  #letGo(held: HeldLease): void {
+    if (this.#held.get(held.leaseId) === held) this.#held.delete(held.leaseId)
+    if (this.#held.size > 0) return
+    this.#wake?.callOff()
+    this.#wake = null
+  }
+
+  #schedule(inMs: number): void {
+    const { world } = this.#deps
+    const soonMs = Math.max(0, Math.min(inMs, LOOK_MS))
+    const atMs = world.monotonic() + soonMs
+    if (this.#wake !== null && this.#wake.atMs <= atMs) return
+    this.#wake?.callOff()
+    this.#wake = { atMs, callOff: world.after(soonMs, () => this.#look()) }
+  }
+
+  #look(): void {
+    this.#wake = null
+    const now = this.#clocks()
+    for (const held of [...this.#held.values()]) held.look(now)
+    const all = [...this.#held.values()]
+    if (all.some((held) => held.wantsBeat(now, 0))) {
+      // Those that are nearly due go along, so that the leases of a process end up in one rhythm.
+      const due = all.filter((held) => held.wantsBeat(now, held.beatMs / 2))
+      for (let at = 0; at < due.length; at += LEASES_PER_CALL) {
+        this.#beat(due.slice(at, at + LEASES_PER_CALL)).catch(this.#deps.onTrouble)
+      }
+    }
+    if (all.length > 0) this.#schedule(Math.min(...all.map((held) => held.dueInMs(now))))
+  }
+
+  async #beat(leases: HeldLease[]): Promise<void> {
+    const sent = this.#clocks()
+    for (const held of leases) held.lastBeat = sent
+    const answers = await this.#deps.transport.heartbeat(leases.map(({ leaseId }) => leaseId))
+    leases.forEach((held, i) => {
+      const answer = answers[i]
+      if (answer !== undefined) held.answer(sent, answer.held, answer.cancelRequested)
+    })
+  }
+}

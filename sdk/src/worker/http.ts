@@ -1,0 +1,143 @@
+import { type CallOptions, createCall } from '../client/http.ts'
+import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../protocol/index.ts'
+import type { World } from '../world.ts'
+import type { Beat, LeaseCall, LogChunk, RunReport, WorkerTransport } from './transport.ts'
+
+export interface WorkerHttpOptions {
+  url: string
+  /** Asked at each call, as it is renewed now and then. */
+  token: () => string
+  world: World
+  fetch?: typeof fetch
+}
+
+/** The control plane over HTTP; also takes what programs print. */
+export interface RemoteTransport extends WorkerTransport {
+  log(leaseId: string, chunks: readonly LogChunk[]): Promise<void>
+}
+
+/** A call that is not answered in this time is given up; what may be sent again is. */
+const CALL_WITHIN_MS = 30_000
+/** Heartbeats are many and small: a lost one is followed by the next. */
+const BEAT_WITHIN_MS = 10_000
+/** Beyond the time that a poll asked for. */
+const POLL_LATE_MS = 10_000
+
+type WorkerCall = (path: string, body: unknown, withinMs: number, signal?: AbortSignal) => Promise<unknown>
+
+export function httpWorkerTransport(options: WorkerHttpOptions): RemoteTransport {
+  const call = createWorkerCall(options)
+  const post = (path: string, body: unknown) => call(path, body, CALL_WITHIN_MS)
+  return {
+    async lease(request, signal) {
+      const withinMs = request.waitMs + POLL_LATE_MS
+      const answer = (await call('/v1/leases', leaseBody(request), withinMs, signal)) as { leases: LeaseShape[] } | null
+      return answer?.leases ?? []
+    },
+    async start(leaseId, startId) {
+      await post(pathOf(leaseId, 'start'), { start_id: startId })
+    },
+    async heartbeat(leaseIds) {
+      const answer = await call('/v1/leases/heartbeat', { lease_ids: leaseIds }, BEAT_WITHIN_MS).catch(whenRevoked)
+      if (answer === null) return leaseIds.map(() => LOST)
+      const { data } = answer as { data: { held: boolean; cancel_requested: boolean }[] }
+      return data.map((beat) => ({ held: beat.held, cancelRequested: beat.cancel_requested }))
+    },
+    async publish(leaseId, events) {
+      await post(pathOf(leaseId, 'events'), { events })
+    },
+    async log(leaseId, chunks) {
+      await post(pathOf(leaseId, 'logs'), { chunks })
+    },
+    async report(reports, next) {
+      const body = { reports: reports.map(reportBody), ...(next === null ? {} : { next: leaseBody(next) }) }
+      const answer = (await post('/v1/leases/report', body)) as {
+        data: { status: number; error?: { code: string; message: string; details: Record<string, unknown> } }[]
+        leases?: LeaseShape[]
+      }
+      const refusals = answer.data.map(({ status, error }) => (error === undefined ? null : refusal(status, error)))
+      return { refusals, leases: answer.leases ?? [] }
+    },
+    async release(leaseId) {
+      await post(pathOf(leaseId, 'release'), {})
+    },
+  }
+}
+
+const LOST: Beat = { held: false, cancelRequested: false }
+
+/** A revoked worker holds nothing any more. */
+function whenRevoked(error: unknown): null {
+  if (error instanceof IchidoError && error.code === 'FORBIDDEN') return null
+  throw error
+}
+
+/** One request of a worker: with a deadline, and everything that may pass by itself thrown as UNAVAILABLE. */
+export function createWorkerCall({ url, token, world, fetch: send = fetch }: WorkerHttpOptions): WorkerCall {
+  return async (path, body, withinMs, signal) => {
+    const late = new AbortController()
+    const callOff = world.after(withinMs, () => late.abort())
+    const options: CallOptions = { body, signal: signal ? AbortSignal.any([signal, late.signal]) : late.signal }
+    const call = createCall({ url, token: token(), fetch: reaching(send, signal, late.signal) })
+    try {
+      return (await call('POST', path, options)).body
+    } catch (error) {
+      if (error instanceof IchidoError || signal?.aborted) throw error
+      throw outage(error, late.signal)
+    } finally {
+      callOff()
+    }
+  }
+}
+
+/** What comes from a proxy in between is told from what the control plane says. */
+function reaching(send: typeof fetch, signal: AbortSignal | undefined, late: AbortSignal): typeof fetch {
+  return async (input, init) => {
+    let response: Response
+    try {
+      response = await send(input, init)
+    } catch (error) {
+      throw signal?.aborted ? error : outage(error, late)
+    }
+    const passing = response.status >= 500 || response.status === 408 || response.status === 429
+    if (!passing || response.headers.get('x-request-id') !== null) return response
+    await response.body?.cancel()
+    const cut = response.status === 502 || response.status === 504
+    throw new IchidoError('UNAVAILABLE', `Something before the control plane answered ${response.status}`, { cut })
+  }
+}
+
+function outage(error: unknown, late: AbortSignal): IchidoError {
+  if (late.aborted) return new IchidoError('UNAVAILABLE', 'The control plane did not answer in time', { cut: true })
+  const why = innermost(error)
+  const cut = /closed|terminated|ECONNRESET|EPIPE|socket hang up/i.test(why)
+  return new IchidoError('UNAVAILABLE', `The control plane is out of reach: ${why}`, { cut })
+}
+
+/** fetch wraps what went wrong in "fetch failed". */
+function innermost(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  if (error.cause !== undefined) return innermost(error.cause)
+  return 'code' in error ? `${error.message} (${String(error.code)})` : error.message
+}
+
+function refusal(status: number, { code, message, details }: { code: string; message: string; details: object }) {
+  if (Object.hasOwn(ERRORS, code)) return new IchidoError(code as ErrorCode, message, { ...details })
+  return new IchidoError(status >= 500 ? 'UNAVAILABLE' : 'INVALID_PAYLOAD', `${code}: ${message}`)
+}
+
+function pathOf(leaseId: string, verb: string): string {
+  return `/v1/leases/${encodeURIComponent(leaseId)}/${verb}`
+}
+
+function leaseBody({ queues, kinds, max, waitMs, pollId, startId }: LeaseCall) {
+  const start = startId === undefined ? {} : { start: true, start_id: startId }
+  return { queues, kinds, max, wait_seconds: waitMs / 1000, poll_id: pollId, ...start }
+}
+
+function reportBody(report: RunReport) {
+  const { leaseId } = report
+  if ('result' in report) return { lease_id: leaseId, ...report.result }
+  const { code, message, traceback, retryable } = report.failure
+  return { lease_id: leaseId, error_code: code, error_message: message, traceback, retryable }
+}

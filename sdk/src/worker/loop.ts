@@ -1,0 +1,288 @@
+import { IchidoError, type LeaseShape } from '../protocol/index.ts'
+import { sleep } from '../world.ts'
+import { type Clocks, elapsedMs, type Mark, monotonicOnly } from './clocks.ts'
+import { failure, Stopped } from './failure.ts'
+import { Heart, type Keeper } from './heart.ts'
+import { aloneMsOf, type Hold } from './hold.ts'
+import { Pacing } from './pacing.ts'
+import { Reporter } from './reporter.ts'
+import type { FailReport, FinishReport, LeaseCall, RunReport, WorkerDeps } from './transport.ts'
+
+/** What the loop hands to whoever does the work. */
+export interface RunInHand {
+  lease: LeaseShape
+  /** Aborts with a `Stopped` when the job is canceled, its time is up, its lease is lost, or the worker must stop. */
+  signal: AbortSignal
+  hold: Hold
+  /** From 0, below `concurrency`, and no other run's at the same time. */
+  slot: number
+}
+
+/** Released: the run ended because the worker stops; that is nobody's fault and costs no retry. */
+export type Outcome = { result: FinishReport } | { failure: FailReport } | 'released'
+
+export interface LoopOptions {
+  queues: readonly string[]
+  kinds: readonly string[]
+  concurrency: number
+  /** Start runs in the call that leases them; otherwise by a call of its own right before the work begins. */
+  startAtOnce: boolean
+  /** Never throws. */
+  work(run: RunInHand): Promise<Outcome>
+}
+
+interface Patience {
+  over: AbortSignal
+  end(): void
+}
+
+/** A lease whose answer took longer than this is confirmed by a heartbeat before the work begins. */
+const FRESH_MS = 1_000
+const RETRY_FIRST_MS = 1_000
+const RETRY_MAX_MS = 30_000
+
+/** Leases as many runs as there is room for, keeps their leases alive, and reports how they end. */
+export class WorkerLoop {
+  readonly #options: LoopOptions
+  readonly #deps: WorkerDeps
+  readonly #clocks: Clocks
+  readonly #keeper: Keeper
+  readonly #reporter: Reporter
+  readonly #pacing: Pacing
+  readonly #startId: string
+  readonly #polling = new AbortController()
+  readonly #hurry = new AbortController()
+  readonly #running = new Map<Promise<void>, AbortController>()
+  readonly #slots = new Set<number>()
+  readonly #loop: Promise<void>
+  /** Kept until it is answered: what was leased in an answer that got lost is handed out again under the same name. */
+  #pollId: string
+  /** A call that may bring work is on its way; a second one would bring more than there is room for. */
+  #asking: Promise<void> | null = null
+
+  constructor(options: LoopOptions, deps: WorkerDeps) {
+    const { concurrency } = options
+    if (!Number.isInteger(concurrency) || concurrency < 1)
+      throw new RangeError('concurrency must be a whole number from 1')
+    this.#options = options
+    this.#deps = deps
+    this.#clocks = deps.clocks ?? monotonicOnly(deps.world)
+    this.#keeper = deps.keeper ?? new Heart(deps, { overrun: (lease) => deps.onTrouble(overrun(lease)) })
+    this.#pacing = new Pacing(deps.world)
+    this.#startId = deps.world.uuid()
+    this.#pollId = deps.world.uuid()
+    let asked = () => {}
+    this.#reporter = new Reporter(deps, {
+      next: (reporting) => {
+        const room = this.#options.concurrency - this.#running.size + reporting
+        if (this.#asking !== null || this.#polling.signal.aborted || room < 1) return null
+        this.#asking = new Promise((resolve) => {
+          asked = resolve
+        })
+        return this.#call(room, 0)
+      },
+      settled: (answer) => {
+        if (answer !== null) this.#take(answer.leases, answer.sent)
+        this.#asking = null
+        asked()
+      },
+    })
+    this.#loop = this.#poll()
+  }
+
+  /** Takes no more work and waits for what is running; what still runs after `drainMs` is told to stop. */
+  async close(drainMs: number): Promise<void> {
+    this.#polling.abort()
+    const callOff = this.#deps.world.after(drainMs, () => this.hurry())
+    await this.#loop
+    while (this.#running.size > 0) await Promise.all(this.#running.keys())
+    callOff()
+  }
+
+  /** Tells everything that runs to stop. */
+  hurry(): void {
+    this.#polling.abort()
+    this.#hurry.abort()
+    for (const controller of this.#running.values()) controller.abort(stopping())
+  }
+
+  async #poll(): Promise<void> {
+    const { signal } = this.#polling
+    while (!signal.aborted) {
+      const room = this.#options.concurrency - this.#running.size
+      if (this.#asking !== null) await this.#asking
+      else if (room < 1) await Promise.race(this.#running.keys())
+      else {
+        const asking = this.#ask(room, signal)
+        this.#asking = asking.then(() => {})
+        const pauseMs = await asking
+        this.#asking = null
+        if (pauseMs > 0) await sleep(this.#deps.world, pauseMs, signal)
+      }
+    }
+  }
+
+  /** Answers with how long to wait before the next time. */
+  async #ask(room: number, signal: AbortSignal): Promise<number> {
+    const sent = this.#clocks()
+    const call = this.#call(room, this.#pacing.waitMs)
+    try {
+      const leases = await this.#deps.transport.lease(call, signal)
+      this.#take(leases, sent)
+      return this.#pacing.answered(elapsedMs(sent, this.#clocks()), leases.length)
+    } catch (error) {
+      if (signal.aborted) return this.#collect(call)
+      this.#deps.onTrouble(error)
+      const cut = error instanceof IchidoError && error.details.cut === true
+      return this.#pacing.failed(elapsedMs(sent, this.#clocks()), cut)
+    }
+  }
+
+  /** What may have been leased by a poll that was called off before its answer came; it is given back. */
+  async #collect(call: LeaseCall): Promise<0> {
+    const sent = this.#clocks()
+    try {
+      this.#take(await this.#deps.transport.lease({ ...call, waitMs: 0 }), sent)
+    } catch (error) {
+      this.#deps.onTrouble(error)
+    }
+    return 0
+  }
+
+  #call(max: number, waitMs: number): LeaseCall {
+    const { queues, kinds, startAtOnce } = this.#options
+    const call = { queues, kinds, max, waitMs, pollId: this.#pollId }
+    return startAtOnce ? { ...call, startId: this.#startId } : call
+  }
+
+  #take(leases: LeaseShape[], sent: Mark): void {
+    this.#pollId = this.#deps.world.uuid()
+    for (const lease of leases) this.#begin(lease, sent)
+  }
+
+  #begin(lease: LeaseShape, sent: Mark): void {
+    const controller = new AbortController()
+    if (this.#hurry.signal.aborted) controller.abort(stopping())
+    let slot = 0
+    while (this.#slots.has(slot)) slot++
+    this.#slots.add(slot)
+    const run = this.#run(lease, sent, controller, slot)
+      .catch(this.#deps.onTrouble)
+      .finally(() => {
+        this.#slots.delete(slot)
+        this.#running.delete(run)
+      })
+    this.#running.set(run, controller)
+  }
+
+  async #run(lease: LeaseShape, sent: Mark, controller: AbortController, slot: number): Promise<void> {
+    const { signal } = controller
+    const now = this.#clocks()
+    const isFresh = this.#options.startAtOnce && elapsedMs(sent, now) < Math.min(FRESH_MS, aloneMsOf(lease) / 2)
+    const hold = this.#keeper.hold(lease, isFresh ? sent : now, controller)
+    try {
+      if (!isFresh && !signal.aborted && !(await this.#confirm(lease, hold, signal))) return
+      const callOff = this.#limitTime(lease, controller)
+      const begun = !signal.aborted
+      const outcome = begun ? await this.#options.work({ lease, signal, hold, slot }) : 'released'
+      callOff()
+      hold.runEnded()
+      if (!hold.lost.aborted) await this.#report(lease, outcome, hold.lost)
+    } finally {
+      hold.letGo()
+    }
+  }
+
+  /** False: the run is not ours to begin. */
+  async #confirm(lease: LeaseShape, hold: Hold, signal: AbortSignal): Promise<boolean> {
+    const { transport } = this.#deps
+    return this.#insist(signal, async () => {
+      if (this.#options.startAtOnce) return hold.ask()
+      const startSent = this.#clocks()
+      await transport.start(lease.lease_id, this.#startId)
+      hold.confirm(startSent)
+      return true
+    })
+  }
+
+  /** Tries for as long as the run may still be begun. */
+  async #insist(signal: AbortSignal, ask: () => Promise<boolean>): Promise<boolean> {
+    for (let failures = 0; ; failures++) {
+      try {
+        return await ask()
+      } catch (error) {
+        this.#deps.onTrouble(error)
+        if (!isPassing(error)) return false
+        await sleep(this.#deps.world, this.#retryMs(failures), signal)
+        if (signal.aborted) return false
+      }
+    }
+  }
+
+  #limitTime({ timeout_seconds: seconds }: LeaseShape, controller: AbortController): () => void {
+    if (seconds === null) return () => {}
+    const expire = () => controller.abort(new Stopped('TIMEOUT', `The run took longer than ${seconds} s`))
+    return this.#deps.world.after(seconds * 1000, expire)
+  }
+
+  /** Tried for as long as it can be heard; a result that is refused is what the run then fails with. */
+  async #report(lease: LeaseShape, outcome: Outcome, lost: AbortSignal): Promise<void> {
+    const { outbox } = this.#deps
+    const leaseId = lease.lease_id
+    let report: RunReport | null = outcome === 'released' ? null : { leaseId, ...outcome }
+    if (report !== null) await outbox?.keep(lease, report)
+    // Made when it is needed: most reports are heard at once.
+    let patience: Patience | null = null
+    for (let failures = 0; ; failures++) {
+      try {
+        await (report === null ? this.#deps.transport.release(leaseId) : this.#reporter.send(report))
+        patience?.end()
+        return await outbox?.drop(lease)
+      } catch (error) {
+        if (isPassing(error)) {
+          patience ??= this.#patience(lease, lost)
+          if (patience.over.aborted) throw error
+          this.#deps.onTrouble(error)
+          await sleep(this.#deps.world, this.#retryMs(failures), patience.over)
+        } else if (report !== null && 'result' in report) {
+          report = { leaseId, failure: refused(error) }
+        } else {
+          patience?.end()
+          await outbox?.drop(lease)
+          throw error
+        }
+      }
+    }
+  }
+
+  /** Until nobody can be waiting for the report any more; what is kept on disk can also wait for the next start. */
+  #patience(lease: LeaseShape, lost: AbortSignal): Patience {
+    const late = new AbortController()
+    const ms = (lease.lease_ttl_seconds + lease.continuation_seconds) * 1000
+    const end = this.#deps.world.after(ms, () => late.abort())
+    const signals = [lost, late.signal, ...(this.#deps.outbox === undefined ? [] : [this.#hurry.signal])]
+    return { over: AbortSignal.any(signals), end }
+  }
+
+  #retryMs(failures: number): number {
+    const ms = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** Math.min(failures, 10))
+    return ms * (0.5 + this.#deps.world.random() / 2)
+  }
+}
+
+/** A token that is not known now may be again after it was renewed. */
+export function isPassing(error: unknown): boolean {
+  return error instanceof IchidoError && (error.retryable || error.code === 'UNAUTHENTICATED')
+}
+
+export function refused(error: unknown): FailReport {
+  return failure(error, error instanceof IchidoError ? error.code : 'RESULT_REFUSED', false)
+}
+
+function stopping(): Stopped {
+  return new Stopped('STOPPED', 'The worker is stopping')
+}
+
+function overrun({ kind, job_id: jobId, attempt }: LeaseShape): Error {
+  return new Error(`The handler of ${kind} goes on although it was told to stop: job ${jobId}, attempt ${attempt}`)
+}
