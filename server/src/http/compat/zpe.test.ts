@@ -88,6 +88,12 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
       body: { error: { code: 'JOB_FAILED', details: { error: { code: FAILURE.error_code } } } },
     })
     expect((await get(jobId, '/files?kind=freqs')).status).toBe(409)
+
+    expect((await http.call('POST', `/v1/jobs/${jobId}/retry`)).status).toBe(200)
+    expect(await status(jobId)).toMatchObject({ status: 'queued', detail: said })
+    expect((await worker.leased()).job_id).toBe(jobId)
+    await worker.result(jobId)
+    expect((await get(jobId, '/result')).body).toEqual({ result: RESULT.result })
   })
 
   test('one that was canceled is failed', async () => {
