@@ -112,6 +112,21 @@ eachEngine(({ store }) => {
     })
   })
 
+  test('a job that was canceled before its artifact came waits for it again', async () => {
+    const scene = newScene()
+    const list = [{ artifactId: v7(), name: 'input', sha256: null, sizeBytes: null }]
+    const jobId = await scene.submitted({ artifacts: { uploadTtlMs: 60_000, list } })
+    await scene.cancel(jobId)
+    await write(retry(jobId))
+    await scene.age(0)
+    expect(await scene.lease()).toEqual([])
+    const next = only((await scene.runs(jobId)).slice(1))
+    expect(next.fair_tag).toBeNull()
+    expect(await sql(store(), 'SELECT run_id FROM ichido.held_runs WHERE job_id = $1', jobId)).toEqual([
+      { run_id: next.id },
+    ])
+  })
+
   describe('the key of a job that is retried', () => {
     const stored = (scene: Scene) => store().read(findKeys('k', scene.userId))
 

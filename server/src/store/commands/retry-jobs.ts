@@ -1,8 +1,16 @@
+import { DEFAULT_UPLOAD_TTL_SECONDS, HELD_MS } from '../../core/artifact.ts'
 import { admit } from '../../core/quota.ts'
 import { isFinal, type RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { insertAudit } from '../sql/audit.ts'
-import { insertRetries, readLatest, resolveDeadLetters, supersedeEnded } from '../sql/dead-letters.ts'
+import {
+  holdRetries,
+  insertRetries,
+  readLacking,
+  readLatest,
+  resolveDeadLetters,
+  supersedeEnded,
+} from '../sql/dead-letters.ts'
 import { deleteKeys, forgetExpiredKeys, readExpiredKeys, readKeys, reclaimKeys, renewKeys } from '../sql/keys.ts'
 import { readFacts } from '../sql/runs.ts'
 import { each, flag, integer, query, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
@@ -30,6 +38,7 @@ export type RetryOutcome =
 
 /** A key that is in force for a job again lives at least so long: no transaction that is about to remove it takes longer. */
 const KEY_TTL_MS = 24 * 3_600_000
+const UPLOAD_TTL_MS = DEFAULT_UPLOAD_TTL_SECONDS * 1000
 
 /** One job, asked for by a person. */
 export function retryJob(item: RetryItem, actor: string, auditId: string): Command<RetryOutcome> {
@@ -201,12 +210,20 @@ function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutco
   )
   const passed = new Set(superseded.map((row) => text(row, 'id')))
   const retried = admitted.filter(({ row }) => passed.has(text(row, 'run_id')))
+  const ids = retried.map(({ item }) => [item.jobId])
+  const lacking = new Set((yield* each(readLacking, ids)).map((row) => text(row, 'job_id')))
+  const heldMs = ({ jobId }: RetryItem) => (lacking.has(jobId) ? HELD_MS : 0)
   const inserted = yield* each(
     insertRetries,
-    retried.map(({ item, row }) => [text(row, 'run_id'), item.nextRunId]),
+    retried.map(({ item, row }) => [text(row, 'run_id'), item.nextRunId, heldMs(item)]),
   )
   yield* recordMoves(inserted)
-  const ids = retried.map(({ item }) => [item.jobId])
+  yield* each(
+    holdRetries,
+    retried.flatMap(({ item: { jobId, nextRunId } }) =>
+      lacking.has(jobId) ? [[nextRunId, jobId, UPLOAD_TTL_MS]] : [],
+    ),
+  )
   const parkedMs = new Map(
     (yield* each(resolveDeadLetters, ids)).map((row) => [text(row, 'job_id'), integer(row, 'parked_ms')]),
   )

@@ -41,18 +41,36 @@ const NEXT = `job_id, run_no, latest, queue, kind, user_id, attempt, retry_count
   created_at, continuation_state, last_event_n`
 
 /**
- * Takes the superseded run and the next one. Its turn is counted from now: the tag of the run before may be days old, and
- * many of them would be served before everybody else.
+ * Takes the superseded run, the next one and, where it is held, HELD_MS, else 0. Its turn is counted from now: the tag of the
+ * run before may be days old, and many of them would be served before everybody else.
  */
 export const insertRetries = statement('insert_retries', {
   postgres: `INSERT INTO ichido.runs (id, ${NEXT})
     SELECT t.next_id, r.job_id, r.run_no + 1, true, r.queue, r.kind, r.user_id, r.attempt, 0, 'PENDING', 1, r.priority,
-      now_ms(), now_ms(), now_ms(), 'NONE', r.last_event_n + 1
-    FROM unnest($1::uuid[], $2::uuid[]) AS t(run_id, next_id) JOIN ichido.runs r ON r.id = t.run_id
+      now_ms() + t.held, CASE WHEN t.held = 0 THEN now_ms() END, now_ms(), 'NONE', r.last_event_n + 1
+    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS t(run_id, next_id, held) JOIN ichido.runs r ON r.id = t.run_id
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind`,
   sqlite: `INSERT INTO ichido.runs (id, ${NEXT})
     SELECT $2, job_id, run_no + 1, true, queue, kind, user_id, attempt, 0, 'PENDING', 1, priority,
-      now_ms(), now_ms(), now_ms(), 'NONE', last_event_n + 1
+      now_ms() + $3, CASE WHEN $3 = 0 THEN now_ms() END, now_ms(), 'NONE', last_event_n + 1
     FROM ichido.runs WHERE id = $1
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind`,
+})
+
+/** Takes job ids; answers with those that still lack an artifact: they were canceled before it came. */
+export const readLacking = statement('read_lacking', {
+  postgres: `SELECT DISTINCT job_id FROM ichido.artifacts
+    WHERE job_id = ANY($1::uuid[]) AND run_id IS NULL AND state = 'awaited'`,
+  sqlite: `SELECT DISTINCT job_id FROM ichido.artifacts WHERE job_id = $1 AND run_id IS NULL AND state = 'awaited'`,
+})
+
+const HELD_AGAIN = 'ON CONFLICT (job_id) DO UPDATE SET run_id = excluded.run_id, expires_at = excluded.expires_at'
+
+/** Takes run, job, time in ms between chunks. The run before may still be named as held. */
+export const holdRetries = statement('hold_retries', {
+  postgres: `INSERT INTO ichido.held_runs (run_id, job_id, upload_ttl_ms, expires_at)
+    SELECT t.run_id, t.job_id, t.ttl, now_ms() + t.ttl FROM unnest($1::uuid[], $2::uuid[], $3::bigint[])
+      AS t(run_id, job_id, ttl) ${HELD_AGAIN}`,
+  sqlite: `INSERT INTO ichido.held_runs (run_id, job_id, upload_ttl_ms, expires_at)
+    VALUES ($1, $2, $3, now_ms() + $3) ${HELD_AGAIN}`,
 })

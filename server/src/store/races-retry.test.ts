@@ -1,0 +1,237 @@
+import { v7 } from 'uuid'
+import { describe, expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
+import {
+  begin,
+  lead,
+  letters,
+  makeDead,
+  makeOneDead,
+  progress,
+  redriver,
+  retry,
+  timesRetried,
+} from '../testing/dead-letters.ts'
+import { Gate } from '../testing/gate.ts'
+import { KEY_TTL_MS, renderForTest, Scene } from '../testing/scene.ts'
+import { sql } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { cancelJob } from './commands/cancel-job.ts'
+import { findKeys, removeExpiredKeys } from './commands/keys.ts'
+import { setQuota } from './commands/quotas.ts'
+import { abortRedrive, type Redrive } from './commands/redrive.ts'
+import { stepRedrive } from './commands/redrive-step.ts'
+import { submitJobs } from './commands/submit-jobs.ts'
+
+/** Retries and redrives from two nodes on PostgreSQL, at the same jobs, keys and limits. */
+
+const nodes = twoNodes()
+const newScene = () => new Scene(nodes.a())
+
+async function limit(scene: Scene, maxConcurrent: number | null): Promise<void> {
+  await nodes.a().write(setQuota(scene.userId, { maxConcurrent, costLimitMicros: null, period: 'day' }))
+}
+
+/** A redrive whose dead letters are marked, and the leader's term. */
+async function marked(scene: Scene) {
+  const term = await lead(nodes.a())
+  let redrive = await nodes.a().write(begin(scene))
+  while (!redrive.marked) {
+    await nodes.a().write(stepOf(redrive))
+    redrive = await progress(nodes.a(), redrive)
+  }
+  function stepOf({ redriveId, version }: Redrive) {
+    const nextRunIds = Array.from({ length: 100 }, () => v7())
+    return stepRedrive(term, { redriveId, version, nextRunIds, auditId: v7() })
+  }
+  return { redrive, stepOf }
+}
+
+/** Users without limits are not locked against each other: there the run's own row decides. */
+describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConcurrent) => {
+  async function dead(changes: Parameters<typeof makeOneDead>[1] = {}) {
+    const scene = newScene()
+    await limit(scene, maxConcurrent)
+    return { scene, jobId: await makeOneDead(scene, changes) }
+  }
+
+  test('is retried by two at once: one next run', async () => {
+    const { scene, jobId } = await dead()
+    expect(await nodes.meet(retry(jobId), retry(jobId))).toMatchObject([
+      { kind: 'retried' },
+      { kind: 'refused', reason: 'NOT_ENDED', state: 'PENDING' },
+    ])
+    expect(await scene.runs(jobId)).toHaveLength(2)
+  })
+
+  test('is retried while a redrive comes to it', async () => {
+    const { scene, jobId } = await dead()
+    const { redrive, stepOf } = await marked(scene)
+    expect(await nodes.meet(retry(jobId), stepOf(redrive))).toMatchObject([{ kind: 'retried' }, { retried: [] }])
+    expect(await scene.runs(jobId)).toHaveLength(2)
+  })
+
+  test('is redriven while somebody retries it', async () => {
+    const { scene, jobId } = await dead()
+    const { redrive, stepOf } = await marked(scene)
+    expect(await nodes.meet(stepOf(redrive), retry(jobId))).toMatchObject([
+      { retried: [{ jobId }] },
+      { kind: 'refused', reason: 'NOT_ENDED' },
+    ])
+    expect(await scene.runs(jobId)).toHaveLength(2)
+  })
+
+  test('is retried while its key, whose time is up, makes another job: one of them lives', async () => {
+    const { scene, jobId } = await dead({ key: 'k' })
+    await scene.age(KEY_TTL_MS + 1)
+    const item = scene.item({ key: 'k' })
+    expect(await nodes.meet(retry(jobId), submitJobs([item], renderForTest))).toMatchObject([
+      { kind: 'retried' },
+      [{ kind: 'replayed', jobId }],
+    ])
+    const other = await dead({ key: 'k' })
+    await other.scene.age(KEY_TTL_MS + 1)
+    const second = other.scene.item({ key: 'k' })
+    expect(await nodes.meet(submitJobs([second], renderForTest), retry(other.jobId))).toMatchObject([
+      [{ kind: 'created' }],
+      { kind: 'refused', reason: 'KEY_TAKEN', byJobId: second.jobId },
+    ])
+  })
+
+  test('is retried while its key is being removed, or the other way round: the key is its own again', async () => {
+    for (const removalFirst of [true, false]) {
+      const { scene, jobId } = await dead({ key: 'k' })
+      await scene.age(KEY_TTL_MS + 1)
+      const remove = removeExpiredKeys(1_000)
+      if (removalFirst) await nodes.meet(remove, retry(jobId))
+      else await nodes.meet(retry(jobId), remove)
+      expect(await nodes.a().read(findKeys('k', scene.userId))).toMatchObject([{ jobId, active: true }])
+    }
+  })
+
+  test('whose removed key another submit is just taking', async () => {
+    const { scene, jobId } = await dead({ key: 'k' })
+    await scene.age(KEY_TTL_MS + 1)
+    await nodes.a().write(removeExpiredKeys(1_000))
+    const item = scene.item({ key: 'k' })
+    expect(await nodes.meet(submitJobs([item], renderForTest), retry(jobId))).toMatchObject([
+      [{ kind: 'created' }],
+      { kind: 'refused', reason: 'KEY_TAKEN', byJobId: item.jobId },
+    ])
+    expect(await letters(scene)).toHaveLength(1)
+  })
+})
+
+test('a retry and a submit for the last slot of a quota: one of them gets it', async () => {
+  const scene = newScene()
+  const [first = '', second = ''] = await makeDead(scene, 2)
+  await limit(scene, 1)
+  const submit = submitJobs([scene.item()], renderForTest)
+  expect(await nodes.meet(retry(first), submit)).toMatchObject([{ kind: 'retried' }, [{ kind: 'refused' }]])
+  await scene.cancel(first)
+  expect(await nodes.meet(submitJobs([scene.item()], renderForTest), retry(second))).toMatchObject([
+    [{ kind: 'created' }],
+    { kind: 'refused', reason: 'QUOTA_EXCEEDED' },
+  ])
+})
+
+test('a retry and a cancel of the job: whichever is first, the job is in one state', async () => {
+  const scene = newScene()
+  const [first = '', second = ''] = await makeDead(scene, 2)
+  expect(await nodes.meet(retry(first), cancelJob(first))).toMatchObject([
+    { kind: 'retried' },
+    { kind: expect.any(String) },
+  ])
+  expect((await scene.runs(first)).filter((run) => run.latest)).toHaveLength(1)
+  expect(await nodes.meet(cancelJob(second), retry(second))).toMatchObject([
+    { kind: 'refused', reason: 'ALREADY_ENDED' },
+    { kind: 'retried' },
+  ])
+})
+
+test('two leaders at one redrive: the step is taken once', async () => {
+  const scene = newScene()
+  await makeDead(scene, 5)
+  const { redrive, stepOf } = await marked(scene)
+  const [one, other] = await nodes.meet(stepOf(redrive), stepOf(redrive))
+  expect([one.retried.length, other.retried.length]).toEqual([5, 0])
+  expect(await progress(nodes.a(), redrive)).toMatchObject({ redriven: 5, version: redrive.version + 1 })
+})
+
+test('an abort waits for the step that is under way, and none follows it', async () => {
+  const scene = newScene()
+  await makeDead(scene, 5)
+  const { redrive, stepOf } = await marked(scene)
+  const [step, aborted] = await nodes.meet(stepOf(redrive), abortRedrive(redrive.redriveId, 'tester', v7()))
+  expect(step.retried).toHaveLength(5)
+  expect(aborted).toMatchObject({ state: 'aborted', redriven: 5 })
+  const next = newScene()
+  await makeDead(next, 5)
+  const other = await marked(next)
+  const [stopped, late] = await nodes.meet(
+    abortRedrive(other.redrive.redriveId, 'tester', v7()),
+    other.stepOf(other.redrive),
+  )
+  expect([stopped?.state, late.retried]).toEqual(['aborted', []])
+  expect(await letters(next)).toHaveLength(5)
+})
+
+test('two redrives that begin at once share what there is', async () => {
+  const scene = newScene()
+  await makeDead(scene, 20)
+  const term = await lead(nodes.a())
+  const begun = [await nodes.a().write(begin(scene)), await nodes.b().write(begin(scene))]
+  const ticks = [redriver(nodes.a(), term), redriver(nodes.b(), term)]
+  for (let state = 'running'; state === 'running'; ) {
+    await Promise.all(ticks.map((tick) => tick()))
+    const now = await Promise.all(begun.map((redrive) => progress(nodes.a(), redrive)))
+    state = now.some((redrive) => redrive.state === 'running') ? 'running' : 'done'
+  }
+  const now = await Promise.all(begun.map((redrive) => progress(nodes.a(), redrive)))
+  expect(now.reduce((sum, { redriven }) => sum + redriven, 0)).toBe(20)
+  expect(new Set((await timesRetried(scene)).values())).toEqual(new Set([1]))
+})
+
+test('a node that dies in the middle of a step leaves it undone, and another one takes it', async () => {
+  const scene = newScene()
+  await makeDead(scene, 5)
+  const { redrive, stepOf } = await marked(scene)
+  const gate = await Gate.shut(nodes.url())
+  const step = gate.hold(stepOf(redrive))
+  const killed = nodes.a().write({
+    name: step.name,
+    *work(again) {
+      yield* step.work(again)
+      throw new Error('killed')
+    },
+  })
+  const died = expect(killed).rejects.toThrow('killed')
+  await gate.reached()
+  const other = nodes.b().write(stepOf(redrive))
+  await gate.someoneWaits()
+  await gate.open()
+  await died
+  expect((await other).retried).toHaveLength(5)
+})
+
+test('unforced, in numbers: retries, redrives, submits with the same key and retention: one live job for a key, one run at a time', async () => {
+  for (let round = 0; round < size(15, 300); round++) {
+    const scene = newScene()
+    const jobId = await makeOneDead(scene, { key: 'k' })
+    await scene.age(KEY_TTL_MS + 1)
+    const { redrive, stepOf } = await marked(scene)
+    const commands = [
+      retry(jobId),
+      retry(jobId),
+      stepOf(redrive),
+      submitJobs([scene.item({ key: 'k' })], renderForTest),
+      removeExpiredKeys(1_000),
+    ].sort(() => Math.random() - 0.5)
+    await Promise.all(commands.map((one, i) => (i % 2 === 0 ? nodes.a() : nodes.b()).write<unknown>(one)))
+    const live = `SELECT id FROM ichido.runs WHERE user_id = $1 AND latest AND state IN ('PENDING', 'ASSIGNED', 'RUNNING')`
+    expect(await sql(nodes.a(), live, scene.userId)).toHaveLength(1)
+    const runs = await scene.runs(jobId)
+    expect(runs.filter((run) => run.latest)).toHaveLength(1)
+    expect(await scene.events(jobId)).toHaveLength(Number(runs.at(-1)?.last_event_n))
+  }
+})
