@@ -38,9 +38,9 @@ export interface Services {
 }
 
 export function createServices(deps: Deps): Services {
-  const submission = createSubmitService(deps)
-  const jobs = createJobService(deps)
   const fairTags = createFairTags(deps)
+  const submission = createSubmitService(deps, fairTags)
+  const jobs = createJobService(deps)
   return {
     deps,
     submission,

@@ -11,6 +11,7 @@ import { submitJobs } from '../store/commands/submit-jobs.ts'
 import type { Command } from '../store/port.ts'
 import { Batcher } from './batcher.ts'
 import { blobsOf, type Deps } from './deps.ts'
+import type { FairTags } from './fair-tags.ts'
 
 /** What differs between the native API and a compat adapter that serves the same service. */
 export interface SubmitOptions {
@@ -39,7 +40,7 @@ export interface SubmitService {
 const BATCH_ITEMS_MAX = 1_000
 const BATCH_BYTES_MAX = 4 * 1024 * 1024
 
-export function createSubmitService(deps: Deps): SubmitService {
+export function createSubmitService(deps: Deps, fairTags: FairTags): SubmitService {
   const batcher = new Batcher<SubmitItem, SubmitOutcome>({
     name: 'submit',
     world: deps.world,
@@ -58,12 +59,12 @@ export function createSubmitService(deps: Deps): SubmitService {
 
   return {
     async submit(caller, input, options) {
-      const outcome = await batcher.add(toItem(deps, caller, input, options))
+      const outcome = await batcher.add(toItem(deps, fairTags, caller, input, options))
       const code = outcome.kind === 'refused' ? outcome.refusal.code : null
       deps.meter.submitted(outcome.kind, options.key !== null, code)
       return outcome
     },
-    prepare: (caller, input, options) => submitJobs([toItem(deps, caller, input, options)], renderAccepted),
+    prepare: (caller, input, options) => submitJobs([toItem(deps, fairTags, caller, input, options)], renderAccepted),
   }
 }
 
@@ -71,19 +72,26 @@ function wakes(outcome: SubmitOutcome): `queue:${string}`[] {
   return outcome.kind === 'created' && outcome.due ? [`queue:${outcome.queue}`] : []
 }
 
-function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitOptions): SubmitItem {
+function toItem(
+  deps: Deps,
+  fairTags: FairTags,
+  caller: Caller,
+  input: SubmitInput,
+  options: SubmitOptions,
+): SubmitItem {
   const payload = JSON.stringify(input.payload ?? null)
   const { payloadBytesMax } = deps.limits
   if (payload.length > payloadBytesMax || Buffer.byteLength(payload) > payloadBytesMax) {
     throw new IchidoError('PAYLOAD_TOO_LARGE', `payload is larger than ${payloadBytesMax} bytes`, { field: 'payload' })
   }
   const { world } = deps
+  const queue = input.queue ?? DEFAULT_QUEUE
   return {
     jobId: world.uuid(),
     runId: world.uuid(),
     userId: caller.userId,
     kind: input.kind,
-    queue: input.queue ?? DEFAULT_QUEUE,
+    queue,
     payload,
     policy: { ...options.policy, ...policyOf(input) },
     priority: input.priority ?? 0,
@@ -93,6 +101,7 @@ function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitO
     replacesJobId: options.replacesJobId ?? null,
     runAtMs: input.run_at === undefined ? null : Date.parse(input.run_at),
     delayMs: Math.round((input.delay_seconds ?? 0) * 1000),
+    fairTag: fairTags.tagFor(queue, caller.userId),
     key: keyOf(input, options),
     reservationId: input.reservation_id ?? null,
     consumedReservationId: options.consumedReservation ? world.uuid() : null,

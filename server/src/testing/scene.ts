@@ -48,6 +48,7 @@ export class Scene {
       replacesJobId: null,
       runAtMs: null,
       delayMs: 0,
+      fairTag: Date.now(),
       key: key === null ? null : { ...KEY, ...(typeof key === 'string' ? { key } : key) },
       reservationId: null,
       consumedReservationId: null,

@@ -19,6 +19,8 @@ export interface SubmitItem {
   /** Absolute, or a delay from the moment of acceptance. */
   runAtMs: number | null
   delayMs: number
+  /** Its place among the runs of its queue that are due. */
+  fairTag: number
   key: { key: string; operation: string; requestHash: string; ttlMs: number } | null
   reservationId: string | null
   /** Write a consumed reservation row of this id beside the job, as S0 has it. */

@@ -64,5 +64,6 @@ function plainRow(item: SubmitItem, body: string): SqlValue[] {
     key?.requestHash ?? null,
     key === null ? null : body,
     key?.ttlMs ?? null,
+    item.fairTag,
   ]
 }

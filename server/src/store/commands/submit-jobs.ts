@@ -212,7 +212,7 @@ function submissionRow({ item, createdAtMs, runAtMs, body }: Admitted): SqlValue
     item.traceparent,
     createdAtMs,
     runAtMs,
-    runAtMs <= createdAtMs ? createdAtMs : null,
+    runAtMs <= createdAtMs ? item.fairTag : null,
     key?.key ?? null,
     key?.operation ?? null,
     key?.requestHash ?? null,

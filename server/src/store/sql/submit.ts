@@ -61,13 +61,14 @@ export const NOW_PLACE = '\\u0001'
  * limits, under keys that nobody used. Then it answers with the instant that it wrote; else, with nothing written, with
  * no row. A user that is given a limit meanwhile is waited for and seen; a key that is taken meanwhile fails it.
  * One row a job: 1 job, 2 run, 3 kind, 4 queue, 5 user, 6 payload, 7 policy, 8 priority, 9 traceparent, 10 key (null:
- * none), 11 operation, 12 request hash, 13 body, 14 key's life.
+ * none), 11 operation, 12 request hash, 13 body, 14 key's life, 15 fair_tag.
  */
 export const submitPlain = statement('submit_plain', {
   postgres: `WITH t AS MATERIALIZED (
       SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-        $8::integer[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[])
-      AS t(job_id, run_id, kind, queue, user_id, payload, policy, priority, traceparent, key, operation, hash, body, ttl)),
+        $8::integer[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[])
+      AS t(job_id, run_id, kind, queue, user_id, payload, policy, priority, traceparent, key, operation, hash, body, ttl,
+        fair_tag)),
     u AS MATERIALIZED (
       SELECT q.user_id FROM ichido.quotas q, ichido.quotas d
       WHERE q.user_id IN (SELECT user_id FROM t) AND d.user_id = '*' AND ${UNLIMITED}
@@ -81,7 +82,7 @@ export const submitPlain = statement('submit_plain', {
       SELECT now, to_char(to_timestamp(now / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS iso FROM g),
     s AS MATERIALIZED (
       SELECT job_id, run_id, kind, queue, user_id, payload, policy, priority, traceparent, key, operation, hash,
-        replace(body, '${NOW_PLACE}', a.iso) AS body, a.now AS created_at, a.now AS run_at, a.now AS fair_tag,
+        replace(body, '${NOW_PLACE}', a.iso) AS body, a.now AS created_at, a.now AS run_at, fair_tag,
         a.now + ttl AS expires_at, NULL::text AS labels, NULL::uuid AS replaces, 0::bigint AS cost
       FROM t, a),
     ${INSERTS}
