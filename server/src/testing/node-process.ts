@@ -1,0 +1,73 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { nodeArgs } from '../../../scripts/testing/services.ts'
+import { until } from './store.ts'
+
+const MAIN = join(import.meta.dirname, '../main.ts')
+const WORLD = join(import.meta.dirname, '../world.ts')
+const METER = join(import.meta.dirname, '../services/meter.ts')
+
+/** A node without HTTP. It says whenever it has looked who leads. */
+const script = (databaseUrl: string) => `
+  import { startNode } from ${JSON.stringify(MAIN)}
+  import { realWorld as world } from ${JSON.stringify(WORLD)}
+  import { silentMeter } from ${JSON.stringify(METER)}
+  const leadership = (leads, epoch) => console.log(JSON.stringify({ leads, epoch }))
+  const onTrouble = (where, error) => console.error(where, error)
+  const storage = { databaseUrl: ${JSON.stringify(databaseUrl)} }
+  const node = await startNode({ storage, world, meter: { ...silentMeter, leadership }, allowNoFsync: false, onTrouble })
+  process.on('SIGTERM', () => node.close())`
+
+export interface Standing {
+  leads: boolean
+  epoch: number
+}
+
+/** A control-plane process on PostgreSQL that can be killed and paused. */
+export class NodeProcess {
+  readonly #child: ChildProcess
+  readonly #exited: Promise<unknown>
+  /** What it last said. */
+  standing: Standing | null = null
+  /** Every change in what it said, oldest first. */
+  readonly changes: Standing[] = []
+
+  private constructor(databaseUrl: string) {
+    const args = [...nodeArgs, '--input-type=module', '--eval', script(databaseUrl)]
+    this.#child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] })
+    this.#exited = once(this.#child, 'exit')
+    if (this.#child.stdout !== null) createInterface(this.#child.stdout).on('line', (line) => this.#hear(line))
+  }
+
+  static async start(databaseUrl: string): Promise<NodeProcess> {
+    const node = new NodeProcess(databaseUrl)
+    await until('the node to take part', async () => node.standing)
+    return node
+  }
+
+  #hear(line: string): void {
+    const standing = JSON.parse(line) as Standing
+    const changed = this.standing?.leads !== standing.leads || this.standing.epoch !== standing.epoch
+    this.standing = standing
+    if (changed) this.changes.push(standing)
+  }
+
+  /** How long in ms until it leads. */
+  async untilLeads(): Promise<number> {
+    const beganMs = performance.now()
+    await until('it to lead', async () => this.standing?.leads)
+    return performance.now() - beganMs
+  }
+
+  signal(signal: 'SIGSTOP' | 'SIGCONT'): void {
+    this.#child.kill(signal)
+  }
+
+  /** SIGTERM: in order; SIGKILL: not. Both may be called when it is over already. */
+  async end(signal: 'SIGTERM' | 'SIGKILL'): Promise<void> {
+    this.#child.kill(signal)
+    await this.#exited
+  }
+}
