@@ -53,7 +53,10 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
   }
 
   function tell(ended: readonly Ended[], orphaned: readonly string[] = []): void {
-    for (const { state } of ended) options.meter.ended(state)
+    for (const { state, dead } of ended) {
+      options.meter.ended(state)
+      if (dead) options.meter.deadLetterMade()
+    }
     const queues = new Set([...orphaned, ...ended.flatMap(({ queue }) => queue ?? [])])
     bus.wake([
       ...[...queues].map((queue) => `queue:${queue}` as const),

@@ -122,7 +122,10 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
         nextRunId: world.uuid(),
         random: world.random(),
       })
-      if (outcome.kind === 'recorded') meter.ended(outcome.state)
+      if (outcome.kind === 'recorded') {
+        meter.ended(outcome.state)
+        if (outcome.dead) meter.deadLetterMade()
+      }
       return outcome
     },
 
