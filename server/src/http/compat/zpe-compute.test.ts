@@ -223,6 +223,18 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       expect(dead).toEqual([{ error_code: 'QE_RUNTIME_ERROR', retry_count: 4 }])
     })
 
+    test('told again without a lease_id, it is the same failure, also while another worker has the job', async () => {
+      const { job_id } = await given()
+      await worker.failed(job_id)
+      await ageJob(store(), job_id, 400_000)
+      const other = await ZpeWorker.register(http)
+      expect((await other.leased()).job_id).toBe(job_id)
+      expect((await worker.failed(job_id)).body).toEqual({ ok: true, requeued: true, retry_count: 1 })
+      expect((await worker.result(job_id)).status).toBe(409)
+      expect((await detail(job_id)).runs).toMatchObject([{ state: 'FAILED' }, { state: 'RUNNING' }])
+      await other.result(job_id)
+    })
+
     test('what is missing is named', async () => {
       const { job_id } = await given()
       expect(await worker.failed(job_id, { error_message: 'x' })).toMatchObject({
