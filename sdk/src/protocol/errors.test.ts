@@ -37,7 +37,7 @@ test.each(codes)('%s has a status of its class, and a sentence', (code) => {
 
 test('of the conflicts only those may be sent again that pass by themselves', () => {
   const passing = codes.filter((code) => ERRORS[code].status === 409 && ERRORS[code].retryable)
-  expect(passing).toEqual(['IDEMPOTENCY_IN_PROGRESS', 'NOT_DUE', 'RESULT_NOT_READY'])
+  expect(passing).toEqual(['IDEMPOTENCY_IN_PROGRESS', 'NOT_DUE', 'RESULT_NOT_READY', 'ARTIFACT_NOT_READY'])
 })
 
 test('an error speaks its sentence unless it is given better words', () => {

@@ -172,7 +172,7 @@ function publicBase({ publicUrl, basePath }: HttpOptions): string | null {
 function createHttpServer(tls: HttpOptions['tls'], listener: RequestListener): Server {
   const limits = {
     maxHeaderSize: HEADER_BYTES_MAX,
-    // Node knows one limit for all requests, and an upload may take hours: `limitBodyTime` sees to the others.
+    // `limitBodyTime` sees to it.
     requestTimeout: 0,
     keepAliveTimeout: KEEP_ALIVE_MS,
   }

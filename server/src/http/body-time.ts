@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http'
 import type { World } from '@ichido/sdk/world'
 import type { FastifyInstance } from 'fastify'
 import { createClientErrorHandler } from './client-errors.ts'
@@ -11,16 +12,27 @@ declare module 'fastify' {
 
 const BODY_WITHIN_MS = 120_000
 
-/** A body that drips in byte by byte does not hold its connection for ever. */
+/**
+ * A body that drips in byte by byte does not hold its connection for ever, be it awaited or answered already. Node knows one
+ * limit for all requests, and an upload may take hours.
+ */
 export function limitBodyTime(app: FastifyInstance, world: Pick<World, 'after' | 'uuid'>): void {
   const refuse = createClientErrorHandler(world)
-  app.addHook('preParsing', (request, _reply, payload, done) => {
-    const { raw, routeOptions } = request
-    // Nearly every body has arrived by now.
-    if (!raw.complete && routeOptions.config.streams !== true) {
-      const callOff = world.after(BODY_WITHIN_MS, () => refuse({ code: 'ERR_HTTP_REQUEST_TIMEOUT' }, raw.socket))
-      raw.once('end', callOff).once('close', callOff)
+
+  function limit(raw: IncomingMessage, whenLate: () => void): void {
+    const callOff = world.after(BODY_WITHIN_MS, whenLate)
+    raw.once('end', callOff).once('close', callOff)
+  }
+
+  // Nearly every body has arrived by the time it is looked for.
+  app.addHook('preParsing', ({ raw, routeOptions }, _reply, payload, done) => {
+    if (raw.complete === false && routeOptions.config.streams !== true) {
+      limit(raw, () => refuse({ code: 'ERR_HTTP_REQUEST_TIMEOUT' }, raw.socket))
     }
     done(null, payload)
+  })
+  app.addHook('onResponse', ({ raw }, _reply, done) => {
+    if (raw.complete === false) limit(raw, () => void raw.socket.destroy())
+    done()
   })
 }

@@ -1,0 +1,77 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createExpireUploads } from '../../leader/tidy-artifacts.ts'
+import { promoteDue } from '../../store/commands/promote-runs.ts'
+import { type Answer, type TestApp, testApp } from '../../testing/app.ts'
+import { sha256Of, someBytes, testBlobs } from '../../testing/artifacts.ts'
+import { lease } from '../../testing/cloud-worker.ts'
+import { ENGINES } from '../../testing/services.ts'
+import { sql } from '../../testing/store.ts'
+import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
+
+describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => {
+  let http: TestApp
+  let close: () => Promise<void>
+  beforeAll(async () => {
+    const place = await testBlobs()
+    http = await testApp(engine, { deps: { blobs: place.blobs } })
+    close = async () => {
+      await http.close()
+      place.remove()
+    }
+  })
+  afterAll(() => close())
+
+  const submit = (provider: string, body: object) =>
+    http.call('POST', `/api/cloud/jobs/submit?provider=${provider}`, { body: { config_name_to_load: 'lora', ...body } })
+  const said = ({ body }: Answer) => body as CloudAnswer
+  const statusOf = async (id: string | null) =>
+    ((await http.call('GET', `/api/cloud/jobs/${id}`)).body as { job: CloudJob }).job.status
+  const send = (id: string | null, name: string, bytes: Buffer) =>
+    http.call('POST', `/v1/artifacts?job_id=${id}&name=${name}`, {
+      body: bytes,
+      headers: { 'content-type': 'application/octet-stream' },
+    })
+
+  test('are uploading until all of it is there, and queued then', async () => {
+    const body = { idempotency_key: 'k', artifacts: [{ name: 'a' }, { name: 'b' }] }
+    const first = said(await submit('wait', body))
+    expect(first).toMatchObject({ success: true, status: 'uploading', data_uploaded: false, idempotent_hit: false })
+    const replay = async () => said(await submit('wait', body))
+    expect(await replay()).toMatchObject({ status: 'uploading', data_uploaded: false, idempotent_hit: true })
+    await send(first.job_id, 'a', someBytes(5))
+    expect(await statusOf(first.job_id)).toBe('uploading')
+    const list = await http.call('GET', '/api/cloud/jobs?provider=wait&status=uploading')
+    expect(list.body).toMatchObject({ jobs: [{ job_id: first.job_id, status: 'uploading' }], total: 1 })
+    await send(first.job_id, 'b', someBytes(5))
+    expect(await statusOf(first.job_id)).toBe('queued')
+    expect(await replay()).toMatchObject({ status: 'queued', data_uploaded: true, idempotent_hit: true })
+    await http.services.deps.store.write(promoteDue(100, ({ runAtMs }) => runAtMs))
+    const leased = await lease(http, 'cloud.wait')
+    expect(leased).toMatchObject({ job_id: first.job_id, artifacts: [{ name: 'a' }, { name: 'b' }] })
+    // What it waits for is no part of what the worker is told to do.
+    expect(leased.payload).toEqual({ config_name_to_load: 'lora', provider: 'wait' })
+    expect(await statusOf(first.job_id)).toBe('running')
+  })
+
+  test('of which nothing is outstanding say so at once', async () => {
+    const bytes = someBytes(9)
+    await http.call('POST', '/v1/artifacts?name=data', {
+      body: bytes,
+      headers: { 'content-type': 'application/octet-stream' },
+    })
+    const artifacts = [{ name: 'data', sha256: sha256Of(bytes) }]
+    const first = said(await submit('known', { artifacts }))
+    expect(first).toMatchObject({ status: 'uploading', data_uploaded: true })
+    expect(await statusOf(first.job_id)).toBe('queued')
+    expect(said(await submit('known', { artifacts: null }))).toMatchObject({ data_uploaded: true })
+  })
+
+  test('are cancelled when nothing comes', async () => {
+    const { job_id } = said(await submit('late', { artifacts: [{ name: 'a' }], upload_ttl_seconds: 5 }))
+    const { store } = http.services.deps
+    await sql(store, 'UPDATE ichido.held_runs SET expires_at = expires_at - 5001 WHERE job_id = $1', job_id)
+    await createExpireUploads(http.services.deps)()
+    expect(await statusOf(job_id)).toBe('cancelled')
+    expect(await http.call('POST', `/api/cloud/jobs/${job_id}/cancel`)).toMatchObject({ status: 200 })
+  })
+})
