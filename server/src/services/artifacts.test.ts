@@ -208,6 +208,39 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await job(ann, other)).toMatchObject({ awaits_artifacts: true })
     })
 
+    test('and takes the place of another has what that one was given', async () => {
+      const [caller, bytes] = [submitter(), someBytes(44)]
+      const jobId = await submit(caller, [{ name: 'a' }, { name: 'b' }])
+      await send(caller, jobId, bytes, { name: 'a' })
+      await services.jobs.cancel(caller, jobId)
+      const { job: next } = await services.deadLetters.replace(caller, jobId, { edited: true }, null)
+      expect(next).toMatchObject({ replaces_job_id: jobId, awaits_artifacts: true })
+      expect(await services.artifacts.ofJob({ caller }, next.job_id)).toMatchObject([
+        { name: 'a', state: 'ready', sha256: sha256Of(bytes) },
+        { name: 'b', state: 'awaited' },
+      ])
+      await send(caller, next.job_id, bytes, { name: 'b' })
+      expect(await job(caller, next.job_id)).toMatchObject({ awaits_artifacts: false })
+    })
+
+    test('and was canceled waits again when it is retried', async () => {
+      const caller = submitter()
+      await services.quotas.put(LOCAL_ADMIN, caller.userId, { max_concurrent: null, cost_limit: 5, period: 'day' })
+      const jobId = await submit(caller, [{ name: 'a' }], { estimated_cost: 5 })
+      await services.jobs.cancel(caller, jobId)
+      expect(await services.deadLetters.retry(caller, jobId)).toMatchObject({
+        state: 'PENDING',
+        awaits_artifacts: true,
+      })
+      await passDeadline(jobId)
+      await expire()
+      expect(await job(caller, jobId)).toMatchObject({ state: 'CANCELED', error: { code: 'UPLOAD_OVERDUE' } })
+      await services.deadLetters.retry(caller, jobId)
+      await send(caller, jobId, someBytes(3), { name: 'a' })
+      expect(await leasable(jobId)).toBe(true)
+      expect(await services.quotas.get(caller, caller.userId)).toMatchObject({ spent: 5, active_jobs: 1 })
+    })
+
     test('that asks for too much is refused', async () => {
       const refused = submit(submitter(), [{ name: 'a', size_bytes: BYTES_MAX + 1 }])
       await expect(refused).rejects.toMatchObject({ code: 'PAYLOAD_TOO_LARGE' })

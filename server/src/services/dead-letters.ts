@@ -6,10 +6,12 @@ import {
   IchidoError,
   type JobDetail,
 } from '@ichido/sdk/protocol'
+import { ARTIFACTS_PER_JOB_MAX } from '../core/artifact.ts'
 import type { SubmitInput } from '../core/contract/submit.ts'
 import type { JobPolicy } from '../core/job.ts'
 import { type Caller, can, visibleUser } from '../core/roles.ts'
 import { isFinal } from '../core/run-state.ts'
+import { type Artifact, listArtifacts } from '../store/commands/artifacts.ts'
 import {
   type DeadFilter,
   type DeadPlace,
@@ -100,13 +102,18 @@ export function createDeadLetterService(
       const letter = await store.read(findDeadLetter(jobId))
       // It stays the job of whoever submitted the old one, and counts against that user's quota.
       const owner: Caller = { userId: job.user_id, role: caller.role }
-      const outcome = await submission.submit(owner, inputOf(job, payload), {
-        key,
-        operation: REPLACE_OPERATION,
-        hashOver: { job_id: jobId, payload },
-        policy: job.policy as JobPolicy,
-        replacesJobId: jobId,
-      })
+      const artifacts = inputsOf(await store.read(listArtifacts(jobId, ARTIFACTS_PER_JOB_MAX)))
+      const outcome = await submission.submit(
+        owner,
+        { ...inputOf(job, payload), artifacts },
+        {
+          key,
+          operation: REPLACE_OPERATION,
+          hashOver: { job_id: jobId, payload },
+          policy: job.policy as JobPolicy,
+          replacesJobId: jobId,
+        },
+      )
       if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
       const replayed = outcome.kind === 'replayed'
       if (letter !== undefined && !replayed) {
@@ -122,6 +129,13 @@ function inputOf(job: JobDetail, payload: unknown): SubmitInput {
   const { kind, queue, priority, labels, estimated_cost, traceparent } = job
   const trace = traceparent === null ? {} : { traceparent }
   return { kind, queue, priority, labels, estimated_cost, payload, ...trace }
+}
+
+/** Content that was sent for the old job is not asked for again. */
+function inputsOf(artifacts: readonly Artifact[]): NonNullable<SubmitInput['artifacts']> {
+  return artifacts.flatMap(({ runId, name, sha256, sizeBytes }) =>
+    runId === null ? [{ name, sha256: sha256 ?? undefined, size_bytes: sizeBytes ?? undefined }] : [],
+  )
 }
 
 /** What of the filter a caller may see; null: nothing. */

@@ -30,11 +30,11 @@ export function cancelOverdue(max: number): Command<Overdue> {
       overdue.map((runId) => [runId]),
     )
     yield* recordMoves(canceled)
+    // The estimate of a job that never started is not spent.
     const jobs = yield* each(
       readJobs,
-      canceled.map((row) => [text(row, 'job_id')]),
+      canceled.filter((row) => integer(row, 'run_no') === 1).map((row) => [text(row, 'job_id')]),
     )
-    // A held run is its job's first, and never started: nothing of the estimate is spent.
     yield* changeCosts(
       jobs.map((job) => ({
         userId: text(job, 'user_id'),

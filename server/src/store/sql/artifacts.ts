@@ -125,13 +125,13 @@ export const lockOverdue = statement('lock_overdue', {
   sqlite: 'SELECT run_id FROM ichido.held_runs WHERE expires_at <= (SELECT now_ms()) ORDER BY expires_at LIMIT $1',
 })
 
-const CANCELED = 'r.id, r.job_id, r.kind, r.state, r.attempt, r.last_event_n'
+const CANCELED = 'r.id, r.job_id, r.run_no, r.kind, r.state, r.attempt, r.last_event_n'
 
-/** Takes run, error. Guards that it is still held. */
+/** Takes run, error. Guards that it is still held; one that has ended is not locked either, a retry may be at it. */
 export const cancelHeldRuns = statement('cancel_held_runs', {
   postgres: `WITH t AS MATERIALIZED (
       SELECT t.* FROM unnest($1::uuid[], $2::text[]) AS t(run_id, error)
-      JOIN ichido.runs l ON l.id = t.run_id ORDER BY l.id FOR UPDATE OF l)
+      JOIN ichido.runs l ON l.id = t.run_id AND l.state || '' = 'PENDING' ORDER BY l.id FOR UPDATE OF l)
     UPDATE ichido.runs r SET state = 'CANCELED', version = r.version + 1, finished_at = now_ms(), error = t.error,
       last_event_n = r.last_event_n + 1
     FROM t WHERE r.id = t.run_id AND r.state || '' = 'PENDING' AND r.run_at >= ${HELD_MS} RETURNING ${CANCELED}`,
