@@ -8,8 +8,8 @@ const NAME_BYTES_MAX = 255
 export const artifactName = z
   .string()
   .regex(
-    /^[\p{L}\p{N}_](?:[\p{L}\p{M}\p{N} ._+=@,()-]*[\p{L}\p{M}\p{N}_+=@,()-])?$/u,
-    'must be a file name of letters, digits, spaces and ._+=@,()- that begins with a letter, digit or underscore',
+    /^(?![-. ])[^\p{C}\p{Zl}\p{Zp}/\\<>:"|?*]+(?<![. ])$/u,
+    'must be a plain file name, without slashes, quotes and the like, and not begin with a dot, dash or space',
   )
   .refine(
     (name) => new TextEncoder().encode(name).length <= NAME_BYTES_MAX,
