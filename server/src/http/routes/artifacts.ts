@@ -34,6 +34,8 @@ export async function artifactRoutes(scope: FastifyInstance, { services }: Route
           'that job waits for under this name; a worker sends with `lease_id` what its run has made. One that broke off ' +
           'goes on with `Upload-Offset`, which a `HEAD` of the artifact or a refusal tells.',
         querystring: uploadQuery,
+        consumes: [BYTES],
+        body: z.unknown().meta({ format: 'binary' }),
         response: answers(
           {
             200: ['It is here already', artifact],
