@@ -78,7 +78,11 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const clock = new ClockWatch(world)
   const duties = (leading: Leading) => [
     loop('reap', REAP_INTERVAL_MS, createReap({ world, store, bus, meter, clock, leading })),
-    loop('redrive', REDRIVE_INTERVAL_MS, createRedrive({ world, store, bus, meter }, leading)),
+    loop(
+      'redrive',
+      REDRIVE_INTERVAL_MS,
+      createRedrive({ world, store, bus, meter, fairTags: services.fairTags }, leading),
+    ),
   ]
   const election = new Election({ world, store, bus, meter, clock, onTrouble, duties })
   for (const loop of loops) loop.start()

@@ -128,7 +128,27 @@ export interface JobDetail extends JobShape {
   policy: Record<string, unknown>
   traceparent: string | null
   idempotency_key: string | null
+  /** Why nobody works on it; null when it does not wait. */
+  waiting_for: WaitingForShape | null
   runs: RunShape[]
+}
+
+export const WAITING_REASONS = ['artifacts', 'run_at', 'paused', 'limit', 'no_worker', 'workers_busy', 'quota'] as const
+export type WaitingReason = (typeof WAITING_REASONS)[number]
+
+export interface WaitingForShape {
+  reason: WaitingReason
+  message: string
+  queue?: string | undefined
+  /** What would help. */
+  command?: string | undefined
+  run_at?: string | undefined
+  since?: string | undefined
+  max_concurrent?: number | undefined
+  running?: number | undefined
+  /** Names of those that have not come. */
+  artifacts?: string[] | undefined
+  redrive_id?: string | undefined
 }
 
 export interface ResultShape {

@@ -147,7 +147,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 
   test('cancel: a retry is refused until the run has ended, and what its worker still reports is CANCELED', async () => {
-    const retry = (jobId: string) => scene.store.write(retryJob({ jobId, nextRunId: v7() }, 'someone', v7()))
+    const retry = (jobId: string) => scene.store.write(retryJob({ jobId, nextRunId: v7() }, 'someone', v7(), () => 1))
     const heard = await started(TIMES)
     const silent = await started(TIMES, 'silent')
     for (const { id } of [heard, silent]) {

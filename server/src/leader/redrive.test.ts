@@ -16,6 +16,7 @@ import {
   progress,
   redriver,
   retry,
+  tagOf,
   timesRetried,
 } from '../testing/dead-letters.ts'
 import { KEY_TTL_MS, only, Scene } from '../testing/scene.ts'
@@ -230,7 +231,7 @@ eachEngine(({ store }) => {
   }
 
   function stepOf({ redriveId, version }: Redrive, term: Awaited<ReturnType<typeof lead>>) {
-    return stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7() })
+    return stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7(), tagOf })
   }
 
   function crashing<T>(command: Command<T>): Promise<T> {

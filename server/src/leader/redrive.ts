@@ -1,5 +1,6 @@
 import type { World } from '@ichido/sdk/world'
 import type { Bus } from '../bus/port.ts'
+import type { FairTags } from '../services/fair-tags.ts'
 import type { Meter } from '../services/meter.ts'
 import type { Term } from '../store/commands/leadership.ts'
 import { runningRedrives } from '../store/commands/redrive.ts'
@@ -11,14 +12,22 @@ const BATCH_MAX = 200
 /** No step waits longer for its turn than this; a clock that was set back must not hold up a redrive for as long. */
 const PAUSE_MAX_MS = 2_000
 
+interface RedriveOptions {
+  world: World
+  store: Store
+  bus: Bus
+  meter: Meter
+  fairTags: Pick<FairTags, 'tagFor'>
+}
+
 /** Goes on with every redrive that runs, one bounded step of each in turn. Two nodes at it at once would not harm. */
 export function createRedrive(
-  { world, store, bus, meter }: { world: World; store: Store; bus: Bus; meter: Meter },
+  { world, store, bus, meter, fairTags }: RedriveOptions,
   term: Term,
 ): () => Promise<number | null> {
   async function step(redriveId: string, version: number): Promise<void> {
     const nextRunIds = Array.from({ length: BATCH_MAX }, () => world.uuid())
-    const item = { redriveId, version, nextRunIds, auditId: world.uuid() }
+    const item = { redriveId, version, nextRunIds, auditId: world.uuid(), tagOf: fairTags.tagFor }
     const { retried } = await store.write(stepRedrive(term, item))
     for (const { parkedMs } of retried) if (parkedMs !== null) meter.deadLetterResolved('redriven', parkedMs)
     bus.wake([...new Set(retried.flatMap(({ queue, jobId }) => [`queue:${queue}` as const, `job:${jobId}` as const]))])

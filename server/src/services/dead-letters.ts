@@ -22,6 +22,7 @@ import {
 import { type RetryOutcome, retryJob } from '../store/commands/retry-jobs.ts'
 import { integer, type Row, text, textOrNull } from '../store/statement.ts'
 import type { Deps } from './deps.ts'
+import type { FairTags } from './fair-tags.ts'
 import type { JobService } from './jobs.ts'
 import { notFound, requireId } from './not-found.ts'
 import { iso } from './render.ts'
@@ -56,6 +57,7 @@ export function createDeadLetterService(
   { world, store, bus, meter }: Deps,
   jobs: JobService,
   submission: SubmitService,
+  fairTags: FairTags,
 ): DeadLetterService {
   /** A job that the caller may retry. */
   async function own(caller: Caller, jobId: string): Promise<JobDetail> {
@@ -88,7 +90,7 @@ export function createDeadLetterService(
     async retry(caller, jobId) {
       await own(caller, jobId)
       const item = { jobId, nextRunId: world.uuid() }
-      const outcome = await store.write(retryJob(item, caller.userId, world.uuid()))
+      const outcome = await store.write(retryJob(item, caller.userId, world.uuid(), fairTags.tagFor))
       if (outcome.kind === 'refused') throw refusal(outcome)
       if (outcome.parkedMs !== null) meter.deadLetterResolved('retried', outcome.parkedMs)
       bus.wake([`queue:${outcome.queue}`, `job:${jobId}`])

@@ -13,6 +13,7 @@ import { createQuotaService, type QuotaService } from './quotas.ts'
 import { createRedriveService, type RedriveService } from './redrives.ts'
 import { createReservationService, type ReservationService } from './reservations.ts'
 import { createRunService, type RunService } from './runs.ts'
+import { noting, Sightings } from './sightings.ts'
 import { createSubmitService, type SubmitService } from './submit-job.ts'
 import { createWorkerService, type WorkerService } from './workers.ts'
 
@@ -40,7 +41,8 @@ export interface Services {
 export function createServices(deps: Deps): Services {
   const fairTags = createFairTags(deps)
   const submission = createSubmitService(deps, fairTags)
-  const jobs = createJobService(deps)
+  const sightings = new Sightings(deps.world)
+  const jobs = createJobService(deps, sightings)
   return {
     deps,
     submission,
@@ -50,13 +52,13 @@ export function createServices(deps: Deps): Services {
     quotas: createQuotaService(deps),
     access: createAccessService(deps),
     definitions: createDefinitionService(deps),
-    runs: createRunService(deps, fairTags),
+    runs: noting(createRunService(deps, fairTags), sightings),
     logs: createLogService(deps, jobs),
     fairTags,
     queues: createQueueService(deps),
     events: createEventService(deps),
     artifacts: createArtifactService(deps),
-    deadLetters: createDeadLetterService(deps, jobs, submission),
+    deadLetters: createDeadLetterService(deps, jobs, submission, fairTags),
     redrives: createRedriveService(deps),
     workers: createWorkerService(deps),
   }

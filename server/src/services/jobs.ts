@@ -5,18 +5,23 @@ import {
   type JobState,
   type Page,
   type ResultShape,
+  type WaitingForShape,
 } from '@ichido/sdk/protocol'
 import { MICROS } from '../core/quota.ts'
 import { type Caller, can, visibleUser } from '../core/roles.ts'
 import { isFinal, type RunState } from '../core/run-state.ts'
+import { waitingFor } from '../core/waiting.ts'
 import { type CancelOutcome, cancelJob } from '../store/commands/cancel-job.ts'
 import { type JobFilter, listJobs } from '../store/commands/list-jobs.ts'
 import { countJobs, findJob, findJobs, findResult } from '../store/commands/read-jobs.ts'
+import { findObstacles } from '../store/commands/waiting.ts'
 import { integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
 import type { Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
 import { isoOrNull, renderDetail, renderJob } from './render.ts'
+import type { Sightings } from './sightings.ts'
 import { waitFor } from './wait.ts'
+import { ONLINE_MS } from './workers.ts'
 
 export interface JobService {
   get(caller: Caller, jobId: string): Promise<JobDetail>
@@ -27,7 +32,10 @@ export interface JobService {
   counts(): Promise<Record<string, number>>
 }
 
-export function createJobService(deps: Deps): JobService {
+/** Not begun, or a dead letter whose turn in a redrive is to come. */
+const MAY_WAIT: readonly string[] = ['PENDING', 'ORPHANED', 'FAILED', 'TIMED_OUT'] satisfies RunState[]
+
+export function createJobService(deps: Deps, sightings: Sightings): JobService {
   const { store, bus } = deps
 
   /** What a caller may not see does not exist for it. */
@@ -35,7 +43,13 @@ export function createJobService(deps: Deps): JobService {
     requireId('job', jobId)
     const found = await store.read(findJob(jobId))
     if (found === null || !mayRead(caller, text(found.job, 'user_id'))) throw notFound('job', jobId)
-    return renderDetail(found)
+    return renderDetail(found, await reasonToWait(found.job))
+  }
+
+  async function reasonToWait(job: Row): Promise<WaitingForShape | null> {
+    if (!MAY_WAIT.includes(text(job, 'state'))) return null
+    const seenHere = sightings.has(text(job, 'queue'), text(job, 'kind'))
+    return waitingFor(await store.read(findObstacles(job, seenHere, ONLINE_MS)))
   }
 
   return {

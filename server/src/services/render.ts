@@ -1,4 +1,4 @@
-import type { JobDetail, JobShape, JobState, RunErrorShape, RunShape } from '@ichido/sdk/protocol'
+import type { JobDetail, JobShape, JobState, RunErrorShape, RunShape, WaitingForShape } from '@ichido/sdk/protocol'
 import { isHeld, wantedRunAt } from '../core/artifact.ts'
 import { MICROS } from '../core/quota.ts'
 import type { JobRows } from '../store/commands/read-jobs.ts'
@@ -74,13 +74,14 @@ function renderRun(row: Row): RunShape {
   }
 }
 
-export function renderDetail({ job, runs, key }: JobRows): JobDetail {
+export function renderDetail({ job, runs, key }: JobRows, waitingFor: WaitingForShape | null): JobDetail {
   return {
     ...renderJob(job),
     payload: JSON.parse(text(job, 'payload')) as unknown,
     policy: JSON.parse(text(job, 'policy')) as Record<string, unknown>,
     traceparent: textOrNull(job, 'traceparent'),
     idempotency_key: key,
+    waiting_for: waitingFor,
     runs: runs.map(renderRun),
   }
 }

@@ -10,6 +10,7 @@ import {
   progress,
   redriver,
   retry,
+  tagOf,
   timesRetried,
 } from '../testing/dead-letters.ts'
 import { Gate } from '../testing/gate.ts'
@@ -42,7 +43,7 @@ async function marked(scene: Scene) {
   }
   function stepOf({ redriveId, version }: Redrive) {
     const nextRunIds = Array.from({ length: 100 }, () => v7())
-    return stepRedrive(term, { redriveId, version, nextRunIds, auditId: v7() })
+    return stepRedrive(term, { redriveId, version, nextRunIds, auditId: v7(), tagOf })
   }
   return { redrive, stepOf }
 }

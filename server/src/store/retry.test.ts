@@ -1,6 +1,6 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { letters, makeOneDead, retry } from '../testing/dead-letters.ts'
+import { letters, makeOneDead, retry, tagOf } from '../testing/dead-letters.ts'
 import { finished, KEY_TTL_MS, only, Scene } from '../testing/scene.ts'
 import { eachEngine, sql } from '../testing/store.ts'
 import { endBatch } from './commands/end-runs.ts'
@@ -68,7 +68,7 @@ eachEngine(({ store }) => {
     test('that may have been committed unheard finds itself, and is on record once', async () => {
       const scene = newScene()
       const jobId = await makeOneDead(scene)
-      const command = retryJob({ jobId, nextRunId: v7() }, 'tester', v7())
+      const command = retryJob({ jobId, nextRunId: v7() }, 'tester', v7(), tagOf)
       await write(command)
       const again = { name: command.name, work: () => command.work(true) }
       expect(await write(again)).toMatchObject({ kind: 'retried' })

@@ -16,6 +16,8 @@ type Changes = NonNullable<Parameters<Scene['item']>[0]>
 
 const BATCH = 500
 
+export const tagOf = () => realWorld.now()
+
 /** Jobs of a scene that failed for good. */
 export async function makeDead(scene: Scene, count: number, changes: Changes = {}): Promise<string[]> {
   const made: string[] = []
@@ -42,7 +44,7 @@ export async function makeOneDead(scene: Scene, changes: Changes = {}): Promise<
 }
 
 export function retry(jobId: string): Command<RetryOutcome> {
-  return retryJob({ jobId, nextRunId: v7() }, 'tester', v7())
+  return retryJob({ jobId, nextRunId: v7() }, 'tester', v7(), tagOf)
 }
 
 /** The dead letters of a scene's user. */
@@ -74,7 +76,7 @@ export async function lead(store: Store): Promise<Term> {
 /** The leader's duty on a store; each call is a tick. */
 export function redriver(store: Store, term: Term): () => Promise<number | null> {
   const bus = { wake() {}, subscribe: () => () => {}, close: async () => {} }
-  return createRedrive({ world: realWorld, store, bus, meter: silentMeter }, term)
+  return createRedrive({ world: realWorld, store, bus, meter: silentMeter, fairTags: { tagFor: tagOf } }, term)
 }
 
 export async function progress(store: Store, { redriveId }: Pick<Redrive, 'redriveId'>): Promise<Redrive> {

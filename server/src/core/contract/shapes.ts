@@ -10,8 +10,9 @@ import type {
   RunShape,
   SubmitResponse,
   TokenShape,
+  WaitingForShape,
 } from '@ichido/sdk/protocol'
-import { ERRORS, JOB_STATES, ROLES } from '@ichido/sdk/protocol'
+import { ERRORS, JOB_STATES, ROLES, WAITING_REASONS } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 
 /** What is answered, for the API's description; the compiler holds each against the shape that the services return. */
@@ -110,12 +111,28 @@ const jobFields = z.object({
 
 export const job = jobFields.meta({ id: 'Job' }) satisfies z.ZodType<JobShape>
 
+const waitingFor = z
+  .object({
+    reason: z.enum(WAITING_REASONS),
+    message: z.string(),
+    queue: z.string().optional(),
+    command: z.string().optional().meta({ description: 'What would help' }),
+    run_at: time.optional(),
+    since: time.optional(),
+    max_concurrent: z.int().optional(),
+    running: z.int().optional(),
+    artifacts: z.array(z.string()).optional().meta({ description: 'Names of those that have not come' }),
+    redrive_id: z.uuid().optional(),
+  })
+  .meta({ id: 'WaitingFor' }) satisfies z.ZodType<WaitingForShape>
+
 export const jobDetail = jobFields
   .extend({
     payload: z.unknown(),
     policy: z.record(z.string(), z.unknown()),
     traceparent: z.string().nullable(),
     idempotency_key: z.string().nullable(),
+    waiting_for: waitingFor.nullable().meta({ description: 'Why nobody works on it; null when it does not wait' }),
     runs: z.array(run),
   })
   .meta({ id: 'JobDetail' }) satisfies z.ZodType<JobDetail>

@@ -5,7 +5,7 @@ import { each, integer, one, query, type Row, type SqlValue, text, type Work } f
 import { asking, conditions } from './dead-letters.ts'
 import { fence, type Term } from './leadership.ts'
 import { countsOf, type Redrive, toRedrive } from './redrive.ts'
-import { type RetryOutcome, retryJobs } from './retry-jobs.ts'
+import { type RetryOutcome, retryJobs, type TagOf } from './retry-jobs.ts'
 
 export interface StepItem {
   redriveId: string
@@ -14,6 +14,7 @@ export interface StepItem {
   /** Made beforehand, for the runs that this step may make; their number is its maximum. */
   nextRunIds: readonly string[]
   auditId: string
+  tagOf: TagOf
 }
 
 export interface Stepped {
@@ -77,6 +78,7 @@ function* redriveSome(redrive: Redrive, item: StepItem, nowMs: number): Work<Ste
   const outcomes = yield* retryJobs(
     rows.map((row, i) => ({ jobId: text(row, 'job_id'), nextRunId: item.nextRunIds[i] ?? missing() })),
     false,
+    item.tagOf,
   )
   const retried = outcomes.filter((outcome) => outcome.kind === 'retried')
   const refused = outcomes.filter((outcome) => outcome.kind === 'refused')

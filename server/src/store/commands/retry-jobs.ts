@@ -40,11 +40,14 @@ export type RetryOutcome =
 const KEY_TTL_MS = 24 * 3_600_000
 const UPLOAD_TTL_MS = DEFAULT_UPLOAD_TTL_SECONDS * 1000
 
+/** A user's next tag in a queue. */
+export type TagOf = (queue: string, userId: string) => number
+
 /** One job, asked for by a person. */
-export function retryJob(item: RetryItem, actor: string, auditId: string): Command<RetryOutcome> {
+export function retryJob(item: RetryItem, actor: string, auditId: string, tagOf: TagOf): Command<RetryOutcome> {
   return command('retry', function* work(again): Work<RetryOutcome> {
     const [before] = yield* each(readLatest, [[item.jobId]])
-    const [outcome] = yield* retryJobs([item], again)
+    const [outcome] = yield* retryJobs([item], again, tagOf)
     if (outcome === undefined) throw new Error('Every retry has an outcome')
     const unheard = textOrNull(before, 'run_id') === item.nextRunId
     if (outcome.kind === 'retried' && !unheard) {
@@ -60,11 +63,11 @@ export function retryJob(item: RetryItem, actor: string, auditId: string): Comma
  * Gives ended jobs a next run that is due at once, with a fresh retry budget; they leave the dead letters. What a submit
  * must pass they must pass, too: the quota, and that their key names no other job by now. Locks: users, keys, runs.
  */
-export function* retryJobs(items: readonly RetryItem[], again: boolean): Work<RetryOutcome[]> {
+export function* retryJobs(items: readonly RetryItem[], again: boolean, tagOf: TagOf): Work<RetryOutcome[]> {
   const done = new Map<string, RetryOutcome>()
   if (again) yield* findOwn(items, done)
   const open = items.filter((item) => !done.has(item.jobId))
-  if (open.length > 0) yield* retryOpen(open, done)
+  if (open.length > 0) yield* retryOpen(open, done, tagOf)
   return items.flatMap((item) => done.get(item.jobId) ?? [])
 }
 
@@ -81,7 +84,7 @@ function* findOwn(items: readonly RetryItem[], done: Map<string, RetryOutcome>):
   }
 }
 
-function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>): Work<void> {
+function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>, tagOf: TagOf): Work<void> {
   const jobIds = items.map((item) => item.jobId)
   const owners = (yield* readByJob(jobIds)).map((row) => text(row, 'user_id'))
   if (owners.length === 0) {
@@ -94,7 +97,7 @@ function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>
   const latest = new Map((yield* readByJob(jobIds)).map((row) => [text(row, 'job_id'), row]))
   const admitted = admitEnded(items, latest, users, done)
   const keyed = yield* takeKeys(admitted, nowMs, done)
-  yield* insertRuns(keyed, done)
+  yield* insertRuns(keyed, done, tagOf)
 }
 
 interface Admitted {
@@ -203,7 +206,7 @@ function nameOf(row: Row): string[] {
   return [text(row, 'idempotency_key'), text(row, 'user_id'), text(row, 'operation')]
 }
 
-function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutcome>): Work<void> {
+function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutcome>, tagOf: TagOf): Work<void> {
   const superseded = yield* each(
     supersedeEnded,
     admitted.map(({ row }) => [text(row, 'run_id')]),
@@ -215,7 +218,12 @@ function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutco
   const heldMs = ({ jobId }: RetryItem) => (lacking.has(jobId) ? HELD_MS : 0)
   const inserted = yield* each(
     insertRetries,
-    retried.map(({ item, row }) => [text(row, 'run_id'), item.nextRunId, heldMs(item)]),
+    retried.map(({ item, row }) => [
+      text(row, 'run_id'),
+      item.nextRunId,
+      heldMs(item),
+      tagOf(text(row, 'queue'), text(row, 'user_id')),
+    ]),
   )
   yield* recordMoves(inserted)
   yield* each(

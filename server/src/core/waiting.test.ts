@@ -1,0 +1,51 @@
+import { expect, test } from 'vitest'
+import { hold } from './artifact.ts'
+import { type WaitingFacts, waitingFor } from './waiting.ts'
+
+const NOW = Date.UTC(2031, 4, 6)
+const FACTS: WaitingFacts = {
+  state: 'PENDING',
+  queue: 'media',
+  kind: 'resize',
+  runAtMs: NOW,
+  nowMs: NOW,
+  awaited: [],
+  pausedAtMs: null,
+  maxConcurrent: null,
+  running: 0,
+  served: true,
+  redrive: null,
+}
+const reason = (changes: Partial<WaitingFacts>) => waitingFor({ ...FACTS, ...changes })?.reason ?? null
+
+test('a job that somebody works on, or that has ended, does not wait', () => {
+  for (const state of ['ASSIGNED', 'RUNNING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED'] as const) {
+    expect(reason({ state, pausedAtMs: NOW, served: false }), state).toBeNull()
+  }
+})
+
+test('each reason comes before those that only matter once it has passed', () => {
+  const all = { runAtMs: hold(NOW + 1), awaited: ['a'], pausedAtMs: NOW, maxConcurrent: 1, running: 1, served: false }
+  expect(reason(all)).toBe('artifacts')
+  expect(reason({ ...all, runAtMs: NOW + 1 })).toBe('run_at')
+  expect(reason({ ...all, runAtMs: NOW })).toBe('paused')
+  expect(reason({ ...all, runAtMs: NOW, pausedAtMs: null })).toBe('limit')
+  expect(reason({ ...all, runAtMs: NOW, pausedAtMs: null, running: 0 })).toBe('no_worker')
+  expect(reason({ state: 'ORPHANED' })).toBe('workers_busy')
+})
+
+test('no worker: the line that enrolls one', () => {
+  expect(waitingFor({ ...FACTS, served: false })).toEqual({
+    reason: 'no_worker',
+    message: 'No worker that takes jobs of kind resize from the queue media was seen in the last minute',
+    queue: 'media',
+    command: 'ichido workers enroll NAME --queue media',
+  })
+})
+
+test('a dead letter that a redrive cannot take on because the quota is full', () => {
+  const redrive = { redriveId: 'r', maxConcurrent: 2, inUse: 2 }
+  expect(waitingFor({ ...FACTS, state: 'FAILED', redrive })).toMatchObject({ reason: 'quota', redrive_id: 'r' })
+  expect(reason({ state: 'FAILED', redrive: { ...redrive, inUse: 1 } })).toBeNull()
+  expect(reason({ state: 'FAILED', redrive: { ...redrive, maxConcurrent: null } })).toBeNull()
+})

@@ -1,0 +1,61 @@
+import type { WaitingForShape } from '@ichido/sdk/protocol'
+import { isHeld } from './artifact.ts'
+import { quotaMessage } from './quota.ts'
+import type { RunState } from './run-state.ts'
+
+/** All that can keep a job waiting, as it was found at one moment. */
+export interface WaitingFacts {
+  state: RunState
+  queue: string
+  kind: string
+  runAtMs: number
+  nowMs: number
+  /** Names of artifacts that have not come. */
+  awaited: readonly string[]
+  pausedAtMs: number | null
+  maxConcurrent: number | null
+  /** What workers hold of the queue. */
+  running: number
+  /** A worker that may take it was seen lately, or holds work of its sort. */
+  served: boolean
+  /** The redrive that it is part of, and the quota that this has met. */
+  redrive: { redriveId: string; maxConcurrent: number | null; inUse: number } | null
+}
+
+/** Why nobody works on the job, the first of all reasons that would have to pass; null when it does not wait. */
+export function waitingFor(facts: WaitingFacts): WaitingForShape | null {
+  const { queue, kind, running, redrive, maxConcurrent } = facts
+  if (facts.state !== 'PENDING' && facts.state !== 'ORPHANED') return redrive === null ? null : inRedrive(redrive)
+  if (isHeld(facts.runAtMs)) {
+    const artifacts = [...facts.awaited]
+    return { reason: 'artifacts', message: `Waits for its artifacts: ${artifacts.join(', ')}`, artifacts }
+  }
+  if (facts.runAtMs > facts.nowMs) {
+    const run_at = iso(facts.runAtMs)
+    return { reason: 'run_at', message: `Not due before ${run_at}`, run_at }
+  }
+  if (facts.pausedAtMs !== null) {
+    const since = iso(facts.pausedAtMs)
+    return { reason: 'paused', message: `The queue ${queue} is paused since ${since}`, queue, since }
+  }
+  if (maxConcurrent !== null && running >= maxConcurrent) {
+    const message = `The queue ${queue} runs at most ${maxConcurrent} at a time, and runs ${running}`
+    return { reason: 'limit', message, queue, max_concurrent: maxConcurrent, running }
+  }
+  if (!facts.served) {
+    const message = `No worker that takes jobs of kind ${kind} from the queue ${queue} was seen in the last minute`
+    return { reason: 'no_worker', message, queue, command: `ichido workers enroll NAME --queue ${queue}` }
+  }
+  const message = `The workers of the queue ${queue} are busy: they hold ${running}`
+  return { reason: 'workers_busy', message, queue, running }
+}
+
+function inRedrive({ redriveId, maxConcurrent, inUse }: NonNullable<WaitingFacts['redrive']>): WaitingForShape | null {
+  if (maxConcurrent === null || inUse < maxConcurrent) return null
+  const message = `Waits in redrive ${redriveId} for a slot. ${quotaMessage(maxConcurrent)}`
+  return { reason: 'quota', message, redrive_id: redriveId, max_concurrent: maxConcurrent }
+}
+
+function iso(ms: number): string {
+  return new Date(ms).toISOString()
+}

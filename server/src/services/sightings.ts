@@ -1,0 +1,50 @@
+import type { World } from '@ichido/sdk/world'
+import type { RunService } from './runs.ts'
+
+/** So long after its last poll a worker counts as there: the longest poll takes 50 s. */
+const SEEN_MS = 60_000
+const ANY_KIND = '*'
+const PLACES_MAX = 10_000
+
+/**
+ * Which queues and kinds this node was asked for work of. Workers inside a node's own process are in no table: an idle one
+ * takes what comes, and a busy one holds runs, which every node sees; this tells of the moments in between.
+ */
+export class Sightings {
+  readonly #world: Pick<World, 'monotonic'>
+  readonly #seenMs = new Map<string, number>()
+
+  constructor(world: Pick<World, 'monotonic'>) {
+    this.#world = world
+  }
+
+  /** A worker asks for work; no kinds: any. */
+  note(queues: readonly string[], kinds: readonly string[]): void {
+    const nowMs = this.#world.monotonic()
+    if (this.#seenMs.size >= PLACES_MAX) this.#seenMs.clear()
+    for (const queue of queues) {
+      for (const kind of kinds.length === 0 ? [ANY_KIND] : kinds) this.#seenMs.set(place(queue, kind), nowMs)
+    }
+  }
+
+  has(queue: string, kind: string): boolean {
+    const since = this.#world.monotonic() - SEEN_MS
+    return [ANY_KIND, kind].some((one) => (this.#seenMs.get(place(queue, one)) ?? Number.NEGATIVE_INFINITY) >= since)
+  }
+}
+
+/** Neither name can hold a space. */
+function place(queue: string, kind: string): string {
+  return `${queue} ${kind}`
+}
+
+/** The service, which notes who asks for work. */
+export function noting(runs: RunService, sightings: Sightings): RunService {
+  return {
+    ...runs,
+    lease(workerId, request, signal) {
+      sightings.note(request.queues, request.kinds)
+      return runs.lease(workerId, request, signal)
+    },
+  }
+}

@@ -1,0 +1,32 @@
+import { statement } from '../statement.ts'
+
+const HELD_OF = `FROM ichido.runs r WHERE r.queue = $1 AND lower(r.state) IN ('assigned', 'running')`
+const ONLINE = 'w.revoked_at IS NULL AND w.last_seen_at > now_ms() - $3'
+
+/** Takes queue, kind, and for how many ms a worker is known after it was seen. What stands between a run and a worker. */
+export const readObstacles = statement('read_obstacles', {
+  postgres: `SELECT now_ms() AS now, q.paused_at, q.max_concurrent,
+      (SELECT count(*) ${HELD_OF}) AS running,
+      EXISTS (SELECT 1 ${HELD_OF} AND r.kind = $2) AS at_work,
+      EXISTS (SELECT 1 FROM ichido.workers w WHERE ${ONLINE} AND (w.queues = 'null' OR w.queues::jsonb ? $1)) AS online
+    FROM (SELECT 1) one LEFT JOIN ichido.queues q ON q.name = $1`,
+  sqlite: `SELECT now_ms() AS now, q.paused_at, q.max_concurrent,
+      (SELECT count(*) ${HELD_OF}) AS running,
+      EXISTS (SELECT 1 ${HELD_OF} AND r.kind = $2) AS at_work,
+      EXISTS (SELECT 1 FROM ichido.workers w WHERE ${ONLINE} AND (w.queues = 'null' OR $1 IN (
+        SELECT value FROM json_each(w.queues)))) AS online
+    FROM (SELECT 1) one LEFT JOIN ichido.queues q ON q.name = $1`,
+})
+
+/** Takes a job and how many at most. */
+export const readAwaited = statement(
+  'read_awaited',
+  `SELECT name FROM ichido.artifacts WHERE job_id = $1 AND run_id IS NULL AND state = 'awaited' ORDER BY name LIMIT $2`,
+)
+
+/** Takes a job. Answers when it is a dead letter of a redrive that runs. */
+export const readRedriveOf = statement(
+  'read_redrive_of',
+  `SELECT o.id, d.user_id FROM ichido.dead_letters d JOIN ichido.redrives o ON o.id = d.redrive_id
+    WHERE d.job_id = $1 AND o.state = 'running'`,
+)
