@@ -124,6 +124,8 @@ describe.each(ENGINES)('%s', (engine) => {
       status: 200,
       headers: { 'upload-offset': '1000', 'upload-complete': '?0' },
     })
+    const asked = await send({ ...query, size_bytes: '3000' }, Buffer.alloc(0), { headers: { 'upload-offset': '0' } })
+    expect(asked).toMatchObject({ status: 409, headers: { 'upload-offset': '1000' } })
     expect(await http.call('GET', `/v1/artifacts/${idOf(first)}`, { token: ann })).toMatchObject({
       status: 409,
       headers: { 'should-retry': 'true' },
