@@ -41,7 +41,7 @@ export async function testServices(
   }
 }
 
-type Opened = { store: Store; remove: () => Promise<void> }
+export type Opened = { store: Store; remove: () => Promise<void> }
 
 async function onSqlite(world: Deps['world']): Promise<Opened> {
   const dataDir = mkdtempSync(join(tmpdir(), 'ichido-store-'))
