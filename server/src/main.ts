@@ -77,12 +77,12 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   if (blobs !== undefined) loops.push(loop('tidy-artifacts', RETAIN_INTERVAL_MS, createTidyArtifacts({ store, blobs })))
   const clock = new ClockWatch(world)
   const duties = (leading: Leading) => [
-    loop('reap', REAP_INTERVAL_MS, createReap({ world, store, bus, meter, clock, leading })),
-    loop(
-      'redrive',
-      REDRIVE_INTERVAL_MS,
-      createRedrive({ world, store, bus, meter, fairTags: services.fairTags }, leading),
-    ),
+    { name: 'reap', intervalMs: REAP_INTERVAL_MS, tick: createReap({ ...services.deps, clock, leading }) },
+    {
+      name: 'redrive',
+      intervalMs: REDRIVE_INTERVAL_MS,
+      tick: createRedrive({ ...services.deps, fairTags: services.fairTags }, leading),
+    },
   ]
   const election = new Election({ world, store, bus, meter, clock, onTrouble, duties })
   for (const loop of loops) loop.start()

@@ -4,7 +4,7 @@ import type { Meter } from '../services/meter.ts'
 import { renewTerm, resignTerm, type Standing, type Term, tryToLead } from '../store/commands/leadership.ts'
 import type { Store } from '../store/port.ts'
 import type { ClockWatch } from './clock-watch.ts'
-import { Loop } from './loop.ts'
+import { Loop, type LoopOptions } from './loop.ts'
 
 /** A leader that is killed is missed after this long; a look a second and two for its open transaction come on top. */
 const TTL_MS = 5_000
@@ -22,6 +22,8 @@ export interface Leading extends Term {
   trusted(): boolean
 }
 
+export type Duty = Pick<LoopOptions, 'name' | 'intervalMs' | 'tick'>
+
 export interface ElectionOptions {
   world: World
   store: Store
@@ -29,8 +31,8 @@ export interface ElectionOptions {
   meter: Meter
   clock: ClockWatch
   onTrouble(name: string, error: unknown): void
-  /** What this node does while it leads; made anew for every term. */
-  duties(leading: Leading): Loop[]
+  /** What this node does while it leads and trusts its term; made anew for every term. */
+  duties(leading: Leading): Duty[]
 }
 
 /** Takes part in the election of the leader, and while this node is it, runs the leader's duties. */
@@ -99,13 +101,13 @@ export class Election {
   }
 
   #begin({ epoch }: Standing): void {
-    const { world, duties } = this.#options
+    const { world, meter, onTrouble, duties } = this.#options
     const term = { holder: this.#holder, epoch }
     this.#term = term
-    this.#duties = duties({
-      ...term,
-      trusted: () => this.#term === term && world.monotonic() < this.#trustedUntilMs,
-    })
+    const trusted = () => this.#term === term && world.monotonic() < this.#trustedUntilMs
+    this.#duties = duties({ ...term, trusted }).map(
+      (duty) => new Loop({ ...duty, world, meter, when: trusted, onTrouble }),
+    )
     for (const duty of this.#duties) duty.start()
   }
 

@@ -6,19 +6,22 @@ import { Loop } from './loop.ts'
 let world: FakeWorld
 let ticks: number
 let troubles: [string, unknown][]
+let runs: [name: string, atMs: number][]
 beforeEach(() => {
   world = new FakeWorld()
   ticks = 0
   troubles = []
+  runs = []
 })
 
-function loop(tick: () => Promise<number | null> = async () => null): Loop {
+function loop(tick: () => Promise<number | null> = async () => null, when = () => true): Loop {
   const onTrouble = (name: string, error: unknown) => troubles.push([name, error])
   const counted = () => {
     ticks++
     return tick()
   }
-  return new Loop({ name: 'test', world, meter: silentMeter, intervalMs: 1_000, tick: counted, onTrouble })
+  const meter = { ...silentMeter, looped: (name: string, atMs: number) => void runs.push([name, atMs]) }
+  return new Loop({ name: 'test', world, meter, intervalMs: 1_000, tick: counted, when, onTrouble })
 }
 
 test('ticks at once and then in its interval', async () => {
@@ -108,4 +111,53 @@ test('started again while a tick runs, it is still one loop with one tick at a t
   await stopping
   expect(most).toBe(1)
   expect(ticks).toBe(8)
+})
+
+test('hurried, it ticks at once, or right after the tick that runs', async () => {
+  let tick = Promise.withResolvers<null>()
+  const l = loop(() => tick.promise)
+  l.hurry()
+  await world.pass(5_000)
+  expect(ticks).toBe(0)
+  l.start()
+  await world.pass(0)
+  l.hurry()
+  l.hurry()
+  await world.pass(0)
+  expect(ticks).toBe(1)
+  tick.resolve(null)
+  await world.pass(0)
+  expect(ticks).toBe(2)
+  await world.pass(500)
+  tick = Promise.withResolvers()
+  l.hurry()
+  await world.pass(0)
+  expect(ticks).toBe(3)
+  tick.resolve(null)
+  await world.pass(999)
+  expect(ticks).toBe(3)
+  await world.pass(1)
+  expect(ticks).toBe(4)
+  await l.stop()
+})
+
+test('tells when it last came to an end, not of what was passed over or failed', async () => {
+  const beganMs = world.now()
+  let on = true
+  const l = loop(
+    async () => {
+      if (ticks === 2) throw new Error('failed')
+      return null
+    },
+    () => on,
+  )
+  l.start()
+  await world.pass(2_500)
+  on = false
+  await world.pass(2_000)
+  on = true
+  await world.pass(1_000)
+  await l.stop()
+  expect(ticks).toBe(4)
+  expect(runs).toEqual([0, 2_000, 5_000].map((ms) => ['test', beganMs + ms]))
 })

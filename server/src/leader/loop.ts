@@ -8,6 +8,8 @@ export interface LoopOptions {
   intervalMs: number
   /** Answers with how long to wait at most before the next tick; the interval, unless it says sooner. */
   tick(): Promise<number | null>
+  /** While it says no, ticks are passed over. */
+  when?: () => boolean
   onTrouble(name: string, error: unknown): void
 }
 
@@ -53,10 +55,11 @@ export class Loop {
   }
 
   async #turn(): Promise<void> {
-    const { name, world, meter, tick, intervalMs, onTrouble } = this.#options
+    const { name, world, meter, tick, when, intervalMs, onTrouble } = this.#options
     let waitMs = intervalMs
     this.#hurried = false
     this.#running = (async () => {
+      if (when?.() === false) return
       try {
         waitMs = Math.min(intervalMs, Math.max(0, (await tick()) ?? intervalMs))
         meter.looped(name, world.now())

@@ -65,7 +65,6 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
   }
 
   return async () => {
-    if (!leading.trusted()) return null
     const askedMs = world.monotonic()
     const nowMs = await store.read(readClock())
     clock.observe(nowMs, askedMs)
@@ -78,10 +77,8 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
     const batch = due.slice(0, BATCH_MAX).map((one) => ({ ...one, nextRunId: world.uuid(), random: world.random() }))
     if (batch.length > 0 && leading.trusted()) tell(await store.write(expireBatch(leading, batch)))
     if (review.full || due.length > BATCH_MAX) return 0
-    const soonest = Math.min(
-      ...[...left.values()].filter((ms) => ms > 0),
-      review.nextLapseMs ?? Number.POSITIVE_INFINITY,
-    )
+    // What is due and was passed over, because somebody has it locked or the clock is not believed, has time.
+    const soonest = Math.min(...[...left.values(), review.nextLapseMs ?? 0].filter((ms) => ms > 0))
     return Number.isFinite(soonest) ? Math.max(PAUSE_MIN_MS, soonest + 1) : null
   }
 }
