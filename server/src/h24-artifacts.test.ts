@@ -152,7 +152,7 @@ function send(server: Serving, path: string, bytes: Uint8Array): Promise<Sent> {
 test('kill -9 at any moment leaves no row without its file, and what was answered is there', async () => {
   const dataDir = newFolder()
   const answered = new Map<string, Buffer>()
-  for (let round = 0; round < size(2, 30); round++) {
+  for (let round = 0; round < size(1, 30); round++) {
     const server = await serve({ DATA_DIR: dataDir })
     let count = 0
     const sender = async (name: string) => {

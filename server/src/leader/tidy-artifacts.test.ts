@@ -1,0 +1,66 @@
+import { randomUUID } from 'node:crypto'
+import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { openDisk } from '../blobs/disk.ts'
+import { SHARDS } from '../blobs/port.ts'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import { chunksOf, sha256Of, someBytes, testBlobs, uploadRequest } from '../testing/artifacts.ts'
+import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
+import { ENGINES } from '../testing/services.ts'
+import { sql } from '../testing/store.ts'
+import { realWorld } from '../world.ts'
+import { createExpireUploads, createTidyArtifacts } from './tidy-artifacts.ts'
+
+const DAY_MS = 24 * 3_600_000
+
+describe.each(ENGINES)('%s', (engine) => {
+  let scene: LeaderScene
+  let place: Awaited<ReturnType<typeof testBlobs>>
+  beforeAll(async () => {
+    scene = await leaderScene(engine)
+    place = await testBlobs()
+    scene.services.deps.blobs = place.blobs
+  })
+  afterAll(async () => {
+    await scene.close()
+    place.remove()
+  })
+
+  test('an overdue upload is told to whoever watches its job, and a batch that was full is followed by the next', async () => {
+    const jobIds = await Promise.all(Array.from({ length: 201 }, () => scene.submit({ artifacts: [{ name: 'a' }] })))
+    await sql(scene.store, 'UPDATE ichido.held_runs SET expires_at = 0')
+    scene.woken()
+    scene.ended.length = 0
+    const expire = createExpireUploads(scene)
+    expect(await expire()).toBe(0)
+    expect(await expire()).toBeNull()
+    expect(scene.woken().sort()).toEqual(jobIds.map((id) => `job:${id}`).sort())
+    expect(scene.ended).toEqual(jobIds.map(() => 'CANCELED'))
+  })
+
+  test('a file that a node left behind goes after a day; what has a row stays', async () => {
+    const [named, stray] = [someBytes(20), someBytes(21)]
+    await scene.services.artifacts.upload({ caller: LOCAL_ADMIN }, uploadRequest(named))
+    // Put in its place, and then the node died.
+    const receiving = await place.blobs.receive(randomUUID(), 0)
+    await receiving.take(chunksOf(stray), 100, async () => {})
+    await place.blobs.place(await receiving.seal(), randomUUID())
+    const files = () =>
+      (readdirSync(join(place.folder, 'blobs'), { recursive: true }) as string[]).flatMap(
+        (file) => file.split('/')[1] ?? [],
+      )
+    const left = () => files().map((file) => file.split('.')[0])
+
+    async function tidyAll(laterMs: number) {
+      const world = { ...realWorld, now: () => realWorld.now() + laterMs }
+      const blobs = await openDisk({ folder: place.folder, world })
+      const tidy = createTidyArtifacts({ store: scene.store, blobs })
+      for (let i = 0; i < SHARDS; i++) await tidy()
+    }
+    await tidyAll(DAY_MS - 60_000)
+    expect(left().sort()).toEqual([sha256Of(named), sha256Of(stray)].sort())
+    await tidyAll(DAY_MS + 60_000)
+    expect(left()).toEqual([sha256Of(named)])
+  })
+})
