@@ -1,0 +1,17 @@
+import { expect, test } from 'vitest'
+import { createMetrics } from './metrics.ts'
+
+test('who leads, in which epoch, and when each loop last ran', async () => {
+  const { meter, render } = createMetrics()
+  const page = () => render({ jobs: null, workers: null })
+  meter.leadership(true, 7)
+  meter.looped('reap', 1_500)
+  meter.looped('elect', 2_000)
+  expect(await page()).toMatch(/^ichido_is_leader 1$/m)
+  expect(await page()).toMatch(/^ichido_leader_epoch 7$/m)
+  expect(await page()).toMatch(/^ichido_loop_last_run_timestamp_seconds\{loop="reap"\} 1.5$/m)
+  expect(await page()).toMatch(/^ichido_loop_last_run_timestamp_seconds\{loop="elect"\} 2$/m)
+  meter.leadership(false, 8)
+  expect(await page()).toMatch(/^ichido_is_leader 0$/m)
+  expect(await page()).toMatch(/^ichido_leader_epoch 8$/m)
+})
