@@ -62,7 +62,7 @@ afterAll(async () => {
 
 describe('a statement that is kept goes into its table by', () => {
   test.each<[Statement, string, string[]]>([
-    [leaseRuns(1), 'runs', ['runs_pkey', 'runs_ready']],
+    [leaseRuns(1), 'runs', ['runs_ready']],
     [leasedByPoll, 'runs', ['runs_live']],
     [startRuns, 'runs', ['runs_pkey']],
     [heartbeatRuns, 'runs', ['runs_pkey']],

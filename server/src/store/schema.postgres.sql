@@ -332,7 +332,6 @@ CREATE TABLE ichido.runs (
   CONSTRAINT runs_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
 CREATE INDEX runs_delayed ON ichido.runs USING btree (run_at) WHERE ((state = 'PENDING'::text) AND (fair_tag IS NULL));
-CREATE INDEX runs_held ON ichido.runs USING btree (queue) WHERE (lower(state) = ANY (ARRAY['assigned'::text, 'running'::text]));
 CREATE UNIQUE INDEX runs_job ON ichido.runs USING btree (job_id, run_no);
 CREATE INDEX runs_live ON ichido.runs USING btree (assigned_worker_id, id) WHERE (state = ANY (ARRAY['ASSIGNED'::text, 'RUNNING'::text]));
 CREATE INDEX runs_ready ON ichido.runs USING btree (queue, kind, priority DESC, fair_tag, id) WHERE ((state = ANY (ARRAY['PENDING'::text, 'ORPHANED'::text])) AND (fair_tag IS NOT NULL));

@@ -336,8 +336,6 @@ CREATE TABLE runs (
 
 CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag IS NULL;
 
-CREATE INDEX runs_held ON runs (queue) WHERE lower(state) IN ('assigned', 'running');
-
 CREATE UNIQUE INDEX runs_job ON runs (job_id, run_no);
 
 CREATE INDEX runs_live ON runs (assigned_worker_id, id) WHERE state IN ('ASSIGNED', 'RUNNING');

@@ -34,8 +34,15 @@ export interface EndItem {
   random: number
 }
 
+/** How long a run waited from when it was due until it started, and then took. */
+export interface RunTimes {
+  waitedMs: number
+  tookMs: number
+}
+
 export type EndOutcome =
-  | ({ kind: 'recorded' | 'repeated'; jobId: string; state: RunState } & Followed)
+  | ({ kind: 'recorded'; jobId: string; state: RunState; times: RunTimes; retries: number } & Followed)
+  | ({ kind: 'repeated'; jobId: string; state: RunState } & Followed)
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 /** Finish and fail: the run ends, and with it, in the same transaction, comes its result, next run or dead letter. */
@@ -60,7 +67,8 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
   const outcomes = new Map<EndItem, EndOutcome>()
   for (const { item, row, state } of ended) {
     const then = followed.get(item.runId) ?? { next: null, dead: false, retryCount: integer(row, 'retry_count') }
-    outcomes.set(item, { kind: 'recorded', jobId: text(row, 'job_id'), state, ...then })
+    const retries = integer(row, 'retry_count')
+    outcomes.set(item, { kind: 'recorded', jobId: text(row, 'job_id'), state, times: timesOf(row), retries, ...then })
   }
 
   const facts = new Map(
@@ -74,13 +82,19 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
   return items.flatMap((item) => outcomes.get(item) ?? [])
 }
 
+function timesOf(row: Row): RunTimes {
+  const [dueMs, startedMs, finishedMs] = ['run_at', 'started_at', 'finished_at'].map((column) => integer(row, column))
+  return { waitedMs: (startedMs ?? 0) - (dueMs ?? 0), tookMs: (finishedMs ?? 0) - (startedMs ?? 0) }
+}
+
 function endRow({ runId, workerId, leaseId, version, leaderEpoch, outcomeHash, report }: EndItem): SqlValue[] {
   const guards = [runId, workerId, leaseId, version, leaderEpoch]
   if (report.verb === 'fail') {
     return [...guards, 'FAILED', outcomeHash, JSON.stringify(report.error), null, null, null, null, null]
   }
   const { result, summaryText, freqsCsv, meta, costMicros } = report
-  return [...guards, 'SUCCEEDED', outcomeHash, null, result, summaryText, freqsCsv, meta, costMicros]
+  const kept = result === 'null' ? null : result
+  return [...guards, 'SUCCEEDED', outcomeHash, null, kept, summaryText, freqsCsv, meta, costMicros]
 }
 
 /** What came after failures that were reported before: a repeat is told the same. */

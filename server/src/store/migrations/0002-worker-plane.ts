@@ -90,10 +90,7 @@ export const workerPlane: Migration = {
     )`,
     'CREATE INDEX held_runs_expires ON ichido.held_runs (expires_at)',
 
-    // Runs. A queue's limit counts what workers hold of it. Said in other words than in runs_live, or the planner would take
-    // the smaller of the two for whoever looks for the runs of a worker, and read them all.
-    "CREATE INDEX runs_held ON ichido.runs (queue) WHERE lower(state) IN ('assigned', 'running')",
-    // The log of a run has a limit in bytes.
+    // Runs. The log of a run has a limit in bytes.
     'ALTER TABLE ichido.run_logs ADD COLUMN end_bytes bigint',
   ],
 }

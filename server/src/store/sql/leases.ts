@@ -1,26 +1,29 @@
 import { SEQ_PER_ATTEMPT } from '../../core/seq.ts'
 import { type Statement, statement } from '../statement.ts'
-import { HELD_OF_QUEUE } from './queues.ts'
 import { leaseTtlOf, MOVES_WRITTEN } from './runs.ts'
 
 const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
 const HELD = "state IN ('ASSIGNED', 'RUNNING')"
 const ORDER = 'priority DESC, fair_tag, id'
 
-const RUN = `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.state, r.version, r.lease_id, r.lease_expires_at,
-  r.leader_epoch, r.queue, r.kind, r.user_id, r.priority, r.fair_tag, r.last_event_n, r.assigned_worker_id AS worker_id,
-  r.poll_id, j.payload, j.policy, j.traceparent,
-  (SELECT q.lease_ttl_seconds FROM ichido.queues q WHERE q.name = r.queue) AS queue_ttl_seconds,
-  (SELECT q.continuation_seconds FROM ichido.queues q WHERE q.name = r.queue) AS queue_continuation_seconds,
+/** `queue`: where the settings of the run's queue are read once for all, or anew for each run. */
+const RUN = (
+  queue: string,
+  perAttempt: string,
+) => `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.state, r.version,
+  r.lease_id, r.lease_expires_at, r.leader_epoch, r.queue, r.kind, r.user_id, r.priority, r.fair_tag, r.last_event_n,
+  r.assigned_worker_id AS worker_id, r.poll_id, j.payload, j.policy, j.traceparent,
+  (SELECT q.lease_ttl_seconds FROM ichido.queues q WHERE q.name = ${queue}) AS queue_ttl_seconds,
+  (SELECT q.continuation_seconds FROM ichido.queues q WHERE q.name = ${queue}) AS queue_continuation_seconds,
   CASE WHEN r.attempt > 1 THEN (SELECT e.data FROM ichido.events e
-    WHERE e.job_id = r.job_id AND e.stage = 'progress' AND e.seq < (r.attempt - 1) * LARGE(${SEQ_PER_ATTEMPT})
+    WHERE e.job_id = r.job_id AND e.stage = 'progress' AND e.seq < (r.attempt - 1) * ${perAttempt}
     ORDER BY e.seq DESC LIMIT 1) END AS last_progress`
 const FIELDS = "'artifact_id', a.id, 'name', a.name, 'sha256', a.sha256, 'size_bytes', a.size_bytes"
 // What the job was given, not what an earlier run of it has left.
 const READY_ARTIFACTS = "FROM ichido.artifacts a WHERE a.job_id = r.job_id AND a.run_id IS NULL AND a.state = 'ready'"
-const LEASED_POSTGRES = `${RUN.replace('LARGE', 'bigint ').replace(/bigint \((\d+)\)/, "bigint '$1'")},
+const LEASED_POSTGRES = (queue: string) => `${RUN(queue, `bigint '${SEQ_PER_ATTEMPT}'`)},
   (SELECT json_agg(json_build_object(${FIELDS}) ORDER BY a.name, a.id)::text ${READY_ARTIFACTS}) AS artifacts`
-const LEASED_SQLITE = `${RUN.replace('LARGE', '')},
+const LEASED_SQLITE = `${RUN('r.queue', String(SEQ_PER_ATTEMPT))},
   (SELECT json_group_array(json_object(${FIELDS}) ORDER BY a.name, a.id) ${READY_ARTIFACTS}) AS artifacts`
 
 /**
@@ -51,7 +54,7 @@ export const enterLease = statement('enter_lease', {
 
 /** Takes worker, poll. A poll whose answer got lost is answered again with the same leases. */
 export const leasedByPoll = statement('leased_by_poll', {
-  postgres: `SELECT ${LEASED_POSTGRES} FROM unnest($1::text[], $2::text[]) AS t(worker_id, poll_id)
+  postgres: `SELECT ${LEASED_POSTGRES('r.queue')} FROM unnest($1::text[], $2::text[]) AS t(worker_id, poll_id)
     JOIN ichido.runs r ON r.assigned_worker_id = t.worker_id AND r.poll_id = t.poll_id AND r.${HELD}
       AND r.lease_id IS NOT NULL
     JOIN ichido.jobs j ON j.id = r.job_id`,
@@ -59,10 +62,13 @@ export const leasedByPoll = statement('leased_by_poll', {
     WHERE r.assigned_worker_id = $1 AND r.poll_id = $2 AND r.${HELD} AND r.lease_id IS NOT NULL`,
 })
 
-/** Takes a queue that is locked; answers how many of its runs workers hold. */
+/**
+ * Takes a queue that is locked; answers how many of its runs workers hold. It looks at all that workers hold: an index by
+ * queue would cost every lease more than this costs the few queues that have a limit.
+ */
 export const countHeld = statement(
   'count_held',
-  `SELECT count(*) AS held FROM ichido.runs WHERE queue = $1 AND ${HELD_OF_QUEUE}`,
+  `SELECT count(*) AS held FROM ichido.runs WHERE queue = $1 AND ${HELD}`,
 )
 
 /** Takes a queue and a maximum. The kinds of its runs that can be leased, hopping from one to the next in the index. */
@@ -76,8 +82,8 @@ export const readyKinds = statement(
 )
 
 const NEW_LEASE = (of: { start: string; epoch: string }) => `version = r.version + 1, attempt = r.attempt + 1,
-      assigned_at = now_ms(), state = CASE WHEN ${of.start} IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END,
-      start_id = ${of.start}, started_at = CASE WHEN ${of.start} IS NULL THEN NULL ELSE now_ms() END,
+      assigned_at = (SELECT now_ms()), state = CASE WHEN ${of.start} IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END,
+      start_id = ${of.start}, started_at = CASE WHEN ${of.start} IS NULL THEN NULL ELSE (SELECT now_ms()) END,
       leader_epoch = CASE WHEN ${of.start} IS NULL THEN NULL ELSE ${of.epoch} END, last_event_n = r.last_event_n + 1`
 const EPOCH = '(SELECT epoch FROM ichido.leadership WHERE id = 1)'
 
@@ -87,17 +93,18 @@ function leasePostgres(from: string): string {
       FROM unnest($3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[])
         WITH ORDINALITY AS t(max, worker_id, poll_id, token, ttl_ms, start_id, n)),
     c AS MATERIALIZED (
-      SELECT r.id, row_number() OVER (ORDER BY r.priority DESC, r.fair_tag, r.id) AS n
+      SELECT r.place, row_number() OVER (ORDER BY r.priority DESC, r.fair_tag, r.id) AS n
       FROM json_array_elements_text(($2::text[])[1]::json) AS k(kind) CROSS JOIN LATERAL (
-        SELECT id, priority, fair_tag FROM ichido.runs
+        SELECT id, priority, fair_tag, ctid AS place FROM ichido.runs
         WHERE queue = ($1::text[])[1] AND kind = k.kind AND ${READY} ${from}
         ORDER BY ${ORDER} LIMIT (SELECT max(upto) FROM w) FOR UPDATE SKIP LOCKED) r),
     m AS (UPDATE ichido.runs r SET ${NEW_LEASE({ start: 'w.start_id', epoch: EPOCH })},
         assigned_worker_id = w.worker_id, poll_id = w.poll_id, lease_id = r.id::text || '.' || w.token,
-        lease_expires_at = now_ms() + coalesce((j.policy::json ->> 'lease_ttl_seconds')::bigint * 1000,
+        lease_expires_at = (SELECT now_ms()) + coalesce((j.policy::json ->> 'lease_ttl_seconds')::bigint * 1000,
           (SELECT q.lease_ttl_seconds::bigint * 1000 FROM ichido.queues q WHERE q.name = ($1::text[])[1]), w.ttl_ms)
-      FROM c JOIN w ON c.n > w.upto - w.max AND c.n <= w.upto, ichido.jobs j WHERE r.id = c.id AND j.id = r.job_id
-      RETURNING ${LEASED_POSTGRES}),
+      FROM c JOIN w ON c.n > w.upto - w.max AND c.n <= w.upto, ichido.jobs j
+      WHERE r.ctid = c.place AND j.id = r.job_id
+      RETURNING ${LEASED_POSTGRES('($1::text[])[1]')}),
     e AS (${MOVES_WRITTEN})
     SELECT * FROM m`
 }

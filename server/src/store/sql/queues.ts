@@ -1,8 +1,5 @@
 import { statement } from '../statement.ts'
 
-/** What workers hold, in the words of the index by queue. */
-export const HELD_OF_QUEUE = "lower(state) IN ('assigned', 'running')"
-
 const COLUMNS = 'name, paused_at, max_concurrent, lease_ttl_seconds, continuation_seconds, result_ttl_seconds'
 
 /** Takes a queue: what is set for it. */
@@ -39,7 +36,7 @@ export const listQueues = statement(
       UNION ALL SELECT queue, 0, count(*), 0, NULL
         FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL GROUP BY queue
       UNION ALL SELECT queue, 0, 0, count(*), NULL
-        FROM ichido.runs WHERE ${HELD_OF_QUEUE} GROUP BY queue
+        FROM ichido.runs WHERE state IN ('ASSIGNED', 'RUNNING') GROUP BY queue
       UNION ALL SELECT name, 0, 0, 0, NULL FROM ichido.queues),
     s AS (SELECT queue AS name, sum(ready) AS ready, sum(delayed) AS delayed, sum(running) AS running, min(oldest) AS oldest
       FROM u GROUP BY queue)
@@ -54,7 +51,7 @@ export const countQueue = statement(
   `SELECT
     (SELECT count(*) FROM ichido.runs WHERE queue = $1 AND state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL) AS ready,
     (SELECT count(*) FROM ichido.runs WHERE queue = $1 AND state = 'PENDING' AND fair_tag IS NULL) AS delayed,
-    (SELECT count(*) FROM ichido.runs WHERE queue = $1 AND ${HELD_OF_QUEUE}) AS running,
+    (SELECT count(*) FROM ichido.runs WHERE queue = $1 AND state IN ('ASSIGNED', 'RUNNING')) AS running,
     (SELECT now_ms() - min(run_at) FROM ichido.runs
       WHERE queue = $1 AND state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL) AS oldest_ms`,
 )

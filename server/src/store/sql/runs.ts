@@ -17,7 +17,7 @@ const DUE = `id, queue, user_id, run_at FROM ichido.runs
 /** Writes what happened to the runs that `m` moved, in the statement that moves them. */
 export const MOVES_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT m.job_id, m.last_event_n, 'run', m.last_event_n, m.kind,
-        '{"state":"' || m.state || '","attempt":' || m.attempt || '}', now_ms() FROM m`
+        '{"state":"' || m.state || '","attempt":' || m.attempt || '}', (SELECT now_ms()) FROM m`
 
 /** The same for the run $1 on SQLite, if the statement before it changed one. */
 const MOVE_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
@@ -29,8 +29,11 @@ const moved = (columns: string) => `SELECT ${columns} FROM ichido.runs WHERE id 
 const GUARD = 'r.assigned_worker_id = t.worker_id AND r.lease_id = t.lease_id'
 const HELD = 'id = $1 AND assigned_worker_id = $2 AND lease_id = $3'
 
-/** Joins the items to their runs and locks these in the order of their ids, so that batches of two nodes never deadlock. */
-const LOCKED = 'JOIN ichido.runs l ON l.id = t.run_id ORDER BY l.id FOR UPDATE OF l'
+/**
+ * Sorts the items by their runs: the UPDATE that takes them one after the other locks the runs in this order, so that
+ * batches of two nodes never deadlock. Its joins are nested loops, by the settings of every transaction.
+ */
+const SORTED = 'ORDER BY t.run_id'
 
 const STARTED = 'id, job_id, state, version, attempt, leader_epoch, last_event_n, kind'
 
@@ -38,7 +41,7 @@ const STARTED = 'id, job_id, state, version, attempt, leader_epoch, last_event_n
 export const startRuns = statement('start_runs', {
   postgres: `WITH t AS MATERIALIZED (
       SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::text[])
-        AS t(run_id, worker_id, lease_id, version, start_id) ${LOCKED}),
+        AS t(run_id, worker_id, lease_id, version, start_id) ${SORTED}),
     m AS (UPDATE ichido.runs r SET state = 'RUNNING', version = r.version + 1, start_id = t.start_id, started_at = now_ms(),
         leader_epoch = (SELECT epoch FROM ichido.leadership WHERE id = 1), last_event_n = r.last_event_n + 1
       FROM t WHERE r.id = t.run_id AND r.state || '' = 'ASSIGNED' AND ${GUARD} AND (t.version IS NULL OR t.version = r.version)
@@ -54,39 +57,45 @@ export const startRuns = statement('start_runs', {
   ],
 })
 
+/** What tells how long a run has waited and taken. */
+const TIMES = 'run_at, started_at, finished_at'
+const TIMES_R = TIMES.replaceAll(/\w+/g, 'r.$&')
+
 const RESULT = 'run_id, job_id, result, summary_text, freqs_csv, meta, cost_micros, created_at'
 
 /**
  * Takes run, worker, lease, version (or null), epoch (or null), end state, outcome hash, error (or null), and of a finish
  * result, summary, freqs, meta, cost. Guards RUNNING, holder, version and the epoch that start recorded. A wish to cancel
- * turns any end into CANCELED, and then there is no result.
+ * turns any end into CANCELED, and then there is no result; nor is there one of which nothing is to be kept.
  */
 export const endRuns = statement('end_runs', {
   postgres: `WITH t AS MATERIALIZED (
       SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::bigint[], $6::text[], $7::text[],
         $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bigint[])
         AS t(run_id, worker_id, lease_id, version, epoch, state, outcome_hash, error, result, summary_text, freqs_csv, meta,
-          cost_micros) ${LOCKED}),
+          cost_micros) ${SORTED}),
     m AS (UPDATE ichido.runs r SET state = CASE WHEN r.cancel_requested_at IS NULL THEN t.state ELSE 'CANCELED' END,
-        version = r.version + 1, finished_at = now_ms(), outcome_hash = t.outcome_hash, error = t.error,
+        version = r.version + 1, finished_at = (SELECT now_ms()), outcome_hash = t.outcome_hash, error = t.error,
         continuation_state = 'NONE', last_event_n = r.last_event_n + 1
       FROM t WHERE r.id = t.run_id AND r.state || '' = 'RUNNING' AND ${GUARD}
         AND (t.version IS NULL OR t.version = r.version) AND (t.epoch IS NULL OR t.epoch = r.leader_epoch)
-      RETURNING ${MOVED_R}, t.result, t.summary_text, t.freqs_csv, t.meta, t.cost_micros),
+      RETURNING ${MOVED_R}, ${TIMES_R}, t.result, t.summary_text, t.freqs_csv, t.meta, t.cost_micros),
     e AS (${MOVES_WRITTEN}),
     s AS (INSERT INTO ichido.results (${RESULT})
-      SELECT id, job_id, result, summary_text, freqs_csv, meta, cost_micros, now_ms() FROM m WHERE state = 'SUCCEEDED')
-    SELECT ${MOVED} FROM m`,
+      SELECT id, job_id, result, summary_text, freqs_csv, meta, cost_micros, (SELECT now_ms()) FROM m
+      WHERE state = 'SUCCEEDED' AND coalesce(result, summary_text, freqs_csv, meta, cost_micros::text) IS NOT NULL)
+    SELECT ${MOVED}, ${TIMES} FROM m`,
   sqlite: [
     `INSERT INTO ichido.results (${RESULT})
       SELECT id, job_id, $9, $10, $11, $12, $13, now_ms() FROM ichido.runs
-      WHERE $6 = 'SUCCEEDED' AND cancel_requested_at IS NULL AND ${ends('$4', '$5')}`,
+      WHERE $6 = 'SUCCEEDED' AND coalesce($9, $10, $11, $12, $13) IS NOT NULL AND cancel_requested_at IS NULL
+        AND ${ends('$4', '$5')}`,
     `UPDATE ichido.runs SET state = CASE WHEN cancel_requested_at IS NULL THEN $6 ELSE 'CANCELED' END,
       version = version + 1, finished_at = now_ms(), outcome_hash = $7, error = $8,
       continuation_state = 'NONE', last_event_n = last_event_n + 1
     WHERE ${ends('$4', '$5')}`,
     MOVE_WRITTEN,
-    moved(MOVED),
+    moved(`${MOVED}, ${TIMES}`),
   ],
 })
 
@@ -102,7 +111,7 @@ function ends(version: string, epoch: string): string {
 export const releaseRuns = statement('release_runs', {
   postgres: `WITH t AS MATERIALIZED (
       SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])
-        AS t(run_id, worker_id, lease_id, error, outcome_hash) ${LOCKED}),
+        AS t(run_id, worker_id, lease_id, error, outcome_hash) ${SORTED}),
     m AS (UPDATE ichido.runs r SET ${released('r.', 't.error', 't.outcome_hash')}
       FROM t WHERE r.id = t.run_id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD} RETURNING ${MOVED_R}),
     e AS (${MOVES_WRITTEN})
@@ -129,9 +138,10 @@ function released(r: string, error: string, outcomeHash: string): string {
 export const heartbeatRuns = statement('heartbeat_runs', {
   postgres: `WITH t AS MATERIALIZED (
       SELECT t.run_id, t.worker_id, t.lease_id,
-        coalesce((SELECT (j.policy::json ->> 'lease_ttl_seconds')::bigint * 1000 FROM ichido.jobs j WHERE j.id = l.job_id),
-          (SELECT q.lease_ttl_seconds::bigint * 1000 FROM ichido.queues q WHERE q.name = l.queue), t.ttl_ms) AS ttl_ms
-      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[]) AS t(run_id, worker_id, lease_id, ttl_ms) ${LOCKED})
+        coalesce((j.policy::json ->> 'lease_ttl_seconds')::bigint * 1000,
+          (SELECT q.lease_ttl_seconds::bigint * 1000 FROM ichido.queues q WHERE q.name = j.queue), t.ttl_ms) AS ttl_ms
+      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[]) AS t(run_id, worker_id, lease_id, ttl_ms)
+        JOIN ichido.runs l ON l.id = t.run_id JOIN ichido.jobs j ON j.id = l.job_id ${SORTED})
     UPDATE ichido.runs r SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
       lease_expires_at = now_ms() + t.ttl_ms
     FROM t WHERE r.id = t.run_id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD}
