@@ -1,11 +1,12 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import type { JobEvent } from '@ichido/sdk/client'
-import { IchidoError, type JobDetail } from '@ichido/sdk/protocol'
+import { IchidoError, type JobDetail, type WaitingForShape } from '@ichido/sdk/protocol'
 import { type Connection, Unreachable } from './connect.ts'
 import { progressOf, stateOf } from './event-text.ts'
 import { EXIT, Failure } from './exit.ts'
 import { commandLine } from './self.ts'
 import { LiveLine, paint, say } from './terminal.ts'
+import { waitingText } from './waiting-text.ts'
 
 export interface FollowOptions {
   timeoutSeconds?: number | undefined
@@ -25,7 +26,7 @@ export async function follow(
   jobId: string,
   { timeoutSeconds, onEvent }: FollowOptions = {},
 ): Promise<JobDetail> {
-  const view = new View()
+  const view = new View(async () => (await connection.transport.get(jobId)).waiting_for)
   const interrupt = new AbortController()
   const onInterrupt = () => interrupt.abort()
   process.once('SIGINT', onInterrupt)
@@ -94,9 +95,13 @@ class View {
   #state = ''
   #progress = ''
   #trouble: string | null = null
+  readonly #look: () => Promise<WaitingForShape | null>
   #untaken: NodeJS.Timeout | undefined
+  #reason = ''
+  #ended = false
 
-  constructor() {
+  constructor(look: () => Promise<WaitingForShape | null>) {
+    this.#look = look
     this.#live = new LiveLine(() => {
       const seconds = `${((performance.now() - this.#startedMs) / 1000).toFixed(1)} s`
       return [this.#state, seconds, this.#progress, this.#trouble].filter(Boolean).join('  ')
@@ -121,13 +126,24 @@ class View {
 
   #watchUntaken(state: string): void {
     clearTimeout(this.#untaken)
-    if (!state.startsWith('PENDING')) return
-    const word = paint('yellow', 'No worker has taken it yet; is one running for its queue and kind?')
-    this.#untaken = setTimeout(() => this.#live.say(word), UNTAKEN_MS)
+    if (!state.startsWith('PENDING') && !state.startsWith('ORPHANED')) return
+    this.#untaken = setTimeout(() => void this.#tellWhy(state), UNTAKEN_MS)
     this.#untaken.unref()
   }
 
+  /** Says it once, and again when it is another reason. */
+  async #tellWhy(state: string): Promise<void> {
+    const waiting = await this.#look().catch(() => null)
+    if (this.#state !== state || this.#ended) return
+    if (waiting !== null && waiting.reason !== this.#reason) {
+      this.#reason = waiting.reason
+      this.#live.say(paint('yellow', waitingText(waiting)))
+    }
+    this.#watchUntaken(state)
+  }
+
   end(): void {
+    this.#ended = true
     clearTimeout(this.#untaken)
     this.#live.end()
   }

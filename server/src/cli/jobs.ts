@@ -4,7 +4,8 @@ import { connect, query } from './connect.ts'
 import { commandLine, shellWord } from './self.ts'
 import { facts, instant, table } from './table.ts'
 import { out, outJson, say } from './terminal.ts'
-import { instantOf, wholeNumber } from './values.ts'
+import { instantOf, payload, wholeNumber } from './values.ts'
+import { waitingText } from './waiting-text.ts'
 
 interface ListFlags {
   state?: string
@@ -25,7 +26,7 @@ interface JsonFlag {
 }
 
 export function addJobs(program: Command): void {
-  const jobs = program.command('jobs').description('list, show and cancel jobs')
+  const jobs = program.command('jobs').description('list, show, cancel and retry jobs')
   jobs
     .command('list')
     .description('list jobs, newest first')
@@ -60,6 +61,19 @@ export function addJobs(program: Command): void {
       else if (job.state === 'CANCELED') say(`Job ${jobId} is canceled.`)
       else say(`Job ${jobId} is ${job.state} and was asked to stop. Follow it with ${commandLine(`watch ${jobId}`)}`)
     })
+  jobs
+    .command('retry <job-id>')
+    .description('retry a job that ended without success, with a fresh retry budget')
+    .option('-p, --payload <json>', 'submit a new job with this payload in its place: JSON, @file, or -', payload)
+    .option('--json', 'print JSON')
+    .action(retry)
+}
+
+async function retry(jobId: string, { json, ...body }: JsonFlag & { payload?: unknown }): Promise<void> {
+  const job = await connect().ask<JobDetail>('POST', `/v1/jobs/${encodeURIComponent(jobId)}/retry`, body)
+  if (json) outJson(job)
+  else if (job.job_id === jobId) say(`Job ${jobId} is ${job.state} again.`)
+  else out(job.job_id)
 }
 
 async function list({ json, user, label, since, until, state, ...rest }: ListFlags): Promise<void> {
@@ -109,6 +123,7 @@ function show(job: JobDetail): void {
       ['priority', String(job.priority)],
       ['created', instant(job.created_at)],
       ['due', instant(job.run_at)],
+      ['waiting for', job.waiting_for && waitingText(job.waiting_for)],
       ['cancel asked', job.cancel_requested_at && instant(job.cancel_requested_at)],
       ['finished', job.finished_at && instant(job.finished_at)],
       ['payload', JSON.stringify(job.payload)],

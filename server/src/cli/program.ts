@@ -1,5 +1,6 @@
 import { Command } from 'commander'
 import { addBackup } from './backup.ts'
+import { addDead } from './dead.ts'
 import { addDemo } from './demo.ts'
 import { addDoctor } from './doctor.ts'
 import { EXIT, type ExitCode } from './exit.ts'
@@ -24,7 +25,7 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
     .version(VERSION, '-V, --version')
     .addHelpText('after', ABOUT)
     .exitOverride()
-  const commands = [addServe, addSubmit, addWatch, addJobs, addKeys, addQuota, addWorkers, addToken]
+  const commands = [addServe, addSubmit, addWatch, addJobs, addKeys, addQuota, addDead, addWorkers, addToken]
   for (const add of [...commands, addMigrate, addBackup, addDoctor, addDemo]) add(program)
   pointToHelp(program, '')
   try {

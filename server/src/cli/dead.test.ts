@@ -1,0 +1,134 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { LeaseShape } from '@ichido/sdk/protocol'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { until } from '../testing/store.ts'
+import { begin, type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'ichido-dead-test-'))
+const QUEUES = ['listed', 'some', 'slow', 'retried']
+let env = { ICHIDO_URL: '' }
+let workerToken = ''
+
+beforeAll(async () => {
+  env = { ICHIDO_URL: (await serve({ DATA_DIR: folder })).url }
+  const { enroll_token } = await call('/v1/workers/enroll-tokens', { queues: QUEUES })
+  workerToken = (await call('/v1/workers/register', { enroll_token })).worker_token
+})
+
+afterAll(async () => {
+  await killAll()
+  rmSync(folder, { recursive: true })
+})
+
+const ichido = (...args: string[]): Promise<Ended> => run(args, env)
+const json = (...args: string[]) => runJson(args, env)
+
+async function call(path: string, body: unknown) {
+  const headers = {
+    'content-type': 'application/json',
+    ...(path.startsWith('/v1/leases') ? { authorization: `Bearer ${workerToken}` } : {}),
+  }
+  const response = await fetch(`${env.ICHIDO_URL}${path}`, { method: 'POST', headers, body: JSON.stringify(body) })
+  if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`)
+  return JSON.parse((await response.text()) || '{}')
+}
+
+/** Jobs of a queue that failed for good. */
+async function dead(queue: string, count: number, message = 'The disk is full'): Promise<string[]> {
+  await call('/v1/jobs/batch', {
+    jobs: Array.from({ length: count }, (_, n) => ({ kind: 'sort', queue, payload: { n } })),
+  })
+  const { leases } = await call('/v1/leases', { queues: [queue], max: count, wait_seconds: 0, start: true })
+  for (const { lease_id } of leases as LeaseShape[]) {
+    const report = { error_code: 'DISK_FULL', error_message: message, retryable: false, traceback: 'at line 1' }
+    await call(`/v1/leases/${encodeURIComponent(lease_id)}/failed`, report)
+  }
+  return (leases as LeaseShape[]).map(({ job_id }) => job_id)
+}
+
+describe('dead', () => {
+  test('list and show', async () => {
+    const [one = '', two = ''] = await dead('listed', 2)
+    const [listed, found, none, grouped, shown] = await Promise.all([
+      ichido('dead', 'list', '--queue', 'listed'),
+      json('dead', 'list', '--queue', 'listed', '--text', 'DISK is'),
+      ichido('dead', 'list', '--error-code', 'NONE'),
+      ichido('dead', 'list', '--queue', 'listed', '--group'),
+      ichido('dead', 'show', two),
+    ])
+    expect(listed.stdout).toContain(one)
+    expect(listed.stdout).toContain('DISK_FULL: The disk is full')
+    expect(found.data).toHaveLength(2)
+    expect(none.stderr).toBe('No dead letters.\n')
+    expect(grouped.stdout).toMatch(/2 +listed +sort +DISK_FULL .* The disk is full/)
+    expect(shown.stdout).toContain('at line 1')
+    expect(shown.stdout).toContain('{"n":1}')
+    expect(shown.stderr).toContain(`dead redrive ${two}`)
+  })
+
+  test('redrive one, then all that match, counted first', async () => {
+    const [one = ''] = await dead('some', 3)
+    const first = await ichido('dead', 'redrive', one)
+    expect(first).toMatchObject({ code: 0, stdout: '' })
+    expect(first.stderr).toMatch(/is done: 1 of 1 redriven\n$/)
+    const matching = ['dead', 'redrive', '--all-matching', '--queue', 'some']
+    expect((await ichido(...matching, '--dry-run')).stderr).toBe('2 would be redriven.\n')
+    expect(await json(...matching)).toMatchObject({ state: 'done', matched: 2, redriven: 2 })
+    const [pending, redrives] = await Promise.all([
+      json('jobs', 'list', '--queue', 'some', '--state', 'PENDING'),
+      ichido('dead', 'redrives'),
+    ])
+    expect(pending.data).toHaveLength(3)
+    expect(redrives.stdout).toContain('2 of 2 redriven')
+  })
+
+  test('redrive says how it goes; Ctrl-C leaves it running, and it can be aborted', async () => {
+    await dead('slow', 30)
+    const slow = begin(['dead', 'redrive', '--all-matching', '--queue', 'slow', '--per-second', '2'], env)
+    await until('progress', async () => /[1-9]\d* of 30 redriven/.test(slow.stderr()))
+    slow.signal('SIGINT')
+    const { code, stderr } = await slow.ended
+    expect(code).toBe(130)
+    const [, redriveId = ''] = /Redrive (\S+) goes on without us\./.exec(stderr) ?? []
+    expect(stderr).toContain(`dead progress ${redriveId}`)
+    expect(stderr).toContain(`dead abort ${redriveId}`)
+    const { redriven } = await json('dead', 'abort', redriveId)
+    expect(redriven).toBeGreaterThan(0)
+    expect((await ichido('dead', 'progress', redriveId)).stderr).toContain('is aborted')
+    expect((await json('dead', 'list', '--queue', 'slow', '--limit', '200')).data).toHaveLength(30 - redriven)
+  })
+
+  test('redrive needs to be told which', async () => {
+    const wrong = [[], ['--queue', 'q'], ['00000000-0000-7000-8000-000000000000', '--all-matching']]
+    const ended = await Promise.all(wrong.map((args) => ichido('dead', 'redrive', ...args)))
+    expect(ended.map(({ code }) => code)).toEqual([2, 2, 2])
+  })
+})
+
+describe('jobs', () => {
+  test('retry: the same job, or a new one with another payload', async () => {
+    const [one = '', two = ''] = await dead('retried', 2)
+    expect((await ichido('jobs', 'retry', one)).stderr).toBe(`Job ${one} is PENDING again.\n`)
+    const again = await ichido('jobs', 'retry', one)
+    expect(again.code).toBe(1)
+    expect(again.stderr).toContain('NOT_ENDED')
+    const replaced = await ichido('jobs', 'retry', two, '--payload', '{"n":9}')
+    expect(await json('jobs', 'show', replaced.stdout.trim())).toMatchObject({
+      replaces_job_id: two,
+      payload: { n: 9 },
+    })
+  })
+
+  test('show and submit --wait tell what a job waits for', async () => {
+    const waiting = begin(['submit', 'sort', '--queue', 'nobody', '--wait', '--timeout', '20s'], env)
+    await until('a word', async () => waiting.stderr().includes('workers enroll NAME --queue nobody'))
+    expect(waiting.stderr()).toContain('No worker that takes jobs of kind sort from the queue nobody')
+    waiting.signal('SIGINT')
+    await waiting.ended
+    const { data } = await json('jobs', 'list', '--queue', 'nobody')
+    const { stdout } = await ichido('jobs', 'show', data[0].job_id)
+    expect(stdout).toMatch(/waiting for +No worker/)
+  })
+})

@@ -1,0 +1,216 @@
+import type { DeadLetterDetail, DeadLetterGroup, DeadLetterShape, Page, RedriveShape } from '@ichido/sdk/protocol'
+import type { Command } from 'commander'
+import { connect, query } from './connect.ts'
+import { EXIT, Failure } from './exit.ts'
+import { sayMore } from './jobs.ts'
+import { followRedrive, tellRedrive } from './redrive.ts'
+import { commandLine } from './self.ts'
+import { facts, instant, table } from './table.ts'
+import { out, outJson, say } from './terminal.ts'
+import { instantOf, wholeNumber } from './values.ts'
+
+interface FilterFlags {
+  queue?: string
+  kind?: string
+  errorCode?: string
+  user?: string
+  since?: string
+  until?: string
+  text?: string
+}
+
+interface ListFlags extends FilterFlags {
+  group?: boolean
+  limit?: number
+  cursor?: string
+  json?: boolean
+}
+
+interface RedriveFlags extends FilterFlags {
+  allMatching?: boolean
+  dryRun?: boolean
+  perSecond?: number
+  wait: boolean
+  json?: boolean
+}
+
+interface JsonFlag {
+  json?: boolean
+}
+
+export function addDead(program: Command): void {
+  const dead = program
+    .command('dead')
+    .description('list, show and redrive dead letters: jobs whose retries are used up')
+  filtered(dead.command('list').description('list dead letters, newest first'))
+    .option('--group', 'how many there are of each queue, kind and error code')
+    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--json', 'print JSON')
+    .action(list)
+  dead
+    .command('show <job-id>')
+    .description('show a dead letter with its runs and errors')
+    .option('--json', 'print JSON')
+    .action(show)
+  filtered(
+    dead
+      .command('redrive [job-id...]')
+      .description('retry dead letters, each with a fresh retry budget; Ctrl-C leaves it running')
+      .option('--all-matching', 'all that match these; without any of them, all there are'),
+  )
+    .option('--dry-run', 'only count them')
+    .option('--per-second <n>', 'at most so many a second', wholeNumber)
+    .option('--no-wait', 'do not wait until it is done')
+    .option('--json', 'print JSON')
+    .action(redrive)
+  dead.command('redrives').description('list redrives, newest first').option('--json', 'print JSON').action(redrives)
+  dead
+    .command('progress <redrive-id>')
+    .description('show how far a redrive has come, until it is done; Ctrl-C leaves it running')
+    .option('--json', 'print JSON')
+    .action(async (redriveId: string, { json }: JsonFlag) => {
+      finish(await followRedrive(connect(), redriveId), json)
+    })
+  dead
+    .command('abort <redrive-id>')
+    .description('abort a redrive; what it has redriven stays so')
+    .option('--json', 'print JSON')
+    .action(async (redriveId: string, { json }: JsonFlag) => {
+      finish(await connect().ask<RedriveShape>('POST', `/v1/dead-letters/redrives/${redriveId}/abort`), json)
+    })
+}
+
+function filtered(command: Command): Command {
+  return command
+    .option('--queue <name>')
+    .option('--kind <name>')
+    .option('--error-code <code>')
+    .option('--user <id>')
+    .option('--since <instant>', 'dead at this instant or later', instantOf)
+    .option('--until <instant>', 'dead before this instant', instantOf)
+    .option('--text <text>', "somewhere in the error's message")
+}
+
+function filterOf({ queue, kind, errorCode, user, since, until, text }: FilterFlags) {
+  return { queue, kind, error_code: errorCode, user_id: user, dead_after: since, dead_before: until, text }
+}
+
+async function list({ group, limit, cursor, json, ...flags }: ListFlags): Promise<void> {
+  const connection = connect()
+  if (group) {
+    const path = `/v1/dead-letters/groups${query(filterOf(flags))}`
+    const groups = await connection.ask<{ data: DeadLetterGroup[] }>('GET', path)
+    if (json) outJson(groups)
+    else if (groups.data.length === 0) say('No dead letters.')
+    else printGroups(groups.data)
+    return
+  }
+  const path = `/v1/dead-letters${query({ ...filterOf(flags), limit, cursor })}`
+  const page = await connection.ask<Page<DeadLetterShape>>('GET', path)
+  if (json) return outJson(page)
+  if (page.data.length === 0) return say('No dead letters.')
+  out(
+    table(
+      ['JOB', 'DEAD SINCE', 'QUEUE', 'KIND', 'USER', 'ERROR'],
+      page.data.map((letter) => [
+        letter.job_id,
+        instant(letter.dead_at),
+        letter.queue,
+        letter.kind,
+        letter.user_id,
+        `${letter.error_code}: ${letter.error_message}`,
+      ]),
+    ),
+  )
+  sayMore(page.next_cursor)
+}
+
+function printGroups(groups: readonly DeadLetterGroup[]): void {
+  out(
+    table(
+      ['COUNT', 'QUEUE', 'KIND', 'ERROR', 'FIRST', 'LAST', 'FOR EXAMPLE'],
+      groups.map((group) => [
+        String(group.count),
+        group.queue,
+        group.kind,
+        group.error_code,
+        instant(group.first_dead_at),
+        instant(group.last_dead_at),
+        group.sample_message,
+      ]),
+    ),
+  )
+}
+
+async function show(jobId: string, { json }: JsonFlag): Promise<void> {
+  const letter = await connect().ask<DeadLetterDetail>('GET', `/v1/dead-letters/${encodeURIComponent(jobId)}`)
+  if (json) return outJson(letter)
+  const { job } = letter
+  out(
+    facts([
+      ['job', letter.job_id],
+      ['dead since', instant(letter.dead_at)],
+      ['queue', letter.queue],
+      ['kind', letter.kind],
+      ['user', letter.user_id],
+      ['error', `${letter.error_code}: ${letter.error_message}`],
+      ['failed runs', String(letter.retry_count)],
+      ['redrive', letter.redrive_id],
+      ['waiting for', job.waiting_for?.message ?? null],
+      ['payload', JSON.stringify(job.payload)],
+    ]),
+  )
+  if (job.error?.traceback !== undefined) out(`\n${job.error.traceback.replace(/[^\P{Cc}\n\t]/gu, ' ')}`)
+  say(`\nRetry it with ${commandLine(`dead redrive ${jobId}`)}`)
+  say(`or with another payload: ${commandLine(`jobs retry ${jobId} --payload JSON`)}`)
+}
+
+async function redrive(jobIds: string[], { allMatching, dryRun, perSecond, wait, json, ...flags }: RedriveFlags) {
+  const filter = filterOf(flags)
+  const named = Object.values(filter).some((value) => value !== undefined)
+  if (jobIds.length > 0 === (allMatching ?? false) || (named && !allMatching)) {
+    throw new Failure('Name jobs, or say --all-matching, with or without filters.', undefined, EXIT.usage)
+  }
+  const connection = connect()
+  const body = {
+    ...(allMatching ? { filter } : { job_ids: jobIds }),
+    ...(perSecond === undefined ? {} : { per_second: perSecond }),
+    ...(dryRun ? { dry_run: true } : {}),
+  }
+  if (dryRun) {
+    const counted = await connection.ask<{ matched: number }>('POST', '/v1/dead-letters/redrive', body)
+    if (json) outJson(counted)
+    else say(`${counted.matched} would be redriven.`)
+    return
+  }
+  const begun = await connection.ask<RedriveShape>('POST', '/v1/dead-letters/redrive', body)
+  if (wait) return finish(await followRedrive(connection, begun.redrive_id), json)
+  if (json) return outJson(begun)
+  out(begun.redrive_id)
+  say(`Look at it with ${commandLine(`dead progress ${begun.redrive_id}`)}`)
+}
+
+function finish(redrive: RedriveShape, json: boolean | undefined): void {
+  if (json) outJson(redrive)
+  else say(`Redrive ${redrive.redrive_id} is ${redrive.state}: ${tellRedrive(redrive)}`)
+}
+
+async function redrives({ json }: JsonFlag): Promise<void> {
+  const page = await connect().ask<Page<RedriveShape>>('GET', '/v1/dead-letters/redrives')
+  if (json) return outJson(page)
+  if (page.data.length === 0) return say('No redrives.')
+  out(
+    table(
+      ['REDRIVE', 'STATE', 'BY', 'BEGAN', 'ENDED', 'PROGRESS'],
+      page.data.map((one) => [
+        one.redrive_id,
+        one.state,
+        one.actor,
+        instant(one.began_at),
+        instant(one.ended_at),
+        tellRedrive(one),
+      ]),
+    ),
+  )
+}
