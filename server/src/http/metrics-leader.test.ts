@@ -3,7 +3,7 @@ import { createMetrics } from './metrics.ts'
 
 test('who leads, in which epoch, and when each loop last ran', async () => {
   const { meter, render } = createMetrics()
-  const page = () => render({ jobs: null, workers: null })
+  const page = () => render({ jobs: null, workers: null, queues: null })
   meter.leadership(true, 7)
   meter.looped('reap', 1_500)
   meter.looped('elect', 2_000)

@@ -1,3 +1,4 @@
+import type { QueueShape } from '@ichido/sdk/protocol'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@prometheus-io/client'
 import type { Meter } from '../services/meter.ts'
 
@@ -16,11 +17,17 @@ export interface Metrics {
 export interface Counts {
   jobs: Readonly<Record<string, number>> | null
   workers: Readonly<Record<string, number>> | null
+  queues: readonly QueueShape[] | null
 }
+
+/** Of the queues with the most work: each has a few lines of its own. */
+const QUEUES_MAX = 200
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 /** A minute to a month. */
 const PARKED_SECONDS = [60, 600, 3600, 6 * 3600, 86_400, 3 * 86_400, 7 * 86_400, 30 * 86_400]
+/** A hundredth of a second to a day. */
+const RUN_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 86_400]
 const ITEMS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]
 
 export function createMetrics(): Metrics {
@@ -45,6 +52,7 @@ export function createMetrics(): Metrics {
     labelNames: ['state'],
     registers,
   })
+  const showQueues = createQueueGauges(registers)
   const requests = new Histogram({
     name: 'ichido_http_request_seconds',
     help: 'Requests by route and status, and how long their answers took',
@@ -57,13 +65,32 @@ export function createMetrics(): Metrics {
     built: (version) => build.set({ version, node: process.version }, 1),
     answered: ({ method, route, status, elapsedMs }) => requests.observe({ method, route, status }, elapsedMs / 1000),
     contentType: registry.contentType,
-    async render({ jobs, workers }) {
+    async render({ jobs, workers, queues }) {
+      showQueues(queues ?? [])
       jobsByState.reset()
       for (const [state, count] of Object.entries(jobs ?? {})) jobsByState.set({ state }, count)
       workersByState.reset()
       for (const [state, count] of Object.entries(workers ?? {})) workersByState.set({ state }, count)
       return registry.metrics()
     },
+  }
+}
+
+function createQueueGauges(registers: Registry[]): (queues: readonly QueueShape[]) => void {
+  const gauge = (name: string, help: string) => new Gauge({ name, help, labelNames: ['queue'], registers })
+  const ready = gauge('ichido_queue_ready', 'Runs that a worker could have now')
+  const delayed = gauge('ichido_queue_delayed', 'Runs whose time has not come')
+  const leases = gauge('ichido_queue_active_leases', 'Runs that workers hold')
+  const oldest = gauge('ichido_queue_oldest_ready_seconds', 'For how long the oldest of the ready runs has been due')
+  return (queues) => {
+    for (const each of [ready, delayed, leases, oldest]) each.reset()
+    const busiest = queues.toSorted((a, b) => b.ready + b.running - (a.ready + a.running)).slice(0, QUEUES_MAX)
+    for (const { name: queue, ...found } of busiest) {
+      ready.set({ queue }, found.ready)
+      delayed.set({ queue }, found.delayed)
+      leases.set({ queue }, found.running)
+      oldest.set({ queue }, found.oldest_ready_seconds ?? 0)
+    }
   }
 }
 
@@ -78,6 +105,28 @@ function createMeter(registers: Registry[]): Meter {
   const refusals = counter('ichido_quota_refusals_total', 'Submissions that a quota or cost limit refused', ['code'])
   const reservations = counter('ichido_reservations_total', 'What was done with reservations', ['outcome'])
   const ended = counter('ichido_runs_ended_total', 'Runs by the state they ended in', ['state'])
+  const retried = counter(
+    'ichido_retried_runs_ended_total',
+    'Runs that followed a failure, by the state they ended in',
+    ['state'],
+  )
+  const fenced = counter('ichido_fenced_writes_total', 'Writes of workers that changed nothing, by reason', [
+    'verb',
+    'reason',
+  ])
+  const waits = new Histogram({
+    name: 'ichido_run_wait_seconds',
+    help: 'From when a run was due until it started',
+    buckets: RUN_SECONDS,
+    registers,
+  })
+  const took = new Histogram({
+    name: 'ichido_run_seconds',
+    help: 'From the start of a run to its end, by the state it ended in',
+    labelNames: ['state'],
+    buckets: RUN_SECONDS,
+    registers,
+  })
   const deadMade = counter('ichido_dead_letters_made_total', 'Jobs whose retries were used up', [])
   const deadResolved = new Histogram({
     name: 'ichido_dead_letter_resolution_seconds',
@@ -121,6 +170,12 @@ function createMeter(registers: Registry[]): Meter {
       if (outcome === 'refused') refusals.inc({ code: 'QUOTA_EXCEEDED' })
     },
     ended: (state) => ended.inc({ state }),
+    reported(state, retries, { waitedMs, tookMs }) {
+      waits.observe(waitedMs / 1000)
+      took.observe({ state }, tookMs / 1000)
+      if (retries > 0) retried.inc({ state })
+    },
+    fenced: (verb, reason) => fenced.inc({ verb, reason }),
     deadLetterMade: () => deadMade.inc(),
     deadLetterResolved: (how, parkedMs) => deadResolved.observe({ how }, parkedMs / 1000),
     leadership(leads, epoch) {

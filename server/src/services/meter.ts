@@ -3,6 +3,10 @@ export interface Meter {
   submitted(outcome: 'created' | 'replayed' | 'refused', keyed: boolean, code: string | null): void
   reservation(outcome: 'reserved' | 'consumed' | 'released' | 'refused'): void
   ended(state: string): void
+  /** A worker has reported the end of a run that had failed so often before: how long it waited, and then took. */
+  reported(state: string, retries: number, times: { waitedMs: number; tookMs: number }): void
+  /** A worker's write came too late, or from who does not hold the lease. */
+  fenced(verb: string, reason: string): void
   deadLetterMade(): void
   /** What became of a dead letter, and how long it was one. */
   deadLetterResolved(how: 'retried' | 'redriven' | 'replaced', parkedMs: number): void
@@ -17,6 +21,8 @@ export const silentMeter: Meter = {
   submitted() {},
   reservation() {},
   ended() {},
+  reported() {},
+  fenced() {},
   deadLetterMade() {},
   deadLetterResolved() {},
   leadership() {},

@@ -83,6 +83,14 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
     (item) => bytesOfReport(item.report) + 300,
   )
 
+  function counted<Outcome extends { kind: string } | { kind: 'refused'; reason: string }>(
+    verb: string,
+    outcome: Outcome,
+  ): Outcome {
+    if ('reason' in outcome) meter.fenced(verb, outcome.reason)
+    return outcome
+  }
+
   return {
     async lease(workerId, request, signal) {
       const item = {
@@ -100,11 +108,15 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
     },
 
     async start(workerId, leaseId, startId, version) {
-      return starts.add({ runId: runOf(leaseId), workerId, leaseId, version: version ?? null, startId })
+      return counted(
+        'start',
+        await starts.add({ runId: runOf(leaseId), workerId, leaseId, version: version ?? null, startId }),
+      )
     },
 
     async heartbeat(workerId, leaseId) {
-      return beats.add({ runId: runOf(leaseId), workerId, leaseId, leaseTtlMs: DEFAULT_LEASE_TTL_MS })
+      const item = { runId: runOf(leaseId), workerId, leaseId, leaseTtlMs: DEFAULT_LEASE_TTL_MS }
+      return counted('heartbeat', await beats.add(item))
     },
 
     async report(workerId, leaseId, report, guards = {}) {
@@ -124,15 +136,16 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
       })
       if (outcome.kind === 'recorded') {
         meter.ended(outcome.state)
+        meter.reported(outcome.state, outcome.retries, outcome.times)
         if (outcome.dead) meter.deadLetterMade()
       }
-      return outcome
+      return counted(report.verb, outcome)
     },
 
     async release(workerId, leaseId) {
       const outcome = await releases.add({ runId: runOf(leaseId), workerId, leaseId, nextRunId: world.uuid() })
       if (outcome.kind === 'released' && isFinal(outcome.state)) meter.ended(outcome.state)
-      return outcome
+      return counted('release', outcome)
     },
   }
 }

@@ -19,6 +19,7 @@ export function healthRoutes(app: ApiInstance, { services, draining }: RouteCont
   const { world, store } = services.deps
   const counts = rationedRead(world, () => services.jobs.counts())
   const workerCounts = rationedRead(world, () => services.workers.counts())
+  const queueCounts = rationedRead(world, () => services.queues.list())
   const checkStore = sharedRead(async () => {
     const asked = new AbortController()
     const answered = store.health().then(
@@ -71,8 +72,12 @@ export function healthRoutes(app: ApiInstance, { services, draining }: RouteCont
     },
     async (_request, reply) => {
       // The other numbers are wanted most when the store is gone.
-      const [jobs, workers] = await Promise.all([counts().then(byState, () => null), workerCounts().catch(() => null)])
-      return reply.header('content-type', metrics.contentType).send(await metrics.render({ jobs, workers }))
+      const [jobs, workers, queues] = await Promise.all([
+        counts().then(byState, () => null),
+        workerCounts().catch(() => null),
+        queueCounts().catch(() => null),
+      ])
+      return reply.header('content-type', metrics.contentType).send(await metrics.render({ jobs, workers, queues }))
     },
   )
 

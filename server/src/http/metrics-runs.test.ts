@@ -1,0 +1,63 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import { type TestApp, testApp } from '../testing/app.ts'
+import { ENGINES } from '../testing/services.ts'
+
+describe.each(ENGINES)('%s', (engine) => {
+  let http: TestApp
+  beforeAll(async () => {
+    http = await testApp(engine)
+  })
+  afterAll(() => http.close())
+
+  /** The value of a series of /metrics, by its name and labels. */
+  async function metric(series: string): Promise<number | undefined> {
+    const { text } = await http.call('GET', '/metrics')
+    const line = text.split('\n').find((found) => found.startsWith(`${series} `))
+    return line === undefined ? undefined : Number(line.slice(series.length + 1))
+  }
+
+  const submit = (input: object = {}) =>
+    http.services.submission.submit(LOCAL_ADMIN, { kind: 'work', queue: 'q', ...input }, { key: null })
+  async function lease() {
+    const [found] = await http.services.runs.lease('w', { queues: ['q'], kinds: [], max: 1, waitMs: 0, startId: 'p' })
+    if (found === undefined) throw new Error('There should be a run to lease')
+    return found.lease_id
+  }
+  const fail = { verb: 'fail', error: { code: 'X', message: 'no' }, retryable: true } as const
+  const finish = {
+    verb: 'finish',
+    result: '1',
+    summaryText: null,
+    freqsCsv: null,
+    meta: null,
+    costMicros: null,
+  } as const
+
+  test('queues, leases, waits, run times, retries and fenced writes', async () => {
+    const { runs } = http.services
+    await submit({ backoff: { base_seconds: 0 } })
+    await submit()
+    await submit({ delay_seconds: 60 })
+    const first = await lease()
+    expect(await metric('ichido_queue_ready{queue="q"}')).toBe(1)
+    expect(await metric('ichido_queue_delayed{queue="q"}')).toBe(1)
+    expect(await metric('ichido_queue_active_leases{queue="q"}')).toBe(1)
+    expect(await metric('ichido_queue_oldest_ready_seconds{queue="q"}')).toBeGreaterThanOrEqual(0)
+
+    expect(await runs.report('w', first, fail)).toMatchObject({
+      kind: 'recorded',
+      times: { tookMs: expect.any(Number) },
+    })
+    for (const leaseId of [await lease(), await lease()]) await runs.report('w', leaseId, finish)
+    await runs.heartbeat('w', first)
+    await runs.report('w', first, finish)
+
+    expect(await metric('ichido_run_wait_seconds_count')).toBe(3)
+    expect(await metric('ichido_run_seconds_count{state="SUCCEEDED"}')).toBe(2)
+    expect(await metric('ichido_run_seconds_count{state="FAILED"}')).toBe(1)
+    expect(await metric('ichido_retried_runs_ended_total{state="SUCCEEDED"}')).toBe(1)
+    expect(await metric('ichido_fenced_writes_total{verb="heartbeat",reason="ALREADY_ENDED"}')).toBe(1)
+    expect(await metric('ichido_fenced_writes_total{verb="finish",reason="OUTCOME_ALREADY_RECORDED"}')).toBe(1)
+  })
+})
