@@ -25,8 +25,8 @@ export class Stopped extends Error {
 }
 
 /** Longer ones are of no use to anybody, and must not be what keeps a failure from being recorded. */
-const CODE_MAX = 128
-const MESSAGE_MAX = 10_000
+export const CODE_MAX = 128
+export const MESSAGE_MAX = 10_000
 const TRACEBACK_MAX = 50_000
 
 /** What a handler threw, as it is reported. */
@@ -53,6 +53,6 @@ function nameOf(error: unknown): string {
 }
 
 /** NUL cannot be stored, nor can half a character, which is what cutting text often leaves behind. */
-function clean(text: string, max: number): string {
+export function clean(text: string, max: number): string {
   return text.slice(0, max).replaceAll('\0', '').toWellFormed()
 }

@@ -188,6 +188,7 @@ export class WorkerLoop {
       callOff()
       hold.runEnded()
       if (!hold.lost.aborted) await this.#report(lease, outcome, hold.lost)
+      else await this.#deps.outbox?.drop(lease)
     } finally {
       hold.letGo()
     }
@@ -227,19 +228,19 @@ export class WorkerLoop {
 
   /** Tried for as long as it can be heard; a result that is refused is what the run then fails with. */
   async #report(lease: LeaseShape, outcome: Outcome, lost: AbortSignal): Promise<void> {
-    const { outbox } = this.#deps
+    const { transport, outbox } = this.#deps
     const leaseId = lease.lease_id
     let report: RunReport | null = outcome === 'released' ? null : { leaseId, ...outcome }
-    if (report !== null) await outbox?.keep(lease, report)
     // Made when it is needed: most reports are heard at once.
     let patience: Patience | null = null
+    if (report !== null && outbox?.eager) await outbox.keep(lease, report)
     for (let failures = 0; ; failures++) {
       try {
-        await (report === null ? this.#deps.transport.release(leaseId) : this.#reporter.send(report))
-        patience?.end()
-        return await outbox?.drop(lease)
+        await (report === null ? transport.release(leaseId) : this.#reporter.send(report))
+        break
       } catch (error) {
         if (isPassing(error)) {
+          if (failures === 0 && report !== null && outbox?.eager === false) await outbox.keep(lease, report)
           patience ??= this.#patience(lease, lost)
           if (patience.over.aborted) throw error
           this.#deps.onTrouble(error)
@@ -247,21 +248,21 @@ export class WorkerLoop {
         } else if (report !== null && 'result' in report) {
           report = { leaseId, failure: refused(error) }
         } else {
-          patience?.end()
-          await outbox?.drop(lease)
-          throw error
+          this.#deps.onTrouble(error)
+          break
         }
       }
     }
+    patience?.end()
+    if (outbox?.eager || patience !== null) await outbox?.drop(lease)
   }
 
-  /** Until nobody can be waiting for the report any more; what is kept on disk can also wait for the next start. */
-  #patience(lease: LeaseShape, lost: AbortSignal): Patience {
+  /** Until nobody can be waiting for the report any more; one on disk waits for the next start of the process. */
+  #patience({ lease_ttl_seconds, continuation_seconds }: LeaseShape, lost: AbortSignal): Patience {
+    if (this.#deps.outbox !== undefined) return { over: AbortSignal.any([lost, this.#hurry.signal]), end() {} }
     const late = new AbortController()
-    const ms = (lease.lease_ttl_seconds + lease.continuation_seconds) * 1000
-    const end = this.#deps.world.after(ms, () => late.abort())
-    const signals = [lost, late.signal, ...(this.#deps.outbox === undefined ? [] : [this.#hurry.signal])]
-    return { over: AbortSignal.any(signals), end }
+    const end = this.#deps.world.after((lease_ttl_seconds + continuation_seconds) * 1000, () => late.abort())
+    return { over: AbortSignal.any([lost, late.signal]), end }
   }
 
   #retryMs(failures: number): number {

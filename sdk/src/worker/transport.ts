@@ -17,6 +17,8 @@ export interface WorkerDeps {
 
 /** Keeps reports through the end of the process. */
 export interface Outbox {
+  /** Keep every report before it is sent; otherwise those that could not be sent at once. */
+  readonly eager: boolean
   keep(lease: LeaseShape, report: RunReport): Promise<void>
   /** It was answered, or can never be. */
   drop(lease: LeaseShape): Promise<void>

@@ -6,7 +6,7 @@ export interface Cgroup {
   folder: string
   /** SIGKILL to everything in it, at once. */
   kill(): void
-  isEmpty(): boolean
+  members(): number[]
   remove(): void
 }
 
@@ -19,7 +19,7 @@ export function makeCgroup(name: string): Cgroup | null {
       folder,
       // Kernels before 5.14 do not have this file.
       kill: () => attempt(() => writeFileSync(join(folder, 'cgroup.kill'), '1')),
-      isEmpty: () => readFileSync(join(folder, 'cgroup.procs'), 'utf8') === '',
+      members: () => readFileSync(join(folder, 'cgroup.procs'), 'utf8').split('\n').filter(Boolean).map(Number),
       remove: () => attempt(() => rmdirSync(folder)),
     }
   } catch {

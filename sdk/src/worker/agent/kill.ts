@@ -3,7 +3,9 @@ import { sleep, type World } from '../../world.ts'
 import type { Cgroup } from './cgroup.ts'
 
 /** The variable by which a run's processes are found again, even those that left the group by setsid. */
-export const MARKER = 'ICHIDO_LEASE_ID'
+const MARKER = 'ICHIDO_LEASE_ID'
+/** And the one of the supervisor, which may be about to begin the program when its agent is gone. */
+export const SUPERVISOR_MARKER = 'ICHIDO_SUPERVISED_LEASE_ID'
 
 export interface Prey {
   /** Process group of the program. */
@@ -20,9 +22,9 @@ export async function killRun(prey: Prey, world: World): Promise<boolean> {
   for (let round = 0; round < ROUNDS_MAX; round++) {
     prey.cgroup?.kill()
     const inGroup = prey.group !== null && signalGroup(prey.group, 'SIGKILL')
-    const marked = markedBy(prey.leaseId)
-    for (const pid of marked) signal(pid, 'SIGKILL')
-    if (!inGroup && marked.length === 0 && (prey.cgroup?.isEmpty() ?? true)) return true
+    const found = [...markedBy(prey.leaseId), ...(prey.cgroup?.members() ?? [])]
+    for (const pid of found) signal(pid, 'SIGKILL')
+    if (!inGroup && found.length === 0) return true
     await sleep(world, ROUND_MS)
   }
   return false
@@ -57,8 +59,12 @@ function statusOfAll(): { group: number; ended: boolean }[] | null {
 
 /** Without /proc (macOS) there is the group only. */
 function markedBy(leaseId: string): number[] {
-  const wanted = `${MARKER}=${leaseId}`
-  return (allPids() ?? []).filter((pid) => read(`/proc/${pid}/environ`).split('\0').includes(wanted)).map(Number)
+  const wanted = [MARKER, SUPERVISOR_MARKER].map((name) => `${name}=${leaseId}`)
+  const isMarked = (pid: string) => {
+    const variables = read(`/proc/${pid}/environ`).split('\0')
+    return wanted.some((variable) => variables.includes(variable))
+  }
+  return (allPids() ?? []).filter(isMarked).map(Number)
 }
 
 function allPids(): string[] | null {

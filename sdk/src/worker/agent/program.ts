@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Mark } from '../clocks.ts'
-import { killRun } from './kill.ts'
+import { killRun, SUPERVISOR_MARKER } from './kill.ts'
 import { eachLine, type Notice, type Order, type ProgramEnd, type SpawnOrder } from './supervision.ts'
 import { nodeWorld } from './world.ts'
 
@@ -21,7 +21,7 @@ export function startProgram([file, ...args]: SupervisorCommand, order: SpawnOrd
     // Not in the agent's group: what is sent to that, from a terminal or by an operator, must not end the supervisor.
     detached: true,
     cwd: '/',
-    env: { PATH: process.env.PATH ?? '' },
+    env: { PATH: process.env.PATH ?? '', [SUPERVISOR_MARKER]: order.leaseId },
     stdio: ['pipe', 'pipe', 'inherit'],
   })
   const send = (message: Order) => void supervisor.stdin?.write(`${JSON.stringify(message)}\n`)

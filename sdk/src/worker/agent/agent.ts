@@ -1,0 +1,161 @@
+import { homedir } from 'node:os'
+import { join } from 'node:path'
+import { IchidoError } from '../../protocol/index.ts'
+import { httpWorkerTransport } from '../http.ts'
+import { WorkerLoop } from '../loop.ts'
+import type { WorkerDeps } from '../transport.ts'
+import { httpArtifacts } from './artifacts.ts'
+import { execWork } from './exec.ts'
+import { handlersWork, loadHandlers } from './handlers.ts'
+import { gainIdentity, type IdentityOptions, TokenKeeper } from './identity.ts'
+import { settleLeftovers } from './leftovers.ts'
+import { lockState } from './lock.ts'
+import { RunFolders } from './run-folder.ts'
+import { ThreadHeart } from './thread-heart.ts'
+import { machineClocks, nodeWorld } from './world.ts'
+
+export interface AgentOptions {
+  url: string
+  enroll: IdentityOptions['enroll']
+  name: string | null
+  queues: readonly string[]
+  kinds: readonly string[]
+  concurrency: number
+  work: { exec: string } | { handlers: string }
+  /** Where its token and its runs are; by default a folder of the user's for this server and name. */
+  stateDir: string | null
+  /** How long what runs may go on after the agent was told to stop. */
+  drainMs: number
+  /** Plain http to other machines, where anybody on the way can read the token. */
+  insecure: boolean
+}
+
+/** What the process is, so that it can start itself again as a supervisor or as a thread. */
+export interface AgentProgram {
+  file: string
+  say(line: string): void
+}
+
+/** Refused before anything was done, in words for whoever typed it. */
+export class BadOptions extends Error {
+  override readonly name = 'BadOptions'
+}
+
+export interface RunningAgent {
+  /** Takes no more work; a second call stops what runs. */
+  stop(): void
+  /** Null: as it was told to. Otherwise why it could not go on. */
+  ended: Promise<string | null>
+}
+
+export async function startAgent(options: AgentOptions, program: AgentProgram): Promise<RunningAgent> {
+  const { queues, say } = { ...options, ...program }
+  const url = checkUrl(options)
+  if (queues.length === 0) throw new BadOptions('Name at least one queue')
+  const handlers = 'handlers' in options.work ? await loadHandlers(options.work.handlers) : null
+  const state = options.stateDir ?? defaultState(url, options.name)
+  const unlock = lockState(join(state, 'lock'))
+  const identityOptions = { ...options, url, say, world: nodeWorld, file: join(state, 'identity.json') }
+  const identity = await gainIdentity(identityOptions).catch((error: unknown) => {
+    unlock()
+    throw error
+  })
+  let onRenewed = (_token: string) => {}
+  const keeper = new TokenKeeper(identity, identityOptions, (token) => onRenewed(token))
+  const transport = httpWorkerTransport({ url, token: keeper.token, world: nodeWorld })
+  const folders = new RunFolders(join(state, 'runs'), 'exec' in options.work)
+
+  const ending = new AbortController()
+  let why: string | null = null
+  const fail = (reason: string) => {
+    why ??= reason
+    loop?.hurry()
+    ending.abort()
+  }
+  const onTrouble = createTrouble(say, fail)
+  const deps: WorkerDeps = { transport, world: nodeWorld, clocks: machineClocks, onTrouble, outbox: folders }
+  let thread: ThreadHeart | null = null
+  let loop: WorkerLoop | null = null
+  const rest = { queues, concurrency: options.concurrency }
+  if (handlers === null) {
+    const supervisor = [process.execPath, ...process.execArgv, program.file, 'supervise'] as const
+    const artifacts = httpArtifacts({ url, token: keeper.token, world: nodeWorld })
+    const command = 'exec' in options.work ? options.work.exec : ''
+    const work = execWork({ command, supervisor, folders, transport, artifacts, world: nodeWorld, onTrouble })
+    loop = new WorkerLoop({ ...rest, kinds: options.kinds, startAtOnce: false, work }, deps)
+  } else {
+    const kinds = options.kinds.length > 0 ? options.kinds : [...handlers.keys()]
+    const onDeath = (error: unknown) => fail(`The thread of the heartbeats ended: ${String(error)}`)
+    const heart = new ThreadHeart({
+      file: program.file,
+      url,
+      token: keeper.token(),
+      world: nodeWorld,
+      onTrouble,
+      onDeath,
+    })
+    thread = heart
+    onRenewed = (token) => heart.renewed(token)
+    const work = handlersWork(handlers, transport)
+    loop = new WorkerLoop({ ...rest, kinds, startAtOnce: true, work }, { ...deps, keeper: heart })
+  }
+  say(`worker ${identity.name} (${identity.worker_id}) takes ${queues.join(', ')} from ${url}`)
+  const settling = settleLeftovers({ folders, transport, world: nodeWorld, say }, ending.signal)
+  const running = loop
+
+  async function end(): Promise<string | null> {
+    await new Promise<void>((resolve) => {
+      if (ending.signal.aborted) resolve()
+      else ending.signal.addEventListener('abort', () => resolve())
+    })
+    await running.close(options.drainMs)
+    await settling
+    await thread?.close()
+    keeper.stop()
+    unlock()
+    return why
+  }
+
+  return {
+    stop() {
+      if (ending.signal.aborted) running.hurry()
+      ending.abort()
+    },
+    ended: end(),
+  }
+}
+
+/** Says each trouble once a minute at most, and gives up on what will not pass. */
+function createTrouble(say: (line: string) => void, fail: (why: string) => void): (error: unknown) => void {
+  const saidAtMs = new Map<string, number>()
+  return (error) => {
+    const words = error instanceof Error ? error.message : String(error)
+    if (error instanceof IchidoError && error.code === 'FORBIDDEN') fail(words)
+    const nowMs = nodeWorld.monotonic()
+    if (nowMs - (saidAtMs.get(words) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return
+    if (saidAtMs.size >= SAID_MAX) saidAtMs.clear()
+    saidAtMs.set(words, nowMs)
+    say(`trouble: ${words}`)
+  }
+}
+
+const SAY_AGAIN_MS = 60_000
+const SAID_MAX = 1_000
+
+function checkUrl({ url: given, insecure }: AgentOptions): string {
+  if (!URL.canParse(given)) throw new BadOptions(`${given} is no URL`)
+  const url = new URL(given)
+  const isLocal = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname)
+  if (url.protocol !== 'https:' && !(url.protocol === 'http:' && (isLocal || insecure))) {
+    throw new BadOptions(
+      `${given} is not https: anybody on the way could read the worker's token. Use https, or --insecure if you must`,
+    )
+  }
+  return given.replace(/\/+$/, '')
+}
+
+function defaultState(url: string, name: string | null): string {
+  const base = process.env.XDG_STATE_HOME ?? join(homedir(), '.local', 'state')
+  const { host, pathname } = new URL(url)
+  return join(base, 'ichido', `${host}${pathname}-${name ?? 'agent'}`.replaceAll(/[^\w.-]+/g, '_'))
+}

@@ -1,0 +1,80 @@
+import { parseArgs } from 'node:util'
+import { type AgentOptions, BadOptions } from './agent.ts'
+
+export const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUEUE --exec COMMAND
+
+  --url URL            where the control plane is
+  --enroll TOKEN       the enroll token, needed once; or in ICHIDO_ENROLL_TOKEN
+  --name NAME          what people call this worker
+  --queue QUEUE        what to work on; several by naming it again
+  --kind KIND          only these kinds of jobs; several by naming it again
+  --concurrency N      how many runs at once (1)
+  --exec COMMAND       the program to run for each job, by the shell
+  --handlers FILE      or a module whose default export is { kind: handler }
+  --state DIR          where its token and its runs are kept
+  --drain SECONDS      how long runs may go on after SIGTERM (30)
+  --insecure           plain http to another machine`
+
+const DRAIN_SECONDS = 30
+
+/** The agent's own command line; null: it asks for help. */
+export function readCommandLine(args: readonly string[], env: NodeJS.ProcessEnv): AgentOptions | null {
+  const { values } = parse(args)
+  if (values.help) return null
+  const token = values.enroll ?? env.ICHIDO_ENROLL_TOKEN
+  return {
+    url: given(values.url, '--url'),
+    enroll: token === undefined ? null : { token },
+    name: values.name ?? null,
+    queues: values.queue ?? [],
+    kinds: values.kind ?? [],
+    concurrency: wholeNumber(values.concurrency ?? '1', '--concurrency'),
+    work: workOf(values),
+    stateDir: values.state ?? null,
+    drainMs: wholeNumber(values.drain ?? String(DRAIN_SECONDS), '--drain') * 1000,
+    insecure: values.insecure ?? false,
+  }
+}
+
+function parse(args: readonly string[]) {
+  const text = { type: 'string' } as const
+  const texts = { type: 'string', multiple: true } as const
+  const flag = { type: 'boolean' } as const
+  try {
+    return parseArgs({
+      args: [...args],
+      options: {
+        url: text,
+        enroll: text,
+        name: text,
+        queue: texts,
+        kind: texts,
+        concurrency: text,
+        exec: text,
+        handlers: text,
+        state: text,
+        drain: text,
+        insecure: flag,
+        help: flag,
+      },
+    })
+  } catch (error) {
+    throw new BadOptions(error instanceof Error ? error.message : String(error))
+  }
+}
+
+export function workOf({ exec, handlers }: { exec?: string; handlers?: string }): AgentOptions['work'] {
+  if (exec !== undefined && handlers === undefined) return { exec }
+  if (handlers !== undefined && exec === undefined) return { handlers }
+  throw new BadOptions('Say what to do with a job: --exec COMMAND or --handlers FILE')
+}
+
+function given(value: string | undefined, name: string): string {
+  if (value === undefined) throw new BadOptions(`${name} is missing`)
+  return value
+}
+
+function wholeNumber(value: string, name: string): number {
+  if (!/^\d{1,6}$/.test(value)) throw new BadOptions(`${name} must be a whole number`)
+  return Number(value)
+}

@@ -1,0 +1,52 @@
+import { CODE_MAX, clean, MESSAGE_MAX, Stopped } from '../failure.ts'
+import type { Outcome } from '../loop.ts'
+import type { FailReport } from '../transport.ts'
+import { parseJson, readIfThere } from './files.ts'
+import type { ProgramEnd } from './supervision.ts'
+
+/** What a program's end comes to: by who ended it, its exit code, and what it wrote into its result file. */
+export function outcomeOf(end: ProgramEnd, signal: AbortSignal, resultFile: string, errors: string): Outcome {
+  if (end.by === 'deadline') {
+    const message = 'No heartbeat was confirmed in time; the program was stopped'
+    return { failure: { code: 'CONTINUATION_LOST', message, retryable: true } }
+  }
+  if (end.by !== 'itself') {
+    return stoppedOutcome(signal) ?? { failure: { code: 'STOPPED', message: 'It was stopped', retryable: true } }
+  }
+  const text = readIfThere(resultFile)
+  const written = text === null || text.trim() === '' ? null : parseJson(text)
+  if (end.code !== 0) return { failure: failureOf(end, written, errors) }
+  if (written === undefined) {
+    return { failure: { code: 'INVALID_RESULT', message: 'The result file holds no JSON', retryable: true } }
+  }
+  return { result: { result: written } }
+}
+
+/** Null: nobody told it to stop. */
+export function stoppedOutcome({ reason }: AbortSignal): Outcome | null {
+  if (!(reason instanceof Stopped)) return null
+  const { code, message } = reason
+  return code === 'STOPPED' ? 'released' : { failure: { code, message, retryable: true } }
+}
+
+/** The program's own words, where it has any: `{"error": {"code", "message", "retryable"}}`. */
+function failureOf({ code, signal }: ProgramEnd, written: unknown, errors: string): FailReport {
+  const said = errorIn(written)
+  const how = signal === null ? `exited with code ${code}` : `was ended by ${signal}`
+  const lastLine = errors.trim().split('\n').at(-1) ?? ''
+  return {
+    code: clean(textOr(said.code, signal ?? `EXIT_${code}`), CODE_MAX),
+    message: clean(textOr(said.message, `The program ${how}${lastLine === '' ? '' : `: ${lastLine}`}`), MESSAGE_MAX),
+    retryable: typeof said.retryable === 'boolean' ? said.retryable : true,
+    ...(errors.trim() === '' ? {} : { traceback: clean(errors, MESSAGE_MAX) }),
+  }
+}
+
+function errorIn(written: unknown): { code?: unknown; message?: unknown; retryable?: unknown } {
+  if (typeof written !== 'object' || written === null || !('error' in written)) return {}
+  return typeof written.error === 'object' && written.error !== null ? written.error : {}
+}
+
+function textOr(said: unknown, otherwise: string): string {
+  return typeof said === 'string' && said !== '' ? said : otherwise
+}

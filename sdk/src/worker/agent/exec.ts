@@ -1,0 +1,113 @@
+import type { World } from '../../world.ts'
+import { failure, Stopped } from '../failure.ts'
+import type { RemoteTransport } from '../http.ts'
+import type { Outcome, RunInHand } from '../loop.ts'
+import type { Artifacts } from './artifacts.ts'
+import { outcomeOf, stoppedOutcome } from './exec-outcome.ts'
+import { RunLog, RunProgress } from './output.ts'
+import { type Program, type SupervisorCommand, startProgram } from './program.ts'
+import { Pump } from './pump.ts'
+import type { RunFolder, RunFolders } from './run-folder.ts'
+
+export interface ExecDeps {
+  command: string
+  supervisor: SupervisorCommand
+  folders: RunFolders
+  transport: RemoteTransport
+  artifacts: Artifacts
+  world: World
+  onTrouble(error: unknown): void
+}
+
+/** Between the polite signal and the other; a run whose lease is lost has no such time. */
+const STOP_GRACE_MS = 10_000
+const LOST_GRACE_MS = 500
+/** Linux takes up to 128 KiB in one variable. */
+const VARIABLE_MAX = 100_000
+
+/** Runs a program for each lease: any program, told by its surroundings what to do. */
+export function execWork(deps: ExecDeps): (run: RunInHand) => Promise<Outcome> {
+  return async (run) => {
+    const { lease, signal } = run
+    try {
+      const folder = deps.folders.make(lease)
+      await deps.artifacts.fetchAll(lease, folder.work, signal)
+      const { end, lastErrors } = await runProgram(run, folder, deps)
+      const outcome = outcomeOf(end, signal, folder.resultFile, lastErrors)
+      if (outcome !== 'released' && 'result' in outcome) await deps.artifacts.sendAll(lease, folder.outputs, signal)
+      return outcome
+    } catch (error) {
+      return stoppedOutcome(signal) ?? { failure: failure(error, 'EXEC_FAILED', true) }
+    }
+  }
+}
+
+async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps) {
+  const { lease, signal, hold } = run
+  signal.throwIfAborted()
+  const program = startProgram(deps.supervisor, {
+    command: deps.command,
+    folder: folder.work,
+    env: surroundings(run, folder),
+    leaseId: lease.lease_id,
+    payloadFile: folder.payloadFile,
+    stdoutFile: folder.stdoutFile,
+    stderrFile: folder.stderrFile,
+    progressFile: folder.progressFile,
+    confirmed: hold.confirmed(),
+    aloneMs: hold.aloneMs,
+  })
+  hold.onConfirmed(program.confirm)
+  stopWhenTold(program, signal)
+  const log = new RunLog(folder.stdoutFile, folder.stderrFile)
+  const progress = new RunProgress(folder.progressFile, (line) =>
+    deps.onTrouble(new Error(`No JSON among the progress of job ${lease.job_id}: ${line.slice(0, 200)}`)),
+  )
+  const { world, onTrouble, transport } = deps
+  const pumps = [
+    new Pump({ world, onTrouble, read: () => log.read(), send: (chunks) => transport.log(lease.lease_id, chunks) }),
+    new Pump({
+      world,
+      onTrouble,
+      read: (last) => progress.read(last),
+      send: (events) => transport.publish(lease.lease_id, events),
+    }),
+  ]
+  try {
+    const end = await program.ended
+    await Promise.all(pumps.map((pump) => pump.end()))
+    return { end, lastErrors: log.lastErrors }
+  } finally {
+    hold.onConfirmed(() => {})
+    for (const pump of pumps) void pump.end()
+  }
+}
+
+function stopWhenTold(program: Program, signal: AbortSignal): void {
+  const stop = () => {
+    const isLost = signal.reason instanceof Stopped && signal.reason.code === 'LEASE_LOST'
+    program.stop(isLost ? LOST_GRACE_MS : STOP_GRACE_MS)
+  }
+  signal.addEventListener('abort', stop, { once: true })
+}
+
+/** What the program sees. The agent's own secrets are not among it. */
+function surroundings({ lease, slot }: RunInHand, folder: RunFolder): Record<string, string> {
+  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('ICHIDO_'))
+  const lastProgress = JSON.stringify(lease.last_progress ?? null)
+  return {
+    ...(Object.fromEntries(inherited) as Record<string, string>),
+    ICHIDO_JOB_ID: lease.job_id,
+    ICHIDO_ATTEMPT: String(lease.attempt),
+    ICHIDO_LEASE_ID: lease.lease_id,
+    ICHIDO_KIND: lease.kind,
+    ICHIDO_QUEUE: lease.queue,
+    ICHIDO_SLOT: String(slot),
+    ICHIDO_PAYLOAD_FILE: folder.payloadFile,
+    ICHIDO_RESULT_FILE: folder.resultFile,
+    ICHIDO_PROGRESS_FILE: folder.progressFile,
+    ...(lastProgress.length > VARIABLE_MAX ? {} : { ICHIDO_LAST_PROGRESS: lastProgress }),
+    ...(lease.timeout_seconds === null ? {} : { ICHIDO_TIMEOUT_SECONDS: String(lease.timeout_seconds) }),
+    ...(lease.traceparent === null ? {} : { TRACEPARENT: lease.traceparent }),
+  }
+}

@@ -1,0 +1,29 @@
+import { resolve } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { Fatal } from '../failure.ts'
+import type { Outcome, RunInHand } from '../loop.ts'
+import type { WorkerTransport } from '../transport.ts'
+import { type Handler, handleRun } from '../worker.ts'
+
+/** Handlers by the kind of job that they are for: what a handlers file exports as its default. */
+export type Handlers = ReadonlyMap<string, Handler<unknown, unknown>>
+
+export async function loadHandlers(file: string): Promise<Handlers> {
+  const { default: exported } = (await import(pathToFileURL(resolve(file)).href)) as { default?: unknown }
+  const entries = typeof exported === 'object' && exported !== null ? Object.entries(exported) : []
+  const handlers = entries.filter((entry): entry is [string, Handler<unknown, unknown>] => {
+    return typeof entry[1] === 'function'
+  })
+  if (handlers.length === 0 || handlers.length < entries.length) {
+    throw new TypeError(`${file} must export an object of functions as its default: { kind: (run) => result, … }`)
+  }
+  return new Map(handlers)
+}
+
+/** Hands each lease to the handler of its kind. */
+export function handlersWork(handlers: Handlers, transport: WorkerTransport): (run: RunInHand) => Promise<Outcome> {
+  const unknown = () => {
+    throw new Fatal('UNKNOWN_KIND', 'This worker has no handler for it')
+  }
+  return (run) => handleRun({ options: {} }, handlers.get(run.lease.kind) ?? unknown, run, transport)
+}

@@ -1,0 +1,178 @@
+import { createHash } from 'node:crypto'
+import { hostname, platform, release } from 'node:os'
+import type { RegisteredShape, RenewedShape } from '../../protocol/index.ts'
+import { IchidoError } from '../../protocol/index.ts'
+import { sleep } from '../../world.ts'
+import { createWorkerCall, type WorkerHttpOptions } from '../http.ts'
+import { parseJson, readIfThere, writeDurably } from './files.ts'
+
+/** Who an agent is, as it stands in its state folder. */
+export interface Identity {
+  url: string
+  worker_id: string
+  worker_token: string
+  name: string
+  /** Ms since 1970; when the token ends, and since when we have it. */
+  expires_at_ms: number
+  gained_at_ms: number
+  /** Hash of the enroll token that was used up for it: the same command line is run again and again. */
+  enrolled_with: string
+}
+
+export interface IdentityOptions extends Pick<WorkerHttpOptions, 'url' | 'world' | 'fetch'> {
+  file: string
+  /** How to become somebody: by a token that was given for it, or by one that is made when it is needed. */
+  enroll: { token: string } | { make(): Promise<string> } | null
+  name: string | null
+  queues: readonly string[]
+  say(line: string): void
+}
+
+const CALL_WITHIN_MS = 30_000
+/** Renewed when so much of its time is left. */
+const RENEW_PART = 0.5
+const LOOK_MS = 3_600_000
+const RETRY_MS = 600_000
+const WARN_MS = 24 * 3_600_000
+const REGISTER_TRIES_MAX = 5
+
+/** An agent has no token that the control plane would accept, and nothing to get one with. */
+export class NotEnrolled extends Error {
+  override readonly name = 'NotEnrolled'
+}
+
+/** Finds out who this agent is: from its file or, with an enroll token that was not used yet, by registering. */
+export async function gainIdentity(options: IdentityOptions): Promise<Identity> {
+  const { enroll, say } = options
+  const known = readIdentity(options)
+  if (enroll !== null && 'token' in enroll && known?.enrolled_with !== hashOf(enroll.token)) {
+    return register(options, enroll.token, known)
+  }
+  if (known === null) {
+    if (enroll !== null && 'make' in enroll) return register(options, await enroll.make(), null)
+    throw new NotEnrolled('This agent is not enrolled yet')
+  }
+  try {
+    return await renew(known, options)
+  } catch (error) {
+    if (!(error instanceof IchidoError)) throw error
+    if (error.retryable) {
+      say(`cannot ask whether the token still holds: ${error.message}`)
+      return known
+    }
+    if (enroll !== null && 'make' in enroll) return register(options, await enroll.make(), known)
+    throw new NotEnrolled(`The control plane does not take this agent's token: ${error.message}`)
+  }
+}
+
+async function renew(identity: Identity, options: IdentityOptions): Promise<Identity> {
+  const call = createWorkerCall({ ...options, token: () => identity.worker_token })
+  const { worker_token, expires_at } = (await call('/v1/workers/renew', {}, CALL_WITHIN_MS)) as RenewedShape
+  const times = { expires_at_ms: Date.parse(expires_at), gained_at_ms: options.world.now() }
+  const renewed = { ...identity, worker_token, ...times }
+  writeIdentity(options.file, renewed)
+  return renewed
+}
+
+async function register(options: IdentityOptions, enrollToken: string, before: Identity | null): Promise<Identity> {
+  const { url, world, name, queues } = options
+  const call = createWorkerCall({ ...options, token: () => '' })
+  const body = {
+    enroll_token: enrollToken,
+    ...(name === null ? {} : { name }),
+    queues,
+    meta: { hostname: hostname(), platform: `${platform()} ${release()}`, node: process.version },
+    register_id: world.secret(24),
+    ...(before === null ? {} : { worker_id: before.worker_id, worker_token: before.worker_token }),
+  }
+  for (let tries = 1; ; tries++) {
+    try {
+      const made = (await call('/v1/workers/register', body, CALL_WITHIN_MS)) as RegisteredShape
+      const identity = {
+        url,
+        worker_id: made.worker_id,
+        worker_token: made.worker_token,
+        name: made.name,
+        expires_at_ms: Date.parse(made.expires_at),
+        gained_at_ms: world.now(),
+        enrolled_with: hashOf(enrollToken),
+      }
+      writeIdentity(options.file, identity)
+      return identity
+    } catch (error) {
+      if (!(error instanceof IchidoError)) throw error
+      // A worker that was revoked, or is not known any more, stays so: a new enroll token makes a new worker.
+      if (before !== null && !error.retryable) return register(options, enrollToken, null)
+      if (!error.retryable || tries >= REGISTER_TRIES_MAX) throw error
+      options.say(`cannot register yet: ${error.message}`)
+      await sleep(world, 1_000 * 2 ** tries)
+    }
+  }
+}
+
+/** Keeps the token of an identity valid. */
+export class TokenKeeper {
+  readonly #options: IdentityOptions
+  readonly #stopping = new AbortController()
+  readonly #onRenewed: (token: string) => void
+  #identity: Identity
+
+  constructor(identity: Identity, options: IdentityOptions, onRenewed: (token: string) => void = () => {}) {
+    this.#identity = identity
+    this.#options = options
+    this.#onRenewed = onRenewed
+    void this.#run()
+  }
+
+  readonly token = (): string => this.#identity.worker_token
+
+  stop(): void {
+    this.#stopping.abort()
+  }
+
+  async #run(): Promise<void> {
+    const { world } = this.#options
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
+      const dueInMs = this.#dueInMs()
+      if (dueInMs > 0) await sleep(world, Math.min(dueInMs, LOOK_MS), signal)
+      else if (!(await this.#renew())) await sleep(world, RETRY_MS * (0.5 + world.random()), signal)
+    }
+  }
+
+  #dueInMs(): number {
+    const { expires_at_ms: endMs, gained_at_ms: sinceMs } = this.#identity
+    return endMs - (endMs - sinceMs) * RENEW_PART - this.#options.world.now()
+  }
+
+  async #renew(): Promise<boolean> {
+    const { world, say } = this.#options
+    try {
+      this.#identity = await renew(this.#identity, this.#options)
+      this.#onRenewed(this.token())
+      return true
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error)
+      const leftMs = this.#identity.expires_at_ms - world.now()
+      if (leftMs <= 0) say(`warning: the token has ended; this agent must be enrolled anew (${why})`)
+      else if (leftMs <= WARN_MS) {
+        say(`warning: the token ends in ${Math.ceil(leftMs / 3_600_000)} h and could not be renewed: ${why}`)
+      }
+      return false
+    }
+  }
+}
+
+function readIdentity({ file, url }: IdentityOptions): Identity | null {
+  const text = readIfThere(file)
+  const identity = text === null ? undefined : (parseJson(text) as Identity | undefined)
+  return identity?.url === url ? identity : null
+}
+
+function writeIdentity(file: string, identity: Identity): void {
+  writeDurably(file, `${JSON.stringify(identity, null, 2)}\n`, 0o600)
+}
+
+function hashOf(secret: string): string {
+  return createHash('sha256').update(secret).digest('hex')
+}

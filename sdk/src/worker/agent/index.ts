@@ -1,0 +1,10 @@
+import { fileURLToPath } from 'node:url'
+
+export { type AgentOptions, BadOptions, type RunningAgent, startAgent } from './agent.ts'
+export { workOf } from './command-line.ts'
+export { isExpected, untilStopped } from './run.ts'
+
+/** The agent as a program, beside this file: its supervisors and threads are started from it. */
+export const AGENT_FILE = fileURLToPath(
+  new URL(import.meta.url.endsWith('.ts') ? './main.ts' : './main.js', import.meta.url),
+)

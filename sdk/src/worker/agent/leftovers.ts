@@ -1,0 +1,50 @@
+import type { LeaseShape } from '../../protocol/index.ts'
+import { sleep, type World } from '../../world.ts'
+import { isPassing } from '../loop.ts'
+import type { RunReport, WorkerTransport } from '../transport.ts'
+import { killRun } from './kill.ts'
+import type { RunFolders } from './run-folder.ts'
+
+export interface LeftoverDeps {
+  folders: RunFolders
+  transport: WorkerTransport
+  world: World
+  say(line: string): void
+}
+
+const RETRY_FIRST_MS = 1_000
+const RETRY_MAX_MS = 60_000
+
+/** Brings to an end what an earlier process of this agent could not: its reports, and the runs that it died on. */
+export async function settleLeftovers(deps: LeftoverDeps, signal: AbortSignal): Promise<void> {
+  const { kept, abandoned } = deps.folders.leftovers()
+  await Promise.all([
+    ...kept.map(({ lease, report }) => deliver(lease, report, deps, signal)),
+    ...abandoned.map(async (lease) => {
+      // Their supervisors see to it by themselves; nothing is said before that is done.
+      if (!(await killRun({ group: null, leaseId: lease.lease_id, cgroup: null }, deps.world))) return
+      const failure = { code: 'AGENT_DIED', message: 'The agent ended while the program ran', retryable: true }
+      await deliver(lease, { leaseId: lease.lease_id, failure }, deps, signal)
+    }),
+  ])
+}
+
+async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps, signal: AbortSignal): Promise<void> {
+  const { transport, folders, world, say } = deps
+  for (let failures = 0; !signal.aborted; failures++) {
+    try {
+      const { refusals } = await transport.report([report], null)
+      const [refusal = null] = refusals
+      if (refusal !== null) throw refusal
+      say(`delivered what was left of job ${lease.job_id}`)
+      return await folders.drop(lease)
+    } catch (error) {
+      if (!isPassing(error)) {
+        say(`what was left of job ${lease.job_id} is not wanted any more: ${String(error)}`)
+        return await folders.drop(lease)
+      }
+      const ms = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** Math.min(failures, 10))
+      await sleep(world, ms * (0.5 + world.random() / 2), signal)
+    }
+  }
+}

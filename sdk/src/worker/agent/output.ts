@@ -1,0 +1,92 @@
+import type { LogChunk, WorkerEvent } from '../transport.ts'
+import { PROGRESS_STAGE } from '../worker.ts'
+import { parseJson } from './files.ts'
+import { Tail } from './tail.ts'
+
+/** In one chunk of a log. */
+const CHUNK_BYTES = 64 * 1024
+/** Of one run; what a program prints beyond that is dropped. */
+const LOG_BYTES_MAX = 8 * 1024 * 1024
+const CUT_NOTE = '\n[The rest of the output was dropped]\n'
+/** Events in one call. */
+const EVENTS_MAX = 100
+/** A longer line is no progress. */
+const LINE_MAX = 64 * 1024
+/** The highest seq of an attempt. */
+const SEQ_MAX = 999_999
+
+/** The log of a run, out of the files that its program writes to. */
+export class RunLog {
+  readonly #tails: { stream: LogChunk['stream']; tail: Tail }[]
+  #n = 0
+  #bytes = 0
+  /** The last lines of stderr, for whoever asks why it failed. */
+  lastErrors = ''
+
+  constructor(stdoutFile: string, stderrFile: string) {
+    this.#tails = [
+      { stream: 'stdout', tail: new Tail(stdoutFile) },
+      { stream: 'stderr', tail: new Tail(stderrFile) },
+    ]
+  }
+
+  read(): LogChunk[] | null {
+    const chunks = this.#tails.flatMap(({ stream, tail }) => {
+      const text = tail.read(CHUNK_BYTES)
+      if (stream === 'stderr') this.lastErrors = (this.lastErrors + text).slice(-LAST_ERRORS_MAX)
+      return text === '' ? [] : this.#chunk(stream, text, tail)
+    })
+    return chunks.length === 0 ? null : chunks
+  }
+
+  #chunk(stream: LogChunk['stream'], text: string, tail: Tail): LogChunk[] {
+    const before = this.#bytes
+    this.#bytes += text.length
+    if (before > LOG_BYTES_MAX) {
+      tail.discard()
+      return []
+    }
+    // NUL cannot be stored.
+    const clean = text.replaceAll('\0', '\ufffd')
+    return [{ n: this.#n++, stream, text: this.#bytes > LOG_BYTES_MAX ? clean + CUT_NOTE : clean }]
+  }
+}
+
+const LAST_ERRORS_MAX = 4_000
+
+/** Lines of JSON, as events of stage progress. */
+export class RunProgress {
+  readonly #tail: Tail
+  readonly #onBadLine: (line: string) => void
+  #rest = ''
+  #seq = 0
+
+  constructor(file: string, onBadLine: (line: string) => void) {
+    this.#tail = new Tail(file)
+    this.#onBadLine = onBadLine
+  }
+
+  read(last: boolean): WorkerEvent[] | null {
+    const lines = (this.#rest + this.#tail.read(CHUNK_BYTES)).split('\n')
+    // Not whole yet, unless nothing will be added.
+    const open = lines.pop() ?? ''
+    const taken = lines.splice(0, EVENTS_MAX)
+    if (open.length > LINE_MAX || (last && taken.length === 0 && open !== '')) {
+      taken.push(open)
+      this.#rest = ''
+    } else this.#rest = [...lines, open].join('\n')
+    if (taken.length === 0) return null
+    const events = taken.flatMap((line) => this.#event(line))
+    return events.length === 0 ? this.read(last) : events
+  }
+
+  #event(line: string): WorkerEvent[] {
+    if (line.trim() === '') return []
+    const data = line.length > LINE_MAX ? undefined : parseJson(line)
+    if (data === undefined || this.#seq >= SEQ_MAX) {
+      this.#onBadLine(line)
+      return []
+    }
+    return [{ stage: PROGRESS_STAGE, seq: ++this.#seq, data }]
+  }
+}

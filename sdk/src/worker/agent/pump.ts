@@ -1,0 +1,62 @@
+import { sleep, type World } from '../../world.ts'
+import { isPassing } from '../loop.ts'
+
+export interface PumpOptions<Batch> {
+  world: World
+  /** What is there to send now; null when nothing. `last`: the program has ended, nothing will be added. */
+  read(last: boolean): Batch | null
+  send(batch: Batch): Promise<void>
+  onTrouble(error: unknown): void
+}
+
+const LOOK_MS = 300
+const RETRY_MS = 2_000
+/** After the end of a run: its report does not wait longer for the last lines. */
+const FLUSH_WITHIN_MS = 10_000
+
+/** Carries what a program writes to the control plane: in order, a batch at a time, tried again until it was heard. */
+export class Pump<Batch> {
+  readonly #options: PumpOptions<Batch>
+  readonly #ending = new AbortController()
+  readonly #late = new AbortController()
+  readonly #done: Promise<void>
+
+  constructor(options: PumpOptions<Batch>) {
+    this.#options = options
+    this.#done = this.#run()
+  }
+
+  /** Sends what is left. */
+  async end(): Promise<void> {
+    this.#ending.abort()
+    const callOff = this.#options.world.after(FLUSH_WITHIN_MS, () => this.#late.abort())
+    await this.#done
+    callOff()
+  }
+
+  async #run(): Promise<void> {
+    const { world, read } = this.#options
+    for (;;) {
+      const ending = this.#ending.signal.aborted
+      for (let batch = read(ending); batch !== null; batch = read(ending)) {
+        await this.#deliver(batch)
+        if (this.#late.signal.aborted) return
+      }
+      if (ending) return
+      await sleep(world, LOOK_MS, this.#ending.signal)
+    }
+  }
+
+  async #deliver(batch: Batch): Promise<void> {
+    const { send, onTrouble, world } = this.#options
+    while (!this.#late.signal.aborted) {
+      try {
+        return await send(batch)
+      } catch (error) {
+        onTrouble(error)
+        if (!isPassing(error)) return
+        await sleep(world, RETRY_MS, this.#late.signal)
+      }
+    }
+  }
+}

@@ -1,0 +1,41 @@
+import { IchidoError } from '../../protocol/index.ts'
+import { BadOptions, type RunningAgent, startAgent } from './agent.ts'
+import { readCommandLine, USAGE } from './command-line.ts'
+import { NotEnrolled } from './identity.ts'
+import { StateTaken } from './lock.ts'
+
+/** The agent as a program of its own. */
+export async function runAgent(file: string): Promise<void> {
+  const say = (line: string) => void process.stderr.write(`ichido-agent: ${line}\n`)
+  try {
+    const options = readCommandLine(process.argv.slice(2), process.env)
+    if (options === null) {
+      process.stdout.write(`${USAGE}\n`)
+      return
+    }
+    const why = await untilStopped(await startAgent(options, { file, say }), say)
+    if (why === null) return
+    say(why)
+    process.exitCode = 1
+  } catch (error) {
+    if (!isExpected(error)) throw error
+    say(error.message)
+    process.exitCode = error instanceof BadOptions ? 2 : 1
+  }
+}
+
+/** SIGTERM and Ctrl-C drain; the second time they stop what runs. */
+export async function untilStopped(agent: RunningAgent, say: (line: string) => void): Promise<string | null> {
+  let times = 0
+  const stop = () => {
+    if (++times === 1) say('takes no more work and waits for what runs; once more to stop it')
+    agent.stop()
+  }
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, stop)
+  return agent.ended
+}
+
+/** What is the user's to mend, in words for them. */
+export function isExpected(error: unknown): error is Error {
+  return [BadOptions, NotEnrolled, StateTaken, IchidoError].some((expected) => error instanceof expected)
+}
