@@ -148,11 +148,15 @@ if (full) {
   const main = async (input: string) => {
     const child = spawn(process.execPath, ['--conditions=ichido-source', here('main.ts'), input])
     let said = ''
-    child.stdout.setEncoding('utf8').on('data', (part: string) => {
-      said += part
-    })
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding('utf8').on('data', (part: string) => {
+        said += part
+      })
+    }
     await once(child, 'close')
-    return { code: child.exitCode, zpeEv: Number(/^([\d.]+) eV is/m.exec(said)?.[1]) }
+    const zpeEv = /^([\d.]+) eV is/m.exec(said)?.[1]
+    if (zpeEv === undefined) throw new Error(`It came to nothing: ${said}`)
+    return { code: child.exitCode, zpeEv: Number(zpeEv) }
   }
 
   test('H2 with PBE is within 0.26 to 0.28 eV, from submission to result over TLS', async () => {
