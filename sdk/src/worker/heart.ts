@@ -1,13 +1,7 @@
 import type { LeaseShape } from '../protocol/index.ts'
 import { type Clocks, type Mark, monotonicOnly } from './clocks.ts'
-import { HeldLease, type Hold, LOOK_MS } from './hold.ts'
-import type { WorkerDeps } from './transport.ts'
-
-/** Keeps leases alive, and stops the runs whose leases it cannot keep. */
-export interface Keeper {
-  /** `sent`: when the call that gave us the lease was sent. */
-  hold(lease: LeaseShape, sent: Mark, run: AbortController): Hold
-}
+import type { WorkerDeps } from './deps.ts'
+import { HeldLease, type Hold, type Keeper, LOOK_MS } from './hold.ts'
 
 const LEASES_PER_CALL = 500
 

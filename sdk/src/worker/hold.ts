@@ -2,6 +2,12 @@ import type { LeaseShape } from '../protocol/index.ts'
 import { type Clocks, elapsedMs, type Mark } from './clocks.ts'
 import { Stopped } from './failure.ts'
 
+/** Keeps leases alive, and stops the runs whose leases it cannot keep. */
+export interface Keeper {
+  /** `sent`: when the call that gave us the lease was sent. */
+  hold(lease: LeaseShape, sent: Mark, run: AbortController): Hold
+}
+
 /** One lease that is being kept. */
 export interface Hold {
   /** Aborts when the lease is not ours any more: there is nobody to report to. */

@@ -1,7 +1,8 @@
 export { type Clocks, elapsedMs, type Mark } from './clocks.ts'
+export type { WorkerDeps } from './deps.ts'
 export { Fatal, Stopped } from './failure.ts'
-export { Heart, type Keeper } from './heart.ts'
-export type { Hold } from './hold.ts'
+export { Heart } from './heart.ts'
+export type { Hold, Keeper } from './hold.ts'
 export { httpWorkerTransport, type RemoteTransport, type WorkerHttpOptions } from './http.ts'
 export { type LoopOptions, type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
 export type {
@@ -13,7 +14,6 @@ export type {
   Outbox,
   ReportAnswer,
   RunReport,
-  WorkerDeps,
   WorkerEvent,
   WorkerTransport,
 } from './transport.ts'

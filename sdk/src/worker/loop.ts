@@ -1,12 +1,13 @@
 import { IchidoError, type LeaseShape } from '../protocol/index.ts'
 import { sleep } from '../world.ts'
 import { type Clocks, elapsedMs, type Mark, monotonicOnly } from './clocks.ts'
+import type { WorkerDeps } from './deps.ts'
 import { failure, Stopped } from './failure.ts'
-import { Heart, type Keeper } from './heart.ts'
-import { aloneMsOf, type Hold } from './hold.ts'
+import { Heart } from './heart.ts'
+import { aloneMsOf, type Hold, type Keeper } from './hold.ts'
 import { Pacing } from './pacing.ts'
 import { Reporter } from './reporter.ts'
-import type { FailReport, FinishReport, LeaseCall, RunReport, WorkerDeps } from './transport.ts'
+import type { FailReport, FinishReport, LeaseCall, RunReport } from './transport.ts'
 
 /** What the loop hands to whoever does the work. */
 export interface RunInHand {

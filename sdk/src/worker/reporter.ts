@@ -1,6 +1,7 @@
 import { IchidoError, type LeaseShape } from '../protocol/index.ts'
 import { type Clocks, type Mark, monotonicOnly } from './clocks.ts'
-import type { LeaseCall, RunReport, WorkerDeps } from './transport.ts'
+import type { WorkerDeps } from './deps.ts'
+import type { LeaseCall, RunReport } from './transport.ts'
 
 const REPORTS_PER_CALL = 200
 

@@ -1,19 +1,4 @@
 import type { IchidoError, LeaseShape } from '../protocol/index.ts'
-import type { World } from '../world.ts'
-import type { Clocks } from './clocks.ts'
-import type { Keeper } from './heart.ts'
-
-export interface WorkerDeps {
-  transport: WorkerTransport
-  world: World
-  onTrouble(error: unknown): void
-  /** By which it is told how long ago something was; default: monotonic time alone. */
-  clocks?: Clocks
-  /** Who keeps the leases; default: timers of this thread. */
-  keeper?: Keeper
-  /** Where a report waits until it was answered; default: in memory. */
-  outbox?: Outbox
-}
 
 /** Keeps reports through the end of the process. */
 export interface Outbox {

@@ -1,8 +1,9 @@
 import { checkValue, type Kind } from '../client/kind.ts'
 import type { LeaseShape } from '../protocol/index.ts'
+import type { WorkerDeps } from './deps.ts'
 import { Fatal, Stopped, toFailure } from './failure.ts'
 import { type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
-import type { WorkerDeps, WorkerTransport } from './transport.ts'
+import type { WorkerTransport } from './transport.ts'
 
 /** What a handler is given. `job` is for passing downstream: it tells one attempt from another. */
 export interface HandlerContext<Payload> {

@@ -3,8 +3,7 @@ import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
 import type { Mark } from '../clocks.ts'
 import { Stopped } from '../failure.ts'
-import type { Keeper } from '../heart.ts'
-import { aloneMsOf, type Hold } from '../hold.ts'
+import { aloneMsOf, type Hold, type Keeper } from '../hold.ts'
 import type { HeartNotice, HeartOrder, HeartThreadData } from './heart-thread.ts'
 
 export interface ThreadHeartOptions {
