@@ -4,7 +4,9 @@ import type { Given } from './conformance/given.ts'
 import { jobConformance } from './conformance/jobs.ts'
 import { keyConformance } from './conformance/keys.ts'
 import { leaseConformance } from './conformance/lease.ts'
+import { queueConformance } from './conformance/queues.ts'
 import { quotaConformance } from './conformance/quotas.ts'
+import { releaseConformance } from './conformance/release.ts'
 import { retryConformance } from './conformance/retries.ts'
 import { runConformance } from './conformance/runs.ts'
 import { submitConformance } from './conformance/submit.ts'
@@ -17,7 +19,9 @@ export function conformance(given: Given): void {
   costConformance(given)
   leaseConformance(given)
   runConformance(given)
+  releaseConformance(given)
   retryConformance(given)
+  queueConformance(given)
   jobConformance(given)
   keyConformance(given)
   decideConformance(given)

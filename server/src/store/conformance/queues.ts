@@ -1,0 +1,104 @@
+import { v7 } from 'uuid'
+import { describe, expect, test } from 'vitest'
+import { Scene } from '../../testing/scene.ts'
+import { sql } from '../../testing/store.ts'
+import { leaseBatch } from '../commands/lease-runs.ts'
+import { findQueue, findQueueHead, findQueues, putQueue, type QueueSettings } from '../commands/queues.ts'
+import { integer } from '../statement.ts'
+import type { Given } from './given.ts'
+
+export function queueConformance({ store }: Given): void {
+  const put = (queue: string, changes: Partial<QueueSettings>) =>
+    store().write(putQueue(queue, changes, { id: v7(), actor: 'ann' }))
+
+  describe('a queue', () => {
+    test('that is paused hands out nothing, and everything when it goes on', async () => {
+      const scene = new Scene(store())
+      await scene.submitted()
+      const held = await scene.leased()
+      await scene.submitted()
+      await put(scene.queue, { paused: true })
+      const { settings } = await store().read(findQueue(scene.queue))
+      expect(await scene.lease()).toEqual([])
+      expect(await scene.start(held), 'what is held goes on').toMatchObject({ kind: 'started' })
+      await put(scene.queue, { paused: true, maxConcurrent: 5 })
+      const again = await store().read(findQueue(scene.queue))
+      expect(again.settings?.paused_at, 'a pause keeps its beginning').toBe(settings?.paused_at)
+      await put(scene.queue, { paused: false })
+      expect(await scene.lease()).toHaveLength(1)
+    })
+
+    test('with a limit lets workers hold no more than that, whoever asks and however', async () => {
+      const scene = new Scene(store())
+      await put(scene.queue, { maxConcurrent: 3 })
+      await scene.submitAll(Array.from({ length: 8 }, () => scene.item()))
+      const first = await scene.leased({ startId: 's' })
+      const rest = await store().write(
+        leaseBatch(['a', 'b', 'c'].map((workerId) => scene.leaseItem({ workerId, max: 5 }))),
+      )
+      expect(rest.map((leases) => leases.length)).toEqual([2, 0, 0])
+      expect(await scene.lease({ kinds: [], max: 5 })).toEqual([])
+      await scene.finish(first)
+      expect(await scene.lease({ max: 5 })).toHaveLength(1)
+      await put(scene.queue, { maxConcurrent: 1 })
+      expect(await scene.lease(), 'the limit is passed already').toEqual([])
+      await put(scene.queue, { maxConcurrent: null })
+      expect(await scene.lease({ max: 9 })).toHaveLength(4)
+    })
+
+    test('of several that are asked together keeps its own limit', async () => {
+      const [scene, other] = [new Scene(store()), new Scene(store())]
+      await put(scene.queue, { maxConcurrent: 1 })
+      for (const each of [scene, other]) await each.submitAll([1, 2, 3].map(() => each.item()))
+      const leases = await scene.lease({ queues: [scene.queue, other.queue], max: 9 })
+      expect(leases.map(({ queue }) => queue)).toEqual([scene.queue, other.queue, other.queue, other.queue])
+    })
+
+    test('sets the times of jobs that do not set their own', async () => {
+      const scene = new Scene(store())
+      await put(scene.queue, { leaseTtlSeconds: 600, continuationSeconds: 7 })
+      await scene.submitted()
+      await scene.submitted({ policy: { lease_ttl_seconds: 5 } })
+      const [plain, own] = await scene.lease({ max: 2, startId: 's' })
+      if (plain === undefined || own === undefined) throw new Error('There were two to lease')
+      expect(plain).toMatchObject({ queueTtlSeconds: 600, queueContinuationSeconds: 7 })
+      const lastsMs = async (runId: string) => {
+        const run = await scene.run(runId)
+        return integer(run, 'lease_expires_at') - integer(run, 'assigned_at')
+      }
+      expect(Math.round((await lastsMs(plain.runId)) / 1000)).toBe(600)
+      expect(Math.round((await lastsMs(own.runId)) / 1000)).toBe(5)
+      expect(await scene.heartbeat(plain)).toMatchObject({ leaseTtlMs: 600_000 })
+      expect(await scene.heartbeat(own)).toMatchObject({ leaseTtlMs: 5_000 })
+      expect(Math.round((await lastsMs(plain.runId)) / 1000)).toBe(600)
+    })
+
+    test('tells how much work it has, and what was set by whom', async () => {
+      const scene = new Scene(store())
+      expect((await store().read(findQueue(scene.queue))).counts).toMatchObject({ ready: 0, oldest_ms: null })
+      await put(scene.queue, { resultTtlSeconds: 60 })
+      await put(scene.queue, { resultTtlSeconds: 60 })
+      await scene.submitAll([scene.item(), scene.item(), scene.item({ delayMs: 60_000 })])
+      await scene.leased()
+      await scene.age(5_000)
+      const { counts } = await store().read(findQueue(scene.queue))
+      expect(counts).toMatchObject({ ready: 1, delayed: 1, running: 1 })
+      expect(integer(counts, 'oldest_ms')).toBeGreaterThanOrEqual(5_000)
+      const listed = (await store().read(findQueues())).find(({ name }) => name === scene.queue)
+      expect(listed).toMatchObject({ ready: 1, delayed: 1, running: 1, result_ttl_seconds: 60, paused_at: null })
+      const audit = await sql(store(), 'SELECT actor, action FROM ichido.audit WHERE subject = $1', scene.queue)
+      expect(audit, 'what changes nothing is not news').toEqual([{ actor: 'ann', action: 'queue.put' }])
+    })
+
+    test('has a head: the lowest tag of what comes next of any kind', async () => {
+      const scene = new Scene(store())
+      expect(await store().read(findQueueHead(scene.queue))).toBeNull()
+      await scene.submitAll([
+        scene.item({ kind: 'a', fairTag: 20 }),
+        scene.item({ kind: 'a', fairTag: 10 }),
+        scene.item({ kind: 'b', fairTag: 15, priority: 9 }),
+      ])
+      expect(await store().read(findQueueHead(scene.queue))).toBe(10)
+    })
+  })
+}
