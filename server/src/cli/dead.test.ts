@@ -4,15 +4,17 @@ import { join } from 'node:path'
 import type { LeaseShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { until } from '../testing/store.ts'
-import { begin, type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
+import { begin, type Ended, killAll, ichido as run, ichidoJson as runJson, type Serving, serve } from './testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-dead-test-'))
-const QUEUES = ['listed', 'some', 'slow', 'retried']
+const QUEUES = ['listed', 'some', 'slow', 'killed', 'retried']
+let server: Serving
 let env = { ICHIDO_URL: '' }
 let workerToken = ''
 
 beforeAll(async () => {
-  env = { ICHIDO_URL: (await serve({ DATA_DIR: folder })).url }
+  server = await serve({ DATA_DIR: folder })
+  env = { ICHIDO_URL: server.url }
   const { enroll_token } = await call('/v1/workers/enroll-tokens', { queues: QUEUES })
   workerToken = (await call('/v1/workers/register', { enroll_token })).worker_token
 })
@@ -33,6 +35,10 @@ async function call(path: string, body: unknown) {
   const response = await fetch(`${env.ICHIDO_URL}${path}`, { method: 'POST', headers, body: JSON.stringify(body) })
   if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`)
   return JSON.parse((await response.text()) || '{}')
+}
+
+async function read(path: string) {
+  return JSON.parse(await (await fetch(`${env.ICHIDO_URL}${path}`)).text())
 }
 
 /** Jobs of a queue that failed for good. */
@@ -98,6 +104,19 @@ describe('dead', () => {
     expect(redriven).toBeGreaterThan(0)
     expect((await ichido('dead', 'progress', redriveId)).stderr).toContain('is aborted')
     expect((await json('dead', 'list', '--queue', 'slow', '--limit', '200')).data).toHaveLength(30 - redriven)
+  })
+
+  test('a redrive goes on where it was after the server was killed, each dead letter once', async () => {
+    const ids = await dead('killed', 20)
+    const { redrive_id } = await call('/v1/dead-letters/redrive', { filter: { queue: 'killed' }, per_second: 10 })
+    const redriven = async () => (await read(`/v1/dead-letters/redrives/${redrive_id}`)).redriven
+    await until('some to be redriven', redriven)
+    await server.kill9()
+    server = await serve({ DATA_DIR: folder })
+    env = { ICHIDO_URL: server.url }
+    expect(await redriven()).toBeLessThan(20)
+    await until('the rest', async () => (await redriven()) === 20)
+    for (const id of ids) expect((await read(`/v1/jobs/${id}`)).runs).toHaveLength(2)
   })
 
   test('redrive needs to be told which', async () => {

@@ -2,7 +2,6 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
 import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
-import { setQuota } from '../store/commands/quotas.ts'
 import { abortRedrive, countMatching, type Redrive, runningRedrives } from '../store/commands/redrive.ts'
 import { stepRedrive } from '../store/commands/redrive-step.ts'
 import type { Command } from '../store/port.ts'
@@ -19,7 +18,7 @@ import {
   tagOf,
   timesRetried,
 } from '../testing/dead-letters.ts'
-import { KEY_TTL_MS, only, Scene } from '../testing/scene.ts'
+import { KEY_TTL_MS, Scene } from '../testing/scene.ts'
 import { eachEngine, sql, until } from '../testing/store.ts'
 
 eachEngine(({ store }) => {
@@ -162,37 +161,6 @@ eachEngine(({ store }) => {
     })
   })
 
-  test('hazard 3: quota 1, redrive 10: at no moment are there two, and none is lost', async () => {
-    const scene = newScene()
-    const dead = await makeDead(scene, 10)
-    await write(setQuota(scene.userId, { maxConcurrent: 1, costLimitMicros: null, period: 'day' }))
-    const begun = await write(begin(scene))
-    const tick = redriver(store(), await lead(store()))
-    const active = `SELECT count(*) AS count FROM ichido.runs
-      WHERE user_id = $1 AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
-    const done: string[] = []
-    let most = 0
-    await until('all to be done', async () => {
-      await tick()
-      most = Math.max(most, Number(only(await sql(store(), active, scene.userId)).count))
-      await scene.age(0)
-      const [lease] = await scene.lease({ startId: 'start' })
-      if (lease === undefined) return (await progress(store(), begun)).state === 'done'
-      await skipPause(begun)
-      await tick()
-      await tick()
-      const { waiting, redriven } = await progress(store(), begun)
-      expect(waiting + redriven).toBe(10)
-      done.push(lease.jobId)
-      await scene.finish(lease)
-      await skipPause(begun)
-      return false
-    })
-    expect(most).toBe(1)
-    expect(done.sort()).toEqual(dead.sort())
-    expect(await progress(store(), begun)).toMatchObject({ matched: 10, redriven: 10, waiting: 0, skipped: 0 })
-  })
-
   test('10,000 in stated size, all matching, paced, while new ones arrive and old ones die again: each once', async () => {
     const scene = newScene()
     const dead = await makeDead(scene, size(300, 10_000))
@@ -214,11 +182,6 @@ eachEngine(({ store }) => {
     expect(late.filter((jobId) => times.has(jobId))).toEqual([])
     expect(await progress(store(), begun)).toMatchObject({ redriven: dead.length, skipped: 0 })
   })
-
-  /** Those that met a full quota are tried again now instead of a second later. */
-  async function skipPause({ redriveId }: Redrive): Promise<void> {
-    await sql(store(), 'UPDATE ichido.redrives SET next_at = 0 WHERE id = $1', redriveId)
-  }
 
   async function driveAlone(redrive: Redrive): Promise<Redrive> {
     const term = await lead(store())

@@ -1,6 +1,5 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { size } from '../../../scripts/testing/size.ts'
 import {
   begin,
   lead,
@@ -14,11 +13,9 @@ import {
   timesRetried,
 } from '../testing/dead-letters.ts'
 import { Gate } from '../testing/gate.ts'
-import { KEY_TTL_MS, renderForTest, Scene } from '../testing/scene.ts'
-import { sql } from '../testing/store.ts'
+import { renderForTest, Scene } from '../testing/scene.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { cancelJob } from './commands/cancel-job.ts'
-import { findKeys, removeExpiredKeys } from './commands/keys.ts'
 import { setQuota } from './commands/quotas.ts'
 import { abortRedrive, type Redrive } from './commands/redrive.ts'
 import { stepRedrive } from './commands/redrive-step.ts'
@@ -50,10 +47,10 @@ async function marked(scene: Scene) {
 
 /** Users without limits are not locked against each other: there the run's own row decides. */
 describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConcurrent) => {
-  async function dead(changes: Parameters<typeof makeOneDead>[1] = {}) {
+  async function dead() {
     const scene = newScene()
     await limit(scene, maxConcurrent)
-    return { scene, jobId: await makeOneDead(scene, changes) }
+    return { scene, jobId: await makeOneDead(scene) }
   }
 
   test('is retried by two at once: one next run', async () => {
@@ -80,46 +77,6 @@ describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConc
       { kind: 'refused', reason: 'NOT_ENDED' },
     ])
     expect(await scene.runs(jobId)).toHaveLength(2)
-  })
-
-  test('is retried while its key, whose time is up, makes another job: one of them lives', async () => {
-    const { scene, jobId } = await dead({ key: 'k' })
-    await scene.age(KEY_TTL_MS + 1)
-    const item = scene.item({ key: 'k' })
-    expect(await nodes.meet(retry(jobId), submitJobs([item], renderForTest))).toMatchObject([
-      { kind: 'retried' },
-      [{ kind: 'replayed', jobId }],
-    ])
-    const other = await dead({ key: 'k' })
-    await other.scene.age(KEY_TTL_MS + 1)
-    const second = other.scene.item({ key: 'k' })
-    expect(await nodes.meet(submitJobs([second], renderForTest), retry(other.jobId))).toMatchObject([
-      [{ kind: 'created' }],
-      { kind: 'refused', reason: 'KEY_TAKEN', byJobId: second.jobId },
-    ])
-  })
-
-  test('is retried while its key is being removed, or the other way round: the key is its own again', async () => {
-    for (const removalFirst of [true, false]) {
-      const { scene, jobId } = await dead({ key: 'k' })
-      await scene.age(KEY_TTL_MS + 1)
-      const remove = removeExpiredKeys(1_000)
-      if (removalFirst) await nodes.meet(remove, retry(jobId))
-      else await nodes.meet(retry(jobId), remove)
-      expect(await nodes.a().read(findKeys('k', scene.userId))).toMatchObject([{ jobId, active: true }])
-    }
-  })
-
-  test('whose removed key another submit is just taking', async () => {
-    const { scene, jobId } = await dead({ key: 'k' })
-    await scene.age(KEY_TTL_MS + 1)
-    await nodes.a().write(removeExpiredKeys(1_000))
-    const item = scene.item({ key: 'k' })
-    expect(await nodes.meet(submitJobs([item], renderForTest), retry(jobId))).toMatchObject([
-      [{ kind: 'created' }],
-      { kind: 'refused', reason: 'KEY_TAKEN', byJobId: item.jobId },
-    ])
-    expect(await letters(scene)).toHaveLength(1)
   })
 })
 
@@ -213,26 +170,4 @@ test('a node that dies in the middle of a step leaves it undone, and another one
   await gate.open()
   await died
   expect((await other).retried).toHaveLength(5)
-})
-
-test('unforced, in numbers: retries, redrives, submits with the same key and retention: one live job for a key, one run at a time', async () => {
-  for (let round = 0; round < size(15, 300); round++) {
-    const scene = newScene()
-    const jobId = await makeOneDead(scene, { key: 'k' })
-    await scene.age(KEY_TTL_MS + 1)
-    const { redrive, stepOf } = await marked(scene)
-    const commands = [
-      retry(jobId),
-      retry(jobId),
-      stepOf(redrive),
-      submitJobs([scene.item({ key: 'k' })], renderForTest),
-      removeExpiredKeys(1_000),
-    ].sort(() => Math.random() - 0.5)
-    await Promise.all(commands.map((one, i) => (i % 2 === 0 ? nodes.a() : nodes.b()).write<unknown>(one)))
-    const live = `SELECT id FROM ichido.runs WHERE user_id = $1 AND latest AND state IN ('PENDING', 'ASSIGNED', 'RUNNING')`
-    expect(await sql(nodes.a(), live, scene.userId)).toHaveLength(1)
-    const runs = await scene.runs(jobId)
-    expect(runs.filter((run) => run.latest)).toHaveLength(1)
-    expect(await scene.events(jobId)).toHaveLength(Number(runs.at(-1)?.last_event_n))
-  }
 })

@@ -5,6 +5,7 @@ import { DatabaseSync } from 'node:sqlite'
 import pg from 'pg'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { freshDatabase } from '../../../../scripts/testing/services.ts'
+import { begin, lead, progress, redriver, retry } from '../../testing/dead-letters.ts'
 import { Reaper } from '../../testing/reaper.ts'
 import { failed, Scene } from '../../testing/scene.ts'
 import { openNode, sql, unique } from '../../testing/store.ts'
@@ -167,6 +168,14 @@ async function useEverything(store: Store): Promise<void> {
   expect(await scene.state(jobId)).toBe('SUCCEEDED')
   const dead = await scene.running()
   await store.write(endBatch([scene.endItem(dead, failed(undefined, false))]))
+  const redrive = await store.write(begin(scene, { jobIds: [dead.jobId] }))
+  const tick = redriver(store, await lead(store))
+  for (let i = 0; i < 2; i++) await tick()
+  expect(await progress(store, redrive)).toMatchObject({ state: 'done', redriven: 1 })
+  await scene.cancel(dead.jobId)
+  expect(await store.write(retry(dead.jobId))).toMatchObject({ kind: 'retried' })
+  await scene.cancel(dead.jobId)
+
   const running = await scene.running()
   await scene.cancel(running.jobId)
   const waiting = await scene.submitted()

@@ -1,0 +1,111 @@
+import { describe, expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
+import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
+import { setQuota } from '../store/commands/quotas.ts'
+import type { Redrive } from '../store/commands/redrive.ts'
+import type { Store } from '../store/port.ts'
+import { begin, lead, makeDead, progress, redriver } from '../testing/dead-letters.ts'
+import { only, Scene } from '../testing/scene.ts'
+import { eachEngine, sql, until } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+
+/** Hazard 3: redrive goes around the quota. */
+
+const ONE = { maxConcurrent: 1, costLimitMicros: null, period: 'day' } as const
+
+const activeOf = async (store: Store, userId: string) => {
+  const count = `SELECT count(*) AS count FROM ichido.runs
+    WHERE user_id = $1 AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
+  return Number(only(await sql(store, count, userId)).count)
+}
+
+/** Those that met a full quota are tried again now instead of a second later. */
+async function skipPause(store: Store, { redriveId }: Redrive): Promise<void> {
+  await sql(store, 'UPDATE ichido.redrives SET next_at = 0 WHERE id = $1', redriveId)
+}
+
+eachEngine(({ store }) => {
+  test('quota 1, redrive 10: at no moment are there two, those that find it full wait, and none is lost', async () => {
+    const scene = new Scene(store())
+    const dead = await makeDead(scene, 10)
+    await store().write(setQuota(scene.userId, ONE))
+    const begun = await store().write(begin(scene))
+    const tick = redriver(store(), await lead(store()))
+    const done: string[] = []
+    let most = 0
+    await until('all to be done', async () => {
+      await tick()
+      most = Math.max(most, await activeOf(store(), scene.userId))
+      const [lease] = await scene.lease({ startId: 'start' })
+      if (lease === undefined) return (await progress(store(), begun)).state === 'done'
+      await skipPause(store(), begun)
+      await tick()
+      await tick()
+      const { waiting, redriven } = await progress(store(), begun)
+      expect(waiting + redriven).toBe(10)
+      done.push(lease.jobId)
+      await scene.finish(lease)
+      await skipPause(store(), begun)
+      return false
+    })
+    expect(most).toBe(1)
+    expect(done.sort()).toEqual(dead.sort())
+    expect(await progress(store(), begun)).toMatchObject({ matched: 10, redriven: 10, waiting: 0, skipped: 0 })
+  })
+
+  test('a full user does not hold up the others, and costs a step however much of it waits', async () => {
+    const [full, free] = [new Scene(store()), new Scene(store())]
+    const ids = [...(await makeDead(full, 50)), ...(await makeDead(free, 5))]
+    await store().write(setQuota(full.userId, ONE))
+    const begun = await store().write(begin(full, { jobIds: ids, filter: EVERY_DEAD_LETTER }))
+    const tick = redriver(store(), await lead(store()))
+    for (let i = 0; i < 3; i++) await tick()
+    expect(await progress(store(), begun)).toMatchObject({ redriven: 6, waiting: 49 })
+    await store().write(setQuota(full.userId, { ...ONE, maxConcurrent: null }))
+    await until('the rest', async () => {
+      await skipPause(store(), begun)
+      await tick()
+      return (await progress(store(), begun)).state === 'done'
+    })
+    expect(await progress(store(), begun)).toMatchObject({ redriven: 55 })
+  })
+})
+
+describe('two nodes', () => {
+  const nodes = twoNodes()
+
+  test('redrive and submit for one slot at once, and the jobs end: never two', async () => {
+    const scene = new Scene(nodes.a())
+    const dead = await makeDead(scene, size(10, 100))
+    await nodes.a().write(setQuota(scene.userId, ONE))
+    const begun = await nodes.a().write(begin(scene))
+    const term = await lead(nodes.a())
+    let most = 0
+    let working = true
+    const during = (step: () => Promise<unknown>) =>
+      (async () => {
+        while (working) await step()
+      })()
+    const busy = [
+      during(redriver(nodes.a(), term)),
+      during(redriver(nodes.b(), term)),
+      during(() => skipPause(nodes.b(), begun)),
+      during(() => scene.submit()),
+      during(async () => {
+        most = Math.max(most, await activeOf(nodes.b(), scene.userId))
+      }),
+    ]
+    const done = new Set<string>()
+    await until('all to be done', async () => {
+      for (const lease of await scene.lease({ startId: 'start', max: 10 })) {
+        await scene.finish(lease)
+        done.add(lease.jobId)
+      }
+      return (await progress(nodes.a(), begun)).state === 'done'
+    })
+    working = false
+    await Promise.all(busy)
+    expect(most).toBe(1)
+    expect(await progress(nodes.a(), begun)).toMatchObject({ redriven: dead.length, skipped: 0 })
+  })
+})

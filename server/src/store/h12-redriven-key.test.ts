@@ -1,0 +1,118 @@
+import { v7 } from 'uuid'
+import { describe, expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
+import { begin, lead, letters, makeOneDead, progress, retry, tagOf } from '../testing/dead-letters.ts'
+import { KEY_TTL_MS, renderForTest, Scene } from '../testing/scene.ts'
+import { sql } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { findKeys, removeExpiredKeys } from './commands/keys.ts'
+import { setQuota } from './commands/quotas.ts'
+import { stepRedrive } from './commands/redrive-step.ts'
+import { submitJobs } from './commands/submit-jobs.ts'
+
+/** Hazard 12: a dead letter, its key makes another job, and somebody redrives the first: two live jobs for one key. */
+
+const nodes = twoNodes()
+const newScene = () => new Scene(nodes.a())
+
+/** Users without limits are not locked against each other: there the key's own row decides. */
+describe.each([null, 9])('a dead letter whose key has expired, of a user whose limit is %s', (maxConcurrent) => {
+  async function dead() {
+    const scene = newScene()
+    await nodes.a().write(setQuota(scene.userId, { maxConcurrent, costLimitMicros: null, period: 'day' }))
+    return { scene, jobId: await makeOneDead(scene, { key: 'k' }) }
+  }
+
+  test('that sequence, and the end of it: the first job is redriven when the second and its key have gone', async () => {
+    const { scene, jobId } = await dead()
+    await scene.age(KEY_TTL_MS + 1)
+    await nodes.b().write(removeExpiredKeys(1_000))
+    const other = await scene.submitted({ key: 'k' })
+    expect(await nodes.b().write(retry(jobId))).toMatchObject({ reason: 'KEY_TAKEN', byJobId: other })
+    expect(await redriven(scene)).toEqual([])
+    await scene.finish(await scene.leased({ startId: 's' }))
+    await scene.age(KEY_TTL_MS + 1)
+    expect(await redriven(scene)).toMatchObject([{ jobId }])
+    expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'replayed', jobId })
+  })
+
+  test('is retried while its key, whose time is up, makes another job: one of them lives', async () => {
+    const { scene, jobId } = await dead()
+    await scene.age(KEY_TTL_MS + 1)
+    const item = scene.item({ key: 'k' })
+    expect(await nodes.meet(retry(jobId), submitJobs([item], renderForTest))).toMatchObject([
+      { kind: 'retried' },
+      [{ kind: 'replayed', jobId }],
+    ])
+    const other = await dead()
+    await other.scene.age(KEY_TTL_MS + 1)
+    const second = other.scene.item({ key: 'k' })
+    expect(await nodes.meet(submitJobs([second], renderForTest), retry(other.jobId))).toMatchObject([
+      [{ kind: 'created' }],
+      { kind: 'refused', reason: 'KEY_TAKEN', byJobId: second.jobId },
+    ])
+  })
+
+  test('is retried while its key is being removed, or the other way round: the key is its own again', async () => {
+    for (const removalFirst of [true, false]) {
+      const { scene, jobId } = await dead()
+      await scene.age(KEY_TTL_MS + 1)
+      const remove = removeExpiredKeys(1_000)
+      if (removalFirst) await nodes.meet(remove, retry(jobId))
+      else await nodes.meet(retry(jobId), remove)
+      expect(await nodes.a().read(findKeys('k', scene.userId))).toMatchObject([{ jobId, active: true }])
+    }
+  })
+
+  test('whose removed key another submit is just taking', async () => {
+    const { scene, jobId } = await dead()
+    await scene.age(KEY_TTL_MS + 1)
+    await nodes.a().write(removeExpiredKeys(1_000))
+    const item = scene.item({ key: 'k' })
+    expect(await nodes.meet(submitJobs([item], renderForTest), retry(jobId))).toMatchObject([
+      [{ kind: 'created' }],
+      { kind: 'refused', reason: 'KEY_TAKEN', byJobId: item.jobId },
+    ])
+    expect(await letters(scene)).toHaveLength(1)
+  })
+})
+
+/** What one step of a redrive of the user's dead letters comes to. */
+async function redriven(scene: Scene) {
+  const { redrive, stepOf } = await marked(scene)
+  return (await nodes.a().write(stepOf(redrive))).retried
+}
+
+async function marked(scene: Scene) {
+  const term = await lead(nodes.a())
+  let redrive = await nodes.a().write(begin(scene))
+  const stepOf = ({ redriveId, version }: typeof redrive) =>
+    stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7(), tagOf })
+  while (!redrive.marked) {
+    await nodes.a().write(stepOf(redrive))
+    redrive = await progress(nodes.a(), redrive)
+  }
+  return { redrive, stepOf }
+}
+
+test('unforced, in numbers: retries, redrives, submits with the same key and retention: one live job for a key, one run at a time', async () => {
+  for (let round = 0; round < size(15, 300); round++) {
+    const scene = newScene()
+    const jobId = await makeOneDead(scene, { key: 'k' })
+    await scene.age(KEY_TTL_MS + 1)
+    const { redrive, stepOf } = await marked(scene)
+    const commands = [
+      retry(jobId),
+      retry(jobId),
+      stepOf(redrive),
+      submitJobs([scene.item({ key: 'k' })], renderForTest),
+      removeExpiredKeys(1_000),
+    ].sort(() => Math.random() - 0.5)
+    await Promise.all(commands.map((one, i) => (i % 2 === 0 ? nodes.a() : nodes.b()).write<unknown>(one)))
+    const live = `SELECT id FROM ichido.runs WHERE user_id = $1 AND latest AND state IN ('PENDING', 'ASSIGNED', 'RUNNING')`
+    expect(await sql(nodes.a(), live, scene.userId)).toHaveLength(1)
+    const runs = await scene.runs(jobId)
+    expect(runs.filter((run) => run.latest)).toHaveLength(1)
+    expect(await scene.events(jobId)).toHaveLength(Number(runs.at(-1)?.last_event_n))
+  }
+})
