@@ -1,0 +1,1726 @@
+"""Ichido from Python: submit jobs, follow them, work on them.
+
+One file, the standard library only, Python 3.9 or later. Copy it, or put its folder on your path.
+
+    client = ichido.Client('https://jobs.example.org', token='…')
+    job = client.submit('resize', {'url': url, 'width': 80}, queue='media', key=f'thumb-{image_id}')
+    print(client.result(job.id))
+
+    def resize(run):
+        run.progress({'percent': 40})
+        return {'bytes': make_thumbnail(run.payload['url'], run.payload['width'])}
+
+    worker = ichido.Worker('https://jobs.example.org', 'ichido_enroll_…', queues=['media'], handlers={'resize': resize})
+    worker.run()
+
+On the command line: `python3 ichido.py submit --help`, `python3 ichido.py work --help`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import contextlib
+import ctypes
+import dataclasses
+import email.utils
+import hashlib
+import http.client
+import importlib
+import ipaddress
+import itertools
+import json
+import logging
+import math
+import os
+import platform
+import queue as queues_of_threads
+import random
+import selectors
+import signal
+import socket
+import ssl
+import sys
+import threading
+import time
+import traceback as tracebacks
+import urllib.parse
+import uuid
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+__all__ = [
+    'Client', 'Event', 'Fatal', 'Forbidden', 'IchidoError', 'Job', 'JobFailed', 'KeyReused', 'NotFound',
+    'QuotaExceeded', 'Refused', 'ResultNotReady', 'Run', 'Stopped', 'Submission', 'Unauthenticated', 'Unreachable',
+    'Worker',
+]  # fmt: skip
+
+log = logging.getLogger('ichido')
+
+DEFAULT_URL = 'http://127.0.0.1:8001'
+#: A long poll: waiting costs next to nothing, and proxies that cut idle connections are not there yet.
+WAIT_SECONDS = 20.0
+CALL_SECONDS = 30.0
+RETRY_FIRST_SECONDS = 1.0
+RETRY_MAX_SECONDS = 30.0
+RETRY_JITTER = 0.1
+
+
+# ---------------------------------------------------------------------------------------------------------- errors
+
+
+class IchidoError(Exception):
+    """Whatever kept a call from being carried out. `retryable`: the same call, sent again later, may go through."""
+
+    def __init__(
+        self, code: str, message: str, *, retryable: bool = False, retry_after: Optional[float] = None
+    ) -> None:
+        super().__init__(f'{code}: {message}')
+        self.code = code
+        self.message = message
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+class Unreachable(IchidoError):
+    """The server was not heard, or what answered was not the server. Nobody knows whether the call was carried out."""
+
+
+class Refused(IchidoError):
+    """What the server said, by its code: see docs/errors.md."""
+
+    status: int = 0
+    details: Mapping[str, Any] = {}
+    request_id: Optional[str] = None
+
+
+class Unauthenticated(Refused):
+    """The token is missing, unknown, expired or revoked."""
+
+
+class Forbidden(Refused):
+    """The role does not allow it; or the worker was revoked, or not enrolled for the queue."""
+
+
+class NotFound(Refused):
+    """There is nothing by this name that the caller may see."""
+
+
+class KeyReused(Refused):
+    """The key was used with a different request."""
+
+
+class QuotaExceeded(Refused):
+    """As many active jobs as the quota allows, or as much cost."""
+
+
+class ResultNotReady(Refused):
+    """The job has not ended within the time that the caller would wait."""
+
+
+class JobFailed(Refused):
+    """The job ended without a result; `details` has its `state` and `error`."""
+
+
+_BY_CODE = {
+    'UNAUTHENTICATED': Unauthenticated,
+    'FORBIDDEN': Forbidden,
+    'OPEN_MODE_REFUSED': Forbidden,
+    'NOT_FOUND': NotFound,
+    'IDEMPOTENCY_KEY_REUSED': KeyReused,
+    'QUOTA_EXCEEDED': QuotaExceeded,
+    'COST_LIMIT_EXCEEDED': QuotaExceeded,
+    'RESULT_NOT_READY': ResultNotReady,
+    'JOB_FAILED': JobFailed,
+}
+
+
+def _refusal(status: int, error: Mapping[str, Any], retry_after: Optional[float] = None) -> Refused:
+    code = str(error.get('code', f'HTTP_{status}'))
+    # Of the conflicts only this one goes away by itself.
+    retryable = status in (408, 429) or status >= 500 or code == 'IDEMPOTENCY_IN_PROGRESS'
+    made = _BY_CODE.get(code, Refused)(
+        code, str(error.get('message', '')), retryable=retryable, retry_after=retry_after
+    )
+    made.status = status
+    made.details = error.get('details') or {}
+    made.request_id = error.get('request_id')
+    return made
+
+
+# ------------------------------------------------------------------------------------------------------------ HTTP
+
+
+class _Http:
+    """JSON calls over connections that are kept open. Threads can share it."""
+
+    def __init__(self, url: str, token: Callable[[], Optional[str]], *, insecure: bool) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ('http', 'https') or not parts.hostname:
+            raise ValueError(f'{url!r} is not an http or https address')
+        if parts.scheme == 'http' and not insecure and not _is_loopback(parts.hostname):
+            raise ValueError(
+                f'{url} would show the token to everybody on the way: use https, or say insecure=True (--insecure)'
+            )
+        self._secure = parts.scheme == 'https'
+        self._host = parts.hostname
+        self._port = parts.port
+        self._path = parts.path.rstrip('/')
+        self._token = token
+        self._tls = ssl.create_default_context() if self._secure else None
+        self._idle: List[http.client.HTTPConnection] = []
+        self._busy: List[http.client.HTTPConnection] = []
+        self._aborted = False
+
+    def call(
+        self, method: str, path: str, body: Any = None, *, timeout: float = CALL_SECONDS, fresh: bool = False
+    ) -> Tuple[Any, http.client.HTTPMessage]:
+        """The JSON of the answer (None for 204) and its headers; anything but a 2xx is raised."""
+        headers = {'Accept': 'application/json'}
+        payload = None
+        if body is not None:
+            payload = json.dumps(body, allow_nan=False).encode()
+            headers['Content-Type'] = 'application/json'
+        token = self._token()
+        if token is not None:
+            headers['Authorization'] = f'Bearer {token}'
+        try:
+            status, answer_headers, raw = self._exchange(method, self._path + path, payload, headers, timeout, fresh)
+        except ssl.SSLCertVerificationError as error:
+            raise Unreachable('UNREACHABLE', str(error)) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable('UNREACHABLE', str(error) or type(error).__name__, retryable=True) from error
+        return _read_answer(status, answer_headers, raw), answer_headers
+
+    def abort(self) -> None:
+        """Ends what is under way, and everything that comes after it."""
+        self._aborted = True
+        for connection in list(self._busy):
+            sock = connection.sock
+            if sock is not None:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+
+    def _exchange(
+        self, method: str, path: str, payload: Optional[bytes], headers: Dict[str, str], timeout: float, fresh: bool
+    ) -> Tuple[int, http.client.HTTPMessage, bytes]:
+        connection = self._connection(timeout, fresh)
+        self._busy.append(connection)
+        try:
+            if connection.sock is None:
+                connection.connect()
+            if self._aborted:
+                raise ConnectionAbortedError('called off')
+            connection.request(method, path, body=payload, headers=headers)
+            response = connection.getresponse()
+            raw = response.read()
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self._busy.remove(connection)
+        if response.will_close:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return response.status, response.headers, raw
+
+    def _connection(self, timeout: float, fresh: bool) -> http.client.HTTPConnection:
+        while self._idle and not fresh:
+            with contextlib.suppress(IndexError):
+                connection = self._idle.pop()
+                if connection.sock is None or _readable(connection.sock):
+                    # Closed from the other side meanwhile.
+                    connection.close()
+                    continue
+                connection.timeout = timeout
+                connection.sock.settimeout(timeout)
+                return connection
+        if self._tls is not None:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+
+
+def _readable(sock: socket.socket) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        return bool(selector.select(0))
+
+
+def _read_answer(status: int, headers: http.client.HTTPMessage, raw: bytes) -> Any:
+    try:
+        answer = json.loads(raw) if raw else None
+    except ValueError:
+        answer = _NOT_JSON
+    if 200 <= status < 300 and answer is not _NOT_JSON:
+        return answer
+    if isinstance(answer, dict) and isinstance(answer.get('error'), dict):
+        raise _refusal(status, answer['error'], _retry_after(headers))
+    # A proxy, or somebody else's server.
+    passing = status in (408, 429) or status >= 500 or status < 300
+    raise Unreachable(
+        f'HTTP_{status}', raw[:200].decode(errors='replace'), retryable=passing, retry_after=_retry_after(headers)
+    )
+
+
+_NOT_JSON = object()
+
+
+def _retry_after(headers: http.client.HTTPMessage) -> Optional[float]:
+    value = headers.get('Retry-After')
+    if value is None:
+        return None
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(value))
+    with contextlib.suppress(TypeError, ValueError):
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host.lower() == 'localhost' or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _pause(failures: int, error: Optional[IchidoError] = None) -> float:
+    """How long to wait after so many failures in a row."""
+    if error is not None and error.retry_after is not None:
+        return error.retry_after * random.uniform(1, 1 + RETRY_JITTER)
+    seconds = min(RETRY_MAX_SECONDS, RETRY_FIRST_SECONDS * 2.0 ** min(failures, 10))
+    return seconds * random.uniform(1 - RETRY_JITTER, 1 + RETRY_JITTER)
+
+
+# ---------------------------------------------------------------------------------------------------------- client
+
+
+def _new_key() -> str:
+    return f'python-{uuid.uuid4()}'
+
+
+@dataclasses.dataclass
+class Submission:
+    """A job to be submitted. The key is made once and stays: sent again, whoever sends it, it is the same job."""
+
+    kind: str
+    payload: Any = None
+    key: str = dataclasses.field(default_factory=_new_key)
+    queue: Optional[str] = None
+    priority: Optional[int] = None
+    run_at: Optional[Union[datetime, str]] = None
+    delay_seconds: Optional[float] = None
+    max_attempts: Optional[int] = None
+    backoff: Optional[Mapping[str, float]] = None
+    timeout_seconds: Optional[float] = None
+    lease_ttl_seconds: Optional[int] = None
+    continuation_seconds: Optional[int] = None
+    labels: Optional[Mapping[str, str]] = None
+    estimated_cost: Optional[float] = None
+    reservation_id: Optional[str] = None
+    key_ttl_hours: Optional[float] = None
+    traceparent: Optional[str] = None
+
+    def wire(self) -> Dict[str, Any]:
+        body = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        body['idempotency_key'] = body.pop('key')
+        if isinstance(self.run_at, datetime):
+            body['run_at'] = self.run_at.astimezone(timezone.utc).isoformat()
+        return {name: value for name, value in body.items() if value is not None}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A job as it was accepted. `replayed`: its key had been used before, and this is the job that it names."""
+
+    id: str
+    kind: str
+    queue: str
+    state: str
+    created_at: str
+    run_at: str
+    replayed: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """A fact of a job's progress. `cursor` is where to go on from: `watch(job_id, after=event.cursor)`."""
+
+    cursor: int
+    stage: str
+    seq: int
+    data: Any
+    timestamp: str
+
+
+_BATCH_JOBS = 1_000
+_BATCH_BYTES = 8 * 1024 * 1024
+
+
+class Client:
+    """Submits jobs and follows them.
+
+    What may pass by itself (a broken connection, 408, 429, 5xx) is tried again for `patience` seconds, with growing
+    pauses. Without a url, ICHIDO_URL and ICHIDO_TOKEN are used.
+    """
+
+    def __init__(
+        self, url: Optional[str] = None, token: Optional[str] = None, *, patience: float = 60.0, insecure: bool = False
+    ) -> None:
+        token = token if token is not None else os.environ.get('ICHIDO_TOKEN') or None
+        self._http = _Http(url or os.environ.get('ICHIDO_URL') or DEFAULT_URL, lambda: token, insecure=insecure)
+        self._patience = patience
+
+    def submit(self, kind: str, payload: Any = None, *, key: Optional[str] = None, **options: Any) -> Job:
+        """The options are the fields of `Submission`. Without a key of yours, one is made for this call."""
+        submission = Submission(kind, payload, key if key is not None else _new_key(), **options)
+        body, headers = self._call('POST', '/v1/jobs', submission.wire())
+        return _job(body, headers.get('Idempotent-Replayed') == 'true')
+
+    def submit_many(self, submissions: Iterable[Submission]) -> List[Union[Job, IchidoError]]:
+        """One outcome for each, in their order: one that is refused leaves the others alone."""
+        outcomes: List[Union[Job, IchidoError]] = []
+        for batch in _batches([submission.wire() for submission in submissions]):
+            outcomes += self._submit_batch(batch)
+        return outcomes
+
+    def get(self, job_id: str) -> Dict[str, Any]:
+        """The job with all its runs."""
+        return dict(self._call('GET', _job_path(job_id))[0])
+
+    def result(self, job_id: str, wait: Optional[float] = None) -> Any:
+        """Waits for the end (`wait` seconds at most). Raises JobFailed or ResultNotReady."""
+        until = math.inf if wait is None else time.monotonic() + wait
+        while True:
+            left = max(0.0, min(WAIT_SECONDS, until - time.monotonic()))
+            try:
+                path = f'{_job_path(job_id)}/result?wait_seconds={left:.3f}'
+                return self._call('GET', path, timeout=left + CALL_SECONDS)[0]['result']
+            except ResultNotReady:
+                if time.monotonic() >= until:
+                    raise
+
+    def cancel(self, job_id: str) -> Dict[str, Any]:
+        """Ends a waiting job, asks a running one to stop."""
+        failures: List[IchidoError] = []
+        try:
+            return dict(self._call('POST', f'{_job_path(job_id)}/cancel', failures=failures)[0])
+        except Refused as error:
+            # The first try may have done it, and only its answer got lost.
+            if failures and error.details.get('state') == 'CANCELED':
+                return self.get(job_id)
+            raise
+
+    def retry(self, job_id: str) -> Dict[str, Any]:
+        """The same job once more, with a fresh retry budget. Not sent twice by itself: it has no key."""
+        return dict(self._call('POST', f'{_job_path(job_id)}/retry', {}, repeat=False)[0])
+
+    def watch(self, job_id: str, after: int = 0) -> Iterator[Event]:
+        """Every event once, in order, after a cursor, until the job has ended."""
+        while True:
+            path = f'{_job_path(job_id)}/events?after={after}&wait_seconds={WAIT_SECONDS:g}'
+            page = self._call('GET', path, timeout=WAIT_SECONDS + CALL_SECONDS)[0]
+            for event in page['events']:
+                after = event['cursor']
+                yield Event(after, event['stage'], event['seq'], event['data'], event['timestamp'])
+            if page['ended']:
+                return
+
+    def _submit_batch(self, batch: List[Dict[str, Any]]) -> List[Union[Job, IchidoError]]:
+        outcomes: Dict[int, Union[Job, IchidoError]] = {}
+        until = time.monotonic() + self._patience
+        for failures in itertools.count():
+            left = [i for i in range(len(batch)) if i not in outcomes]
+            answers = self._call('POST', '/v1/jobs/batch', {'jobs': [batch[i] for i in left]})[0]['data']
+            pause = _pause(failures)
+            for i, answer in zip(left, answers):
+                error = _refusal(answer['status'], answer['error']) if 'error' in answer else None
+                if error is None:
+                    outcomes[i] = _job(answer['body'], answer['replayed'])
+                elif not error.retryable or time.monotonic() + pause >= until:
+                    outcomes[i] = error
+            if len(outcomes) == len(batch):
+                break
+            time.sleep(pause)
+        return [outcomes[i] for i in range(len(batch))]
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        timeout: float = CALL_SECONDS,
+        repeat: bool = True,
+        failures: Optional[List[IchidoError]] = None,
+    ) -> Tuple[Any, http.client.HTTPMessage]:
+        failed = failures if failures is not None else []
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                return self._http.call(method, path, body, timeout=timeout, fresh=not repeat)
+            except IchidoError as error:
+                pause = _pause(len(failed), error)
+                unsure = isinstance(error, Unreachable) and not repeat
+                if not error.retryable or unsure or time.monotonic() + pause >= until:
+                    raise
+                failed.append(error)
+                log.info('%s; trying again in %.1f s', error, pause)
+                time.sleep(pause)
+
+
+def _job(body: Mapping[str, Any], replayed: bool) -> Job:
+    fields = {name: body[name] for name in ('kind', 'queue', 'state', 'created_at', 'run_at')}
+    return Job(id=body['job_id'], replayed=replayed, **fields)
+
+
+def _job_path(job_id: str) -> str:
+    return f'/v1/jobs/{urllib.parse.quote(job_id, safe="")}'
+
+
+def _batches(items: Sequence[Dict[str, Any]]) -> Iterator[List[Dict[str, Any]]]:
+    batch: List[Dict[str, Any]] = []
+    size = 0
+    for item in items:
+        item_size = len(json.dumps(item, allow_nan=False))
+        if batch and (len(batch) == _BATCH_JOBS or size + item_size > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += item_size
+    if batch:
+        yield batch
+
+
+# -------------------------------------------------------------------------------------------- what a handler is given
+
+
+class Fatal(Exception):
+    """Raised by a handler: trying again would not help."""
+
+    def __init__(self, code: str, message: Optional[str] = None) -> None:
+        super().__init__(message or code)
+        self.code = code
+
+
+class Stopped(BaseException):
+    """Raised in a handler, wherever it is, when it has to end now: clean up and let it through.
+
+    `reason` is CANCELED, TIMEOUT, STOPPED (the worker shuts down), LEASE_LOST or CONTINUATION_LOST. As with
+    KeyboardInterrupt, `except Exception` does not catch it. Who goes on all the same is killed.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+_EVENT_BYTES_MAX = 64 * 1024
+
+
+class Run:
+    """One try at a job, as its handler is given it. Pass `(job_id, attempt, lease_id)` on to whatever you change."""
+
+    def __init__(self, lease: Mapping[str, Any], slot: int, send: Callable[[Dict[str, Any]], None]) -> None:
+        self.job_id: str = lease['job_id']
+        self.attempt: int = lease['attempt']
+        self.lease_id: str = lease['lease_id']
+        self.queue: str = lease['queue']
+        self.kind: str = lease['kind']
+        self.payload: Any = lease['payload']
+        self.traceparent: Optional[str] = lease['traceparent']
+        #: What the attempts before this one last told as their progress, to go on from; None when there is nothing.
+        self.last_progress: Any = lease['last_progress']
+        #: From 0, below the worker's concurrency, and no other run's at the same time.
+        self.slot = slot
+        #: Set when `Stopped` is raised, for threads of the handler's own.
+        self.stopping = threading.Event()
+        self._send = send
+        self._seqs = itertools.count(1)
+
+    def progress(self, data: Any) -> None:
+        """Tells whoever watches the job; the last one is `last_progress` of the next attempt."""
+        self.publish('progress', next(self._seqs), data)
+
+    def publish(self, stage: str, seq: int, data: Any = None) -> None:
+        """An event of a stage. Its identity is (job, stage, seq): published again, it is still one event."""
+        if len(json.dumps(data, allow_nan=False).encode()) > _EVENT_BYTES_MAX:
+            raise ValueError(f"An event's data may have at most {_EVENT_BYTES_MAX} bytes")
+        self._send({'event': {'stage': stage, 'seq': seq, 'data': data}})
+
+
+Handler = Callable[[Run], Any]
+
+
+# ----------------------------------------------------------------------------------------------------------- clocks
+
+
+class _Mark(NamedTuple):
+    """An instant by several clocks: monotonic time stands still while a machine sleeps, and wall time can be set."""
+
+    monotonic: float
+    uptime: float
+    wall: float
+
+
+def _now() -> _Mark:
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, 'CLOCK_BOOTTIME') else 0.0
+    return _Mark(time.monotonic(), uptime, time.time())
+
+
+def _elapsed(since: _Mark, until: Optional[_Mark] = None) -> float:
+    """The most that any of the clocks says has gone by."""
+    return max(later - earlier for earlier, later in zip(since, until or _now()))
+
+
+#: The control plane waits for the whole continuation time before it hands a job on; by this part of it all is over.
+CONTINUATION_PART = 0.8
+#: Of the time alone: when a handler is told, so that it can end by itself before it is killed.
+TELL_PART = 0.9
+#: For a handler that was told to stop for another reason.
+GRACE_SECONDS = 10.0
+#: Nobody waits for a handler whose worker is dead, or whose run is somebody else's.
+SHORT_GRACE_SECONDS = 1.0
+
+
+def _alone_seconds(lease: Mapping[str, Any]) -> float:
+    """How long a run may go on after its last confirmed heartbeat was sent."""
+    # Without a continuation time nobody waits for this worker; its lease is all that it has.
+    return float(lease['continuation_seconds'] or lease['lease_ttl_seconds']) * CONTINUATION_PART
+
+
+# ------------------------------------------------------------------------------------------------------- supervisor
+#
+# A worker is three sorts of processes. The worker itself talks to the server. The supervisor, forked first and with a
+# single thread, forks a process for each run and watches its clock: it goes on when the worker is stopped (SIGSTOP) and
+# hears when it is dead (the end of their socket). The handler runs in a process that can be killed with all it started.
+#
+#   worker ──orders, heartbeats──▶ supervisor ──fork, stop, kill──▶ handler ──output, events, outcome──▶ worker
+
+
+@dataclasses.dataclass
+class _Child:
+    """A run as the supervisor sees it."""
+
+    pid: int
+    lease_id: str
+    control: int
+    confirmed: _Mark
+    alone: float
+    times_out_at: float
+    reason: Optional[str] = None
+    kill_at: float = math.inf
+    status: Optional[int] = None
+    rounds: int = 0
+
+
+_TICK_SECONDS = 0.1
+_KILL_TICK_SECONDS = 0.01
+#: After SIGKILL nothing runs any more; what still shows after so many rounds is not collected by whoever should.
+_KILL_ROUNDS_MAX = 200
+
+
+class _Supervisor:
+    """The process beside a worker that begins, stops and kills its handlers."""
+
+    def __init__(self, worker: socket.socket, handlers: Mapping[str, Handler]) -> None:
+        self._worker = worker
+        self._handlers = handlers
+        self._children: Dict[str, _Child] = {}
+        self._orders = b''
+        self._fds: List[int] = []
+        self._orphaned = False
+        self._selector = selectors.DefaultSelector()
+        self._pid = os.getpid()
+
+    def run(self) -> None:
+        # A session of its own: what is sent to the worker's group, from a terminal or by hand, is not for it.
+        os.setsid()
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(name, signal.SIG_IGN)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        wake_read, wake_write = os.pipe()
+        for fd in (wake_read, wake_write):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write)
+        self._selector.register(self._worker, selectors.EVENT_READ, self._hear)
+        self._selector.register(wake_read, selectors.EVENT_READ, lambda: os.read(wake_read, 4096))
+        while self._children or not self._orphaned:
+            for key, _ in self._selector.select(self._tick()):
+                key.data()
+            self._look()
+
+    def _tick(self) -> Optional[float]:
+        if any(child.status is not None for child in self._children.values()):
+            return _KILL_TICK_SECONDS
+        return _TICK_SECONDS if self._children else None
+
+    def _hear(self) -> None:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._worker, 65536, 64)
+        except OSError:
+            data, fds = b'', []
+        self._fds += fds
+        if not data:
+            self._orphaned = True
+            self._selector.unregister(self._worker)
+            for child in self._children.values():
+                self._stop(child, 'STOPPED', SHORT_GRACE_SECONDS)
+        *lines, self._orders = (self._orders + data).split(b'\n')
+        for line in lines:
+            self._obey(json.loads(line))
+
+    def _obey(self, order: Dict[str, Any]) -> None:
+        child = self._children.get(order['lease_id'])
+        if order['do'] == 'begin':
+            self._begin(order)
+        elif child is None:
+            return
+        elif order['do'] == 'stop':
+            self._stop(child, order['reason'], order['grace'])
+        elif child.reason is None:
+            # Once it was told to stop its time runs: nothing gives it more.
+            child.confirmed = _Mark(*order['confirmed'])
+
+    def _begin(self, order: Dict[str, Any]) -> None:
+        fds, self._fds = self._fds[:3], self._fds[3:]
+        lease = order['lease']
+        confirmed, alone = _Mark(*order['confirmed']), _alone_seconds(lease)
+        if _elapsed(confirmed) >= alone * TELL_PART:
+            # It took too long to come to this: the machine slept, or the worker was stopped.
+            self._tell(lease['lease_id'], status=None, reason='CONTINUATION_LOST')
+        else:
+            control_read, control = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                inherited = [self._worker.fileno(), control, *(child.control for child in self._children.values())]
+                _Handling(self._handlers, lease, order['slot'], control_read, fds).run(self._pid, inherited)
+            with contextlib.suppress(OSError):
+                # The handler does it too; whoever comes first, it is done before anybody could want to kill the group.
+                os.setpgid(pid, pid)
+            os.close(control_read)
+            timeout = lease['timeout_seconds']
+            times_out_at = math.inf if timeout is None else order['began'] + timeout
+            child = _Child(pid, lease['lease_id'], control, confirmed, alone, times_out_at)
+            self._children[child.lease_id] = child
+            self._tell(child.lease_id, pid=pid)
+        for fd in fds:
+            os.close(fd)
+
+    def _stop(self, child: _Child, reason: str, grace: float) -> None:
+        child.kill_at = min(child.kill_at, time.monotonic() + grace)
+        if child.reason is not None:
+            return
+        child.reason = reason
+        with contextlib.suppress(OSError):
+            os.write(child.control, reason.encode() + b'\n')
+
+    def _look(self) -> None:
+        self._reap()
+        now = _now()
+        for child in list(self._children.values()):
+            if child.status is not None:
+                # A run is over when nothing of it lives any more: what the handler left behind goes with it.
+                child.rounds += 1
+                if _kill_all(child.pid, child.lease_id) or child.rounds > _KILL_ROUNDS_MAX:
+                    self._conclude(child)
+                continue
+            alone = _elapsed(child.confirmed, now)
+            if alone >= child.alone * TELL_PART:
+                self._stop(child, 'CONTINUATION_LOST', math.inf)
+            elif now.monotonic >= child.times_out_at:
+                self._stop(child, 'TIMEOUT', GRACE_SECONDS)
+            if alone >= child.alone or now.monotonic >= child.kill_at:
+                _kill_all(child.pid, child.lease_id)
+
+    def _reap(self) -> None:
+        by_pid = {child.pid: child for child in self._children.values() if child.status is None}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in by_pid:
+                by_pid[pid].status = status
+
+    def _conclude(self, child: _Child) -> None:
+        del self._children[child.lease_id]
+        os.close(child.control)
+        self._tell(child.lease_id, status=child.status, reason=child.reason)
+
+    def _tell(self, lease_id: str, **notice: Any) -> None:
+        with contextlib.suppress(OSError):
+            self._worker.sendall(json.dumps({'lease_id': lease_id, **notice}).encode() + b'\n')
+
+
+#: The variable by which a run's processes are found, even those that left their group.
+_MARKER = 'ICHIDO_LEASE_ID'
+
+
+def _kill_all(group: int, lease_id: str) -> bool:
+    """SIGKILL to all that belongs to a run; True when there was nobody left."""
+    found = False
+    try:
+        os.killpg(group, signal.SIGKILL)
+        found = True
+    except OSError:
+        pass
+    for pid in _marked(lease_id):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            found = True
+    return not found
+
+
+def _marked(lease_id: str) -> List[int]:
+    """Without /proc (macOS) there is the group only."""
+    mark = f'{_MARKER}={lease_id}'.encode()
+    found = []
+    for pid in filter(str.isdigit, os.listdir('/proc') if os.path.isdir('/proc') else []):
+        with contextlib.suppress(OSError):
+            if mark in Path(f'/proc/{pid}/environ').read_bytes().split(b'\0'):
+                found.append(int(pid))
+    return found
+
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == 'linux':
+        ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+# ---------------------------------------------------------------------------------------------------------- handler
+
+_MESSAGE_MAX = 10_000
+_TRACEBACK_MAX = 50_000
+
+
+class _Handling:
+    """The process that one run's handler is."""
+
+    def __init__(
+        self, handlers: Mapping[str, Handler], lease: Mapping[str, Any], slot: int, control: int, fds: Sequence[int]
+    ) -> None:
+        self._handlers = handlers
+        self._lease = lease
+        self._control = control
+        self._messages, self._stdout, self._stderr = fds
+        # Written by a thread of its own: `Stopped` must not come in the middle of a line.
+        self._outbox: queues_of_threads.SimpleQueue[Optional[Dict[str, Any]]] = queues_of_threads.SimpleQueue()
+        self._reason = 'STOPPED'
+        self._run = Run(lease, slot, self._outbox.put)
+
+    def run(self, supervisor: int, inherited: Sequence[int]) -> None:
+        """Never returns."""
+        try:
+            self._settle_in(supervisor, inherited)
+            writer = threading.Thread(target=self._write)
+            writer.start()
+            threading.Thread(target=self._listen, daemon=True).start()
+            self._outbox.put(self._outcome())
+            self._outbox.put(None)
+            writer.join()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        except BaseException:
+            tracebacks.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(70)
+
+    def _settle_in(self, supervisor: int, inherited: Sequence[int]) -> None:
+        os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        for name in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(name, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, self._raise)
+        for fd in inherited:
+            os.close(fd)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != supervisor:
+            os._exit(70)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((nothing, 0), (self._stdout, 1), (self._stderr, 2)):
+            os.dup2(source, target)
+            os.close(source)
+        sys.stdin = open(0, closefd=False)
+        sys.stdout = open(1, 'w', buffering=1, encoding='utf-8', errors='backslashreplace', closefd=False)
+        sys.stderr = open(2, 'w', buffering=1, encoding='utf-8', errors='backslashreplace', closefd=False)
+        names = {
+            'ICHIDO_JOB_ID': self._run.job_id,
+            'ICHIDO_ATTEMPT': str(self._run.attempt),
+            _MARKER: self._run.lease_id,
+            'ICHIDO_SLOT': str(self._run.slot),
+        }
+        os.environ.update(names)
+
+    def _outcome(self) -> Dict[str, Any]:
+        try:
+            try:
+                result = self._handlers[self._run.kind](self._run)
+            finally:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            return {'result': _as_json(result)}
+        except Fatal as error:
+            return {'failure': _failure(error, error.code, retryable=False)}
+        except Stopped as stopped:
+            return {'failure': _failure(stopped, stopped.reason, retryable=True)}
+        except SystemExit as error:
+            return {'failure': _failure(error, 'EXITED', retryable=True)}
+        except BaseException as error:
+            return {'failure': _failure(error, type(error).__name__, retryable=True)}
+
+    def _write(self) -> None:
+        while True:
+            message = self._outbox.get()
+            if message is None:
+                return
+            data = memoryview(json.dumps(message).encode() + b'\n')
+            while data:
+                data = data[os.write(self._messages, data) :]
+
+    def _listen(self) -> None:
+        """Hears that the handler is to stop, or, where there is no parent-death signal, that its supervisor is dead."""
+        while True:
+            reason = os.read(self._control, 100)
+            if not reason:
+                os.killpg(0, signal.SIGKILL)
+            self._reason = reason.decode().strip()
+            self._run.stopping.set()
+            # To this thread: a call that it waits in is interrupted.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    def _raise(self, *_: Any) -> None:
+        self._run.stopping.set()
+        raise Stopped(self._reason)
+
+
+def _as_json(result: Any) -> Any:
+    try:
+        json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise Fatal('INVALID_RESULT', f'The result is not JSON: {error}') from error
+    return result
+
+
+def _failure(error: BaseException, code: str, *, retryable: bool) -> Dict[str, Any]:
+    lines = tracebacks.format_exception(type(error), error, error.__traceback__)
+    return {
+        'error_code': _clean(code, 200) or 'ERROR',
+        'error_message': _clean(str(error) or code, _MESSAGE_MAX),
+        'traceback': _clean(''.join(lines), _TRACEBACK_MAX),
+        'retryable': retryable,
+    }
+
+
+def _clean(text: str, limit: int) -> str:
+    """NUL cannot be stored, nor can half a character; neither must keep a failure from being recorded."""
+    return text[:limit].replace('\0', '\N{REPLACEMENT CHARACTER}').encode(errors='replace').decode()
+
+
+# --------------------------------------------------------------------------------------------------- worker identity
+
+ENROLL_PREFIX = 'ichido_enroll_'
+DEFAULT_TOKEN_FILE = Path('~/.ichido/python-worker.json')
+_WARN_SECONDS = 24 * 3600
+
+
+class _Identity:
+    """Who a worker is: kept in a file for its owner only, so that it stays the same through restarts and renewals."""
+
+    def __init__(self, url: str, given: Optional[str], file: Path, name: str) -> None:
+        self._url = url
+        self._given = given
+        self._file = file
+        self._name = name
+        self._kept: Dict[str, Any] = {}
+
+    def token(self) -> Optional[str]:
+        return self._kept.get('worker_token')
+
+    def establish(self, http_calls: _Http, stopping: threading.Event) -> None:
+        """Registers where it has to: the first time, and with each new enroll token."""
+        self._kept = self._read()
+        if self._given is not None:
+            given = hashlib.sha256(self._given.encode()).hexdigest()
+            if given == self._kept.get('given'):
+                pass
+            elif self._given.startswith(ENROLL_PREFIX):
+                # Noted before it is used: the same registration can be sent again after a crash.
+                self._keep(given=given, register_id=uuid.uuid4().hex, enrolling=True)
+            else:
+                self._keep(given=given, worker_token=self._given, worker_id=None, renew_at=0.0, enrolling=False)
+            if self._kept['enrolling']:
+                self._register(http_calls, stopping)
+        if self.token() is None:
+            raise ValueError(f'There is no token of this worker in {self._file}: give an enroll token')
+
+    def reload(self) -> bool:
+        """Another process of this worker may have renewed the token; True when it is another one now."""
+        before = self.token()
+        kept = self._read()
+        if kept.get('worker_token') in (None, before):
+            return False
+        self._kept = kept
+        return True
+
+    def renew_if_due(self, http_calls: _Http) -> None:
+        if time.time() < self._kept.get('renew_at', 0.0):
+            return
+        try:
+            answer = http_calls.call('POST', '/v1/workers/renew')[0]
+            self._keep(**_token_fields(answer))
+            log.info('The worker token was renewed; it works until %s', answer['expires_at'])
+        except IchidoError as error:
+            left = self._kept.get('expires_at', math.inf) - time.time()
+            level = logging.WARNING if left < _WARN_SECONDS else logging.INFO
+            log.log(level, 'The worker token was not renewed (%s); it ends in %.1f hours', error, left / 3600)
+
+    def _register(self, http_calls: _Http, stopping: threading.Event) -> None:
+        before = {name: self._kept[name] for name in ('worker_id', 'worker_token') if self._kept.get(name)}
+        meta = {'hostname': platform.node(), 'python': platform.python_version(), 'system': platform.system()}
+        body = {'enroll_token': self._given, 'register_id': self._kept['register_id'], 'name': self._name, 'meta': meta}
+        for failures in itertools.count():
+            try:
+                answer = http_calls.call('POST', '/v1/workers/register', {**body, **before})[0]
+                break
+            except IchidoError as error:
+                log.warning('Not registered: %s', error)
+                if not error.retryable or stopping.wait(_pause(failures, error)):
+                    raise
+        self._keep(worker_id=answer['worker_id'], enrolling=False, **_token_fields(answer))
+        log.info('Registered as worker %s, %s', answer['worker_id'], answer['name'])
+
+    def _read(self) -> Dict[str, Any]:
+        try:
+            kept = json.loads(self._file.read_text())
+        except FileNotFoundError:
+            return {}
+        # A token is shown to the server that gave it, and to no other.
+        return dict(kept) if kept.get('url') == self._url else {}
+
+    def _keep(self, **changes: Any) -> None:
+        self._kept = {**self._kept, 'url': self._url, **changes}
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self._file.with_name(f'{self._file.name}.{uuid.uuid4().hex}')
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w') as file:
+            json.dump(self._kept, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, self._file)
+
+
+def _token_fields(answer: Mapping[str, str]) -> Dict[str, Any]:
+    # `fromisoformat` takes no Z before Python 3.11.
+    expires_at = datetime.fromisoformat(answer['expires_at'].replace('Z', '+00:00')).timestamp()
+    now = time.time()
+    return {
+        'worker_token': answer['worker_token'],
+        'expires_at': expires_at,
+        'renew_at': now + (expires_at - now) / 2,
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------- worker
+
+#: Heartbeats in the time that a lease or a run is safe without one: three may get lost.
+_BEATS = 4
+_BEATS_PER_CALL = 500
+#: A process for each run: who wants more than this wants another worker.
+CONCURRENCY_MAX = 100
+_RENEW_LOOK_SECONDS = 30.0
+#: Refusals that say that a run is not this worker's any more, or has its outcome.
+_GONE = frozenset(('LEASE_LOST', 'NOT_ASSIGNED', 'ALREADY_ENDED', 'OUTCOME_ALREADY_RECORDED', 'NOT_FOUND'))
+
+
+class _Held:
+    """A lease in hand, until what became of its run is reported."""
+
+    def __init__(self, lease: Dict[str, Any], sent: _Mark, slot: int) -> None:
+        self.lease = lease
+        self.lease_id: str = lease['lease_id']
+        self.slot = slot
+        #: When the last call that confirmed the lease was sent.
+        self.confirmed = sent
+        self.last_beat = sent
+        self.beat_seconds = min(lease['lease_ttl_seconds'], _alone_seconds(lease)) / _BEATS
+        self.lost = threading.Event()
+        self.ended = threading.Event()
+        self.pid: Optional[int] = None
+        self.status: Optional[int] = None
+        self.reason: Optional[str] = None
+
+    def __str__(self) -> str:
+        return f'{self.lease["kind"]} {self.lease["job_id"]} (attempt {self.lease["attempt"]})'
+
+    @property
+    def path(self) -> str:
+        return f'/v1/leases/{urllib.parse.quote(self.lease_id, safe="")}'
+
+    def out_of_time(self) -> bool:
+        """Nobody can be waiting for this worker any more."""
+        return _elapsed(self.confirmed) > float(self.lease['lease_ttl_seconds'] + self.lease['continuation_seconds'])
+
+
+class Worker:
+    """Leases runs, has handlers work on them, reports how they ended.
+
+    `token` is an enroll token, which makes this machine a worker once, or a worker token; after the first start the
+    one in `token_file` is enough. `handlers` has a function for each kind of job. Each run has a process of its own,
+    forked from this one as it is when `run()` is called: call it before you start threads.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Optional[str] = None,
+        *,
+        queues: Sequence[str],
+        handlers: Mapping[str, Handler],
+        concurrency: int = 1,
+        name: Optional[str] = None,
+        token_file: Union[str, Path] = DEFAULT_TOKEN_FILE,
+        drain_seconds: float = 20.0,
+        insecure: bool = False,
+    ) -> None:
+        if not hasattr(os, 'fork'):
+            raise RuntimeError('A worker needs Linux or macOS; the client works everywhere')
+        if not queues or not handlers:
+            raise ValueError('A worker needs at least one queue and one handler')
+        if not 1 <= concurrency <= CONCURRENCY_MAX:
+            raise ValueError(f'concurrency must be from 1 to {CONCURRENCY_MAX}')
+        self._queues = list(queues)
+        self._handlers = dict(handlers)
+        self._concurrency = concurrency
+        self._drain_seconds = drain_seconds
+        file = Path(token_file).expanduser()
+        self._identity = _Identity(url.rstrip('/'), token, file, name or platform.node() or 'python')
+        self._http = _Http(url, self._identity.token, insecure=insecure)
+        self._polling = _Http(url, self._identity.token, insecure=insecure)
+        # Names this process: a start that is sent twice by it is one start.
+        self._start_id = str(uuid.uuid4())
+        self._held: Dict[str, _Held] = {}
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._hurrying = threading.Event()
+        self._giving_back = threading.Event()
+        self._closed = threading.Event()
+        self._beat_now = threading.Event()
+        self._failure: Optional[Exception] = None
+        self._orders: Optional[socket.socket] = None
+        self._ordering = threading.Lock()
+
+    def run(self) -> None:
+        """Works until SIGTERM or SIGINT, or until `stop()` is called; raises what made going on impossible."""
+        supervisor = self._start_supervisor()
+        before: Dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            self._identity.establish(self._http, self._stopping)
+            self._thread(self._hear)
+            self._thread(self._beat)
+            poll = self._thread(self._poll)
+            while not self._stopping.is_set():
+                self._identity.renew_if_due(self._http)
+                self._stopping.wait(_RENEW_LOOK_SECONDS)
+            self._drain(poll)
+        finally:
+            self._closed.set()
+            self._beat_now.set()
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            os.waitpid(supervisor, 0)
+            self._socket.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Takes no more work, gives what runs `drain_seconds` to end, gives the rest back. Called again, it hurries."""
+        if self._stopping.is_set():
+            self._hurrying.set()
+        self._stopping.set()
+        self._polling.abort()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _on_signal(self, number: int, _: Any) -> None:
+        # By a thread of its own: the signal may have come in the middle of what a lock is held for.
+        threading.Thread(target=self._signaled, args=(number,)).start()
+
+    def _signaled(self, number: int) -> None:
+        log.info('Stopping, because of %s', signal.Signals(number).name)
+        self.stop()
+
+    def _drain(self, poll: threading.Thread) -> None:
+        poll.join()
+        until = time.monotonic() + self._drain_seconds
+        while self._held and time.monotonic() < until and not self._hurrying.wait(0.05):
+            pass
+        self._giving_back.set()
+        for held in list(self._held.values()):
+            self._stop_run(held, 'STOPPED')
+        with self._changed:
+            while self._held:
+                self._changed.wait(1.0)
+
+    def _thread(self, target: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                target()
+            except Exception as error:
+                self._fail(error)
+
+        thread = threading.Thread(target=run, name=target.__name__, daemon=True)
+        thread.start()
+        return thread
+
+    # Leasing
+
+    def _poll(self) -> None:
+        poll_id, failures = str(uuid.uuid4()), 0
+        while self._has_room():
+            sent = _now()
+            try:
+                leases = self._lease(self._polling, poll_id, WAIT_SECONDS)
+            except IchidoError as error:
+                if self._stopping.is_set():
+                    break
+                if isinstance(error, (Unauthenticated, Forbidden)) and not self._identity.reload():
+                    raise
+                log.warning('No work: %s', error)
+                failures += 1
+                self._stopping.wait(_pause(failures - 1, error))
+                continue
+            # Kept until it was answered: what was leased in an answer that got lost is handed out again by this name.
+            poll_id, failures = str(uuid.uuid4()), 0
+            for lease in leases:
+                self._take(lease, sent)
+            if not leases and _elapsed(sent) < 1.0:
+                # The server is stopping, or something on the way does not let a call wait.
+                self._stopping.wait(_pause(0))
+        self._collect(poll_id)
+
+    def _has_room(self) -> bool:
+        """Waits for it; False when there is nothing more to take."""
+        with self._changed:
+            while len(self._held) >= self._concurrency and not self._stopping.is_set():
+                self._changed.wait()
+        return not self._stopping.is_set()
+
+    def _lease(self, calls: _Http, poll_id: str, wait: float) -> List[Dict[str, Any]]:
+        body = {
+            'queues': self._queues,
+            'kinds': list(self._handlers),
+            'max': self._concurrency - len(self._held),
+            'wait_seconds': wait,
+            'poll_id': poll_id,
+        }
+        answer = calls.call('POST', '/v1/leases', body, timeout=wait + CALL_SECONDS)[0]
+        return [] if answer is None else list(answer['leases'])
+
+    def _collect(self, poll_id: str) -> None:
+        """What may have been leased by a poll that was called off before its answer came; it is given back."""
+        if len(self._held) >= self._concurrency:
+            return
+        try:
+            for lease in self._lease(self._http, poll_id, 0):
+                self._take(lease, _now())
+        except IchidoError as error:
+            log.warning('What was leased last is given back when its lease ends: %s', error)
+
+    def _take(self, lease: Dict[str, Any], sent: _Mark) -> None:
+        with self._changed:
+            if lease['lease_id'] in self._held:
+                return
+            taken = {held.slot for held in self._held.values()}
+            held = _Held(lease, sent, next(slot for slot in range(CONCURRENCY_MAX + 1) if slot not in taken))
+            self._held[held.lease_id] = held
+        self._beat_now.set()
+        threading.Thread(target=self._work, args=(held,), name=f'run-{held.slot}').start()
+
+    # One run
+
+    def _work(self, held: _Held) -> None:
+        try:
+            if self._stopping.is_set():
+                self._insist(held, lambda: self._post(f'{held.path}/release', {}))
+            else:
+                confirmed, began = self._start(held)
+                log.info('Begins: %s', held)
+                outcome = self._follow(held, confirmed, began)
+                if not held.lost.is_set():
+                    self._report(held, outcome)
+        except Refused as error:
+            log.warning('%s: %s', held, error)
+        except Unreachable as error:
+            log.error('%s could not be reported: %s', held, error)
+        finally:
+            with self._changed:
+                del self._held[held.lease_id]
+                self._changed.notify_all()
+
+    def _start(self, held: _Held) -> Tuple[_Mark, float]:
+        began: List[_Mark] = []
+
+        def start() -> _Mark:
+            sent = _now()
+            began.append(sent)
+            answer = self._post(f'{held.path}/start', {'start_id': self._start_id})
+            if answer['repeated']:
+                # The first one may have been long ago, and the control plane about to hand the job on: only a
+                # heartbeat says that it is not.
+                sent = _now()
+                self._post(f'{held.path}/heartbeat', {})
+            return sent
+
+        sent = self._insist(held, start)
+        held.confirmed = held.last_beat = sent
+        return sent, began[0].monotonic
+
+    def _follow(self, held: _Held, confirmed: _Mark, began: float) -> Dict[str, Any]:
+        """Has the supervisor begin the run, passes on what it says, and answers with what it came to."""
+        feed = _Feed(held, lambda path, body: self._post(path, body, _FEED_SECONDS))
+        readers, writers = zip(*(os.pipe() for _ in range(3)))
+        try:
+            order = {'do': 'begin', 'lease': held.lease, 'slot': held.slot, 'confirmed': confirmed, 'began': began}
+            self._order(held, order, writers)
+        finally:
+            for fd in writers:
+                os.close(fd)
+        # Orders to stop that came before there was anything to stop.
+        if held.lost.is_set():
+            self._stop_run(held, 'LEASE_LOST', SHORT_GRACE_SECONDS)
+        if self._giving_back.is_set():
+            self._stop_run(held, 'STOPPED')
+        outcome: Dict[str, Any] = {}
+        with selectors.DefaultSelector() as selector:
+            messages = _Lines()
+            for fd, stream in zip(readers, ('messages', 'stdout', 'stderr')):
+                selector.register(fd, selectors.EVENT_READ, stream)
+            while selector.get_map():
+                ready = selector.select(0.2)
+                if not ready and held.ended.is_set():
+                    break
+                for key, _ in ready:
+                    data = os.read(key.fd, 65536)
+                    if not data:
+                        selector.unregister(key.fd)
+                    elif key.data != 'messages':
+                        feed.print(key.data, data)
+                    else:
+                        for message in messages.add(data):
+                            if 'event' in message:
+                                feed.publish(message['event'])
+                            else:
+                                outcome = message
+                feed.flush()
+        for fd in readers:
+            os.close(fd)
+        held.ended.wait()
+        feed.close()
+        if not held.lost.is_set():
+            self._flush(held, feed)
+        return outcome
+
+    def _flush(self, held: _Held, feed: _Feed) -> None:
+        """What it said comes before how it ended: afterwards nothing of it is taken any more."""
+
+        def flush() -> None:
+            error = feed.flush(now=True)
+            if error is not None:
+                raise error
+
+        with contextlib.suppress(Refused):
+            self._insist(held, flush)
+
+    def _report(self, held: _Held, outcome: Dict[str, Any]) -> None:
+        verb, body = self._conclusion(held, outcome)
+        try:
+            answer = self._insist(held, lambda: self._post(f'{held.path}/{verb}', body))
+        except Refused as error:
+            if verb != 'result' or error.code in _GONE:
+                raise
+            # A result that is too large, or cannot be stored: that is what the run fails with.
+            verb, body = 'failed', {'error_code': error.code, 'error_message': error.message, 'retryable': False}
+            answer = self._insist(held, lambda: self._post(f'{held.path}/failed', body))
+        log.info('Ended: %s, %s', held, answer['state'])
+
+    def _conclusion(self, held: _Held, outcome: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
+        if held.status is None:
+            # It was not begun, or the supervisor is gone.
+            return 'release', {}
+        failure = outcome.get('failure')
+        final = failure is not None and not failure['retryable']
+        if held.reason in ('TIMEOUT', 'CONTINUATION_LOST') and not final:
+            # What a handler still returns after its time was up may be half done.
+            return 'failed', {'error_code': held.reason, 'error_message': _WHY[held.reason]}
+        if 'result' in outcome:
+            return 'result', {'result': outcome['result']}
+        if held.reason == 'STOPPED' and not final:
+            return 'release', {}
+        if failure is not None:
+            return 'failed', failure
+        if held.reason is not None:
+            return 'failed', {'error_code': held.reason, 'error_message': _WHY[held.reason]}
+        return 'failed', {'error_code': 'HANDLER_DIED', 'error_message': _how_it_ended(held.status)}
+
+    def _insist(self, held: _Held, call: Callable[[], Any]) -> Any:
+        """Tries for as long as the lease may still be ours."""
+        failures = 0
+        while True:
+            try:
+                return call()
+            except IchidoError as error:
+                passing = error.retryable or isinstance(error, Unauthenticated)
+                if not passing or held.lost.is_set() or held.out_of_time() or self._hurrying.is_set():
+                    raise
+                log.info('%s: %s', held, error)
+                held.lost.wait(_pause(failures, error))
+                failures += 1
+
+    # Heartbeats
+
+    def _beat(self) -> None:
+        while not self._closed.is_set():
+            self._beat_now.clear()
+            now = _now()
+            all_held = [held for held in list(self._held.values()) if not held.lost.is_set()]
+            if any(_elapsed(held.last_beat, now) >= held.beat_seconds for held in all_held):
+                # Those that are nearly due go along, so that all leases end up in one rhythm.
+                due = [held for held in all_held if _elapsed(held.last_beat, now) >= held.beat_seconds / 2]
+                for at in range(0, len(due), _BEATS_PER_CALL):
+                    self._send_beats(due[at : at + _BEATS_PER_CALL])
+                continue
+            left = [held.beat_seconds - _elapsed(held.last_beat, now) for held in all_held]
+            self._beat_now.wait(max(0.01, min([1.0, *left])))
+
+    def _send_beats(self, due: List[_Held]) -> None:
+        sent = _now()
+        for held in due:
+            held.last_beat = sent
+        timeout = max(1.0, min(10.0, *(held.beat_seconds * 2 for held in due)))
+        try:
+            answer = self._post('/v1/leases/heartbeat', {'lease_ids': [held.lease_id for held in due]}, timeout)
+        except Forbidden:
+            # A revoked worker holds nothing any more.
+            answer = {'data': [{'held': False}] * len(due)}
+        except IchidoError as error:
+            log.warning('No heartbeat: %s', error)
+            return
+        for held, beat in zip(due, answer['data']):
+            if not beat['held']:
+                held.lost.set()
+                self._stop_run(held, 'LEASE_LOST', SHORT_GRACE_SECONDS)
+            elif beat['cancel_requested']:
+                # Counts as no confirmation: the control plane's patience began when the wish was made, before this.
+                self._stop_run(held, 'CANCELED')
+            else:
+                held.confirmed = sent
+                self._order(held, {'do': 'confirm', 'confirmed': sent})
+
+    # The supervisor
+
+    def _start_supervisor(self) -> int:
+        ours, its = socket.socketpair()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                ours.close()
+                _Supervisor(its, self._handlers).run()
+            except BaseException:
+                tracebacks.print_exc()
+            finally:
+                os._exit(0)
+        its.close()
+        self._orders = ours
+        return pid
+
+    @property
+    def _socket(self) -> socket.socket:
+        if self._orders is None:
+            raise RuntimeError('The worker does not run')
+        return self._orders
+
+    def _order(self, held: _Held, order: Dict[str, Any], fds: Sequence[int] = ()) -> None:
+        line = json.dumps({**order, 'lease_id': held.lease_id}).encode() + b'\n'
+        with self._ordering, contextlib.suppress(OSError):
+            sent = socket.send_fds(self._socket, [line], fds) if fds else 0
+            self._socket.sendall(line[sent:])
+
+    def _stop_run(self, held: _Held, reason: str, grace: float = GRACE_SECONDS) -> None:
+        self._order(held, {'do': 'stop', 'reason': reason, 'grace': grace})
+
+    def _hear(self) -> None:
+        """What the supervisor says."""
+        notices = _Lines()
+        while True:
+            try:
+                data = self._socket.recv(65536)
+            except OSError:
+                data = b''
+            if not data:
+                break
+            for notice in notices.add(data):
+                held = self._held.get(notice['lease_id'])
+                if held is None:
+                    continue
+                if 'pid' in notice:
+                    held.pid = notice['pid']
+                else:
+                    held.status, held.reason = notice['status'], notice['reason']
+                    held.ended.set()
+        if self._closed.is_set():
+            return
+        # Somebody killed it. Its handlers died with it; what they started is ours to end.
+        self._stopping.set()
+        for held in list(self._held.values()):
+            if not held.ended.is_set():
+                while held.pid is not None and not _kill_all(held.pid, held.lease_id):
+                    time.sleep(_KILL_TICK_SECONDS)
+                held.ended.set()
+        raise RuntimeError('The supervisor process has ended')
+
+    def _fail(self, error: Exception) -> None:
+        log.error('Stopping: %s', error)
+        self._failure = error
+        self.stop()
+
+    def _post(self, path: str, body: Any, timeout: float = CALL_SECONDS) -> Any:
+        try:
+            return self._http.call('POST', path, body, timeout=timeout)[0]
+        except Unauthenticated:
+            if not self._identity.reload():
+                raise
+            return self._http.call('POST', path, body, timeout=timeout)[0]
+
+
+_WHY = {
+    'CANCELED': 'The job was canceled',
+    'TIMEOUT': 'The run took longer than it may',
+    'CONTINUATION_LOST': 'No heartbeat was confirmed in time',
+    'LEASE_LOST': 'The lease is lost',
+}
+
+
+def _how_it_ended(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f'The process of the handler was ended by {signal.Signals(os.WTERMSIG(status)).name}'
+    return f'The process of the handler ended with {os.WEXITSTATUS(status)} and without an outcome'
+
+
+class _Lines:
+    """JSON lines out of a stream."""
+
+    def __init__(self) -> None:
+        self._rest = b''
+
+    def add(self, data: bytes) -> List[Dict[str, Any]]:
+        *lines, self._rest = (self._rest + data).split(b'\n')
+        return [json.loads(line) for line in lines]
+
+
+_FEED_SECONDS = 10.0
+_FLUSH_SECONDS = 1.0
+_CHUNK_CHARACTERS = 64 * 1024
+_WAITING_CHARACTERS = 1024 * 1024
+_CHUNKS_PER_CALL = 16
+_EVENTS_PER_CALL = 100
+
+
+class _Feed:
+    """What a run prints and publishes, on its way to the server. A repeat is told by its number and counts once."""
+
+    def __init__(self, held: _Held, post: Callable[[str, Any], Any]) -> None:
+        self._held = held
+        self._post = post
+        decoder = codecs.getincrementaldecoder('utf-8')
+        self._decoders = {stream: decoder(errors='replace') for stream in ('stdout', 'stderr')}
+        self._texts: List[Tuple[str, str]] = []
+        self._waiting = 0
+        self._cut_off = 0
+        self._chunks: List[Dict[str, Any]] = []
+        self._n = 0
+        self._events: List[Dict[str, Any]] = []
+        self._next = 0.0
+
+    def print(self, stream: str, data: bytes) -> None:
+        self._add(stream, self._decoders[stream].decode(data))
+
+    def publish(self, event: Dict[str, Any]) -> None:
+        if not self._events:
+            self._next = 0.0
+        self._events.append(event)
+
+    def close(self) -> None:
+        for stream, decoder in self._decoders.items():
+            self._add(stream, decoder.decode(b'', final=True))
+        if self._cut_off:
+            self._texts.append(('stderr', f'\n[{self._cut_off} characters of output could not be sent]\n'))
+
+    def flush(self, *, now: bool = False) -> Optional[IchidoError]:
+        """Sends what there is, unless it is too soon; answers with what may pass by itself."""
+        if not (self._events or self._texts or self._chunks) or (not now and time.monotonic() < self._next):
+            return None
+        try:
+            while self._events or self._texts or self._chunks:
+                self._send_events()
+                self._send_chunks()
+            return None
+        except IchidoError as error:
+            return error
+        finally:
+            self._next = time.monotonic() + _FLUSH_SECONDS
+
+    def _add(self, stream: str, text: str) -> None:
+        if not text:
+            return
+        if self._waiting + len(text) > _WAITING_CHARACTERS:
+            # The server is out of reach; that must not hold up the run.
+            self._cut_off += len(text)
+            return
+        self._waiting += len(text)
+        text = text.replace('\0', '\N{REPLACEMENT CHARACTER}')
+        if self._texts and self._texts[-1][0] == stream and len(self._texts[-1][1]) < _CHUNK_CHARACTERS:
+            text = self._texts.pop()[1] + text
+        self._texts.append((stream, text))
+
+    def _send_events(self) -> None:
+        while self._events:
+            batch = self._events[:_EVENTS_PER_CALL]
+            if self._take(f'{self._held.path}/events', {'events': batch}) is False and len(batch) > 1:
+                # One of them is bad: each speaks for itself.
+                for event in batch:
+                    self._take(f'{self._held.path}/events', {'events': [event]})
+            del self._events[: len(batch)]
+
+    def _send_chunks(self) -> None:
+        if not self._chunks:
+            texts, self._texts = self._texts[:_CHUNKS_PER_CALL], self._texts[_CHUNKS_PER_CALL:]
+            for stream, text in texts:
+                self._chunks.append({'n': self._n, 'stream': stream, 'text': text})
+                self._n += 1
+        if self._chunks:
+            self._take(f'{self._held.path}/logs', {'chunks': self._chunks})
+            self._waiting -= sum(len(chunk['text']) for chunk in self._chunks)
+            self._chunks = []
+
+    def _take(self, path: str, body: Any) -> bool:
+        """False: it was refused for good."""
+        try:
+            self._post(path, body)
+        except Refused as error:
+            if error.retryable:
+                raise
+            log.warning('%s: %s was refused: %s', self._held, path.rsplit('/', 1)[1], error)
+            return False
+        return True
+
+
+# ----------------------------------------------------------------------------------------------------- command line
+
+_DONE, _FAILED, _USAGE, _TIMEOUT = 0, 1, 2, 3
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    arguments = _parser().parse_args(argv)
+    level = logging.INFO if arguments.verbose else logging.WARNING
+    logging.basicConfig(level=level, format='%(asctime)s %(levelname)s %(message)s', stream=sys.stderr)
+    try:
+        return int(arguments.command(arguments))
+    except ResultNotReady as error:
+        print(error, file=sys.stderr)
+        return _TIMEOUT
+    except (IchidoError, RuntimeError) as error:
+        print(error, file=sys.stderr)
+        return _FAILED
+    except (ValueError, ImportError, AttributeError) as error:
+        print(error, file=sys.stderr)
+        return _USAGE
+    except KeyboardInterrupt:
+        return _FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog='ichido.py', description='Submit jobs to Ichido, and work on them.')
+    common = argparse.ArgumentParser(add_help=False)
+    url = os.environ.get('ICHIDO_URL') or DEFAULT_URL
+    common.add_argument('--url', default=url, help='the server (ICHIDO_URL; %(default)s)')
+    common.add_argument('--insecure', action='store_true', help='allow plain http to another machine')
+    common.add_argument('--verbose', action='store_true', help='say what happens, on stderr')
+    commands = parser.add_subparsers(required=True, metavar='submit|work')
+
+    submit = commands.add_parser('submit', parents=[common], help='submit a job (with ICHIDO_TOKEN)')
+    submit.add_argument('kind')
+    submit.add_argument('payload', nargs='?', default='null', help='JSON, or - to read it from stdin')
+    submit.add_argument('--queue')
+    submit.add_argument('--key', help='the same key again is the same job')
+    submit.add_argument('--wait', nargs='?', type=float, const=math.inf, metavar='SECONDS', help='print the result')
+    submit.set_defaults(command=_submit)
+
+    work = commands.add_parser('work', parents=[common], help='work on jobs')
+    work.add_argument('handlers', nargs='+', metavar='KIND=MODULE:FUNCTION')
+    work.add_argument('--queue', action='append', required=True, help='several by naming it again')
+    enroll = os.environ.get('ICHIDO_ENROLL_TOKEN')
+    work.add_argument('--enroll', default=enroll, metavar='TOKEN', help='needed at first (ICHIDO_ENROLL_TOKEN)')
+    work.add_argument('--concurrency', type=int, default=1)
+    work.add_argument('--name', help='for people')
+    work.add_argument('--token-file', default=str(DEFAULT_TOKEN_FILE), help='%(default)s')
+    work.add_argument('--drain', type=float, default=20.0, metavar='SECONDS', help='for what runs at SIGTERM')
+    work.set_defaults(command=_work)
+    return parser
+
+
+def _submit(arguments: argparse.Namespace) -> int:
+    payload = json.loads(sys.stdin.read() if arguments.payload == '-' else arguments.payload)
+    client = Client(arguments.url, insecure=arguments.insecure)
+    job = client.submit(arguments.kind, payload, key=arguments.key, queue=arguments.queue)
+    if arguments.wait is None:
+        print(json.dumps(dataclasses.asdict(job)))
+    else:
+        print(json.dumps(client.result(job.id, None if arguments.wait == math.inf else arguments.wait)))
+    return _DONE
+
+
+def _work(arguments: argparse.Namespace) -> int:
+    sys.path.insert(0, os.getcwd())
+    worker = Worker(
+        arguments.url,
+        arguments.enroll,
+        queues=arguments.queue,
+        handlers=dict(map(_handler, arguments.handlers)),
+        concurrency=arguments.concurrency,
+        name=arguments.name,
+        token_file=arguments.token_file,
+        drain_seconds=arguments.drain,
+        insecure=arguments.insecure,
+    )
+    worker.run()
+    return _DONE
+
+
+def _handler(text: str) -> Tuple[str, Handler]:
+    kind, _, place = text.partition('=')
+    module, _, function = place.partition(':')
+    if not (kind and module and function):
+        raise ValueError(f'{text!r} is not KIND=MODULE:FUNCTION')
+    return kind, getattr(importlib.import_module(module), function)
+
+
+if __name__ == '__main__':
+    # A handler's `import ichido` is to find this one: a second copy would have a `Fatal` of its own.
+    sys.modules['ichido'] = sys.modules['__main__']
+    sys.exit(main())
