@@ -12,16 +12,26 @@ import { findKeys, listKeys, removeExpiredKeys } from './commands/keys.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
 import { EVERY_JOB, type JobFilter, listJobs } from './commands/list-jobs.ts'
 import { promoteDue } from './commands/promote-runs.ts'
+import { findQueueHead } from './commands/queues.ts'
 import { listReservations } from './commands/quotas.ts'
 import { findJob } from './commands/read-jobs.ts'
 import { expireBatch, reviewRuns } from './commands/reap-runs.ts'
 import type { PostgresStore } from './engines/postgres.ts'
 import { readJobs } from './sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from './sql/keys.ts'
-import { leasedByPoll, leaseRuns } from './sql/leases.ts'
+import { countHeld, leasedByPoll, leaseRuns, leaseRunsFrom } from './sql/leases.ts'
 import { addSpent, countInUse, lockUsers, readSpent } from './sql/quotas.ts'
 import { readLive } from './sql/reservations.ts'
-import { cancelWaiting, endRuns, heartbeatRuns, readFacts, requestCancel, startRuns } from './sql/runs.ts'
+import {
+  cancelWaiting,
+  endRuns,
+  heartbeatRuns,
+  readFacts,
+  readFollowed,
+  releaseRuns,
+  requestCancel,
+  startRuns,
+} from './sql/runs.ts'
 import type { Statement } from './statement.ts'
 
 /** Hazards 19 to 21: what PostgreSQL does with our statements when tables are large. */
@@ -63,6 +73,9 @@ afterAll(async () => {
 describe('a statement that is kept goes into its table by', () => {
   test.each<[Statement, string, string[]]>([
     [leaseRuns(1), 'runs', ['runs_ready']],
+    [leaseRunsFrom(1), 'runs', ['runs_ready']],
+    [releaseRuns, 'runs', ['runs_pkey']],
+    [readFollowed, 'runs', ['runs_job', 'runs_pkey']],
     [leasedByPoll, 'runs', ['runs_live']],
     [startRuns, 'runs', ['runs_pkey']],
     [heartbeatRuns, 'runs', ['runs_pkey']],
@@ -92,21 +105,35 @@ describe('a lease', () => {
   const lease = (queue: string, kinds: string[]) =>
     writePlans(node, leaseBatch([new Scene(node).leaseItem({ queues: [queue], kinds, max: 10 })]))
 
-  test('locks runs in the order of its index, without sorting them first', async () => {
-    const locking = nodes(await keptPlan(node, leaseRuns(1))).find((plan) => plan['Node Type'] === 'LockRows')
-    expect(locking?.Plans?.map((plan) => [plan['Node Type'], plan['Index Name']])).toEqual([
-      ['Index Scan', 'runs_ready'],
-    ])
-  })
+  test.each([leaseRuns(1), leaseRunsFrom(1)])(
+    'locks runs in the order of its index, without sorting: %s',
+    async (statement) => {
+      const locking = nodes(await keptPlan(node, statement)).find((plan) => plan['Node Type'] === 'LockRows')
+      expect(locking?.Plans?.map((plan) => [plan['Node Type'], plan['Index Name']])).toEqual([
+        ['Index Scan', 'runs_ready'],
+      ])
+    },
+  )
 
   test.each([
     ['one kind of a full queue', 'busy', ['work'], 100],
     ['several kinds, one of them absent', 'busy', ['work', 'absent', 'rare'], 100],
+    ['any kind of a full queue', 'busy', [], 100],
     ['a kind that is absent', 'busy', ['absent'], 0],
+    ['any kind of an empty queue', 'empty', [], 0],
     ['a queue that is empty', 'empty', ['work', 'rare'], 0],
   ])('of %s looks at few rows', async (_, queue, kinds, most) => {
     for (const plan of await lease(queue, kinds)) expect(rowsTouched(plan)).toBeLessThanOrEqual(most)
   })
+})
+
+test('the head of a full queue is found by a look at few rows', async () => {
+  for (const plan of await readPlans(node, findQueueHead('busy'))) expect(rowsTouched(plan)).toBeLessThanOrEqual(10)
+})
+
+test('what workers hold of a queue is counted among what they hold, not among all', async () => {
+  const plan = await keptPlan(node, countHeld)
+  expect(waysInto(plan, 'runs')).toEqual(['runs_live'])
 })
 
 describe('loops look at what is due, not at what waits', () => {

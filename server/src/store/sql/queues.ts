@@ -38,7 +38,8 @@ export const listQueues = statement(
       UNION ALL SELECT queue, 0, 0, count(*), NULL
         FROM ichido.runs WHERE state IN ('ASSIGNED', 'RUNNING') GROUP BY queue
       UNION ALL SELECT name, 0, 0, 0, NULL FROM ichido.queues),
-    s AS (SELECT queue AS name, sum(ready) AS ready, sum(delayed) AS delayed, sum(running) AS running, min(oldest) AS oldest
+    s AS (SELECT queue AS name, CAST(sum(ready) AS bigint) AS ready, CAST(sum(delayed) AS bigint) AS delayed,
+        CAST(sum(running) AS bigint) AS running, min(oldest) AS oldest
       FROM u GROUP BY queue)
     SELECT s.name, s.ready, s.delayed, s.running, now_ms() - s.oldest AS oldest_ms, q.paused_at, q.max_concurrent,
       q.lease_ttl_seconds, q.continuation_seconds, q.result_ttl_seconds
