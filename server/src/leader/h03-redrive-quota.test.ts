@@ -1,3 +1,4 @@
+import { sleep } from '@ichido/sdk/world'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
 import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
@@ -8,6 +9,7 @@ import { begin, lead, makeDead, progress, redriver } from '../testing/dead-lette
 import { only, Scene } from '../testing/scene.ts'
 import { eachEngine, sql, until } from '../testing/store.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
+import { realWorld } from '../world.ts'
 
 /** Hazard 3: redrive goes around the quota. */
 
@@ -76,7 +78,7 @@ describe('two nodes', () => {
 
   test('redrive and submit for one slot at once, and the jobs end: never two', async () => {
     const scene = new Scene(nodes.a())
-    const dead = await makeDead(scene, size(10, 100))
+    const dead = await makeDead(scene, size(10, 50))
     await nodes.a().write(setQuota(scene.userId, ONE))
     const begun = await nodes.a().write(begin(scene))
     const term = await lead(nodes.a())
@@ -90,21 +92,18 @@ describe('two nodes', () => {
       during(redriver(nodes.a(), term)),
       during(redriver(nodes.b(), term)),
       during(() => skipPause(nodes.b(), begun)),
-      during(() => scene.submit()),
+      during(() => scene.submit().then(() => sleep(realWorld, 10))),
       during(async () => {
         most = Math.max(most, await activeOf(nodes.b(), scene.userId))
       }),
     ]
-    const done = new Set<string>()
     await until('all to be done', async () => {
-      for (const lease of await scene.lease({ startId: 'start', max: 10 })) {
-        await scene.finish(lease)
-        done.add(lease.jobId)
-      }
+      for (const lease of await scene.lease({ startId: 'start', max: 10 })) await scene.finish(lease)
       return (await progress(nodes.a(), begun)).state === 'done'
+    }).finally(() => {
+      working = false
+      return Promise.all(busy)
     })
-    working = false
-    await Promise.all(busy)
     expect(most).toBe(1)
     expect(await progress(nodes.a(), begun)).toMatchObject({ redriven: dead.length, skipped: 0 })
   })
