@@ -4,6 +4,7 @@ import { spawnSync } from 'node:child_process'
 import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { bundleAgent } from './bundle-agent.mjs'
 
 // In the order in which they build: the server's declarations lean on the SDK's.
 const PACKAGES = ['sdk', 'server']
@@ -17,6 +18,8 @@ if (wanted < 0) {
   process.exit(2)
 }
 for (const name of PACKAGES.slice(0, wanted + 1)) build(join(root, name))
+// What the server hands out at /agent.mjs.
+if (PACKAGES[wanted] === 'server') writeFileSync(join(root, 'server', 'dist', 'agent.mjs'), await bundleAgent())
 
 function build(folder) {
   rmSync(join(folder, 'dist'), { recursive: true, force: true })

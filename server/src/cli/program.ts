@@ -15,6 +15,7 @@ import { addSubmit } from './submit.ts'
 import { endQuietlyOnClosedPipe } from './terminal.ts'
 import { addToken } from './token.ts'
 import { addWatch } from './watch.ts'
+import { addWorker } from './worker.ts'
 import { addWorkers } from './workers.ts'
 
 /** Runs one command line and answers with how the process should end. */
@@ -25,7 +26,7 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
     .version(VERSION, '-V, --version')
     .addHelpText('after', ABOUT)
     .exitOverride()
-  const commands = [addServe, addSubmit, addWatch, addJobs, addKeys, addQuota, addDead, addWorkers, addToken]
+  const commands = [addServe, addWorker, addSubmit, addWatch, addJobs, addKeys, addQuota, addDead, addWorkers, addToken]
   for (const add of [...commands, addMigrate, addBackup, addDoctor, addDemo]) add(program)
   pointToHelp(program, '')
   try {

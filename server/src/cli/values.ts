@@ -21,6 +21,11 @@ export function wholeNumber(text: string): number {
   return Number(text)
 }
 
+/** An option that can be given several times. */
+export function several(value: string, before: string[] = []): string[] {
+  return [...before, value]
+}
+
 export function number(text: string): number {
   const value = Number(text)
   if (text.trim() === '' || !Number.isFinite(value)) throw new InvalidArgumentError('It must be a number.')

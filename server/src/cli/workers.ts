@@ -5,7 +5,7 @@ import { sayMore } from './jobs.ts'
 import { shellWord } from './self.ts'
 import { facts, instant, table } from './table.ts'
 import { out, outJson, paint, say } from './terminal.ts'
-import { seconds, wholeNumber } from './values.ts'
+import { seconds, several, wholeNumber } from './values.ts'
 
 interface ListFlags {
   limit?: number
@@ -48,10 +48,6 @@ export function addWorkers(program: Command): void {
     .description('refuse a worker for good, and take its leases away')
     .option('--json', 'print JSON')
     .action(revoke)
-}
-
-function several(value: string, before: string[] = []): string[] {
-  return [...before, value]
 }
 
 function pathOf(workerId: string): string {

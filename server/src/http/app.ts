@@ -16,6 +16,7 @@ import { collectPaths, refuseOtherMethods } from './methods.ts'
 import type { Metrics } from './metrics.ts'
 import { installDescription } from './openapi.ts'
 import { requestId } from './request-id.ts'
+import { agentRoutes } from './routes/agent.ts'
 import { artifactRoutes } from './routes/artifacts.ts'
 import type { RouteContext } from './routes/context.ts'
 import { deadLetterRoutes } from './routes/dead-letters.ts'
@@ -161,6 +162,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics
   deadLetterRoutes(api, context)
   redriveRoutes(api, context)
   healthRoutes(api, context, metrics)
+  agentRoutes(app)
   api.get('/openapi.json', { config: { ability: 'public' }, schema: { hide: true } }, () => app.swagger())
 }
 

@@ -1,0 +1,1 @@
+export declare function bundleAgent(): Promise<string>
