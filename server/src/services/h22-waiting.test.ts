@@ -1,0 +1,240 @@
+import { sleep } from '@ichido/sdk/world'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
+import { EmbeddedBus } from '../bus/embedded.ts'
+import { PostgresBus } from '../bus/postgres.ts'
+import { openSqlite } from '../store/engines/sqlite.ts'
+import type { Store } from '../store/port.ts'
+import { openNode, unique, until } from '../testing/store.ts'
+import { realWorld } from '../world.ts'
+import { LOCAL_ADMIN } from './access.ts'
+import { DEFAULT_LIMITS, type Deps } from './deps.ts'
+import { createServices, type Services } from './index.ts'
+import { silentMeter } from './meter.ts'
+
+/** Hazard 22: whoever waits for work is woken at once when it can be, in a second at the latest, and costs next to nothing. */
+
+const WAITING = 100
+
+describe('a hundred polls that wait', () => {
+  /** Services in a world whose time the test lets pass, and how often they have looked for work. */
+  function scene() {
+    const world = new FakeWorld()
+    const sqlite = openSqlite({ now: () => world.now() })
+    let looks = 0
+    const store: Store = {
+      ...sqlite,
+      write: (command) => {
+        if (command.name === 'lease') looks++
+        return sqlite.write(command)
+      },
+    }
+    const bus = new EmbeddedBus()
+    const services = createServices({ world, store, bus, meter: silentMeter, limits: DEFAULT_LIMITS })
+    const answers = new Map<number, string[]>()
+    const wait = (i: number, changes: object = {}) => {
+      const request = { queues: ['q'], kinds: ['work'], max: 1, waitMs: 50_000, ...changes }
+      void services.runs.lease(`w${i}`, request).then((leases) =>
+        answers.set(
+          i,
+          leases.map(({ job_id }) => job_id),
+        ),
+      )
+    }
+    const submit = async (kind = 'work', queue = 'q') => {
+      await services.submission.submit(LOCAL_ADMIN, { kind, queue }, { key: null })
+      await settled()
+    }
+    return { world, bus, services, answers, wait, submit, looks: () => looks, close: () => sqlite.close() }
+  }
+
+  test('look once a second between them, and only who gets work is woken', async () => {
+    const { world, answers, wait, submit, looks, close } = scene()
+    for (let i = 0; i < WAITING; i++) wait(i)
+    await settled()
+    const first = looks()
+    expect(first).toBeLessThanOrEqual(2)
+    await world.pass(10_000)
+    expect(looks() - first).toBeLessThanOrEqual(12)
+    expect(answers.size).toBe(0)
+
+    const before = looks()
+    await submit()
+    expect(answers.size).toBe(1)
+    expect(answers.get(0), 'who came first').toHaveLength(1)
+    expect(looks() - before).toBeLessThanOrEqual(2)
+    for (let i = 0; i < 40; i++) await submit()
+    expect(answers.size).toBe(41)
+    await world.pass(50_000)
+    expect(answers.size).toBe(WAITING)
+    expect([...answers.values()].flat()).toHaveLength(41)
+    await close()
+  })
+
+  test('are all served by few looks when much comes at once', async () => {
+    const { services, answers, wait, looks, close } = scene()
+    for (let i = 0; i < WAITING; i++) wait(i)
+    await settled()
+    const before = looks()
+    await Promise.all(
+      Array.from({ length: WAITING }, () =>
+        services.submission.submit(LOCAL_ADMIN, { kind: 'work', queue: 'q' }, { key: null }),
+      ),
+    )
+    await settled()
+    await settled()
+    expect(answers.size).toBe(WAITING)
+    expect(new Set([...answers.values()].flat()).size).toBe(WAITING)
+    expect(looks() - before).toBeLessThanOrEqual(8)
+    await close()
+  })
+
+  test('of other kinds do not stand in the way of the one whose kind comes', async () => {
+    const { answers, wait, submit, close } = scene()
+    for (let i = 0; i < WAITING; i++) wait(i)
+    wait(WAITING, { kinds: ['rare'] })
+    wait(WAITING + 1, { kinds: [] })
+    await settled()
+    await submit('rare')
+    await submit('rare')
+    expect([...answers.keys()].sort()).toEqual([WAITING, WAITING + 1].sort())
+    await close()
+  })
+
+  test('of several queues get no more than they asked for, from whichever has work', async () => {
+    const { answers, wait, submit, close } = scene()
+    wait(0, { queues: ['a', 'b'] })
+    wait(1, { queues: ['b', 'a'] })
+    await settled()
+    await submit('work', 'b')
+    await submit('work', 'a')
+    await submit('work', 'a')
+    expect([...answers.values()].map((leases) => leases.length)).toEqual([1, 1])
+    await close()
+  })
+
+  test('leave nothing behind when their time is up or their worker has gone', async () => {
+    const { world, bus, services, answers, wait, submit, close } = scene()
+    wait(0, { waitMs: 5_000 })
+    const gone = new AbortController()
+    const aborted = services.runs.lease('w', { queues: ['q'], kinds: [], max: 1, waitMs: 50_000 }, gone.signal)
+    await settled()
+    gone.abort()
+    expect(await aborted).toEqual([])
+    await world.pass(5_000)
+    expect(answers.get(0)).toEqual([])
+    await submit()
+    expect(world.pendingMs, 'no timer runs on').toEqual([])
+    let heard = 0
+    bus.subscribe('queue:q', () => heard++)
+    bus.wake(['queue:q'])
+    expect(heard).toBe(1)
+    const [lease] = await services.runs.lease('w', { queues: ['q'], kinds: [], max: 1, waitMs: 0 })
+    expect(lease?.attempt, 'nobody took it in between').toBe(1)
+    await close()
+  })
+
+  test('fail together with the look that they are part of, and the next one goes on', async () => {
+    const { services, wait, answers, submit, close } = scene()
+    const write = services.deps.store.write
+    services.deps.store.write = () => Promise.reject(new Error('out of reach'))
+    await expect(services.runs.lease('w', { queues: ['q'], kinds: [], max: 1, waitMs: 50_000 })).rejects.toThrow(
+      'out of reach',
+    )
+    services.deps.store.write = write
+    wait(0)
+    await submit()
+    expect(answers.get(0)).toHaveLength(1)
+    await close()
+  })
+})
+
+describe('on PostgreSQL', () => {
+  let database: FreshDatabase
+  const opened: Store[] = []
+  beforeAll(async () => {
+    database = await freshDatabase()
+  })
+  afterAll(async () => {
+    for (const store of opened) await store.close()
+    await database.drop()
+  })
+
+  async function node(bus: Deps['bus']): Promise<Services> {
+    const store = await openNode(database.url)
+    opened.push(store)
+    return createServices({ world: realWorld, store, bus, meter: silentMeter, limits: DEFAULT_LIMITS })
+  }
+
+  /** How long after the answer to a submit at one node a worker that waits at the other has its lease, in ms, sorted. */
+  async function waits(at: Services, from: Services, times: number): Promise<number[]> {
+    const found: number[] = []
+    for (let i = 0; i < times; i++) {
+      const queue = unique('queue')
+      const waiting = at.runs.lease('w', { queues: [queue], kinds: [], max: 1, waitMs: 30_000 })
+      // At no fixed distance from when the node looks by itself.
+      await sleep(realWorld, 20 + Math.random() * 100)
+      await submit(from, queue)
+      const began = performance.now()
+      expect(await waiting).toHaveLength(1)
+      found.push(performance.now() - began)
+    }
+    return found.sort((a, b) => a - b)
+  }
+
+  const submit = (services: Services, queue: string) =>
+    services.submission.submit(LOCAL_ADMIN, { kind: 'work', queue }, { key: null })
+
+  /** The same for work that is there already: what a lease takes on this machine, right now. */
+  async function plainLeases(services: Services, times: number): Promise<number[]> {
+    const found: number[] = []
+    for (let i = 0; i < times; i++) {
+      const queue = unique('queue')
+      await submit(services, queue)
+      const began = performance.now()
+      await services.runs.lease('w', { queues: [queue], kinds: [], max: 1, waitMs: 0 })
+      found.push(performance.now() - began)
+    }
+    return found.sort((a, b) => a - b)
+  }
+
+  /** Of a busy machine's time others get some: a quarter must make it, and by polling alone none of them would. */
+  async function expectWoken(at: Services, from: Services, withinMs: number): Promise<void> {
+    const [plain, woken] = [await plainLeases(at, 12), await waits(at, from, 12)]
+    expect((woken[2] ?? 0) - (plain[2] ?? 0)).toBeLessThan(withinMs)
+  }
+
+  test('every notification is dropped: work is found within a second', async () => {
+    const [a, b] = [await node(new EmbeddedBus()), await node(new EmbeddedBus())]
+    const all = (await Promise.all(Array.from({ length: 8 }, () => waits(a, b, 1)))).flat()
+    const [plain = 0] = (await plainLeases(a, 12)).slice(-1)
+    expect(Math.max(...all)).toBeLessThan(1_000 + plain)
+  })
+
+  test('a submit at the same node wakes a worker within 20 ms', async () => {
+    const services = await node(new EmbeddedBus())
+    await expectWoken(services, services, 20)
+  })
+
+  test('a submit at another node wakes a worker within 50 ms', async () => {
+    const buses = [0, 1].map(
+      () => new PostgresBus({ world: realWorld, schema: 'ichido', connect: () => connected(database.url) }),
+    )
+    const [a, b] = await Promise.all(buses.map(node))
+    if (a === undefined || b === undefined) throw new Error('Two nodes')
+    await until('both to listen', async () => {
+      const [lease] = await waits(a, b, 1)
+      return (lease ?? 1_000) < 300
+    })
+    await expectWoken(a, b, 50)
+    for (const bus of buses) await bus.close()
+  })
+})
+
+async function connected(url: string): Promise<pg.Client> {
+  const client = new pg.Client(url)
+  await client.connect()
+  return client
+}
