@@ -238,6 +238,54 @@ eachServices(
       })
     })
 
+    test('an attempt is told the last progress of those before it, not its own', async () => {
+      const first = await running({ backoff: { base_seconds: 0 } })
+      expect(first.last_progress).toBeNull()
+      const { queue: q, job_id } = first
+      for (const percent of [10, 40]) {
+        await services().events.publish('w', first.lease_id, { stage: 'progress', seq: percent, data: { percent } })
+      }
+      await services().events.publish('w', first.lease_id, { stage: 'other', seq: 99, data: 'other' })
+      await runs().report('w', first.lease_id, {
+        verb: 'fail',
+        error: { code: 'C', message: 'm' },
+        retryable: true,
+      })
+      const poll = asks([q], { pollId: unique('poll'), startId: 'p' })
+      const [second] = await runs().lease('w', poll)
+      expect(second).toMatchObject({ job_id, attempt: 2, last_progress: { percent: 40 } })
+      await services().events.publish('w', second?.lease_id ?? '', { stage: 'progress', seq: 1, data: { percent: 50 } })
+      expect(await runs().lease('w', poll)).toEqual([second])
+    })
+
+    test('whoever watches a job is woken by a lease and a start; whoever waits for work by what is given back', async () => {
+      const q = queue()
+      const jobId = await submit(LOCAL_ADMIN, { queue: q, backoff: { base_seconds: 0 } })
+      const woken: string[] = []
+      const { bus } = services().deps
+      bus.subscribe(`job:${jobId}`, () => woken.push('job'))
+      bus.subscribe(`queue:${q}`, () => woken.push('queue'))
+      const heard = () => woken.splice(0).sort()
+      const leaseOne = async (startId?: string) => {
+        const [lease] = await runs().lease('w', asks([q], { startId }))
+        if (lease === undefined) throw new Error('There should be a run to lease')
+        return lease.lease_id
+      }
+      const first = await leaseOne()
+      expect(heard()).toEqual(['job'])
+      await runs().release('w', first)
+      expect(heard()).toEqual(['job', 'queue'])
+      const second = await leaseOne()
+      await runs().start('w', second, 'p')
+      expect(heard()).toEqual(['job', 'job'])
+      await runs().release('w', second)
+      expect(heard()).toEqual(['job', 'queue'])
+      const third = await leaseOne('p')
+      expect(heard()).toEqual(['job'])
+      await runs().report('w', third, { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true })
+      expect(heard(), 'a retry without a delay').toEqual(['job', 'queue'])
+    })
+
     test('a heartbeat extends the lease by the job’s own time', async () => {
       const { lease_id, job_id } = await running({ lease_ttl_seconds: 3600 })
       const endsAt = async () => {

@@ -1,0 +1,90 @@
+import type { ErrorBody } from '@ichido/sdk/protocol'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { queue as shape } from '../core/contract/queues.ts'
+import { type TestApp, testApp } from '../testing/app.ts'
+import { ENGINES } from '../testing/services.ts'
+import { unique } from '../testing/store.ts'
+import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
+
+describe.each(ENGINES)('%s', (engine) => {
+  let http: TestApp
+  let worker: WorkerCalls
+  beforeAll(async () => {
+    http = await testApp(engine)
+    worker = await registeredWorker(http)
+  })
+  afterAll(() => http.close())
+
+  const submit = (queue: string, fields: object = {}) =>
+    http.call('POST', '/v1/jobs', { body: { kind: 'work', queue, ...fields } })
+  const put = (queue: string, body: object) => http.call('PUT', `/v1/queues/${queue}`, { body })
+  const get = async (queue: string) => (await http.call('GET', `/v1/queues/${queue}`)).body
+
+  test('a queue tells what is set and how much work it has', async () => {
+    const name = unique('queue')
+    const empty = await get(name)
+    expect(shape.parse(empty)).toEqual(empty)
+    expect(empty).toMatchObject({ name, paused: false, max_concurrent: null, ready: 0, oldest_ready_seconds: null })
+    for (const fields of [{}, {}, { delay_seconds: 60 }]) await submit(name, fields)
+    await worker.lease(name)
+    expect(await get(name)).toMatchObject({
+      ready: 1,
+      delayed: 1,
+      running: 1,
+      oldest_ready_seconds: expect.any(Number),
+    })
+    const { data } = (await http.call('GET', '/v1/queues')).body as { data: { name: string }[] }
+    expect(data.find((queue) => queue.name === name)).toMatchObject({ ready: 1, delayed: 1, running: 1 })
+    expect(data.map((queue) => queue.name)).toEqual(data.map((queue) => queue.name).toSorted())
+  })
+
+  test('pause and limit hold for workers, and a worker that waits is told when there is room', async () => {
+    const name = unique('queue')
+    for (let i = 0; i < 3; i++) await submit(name)
+    expect((await put(name, { paused: true })).body).toMatchObject({ paused: true, paused_at: expect.any(String) })
+    expect(await worker.lease(name)).toEqual([])
+    const waiting = worker.lease(name, { wait_seconds: 30 })
+    expect((await put(name, { paused: false, max_concurrent: 1 })).body).toMatchObject({
+      paused: false,
+      max_concurrent: 1,
+    })
+    const [lease] = await waiting
+    expect(await worker.lease(name, { max: 5 })).toEqual([])
+    const second = worker.lease(name, { wait_seconds: 30 })
+    await put(name, { max_concurrent: 2, lease_ttl_seconds: 33, continuation_seconds: 44 })
+    expect(await second).toMatchObject([{ lease_ttl_seconds: 33, continuation_seconds: 44 }])
+    expect(lease).toMatchObject({ lease_ttl_seconds: 60, continuation_seconds: 60 })
+    expect((await put(name, { max_concurrent: null })).body).toMatchObject({
+      max_concurrent: null,
+      lease_ttl_seconds: 33,
+    })
+  })
+
+  test.each<[string, object, string | RegExp]>([
+    ['an unknown field', { pause: true }, 'Unknown field: pause'],
+    ['a limit of 0', { max_concurrent: 0 }, 'max_concurrent must be at least 1'],
+    ['a lease time of 0', { lease_ttl_seconds: 0 }, 'lease_ttl_seconds must be at least 1'],
+    ['a pause that is no yes or no', { paused: 'yes' }, 'paused must be true or false'],
+  ])('refused: %s', async (_, body, message) => {
+    const answer = await put('q', body)
+    expect(answer.status).toBe(400)
+    expect((answer.body as ErrorBody).error.message).toMatch(message)
+  })
+
+  test('a name that is none is nothing', async () => {
+    expect((await http.call('GET', '/v1/queues/a%20b')).status).toBe(404)
+  })
+})
+
+test('only operators may set a queue, and only who sees all may see it', async () => {
+  const http = await testApp('sqlite')
+  const tokens = { viewer: '', submitter: '', operator: '' }
+  for (const role of ['viewer', 'submitter', 'operator'] as const) tokens[role] = await http.token(role, role)
+  const put = (token: string) => http.call('PUT', '/v1/queues/q', { body: { paused: true }, token })
+  expect((await put(tokens.viewer)).status).toBe(403)
+  expect((await put(tokens.submitter)).status).toBe(403)
+  expect((await put(tokens.operator)).status).toBe(200)
+  expect((await http.call('GET', '/v1/queues/q', { token: tokens.submitter })).status).toBe(403)
+  expect((await http.call('GET', '/v1/queues', { token: tokens.viewer })).status).toBe(200)
+  await http.close()
+})
