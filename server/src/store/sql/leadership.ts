@@ -1,6 +1,6 @@
 import { statement } from '../statement.ts'
 
-/** Like the run's epoch is of its start, this is of the leader's writes: $1 is its epoch, $2 its name. */
+/** The term that a write of the leader belongs to: $1 is its epoch, $2 its holder. */
 const TERM = 'ichido.leadership WHERE epoch = $1 AND holder = $2'
 
 /**
