@@ -40,7 +40,7 @@ describe.each(ENGINES)('%s', (engine) => {
 
   test('pause and limit hold for workers, and a worker that waits is told when there is room', async () => {
     const name = unique('queue')
-    for (let i = 0; i < 3; i++) await submit(name)
+    for (let i = 0; i < 4; i++) await submit(name)
     expect((await put(name, { paused: true })).body).toMatchObject({ paused: true, paused_at: expect.any(String) })
     expect(await worker.lease(name)).toEqual([])
     const waiting = worker.lease(name, { wait_seconds: 30 })
@@ -50,6 +50,9 @@ describe.each(ENGINES)('%s', (engine) => {
     })
     const [lease] = await waiting
     expect(await worker.lease(name, { max: 5 })).toEqual([])
+    const next = worker.lease(name, { wait_seconds: 30 })
+    await worker.post(`/v1/leases/${lease?.lease_id}/release`)
+    expect(await next, 'there is room again').toHaveLength(1)
     const second = worker.lease(name, { wait_seconds: 30 })
     await put(name, { max_concurrent: 2, lease_ttl_seconds: 33, continuation_seconds: 44 })
     expect(await second).toMatchObject([{ lease_ttl_seconds: 33, continuation_seconds: 44 }])

@@ -284,6 +284,10 @@ eachServices(
       expect(heard()).toEqual(['job'])
       await runs().report('w', third, { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true })
       expect(heard(), 'a retry without a delay').toEqual(['job', 'queue'])
+      await services().queues.put(LOCAL_ADMIN, q, { maxConcurrent: 1 })
+      heard()
+      await runs().report('w', await leaseOne('p'), finish())
+      expect(heard(), 'room in a queue with a limit').toEqual(['job', 'job', 'queue'])
     })
 
     test('a heartbeat extends the lease by the job’s own time', async () => {

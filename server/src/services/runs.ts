@@ -152,7 +152,8 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
 
 function wakesOfEnd(outcome: EndOutcome): Topic[] {
   if (outcome.kind !== 'recorded') return []
-  return outcome.next?.due ? [`job:${outcome.jobId}`, `queue:${outcome.next.queue}`] : [`job:${outcome.jobId}`]
+  const queue = outcome.next?.due ? outcome.next.queue : outcome.roomIn
+  return queue === null ? [`job:${outcome.jobId}`] : [`job:${outcome.jobId}`, `queue:${queue}`]
 }
 
 function wakesOfRelease(outcome: ReleaseOutcome): Topic[] {

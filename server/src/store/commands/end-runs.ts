@@ -2,7 +2,17 @@ import type { RunRefusal, RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
 import { endRuns, readFacts, readFollowed } from '../sql/runs.ts'
-import { each, integer, integerOrNull, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
+import {
+  each,
+  flag,
+  integer,
+  integerOrNull,
+  type Row,
+  type SqlValue,
+  text,
+  textOrNull,
+  type Work,
+} from '../statement.ts'
 import { type Followed, followFailures, type RunError } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
 import { tryInTurn } from './fold.ts'
@@ -40,8 +50,14 @@ export interface RunTimes {
   tookMs: number
 }
 
+interface Ends {
+  jobId: string
+  /** The queue, if it may have had no room for another run before. */
+  roomIn: string | null
+}
+
 export type EndOutcome =
-  | ({ kind: 'recorded'; jobId: string; state: RunState; times: RunTimes; retries: number } & Followed)
+  | ({ kind: 'recorded'; state: RunState; times: RunTimes; retries: number } & Ends & Followed)
   | ({ kind: 'repeated'; jobId: string; state: RunState } & Followed)
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
@@ -67,8 +83,9 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
   const outcomes = new Map<EndItem, EndOutcome>()
   for (const { item, row, state } of ended) {
     const then = followed.get(item.runId) ?? { next: null, dead: false, retryCount: integer(row, 'retry_count') }
+    const ends = { jobId: text(row, 'job_id'), roomIn: flag(row, 'limited') ? text(row, 'queue') : null }
     const retries = integer(row, 'retry_count')
-    outcomes.set(item, { kind: 'recorded', jobId: text(row, 'job_id'), state, times: timesOf(row), retries, ...then })
+    outcomes.set(item, { kind: 'recorded', ...ends, state, times: timesOf(row), retries, ...then })
   }
 
   const facts = new Map(

@@ -61,6 +61,9 @@ export const startRuns = statement('start_runs', {
 const TIMES = 'run_at, started_at, finished_at'
 const TIMES_R = TIMES.replaceAll(/\w+/g, 'r.$&')
 
+/** Whether there is a queue that a run which ended may have made room in. */
+const LIMITED = 'EXISTS (SELECT 1 FROM ichido.queues WHERE max_concurrent IS NOT NULL) AS limited'
+
 const RESULT = 'run_id, job_id, result, summary_text, freqs_csv, meta, cost_micros, created_at'
 
 /**
@@ -84,7 +87,7 @@ export const endRuns = statement('end_runs', {
     s AS (INSERT INTO ichido.results (${RESULT})
       SELECT id, job_id, result, summary_text, freqs_csv, meta, cost_micros, (SELECT now_ms()) FROM m
       WHERE state = 'SUCCEEDED' AND coalesce(result, summary_text, freqs_csv, meta, cost_micros::text) IS NOT NULL)
-    SELECT ${MOVED}, ${TIMES} FROM m`,
+    SELECT ${MOVED}, ${TIMES}, ${LIMITED} FROM m`,
   sqlite: [
     `INSERT INTO ichido.results (${RESULT})
       SELECT id, job_id, $9, $10, $11, $12, $13, now_ms() FROM ichido.runs
@@ -95,7 +98,7 @@ export const endRuns = statement('end_runs', {
       continuation_state = 'NONE', last_event_n = last_event_n + 1
     WHERE ${ends('$4', '$5')}`,
     MOVE_WRITTEN,
-    moved(`${MOVED}, ${TIMES}`),
+    moved(`${MOVED}, ${TIMES}, ${LIMITED}`),
   ],
 })
 
