@@ -36,7 +36,7 @@ export const putQueueRequest = z.strictObject({
     .max(RESULT_TTL_SECONDS_MAX)
     .nullable()
     .optional()
-    .meta({ description: 'How long results are kept; null: as long as the job' }),
+    .meta({ description: 'How long results are to be kept; null: as long as the job. Nothing removes them yet' }),
 })
 
 export const queue = z
