@@ -1,0 +1,325 @@
+import { existsSync, globSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { selfSigned } from '../testing/certificate.ts'
+import {
+  type AgentGiven,
+  agentFile,
+  ask,
+  enrollToken,
+  killAgents,
+  NOTE,
+  NOTE_ON,
+  overlaps,
+  readLedger,
+  seen,
+  startAgent,
+  WITHIN,
+} from './testing/agent.ts'
+import { begin, ichido, ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'ichido-agent-test-'))
+let server: Serving
+let names = 0
+const unique = (name: string) => `${name}-${++names}`
+
+beforeAll(async () => {
+  server = await serve({ DATA_DIR: join(folder, 'data') })
+})
+afterAll(async () => {
+  await killAgents()
+  await killAll()
+  rmSync(folder, { recursive: true })
+})
+
+/** The machine's own Node, which is older than ours, where there is one; else ours. */
+const oldNode = existsSync('/usr/bin/node') ? '/usr/bin/node' : process.execPath
+
+const submit = (queue: string, payload: unknown, more: object = {}) =>
+  ask<{ job_id: string }>(server.url, 'POST', '/v1/jobs', { kind: 'k', queue, payload, ...more })
+const result = (jobId: string) =>
+  ask<{ state: string; result: unknown }>(server.url, 'GET', `/v1/jobs/${jobId}/result?wait_seconds=50`)
+
+interface Job {
+  state: string
+  retry_count: number
+  runs: { state: string; attempt: number; error: { code: string; message: string; traceback?: string } | null }[]
+}
+const job = (jobId: string) => ask<Job>(server.url, 'GET', `/v1/jobs/${jobId}`)
+
+async function agent(queue: string, work: readonly [string, string], args: readonly string[] = []) {
+  const enroll = await enrollToken(server.url, queue)
+  const state = join(folder, unique('state'))
+  return startAgent({ url: server.url, queue, work, state, args: ['--enroll', enroll, ...args] })
+}
+
+test.concurrent('the file that the server hands out is the agent: one file, no database driver', async () => {
+  const response = await fetch(`${server.url}/agent.mjs`)
+  expect(response.headers.get('content-type')).toBe('text/javascript; charset=utf-8')
+  const text = await response.text()
+  expect(text).toBe(readFileSync(await agentFile(), 'utf8'))
+  const imported = [...text.matchAll(/(?:^import .*? from |\bimport\(|\brequire\()\s*["']([^"']+)["']/gm)]
+  expect(imported.length).toBeGreaterThan(5)
+  expect(imported.map(([, name = '']) => name).filter((name) => !name.startsWith('node:'))).toEqual([])
+  expect(text).not.toMatch(/node:sqlite|postgres|\bpg\b|redis|kysely/i)
+  const again = await fetch(`${server.url}/agent.mjs`, {
+    headers: { 'if-none-match': response.headers.get('etag') ?? '' },
+  })
+  expect(again.status).toBe(304)
+})
+
+test.concurrent('on an older Node over TLS, from the line that `workers enroll` prints to the result', async () => {
+  const { cert, key } = selfSigned()
+  const [certFile, keyFile] = [join(folder, 'tls.crt'), join(folder, 'tls.key')]
+  writeFileSync(certFile, cert)
+  writeFileSync(keyFile, key)
+  const tls = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile }
+  const own = await serve({ DATA_DIR: join(folder, 'tls'), HOST: 'localhost', ...tls })
+  const trust = { NODE_EXTRA_CA_CERTS: certFile }
+  const env = { ICHIDO_URL: own.url, ...trust }
+  const { command, enroll_token: token } = await ichidoJson(['workers', 'enroll', 'pc', '--queue', 'q'], env)
+  expect(command).toContain(`--url ${own.url} --enroll ${token} --queue q`)
+  const state = join(folder, unique('state'))
+  const work = ['--exec', 'echo "{\\"slot\\": $ICHIDO_SLOT}" > $ICHIDO_RESULT_FILE'] as const
+  const args = ['--enroll', token]
+  const started = await startAgent({ url: own.url, queue: 'q', work, state, node: oldNode, env: trust, args })
+  const submitted = await ichido(['submit', 'k', '--queue', 'q', '--wait'], env)
+  expect(submitted).toMatchObject({ code: 0, stdout: expect.stringContaining('"slot": 0') })
+  expect(await started.drain()).toBe(0)
+  await own.stop()
+})
+
+test.concurrent('on an older Node over HTTP; the same line again, though its token is used up, is the same worker', async () => {
+  const queue = unique('again')
+  const state = join(folder, unique('state'))
+  const args = ['--enroll', await enrollToken(server.url, queue), '--name', 'pc']
+  const given = { url: server.url, queue, work: ['--exec', 'true'] as const, state, node: oldNode, args }
+  const identities: unknown[] = []
+  for (const n of [1, 2]) {
+    const started = await startAgent(given)
+    expect(await result((await submit(queue, n)).job_id)).toMatchObject({ state: 'SUCCEEDED', result: null })
+    expect(await started.drain()).toBe(0)
+    identities.push(JSON.parse(readFileSync(join(state, 'identity.json'), 'utf8')))
+  }
+  expect(statSync(join(state, 'identity.json')).mode & 0o777).toBe(0o600)
+  const [first, second] = identities as { worker_id: string; name: string }[]
+  expect(second).toMatchObject({ worker_id: first?.worker_id, name: 'pc' })
+})
+
+test.concurrent('a program is given its payload, artifacts and surroundings; its log, progress and files are taken', async () => {
+  const queue = unique('given')
+  const { job_id: jobId } = await submit(queue, { n: 1 }, { timeout_seconds: 30, artifacts: [{ name: 'in.txt' }] })
+  const upload = `${server.url}/v1/artifacts?name=in.txt&job_id=${jobId}`
+  const bytes = { method: 'POST', headers: { 'content-type': 'application/octet-stream' }, body: 'input' }
+  expect((await fetch(upload, bytes)).status).toBe(201)
+  const started = await agent(queue, [
+    '--exec',
+    `set -e
+    cmp - "$ICHIDO_PAYLOAD_FILE"
+    cat "$ICHIDO_PAYLOAD_FILE"
+    echo problem >&2
+    echo '{"percent":10}' >&3
+    echo '{"percent":20}' >> "$ICHIDO_PROGRESS_FILE"
+    cp in.txt outputs/out.txt
+    if env | grep -q ichido_; then exit 9; fi
+    echo "[$ICHIDO_ATTEMPT, $ICHIDO_TIMEOUT_SECONDS, $ICHIDO_LAST_PROGRESS, \\"$ICHIDO_JOB_ID\\"]" > "$ICHIDO_RESULT_FILE"`,
+  ])
+  expect(await result(jobId)).toMatchObject({ state: 'SUCCEEDED', result: [1, 30, null, jobId] })
+  await started.drain()
+  const logs = await ask<{ data: object[] }>(server.url, 'GET', `/v1/jobs/${jobId}/logs`)
+  expect(logs.data).toMatchObject([
+    { n: 0, stream: 'stdout', text: '{"n":1}' },
+    { n: 1, stream: 'stderr', text: 'problem\n' },
+  ])
+  const artifacts = await ask<{ data: { name: string; artifact_id: string }[] }>(
+    server.url,
+    'GET',
+    `/v1/jobs/${jobId}/artifacts`,
+  )
+  const made = artifacts.data.find(({ name }) => name === 'out.txt')
+  expect(await (await fetch(`${server.url}/v1/artifacts/${made?.artifact_id}`)).text()).toBe('input')
+  const { events } = await (
+    await fetch(`${server.url}/v1/jobs/${jobId}/events`, { headers: { accept: 'application/json' } })
+  ).json()
+  expect(events.filter(({ stage }: { stage: string }) => stage === 'progress')).toMatchObject([
+    { seq: 1, data: { percent: 10 } },
+    { seq: 2, data: { percent: 20 } },
+  ])
+})
+
+test.concurrent('how a program ends is what its run fails with', async () => {
+  const queue = unique('failing')
+  const program = `case $(cat) in
+    '"code"') echo no such thing >&2; exit 3;;
+    '"signal"') kill -SEGV $$;;
+    '"words"') echo '{"error": {"code": "NO_GPU", "message": "all are taken", "retryable": false}}' > $ICHIDO_RESULT_FILE
+      exit 1;;
+    '"half"') echo '{"half' > $ICHIDO_RESULT_FILE;;
+    '"long"') sleep 60;;
+  esac`
+  const started = await agent(queue, ['--exec', program], ['--concurrency', '3'])
+  const cases: Record<string, object> = {
+    code: { code: 'EXIT_3', message: 'The program exited with code 3: no such thing', traceback: 'no such thing\n' },
+    signal: { code: 'SIGSEGV', message: 'The program was ended by SIGSEGV' },
+    words: { code: 'NO_GPU', message: 'all are taken' },
+    half: { code: 'INVALID_RESULT' },
+    long: { code: 'TIMEOUT', message: 'The run took longer than 1 s' },
+  }
+  const errors = await Promise.all(
+    Object.keys(cases).map(async (name) => {
+      // The one that says so itself is not tried again.
+      const max_attempts = name === 'words' ? 4 : 1
+      const { job_id: jobId } = await submit(queue, name, { max_attempts, timeout_seconds: name === 'long' ? 1 : 30 })
+      await expect(result(jobId)).rejects.toThrow('JOB_FAILED')
+      const { runs } = await job(jobId)
+      expect(runs).toHaveLength(1)
+      return [name, runs[0]?.error]
+    }),
+  )
+  expect(Object.fromEntries(errors)).toMatchObject(cases)
+  await started.drain()
+})
+
+test.concurrent('a job that is canceled stops its program; the next attempt is told the last progress of the one before', async () => {
+  const queue = unique('stopped')
+  const started = await agent(queue, [
+    '--exec',
+    `case $(cat) in
+      '"cancel"') echo '{"ready":1}' >&3; exec sleep 60;;
+      *) [ $ICHIDO_ATTEMPT = 2 ] && echo "$ICHIDO_LAST_PROGRESS" > $ICHIDO_RESULT_FILE && exit
+         echo '{"step":41}' >&3; echo '{"step":42}' >&3; exit 1;;
+    esac`,
+  ])
+  const backoff = { base_seconds: 0.1, jitter: 0 }
+  const { job_id: retried } = await submit(queue, 'retry', { backoff })
+  expect(await result(retried)).toMatchObject({ result: { step: 42 } })
+
+  const { job_id: canceled } = await submit(queue, 'cancel', { lease_ttl_seconds: 2, continuation_seconds: 2 })
+  const events = `${server.url}/v1/jobs/${canceled}/events?wait_seconds=20`
+  await vi.waitFor(async () => {
+    const response = await fetch(events, { headers: { accept: 'application/json' } })
+    expect(await response.text()).toContain('"ready"')
+  }, WITHIN)
+  await ask(server.url, 'POST', `/v1/jobs/${canceled}/cancel`)
+  await expect(result(canceled)).rejects.toThrow('JOB_FAILED')
+  expect(await job(canceled)).toMatchObject({ state: 'CANCELED', runs: [{ error: { code: 'CANCELED' } }] })
+  await started.drain()
+})
+
+test.concurrent('told to stop, an agent lets what runs come to its end, or gives it back at no cost', async () => {
+  const queue = unique('drained')
+  const ledger = join(folder, unique('ledger'))
+  writeFileSync(ledger, '')
+  const env = { LEDGER: ledger }
+  const program = `${NOTE('began')}; case $(cat) in '"short"') sleep 1;; *) [ $ICHIDO_ATTEMPT = 2 ] || exec sleep 60;; esac`
+  const state = join(folder, unique('state'))
+  const args = ['--enroll', await enrollToken(server.url, queue), '--concurrency', '2', '--drain', '3']
+  const given = { url: server.url, queue, work: ['--exec', program] as const, state, env, args }
+  const first = await startAgent(given)
+  const { job_id: short } = await submit(queue, 'short')
+  const { job_id: long } = await submit(queue, 'long')
+  for (const jobId of [short, long]) await seen(ledger, { jobId, what: 'began' })
+  const { job_id: later } = await submit(queue, 'short')
+  expect(await first.drain()).toBe(0)
+  expect(await job(short)).toMatchObject({ state: 'SUCCEEDED' })
+  expect(await job(later)).toMatchObject({ state: 'PENDING', runs: [{ attempt: 0 }] })
+  expect(await job(long)).toMatchObject({
+    retry_count: 0,
+    runs: [{ error: { code: 'RELEASED' } }, { state: 'PENDING' }],
+  })
+
+  const second = await startAgent(given)
+  expect(await result(long)).toMatchObject({ state: 'SUCCEEDED' })
+  expect(await result(later)).toMatchObject({ state: 'SUCCEEDED' })
+  expect(overlaps(readLedger(ledger))).toEqual([])
+  await second.drain()
+})
+
+test.concurrent('a result that nobody could hear is kept, and delivered after a restart', async () => {
+  const queue = unique('kept')
+  const dataDir = join(folder, unique('data'))
+  const before = await serve({ DATA_DIR: dataDir })
+  const [go, wrote] = [join(folder, unique('go')), join(folder, unique('wrote'))]
+  const program = `until [ -f ${go} ]; do sleep 0.05; done; echo '"precious"' > $ICHIDO_RESULT_FILE; touch ${wrote}`
+  const state = join(folder, unique('state'))
+  const args = ['--enroll', await enrollToken(before.url, queue)]
+  const given = { url: before.url, queue, work: ['--exec', program] as const, state, args }
+  const first = await startAgent(given)
+  const { job_id: jobId } = await ask<{ job_id: string }>(before.url, 'POST', '/v1/jobs', { kind: 'k', queue })
+  await vi.waitFor(
+    async () => expect(await ask<Job>(before.url, 'GET', `/v1/jobs/${jobId}`)).toMatchObject({ state: 'RUNNING' }),
+    WITHIN,
+  )
+  await before.kill9()
+  writeFileSync(go, '')
+  await vi.waitFor(() => expect(globSync(join(state, 'runs', '*', 'report.json'))).toHaveLength(1), WITHIN)
+  await first.kill9()
+
+  const after = await serve({ DATA_DIR: dataDir, PORT: new URL(before.url).port })
+  const second = await startAgent(given)
+  const ended = `/v1/jobs/${jobId}/result?wait_seconds=50`
+  expect(await ask(after.url, 'GET', ended)).toMatchObject({ state: 'SUCCEEDED', result: 'precious' })
+  expect(await ask<Job>(after.url, 'GET', `/v1/jobs/${jobId}`)).toMatchObject({ runs: [{ attempt: 1 }] })
+  await second.drain()
+  expect(readdirSync(join(state, 'runs'))).toEqual([])
+  await after.stop()
+})
+
+test.concurrent('an agent refuses what would be a mistake, and ends when it is revoked', async () => {
+  const queue = unique('refused')
+  const state = join(folder, unique('state'))
+  const ledger = join(folder, unique('ledger'))
+  writeFileSync(ledger, '')
+  const work = ['--exec', NOTE_ON] as const
+  const begun = async (given: Partial<AgentGiven>) => {
+    const started = await startAgent({ url: server.url, queue, work, state, env: { LEDGER: ledger }, ...given })
+    return { started, ended: async () => ({ code: await started.ended, stderr: started.stderr() }) }
+  }
+  const plain = await (await begun({ url: 'http://192.0.2.1:8001' })).ended()
+  expect(plain).toMatchObject({ code: 2, stderr: expect.stringContaining('--insecure') })
+  expect(await (await begun({})).ended()).toMatchObject({ code: 1, stderr: expect.stringContaining('not enrolled') })
+  const args = ['--enroll', await enrollToken(server.url, queue)]
+  const { started, ended } = await begun({ args })
+  await vi.waitFor(() => expect(started.stderr()).toContain('takes refused'), WITHIN)
+  expect(await (await begun({ args })).ended()).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining(`Another agent (process ${started.pid})`),
+  })
+  // Revoked in the middle of a run, it stops the program and ends.
+  const { job_id: jobId } = await submit(queue, null, { lease_ttl_seconds: 2, continuation_seconds: 60 })
+  await seen(ledger, { jobId, what: 'runs' })
+  const { worker_id: workerId } = JSON.parse(readFileSync(join(state, 'identity.json'), 'utf8'))
+  await ask(server.url, 'DELETE', `/v1/workers/${workerId}`)
+  expect(await ended()).toMatchObject({ code: 1, stderr: expect.stringContaining('revoked') })
+  const { length } = readLedger(ledger)
+  await new Promise((resolve) => setTimeout(resolve, 300))
+  expect(readLedger(ledger)).toHaveLength(length)
+})
+
+test.concurrent('a job of compat/cloud is completed by `ichido worker --exec`', async () => {
+  const env = { ICHIDO_URL: server.url }
+  const provider = 'somewhere'
+  const worker = begin(
+    [
+      'worker',
+      '--queue',
+      `cloud.${provider}`,
+      '--state',
+      join(folder, unique('state')),
+      '--exec',
+      'cat > outputs/model',
+    ],
+    env,
+  )
+  const submitted = await ask<{ job_id: string }>(server.url, 'POST', `/api/cloud/jobs/submit?provider=${provider}`, {
+    config_name_to_load: 'tiny',
+  })
+  expect(submitted).toMatchObject({ success: true })
+  await vi.waitFor(async () => {
+    const status = await ask(server.url, 'GET', `/api/cloud/jobs/${submitted.job_id}?provider=${provider}`)
+    expect(status).toMatchObject({ job: { status: 'completed' } })
+  }, WITHIN)
+  worker.signal('SIGTERM')
+  expect(await worker.ended).toMatchObject({ code: 0 })
+})

@@ -1,0 +1,141 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { vi } from 'vitest'
+import { bundleAgent } from '../../../../scripts/bundle-agent.mjs'
+
+/** For what other processes have to come to first, on a machine that is busy. */
+export const WITHIN = { timeout: 45_000, interval: 25 }
+
+let bundled: Promise<string> | undefined
+
+/** The one file that the server hands out, on disk. */
+export function agentFile(): Promise<string> {
+  bundled ??= bundleAgent().then((text) => {
+    const file = join(mkdtempSync(join(tmpdir(), 'ichido-agent-file-')), 'agent.mjs')
+    writeFileSync(file, text)
+    return file
+  })
+  return bundled
+}
+
+export interface AgentGiven {
+  url: string
+  queue: string
+  /** What to do: `--exec COMMAND` or `--handlers FILE`. */
+  work: readonly [string, string]
+  state: string
+  args?: readonly string[]
+  node?: string
+  env?: Readonly<Record<string, string>>
+}
+
+export interface StartedAgent {
+  pid: number
+  stderr(): string
+  signal(signal: NodeJS.Signals): void
+  ended: Promise<number | null>
+  kill9(): Promise<void>
+  /** Ends it with SIGTERM, in order. */
+  drain(): Promise<number | null>
+}
+
+const running = new Set<ChildProcess>()
+
+export async function startAgent(given: AgentGiven): Promise<StartedAgent> {
+  const { url, queue, work, state, args = [], node = process.execPath, env = {} } = given
+  const options = ['--url', url, '--queue', queue, ...work, '--state', state, ...args]
+  const { PATH = '', HOME = '' } = process.env
+  const child = spawn(node, [await agentFile(), ...options], { env: { PATH, HOME, ...env }, stdio: 'pipe' })
+  running.add(child)
+  let stderr = ''
+  child.stderr.setEncoding('utf8').on('data', (part: string) => {
+    stderr += part
+  })
+  const ended = once(child, 'close').then(([code]): number | null => {
+    running.delete(child)
+    return code
+  })
+  const signal = (name: NodeJS.Signals) => void child.kill(name)
+  return {
+    pid: child.pid ?? 0,
+    stderr: () => stderr,
+    signal,
+    ended,
+    async kill9() {
+      signal('SIGKILL')
+      await ended
+    },
+    drain() {
+      signal('SIGTERM')
+      return ended
+    },
+  }
+}
+
+/** For `afterAll`: nothing outlives its test file. */
+export async function killAgents(): Promise<void> {
+  await Promise.all(
+    [...running].map((child) => {
+      child.kill('SIGKILL')
+      return once(child, 'close')
+    }),
+  )
+}
+
+export async function ask<T>(url: string, method: string, path: string, body?: unknown): Promise<T> {
+  const response = await fetch(`${url}${path}`, {
+    method,
+    ...(body === undefined ? {} : { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
+  })
+  if (!response.ok) throw new Error(`${method} ${path} was answered ${response.status}: ${await response.text()}`)
+  return (await response.json()) as T
+}
+
+export async function enrollToken(url: string, queue: string): Promise<string> {
+  const made = await ask<{ enroll_token: string }>(url, 'POST', '/v1/workers/enroll-tokens', { queues: [queue] })
+  return made.enroll_token
+}
+
+/** A line of a ledger that programs append to: who they are and what they do. */
+export interface Entry {
+  jobId: string
+  attempt: number
+  what: string
+}
+
+/** What the programs of LEDGER_PROGRAM wrote, in the order in which it happened. */
+export function readLedger(file: string): Entry[] {
+  const lines = readFileSync(file, 'utf8').split('\n').filter(Boolean)
+  return lines.map((line) => {
+    const [jobId = '', attempt, what = ''] = line.split(' ')
+    return { jobId, attempt: Number(attempt), what }
+  })
+}
+
+/** Shell: writes itself down now, and every 50 ms. */
+export const NOTE = (what: string) => `echo "$ICHIDO_JOB_ID $ICHIDO_ATTEMPT ${what}" >> "$LEDGER"`
+export const NOTE_ON = `${NOTE('began')}; while :; do ${NOTE('runs')}; sleep 0.05; done`
+
+/** Attempts that did something after a later attempt of the same job had begun. */
+export function overlaps(ledger: readonly Entry[]): Entry[] {
+  const latest = new Map<string, number>()
+  return ledger.filter(({ jobId, attempt }) => {
+    const before = latest.get(jobId) ?? 0
+    latest.set(jobId, Math.max(before, attempt))
+    return attempt < before
+  })
+}
+
+/** Waits for an entry of the ledger. */
+export function seen(file: string, wanted: Partial<Entry>): Promise<Entry> {
+  return vi.waitFor(() => {
+    const found = readLedger(file).find((entry) =>
+      Object.entries(wanted).every(([name, value]) => entry[name as keyof Entry] === value),
+    )
+    if (found === undefined) throw new Error(`The ledger has no ${JSON.stringify(wanted)}`)
+    return found
+  }, WITHIN)
+}
