@@ -1,0 +1,146 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import {
+  ask,
+  enrollToken,
+  killAgents,
+  NOTE,
+  NOTE_ON,
+  overlaps,
+  readLedger,
+  type StartedAgent,
+  seen,
+  startAgent,
+  WITHIN,
+} from './testing/agent.ts'
+import { killAll, type Serving, serve } from './testing/cli.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'ichido-h04-test-'))
+let server: Serving
+let names = 0
+
+beforeAll(async () => {
+  server = await serve({ DATA_DIR: join(folder, 'data') })
+})
+afterAll(async () => {
+  await killAgents()
+  await killAll()
+  rmSync(folder, { recursive: true })
+})
+
+/** Short, so that a job is handed on within seconds; long enough for heartbeats on a busy machine. */
+const POLICY = { lease_ttl_seconds: 1, continuation_seconds: 4, backoff: { base_seconds: 0.1, jitter: 0 } }
+
+interface Scene {
+  jobId: string
+  ledger: string
+  /** The agent that has the job, and is about to be hurt. */
+  first: StartedAgent
+  /** Another one, for the same queue. */
+  second(): Promise<StartedAgent>
+}
+
+async function scene(work: readonly [string, string]): Promise<Scene> {
+  const queue = `q${++names}`
+  const ledger = join(folder, `ledger-${queue}`)
+  writeFileSync(ledger, '')
+  const begin = async (name: string) => {
+    const args = ['--enroll', await enrollToken(server.url, queue)]
+    const state = join(folder, `${queue}-${name}`)
+    return startAgent({ url: server.url, queue, work, state, args, env: { LEDGER: ledger } })
+  }
+  const first = await begin('first')
+  const body = { kind: 'k', queue, ...POLICY }
+  const { job_id: jobId } = await ask<{ job_id: string }>(server.url, 'POST', '/v1/jobs', body)
+  await seen(ledger, { jobId, attempt: 1, what: 'runs' })
+  return { jobId, ledger, first, second: () => begin('second') }
+}
+
+/** On the second attempt the program ends; on the first it goes on for ever, and does not heed polite signals. */
+const UNTIL_SECOND = `trap '' TERM; [ $ICHIDO_ATTEMPT = 1 ] || { ${NOTE('second')}; exit 0; }; ${NOTE_ON}`
+/** The same, but it leaves its process group and session behind. */
+const ESCAPED = `[ $ICHIDO_ATTEMPT = 1 ] || { ${NOTE('second')}; exit 0; }
+  setsid sh -c 'trap "" TERM HUP; ${NOTE_ON.replaceAll("'", '"')}' & wait`
+
+async function handedOn({ jobId, ledger, second }: Scene, hurt: () => void): Promise<void> {
+  const other = await second()
+  hurt()
+  await seen(ledger, { jobId, attempt: 2, what: 'second' })
+  await vi.waitFor(async () => {
+    expect(await ask(server.url, 'GET', `/v1/jobs/${jobId}`)).toMatchObject({ state: 'SUCCEEDED', attempt: 2 })
+  }, WITHIN)
+  expect(overlaps(readLedger(ledger))).toEqual([])
+  await other.drain()
+}
+
+test.concurrent.each([
+  ['a program', UNTIL_SECOND],
+  ['a child that went away by setsid', ESCAPED],
+])('SIGKILL of the agent: %s ends before its job is handed on', async (_, program) => {
+  const given = await scene(['--exec', program])
+  await handedOn(given, () => given.first.signal('SIGKILL'))
+})
+
+test.concurrent.each([
+  ['a program', UNTIL_SECOND],
+  ['a child that went away by setsid', ESCAPED],
+])(
+  'SIGSTOP of the agent: %s ends before its job is handed on, and the agent finds that it is not its own any more',
+  async (_, program) => {
+    const given = await scene(['--exec', program])
+    await handedOn(given, () => given.first.signal('SIGSTOP'))
+    given.first.signal('SIGCONT')
+    const { length } = readLedger(given.ledger)
+    expect(await given.first.drain()).toBe(0)
+    expect(readLedger(given.ledger)).toHaveLength(length)
+  },
+)
+
+/** A handlers file whose first attempt never returns. */
+function handlers(name: string, never: string): string {
+  const file = join(folder, name)
+  writeFileSync(
+    file,
+    `import { appendFileSync } from 'node:fs'
+    const note = ({ job }, what) => appendFileSync(process.env.LEDGER, \`\${job.id} \${job.attempt} \${what}\\n\`)
+    export default {
+      async k(run) {
+        if (run.job.attempt > 1) return note(run, 'second')
+        note(run, 'began')
+        ${never}
+      },
+    }`,
+  )
+  return file
+}
+
+test.concurrent('a handler that never lets go of its thread loses its run, and takes its process along', async () => {
+  const never = `let at = 0; while (true) if (Date.now() > at + 50) { at = Date.now(); note(run, 'runs') }`
+  const given = await scene(['--handlers', handlers('busy.mjs', never)])
+  await handedOn(given, () => {})
+  expect(await given.first.ended).toBe(null)
+  expect(given.first.stderr()).toContain('goes on although it was told to stop')
+})
+
+test.concurrent('so does a handler that does not heed its signal', async () => {
+  const never = `for (;;) { note(run, 'runs'); await new Promise((resolve) => setTimeout(resolve, 50)) }`
+  const given = await scene(['--handlers', handlers('deaf.mjs', never)])
+  const other = await given.second()
+  await ask(server.url, 'POST', `/v1/jobs/${given.jobId}/cancel`)
+  expect(await given.first.ended).toBe(null)
+  await vi.waitFor(async () => {
+    expect(await ask(server.url, 'GET', `/v1/jobs/${given.jobId}`)).toMatchObject({ state: 'CANCELED' })
+  }, WITHIN)
+  await other.drain()
+})
+
+test.concurrent('a handler that computes for longer than its lease lasts keeps it', async () => {
+  const compute = `note(run, 'runs'); const end = Date.now() + 2_500; while (Date.now() < end); return run.signal.aborted`
+  const given = await scene(['--handlers', handlers('computes.mjs', compute)])
+  const result = await ask(server.url, 'GET', `/v1/jobs/${given.jobId}/result?wait_seconds=30`)
+  expect(result).toMatchObject({ state: 'SUCCEEDED', result: false })
+  expect(await ask(server.url, 'GET', `/v1/jobs/${given.jobId}`)).toMatchObject({ attempt: 1 })
+  await given.first.drain()
+})
