@@ -157,7 +157,8 @@ function refusal(outcome: Extract<RetryOutcome, { kind: 'refused' }>): IchidoErr
     case 'ALREADY_ENDED':
       return succeeded(jobId)
     case 'KEY_TAKEN': {
-      const message = `The key ${JSON.stringify(outcome.key)} of job ${jobId} names job ${outcome.byJobId ?? 'of another'} by now`
+      const other = outcome.byJobId === null ? 'another job' : `job ${outcome.byJobId}`
+      const message = `The key ${JSON.stringify(outcome.key)} of job ${jobId} names ${other} by now`
       return new IchidoError('KEY_TAKEN', message, { key: outcome.key, job_id: outcome.byJobId })
     }
     default:

@@ -1,5 +1,5 @@
 import { type Command, command } from '../port.ts'
-import { countDeadLetters, DEAD_LETTER_COLUMNS, readDeadLetter } from '../sql/dead-letters.ts'
+import { DEAD_LETTER_COLUMNS, readDeadLetter } from '../sql/dead-letters.ts'
 import {
   integer,
   one,
@@ -78,12 +78,6 @@ export function groupDeadLetters(filter: DeadFilter, limit: number): Command<Row
 
 export function findDeadLetter(jobId: string): Command<Row | undefined> {
   return command('find_dead_letter', () => one(readDeadLetter, jobId))
-}
-
-export function countParked(): Command<number> {
-  return command('count_dead_letters', function* work(): Work<number> {
-    return integer(yield* one(countDeadLetters), 'count')
-  })
 }
 
 /** What of a filter stands in a WHERE; the values go to `params`. */

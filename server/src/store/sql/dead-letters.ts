@@ -15,8 +15,6 @@ export const resolveDeadLetters = statement('resolve_dead_letters', {
   sqlite: 'DELETE FROM ichido.dead_letters WHERE job_id = $1 RETURNING job_id, now_ms() - dead_at AS parked_ms',
 })
 
-export const countDeadLetters = statement('count_dead_letters', 'SELECT count(*) AS count FROM ichido.dead_letters')
-
 const ENDED = `r.id AS run_id, r.job_id, r.run_no, r.user_id, r.queue, r.state, r.started_at, r.cancel_requested_at, r.error,
   j.estimated_cost_micros, j.created_at`
 
