@@ -144,8 +144,10 @@ export function localWorkerTransport(services: Services, workerId: string): Work
       await Promise.all(published.map((event) => events.publish(workerId, leaseId, event)))
     },
     async report(reports, next) {
-      const refusals = await Promise.all(reports.map((report) => record(services, workerId, report)))
-      return { refusals, leases: next === null ? [] : await lease(next) }
+      const recorded = Promise.all(reports.map((report) => record(services, workerId, report)))
+      // Neither waits for the other: the database does both at once.
+      const [refusals, leases] = await Promise.all([recorded, next === null ? [] : lease(next)])
+      return { refusals, leases }
     },
     async release(leaseId) {
       const outcome = await runs.release(workerId, leaseId).catch(throwOutage)

@@ -86,8 +86,11 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
     async (request, reply) => {
       const { reports, next } = request.body
       const { workerId } = workerOf(request)
-      const data = await Promise.all(reports.map((item) => recordItem(workerId, item, request.id)))
-      return next === undefined ? { data } : { data, leases: await leaseFor(context, request, reply, next) }
+      const recorded = Promise.all(reports.map((item) => recordItem(workerId, item, request.id)))
+      if (next === undefined) return { data: await recorded }
+      // Neither waits for the other: the database does both at once.
+      const [data, leases] = await Promise.all([recorded, leaseFor(context, request, reply, next)])
+      return { data, leases }
     },
   )
 
