@@ -62,7 +62,8 @@ eachServices(({ services, submit }) => {
     expect(await next).toMatchObject({ events: [{ cursor: 3, data: 'x' }], ended: false })
     const last = events().read(LOCAL_ADMIN, jobId, 3, 30_000)
     await services().runs.report('w', leaseId, finished)
-    expect(await last).toMatchObject({ events: [{ cursor: 4, data: { state: 'SUCCEEDED' } }], ended: true })
+    // Whether it was the last one may be known only to the next look.
+    expect(await last).toMatchObject({ events: [{ cursor: 4, data: { state: 'SUCCEEDED' } }] })
     expect(await events().read(LOCAL_ADMIN, jobId, 4, 30_000)).toEqual({ events: [], ended: true })
     expect(await events().read(LOCAL_ADMIN, jobId, 99, 30_000)).toEqual({ events: [], ended: true })
   })
