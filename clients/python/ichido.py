@@ -202,6 +202,10 @@ class _Http:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
 
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
     def _exchange(
         self, method: str, path: str, payload: Optional[bytes], headers: Dict[str, str], timeout: float, fresh: bool
     ) -> Tuple[int, http.client.HTTPMessage, bytes]:
@@ -212,7 +216,9 @@ class _Http:
                 connection.connect()
             if self._aborted:
                 raise ConnectionAbortedError('called off')
-            connection.request(method, path, body=payload, headers=headers)
+            # Who is sent too much may stop listening, and still says why.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, path, body=payload, headers=headers)
             response = connection.getresponse()
             raw = response.read()
         except BaseException:
@@ -258,10 +264,10 @@ def _read_answer(status: int, headers: http.client.HTTPMessage, raw: bytes) -> A
     if isinstance(answer, dict) and isinstance(answer.get('error'), dict):
         raise _refusal(status, answer['error'], _retry_after(headers))
     # A proxy, or somebody else's server.
-    passing = status in (408, 429) or status >= 500 or status < 300
-    raise Unreachable(
-        f'HTTP_{status}', raw[:200].decode(errors='replace'), retryable=passing, retry_after=_retry_after(headers)
-    )
+    message = raw[:200].decode(errors='replace')
+    if status in (408, 429) or status >= 500 or status < 300:
+        raise Unreachable(f'HTTP_{status}', message, retryable=True, retry_after=_retry_after(headers))
+    raise _refusal(status, {'message': message})
 
 
 _NOT_JSON = object()
@@ -403,14 +409,7 @@ class Client:
 
     def cancel(self, job_id: str) -> Dict[str, Any]:
         """Ends a waiting job, asks a running one to stop."""
-        failures: List[IchidoError] = []
-        try:
-            return dict(self._call('POST', f'{_job_path(job_id)}/cancel', failures=failures)[0])
-        except Refused as error:
-            # The first try may have done it, and only its answer got lost.
-            if failures and error.details.get('state') == 'CANCELED':
-                return self.get(job_id)
-            raise
+        return dict(self._call('POST', f'{_job_path(job_id)}/cancel')[0])
 
     def retry(self, job_id: str) -> Dict[str, Any]:
         """The same job once more, with a fresh retry budget. Not sent twice by itself: it has no key."""
@@ -446,28 +445,21 @@ class Client:
         return [outcomes[i] for i in range(len(batch))]
 
     def _call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        timeout: float = CALL_SECONDS,
-        repeat: bool = True,
-        failures: Optional[List[IchidoError]] = None,
+        self, method: str, path: str, body: Any = None, *, timeout: float = CALL_SECONDS, repeat: bool = True
     ) -> Tuple[Any, http.client.HTTPMessage]:
-        failed = failures if failures is not None else []
         until = time.monotonic() + self._patience
+        failures = 0
         while True:
             try:
                 return self._http.call(method, path, body, timeout=timeout, fresh=not repeat)
             except IchidoError as error:
-                pause = _pause(len(failed), error)
+                pause = _pause(failures, error)
                 unsure = isinstance(error, Unreachable) and not repeat
                 if not error.retryable or unsure or time.monotonic() + pause >= until:
                     raise
-                failed.append(error)
                 log.info('%s; trying again in %.1f s', error, pause)
                 time.sleep(pause)
+                failures += 1
 
 
 def _job(body: Mapping[str, Any], replayed: bool) -> Job:
@@ -590,6 +582,21 @@ def _alone_seconds(lease: Mapping[str, Any]) -> float:
     return float(lease['continuation_seconds'] or lease['lease_ttl_seconds']) * CONTINUATION_PART
 
 
+class _Lines:
+    """JSON lines out of a stream."""
+
+    def __init__(self) -> None:
+        self._parts: List[bytes] = []
+
+    def add(self, data: bytes) -> List[Dict[str, Any]]:
+        self._parts.append(data)
+        if b'\n' not in data:
+            return []
+        *lines, rest = b''.join(self._parts).split(b'\n')
+        self._parts = [rest]
+        return [json.loads(line) for line in lines]
+
+
 # ------------------------------------------------------------------------------------------------------- supervisor
 #
 # A worker is three sorts of processes. The worker itself talks to the server. The supervisor, forked first and with a
@@ -628,7 +635,7 @@ class _Supervisor:
         self._worker = worker
         self._handlers = handlers
         self._children: Dict[str, _Child] = {}
-        self._orders = b''
+        self._orders = _Lines()
         self._fds: List[int] = []
         self._orphaned = False
         self._selector = selectors.DefaultSelector()
@@ -668,9 +675,8 @@ class _Supervisor:
             self._selector.unregister(self._worker)
             for child in self._children.values():
                 self._stop(child, 'STOPPED', SHORT_GRACE_SECONDS)
-        *lines, self._orders = (self._orders + data).split(b'\n')
-        for line in lines:
-            self._obey(json.loads(line))
+        for order in self._orders.add(data):
+            self._obey(order)
 
     def _obey(self, order: Dict[str, Any]) -> None:
         child = self._children.get(order['lease_id'])
@@ -1140,6 +1146,8 @@ class Worker:
                 self._socket.shutdown(socket.SHUT_RDWR)
             os.waitpid(supervisor, 0)
             self._socket.close()
+            self._http.close()
+            self._polling.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
         if self._failure is not None:
@@ -1520,17 +1528,6 @@ def _how_it_ended(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f'The process of the handler was ended by {signal.Signals(os.WTERMSIG(status)).name}'
     return f'The process of the handler ended with {os.WEXITSTATUS(status)} and without an outcome'
-
-
-class _Lines:
-    """JSON lines out of a stream."""
-
-    def __init__(self) -> None:
-        self._rest = b''
-
-    def add(self, data: bytes) -> List[Dict[str, Any]]:
-        *lines, self._rest = (self._rest + data).split(b'\n')
-        return [json.loads(line) for line in lines]
 
 
 _FEED_SECONDS = 10.0

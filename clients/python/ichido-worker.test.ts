@@ -1,0 +1,327 @@
+import { readFileSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import type { JobDetail, JobState, Page, RunLogShape, WorkerShape } from '@ichido/sdk/protocol'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { alive } from '../../scripts/services/process-tree.ts'
+import { TcpProxy } from '../../scripts/testing/proxy.ts'
+import { killAll } from '../../server/src/cli/testing/cli.ts'
+import { openDroppingProxy } from './testing/dropping-proxy.ts'
+import { ENGINES, type Engine, type Plane, startPlane } from './testing/plane.ts'
+import {
+  childrenOf,
+  findPython,
+  killWorkers,
+  type Note,
+  notesOf,
+  type PythonWorker,
+  script,
+  startWorker,
+} from './testing/python.ts'
+
+const WITHIN = { timeout: 30_000, interval: 30 }
+
+let python: string
+let planes: Record<Engine, Plane>
+beforeAll(async () => {
+  const [found, sqlite, postgres] = await Promise.all([findPython(), startPlane('sqlite'), startPlane('postgres')])
+  python = found
+  planes = { sqlite, postgres }
+})
+afterAll(async () => {
+  await killWorkers()
+  await Promise.all(Object.values(planes).map((plane) => plane.stop()))
+  await killAll()
+})
+
+const named = (() => {
+  let count = 0
+  return (word: string) => `${word}-${++count}`
+})()
+
+/** A worker that is enrolled for a queue of its own, and where its handlers write things down. */
+async function enlist(
+  plane: Plane,
+  handlers: readonly string[],
+  changes: Partial<Parameters<typeof startWorker>[1]> = {},
+) {
+  const queue = named('queue')
+  const [ledger, tokenFile] = [join(plane.folder, `${queue}.ledger`), join(plane.folder, `${queue}.json`)]
+  const enroll = await plane.enroll()
+  const options = { url: plane.urls[0] ?? '', queue, enroll, tokenFile, ledger, handlers, ...changes }
+  return { queue, options, worker: startWorker(python, options), notes: () => notesOf(ledger) }
+}
+
+const firstNote = (notes: () => Note[]) =>
+  vi.waitFor(() => {
+    const [note] = notes()
+    if (note === undefined) throw new Error('Nothing was noted yet')
+    return note
+  }, WITHIN)
+
+const gone = (...pids: (number | undefined)[]) =>
+  vi.waitFor(() => expect(pids.filter((pid) => pid !== undefined && alive(pid))).toEqual([]), WITHIN)
+
+async function stopped(worker: PythonWorker) {
+  worker.kill('SIGTERM')
+  return worker.ended
+}
+
+// Most of their time they wait.
+describe.concurrent.each(ENGINES)('on %s', (engine) => {
+  let plane: Plane
+  beforeAll(() => {
+    plane = planes[engine]
+  })
+
+  const logsOf = async (jobId: string) =>
+    (await plane.call<Page<RunLogShape>>('GET', `/v1/jobs/${jobId}/logs`)).data.map(({ stream, text }) => [
+      stream,
+      text,
+    ])
+
+  test('a proxy loses each answer once: every attempt stays 1', async () => {
+    const proxy = await openDroppingProxy(plane.urls[0] ?? '')
+    const { queue, worker, options } = await enlist(plane, ['talk'], { url: proxy.url, concurrency: 5 })
+    const ids = await Promise.all(
+      [1, 2, 3, 4, 5].map((n) => plane.submit({ kind: 'talk', queue, payload: n, max_attempts: 1 })),
+    )
+    for (const id of ids) {
+      expect(await plane.jobIn(id, 'SUCCEEDED')).toMatchObject({ attempt: 1, runs: [{ attempt: 1 }] })
+    }
+    const [id = ''] = ids
+    const events = `print(json.dumps([[e.stage, e.data] for e in ichido.Client(os.environ['URL']).watch('${id}')]))`
+    expect(await script(python, events, { URL: proxy.url })).toEqual([
+      [
+        ['run', { state: 'PENDING' }],
+        ['run', { state: 'ASSIGNED', attempt: 1 }],
+        ['run', { state: 'RUNNING', attempt: 1 }],
+        ['progress', { percent: 50 }],
+        ['vision', { found: true }],
+        ['run', { state: 'SUCCEEDED', attempt: 1 }],
+      ],
+    ])
+    expect(await logsOf(id)).toEqual([
+      ['stdout', 'to stdout 1\n'],
+      ['stderr', 'to stderr: 一度\n'],
+    ])
+    expect((await stopped(worker)).code).toBe(0)
+    proxy.close()
+    const lost = [
+      '/v1/workers/register',
+      '/v1/leases',
+      ...['start', 'heartbeat', 'events', 'logs', 'result'].map(perLease),
+    ]
+    expect(proxy.dropped).toEqual(expect.arrayContaining(lost))
+    expect(
+      (await workersSeen()).filter(({ worker_id }) => worker_id === kept(options.tokenFile).worker_id),
+    ).toHaveLength(1)
+  })
+  const perLease = (verb: string) => `/v1/leases/…/${verb}`
+  const workersSeen = async () => (await plane.call<Page<WorkerShape>>('GET', '/v1/workers')).data
+
+  test('what a handler is told, and how it can fail', async () => {
+    const { queue, worker } = await enlist(plane, ['talk', 'fail'], { concurrency: 3 })
+    const talking = await plane.submit({ kind: 'talk', queue, payload: 'x' })
+    const failing = ['fatal', 'error', 'exit', 'signal', 'not json', 'too large', 1.5, null]
+    const ids = await Promise.all(
+      failing.map((payload) => plane.submit({ kind: 'fail', queue, payload, max_attempts: 1 })),
+    )
+    await plane.jobIn(talking, 'SUCCEEDED')
+    const code = `print(json.dumps(ichido.Client(os.environ['URL']).result('${talking}')))`
+    const [{ environment }] = (await script(python, code, { URL: plane.urls[0] ?? '' })) as [{ environment: string[] }]
+    expect(environment).toEqual([talking, '1', expect.stringContaining('.'), expect.stringMatching(/^[012]$/)])
+    const ended = await Promise.all(
+      ids.map((id, i) => plane.jobIn(id, typeof failing[i] === 'string' ? 'FAILED' : 'SUCCEEDED')),
+    )
+    expect(ended.map(({ error }) => error && [error.code, error.message])).toEqual([
+      ['BAD_IMAGE', 'There is no image'],
+      ['LookupError', expect.stringContaining('not there: \ufffd')],
+      ['EXITED', '3'],
+      ['HANDLER_DIED', expect.stringContaining('SIGKILL')],
+      ['INVALID_RESULT', expect.stringContaining('not JSON')],
+      ['PAYLOAD_TOO_LARGE', expect.any(String)],
+      null,
+      null,
+    ])
+    expect(ended[1]?.error?.traceback).toContain('in fail')
+    await stopped(worker)
+  })
+
+  test('told to stop it, with the reason: canceled, out of time, shut down', async () => {
+    const { queue, worker, notes } = await enlist(plane, ['wait'], { concurrency: 3 })
+    const submit = (changes: object) => plane.submit({ kind: 'wait', queue, lease_ttl_seconds: 2, ...changes })
+    const canceled = await submit({})
+    const late = await submit({ timeout_seconds: 1, max_attempts: 1 })
+    const shutDown = await submit({})
+    await vi.waitFor(() => expect(new Set(notes().map(({ job }) => job)).size).toBe(3), WITHIN)
+    await plane.call('POST', `/v1/jobs/${canceled}/cancel`)
+    await plane.jobIn(canceled, 'CANCELED')
+    expect(await plane.jobIn(late, 'FAILED')).toMatchObject({ error: { code: 'TIMEOUT' } })
+    expect((await stopped(worker)).code).toBe(0)
+    const given = await plane.jobIn(shutDown, 'PENDING')
+    expect(given).toMatchObject({ retry_count: 0, runs: [{ state: 'FAILED', error: { code: 'RELEASED' } }, {}] })
+    for (const [id, reason] of [
+      [canceled, 'CANCELED'],
+      [late, 'TIMEOUT'],
+      [shutDown, 'STOPPED'],
+    ] as const) {
+      expect(await logsOf(id)).toEqual([['stdout', `stopped because of ${reason} True\n`]])
+    }
+    await gone(...notes().map(({ pid }) => pid))
+  })
+
+  test('shut down, it lets what runs come to its end first', async () => {
+    const { queue, worker, notes } = await enlist(plane, ['tick'], { drainSeconds: 30 })
+    const id = await plane.submit({ kind: 'tick', queue, payload: { seconds: 1 } })
+    const next = await plane.submit({ kind: 'tick', queue, payload: { seconds: 1 } })
+    await firstNote(notes)
+    expect((await stopped(worker)).code).toBe(0)
+    expect(await plane.job(id)).toMatchObject({ state: 'SUCCEEDED', attempt: 1 })
+    expect(await plane.job(next)).toMatchObject({ state: 'PENDING', attempt: 0 })
+  })
+})
+
+interface Kept {
+  worker_id: string
+  worker_token: string
+}
+const kept = (file: string) => JSON.parse(readFileSync(file, 'utf8')) as Kept
+
+describe.concurrent('its processes', () => {
+  let plane: Plane
+  beforeAll(() => {
+    plane = planes.sqlite
+  })
+
+  const POLICY = { lease_ttl_seconds: 1, continuation_seconds: 2, backoff: { base_seconds: 0 } }
+
+  async function hanging(kind: 'hang' | 'busy') {
+    const enlisted = await enlist(plane, [kind])
+    const id = await plane.submit({ kind, queue: enlisted.queue, ...POLICY })
+    const note = await firstNote(enlisted.notes)
+    return { ...enlisted, id, pids: [note.pid, note.away] }
+  }
+
+  function attempts(job: JobDetail): [JobState, string | undefined][] {
+    return job.runs.map(({ state, error }) => [state, error?.code])
+  }
+
+  test('a worker that is killed takes its handler along, and what that has started', async () => {
+    const { worker, id, pids, options } = await hanging('hang')
+    worker.kill('SIGKILL')
+    await gone(...pids)
+    // It is the same worker again, by its file alone.
+    const { enroll: _, ...again } = options
+    const next = startWorker(python, again)
+    const job = await plane.jobIn(id, 'SUCCEEDED')
+    expect(job).toMatchObject({ runs: [{ state: 'TIMED_OUT' }, { state: 'SUCCEEDED' }] })
+    expect(new Set(job.runs.map(({ assigned_worker_id }) => assigned_worker_id)).size).toBe(1)
+    await stopped(next)
+  })
+
+  test.each(['hang', 'busy'] as const)('one that is stopped does not keep its handler running: %s', async (kind) => {
+    const { worker, id, pids } = await hanging(kind)
+    worker.kill('SIGSTOP')
+    await gone(...pids)
+    // Nobody else has it yet: the control plane waits longer than the handler lives.
+    expect((await plane.job(id)).runs).toHaveLength(1)
+    await vi.waitFor(async () => expect((await plane.job(id)).runs).toHaveLength(2), WITHIN)
+    if (kind === 'hang') {
+      worker.kill('SIGCONT')
+      expect(attempts(await plane.jobIn(id, 'SUCCEEDED'))).toEqual([
+        ['TIMED_OUT', expect.any(String)],
+        ['SUCCEEDED', undefined],
+      ])
+      await stopped(worker)
+    } else worker.kill('SIGKILL')
+  })
+
+  test('one that is stopped for a moment goes on as if nothing had been', async () => {
+    const { queue, worker, notes } = await enlist(plane, ['tick'])
+    const id = await plane.submit({ kind: 'tick', queue, payload: { seconds: 4 }, ...POLICY, continuation_seconds: 20 })
+    await firstNote(notes)
+    worker.kill('SIGSTOP')
+    await vi.waitFor(async () => expect((await plane.job(id)).runs[0]?.continuation_state).toBe('CONFIRMING'), WITHIN)
+    worker.kill('SIGCONT')
+    const { attempt, runs } = await plane.jobIn(id, 'SUCCEEDED')
+    expect(runs).toHaveLength(1)
+    expect(new Set(notes().map((note) => note.attempt))).toEqual(new Set([attempt]))
+    await stopped(worker)
+  })
+
+  test('cut off from the control plane, it stops by itself, and says so when it can', async () => {
+    const { proxy, url } = await TcpProxy.before(plane.urls[0] ?? '')
+    const { queue, worker, notes } = await enlist(plane, ['wait'], { url })
+    const times = { lease_ttl_seconds: 30, continuation_seconds: 4 }
+    const id = await plane.submit({ kind: 'wait', queue, max_attempts: 1, ...times })
+    const { pid } = await firstNote(notes)
+    proxy.rule = () => 'cut'
+    proxy.cutAll()
+    await gone(pid)
+    proxy.rule = () => 'pass'
+    expect(await plane.jobIn(id, 'FAILED')).toMatchObject({ error: { code: 'CONTINUATION_LOST' } })
+    await stopped(worker)
+    await proxy.close()
+  })
+
+  test('without its supervisor it gives back what it has, and ends', async () => {
+    const { queue, worker, notes } = await enlist(plane, ['wait'])
+    const id = await plane.submit({ kind: 'wait', queue, ...POLICY, max_attempts: 1 })
+    const { pid } = await firstNote(notes)
+    const [supervisor = 0] = childrenOf(worker.pid)
+    expect(supervisor).toBeGreaterThan(0)
+    process.kill(supervisor, 'SIGKILL')
+    const { code, stderr } = await worker.ended
+    expect(code).toBe(1)
+    expect(stderr).toContain('The supervisor process has ended')
+    await gone(pid, supervisor)
+    expect(attempts(await plane.jobIn(id, 'PENDING'))).toEqual([
+      ['FAILED', 'RELEASED'],
+      ['PENDING', undefined],
+    ])
+  })
+})
+
+describe.concurrent('who it is', () => {
+  let plane: Plane
+  beforeAll(() => {
+    plane = planes.sqlite
+  })
+
+  test('it is kept in a file for its owner only, and renewed', async () => {
+    const registered = await plane.call<Kept>('POST', '/v1/workers/register', { enroll_token: await plane.enroll() })
+    // A worker token that it knows nothing of: how long it still works it learns by renewing it.
+    const { worker, options } = await enlist(plane, ['tick'], { enroll: registered.worker_token })
+    await vi.waitFor(() => {
+      expect(kept(options.tokenFile).worker_token).toMatch(/^ichido_worker_/)
+      expect(kept(options.tokenFile).worker_token).not.toBe(registered.worker_token)
+    }, WITHIN)
+    expect(statSync(options.tokenFile).mode & 0o777).toBe(0o600)
+    expect((await stopped(worker)).code).toBe(0)
+  })
+
+  test('a new enroll token leaves it who it was; revoked, it ends', async () => {
+    const { worker, options, queue } = await enlist(plane, ['wait'])
+    await vi.waitFor(() => expect(kept(options.tokenFile).worker_id).toBeDefined(), WITHIN)
+    const before = kept(options.tokenFile)
+    await stopped(worker)
+    const again = startWorker(python, { ...options, enroll: await plane.enroll() })
+    await vi.waitFor(() => expect(kept(options.tokenFile).worker_token).not.toBe(before.worker_token), WITHIN)
+    expect(kept(options.tokenFile).worker_id).toBe(before.worker_id)
+
+    const policy = { lease_ttl_seconds: 1, continuation_seconds: 1, backoff: { base_seconds: 0 } }
+    const id = await plane.submit({ kind: 'wait', queue, ...policy })
+    const { pid } = await firstNote(() => notesOf(options.ledger))
+    await plane.call('DELETE', `/v1/workers/${before.worker_id}`)
+    await gone(pid)
+    const { code, stderr } = await again.ended
+    expect([code, stderr]).toEqual([1, expect.stringContaining('This worker was revoked')])
+    await plane.jobIn(id, 'PENDING')
+  })
+
+  test('without a token it says what it needs', async () => {
+    const { worker } = await enlist(plane, ['tick'], { enroll: 'ichido_enroll_unknown' })
+    const { code, stderr } = await worker.ended
+    expect([code, stderr]).toEqual([1, expect.stringContaining('UNAUTHENTICATED')])
+  })
+})

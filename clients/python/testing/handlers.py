@@ -1,0 +1,88 @@
+"""What the Python workers of the tests do."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import ichido
+
+#: Ignores polite signals, in a session of its own.
+AWAY = "trap '' TERM; while :; do sleep 0.05; done"
+
+
+def note(run, **more):
+    """One write a line, so that the lines of many processes do not mix."""
+    line = {'job': run.job_id, 'attempt': run.attempt, 'at': time.monotonic(), 'pid': os.getpid(), **more}
+    ledger = os.open(os.environ['LEDGER'], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(ledger, json.dumps(line).encode() + b'\n')
+    os.close(ledger)
+
+
+def tick(run):
+    """Notes that it is at work, again and again; a stubborn one does not let itself be told to stop."""
+    until = time.monotonic() + run.payload['seconds']
+    while time.monotonic() < until:
+        try:
+            note(run)
+            time.sleep(0.01)
+        except ichido.Stopped:
+            if not run.payload.get('stubborn'):
+                raise
+    return {'attempt': run.attempt}
+
+
+def talk(run):
+    print('to stdout', run.payload)
+    print('to stderr: \u4e00\u5ea6', file=sys.stderr)
+    run.progress({'percent': 50})
+    run.publish('vision', 3, {'found': True})
+    names = ('ICHIDO_JOB_ID', 'ICHIDO_ATTEMPT', 'ICHIDO_LEASE_ID', 'ICHIDO_SLOT')
+    return {'attempt': run.attempt, 'environment': [os.environ[name] for name in names]}
+
+
+def hang(run):
+    """The first time it ends by force only, with a process that has left its group; the next time by itself."""
+    if os.path.exists(os.environ['LEDGER']):
+        return {'last_progress': run.last_progress}
+    run.progress({'done': 7})
+    away = subprocess.Popen(['sh', '-c', AWAY], start_new_session=True)
+    note(run, away=away.pid)
+    while True:
+        try:
+            time.sleep(60)
+        except ichido.Stopped:
+            pass
+
+
+def busy(run):
+    """Holds the interpreter's lock, so that nothing else of its process ever has a turn."""
+    note(run)
+    return sum(range(10**12))
+
+
+def wait(run):
+    note(run)
+    try:
+        time.sleep(60)
+    except ichido.Stopped as stopped:
+        print('stopped because of', stopped.reason, run.stopping.is_set())
+        raise
+
+
+def fail(run):
+    how = run.payload
+    if how == 'fatal':
+        raise ichido.Fatal('BAD_IMAGE', 'There is no image')
+    if how == 'error':
+        raise LookupError('not there: \0 \ud800')
+    if how == 'exit':
+        sys.exit(3)
+    if how == 'signal':
+        os.kill(os.getpid(), 9)
+    if how == 'not json':
+        return {'when': time}
+    if how == 'too large':
+        return 'x' * 17_000_000
+    return how

@@ -1,0 +1,65 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { EnrollTokenShape, JobDetail, JobState, SubmitRequest, SubmitResponse } from '@ichido/sdk/protocol'
+import { expect, vi } from 'vitest'
+import { freshDatabase } from '../../../scripts/testing/services.ts'
+import { type Serving, serve } from '../../../server/src/cli/testing/cli.ts'
+
+export const ENGINES = ['sqlite', 'postgres'] as const
+export type Engine = (typeof ENGINES)[number]
+
+/** A control plane that runs: its own processes, on a store of its own. */
+export interface Plane {
+  /** Of each of its nodes. */
+  urls: readonly string[]
+  folder: string
+  call<T>(method: string, path: string, body?: unknown): Promise<T>
+  submit(request: SubmitRequest): Promise<string>
+  enroll(): Promise<string>
+  job(jobId: string): Promise<JobDetail>
+  jobIn(jobId: string, state: JobState, timeoutMs?: number): Promise<JobDetail>
+  stop(): Promise<void>
+}
+
+/** Two nodes where the engine allows it. */
+export async function startPlane(engine: Engine): Promise<Plane> {
+  const folder = mkdtempSync(join(tmpdir(), 'ichido-python-'))
+  const database = engine === 'postgres' ? await freshDatabase() : undefined
+  const env = database === undefined ? { DATA_DIR: join(folder, 'data') } : { DATABASE_URL: database.url }
+  const nodes: Serving[] = [await serve(env)]
+  if (database !== undefined) nodes.push(await serve(env))
+  const urls = nodes.map(({ url }) => url)
+
+  async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+    const sent =
+      body === undefined ? {} : { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }
+    const response = await fetch(`${urls[0]}${path}`, { method, ...sent })
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`)
+    return (await response.json()) as T
+  }
+
+  const job = (jobId: string) => call<JobDetail>('GET', `/v1/jobs/${jobId}`)
+  return {
+    urls,
+    folder,
+    call,
+    submit: async (request) => (await call<SubmitResponse>('POST', '/v1/jobs', request)).job_id,
+    enroll: async () => (await call<EnrollTokenShape>('POST', '/v1/workers/enroll-tokens', {})).enroll_token,
+    job,
+    jobIn: (jobId, state, timeout = 30_000) =>
+      vi.waitFor(
+        async () => {
+          const found = await job(jobId)
+          expect(found.state).toBe(state)
+          return found
+        },
+        { timeout, interval: 50 },
+      ),
+    async stop() {
+      await Promise.all(nodes.map((node) => node.stop()))
+      await database?.drop()
+      rmSync(folder, { recursive: true })
+    },
+  }
+}
