@@ -44,6 +44,8 @@ export interface ReportGuards {
 }
 
 const LEASE_TOKEN_BYTES = 16
+/** What follows a success. */
+const NO_RUN = ''
 
 export function createRunService(deps: Deps, fairTags: FairTags): RunService {
   const { world, store, bus, meter, limits } = deps
@@ -131,7 +133,7 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
         leaderEpoch: guards.leaderEpoch ?? null,
         outcomeHash: outcomeHash(report),
         report,
-        nextRunId: world.uuid(),
+        nextRunId: report.verb === 'fail' ? world.uuid() : NO_RUN,
         random: world.random(),
       })
       if (outcome.kind === 'recorded') {
@@ -172,8 +174,12 @@ function outcomeHash(report: Report): string {
   if (report.verb === 'fail')
     return requestHash({ verb: 'fail', code: report.error.code, message: report.error.message })
   const { result, summaryText, freqsCsv } = report
+  if (result === 'null' && summaryText === null && freqsCsv === null) return NO_RESULT_HASH
   return requestHash({ verb: 'finish', result: JSON.parse(result ?? 'null') as unknown, summaryText, freqsCsv })
 }
+
+/** Of the many that have nothing to tell. */
+const NO_RESULT_HASH = requestHash({ verb: 'finish', result: null, summaryText: null, freqsCsv: null })
 
 function bytesOfReport(report: Report): number {
   const parts =

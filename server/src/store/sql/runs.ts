@@ -63,6 +63,7 @@ const TIMES_R = TIMES.replaceAll(/\w+/g, 'r.$&')
 
 /** Whether there is a queue that a run which ended may have made room in. */
 const LIMITED = 'EXISTS (SELECT 1 FROM ichido.queues WHERE max_concurrent IS NOT NULL) AS limited'
+const ENDED = `id, job_id, queue, kind, user_id, state, retry_count, ${TIMES}, ${LIMITED}`
 
 const RESULT = 'run_id, job_id, result, summary_text, freqs_csv, meta, cost_micros, created_at'
 
@@ -87,7 +88,7 @@ export const endRuns = statement('end_runs', {
     s AS (INSERT INTO ichido.results (${RESULT})
       SELECT id, job_id, result, summary_text, freqs_csv, meta, cost_micros, (SELECT now_ms()) FROM m
       WHERE state = 'SUCCEEDED' AND coalesce(result, summary_text, freqs_csv, meta, cost_micros::text) IS NOT NULL)
-    SELECT ${MOVED}, ${TIMES}, ${LIMITED} FROM m`,
+    SELECT ${ENDED} FROM m`,
   sqlite: [
     `INSERT INTO ichido.results (${RESULT})
       SELECT id, job_id, $9, $10, $11, $12, $13, now_ms() FROM ichido.runs
@@ -98,7 +99,7 @@ export const endRuns = statement('end_runs', {
       continuation_state = 'NONE', last_event_n = last_event_n + 1
     WHERE ${ends('$4', '$5')}`,
     MOVE_WRITTEN,
-    moved(`${MOVED}, ${TIMES}, ${LIMITED}`),
+    moved(ENDED),
   ],
 })
 
