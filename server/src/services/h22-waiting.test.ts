@@ -136,6 +136,28 @@ describe('a hundred polls that wait', () => {
     await close()
   })
 
+  test('whose worker goes while a look is under way give back what they got, unless they can be asked again', async () => {
+    const { services, submit, close } = scene()
+    const { store } = services.deps
+    const write = store.write.bind(store)
+    for (const pollId of [undefined, 'p']) {
+      const gone = new AbortController()
+      store.write = (command) => {
+        if (command.name === 'lease') gone.abort()
+        return write(command)
+      }
+      await submit()
+      const request = { queues: ['q'], kinds: [], max: 1, waitMs: 50_000, pollId }
+      const leases = await services.runs.lease('w', request, gone.signal)
+      store.write = write
+      expect(leases).toHaveLength(1)
+      const { state } = await services.jobs.get(LOCAL_ADMIN, leases[0]?.job_id ?? '')
+      expect(state).toBe(pollId === undefined ? 'ORPHANED' : 'ASSIGNED')
+      await services.jobs.cancel(LOCAL_ADMIN, leases[0]?.job_id ?? '')
+    }
+    await close()
+  })
+
   test('fail together with the look that they are part of, and the next one goes on', async () => {
     const { services, wait, answers, submit, close } = scene()
     const write = services.deps.store.write

@@ -13,6 +13,7 @@ const PROBE_GROWTH = 4
 
 /** Those who wait for the same kinds of the same queue, who came first first. */
 interface Line {
+  name: string
   queue: string
   polls: Set<Poll>
   /** There may be work. */
@@ -41,6 +42,7 @@ export class LeaseDesk {
   readonly #lines = new Map<string, Line>()
   readonly #subscriptions = new Map<string, { lines: Set<Line>; end: () => void }>()
   readonly #fresh = new Set<Poll>()
+  readonly #inLook = new Set<Poll>()
   readonly #onLeased: (leases: readonly Leased[]) => void
   #looking = false
   #callOffPoll: (() => void) | null = null
@@ -90,13 +92,11 @@ export class LeaseDesk {
     else poll.settle([])
   }
 
-  readonly #inLook = new Set<Poll>()
-
   #join(poll: Poll): void {
     const kinds = JSON.stringify(poll.item.kinds)
     for (const queue of new Set(poll.item.queues)) {
       const name = JSON.stringify([queue, kinds])
-      const line = this.#lines.get(name) ?? { queue, polls: new Set(), woken: false, probeRuns: PROBE_RUNS }
+      const line = this.#lines.get(name) ?? { name, queue, polls: new Set(), woken: false, probeRuns: PROBE_RUNS }
       this.#lines.set(name, line)
       line.polls.add(poll)
       poll.lines.push(line)
@@ -119,7 +119,7 @@ export class LeaseDesk {
     for (const line of poll.lines) {
       line.polls.delete(poll)
       if (line.polls.size > 0) continue
-      for (const [name, found] of this.#lines) if (found === line) this.#lines.delete(name)
+      this.#lines.delete(line.name)
       const subscription = this.#subscriptions.get(line.queue)
       subscription?.lines.delete(line)
       if (subscription?.lines.size === 0) {
@@ -160,7 +160,7 @@ export class LeaseDesk {
     this.#looking = false
   }
 
-  /** Who came since the last look, and of each line that was woken the first few; with the queues to look at. */
+  /** Of each line that was woken the first few, and who came since the last look; with the queues to look at. */
   #choose(): Map<Poll, readonly string[]> {
     const chosen = new Map<Poll, readonly string[]>()
     let runs = 0
@@ -170,9 +170,6 @@ export class LeaseDesk {
       runs += poll.item.max
       return true
     }
-    for (const poll of this.#fresh) {
-      if (!take(poll, poll.item.queues)) return chosen
-    }
     for (const line of this.#lines.values()) {
       if (!line.woken) continue
       let probed = 0
@@ -180,7 +177,7 @@ export class LeaseDesk {
         if (probed >= line.probeRuns) break
         const queues = chosen.get(poll)
         if (queues?.includes(line.queue)) continue
-        if (queues === undefined && !take(poll, [line.queue])) return chosen
+        if (queues === undefined && !take(poll, poll.fresh ? poll.item.queues : [line.queue])) return chosen
         // In the order that the worker gave them.
         if (queues !== undefined) {
           chosen.set(
@@ -191,6 +188,9 @@ export class LeaseDesk {
         probed += poll.item.max
       }
       line.woken = false
+    }
+    for (const poll of this.#fresh) {
+      if (!chosen.has(poll) && !take(poll, poll.item.queues)) return chosen
     }
     return chosen
   }

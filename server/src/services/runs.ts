@@ -93,6 +93,11 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
     return outcome
   }
 
+  /** Of a worker that has gone while it was leased, and cannot ask for it again: its poll has no name. */
+  async function giveBack({ runId, leaseId, workerId }: Leased): Promise<void> {
+    await releases.add({ runId, workerId, leaseId, nextRunId: world.uuid() })
+  }
+
   return {
     async lease(workerId, request, signal) {
       const item = {
@@ -106,7 +111,9 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
         leaseTtlMs: DEFAULT_LEASE_TTL_MS,
         startId: request.startId ?? null,
       }
-      return (await desk.lease(item, request.waitMs, signal)).map(renderLease)
+      const leases = await desk.lease(item, request.waitMs, signal)
+      if (signal?.aborted && !item.named) await Promise.all(leases.map(giveBack))
+      return leases.map(renderLease)
     },
 
     async start(workerId, leaseId, startId, version) {

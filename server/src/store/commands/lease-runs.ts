@@ -35,6 +35,7 @@ export interface LeaseItem {
 
 export interface Leased {
   runId: string
+  workerId: string
   jobId: string
   attempt: number
   retryCount: number
@@ -198,6 +199,7 @@ function inOrderOf({ queues }: LeaseItem): (a: Row, b: Row) => number {
 function toLeased(row: Row): Leased {
   return {
     runId: text(row, 'run_id'),
+    workerId: text(row, 'worker_id'),
     jobId: text(row, 'job_id'),
     attempt: integer(row, 'attempt'),
     retryCount: integer(row, 'retry_count'),

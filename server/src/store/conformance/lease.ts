@@ -18,6 +18,7 @@ export function leaseConformance({ store }: Given): void {
       const run = await scene.run(lease.runId)
       expect(lease).toEqual({
         runId: text(run, 'id'),
+        workerId: scene.workerId,
         jobId,
         attempt: 1,
         retryCount: 0,

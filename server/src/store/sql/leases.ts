@@ -16,7 +16,7 @@ const RUN = (
   (SELECT q.lease_ttl_seconds FROM ichido.queues q WHERE q.name = ${queue}) AS queue_ttl_seconds,
   (SELECT q.continuation_seconds FROM ichido.queues q WHERE q.name = ${queue}) AS queue_continuation_seconds,
   CASE WHEN r.attempt > 1 THEN (SELECT e.data FROM ichido.events e
-    WHERE e.job_id = r.job_id AND e.stage = 'progress' AND e.seq < (r.attempt - 1) * ${perAttempt}
+    WHERE e.job_id = r.job_id AND e.stage = 'progress' AND e.stage <> 'run' AND e.seq < (r.attempt - 1) * ${perAttempt}
     ORDER BY e.seq DESC LIMIT 1) END AS last_progress`
 const FIELDS = "'artifact_id', a.id, 'name', a.name, 'sha256', a.sha256, 'size_bytes', a.size_bytes"
 // What the job was given, not what an earlier run of it has left.
