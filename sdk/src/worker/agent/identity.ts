@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { rmSync } from 'node:fs'
 import { hostname, platform, release } from 'node:os'
 import type { RegisteredShape, RenewedShape } from '../../protocol/index.ts'
 import { IchidoError } from '../../protocol/index.ts'
@@ -82,7 +83,7 @@ async function register(options: IdentityOptions, enrollToken: string, before: I
     ...(name === null ? {} : { name }),
     queues,
     meta: { hostname: hostname(), platform: `${platform()} ${release()}`, node: process.version },
-    register_id: world.secret(24),
+    register_id: registerId(options, enrollToken),
     ...(before === null ? {} : { worker_id: before.worker_id, worker_token: before.worker_token }),
   }
   for (let tries = 1; ; tries++) {
@@ -98,6 +99,7 @@ async function register(options: IdentityOptions, enrollToken: string, before: I
         enrolled_with: hashOf(enrollToken),
       }
       writeIdentity(options.file, identity)
+      rmSync(pendingFile(options), { force: true })
       return identity
     } catch (error) {
       if (!(error instanceof IchidoError)) throw error
@@ -108,6 +110,21 @@ async function register(options: IdentityOptions, enrollToken: string, before: I
       await sleep(world, 1_000 * 2 ** tries)
     }
   }
+}
+
+/** Kept before it is sent: an agent that dies before it hears the answer asks for the same again. */
+function registerId(options: IdentityOptions, enrollToken: string): string {
+  const text = readIfThere(pendingFile(options))
+  const pending = text === null ? undefined : (parseJson(text) as { enroll: string; register_id: string } | undefined)
+  const enroll = hashOf(enrollToken)
+  if (pending?.enroll === enroll) return pending.register_id
+  const made = { enroll, register_id: options.world.secret(24) }
+  writeDurably(pendingFile(options), JSON.stringify(made))
+  return made.register_id
+}
+
+function pendingFile({ file }: IdentityOptions): string {
+  return `${file}.pending`
 }
 
 /** Keeps the token of an identity valid. */

@@ -1,0 +1,218 @@
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
+import { afterAll, expect, test } from 'vitest'
+import { freshDatabase } from '../../../scripts/testing/services.ts'
+import { size } from '../../../scripts/testing/size.ts'
+import { ENGINES, type Engine } from '../testing/services.ts'
+import {
+  agentFile,
+  ask,
+  enrollToken,
+  killAgents,
+  NOTE,
+  overlaps,
+  readLedger,
+  type StartedAgent,
+  startAgent,
+} from './testing/agent.ts'
+import { killAll, type Serving, serve } from './testing/cli.ts'
+
+const JOBS = size(60, 1000)
+const AGENTS = 10
+/** One job in so many fails whenever it is tried. */
+const FAILING_EVERY = 10
+const LEASE_SECONDS = 2
+const CONTINUATION_SECONDS = 4
+const MAX_ATTEMPTS = { good: 40, failing: 3 }
+/** Long enough for the jobs of a stopped agent to be handed on, and begun by another one, while it is away. */
+const STOPPED_MS = (LEASE_SECONDS + CONTINUATION_SECONDS) * 1000 + 3_000
+const HURT_MAX = 5
+const TORMENTS_MAX = size(20, 400)
+const TORMENT_MS = 250
+const TEST_WITHIN_MS = size(180_000, 1_800_000)
+const TICK_SECONDS = 0.1
+
+const folder = mkdtempSync(join(tmpdir(), 'ichido-torment-'))
+afterAll(async () => {
+  await killAgents()
+  await killAll()
+  rmSync(folder, { recursive: true, force: true })
+})
+
+/**
+ * Notes itself down for as many ticks as the payload says, and fails when that is negative. Every second one does so in a
+ * child that leaves the process group.
+ */
+const PROGRAM = `n=$(cat); ${NOTE('began')}
+  work() { for i in $(seq \${n#-}); do sleep ${TICK_SECONDS}; ${NOTE('runs')}; done; ${NOTE('ended')}; [ $n -ge 0 ]; }
+  if [ $((n % 2)) = 0 ]; then work; exit; fi
+  export n; setsid sh -c 'for i in $(seq \${n#-}); do sleep ${TICK_SECONDS}; ${NOTE('runs')}; done' & wait $!
+  ${NOTE('ended')}; [ $n -ge 0 ]`
+
+/** An agent that is started again whenever it was killed. */
+class Victim {
+  agent: StartedAgent | null = null
+  stopped = false
+  readonly #runs: string
+  readonly #begin: () => Promise<StartedAgent>
+
+  constructor(state: string, begin: () => Promise<StartedAgent>) {
+    this.#runs = join(state, 'runs')
+    this.#begin = begin
+  }
+
+  /** It has a run in hand. */
+  get busy(): boolean {
+    return this.agent !== null && !this.stopped && existsSync(this.#runs) && readdirSync(this.#runs).length > 0
+  }
+
+  async start(): Promise<void> {
+    this.agent = await this.#begin()
+  }
+
+  async kill(): Promise<void> {
+    const { agent } = this
+    this.agent = null
+    await agent?.kill9()
+    // Half of them come back at once, the others when their jobs may have been handed on.
+    if (Math.random() < 0.5) await pause(Math.random() * STOPPED_MS)
+    await this.start()
+  }
+
+  async stop(): Promise<void> {
+    const { agent } = this
+    this.stopped = true
+    agent?.signal('SIGSTOP')
+    await pause(STOPPED_MS)
+    agent?.signal('SIGCONT')
+    this.stopped = false
+  }
+}
+
+/** Hurts one after the other until it is called off or has had enough; settles when all are well again. */
+async function torment(victims: readonly Victim[], done: AbortSignal): Promise<{ kills: number; stops: number }> {
+  const pains = new Set<Promise<void>>()
+  const tally = { kills: 0, stops: 0 }
+  while (!done.aborted && tally.kills + tally.stops < TORMENTS_MAX) {
+    await pause(TORMENT_MS * (0.5 + Math.random()))
+    const busy = victims.filter((victim) => victim.busy)
+    const victim = busy[Math.floor(Math.random() * busy.length)]
+    if (victim === undefined || pains.size >= HURT_MAX) continue
+    const kill = Math.random() < 0.5
+    tally[kill ? 'kills' : 'stops']++
+    const pain = (kill ? victim.kill() : victim.stop()).finally(() => pains.delete(pain))
+    pains.add(pain)
+  }
+  await Promise.all(pains)
+  return tally
+}
+
+async function servers(engine: Engine): Promise<Serving[]> {
+  const DATA_DIR = join(folder, engine)
+  if (engine === 'sqlite') return [await serve({ DATA_DIR })]
+  const { url: DATABASE_URL } = await freshDatabase()
+  const first = await serve({ DATA_DIR, DATABASE_URL })
+  return [first, await serve({ DATA_DIR, DATABASE_URL })]
+}
+
+interface Job {
+  job_id: string
+  state: string
+  retry_count: number
+  runs: { state: string; attempt: number }[]
+}
+
+async function submitAll(url: string, queue: string): Promise<Map<string, boolean>> {
+  const policy = {
+    lease_ttl_seconds: LEASE_SECONDS,
+    continuation_seconds: CONTINUATION_SECONDS,
+    backoff: { base_seconds: 0.2, cap_seconds: 1 },
+  }
+  const jobs = Array.from({ length: JOBS }, (_, n) => {
+    const failing = n % FAILING_EVERY === 0
+    const ticks = 5 + (n % 11)
+    const max_attempts = failing ? MAX_ATTEMPTS.failing : MAX_ATTEMPTS.good
+    return { kind: 'k', queue, payload: failing ? -ticks : ticks, max_attempts, ...policy }
+  })
+  const ids = new Map<string, boolean>()
+  for (const job of jobs) ids.set((await ask<{ job_id: string }>(url, 'POST', '/v1/jobs', job)).job_id, job.payload < 0)
+  return ids
+}
+
+async function allEnded(url: string, queue: string): Promise<void> {
+  for (;;) {
+    const left = await ask<Record<string, number>>(url, 'GET', `/v1/queues/${queue}`)
+    if (['ready', 'delayed', 'running'].every((count) => left[count] === 0)) return
+    await pause(200)
+  }
+}
+
+test.concurrent.each(ENGINES)(
+  '%s: agents are killed and stopped, and each job is done once, by one at a time',
+  async (engine) => {
+    await agentFile()
+    const nodes = await servers(engine)
+    const [{ url } = { url: '' }] = nodes
+    const queue = 'tormented'
+    const ledger = join(folder, `ledger-${engine}`)
+    writeFileSync(ledger, '')
+    const jobs = await submitAll(url, queue)
+    const victims = await Promise.all(
+      Array.from({ length: AGENTS }, async (_, n) => {
+        const { url: near = url } = nodes[n % nodes.length] ?? {}
+        const args = ['--enroll', await enrollToken(url, queue), '--drain', '5']
+        const state = join(folder, `${engine}-${n}`)
+        const work = ['--exec', PROGRAM] as const
+        return new Victim(state, () => startAgent({ url: near, queue, work, state, args, env: { LEDGER: ledger } }))
+      }),
+    )
+    await Promise.all(victims.map((victim) => victim.start()))
+    const done = new AbortController()
+    const tormented = torment(victims, done.signal)
+    await allEnded(url, queue)
+    done.abort()
+    const tally = await tormented
+    expect(await Promise.all(victims.map(({ agent }) => agent?.drain()))).toEqual(victims.map(() => 0))
+
+    const entries = readLedger(ledger)
+    expect(overlaps(entries)).toEqual([])
+    const ended = new Set(
+      entries.flatMap(({ jobId, attempt, what }) => (what === 'ended' ? [`${jobId} ${attempt}`] : [])),
+    )
+    let handedOn = 0
+    for (const [jobId, failing] of jobs) {
+      const job = await ask<Job>(url, 'GET', `/v1/jobs/${jobId}`)
+      if (!failing && job.runs.length > 1) handedOn++
+      const successes = job.runs.filter(({ state }) => state === 'SUCCEEDED')
+      expect(job.retry_count).toBeLessThanOrEqual(failing ? MAX_ATTEMPTS.failing : MAX_ATTEMPTS.good)
+      expect(successes).toHaveLength(failing ? 0 : 1)
+      expect(successes.every(({ attempt }) => ended.has(`${jobId} ${attempt}`))).toBe(true)
+      expect(job.state).toMatch(failing ? /FAILED|TIMED_OUT/ : /SUCCEEDED/)
+    }
+    expect(await deadLetters(url, queue)).toEqual(
+      [...jobs].flatMap(([id, failing]) => (failing ? [id] : [])).toSorted(),
+    )
+    console.log(`${engine}: ${JOBS} jobs, ${tally.kills} kills, ${tally.stops} stops, ${handedOn} handed on`)
+    expect(Math.min(tally.kills, tally.stops, handedOn)).toBeGreaterThan(0)
+    await Promise.all(nodes.map((node) => node.stop()))
+  },
+  TEST_WITHIN_MS,
+)
+
+async function deadLetters(url: string, queue: string): Promise<string[]> {
+  const found: string[] = []
+  let cursor: string | null = null
+  do {
+    const more: string = cursor === null ? '' : `&cursor=${cursor}`
+    const page: { data: { job_id: string }[]; next_cursor: string | null } = await ask(
+      url,
+      'GET',
+      `/v1/dead-letters?queue=${queue}&limit=100${more}`,
+    )
+    found.push(...page.data.map(({ job_id }) => job_id))
+    cursor = page.next_cursor
+  } while (cursor !== null)
+  return found.toSorted()
+}
