@@ -67,15 +67,16 @@ export class RunProgress {
   }
 
   read(last: boolean): WorkerEvent[] | null {
-    const lines = (this.#rest + this.#tail.read(CHUNK_BYTES)).split('\n')
+    const more = this.#tail.read(CHUNK_BYTES)
+    const lines = (this.#rest + more).split('\n')
     // Not whole yet, unless nothing will be added.
     const open = lines.pop() ?? ''
     const taken = lines.splice(0, EVENTS_MAX)
-    if (open.length > LINE_MAX || (last && taken.length === 0 && open !== '')) {
+    if (open.length > LINE_MAX || (last && more === '' && taken.length === 0 && open !== '')) {
       taken.push(open)
       this.#rest = ''
     } else this.#rest = [...lines, open].join('\n')
-    if (taken.length === 0) return null
+    if (taken.length === 0 && more === '') return null
     const events = taken.flatMap((line) => this.#event(line))
     return events.length === 0 ? this.read(last) : events
   }

@@ -1,0 +1,144 @@
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import { gainIdentity, type Identity, type IdentityOptions, TokenKeeper } from './identity.ts'
+
+const HOUR_MS = 3_600_000
+const LIFE_MS = 7 * 24 * HOUR_MS
+const WORKER = '018f0000-0000-7000-8000-000000000001'
+
+interface Call {
+  path: string
+  token: string | null
+  body: { register_id?: string; worker_id?: string; worker_token?: string }
+}
+
+let world: FakeWorld
+let folder: string
+let calls: Call[]
+let said: string[]
+/** Status, and for errors their code, of the next answers; then all is well. */
+let troubles: [number, string][]
+let tokens: number
+beforeEach(() => {
+  world = new FakeWorld()
+  folder = mkdtempSync(join(tmpdir(), 'ichido-identity-'))
+  calls = []
+  said = []
+  troubles = []
+  tokens = 0
+})
+afterEach(() => rmSync(folder, { recursive: true }))
+
+const plane: typeof fetch = async (input, init) => {
+  const { pathname: path } = new URL(String(input))
+  const headers = new Headers(init?.headers)
+  calls.push({ path, token: headers.get('authorization'), body: JSON.parse(String(init?.body)) })
+  const trouble = troubles.shift()
+  if (trouble !== undefined) {
+    const [status, code] = trouble
+    return answer(status, { error: { code, message: `it is ${code}`, details: {}, request_id: 'r' } })
+  }
+  const token = { worker_token: `token-${++tokens}`, expires_at: new Date(world.now() + LIFE_MS).toISOString() }
+  return answer(200, path.endsWith('renew') ? token : { ...token, worker_id: WORKER, name: 'pc' })
+}
+
+function answer(status: number, body: unknown): Response {
+  return new Response(JSON.stringify(body), { status, headers: { 'x-request-id': 'r' } })
+}
+
+function options(changes: Partial<IdentityOptions> = {}): IdentityOptions {
+  const enroll = { token: 'enroll-1' }
+  const file = join(folder, 'identity.json')
+  const say = (line: string) => void said.push(line)
+  return { url: 'https://plane', file, enroll, name: null, queues: ['q'], say, world, fetch: plane, ...changes }
+}
+
+const stored = (): Identity => JSON.parse(readFileSync(join(folder, 'identity.json'), 'utf8'))
+const paths = () => calls.map(({ path }) => path.replace('/v1/workers/', ''))
+
+test('an enroll token makes somebody of an agent, once; its file is for nobody else to read', async () => {
+  expect(await gainIdentity(options())).toMatchObject({ worker_id: WORKER, worker_token: 'token-1', name: 'pc' })
+  expect(statSync(join(folder, 'identity.json')).mode & 0o777).toBe(0o600)
+  expect(readFileSync(join(folder, 'identity.json'), 'utf8')).not.toContain('enroll-1')
+  expect(await gainIdentity(options())).toMatchObject({ worker_id: WORKER, worker_token: 'token-2' })
+  expect(await gainIdentity(options({ enroll: null }))).toMatchObject({ worker_token: 'token-3' })
+  expect(paths()).toEqual(['register', 'renew', 'renew'])
+})
+
+test('a registration whose answer got lost is sent again under its name, by the next process too', async () => {
+  troubles.push([503, 'UNAVAILABLE'])
+  const first = gainIdentity(options())
+  await world.pass(2_000)
+  await first
+  rmSync(join(folder, 'identity.json'))
+  writeFileSync(join(folder, 'identity.json.pending'), '')
+  troubles.push(...Array.from({ length: 5 }, (): [number, string] => [503, 'UNAVAILABLE']))
+  const given = gainIdentity(options()).catch(() => 'gave up')
+  await world.pass(60_000)
+  expect(await given).toBe('gave up')
+  await gainIdentity(options())
+  const ids = calls.map(({ body }) => body.register_id)
+  expect(ids[1]).toBe(ids[0])
+  expect(new Set(ids.slice(2))).toEqual(new Set([ids[2]]))
+  expect(ids).toHaveLength(8)
+})
+
+test('a new enroll token keeps the worker that there was, unless it was revoked', async () => {
+  await gainIdentity(options())
+  await gainIdentity(options({ enroll: { token: 'enroll-2' } }))
+  expect(calls.at(-1)?.body).toMatchObject({ worker_id: WORKER, worker_token: 'token-1' })
+  troubles.push([403, 'FORBIDDEN'])
+  await gainIdentity(options({ enroll: { token: 'enroll-3' } }))
+  expect(paths()).toEqual(['register', 'register', 'register', 'register'])
+  expect(calls.at(-1)?.body).not.toHaveProperty('worker_id')
+})
+
+test('without a token that is taken, and without a way to one, it says so; with a way it takes it', async () => {
+  await expect(gainIdentity(options({ enroll: null }))).rejects.toThrow('not enrolled yet')
+  await gainIdentity(options())
+  troubles.push([401, 'UNAUTHENTICATED'])
+  await expect(gainIdentity(options())).rejects.toThrow('does not take this agent')
+  troubles.push([401, 'UNAUTHENTICATED'])
+  const made = await gainIdentity(options({ enroll: { make: async () => 'enroll-9' } }))
+  expect(made.worker_token).toBe('token-2')
+  // A server that cannot be reached says nothing about the token.
+  troubles.push([503, 'UNAVAILABLE'])
+  expect(await gainIdentity(options({ enroll: null }))).toMatchObject({ worker_token: 'token-2' })
+  expect(await gainIdentity(options({ enroll: { token: 'e' }, url: 'https://other' }))).toMatchObject({
+    url: 'https://other',
+  })
+})
+
+test('the token is renewed at half of its time, and the new one is used and kept', async () => {
+  const renewed: string[] = []
+  const keeper = new TokenKeeper(await gainIdentity(options()), options(), (token) => renewed.push(token))
+  await world.pass(LIFE_MS / 2 - HOUR_MS)
+  expect(keeper.token()).toBe('token-1')
+  await world.pass(2 * HOUR_MS)
+  expect(keeper.token()).toBe('token-2')
+  await world.pass(LIFE_MS)
+  expect(renewed).toEqual(['token-2', 'token-3', 'token-4'])
+  expect(stored().worker_token).toBe('token-4')
+  expect(said).toEqual([])
+  keeper.stop()
+  await settled()
+  expect(world.pendingMs).toEqual([])
+})
+
+test('a renewal that fails is tried again; in the last 24 hours it is said', async () => {
+  const keeper = new TokenKeeper(await gainIdentity(options()), options())
+  troubles.push(...Array.from({ length: 100_000 }, (): [number, string] => [503, 'UNAVAILABLE']))
+  await world.pass(LIFE_MS - 25 * HOUR_MS)
+  expect(said).toEqual([])
+  await world.pass(2 * HOUR_MS)
+  expect(said.at(0)).toContain('warning: the token ends in 24 h and could not be renewed')
+  await world.pass(24 * HOUR_MS)
+  expect(said.at(-1)).toContain('must be enrolled anew')
+  troubles = []
+  await world.pass(HOUR_MS)
+  expect(keeper.token()).toBe('token-2')
+  keeper.stop()
+})

@@ -1,0 +1,117 @@
+import { appendFileSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import { IchidoError } from '../../protocol/index.ts'
+import { RunLog, RunProgress } from './output.ts'
+import { Pump } from './pump.ts'
+
+let folder: string
+let out: string
+let err: string
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'ichido-output-'))
+  out = join(folder, 'out')
+  err = join(folder, 'err')
+  for (const file of [out, err]) writeFileSync(file, '')
+})
+afterEach(() => rmSync(folder, { recursive: true }))
+
+test('what is written to either stream comes out once, numbered, in whole characters', () => {
+  const log = new RunLog(out, err)
+  expect(log.read()).toBeNull()
+  const euro = Buffer.from('€')
+  appendFileSync(out, Buffer.concat([Buffer.from('one '), euro.subarray(0, 1)]))
+  appendFileSync(err, 'bad\0\n')
+  expect(log.read()).toEqual([
+    { n: 0, stream: 'stdout', text: 'one ' },
+    { n: 1, stream: 'stderr', text: 'bad\ufffd\n' },
+  ])
+  appendFileSync(out, euro.subarray(1))
+  expect(log.read()).toEqual([{ n: 2, stream: 'stdout', text: '€' }])
+  expect(log.read()).toBeNull()
+  expect(log.lastErrors).toBe('bad\0\n')
+})
+
+test('a program that prints without end fills neither the log nor the disk', () => {
+  const log = new RunLog(out, err)
+  let bytes = 0
+  for (let part = 0; part < 200; part++) {
+    appendFileSync(out, 'x'.repeat(64 * 1024))
+    for (const { text } of log.read() ?? []) bytes += text.length
+  }
+  expect(bytes).toBeGreaterThan(8 * 1024 * 1024)
+  expect(bytes).toBeLessThan(9 * 1024 * 1024)
+  expect(statSync(out).size).toBeLessThan(9 * 1024 * 1024)
+})
+
+test('lines of JSON are progress; others are named and left out; a last line needs no end', () => {
+  const bad: string[] = []
+  const progress = new RunProgress(out, (line) => bad.push(line))
+  appendFileSync(out, '{"a":1}\n\nnonsense\n[2]\n{"half"')
+  expect(progress.read(false)).toEqual([
+    { stage: 'progress', seq: 1, data: { a: 1 } },
+    { stage: 'progress', seq: 2, data: [2] },
+  ])
+  expect(progress.read(false)).toBeNull()
+  appendFileSync(out, ':3}\n"last"')
+  expect(progress.read(false)).toEqual([{ stage: 'progress', seq: 3, data: { half: 3 } }])
+  expect(progress.read(true)).toEqual([{ stage: 'progress', seq: 4, data: 'last' }])
+  expect(progress.read(true)).toBeNull()
+  expect(bad).toEqual(['nonsense'])
+})
+
+test('many lines go in batches; one without end is no progress', () => {
+  const bad: string[] = []
+  const progress = new RunProgress(out, (line) => bad.push(line))
+  appendFileSync(out, Array.from({ length: 250 }, (_, i) => `${i}\n`).join(''))
+  const batches = [progress.read(false), progress.read(false), progress.read(false), progress.read(false)]
+  expect(batches.map((batch) => batch?.length)).toEqual([100, 100, 50, undefined])
+  expect(batches.flatMap((batch) => batch ?? []).map(({ data }) => data)).toEqual(
+    Array.from({ length: 250 }, (_, i) => i),
+  )
+  appendFileSync(out, 'y'.repeat(200_000))
+  expect(progress.read(false)).toBeNull()
+  expect(bad.length).toBeGreaterThan(0)
+})
+
+test('a pump sends in order, a batch until it was heard, and what is refused not again', async () => {
+  const world = new FakeWorld()
+  const queue: number[] = [1, 2, 3]
+  const sent: number[] = []
+  const errors: Error[] = [new IchidoError('UNAVAILABLE'), new IchidoError('PAYLOAD_TOO_LARGE')]
+  const pump = new Pump({
+    world,
+    read: () => queue.shift() ?? null,
+    async send(batch) {
+      sent.push(batch)
+      const error = errors.shift()
+      if (error !== undefined) throw error
+    },
+    onTrouble() {},
+  })
+  await world.pass(5_000)
+  expect(sent).toEqual([1, 1, 2, 3])
+  queue.push(4)
+  await pump.end()
+  expect(sent).toEqual([1, 1, 2, 3, 4])
+})
+
+test('what nobody hears does not hold up the end for long', async () => {
+  const world = new FakeWorld()
+  const queue: number[] = [1]
+  const send = async () => {
+    throw new IchidoError('UNAVAILABLE')
+  }
+  const pump = new Pump({ world, read: () => queue.shift() ?? null, send, onTrouble() {} })
+  await settled()
+  let ended = false
+  const ending = pump.end().then(() => {
+    ended = true
+  })
+  await world.pass(9_000)
+  expect(ended).toBe(false)
+  await world.pass(1_000)
+  await ending
+})

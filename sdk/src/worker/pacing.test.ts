@@ -1,0 +1,49 @@
+import { expect, test } from 'vitest'
+import { FakeWorld } from '../../../scripts/testing/fake-world.ts'
+import { Pacing } from './pacing.ts'
+
+const LONG_MS = 20_000
+
+test('long polls follow each other at once, whether they bring work or not', () => {
+  const pacing = new Pacing(new FakeWorld())
+  expect(pacing.waitMs).toBe(LONG_MS)
+  expect([pacing.answered(LONG_MS, 0), pacing.answered(5, 3), pacing.answered(LONG_MS, 0)]).toEqual([0, 0, 0])
+  expect(pacing.waitMs).toBe(LONG_MS)
+})
+
+test('long polls that something cuts give way to short ones, 5 to 30 s apart, until they are tried again', async () => {
+  const world = new FakeWorld()
+  const pacing = new Pacing(world)
+  expect(pacing.failed(10_000, true)).toBe(1_000)
+  expect(pacing.failed(10_000, true)).toBe(5_000)
+  expect(pacing.waitMs).toBe(0)
+  const pauses = Array.from({ length: 6 }, () => pacing.answered(20, 0))
+  expect(pauses).toEqual([7_500, 11_250, 16_875, 25_312.5, 30_000, 30_000])
+  // Work makes it eager again.
+  expect(pacing.answered(20, 1)).toBe(0)
+  expect(pacing.answered(20, 0)).toBe(5_000)
+  await world.pass(600_000)
+  expect(pacing.waitMs).toBe(LONG_MS)
+})
+
+test('answers that come too early to have waited are the same as cuts', () => {
+  const pacing = new Pacing(new FakeWorld())
+  expect([pacing.answered(10, 0), pacing.answered(10, 0)]).toEqual([1_000, 5_000])
+  expect(pacing.waitMs).toBe(0)
+})
+
+test('a control plane that is away is asked later and later, and that is no reason to give up long polls', () => {
+  const pacing = new Pacing(new FakeWorld())
+  const pauses = Array.from({ length: 7 }, () => pacing.failed(3, true))
+  expect(pauses).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000])
+  expect(pacing.waitMs).toBe(LONG_MS)
+  pacing.answered(LONG_MS, 0)
+  expect(pacing.failed(3, false)).toBe(1_000)
+})
+
+test('pauses are spread', () => {
+  const world = new FakeWorld()
+  const at = (random: number) => new Pacing(Object.assign(new FakeWorld(), { random: () => random })).failed(0, false)
+  expect([at(0), at(0.999)]).toEqual([800, expect.closeTo(1_200, -1)])
+  expect(world.random()).toBe(0.5)
+})
