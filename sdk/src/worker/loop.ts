@@ -39,7 +39,7 @@ interface Patience {
 
 /** A lease whose answer took longer than this is confirmed by a heartbeat before the work begins. */
 const FRESH_MS = 1_000
-const RETRY_FIRST_MS = 1_000
+const RETRY_FIRST_MS = 250
 const RETRY_MAX_MS = 30_000
 
 /** Leases as many runs as there is room for, keeps their leases alive, and reports how they end. */

@@ -72,11 +72,10 @@ export class RunProgress {
     // Not whole yet, unless nothing will be added.
     const open = lines.pop() ?? ''
     const taken = lines.splice(0, EVENTS_MAX)
-    if (open.length > LINE_MAX || (last && more === '' && taken.length === 0 && open !== '')) {
-      taken.push(open)
-      this.#rest = ''
-    } else this.#rest = [...lines, open].join('\n')
-    if (taken.length === 0 && more === '') return null
+    const isWhole = open.length > LINE_MAX || (last && more === '' && taken.length === 0)
+    if (isWhole) taken.push(open)
+    this.#rest = [...lines, isWhole ? '' : open].join('\n')
+    if (more === '' && taken.every((line) => line === '')) return null
     const events = taken.flatMap((line) => this.#event(line))
     return events.length === 0 ? this.read(last) : events
   }
