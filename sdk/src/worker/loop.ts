@@ -54,6 +54,8 @@ export class WorkerLoop {
   readonly #polling = new AbortController()
   readonly #hurry = new AbortController()
   readonly #running = new Map<Promise<void>, AbortController>()
+  /** Leases whose end was not heard yet. */
+  readonly #inHand = new Set<string>()
   readonly #slots = new Set<number>()
   readonly #loop: Promise<void>
   /** Kept until it is answered: what was leased in an answer that got lost is handed out again under the same name. */
@@ -75,13 +77,14 @@ export class WorkerLoop {
     let asked = () => {}
     this.#reporter = new Reporter(deps, {
       next: (reporting) => {
-        const room = this.#options.concurrency - this.#running.size + reporting
+        const room = this.#options.concurrency - this.#inHand.size + reporting
         if (this.#asking !== null || this.#polling.signal.aborted || room < 1) return null
         this.#asking = new Promise((resolve) => {
           asked = resolve
         })
         return this.#call(room, 0)
       },
+      heard: (leaseId) => void this.#inHand.delete(leaseId),
       settled: (answer) => {
         if (answer !== null) this.#take(answer.leases, answer.sent)
         this.#asking = null
@@ -110,7 +113,7 @@ export class WorkerLoop {
   async #poll(): Promise<void> {
     const { signal } = this.#polling
     while (!signal.aborted) {
-      const room = this.#options.concurrency - this.#running.size
+      const room = this.#options.concurrency - this.#inHand.size
       if (this.#asking !== null) await this.#asking
       else if (room < 1) await Promise.race(this.#running.keys())
       else {
@@ -164,19 +167,17 @@ export class WorkerLoop {
   #begin(lease: LeaseShape, sent: Mark): void {
     const controller = new AbortController()
     if (this.#hurry.signal.aborted) controller.abort(stopping())
-    let slot = 0
-    while (this.#slots.has(slot)) slot++
-    this.#slots.add(slot)
-    const run = this.#run(lease, sent, controller, slot)
+    const run = this.#run(lease, sent, controller)
       .catch(this.#deps.onTrouble)
       .finally(() => {
-        this.#slots.delete(slot)
+        this.#inHand.delete(lease.lease_id)
         this.#running.delete(run)
       })
+    this.#inHand.add(lease.lease_id)
     this.#running.set(run, controller)
   }
 
-  async #run(lease: LeaseShape, sent: Mark, controller: AbortController, slot: number): Promise<void> {
+  async #run(lease: LeaseShape, sent: Mark, controller: AbortController): Promise<void> {
     const { signal } = controller
     const now = this.#clocks()
     const isFresh = this.#options.startAtOnce && elapsedMs(sent, now) < Math.min(FRESH_MS, aloneMsOf(lease) / 2)
@@ -184,14 +185,25 @@ export class WorkerLoop {
     try {
       if (!isFresh && !signal.aborted && !(await this.#confirm(lease, hold, signal))) return
       const callOff = this.#limitTime(lease, controller)
-      const begun = !signal.aborted
-      const outcome = begun ? await this.#options.work({ lease, signal, hold, slot }) : 'released'
+      const outcome = signal.aborted ? 'released' : await this.#work(lease, signal, hold)
       callOff()
       hold.runEnded()
       if (!hold.lost.aborted) await this.#report(lease, outcome, hold.lost)
       else await this.#deps.outbox?.drop(lease)
     } finally {
       hold.letGo()
+    }
+  }
+
+  async #work(lease: LeaseShape, signal: AbortSignal, hold: Hold): Promise<Outcome> {
+    let slot = 0
+    while (this.#slots.has(slot)) slot++
+    this.#slots.add(slot)
+    try {
+      return await this.#options.work({ lease, signal, hold, slot })
+    } finally {
+      // Before the report, whose answer may bring the run that takes the place of this one.
+      this.#slots.delete(slot)
     }
   }
 

@@ -13,6 +13,8 @@ interface Waiting {
 
 /** What is to be leased along with a report, and what came of it. */
 export interface NextWork {
+  /** This lease is no longer in hand. */
+  heard(leaseId: string): void
   /** Null: nothing now. Otherwise `settled` is called once, when the call has ended. */
   next(reporting: number): LeaseCall | null
   settled(answer: { leases: LeaseShape[]; sent: Mark } | null): void
@@ -54,10 +56,12 @@ export class Reporter {
     try {
       const reports = batch.map(({ report }) => report)
       const { refusals, leases } = await this.#deps.transport.report(reports, next)
-      batch.forEach(({ resolve, reject }, i) => {
+      batch.forEach(({ report, resolve, reject }, i) => {
         const refusal = refusals[i] ?? null
-        if (refusal === null) resolve()
-        else reject(refusal)
+        if (refusal === null) {
+          this.#work.heard(report.leaseId)
+          resolve()
+        } else reject(refusal)
       })
       if (next !== null) this.#work.settled({ leases, sent })
     } catch (error) {

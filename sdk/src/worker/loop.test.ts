@@ -1,0 +1,178 @@
+import { beforeEach, expect, test } from 'vitest'
+import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { IchidoError, type LeaseShape } from '../protocol/index.ts'
+import { type LoopOptions, type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
+import { LEASE, Plane, unavailable } from './testing/plane.ts'
+import type { Outbox, RunReport } from './transport.ts'
+
+let world: FakeWorld
+let plane: Plane
+let troubles: unknown[]
+let worked: RunInHand[]
+let kept: Map<string, RunReport>
+beforeEach(() => {
+  world = new FakeWorld()
+  plane = new Plane()
+  troubles = []
+  worked = []
+  kept = new Map()
+})
+
+const outbox = (eager: boolean): Outbox => ({
+  eager,
+  async keep(lease, report) {
+    kept.set(lease.lease_id, report)
+  },
+  async drop(lease) {
+    kept.delete(lease.lease_id)
+  },
+})
+
+function loop(options: Partial<LoopOptions> = {}, box?: Outbox): WorkerLoop {
+  const work = async (run: RunInHand): Promise<Outcome> => {
+    worked.push(run)
+    return { result: { result: run.slot } }
+  }
+  const deps = { transport: plane, world, onTrouble: (error: unknown) => troubles.push(error) }
+  return new WorkerLoop(
+    { queues: ['q'], kinds: [], concurrency: 1, startAtOnce: false, work, ...options },
+    box === undefined ? deps : { ...deps, outbox: box },
+  )
+}
+
+const leases = (count: number): LeaseShape[] =>
+  Array.from({ length: count }, (_, i) => ({ ...LEASE, lease_id: `lease ${i}` }))
+
+test('what was leased is started by a call of its own, before the work begins', async () => {
+  plane.work.push(LEASE)
+  const running = loop()
+  await settled()
+  expect(plane.starts).toEqual(['lease'])
+  expect(plane.polls[0]).not.toHaveProperty('startId')
+  expect(plane.reports).toEqual([{ result: 0 }])
+  await running.close(0)
+})
+
+test('a start that is refused is not begun; one that nobody heard is asked again', async () => {
+  plane.work.push(...leases(2))
+  plane.troubles.start.push(new IchidoError('LEASE_LOST'), unavailable(), unavailable())
+  const running = loop()
+  await world.pass(5_000)
+  expect(worked.map(({ lease }) => lease.lease_id)).toEqual(['lease 1'])
+  expect(plane.reports).toHaveLength(1)
+  expect(troubles).toHaveLength(3)
+  await running.close(0)
+})
+
+test('a start that nobody hears for too long is given back, not begun', async () => {
+  plane.work.push(LEASE)
+  plane.troubles.start.push(...Array.from({ length: 999 }, unavailable))
+  const running = loop()
+  await world.pass(100_000)
+  expect(worked).toEqual([])
+  expect(plane.starts).toEqual([])
+  void running.close(0)
+})
+
+test('what a long poll brings is confirmed by a heartbeat before it is begun', async () => {
+  const running = loop({ startAtOnce: true })
+  let leased: ((leases: LeaseShape[]) => void) | undefined
+  plane.lease = (call) => {
+    plane.polls.push(call)
+    return new Promise((resolve) => (leased = resolve))
+  }
+  await settled()
+  await running.close(0)
+  const again = loop({ startAtOnce: true })
+  await world.pass(15_000)
+  leased?.([LEASE])
+  await settled()
+  expect(plane.beats).toEqual([1])
+  expect(worked).toHaveLength(1)
+  await world.pass(15_000)
+  plane.answerBeat = async () => ({ held: false, cancelRequested: false })
+  leased?.([LEASE])
+  await settled()
+  expect(worked).toHaveLength(1)
+  const closing = again.close(0)
+  leased?.([])
+  await closing
+})
+
+test('slots are those of no other run at the same time', async () => {
+  plane.work.push(...leases(5))
+  const ends: (() => void)[] = []
+  const work = (run: RunInHand) =>
+    new Promise<Outcome>((resolve) => {
+      worked.push(run)
+      ends.push(() => resolve({ result: { result: null } }))
+    })
+  const running = loop({ concurrency: 3, work })
+  await settled()
+  ends[1]?.()
+  await settled()
+  ends[0]?.()
+  await settled()
+  expect(worked.map(({ slot }) => slot)).toEqual([0, 1, 2, 1, 0])
+  for (const end of ends) end()
+  await running.close(0)
+})
+
+test('runs that end while a report is on its way are reported together, and bring as many new ones', async () => {
+  plane.work.push(...leases(8))
+  const running = loop({ concurrency: 4, startAtOnce: true })
+  await settled()
+  expect(plane.reports).toHaveLength(8)
+  expect(plane.calls.report).toBe(2)
+  expect(plane.polls.map(({ max, waitMs }) => [max, waitMs])).toEqual([
+    [4, 20_000],
+    [4, 0],
+    [4, 0],
+    [4, 20_000],
+  ])
+  await running.close(0)
+})
+
+test('a call that is refused as a whole because of one report is made for each alone', async () => {
+  plane.work.push(...leases(3))
+  plane.troubles.report.push(new IchidoError('PAYLOAD_TOO_LARGE'), new IchidoError('PAYLOAD_TOO_LARGE'))
+  const running = loop({ concurrency: 3, startAtOnce: true })
+  await settled()
+  expect(plane.reports).toMatchObject([{ result: 1 }, { result: 2 }, { code: 'PAYLOAD_TOO_LARGE', retryable: false }])
+  await running.close(0)
+})
+
+test('an eager outbox has each report before it is sent, and no longer when it was heard', async () => {
+  plane.work.push(LEASE)
+  plane.troubles.report.push(unavailable())
+  const running = loop({}, outbox(true))
+  await settled()
+  expect([...kept.values()]).toEqual([{ leaseId: 'lease', result: { result: 0 } }])
+  await world.pass(1_000)
+  expect(plane.reports).toHaveLength(1)
+  expect(kept.size).toBe(0)
+  await running.close(0)
+})
+
+test('what is kept waits for the next start when the process must end', async () => {
+  plane.work.push(LEASE)
+  plane.troubles.report.push(...Array.from({ length: 999 }, unavailable))
+  const running = loop({}, outbox(false))
+  await settled()
+  const closing = running.close(5_000)
+  await world.pass(5_000)
+  await world.pass(40_000)
+  await closing
+  expect(kept.size).toBe(1)
+  expect(plane.reports).toEqual([])
+})
+
+test('a report that is refused for good is not kept', async () => {
+  plane.work.push(LEASE)
+  plane.refusals.push(new IchidoError('LEASE_LOST'), new IchidoError('LEASE_LOST'))
+  const running = loop({}, outbox(true))
+  await settled()
+  expect(kept.size).toBe(0)
+  expect(troubles).toMatchObject([{ code: 'LEASE_LOST' }])
+  await running.close(0)
+})

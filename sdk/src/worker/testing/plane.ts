@@ -1,0 +1,91 @@
+import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
+import type { Beat, FailReport, LeaseCall, ReportAnswer, RunReport, WorkerTransport } from '../transport.ts'
+
+export const LEASE: LeaseShape = {
+  job_id: 'job',
+  run_id: 'run',
+  attempt: 1,
+  lease_id: 'lease',
+  version: 2,
+  leader_epoch: 1,
+  queue: 'default',
+  kind: 'work',
+  payload: { n: 1 },
+  lease_ttl_seconds: 60,
+  continuation_seconds: 100,
+  timeout_seconds: null,
+  traceparent: null,
+  artifacts: [],
+  last_progress: null,
+}
+
+export type Reported = { result: unknown } | FailReport | 'released'
+
+/** A control plane that hands out the leases it was given and writes down what it hears. */
+export class Plane implements WorkerTransport {
+  readonly polls: LeaseCall[] = []
+  readonly reports: Reported[] = []
+  readonly work: LeaseShape[] = []
+  /** How many leases each heartbeat was for. */
+  readonly beats: number[] = []
+  readonly starts: string[] = []
+  /** Thrown by the next calls of that sort, one after the other. */
+  readonly troubles: Record<'lease' | 'start' | 'heartbeat' | 'report' | 'release', Error[]> = {
+    lease: [],
+    start: [],
+    heartbeat: [],
+    report: [],
+    release: [],
+  }
+  readonly calls = { report: 0 }
+  /** What the next reports are refused with. */
+  readonly refusals: IchidoError[] = []
+  answerBeat: () => Promise<Beat> = async () => HELD
+
+  async lease(call: LeaseCall, signal?: AbortSignal): Promise<LeaseShape[]> {
+    this.polls.push(call)
+    this.#trouble('lease')
+    const leases = this.work.splice(0, call.max)
+    if (leases.length > 0 || call.waitMs === 0 || signal?.aborted) return leases
+    return new Promise((resolve) => signal?.addEventListener('abort', () => resolve(this.work.splice(0, call.max))))
+  }
+
+  async start(leaseId: string): Promise<void> {
+    this.#trouble('start')
+    this.starts.push(leaseId)
+  }
+
+  async heartbeat(leaseIds: readonly string[]): Promise<Beat[]> {
+    this.beats.push(leaseIds.length)
+    this.#trouble('heartbeat')
+    return Promise.all(leaseIds.map(() => this.answerBeat()))
+  }
+
+  async publish(): Promise<void> {}
+
+  async report(reports: readonly RunReport[], next: LeaseCall | null): Promise<ReportAnswer> {
+    this.calls.report++
+    this.#trouble('report')
+    const refusals = reports.map((report) => {
+      const refusal = this.refusals.shift() ?? null
+      if (refusal === null) this.reports.push('result' in report ? report.result : report.failure)
+      return refusal
+    })
+    if (next !== null) this.polls.push(next)
+    return { refusals, leases: next === null ? [] : this.work.splice(0, next.max) }
+  }
+
+  async release(): Promise<void> {
+    this.#trouble('release')
+    this.reports.push('released')
+  }
+
+  #trouble(verb: keyof Plane['troubles']): void {
+    const error = this.troubles[verb].shift()
+    if (error !== undefined) throw error
+  }
+}
+
+export const HELD = { held: true, cancelRequested: false }
+
+export const unavailable = () => new IchidoError('UNAVAILABLE', 'down')
