@@ -114,6 +114,7 @@ test('the program serves the API and the page', async () => {
     const { url } = JSON.parse(line)
     expect((await fetch(`${url}/readyz`)).status).toBe(200)
     expect(await (await fetch(url)).text()).toContain('<title>')
+    expect(await (await fetch(`${url}/agent.mjs`)).text()).toContain('from "node:worker_threads"')
     server.kill('SIGTERM')
     expect((await once(server, 'exit'))[0]).toBe(0)
   } finally {
