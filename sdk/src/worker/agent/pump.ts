@@ -34,16 +34,26 @@ export class Pump<Batch> {
     callOff()
   }
 
+  /** Never rejects: what a program does to its files must not end the agent. */
   async #run(): Promise<void> {
-    const { world, read } = this.#options
+    const { world, onTrouble } = this.#options
     for (;;) {
       const ending = this.#ending.signal.aborted
-      for (let batch = read(ending); batch !== null; batch = read(ending)) {
-        await this.#deliver(batch)
-        if (this.#late.signal.aborted) return
+      try {
+        await this.#carry(ending)
+      } catch (error) {
+        onTrouble(error)
       }
-      if (ending) return
+      if (ending || this.#late.signal.aborted) return
       await sleep(world, LOOK_MS, this.#ending.signal)
+    }
+  }
+
+  async #carry(last: boolean): Promise<void> {
+    const { read } = this.#options
+    for (let batch = read(last); batch !== null; batch = read(last)) {
+      await this.#deliver(batch)
+      if (this.#late.signal.aborted) return
     }
   }
 

@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, openSync, readSync, truncateSync } from 'node:fs'
+import { closeSync, constants, fstatSync, openSync, readSync, truncateSync } from 'node:fs'
 
 /** Reads what is appended to a file. Programs write to files, not pipes: they never wait for us, nor we for them. */
 export class Tail {
@@ -10,14 +10,22 @@ export class Tail {
     this.#path = path
   }
 
-  /** Up to so many bytes more; '' when there are none. Half a character waits for its other half. */
+  /**
+   * Up to so many bytes more; '' when there are none, or no such file: it is the program's, which may remove it. Half a
+   * character waits for its other half.
+   */
   read(bytesMax: number): string {
-    const fd = openSync(this.#path, 'r')
+    const fd = ifThere(() => openSync(this.#path, READ_AT_ONCE))
+    if (fd === null) {
+      this.#at = 0
+      return ''
+    }
     try {
-      const { size } = fstatSync(fd)
+      const stat = fstatSync(fd)
+      if (!stat.isFile()) return ''
       // Somebody wrote with > instead of >>: it begins anew.
-      if (size < this.#at) this.#at = 0
-      const buffer = Buffer.alloc(Math.min(bytesMax, size - this.#at))
+      if (stat.size < this.#at) this.#at = 0
+      const buffer = Buffer.alloc(Math.min(bytesMax, stat.size - this.#at))
       const bytes = readSync(fd, buffer, 0, buffer.length, this.#at)
       this.#at += bytes
       return this.#decoder.decode(buffer.subarray(0, bytes), { stream: true })
@@ -28,7 +36,19 @@ export class Tail {
 
   /** Throws away what nobody will read, so that a talkative program does not fill the disk. */
   discard(): void {
-    truncateSync(this.#path)
+    ifThere(() => truncateSync(this.#path))
     this.#at = 0
+  }
+}
+
+/** To open a pipe that was put in the file's place would wait for somebody to write to it. */
+const READ_AT_ONCE = constants.O_RDONLY | constants.O_NONBLOCK
+
+function ifThere<T>(use: () => T): T | null {
+  try {
+    return use()
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return null
+    throw error
   }
 }
