@@ -1,24 +1,11 @@
-import { readFileSync, statSync } from 'node:fs'
-import { join } from 'node:path'
 import type { JobDetail, JobState, Page, RunLogShape, WorkerShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import { alive } from '../../scripts/services/process-tree.ts'
 import { TcpProxy } from '../../scripts/testing/proxy.ts'
 import { killAll } from '../../server/src/cli/testing/cli.ts'
 import { openDroppingProxy } from './testing/dropping-proxy.ts'
+import { enlist, firstNote, gone, kept, stopped, WITHIN } from './testing/enlist.ts'
 import { ENGINES, type Engine, type Plane, startPlane } from './testing/plane.ts'
-import {
-  childrenOf,
-  findPython,
-  killWorkers,
-  type Note,
-  notesOf,
-  type PythonWorker,
-  script,
-  startWorker,
-} from './testing/python.ts'
-
-const WITHIN = { timeout: 30_000, interval: 30 }
+import { childrenOf, findPython, killWorkers, script, startWorker } from './testing/python.ts'
 
 let python: string
 let planes: Record<Engine, Plane>
@@ -32,39 +19,6 @@ afterAll(async () => {
   await Promise.all(Object.values(planes).map((plane) => plane.stop()))
   await killAll()
 })
-
-const named = (() => {
-  let count = 0
-  return (word: string) => `${word}-${++count}`
-})()
-
-/** A worker that is enrolled for a queue of its own, and where its handlers write things down. */
-async function enlist(
-  plane: Plane,
-  handlers: readonly string[],
-  changes: Partial<Parameters<typeof startWorker>[1]> = {},
-) {
-  const queue = named('queue')
-  const [ledger, tokenFile] = [join(plane.folder, `${queue}.ledger`), join(plane.folder, `${queue}.json`)]
-  const enroll = await plane.enroll()
-  const options = { url: plane.urls[0] ?? '', queue, enroll, tokenFile, ledger, handlers, ...changes }
-  return { queue, options, worker: startWorker(python, options), notes: () => notesOf(ledger) }
-}
-
-const firstNote = (notes: () => Note[]) =>
-  vi.waitFor(() => {
-    const [note] = notes()
-    if (note === undefined) throw new Error('Nothing was noted yet')
-    return note
-  }, WITHIN)
-
-const gone = (...pids: (number | undefined)[]) =>
-  vi.waitFor(() => expect(pids.filter((pid) => pid !== undefined && alive(pid))).toEqual([]), WITHIN)
-
-async function stopped(worker: PythonWorker) {
-  worker.kill('SIGTERM')
-  return worker.ended
-}
 
 // Most of their time they wait.
 describe.concurrent.each(ENGINES)('on %s', (engine) => {
@@ -81,7 +35,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
 
   test('a proxy loses each answer once: every attempt stays 1', async () => {
     const proxy = await openDroppingProxy(plane.urls[0] ?? '')
-    const { queue, worker, options } = await enlist(plane, ['talk'], { url: proxy.url, concurrency: 5 })
+    const { queue, worker, options } = await enlist(python, plane, ['talk'], { url: proxy.url, concurrency: 5 })
     const ids = await Promise.all(
       [1, 2, 3, 4, 5].map((n) => plane.submit({ kind: 'talk', queue, payload: n, max_attempts: 1 })),
     )
@@ -120,7 +74,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
   const workersSeen = async () => (await plane.call<Page<WorkerShape>>('GET', '/v1/workers')).data
 
   test('what a handler is told, and how it can fail', async () => {
-    const { queue, worker } = await enlist(plane, ['talk', 'fail'], { concurrency: 3 })
+    const { queue, worker } = await enlist(python, plane, ['talk', 'fail'], { concurrency: 3 })
     const talking = await plane.submit({ kind: 'talk', queue, payload: 'x' })
     const failing = ['fatal', 'error', 'exit', 'signal', 'not json', 'too large', 1.5, null]
     const ids = await Promise.all(
@@ -148,7 +102,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
   })
 
   test('told to stop it, with the reason: canceled, out of time, shut down', async () => {
-    const { queue, worker, notes } = await enlist(plane, ['wait'], { concurrency: 3 })
+    const { queue, worker, notes } = await enlist(python, plane, ['wait'], { concurrency: 3 })
     const submit = (changes: object) => plane.submit({ kind: 'wait', queue, lease_ttl_seconds: 2, ...changes })
     const canceled = await submit({})
     const late = await submit({ timeout_seconds: 1, max_attempts: 1 })
@@ -171,7 +125,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
   })
 
   test('shut down, it lets what runs come to its end first', async () => {
-    const { queue, worker, notes } = await enlist(plane, ['tick'], { drainSeconds: 30 })
+    const { queue, worker, notes } = await enlist(python, plane, ['tick'], { drainSeconds: 30 })
     const id = await plane.submit({ kind: 'tick', queue, payload: { seconds: 1 } })
     const next = await plane.submit({ kind: 'tick', queue, payload: { seconds: 1 } })
     await firstNote(notes)
@@ -180,12 +134,6 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
     expect(await plane.job(next)).toMatchObject({ state: 'PENDING', attempt: 0 })
   })
 })
-
-interface Kept {
-  worker_id: string
-  worker_token: string
-}
-const kept = (file: string) => JSON.parse(readFileSync(file, 'utf8')) as Kept
 
 describe.concurrent('its processes', () => {
   let plane: Plane
@@ -196,7 +144,7 @@ describe.concurrent('its processes', () => {
   const POLICY = { lease_ttl_seconds: 1, continuation_seconds: 2, backoff: { base_seconds: 0 } }
 
   async function hanging(kind: 'hang' | 'busy') {
-    const enlisted = await enlist(plane, [kind])
+    const enlisted = await enlist(python, plane, [kind])
     const id = await plane.submit({ kind, queue: enlisted.queue, ...POLICY })
     const note = await firstNote(enlisted.notes)
     return { ...enlisted, id, pids: [note.pid, note.away] }
@@ -237,7 +185,7 @@ describe.concurrent('its processes', () => {
   })
 
   test('one that is stopped for a moment goes on as if nothing had been', async () => {
-    const { queue, worker, notes } = await enlist(plane, ['tick'])
+    const { queue, worker, notes } = await enlist(python, plane, ['tick'])
     const id = await plane.submit({ kind: 'tick', queue, payload: { seconds: 4 }, ...POLICY, continuation_seconds: 20 })
     await firstNote(notes)
     worker.kill('SIGSTOP')
@@ -251,7 +199,7 @@ describe.concurrent('its processes', () => {
 
   test('cut off from the control plane, it stops by itself, and says so when it can', async () => {
     const { proxy, url } = await TcpProxy.before(plane.urls[0] ?? '')
-    const { queue, worker, notes } = await enlist(plane, ['wait'], { url })
+    const { queue, worker, notes } = await enlist(python, plane, ['wait'], { url })
     const times = { lease_ttl_seconds: 30, continuation_seconds: 4 }
     const id = await plane.submit({ kind: 'wait', queue, max_attempts: 1, ...times })
     const { pid } = await firstNote(notes)
@@ -265,7 +213,7 @@ describe.concurrent('its processes', () => {
   })
 
   test('without its supervisor it gives back what it has, and ends', async () => {
-    const { queue, worker, notes } = await enlist(plane, ['wait'])
+    const { queue, worker, notes } = await enlist(python, plane, ['wait'])
     const id = await plane.submit({ kind: 'wait', queue, ...POLICY, max_attempts: 1 })
     const { pid } = await firstNote(notes)
     const [supervisor = 0] = childrenOf(worker.pid)
@@ -279,49 +227,5 @@ describe.concurrent('its processes', () => {
       ['FAILED', 'RELEASED'],
       ['PENDING', undefined],
     ])
-  })
-})
-
-describe.concurrent('who it is', () => {
-  let plane: Plane
-  beforeAll(() => {
-    plane = planes.sqlite
-  })
-
-  test('it is kept in a file for its owner only, and renewed', async () => {
-    const registered = await plane.call<Kept>('POST', '/v1/workers/register', { enroll_token: await plane.enroll() })
-    // A worker token that it knows nothing of: how long it still works it learns by renewing it.
-    const { worker, options } = await enlist(plane, ['tick'], { enroll: registered.worker_token })
-    await vi.waitFor(() => {
-      expect(kept(options.tokenFile).worker_token).toMatch(/^ichido_worker_/)
-      expect(kept(options.tokenFile).worker_token).not.toBe(registered.worker_token)
-    }, WITHIN)
-    expect(statSync(options.tokenFile).mode & 0o777).toBe(0o600)
-    expect((await stopped(worker)).code).toBe(0)
-  })
-
-  test('a new enroll token leaves it who it was; revoked, it ends', async () => {
-    const { worker, options, queue } = await enlist(plane, ['wait'])
-    await vi.waitFor(() => expect(kept(options.tokenFile).worker_id).toBeDefined(), WITHIN)
-    const before = kept(options.tokenFile)
-    await stopped(worker)
-    const again = startWorker(python, { ...options, enroll: await plane.enroll() })
-    await vi.waitFor(() => expect(kept(options.tokenFile).worker_token).not.toBe(before.worker_token), WITHIN)
-    expect(kept(options.tokenFile).worker_id).toBe(before.worker_id)
-
-    const policy = { lease_ttl_seconds: 1, continuation_seconds: 1, backoff: { base_seconds: 0 } }
-    const id = await plane.submit({ kind: 'wait', queue, ...policy })
-    const { pid } = await firstNote(() => notesOf(options.ledger))
-    await plane.call('DELETE', `/v1/workers/${before.worker_id}`)
-    await gone(pid)
-    const { code, stderr } = await again.ended
-    expect([code, stderr]).toEqual([1, expect.stringContaining('This worker was revoked')])
-    await plane.jobIn(id, 'PENDING')
-  })
-
-  test('without a token it says what it needs', async () => {
-    const { worker } = await enlist(plane, ['tick'], { enroll: 'ichido_enroll_unknown' })
-    const { code, stderr } = await worker.ended
-    expect([code, stderr]).toEqual([1, expect.stringContaining('UNAUTHENTICATED')])
   })
 })

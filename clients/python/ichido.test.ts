@@ -6,14 +6,20 @@ import type { JobShape, Page } from '@ichido/sdk/protocol'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { killAll } from '../../server/src/cli/testing/cli.ts'
 import { openDroppingProxy } from './testing/dropping-proxy.ts'
-import { ENGINES, type Plane, startPlane } from './testing/plane.ts'
+import { ENGINES, type Engine, type Plane, startPlane } from './testing/plane.ts'
 import { commandLine, findPython, script } from './testing/python.ts'
 
 let python: string
+let planes: Record<Engine, Plane>
 beforeAll(async () => {
-  python = await findPython()
+  const [found, sqlite, postgres] = await Promise.all([findPython(), startPlane('sqlite'), startPlane('postgres')])
+  python = found
+  planes = { sqlite, postgres }
 })
-afterAll(killAll)
+afterAll(async () => {
+  await Promise.all(Object.values(planes).map((plane) => plane.stop()))
+  await killAll()
+})
 
 const FAKE_JOB = { job_id: 'j', kind: 'k', queue: 'default', state: 'PENDING', created_at: '', run_at: '' }
 
@@ -152,12 +158,11 @@ test('nobody there: exit 1 and a word on why; nonsense: exit 2', async () => {
   }
 })
 
-describe.each(ENGINES)('on %s', (engine) => {
+describe.concurrent.each(ENGINES)('on %s', (engine) => {
   let plane: Plane
-  beforeAll(async () => {
-    plane = await startPlane(engine)
+  beforeAll(() => {
+    plane = planes[engine]
   })
-  afterAll(() => plane.stop())
 
   const jobsOf = async (queue: string) => (await plane.call<Page<JobShape>>('GET', `/v1/jobs?queue=${queue}`)).data
 

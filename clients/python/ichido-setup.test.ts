@@ -1,0 +1,110 @@
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { copyFileSync, mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import type { JobShape, Page } from '@ichido/sdk/protocol'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { killAll, serve } from '../../server/src/cli/testing/cli.ts'
+import { selfSigned } from '../../server/src/testing/certificate.ts'
+import { enlist, firstNote, gone, type Kept, kept, stopped, WITHIN } from './testing/enlist.ts'
+import { type Plane, startPlane } from './testing/plane.ts'
+import { findPython, killWorkers, notesOf, script, startWorker } from './testing/python.ts'
+
+const run = promisify(execFile)
+
+let python: string
+let plane: Plane
+beforeAll(async () => {
+  ;[python, plane] = await Promise.all([findPython(), startPlane('sqlite')])
+})
+afterAll(async () => {
+  await killWorkers()
+  await plane.stop()
+  await killAll()
+})
+
+describe.concurrent('who it is', () => {
+  test('it is kept in a file for its owner only, and renewed', async () => {
+    const registered = await plane.call<Kept>('POST', '/v1/workers/register', { enroll_token: await plane.enroll() })
+    // A worker token that it knows nothing of: how long it still works it learns by renewing it.
+    const { worker, options } = await enlist(python, plane, ['tick'], { enroll: registered.worker_token })
+    await vi.waitFor(() => {
+      expect(kept(options.tokenFile).worker_token).toMatch(/^ichido_worker_/)
+      expect(kept(options.tokenFile).worker_token).not.toBe(registered.worker_token)
+    }, WITHIN)
+    expect(statSync(options.tokenFile).mode & 0o777).toBe(0o600)
+    expect((await stopped(worker)).code).toBe(0)
+  })
+
+  test('a new enroll token leaves it who it was; revoked, it ends', async () => {
+    const { worker, options, queue } = await enlist(python, plane, ['wait'])
+    await vi.waitFor(() => expect(kept(options.tokenFile).worker_id).toBeDefined(), WITHIN)
+    const before = kept(options.tokenFile)
+    await stopped(worker)
+    const again = startWorker(python, { ...options, enroll: await plane.enroll() })
+    await vi.waitFor(() => expect(kept(options.tokenFile).worker_token).not.toBe(before.worker_token), WITHIN)
+    expect(kept(options.tokenFile).worker_id).toBe(before.worker_id)
+
+    const policy = { lease_ttl_seconds: 1, continuation_seconds: 1, backoff: { base_seconds: 0 } }
+    const id = await plane.submit({ kind: 'wait', queue, ...policy })
+    const { pid } = await firstNote(() => notesOf(options.ledger))
+    await plane.call('DELETE', `/v1/workers/${before.worker_id}`)
+    await gone(pid)
+    const { code, stderr } = await again.ended
+    expect([code, stderr]).toEqual([1, expect.stringContaining('This worker was revoked')])
+    await plane.jobIn(id, 'PENDING')
+  })
+
+  test('without a token it says what it needs', async () => {
+    const { worker } = await enlist(python, plane, ['tick'], { enroll: 'ichido_enroll_unknown' })
+    const { code, stderr } = await worker.ended
+    expect([code, stderr]).toEqual([1, expect.stringContaining('UNAUTHENTICATED')])
+  })
+})
+
+test('what the README shows works', async () => {
+  const folder = mkdtempSync(join(plane.folder, 'readme-'))
+  const readme = readFileSync(join(import.meta.dirname, 'README.md'), 'utf8')
+  const blocks = [...readme.matchAll(/^```(?:python|sh)\n(.*?)^```/gms)].map(([, block = '']) => block)
+  const [words = '', work = '', submit = '', program = ''] = blocks
+  writeFileSync(join(folder, 'words.py'), words)
+  writeFileSync(join(folder, 'program.py'), program)
+  copyFileSync(join(import.meta.dirname, 'ichido.py'), join(folder, 'ichido.py'))
+  const env = { ...process.env, HOME: folder, ICHIDO_URL: plane.urls[0], ICHIDO_ENROLL_TOKEN: await plane.enroll() }
+  const options = { cwd: folder, env }
+  const [, command = ''] = work.trim().split('\n')
+  const [program0 = '', ...args] = command.split(' ')
+  expect(program0).toBe('python3')
+  const worker = spawn(python, args, { ...options, stdio: 'inherit' })
+  const exited = once(worker, 'exit')
+  for (const _ of [1, 2]) {
+    const { stdout } = await run('sh', ['-c', submit.replace('python3', python)], options)
+    expect(stdout).toBe('{"words": 5}\n')
+  }
+  const { stdout } = await run(python, ['program.py'], options)
+  expect(stdout).toContain("progress {'words': 3}\n")
+  expect(stdout).toMatch(/\{'words': 3\}\n$/)
+  worker.kill('SIGTERM')
+  expect(await exited).toEqual([0, null])
+  const jobs = await plane.call<Page<JobShape>>('GET', '/v1/jobs?queue=words')
+  expect(jobs.data).toHaveLength(2)
+})
+
+test('over TLS, by an authority that it was told of', async () => {
+  const folder = mkdtempSync(join(plane.folder, 'tls-'))
+  const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
+  const { cert, key } = selfSigned()
+  writeFileSync(certFile, cert)
+  writeFileSync(keyFile, key)
+  const node = await serve({ DATA_DIR: join(folder, 'data'), TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile })
+  const url = node.url.replace('127.0.0.1', 'localhost')
+  const code = `
+try:
+    print(json.dumps(ichido.Client(os.environ['URL']).submit('k').state))
+except ichido.Unreachable as error:
+    print(json.dumps([error.retryable, 'CERTIFICATE_VERIFY_FAILED' in error.message]))`
+  expect(await script(python, code, { URL: url })).toEqual([[false, true]])
+  expect(await script(python, code, { URL: url, SSL_CERT_FILE: certFile })).toEqual(['PENDING'])
+  await node.stop()
+})
