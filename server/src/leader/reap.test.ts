@@ -2,6 +2,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { HANDOUTS_MAX, TIMEOUT_GRACE_MS } from '../core/job.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import { takeOverFolder } from '../store/commands/reap-runs.ts'
+import type { Store } from '../store/port.ts'
 import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
 import { seize, trusting } from '../testing/reaper.ts'
 import { ENGINES } from '../testing/services.ts'
@@ -26,8 +27,8 @@ describe.each(ENGINES)('%s', (engine) => {
   afterAll(() => scene.close())
 
   /** Another node leads from now on: one that has seen nothing yet. */
-  async function takeOver(): Promise<void> {
-    const { world, store, bus, meter } = scene
+  async function takeOver(store = scene.store): Promise<void> {
+    const { world, bus, meter } = scene
     reap = createReap({ world, store, bus, meter, clock: new ClockWatch(world), leading: trusting(await seize(store)) })
   }
 
@@ -203,6 +204,27 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(scene.ended).toEqual(['CANCELED'])
     expect(await sql(scene.store, 'SELECT * FROM ichido.dead_letters')).toEqual([])
     expect(await scene.services.runs.report('worker', lease_id, finished)).toMatchObject({ reason: 'ALREADY_ENDED' })
+  })
+
+  test('a cancellation that is young does not overrule a heartbeat in the moment when its worker counts as lost', async () => {
+    const id = await scene.submit(TIMES)
+    const { lease_id } = await lease(true)
+    let heard = 0
+    const write: Store['write'] = async (command) => {
+      if (command.name === 'expire' && heard++ === 0) await scene.services.runs.heartbeat('worker', lease_id)
+      return scene.store.write(command)
+    }
+    await takeOver(Object.create(scene.store, { write: { value: write } }))
+    await lapse()
+    await scene.pass(CONTINUATION_MS - 1_000)
+    await scene.services.jobs.cancel(LOCAL_ADMIN, id)
+    await reap()
+    await scene.pass(1_500)
+    expect(await reap()).toBeLessThanOrEqual(CONTINUATION_MS - 1_500 + 1)
+    expect([heard, await states(id)]).toEqual([1, ['RUNNING']])
+    await scene.pass(CONTINUATION_MS - 1_500)
+    await reap()
+    expect(await states(id)).toEqual(['CANCELED'])
   })
 
   test('one that takes longer than its timeout loses its lease, and ends after the continuation time', async () => {

@@ -32,24 +32,24 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
   /** Since when each was waited for, by what was seen of it. */
   let since = new Map<string, number>()
 
-  /** How long is still to be waited for each. */
-  function wait(waiting: readonly Waiting[]): Map<Waiting, number> {
+  /** How long is still to be waited for each mark of each run. */
+  function wait(waiting: readonly Waiting[]): Waited[] {
     // After they were read: the wait begins no earlier than it was written.
     const nowMs = world.monotonic()
-    const left = new Map<Waiting, number>()
     const before = since
     since = new Map()
-    for (const one of waiting) {
-      const sinceMs = Math.min(
-        ...marksOf(one).map((mark) => {
-          const markedMs = before.get(mark) ?? nowMs
-          since.set(mark, markedMs)
-          return markedMs
-        }),
-      )
-      left.set(one, sinceMs + one.continuationMs - nowMs)
-    }
-    return left
+    return waiting.map((one) => {
+      const leftMs = (why: string, at: number | null) => {
+        if (at === null) return null
+        // A heartbeat and a lapse later the deadline is another one, and so is the wait.
+        const mark = `${one.runId}/${one.version}/${why}/${at}`
+        const markedMs = before.get(mark) ?? nowMs
+        since.set(mark, markedMs)
+        return markedMs + one.continuationMs - nowMs
+      }
+      const deadlineLeftMs = leftMs('confirming', one.deadlineAtMs)
+      return { one, deadlineLeftMs, cancelLeftMs: leftMs('canceled', one.cancelRequestedAtMs) }
+    })
   }
 
   function tell(ended: readonly Ended[], orphaned: readonly string[] = []): void {
@@ -72,22 +72,34 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
     const review = await store.write(reviewRuns(leading, { nowMs, evenMs: clock.evenMs, ...sizes }))
     tell(review.ended, review.queues)
 
-    const left = wait(review.waiting)
-    const due = review.waiting.filter((one) => (left.get(one) ?? 0) <= 0)
+    const waited = wait(review.waiting)
+    const due = waited.flatMap(dueOf)
     const batch = due.slice(0, BATCH_MAX).map((one) => ({ ...one, nextRunId: world.uuid(), random: world.random() }))
     if (batch.length > 0 && leading.trusted()) tell(await store.write(expireBatch(leading, batch)))
     if (review.full || due.length > BATCH_MAX) return 0
     // What is due and was passed over, because somebody has it locked or the clock is not believed, has time.
-    const soonest = Math.min(...[...left.values(), review.nextLapseMs ?? 0].filter((ms) => ms > 0))
+    const marks = waited.flatMap(({ deadlineLeftMs, cancelLeftMs }) => [deadlineLeftMs, cancelLeftMs])
+    const soonest = Math.min(...[...marks, review.nextLapseMs].flatMap((ms) => (ms !== null && ms > 0 ? [ms] : [])))
     return Number.isFinite(soonest) ? Math.max(PAUSE_MIN_MS, soonest + 1) : null
   }
 }
 
-/** A heartbeat and a lapse later the deadline is another one, and so is the wait. */
-function marksOf({ runId, version, deadlineAtMs, cancelRequestedAtMs }: Waiting): string[] {
-  const marks = [
-    ['confirming', deadlineAtMs],
-    ['canceled', cancelRequestedAtMs],
-  ] as const
-  return marks.flatMap(([why, at]) => (at === null ? [] : [`${runId}/${version}/${why}/${at}`]))
+interface Waited {
+  one: Waiting
+  /** Of its worker's word, and of its cancellation; null: not waited for. */
+  deadlineLeftMs: number | null
+  cancelLeftMs: number | null
+}
+
+/** With the marks alone whose own wait is over: a heartbeat that comes now is not overruled by a cancel that is young. */
+function dueOf({ one, deadlineLeftMs, cancelLeftMs }: Waited): Waiting[] {
+  const isOver = (ms: number | null) => ms !== null && ms <= 0
+  if (!isOver(deadlineLeftMs) && !isOver(cancelLeftMs)) return []
+  return [
+    {
+      ...one,
+      deadlineAtMs: isOver(deadlineLeftMs) ? one.deadlineAtMs : null,
+      cancelRequestedAtMs: isOver(cancelLeftMs) ? one.cancelRequestedAtMs : null,
+    },
+  ]
 }
