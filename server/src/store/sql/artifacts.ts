@@ -47,14 +47,6 @@ export const readArtifactsOfJob = statement(
   `SELECT ${ARTIFACT} FROM ichido.artifacts WHERE job_id = $1 ORDER BY id LIMIT $2`,
 )
 
-/** Takes job ids: what a worker is handed with each of them. */
-export const readInputs = statement('read_inputs', {
-  postgres: `SELECT ${ARTIFACT} FROM ichido.artifacts
-    WHERE job_id = ANY($1::uuid[]) AND run_id IS NULL AND state = 'ready' ORDER BY id`,
-  sqlite: `SELECT ${ARTIFACT} FROM ichido.artifacts
-    WHERE job_id = $1 AND run_id IS NULL AND state = 'ready' ORDER BY id`,
-})
-
 export const findInput = statement(
   'find_input',
   `SELECT ${ARTIFACT} FROM ichido.artifacts WHERE job_id = $1 AND name = $2 AND run_id IS NULL`,
