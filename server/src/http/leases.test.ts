@@ -245,6 +245,7 @@ describe.each(ENGINES)('%s', (engine) => {
       /^events.0.seq must be at most/,
     ],
     ['a stream of another name', '/LEASE/logs', { chunks: [{ n: 0, stream: 'x', text: '' }] }, 400, /^chunks.0.stream/],
+    ['a chunk of nothing', '/LEASE/logs', { chunks: [{ n: 0, stream: 'stdout', text: '' }] }, 400, /^chunks.0.text/],
     ['a batch without reports', '/report', { reports: [] }, 400, 'reports must have at least 1 entries'],
     ['invalid JSON', '/LEASE/result', '{"result":', 400, /^The body is not valid JSON/],
     [

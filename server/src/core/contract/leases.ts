@@ -63,7 +63,8 @@ export const logsRequest = z.strictObject({
       z.strictObject({
         n: z.int().min(0).max(LOG_N_MAX).meta({ description: 'Counted by the worker from 0; a repeat is ignored' }),
         stream: z.enum(['stdout', 'stderr']),
-        text: z.string(),
+        // A run's log is limited in bytes: chunks without any would never come to an end.
+        text: z.string().min(1),
       }),
     )
     .min(1)
