@@ -79,7 +79,7 @@ test.concurrent('on an older Node over TLS, from the line that `workers enroll` 
   const trust = { NODE_EXTRA_CA_CERTS: certFile }
   const env = { ICHIDO_URL: own.url, ...trust }
   const { command, enroll_token: token } = await ichidoJson(['workers', 'enroll', 'pc', '--queue', 'q'], env)
-  expect(command).toContain(`--url ${own.url} --enroll ${token} --queue q`)
+  expect(command).toContain(`--url ${own.url} --enroll ${token} --name pc --queue q`)
   const state = join(folder, unique('state'))
   const work = ['--exec', 'echo "{\\"slot\\": $ICHIDO_SLOT}" > $ICHIDO_RESULT_FILE'] as const
   const args = ['--enroll', token]

@@ -39,7 +39,7 @@ test('enroll prints the one line to paste; then the worker is listed, shown and 
   expect(line.code).toBe(0)
   const url = env.ICHIDO_URL
   expect(line.stdout).toMatch(
-    /^curl -fsSo ichido-agent\.mjs \S+\/agent\.mjs && node ichido-agent\.mjs --url \S+ --enroll ichido_enroll_[\w-]{43} --queue a --queue b --exec 'sh -c '\\''echo hi'\\'''\n$/,
+    /^curl -fsSo ichido-agent\.mjs \S+\/agent\.mjs && node ichido-agent\.mjs --url \S+ --enroll ichido_enroll_[\w-]{43} --name 'lab pc' --queue a --queue b --exec 'sh -c '\\''echo hi'\\'''\n$/,
   )
   expect(line.stdout).toContain(` ${url}/agent.mjs && `)
   expect(line.stdout).toContain(` --url ${url} `)
@@ -66,7 +66,7 @@ test('enroll prints the one line to paste; then the worker is listed, shown and 
 test('enroll as JSON; without a program the line has a place for it', async () => {
   const made = await json('enroll', 'pc', '--queue', 'a', '--ttl', '5m')
   expect(made).toMatchObject({ label: 'pc', queues: ['a'], ttl_seconds: 300, public_url: null })
-  expect(made.command).toContain(`--enroll ${made.enroll_token} --queue a --exec your-command`)
+  expect(made.command).toContain(`--enroll ${made.enroll_token} --name pc --queue a --exec your-command`)
   expect((await ichido('enroll', 'pc', '--queue', 'a')).stderr).toContain('in the place of your-command')
 })
 

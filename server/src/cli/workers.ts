@@ -105,7 +105,7 @@ async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: 
     worker_id: worker,
   })
   const url = made.public_url ?? asked
-  const command = agentLine(url, made.enroll_token, queues, exec ?? PLACEHOLDER)
+  const command = agentLine({ url, token: made.enroll_token, name, queues, exec: exec ?? PLACEHOLDER })
   if (json) return outJson({ ...made, command })
   out(command)
   say(`Paste this line on the machine that is to be ${name}. It needs Node 20 or later, and works once, until`)
@@ -116,9 +116,19 @@ async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: 
   }
 }
 
+interface AgentLine {
+  url: string
+  token: string
+  /** By its name a second worker on the same machine has a state folder of its own. */
+  name: string
+  queues: readonly string[]
+  exec: string
+}
+
 /** One line for any shell: curl fetches the agent, a single file, and Node runs it. */
-function agentLine(url: string, token: string, queues: readonly string[], exec: string): string {
-  const options = ['--url', url, '--enroll', token, ...queues.flatMap((queue) => ['--queue', queue]), '--exec', exec]
+function agentLine({ url, token, name, queues, exec }: AgentLine): string {
+  const asked = queues.flatMap((queue) => ['--queue', queue])
+  const options = ['--url', url, '--enroll', token, '--name', name, ...asked, '--exec', exec]
   const file = 'ichido-agent.mjs'
   return `curl -fsSo ${file} ${shellWord(`${url}/agent.mjs`)} && node ${file} ${options.map(shellWord).join(' ')}`
 }

@@ -12,7 +12,7 @@ const WORKER = '018f0000-0000-7000-8000-000000000001'
 interface Call {
   path: string
   token: string | null
-  body: { register_id?: string; worker_id?: string; worker_token?: string }
+  body: { register_id?: string; queues?: string[]; worker_id?: string; worker_token?: string }
 }
 
 let world: FakeWorld
@@ -36,13 +36,14 @@ const plane: typeof fetch = async (input, init) => {
   const { pathname: path } = new URL(String(input))
   const headers = new Headers(init?.headers)
   calls.push({ path, token: headers.get('authorization'), body: JSON.parse(String(init?.body)) })
+  const { queues } = JSON.parse(String(init?.body))
   const trouble = troubles.shift()
   if (trouble !== undefined) {
     const [status, code] = trouble
     return answer(status, { error: { code, message: `it is ${code}`, details: {}, request_id: 'r' } })
   }
   const token = { worker_token: `token-${++tokens}`, expires_at: new Date(world.now() + LIFE_MS).toISOString() }
-  return answer(200, path.endsWith('renew') ? token : { ...token, worker_id: WORKER, name: 'pc' })
+  return answer(200, path.endsWith('renew') ? token : { ...token, worker_id: WORKER, name: 'pc', queues })
 }
 
 function answer(status: number, body: unknown): Response {
@@ -94,6 +95,29 @@ test('a new enroll token keeps the worker that there was, unless it was revoked'
   await gainIdentity(options({ enroll: { token: 'enroll-3' } }))
   expect(paths()).toEqual(['register', 'register', 'register', 'register'])
   expect(calls.at(-1)?.body).not.toHaveProperty('worker_id')
+})
+
+test('a folder is one worker: an enroll token for other queues or another name is refused, unless it is called by its name', async () => {
+  await gainIdentity(options())
+  const enroll = { token: 'enroll-2' }
+  for (const changes of [{ queues: ['other'] }, { queues: ['q', 'other'] }, { name: 'lab' }]) {
+    await expect(gainIdentity(options({ enroll, ...changes }))).rejects.toThrow(
+      `This folder belongs to worker pc (folder ${folder}); use --name or --state`,
+    )
+  }
+  expect(paths()).toEqual(['register'])
+  await gainIdentity(options({ enroll, name: 'pc', queues: ['other'] }))
+  expect(calls.at(-1)?.body).toMatchObject({ worker_id: WORKER, queues: ['other'] })
+  expect(stored().queues).toEqual(['other'])
+})
+
+test('who may enroll by itself does so anew for queues that it was not enrolled for', async () => {
+  const enroll = { make: async () => 'made' }
+  await gainIdentity(options({ enroll, queues: ['a', 'b'] }))
+  await gainIdentity(options({ enroll, queues: ['b'] }))
+  await gainIdentity(options({ enroll, queues: ['b', 'c'] }))
+  expect(paths()).toEqual(['register', 'renew', 'register'])
+  expect(calls.at(-1)?.body).toMatchObject({ worker_id: WORKER, queues: ['b', 'c'] })
 })
 
 test('without a token that is taken, and without a way to one, it says so; with a way it takes it', async () => {

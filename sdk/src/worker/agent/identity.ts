@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { rmSync } from 'node:fs'
 import { hostname, platform, release } from 'node:os'
+import { dirname } from 'node:path'
 import type { RegisteredShape, RenewedShape } from '../../protocol/index.ts'
 import { IchidoError } from '../../protocol/index.ts'
 import { sleep } from '../../world.ts'
@@ -13,6 +14,8 @@ export interface Identity {
   worker_id: string
   worker_token: string
   name: string
+  /** What it was enrolled for; null: all queues. */
+  queues: readonly string[] | null
   /** Ms since 1970; when the token ends, and since when we have it. */
   expires_at_ms: number
   gained_at_ms: number
@@ -42,16 +45,25 @@ export class NotEnrolled extends Error {
   override readonly name = 'NotEnrolled'
 }
 
+/** The state folder is another worker's, and nobody said that it is to be the same one from now on. */
+export class OtherWorker extends Error {
+  override readonly name = 'OtherWorker'
+}
+
 /** Finds out who this agent is: from its file or, with an enroll token that was not used yet, by registering. */
 export async function gainIdentity(options: IdentityOptions): Promise<Identity> {
   const { enroll, say } = options
   const known = readIdentity(options)
   if (enroll !== null && 'token' in enroll && known?.enrolled_with !== hashOf(enroll.token)) {
+    refuseOther(known, options)
     return register(options, enroll.token, known)
   }
   if (known === null) {
     if (enroll !== null && 'make' in enroll) return register(options, await enroll.make(), null)
     throw new NotEnrolled('This agent is not enrolled yet')
+  }
+  if (enroll !== null && 'make' in enroll && !mayTake(known, options.queues)) {
+    return register(options, await enroll.make(), known)
   }
   try {
     return await renew(known, options)
@@ -64,6 +76,23 @@ export async function gainIdentity(options: IdentityOptions): Promise<Identity> 
     if (enroll !== null && 'make' in enroll) return register(options, await enroll.make(), known)
     throw new NotEnrolled(`The control plane does not take this agent's token: ${error.message}`)
   }
+}
+
+/**
+ * Two lines that were pasted on one machine are two workers; the second must not take the first one's place. A worker
+ * that is called by its name is meant to be the same one, for whichever queues.
+ */
+function refuseOther(known: Identity | null, { name, queues, file }: IdentityOptions): void {
+  if (known === null) return
+  const isSame = name === null ? mayTake(known, queues) && known.queues?.length === queues.length : name === known.name
+  if (isSame) return
+  throw new OtherWorker(
+    `This folder belongs to worker ${known.name} (folder ${dirname(file)}); use --name or --state to be another one`,
+  )
+}
+
+function mayTake({ queues }: Identity, asked: readonly string[]): boolean {
+  return asked.every((queue) => queues?.includes(queue) ?? true)
 }
 
 async function renew(identity: Identity, options: IdentityOptions): Promise<Identity> {
@@ -94,6 +123,7 @@ async function register(options: IdentityOptions, enrollToken: string, before: I
         worker_id: made.worker_id,
         worker_token: made.worker_token,
         name: made.name,
+        queues: made.queues,
         expires_at_ms: Date.parse(made.expires_at),
         gained_at_ms: world.now(),
         enrolled_with: hashOf(enrollToken),

@@ -1,7 +1,7 @@
 import { IchidoError } from '../../protocol/index.ts'
 import { BadOptions, type RunningAgent, startAgent } from './agent.ts'
 import { readCommandLine, USAGE } from './command-line.ts'
-import { NotEnrolled } from './identity.ts'
+import { NotEnrolled, OtherWorker } from './identity.ts'
 import { StateTaken } from './lock.ts'
 
 /** The agent as a program of its own. */
@@ -37,5 +37,5 @@ export async function untilStopped(agent: RunningAgent, say: (line: string) => v
 
 /** What is the user's to mend, in words for them. */
 export function isExpected(error: unknown): error is Error {
-  return [BadOptions, NotEnrolled, StateTaken, IchidoError].some((expected) => error instanceof expected)
+  return [BadOptions, NotEnrolled, OtherWorker, StateTaken, IchidoError].some((expected) => error instanceof expected)
 }
