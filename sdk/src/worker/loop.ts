@@ -166,7 +166,8 @@ export class WorkerLoop {
 
   #begin(lease: LeaseShape, sent: Mark): void {
     const controller = new AbortController()
-    if (this.#hurry.signal.aborted) controller.abort(stopping())
+    // It was leased while the worker was told to stop: given back, not begun.
+    if (this.#polling.signal.aborted) controller.abort(stopping())
     const run = this.#run(lease, sent, controller)
       .catch(this.#deps.onTrouble)
       .finally(() => {

@@ -201,8 +201,7 @@ test('a poll that failed is asked again under its name', async () => {
   expect(second?.pollId).toBe(first?.pollId)
   expect(third?.pollId).toBe(first?.pollId)
   expect(troubles).toEqual([unavailable(), unavailable()])
-  // What the last poll found after it was called off is worked on all the same: it is leased.
-  expect(plane.reports).toEqual([{ result: 'done' }])
+  expect(plane.reports).toEqual(['released'])
 })
 
 test('after an answered poll the next one has a name of its own', async () => {
