@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import type { JobShape, Page } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import { killAll, serve } from '../../server/src/cli/testing/cli.ts'
+import { ichido, killAll, serve } from '../../server/src/cli/testing/cli.ts'
 import { selfSigned } from '../../server/src/testing/certificate.ts'
 import { enlist, firstNote, gone, type Kept, kept, stopped, WITHIN } from './testing/enlist.ts'
 import { type Plane, startPlane } from './testing/plane.ts'
@@ -99,12 +99,25 @@ test('over TLS, by an authority that it was told of', async () => {
   writeFileSync(keyFile, key)
   const node = await serve({ DATA_DIR: join(folder, 'data'), TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile })
   const url = node.url.replace('127.0.0.1', 'localhost')
+  const trusting = { ICHIDO_URL: url, NODE_EXTRA_CA_CERTS: certFile }
   const code = `
 try:
     print(json.dumps(ichido.Client(os.environ['URL']).submit('k').state))
 except ichido.Unreachable as error:
     print(json.dumps([error.retryable, 'CERTIFICATE_VERIFY_FAILED' in error.message]))`
   expect(await script(python, code, { URL: url })).toEqual([[false, true]])
-  expect(await script(python, code, { URL: url, SSL_CERT_FILE: certFile })).toEqual(['PENDING'])
+  const env = { URL: url, SSL_CERT_FILE: certFile }
+  expect(await script(python, code, env)).toEqual(['PENDING'])
+
+  const enroll = JSON.parse((await ichido(['workers', 'enroll', 'tls', '--queue', 'tls', '--json'], trusting)).stdout)
+  const [ledger, tokenFile] = [join(folder, 'ledger'), join(folder, 'token.json')]
+  const options = { url, queue: 'tls', enroll: enroll.enroll_token, tokenFile, ledger, handlers: ['talk'], env }
+  const worker = startWorker(python, options)
+  const work = `
+client = ichido.Client(os.environ['URL'])
+print(json.dumps(client.result(client.submit('talk', 1, queue='tls').id)['attempt']))`
+  expect(await script(python, work, env)).toEqual([1])
+  // It waits for work in a call that is called off.
+  expect((await stopped(worker)).code).toBe(0)
   await node.stop()
 })

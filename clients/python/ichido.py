@@ -200,7 +200,8 @@ class _Http:
             sock = connection.sock
             if sock is not None:
                 with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
+                    # Not TLS's own, which would take itself away from under the thread that reads.
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
         while self._idle:
@@ -1204,7 +1205,8 @@ class Worker:
             except IchidoError as error:
                 if self._stopping.is_set():
                     break
-                if isinstance(error, (Unauthenticated, Forbidden)) and not self._identity.reload():
+                renewed = isinstance(error, Unauthenticated) and self._identity.reload()
+                if not (error.retryable or renewed or error.code.startswith('HTTP_')):
                     raise
                 log.warning('No work: %s', error)
                 failures += 1

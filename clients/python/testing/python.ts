@@ -88,6 +88,7 @@ export interface WorkerOptions {
   handlers: readonly string[]
   concurrency?: number
   drainSeconds?: number
+  env?: Env
 }
 
 export interface PythonWorker {
@@ -99,7 +100,7 @@ export interface PythonWorker {
 const running = new Set<ChildProcess>()
 
 export function startWorker(python: string, options: WorkerOptions): PythonWorker {
-  const { url, queue, enroll, tokenFile, ledger, handlers, concurrency = 1, drainSeconds = 0 } = options
+  const { url, queue, enroll, tokenFile, ledger, handlers, concurrency = 1, drainSeconds = 0, env = {} } = options
   const args = ['work', '--verbose', '--url', url, '--queue', queue, '--token-file', tokenFile]
   args.push('--concurrency', String(concurrency), '--drain', String(drainSeconds))
   if (enroll !== undefined) args.push('--enroll', enroll)
@@ -108,6 +109,7 @@ export function startWorker(python: string, options: WorkerOptions): PythonWorke
     ['-W', 'error', PROGRAM, ...args, ...handlers.map((name) => `${name}=handlers:${name}`)],
     {
       LEDGER: ledger,
+      ...env,
     },
   )
   if (child.pid === undefined) throw new Error(`${python} could not be started`)
