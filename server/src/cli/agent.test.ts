@@ -1,4 +1,14 @@
-import { existsSync, globSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
@@ -148,6 +158,31 @@ test.concurrent('a program is given its payload, artifacts and surroundings; its
   ])
 })
 
+test.concurrent('a leading ./ of the command means the folder that the agent was started in; each run is said', async () => {
+  const queue = unique('here')
+  const cwd = join(folder, "it's here")
+  mkdirSync(cwd)
+  const program = '#!/bin/sh\n[ $(cat) = 1 ] || exit 3\necho "\\"$ICHIDO_AGENT_DIR $1\\"" > $ICHIDO_RESULT_FILE\n'
+  writeFileSync(join(cwd, 'run.sh'), program, { mode: 0o755 })
+  const state = join(folder, unique('state'))
+  const args = ['--enroll', await enrollToken(server.url, queue), '--name', 'pc']
+  const work = ['--exec', './run.sh "a b"'] as const
+  const started = await startAgent({ url: server.url, queue, work, state, cwd, args })
+  const { job_id: well } = await submit(queue, 1)
+  expect(await result(well)).toMatchObject({ result: `${cwd} a b` })
+  const { job_id: badly } = await submit(queue, 2, { max_attempts: 1 })
+  await expect(result(badly)).rejects.toThrow('JOB_FAILED')
+  expect(await started.drain()).toBe(0)
+  const said = started.stderr()
+  expect(said).toMatch(new RegExp(`worker pc \\(\\S+, process ${started.pid}\\) takes ${queue}`))
+  expect(said).toMatch(
+    new RegExp(`job ${well} \\(k, attempt 1\\) began\n.*job ${well} .* succeeded, after \\d+\\.\\d s`),
+  )
+  expect(said).toContain(`job ${badly} (k, attempt 1) failed with EXIT_3: The program exited with code 3, after`)
+  expect(said).not.toContain('waits for what runs')
+  expect(said).toMatch(/stopped\n$/)
+})
+
 test.concurrent('how a program ends is what its run fails with', async () => {
   const queue = unique('failing')
   const program = `case $(cat) in
@@ -222,6 +257,8 @@ test.concurrent('told to stop, an agent lets what runs come to its end, or gives
   for (const jobId of [short, long]) await seen(ledger, { jobId, what: 'began' })
   const { job_id: later } = await submit(queue, 'short')
   expect(await first.drain()).toBe(0)
+  expect(first.stderr()).toContain('takes no more work and waits for what runs')
+  expect(first.stderr()).toContain(`job ${long} (k, attempt 1) released`)
   expect(await job(short)).toMatchObject({ state: 'SUCCEEDED' })
   expect(await job(later)).toMatchObject({ state: 'PENDING', runs: [{ attempt: 0 }] })
   expect(await job(long)).toMatchObject({

@@ -31,8 +31,8 @@ export function addWorker(program: Command): void {
     .option('--exec <command>', 'the program to run for each job, by the shell')
     .option('--handlers <file>', 'or a module whose default export is { kind: handler }')
     .option('--enroll <token>', 'an enroll token; without one it is made with ICHIDO_TOKEN')
-    .option('--name <name>', 'what people call this worker')
-    .option('--state <folder>', 'where its token and its runs are kept')
+    .option('--name <name>', 'what people call this worker; each name has its own identity and state')
+    .option('--state <folder>', 'where its token and its runs are kept (default: ~/.local/state/ichido/SERVER-NAME)')
     .option('--drain <time>', 'how long runs may go on after SIGTERM (default: 30s)', seconds)
     .option('--insecure', 'plain http to another machine')
     .addHelpText('after', ABOUT)
@@ -41,7 +41,10 @@ export function addWorker(program: Command): void {
 
 const ABOUT = `
 The program finds the payload on its standard input and in ICHIDO_PAYLOAD_FILE, writes its result as JSON to
-ICHIDO_RESULT_FILE, progress as lines of JSON to file descriptor 3, and files to outputs/. Exit code 0 is success.`
+ICHIDO_RESULT_FILE, progress as lines of JSON to file descriptor 3, and files to outputs/. Exit code 0 is success.
+
+It runs in an empty folder of its own: use absolute paths, or $ICHIDO_AGENT_DIR, which is where this worker was started;
+a leading ./ or ../ of the command means that folder too. A second worker on the same machine needs another --name.`
 
 async function work(flags: WorkerFlags): Promise<void> {
   const { url, ask } = connect()

@@ -11,6 +11,7 @@ import { gainIdentity, type IdentityOptions, TokenKeeper } from './identity.ts'
 import { settleLeftovers } from './leftovers.ts'
 import { lockState } from './lock.ts'
 import { RunFolders } from './run-folder.ts'
+import { Telling } from './telling.ts'
 import { ThreadHeart } from './thread-heart.ts'
 import { machineClocks, nodeWorld } from './world.ts'
 
@@ -44,6 +45,8 @@ export class BadOptions extends Error {
 export interface RunningAgent {
   /** Takes no more work; a second call stops what runs. */
   stop(): void
+  /** How many runs are at work. */
+  running(): number
   /** Null: as it was told to. Otherwise why it could not go on. */
   ended: Promise<string | null>
 }
@@ -77,11 +80,14 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
   let thread: ThreadHeart | null = null
   let loop: WorkerLoop | null = null
   const rest = { queues, concurrency: options.concurrency }
+  const telling = new Telling(say, nodeWorld)
   if (handlers === null) {
     const supervisor = [process.execPath, ...process.execArgv, program.file, 'supervise'] as const
     const artifacts = httpArtifacts({ url, token: keeper.token, world: nodeWorld })
-    const command = 'exec' in options.work ? options.work.exec : ''
-    const work = execWork({ command, supervisor, folders, transport, artifacts, world: nodeWorld, onTrouble })
+    const command = 'exec' in options.work ? fromHere(options.work.exec) : ''
+    const work = telling.of(
+      execWork({ command, supervisor, folders, transport, artifacts, world: nodeWorld, onTrouble }),
+    )
     loop = new WorkerLoop({ ...rest, kinds: options.kinds, startAtOnce: false, work }, deps)
   } else {
     const kinds = options.kinds.length > 0 ? options.kinds : [...handlers.keys()]
@@ -96,10 +102,10 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
     })
     thread = heart
     onRenewed = (token) => heart.renewed(token)
-    const work = handlersWork(handlers, transport)
+    const work = telling.of(handlersWork(handlers, transport))
     loop = new WorkerLoop({ ...rest, kinds, startAtOnce: true, work }, { ...deps, keeper: heart })
   }
-  say(`worker ${identity.name} (${identity.worker_id}) takes ${queues.join(', ')} from ${url}`)
+  say(`worker ${identity.name} (${identity.worker_id}, process ${process.pid}) takes ${queues.join(', ')} from ${url}`)
   const settling = settleLeftovers({ folders, transport, world: nodeWorld, say }, ending.signal)
   const running = loop
 
@@ -121,8 +127,14 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
       if (ending.signal.aborted) running.hurry()
       ending.abort()
     },
+    running: () => telling.running,
     ended: end(),
   }
+}
+
+/** Programs run in folders of their own; what was typed means the folder in which it was typed. */
+function fromHere(command: string): string {
+  return /^\.\.?\//.test(command) ? `'${process.cwd().replaceAll("'", `'\\''`)}'/${command}` : command
 }
 
 /** Says each trouble once a minute at most, and gives up on what will not pass. */

@@ -5,13 +5,15 @@ export const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUE
 
   --url URL            where the control plane is
   --enroll TOKEN       the enroll token, needed once; or in ICHIDO_ENROLL_TOKEN
-  --name NAME          what people call this worker
+  --name NAME          what people call this worker; it is also who it is: each name has its own identity and state
   --queue QUEUE        what to work on; several by naming it again
   --kind KIND          only these kinds of jobs; several by naming it again
   --concurrency N      how many runs at once (1)
-  --exec COMMAND       the program to run for each job, by the shell
+  --exec COMMAND       the program to run for each job, by the shell, in an empty folder of its own: use absolute
+                       paths, or $ICHIDO_AGENT_DIR, which is where the agent was started; so is a leading ./ or ../
   --handlers FILE      or a module whose default export is { kind: handler }
-  --state DIR          where its token and its runs are kept
+  --state DIR          where its token and its runs are kept (~/.local/state/ichido/SERVER-NAME, or in XDG_STATE_HOME);
+                       one agent at a time
   --drain SECONDS      how long runs may go on after SIGTERM (30)
   --insecure           plain http to another machine`
 

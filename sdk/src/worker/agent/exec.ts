@@ -103,6 +103,7 @@ function surroundings({ lease, slot }: RunInHand, folder: RunFolder): Record<str
     ICHIDO_KIND: lease.kind,
     ICHIDO_QUEUE: lease.queue,
     ICHIDO_SLOT: String(slot),
+    ICHIDO_AGENT_DIR: process.cwd(),
     ICHIDO_PAYLOAD_FILE: folder.payloadFile,
     ICHIDO_RESULT_FILE: folder.resultFile,
     ICHIDO_PROGRESS_FILE: folder.progressFile,

@@ -28,11 +28,13 @@ export async function runAgent(file: string): Promise<void> {
 export async function untilStopped(agent: RunningAgent, say: (line: string) => void): Promise<string | null> {
   let times = 0
   const stop = () => {
-    if (++times === 1) say('takes no more work and waits for what runs; once more to stop it')
+    if (++times === 1 && agent.running() > 0) say('takes no more work and waits for what runs; once more to stop it')
     agent.stop()
   }
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, stop)
-  return agent.ended
+  const why = await agent.ended
+  if (why === null) say('stopped')
+  return why
 }
 
 /** What is the user's to mend, in words for them. */

@@ -29,6 +29,7 @@ export interface AgentGiven {
   state: string
   args?: readonly string[]
   node?: string
+  cwd?: string
   env?: Readonly<Record<string, string>>
 }
 
@@ -45,10 +46,10 @@ export interface StartedAgent {
 const running = new Set<ChildProcess>()
 
 export async function startAgent(given: AgentGiven): Promise<StartedAgent> {
-  const { url, queue, work, state, args = [], node = process.execPath, env = {} } = given
+  const { url, queue, work, state, args = [], node = process.execPath, env = {}, cwd } = given
   const options = ['--url', url, '--queue', queue, ...work, '--state', state, ...args]
   const { PATH = '', HOME = '' } = process.env
-  const child = spawn(node, [await agentFile(), ...options], { env: { PATH, HOME, ...env }, stdio: 'pipe' })
+  const child = spawn(node, [await agentFile(), ...options], { cwd, env: { PATH, HOME, ...env }, stdio: 'pipe' })
   running.add(child)
   let stderr = ''
   child.stderr.setEncoding('utf8').on('data', (part: string) => {

@@ -1,0 +1,47 @@
+import type { World } from '../../world.ts'
+import type { Outcome, RunInHand } from '../loop.ts'
+import type { RunReport } from '../transport.ts'
+
+type Work = (run: RunInHand) => Promise<Outcome>
+
+const WORDS_MAX = 200
+
+/** Says of each run when it begins and how it ended, and knows how many there are. */
+export class Telling {
+  readonly #say: (line: string) => void
+  readonly #world: Pick<World, 'monotonic'>
+  running = 0
+
+  constructor(say: (line: string) => void, world: Pick<World, 'monotonic'>) {
+    this.#say = say
+    this.#world = world
+  }
+
+  of(work: Work): Work {
+    return async (run) => {
+      const { job_id: jobId, kind, attempt } = run.lease
+      const which = `job ${jobId} (${kind}, attempt ${attempt})`
+      const beganMs = this.#world.monotonic()
+      this.#say(`${which} began`)
+      this.running++
+      try {
+        const outcome = await work(run)
+        const seconds = (this.#world.monotonic() - beganMs) / 1000
+        this.#say(`${which} ${outcomeText(outcome)}, after ${seconds.toFixed(1)} s`)
+        return outcome
+      } finally {
+        this.running--
+      }
+    }
+  }
+}
+
+export function outcomeText(outcome: Outcome | RunReport): string {
+  if (outcome === 'released') return 'released'
+  if ('result' in outcome) return 'succeeded'
+  const { code, message } = outcome.failure
+  // What a program wrote goes to a terminal here.
+  const [line = ''] = message.trim().split('\n')
+  const words = line.replace(/\p{Cc}/gu, ' ')
+  return `failed with ${code}: ${words.length > WORDS_MAX ? `${words.slice(0, WORDS_MAX)}…` : words}`
+}
