@@ -13,6 +13,12 @@ export class Fatal extends Error {
   }
 }
 
+/** Also one of another copy of this module: the agent's single file has one of its own. */
+export function isFatal(error: unknown): error is Fatal {
+  if (error instanceof Fatal) return true
+  return error instanceof Error && error.name === 'Fatal' && 'code' in error && typeof error.code === 'string'
+}
+
 /** Why a handler's signal aborted; also what is reported when the handler gives up because of it. */
 export class Stopped extends Error {
   override readonly name = 'Stopped'
@@ -31,7 +37,7 @@ const TRACEBACK_MAX = 50_000
 
 /** What a handler threw, as it is reported. */
 export function toFailure(error: unknown, signal: AbortSignal): FailReport {
-  if (error instanceof Fatal) return failure(error, error.code, false)
+  if (isFatal(error)) return failure(error, error.code, false)
   if (signal.aborted && signal.reason instanceof Stopped) {
     const { code, message } = signal.reason
     return { code, message, retryable: true }

@@ -39,6 +39,8 @@ interface Patience {
 
 /** A lease whose answer took longer than this is confirmed by a heartbeat before the work begins. */
 const FRESH_MS = 1_000
+/** In one call. */
+const LEASES_MAX = 1_000
 const RETRY_FIRST_MS = 250
 const RETRY_MAX_MS = 30_000
 
@@ -155,7 +157,7 @@ export class WorkerLoop {
 
   #call(max: number, waitMs: number): LeaseCall {
     const { queues, kinds, startAtOnce } = this.#options
-    const call = { queues, kinds, max, waitMs, pollId: this.#pollId }
+    const call = { queues, kinds, max: Math.min(max, LEASES_MAX), waitMs, pollId: this.#pollId }
     return startAtOnce ? { ...call, startId: this.#startId } : call
   }
 

@@ -7,7 +7,7 @@ const EARLY_MS = 1_000
 /** So many long polls in a row that something between here and there cut, or answered too early. */
 const CUTS_MAX = 2
 /** How often long polls are tried again after they were given up. */
-const LONG_AGAIN_MS = 600_000
+const LONG_AGAIN_MS = 300_000
 /** Between polls that do not wait (S1, "polling interval"). */
 const SHORT_FIRST_MS = 5_000
 const SHORT_MAX_MS = 30_000

@@ -1,7 +1,7 @@
 import { checkValue, type Kind } from '../client/kind.ts'
 import type { LeaseShape } from '../protocol/index.ts'
 import type { WorkerDeps } from './deps.ts'
-import { Fatal, Stopped, toFailure } from './failure.ts'
+import { isFatal, Stopped, toFailure } from './failure.ts'
 import { type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
 import type { WorkerTransport } from './transport.ts'
 
@@ -11,6 +11,8 @@ export interface HandlerContext<Payload> {
   /** Aborts when the job is canceled, its time is up, its lease is lost, or the worker must stop. */
   signal: AbortSignal
   progress(data: unknown): Promise<void>
+  /** What the attempts before said last; null when they said nothing. For going on where they stopped. */
+  lastProgress: unknown
   job: { id: string; attempt: number; leaseId: string; traceparent: string | null }
 }
 
@@ -45,8 +47,13 @@ export async function handleRun<Payload, Result>(
 ): Promise<Outcome> {
   try {
     const payload = await checkValue(options.payload, lease.payload, 'payload')
-    const context = { payload: payload as Payload, signal, progress: progressOf(lease, transport), job: jobOf(lease) }
-    const result = await handler(context)
+    const result = await handler({
+      payload: payload as Payload,
+      signal,
+      progress: progressOf(lease, transport),
+      lastProgress: lease.last_progress,
+      job: jobOf(lease),
+    })
     const stopped: unknown = signal.reason
     // What a handler still returns after its time was up may be half done.
     if (stopped instanceof Stopped && ['TIMEOUT', 'CONTINUATION_LOST'].includes(stopped.code)) throw stopped
@@ -54,7 +61,7 @@ export async function handleRun<Payload, Result>(
     await checkValue(options.result, result, 'result')
     return { result: { result: result ?? null } }
   } catch (error) {
-    const gaveWay = !(error instanceof Fatal) && signal.reason instanceof Stopped && signal.reason.code === 'STOPPED'
+    const gaveWay = !isFatal(error) && signal.reason instanceof Stopped && signal.reason.code === 'STOPPED'
     return gaveWay ? 'released' : { failure: toFailure(error, signal) }
   }
 }

@@ -5,7 +5,7 @@ import type { Outcome, RunInHand } from '../loop.ts'
 import type { Artifacts } from './artifacts.ts'
 import { outcomeOf, stoppedOutcome } from './exec-outcome.ts'
 import { RunLog, RunProgress } from './output.ts'
-import { type Program, type SupervisorCommand, startProgram } from './program.ts'
+import { type Program, type SupervisorCommand, startProgram, withoutOurs } from './program.ts'
 import { Pump } from './pump.ts'
 import type { RunFolder, RunFolders } from './run-folder.ts'
 
@@ -70,7 +70,9 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps) {
       world,
       onTrouble,
       read: (last) => progress.read(last),
-      send: (events) => transport.publish(lease.lease_id, events),
+      async send(events) {
+        if (events.length > 0) await transport.publish(lease.lease_id, events)
+      },
     }),
   ]
   try {
@@ -93,10 +95,9 @@ function stopWhenTold(program: Program, signal: AbortSignal): void {
 
 /** What the program sees. The agent's own secrets are not among it. */
 function surroundings({ lease, slot }: RunInHand, folder: RunFolder): Record<string, string> {
-  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('ICHIDO_'))
   const lastProgress = JSON.stringify(lease.last_progress ?? null)
   return {
-    ...(Object.fromEntries(inherited) as Record<string, string>),
+    ...withoutOurs(process.env),
     ICHIDO_JOB_ID: lease.job_id,
     ICHIDO_ATTEMPT: String(lease.attempt),
     ICHIDO_LEASE_ID: lease.lease_id,

@@ -21,7 +21,7 @@ export function startProgram([file, ...args]: SupervisorCommand, order: SpawnOrd
     // Not in the agent's group: what is sent to that, from a terminal or by an operator, must not end the supervisor.
     detached: true,
     cwd: '/',
-    env: { PATH: process.env.PATH ?? '', [SUPERVISOR_MARKER]: order.leaseId },
+    env: { ...withoutOurs(process.env), [SUPERVISOR_MARKER]: order.leaseId },
     stdio: ['pipe', 'pipe', 'inherit'],
   })
   const send = (message: Order) => void supervisor.stdin?.write(`${JSON.stringify(message)}\n`)
@@ -33,6 +33,12 @@ export function startProgram([file, ...args]: SupervisorCommand, order: SpawnOrd
     stop: (graceMs) => send({ stop: { graceMs } }),
     ended,
   }
+}
+
+/** Tokens are among them, and the marks of a run that the agent itself may be part of. */
+export function withoutOurs(env: NodeJS.ProcessEnv): Record<string, string> {
+  const others = Object.entries(env).filter(([name]) => !name.startsWith('ICHIDO_'))
+  return Object.fromEntries(others) as Record<string, string>
 }
 
 async function conclusion(supervisor: ChildProcess, leaseId: string): Promise<ProgramEnd> {
