@@ -12,6 +12,9 @@ const CUT_NOTE = '\n[The rest of the output was dropped]\n'
 const EVENTS_MAX = 100
 /** A longer line is no progress. */
 const LINE_MAX = 64 * 1024
+/** Looked at in one go, whatever comes of it: a program that writes nonsense must not keep the agent from its heartbeats. */
+const PIECE_LINES = 200
+const PIECE_LENGTH = 256 * 1024
 /** The highest seq of an attempt. */
 const SEQ_MAX = 999_999
 
@@ -58,7 +61,10 @@ const LAST_ERRORS_MAX = 4_000
 export class RunProgress {
   readonly #tail: Tail
   readonly #onBadLine: (line: string) => void
-  #rest = ''
+  /** Whole lines that were read, from `#next` on not looked at yet, and the beginning of the one after them. */
+  #lines: string[] = []
+  #next = 0
+  #open = ''
   #seq = 0
 
   constructor(file: string, onBadLine: (line: string) => void) {
@@ -66,18 +72,34 @@ export class RunProgress {
     this.#onBadLine = onBadLine
   }
 
+  /** Empty: nothing came of this piece, and there is more. */
   read(last: boolean): WorkerEvent[] | null {
-    const more = this.#tail.read(CHUNK_BYTES)
-    const lines = (this.#rest + more).split('\n')
-    // Not whole yet, unless nothing will be added.
-    const open = lines.pop() ?? ''
-    const taken = lines.splice(0, EVENTS_MAX)
-    const isWhole = open.length > LINE_MAX || (last && more === '' && taken.length === 0)
-    if (isWhole) taken.push(open)
-    this.#rest = [...lines, isWhole ? '' : open].join('\n')
-    if (more === '' && taken.every((line) => line === '')) return null
-    const events = taken.flatMap((line) => this.#event(line))
-    return events.length === 0 ? this.read(last) : events
+    const events: WorkerEvent[] = []
+    let length = 0
+    for (let lines = 0; lines < PIECE_LINES && length < PIECE_LENGTH && events.length < EVENTS_MAX; lines++) {
+      const line = this.#line(last)
+      if (line === null) return events.length === 0 ? null : events
+      length += line.length
+      events.push(...this.#event(line))
+    }
+    return events
+  }
+
+  #line(last: boolean): string | null {
+    for (;;) {
+      const line = this.#lines[this.#next++]
+      if (line !== undefined) return line
+      const more = this.#tail.read(CHUNK_BYTES)
+      const lines = (this.#open + more).split('\n')
+      const open = lines.pop() ?? ''
+      // Not whole yet, unless nothing will be added.
+      const isWhole = open.length > LINE_MAX || (last && more === '' && open !== '')
+      if (isWhole) lines.push(open)
+      this.#open = isWhole ? '' : open
+      this.#lines = lines
+      this.#next = 0
+      if (more === '' && !isWhole) return null
+    }
   }
 
   #event(line: string): WorkerEvent[] {

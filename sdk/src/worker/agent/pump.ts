@@ -50,10 +50,12 @@ export class Pump<Batch> {
   }
 
   async #carry(last: boolean): Promise<void> {
-    const { read } = this.#options
+    const { read, world } = this.#options
     for (let batch = read(last); batch !== null; batch = read(last)) {
       await this.#deliver(batch)
       if (this.#late.signal.aborted) return
+      // A batch that needed no sending would let nothing else have its turn.
+      await new Promise<void>((resolve) => world.soon(resolve))
     }
   }
 

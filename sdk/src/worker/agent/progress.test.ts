@@ -1,0 +1,68 @@
+import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import type { WorkerEvent } from '../transport.ts'
+import { RunProgress } from './output.ts'
+import { Pump } from './pump.ts'
+import { nodeWorld } from './world.ts'
+
+let folder: string
+let file: string
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'ichido-progress-'))
+  file = join(folder, 'progress')
+  writeFileSync(file, '')
+})
+afterEach(() => rmSync(folder, { recursive: true }))
+
+/** Carries all that is in the file; how often something else had its turn meanwhile. */
+async function carryAll(onBadLine: (line: string) => void): Promise<{ events: WorkerEvent[]; turns: number }> {
+  const progress = new RunProgress(file, onBadLine)
+  const events: WorkerEvent[] = []
+  let turns = 0
+  let isDone = false
+  const turn = () => {
+    turns++
+    if (!isDone) setImmediate(turn)
+  }
+  setImmediate(turn)
+  const pump = new Pump<WorkerEvent[]>({
+    world: nodeWorld,
+    read: (last) => progress.read(last),
+    async send(batch) {
+      events.push(...batch)
+    },
+    onTrouble(error) {
+      throw error
+    },
+  })
+  await pump.end()
+  isDone = true
+  return { events, turns }
+}
+
+test.each([
+  ['no JSON', 'x\n'.repeat(20_000), 20_000],
+  ['empty lines', '\n'.repeat(500_000), 0],
+  ['a line without end', 'y'.repeat(5_000_000), 39],
+])('much of what is no progress, %s, neither ends nor stalls the agent', async (_, much, badLines) => {
+  appendFileSync(file, `${much}\n{"a":1}\n"last"`)
+  let bad = 0
+  const { events, turns } = await carryAll(() => bad++)
+  expect(events.map(({ seq, data }) => [seq, data])).toEqual([
+    [1, { a: 1 }],
+    [2, 'last'],
+  ])
+  expect(bad).toBe(badLines)
+  expect(turns).toBeGreaterThan(15)
+})
+
+test('one look is at a piece only', () => {
+  appendFileSync(file, 'x\n'.repeat(50_000))
+  let bad = 0
+  const progress = new RunProgress(file, () => bad++)
+  expect(progress.read(false)).toEqual([])
+  expect(bad).toBeGreaterThan(0)
+  expect(bad).toBeLessThan(1_000)
+})
