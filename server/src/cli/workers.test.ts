@@ -1,4 +1,5 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { RegisteredShape } from '@ichido/sdk/protocol'
@@ -45,7 +46,7 @@ test('enroll prints the one line to paste; then the worker is listed, shown and 
   expect(line.stdout).toContain(` --url ${url} `)
   expect(line.stderr).toContain('works once')
   expect(line.stderr).toContain('Set PUBLIC_URL')
-  expect(line.stderr).not.toContain('your-command')
+  expect(line.stderr).not.toContain('YOUR PROGRAM')
 
   const { worker_id } = await register(line.stdout)
   const listed = await ichido('list')
@@ -66,8 +67,13 @@ test('enroll prints the one line to paste; then the worker is listed, shown and 
 test('enroll as JSON; without a program the line has a place for it', async () => {
   const made = await json('enroll', 'pc', '--queue', 'a', '--ttl', '5m')
   expect(made).toMatchObject({ label: 'pc', queues: ['a'], ttl_seconds: 300, public_url: null })
-  expect(made.command).toContain(`--enroll ${made.enroll_token} --name pc --queue a --exec your-command`)
-  expect((await ichido('enroll', 'pc', '--queue', 'a')).stderr).toContain('in the place of your-command')
+  expect(made.command).toContain(`--enroll ${made.enroll_token} --name pc --queue a --exec <YOUR PROGRAM>`)
+  expect((await ichido('enroll', 'pc', '--queue', 'a')).stderr).toContain('in the place of <YOUR PROGRAM>')
+  // Nothing of it is run: not even what stands before the place.
+  const pasted = spawnSync('sh', ['-c', `touch ${join(folder, 'ran')} && ${made.command}\n`], { cwd: folder })
+  expect(pasted.status).not.toBe(0)
+  expect(String(pasted.stderr)).toMatch(/syntax error/i)
+  expect(existsSync(join(folder, 'ran'))).toBe(false)
 })
 
 test('a worker is enrolled anew and stays who it is', async () => {
@@ -84,6 +90,17 @@ test('where the server is told its public address, the line leads there', async 
   expect(line.stdout).toContain(' https://jobs.example.org/ichido/agent.mjs && ')
   expect(line.stdout).toContain(' --url https://jobs.example.org/ichido ')
   expect(line.stderr).not.toContain('PUBLIC_URL')
+  await server.stop()
+  rmSync(other, { recursive: true })
+})
+
+test('an address without TLS that leads to other machines is warned of', async () => {
+  const other = mkdtempSync(join(tmpdir(), 'ichido-workers-test-'))
+  const server = await serve({ DATA_DIR: other, PUBLIC_URL: 'http://jobs.example.org' })
+  const line = await run(['workers', 'enroll', 'pc', '--queue', 'a', '--exec', 'true'], { ICHIDO_URL: server.url })
+  expect(line.stderr).toMatch(
+    /warning: http:\/\/jobs\.example\.org is not https.*TLS_CERT_FILE[^.]*TLS_KEY_FILE.*PUBLIC_URL/s,
+  )
   await server.stop()
   rmSync(other, { recursive: true })
 })

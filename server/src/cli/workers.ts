@@ -21,8 +21,8 @@ interface EnrollFlags {
   json?: boolean
 }
 
-/** What stands for the program when nobody has named one: pasted as it is, each job fails and says so. */
-const PLACEHOLDER = 'your-command'
+/** What stands for the program when nobody has named one: no shell takes a line that ends like this. */
+const PLACEHOLDER = '<YOUR PROGRAM>'
 
 export function addWorkers(program: Command): void {
   const workers = program.command('workers').description('enroll, list, show and revoke remote workers')
@@ -105,15 +105,14 @@ async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: 
     worker_id: worker,
   })
   const url = made.public_url ?? asked
-  const command = agentLine({ url, token: made.enroll_token, name, queues, exec: exec ?? PLACEHOLDER })
+  const command = agentLine({ url, token: made.enroll_token, name, queues, exec })
   if (json) return outJson({ ...made, command })
   out(command)
   say(`Paste this line on the machine that is to be ${name}. It needs Node 20 or later, and works once, until`)
   say(`${instant(made.expires_at)}. Whoever has it can become a worker: keep it to yourself.`)
   if (exec === undefined) say(`Put the program that runs each job in the place of ${PLACEHOLDER}.`)
-  if (isLoopback(url)) {
-    say(`${paint('yellow', 'warning:')} ${url} leads to its own machine only. Set PUBLIC_URL on the server.`)
-  }
+  const warning = warningOf(url)
+  if (warning !== null) say(`${paint('yellow', 'warning:')} ${warning}`)
 }
 
 interface AgentLine {
@@ -122,15 +121,23 @@ interface AgentLine {
   /** By its name a second worker on the same machine has a state folder of its own. */
   name: string
   queues: readonly string[]
-  exec: string
+  exec: string | undefined
 }
 
 /** One line for any shell: curl fetches the agent, a single file, and Node runs it. */
 function agentLine({ url, token, name, queues, exec }: AgentLine): string {
   const asked = queues.flatMap((queue) => ['--queue', queue])
-  const options = ['--url', url, '--enroll', token, '--name', name, ...asked, '--exec', exec]
+  const options = ['--url', url, '--enroll', token, '--name', name, ...asked, '--exec'].map(shellWord)
   const file = 'ichido-agent.mjs'
-  return `curl -fsSo ${file} ${shellWord(`${url}/agent.mjs`)} && node ${file} ${options.map(shellWord).join(' ')}`
+  return `curl -fsSo ${file} ${shellWord(`${url}/agent.mjs`)} && node ${file} ${options.join(' ')} ${exec === undefined ? PLACEHOLDER : shellWord(exec)}`
+}
+
+function warningOf(url: string): string | null {
+  if (isLoopback(url)) return `${url} leads to its own machine only. Set PUBLIC_URL on the server.`
+  if (new URL(url).protocol === 'https:') return null
+  return `${url} is not https: agents refuse it, since anybody on the way could read their tokens. Set TLS_CERT_FILE and
+TLS_KEY_FILE on the server, or PUBLIC_URL to the https address of a proxy in front of it. In a network that you trust
+in all its parts, add --insecure to the line.`
 }
 
 function isLoopback(url: string): boolean {
