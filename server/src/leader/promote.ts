@@ -15,7 +15,7 @@ export interface PromoteOptions {
 export function createPromote({ store, bus, fairTags }: PromoteOptions): () => Promise<number | null> {
   return async () => {
     const { queues, count, nextInMs } = await store.write(
-      promoteDue(BATCH_MAX, ({ queue, userId }) => fairTags.tagFor(queue, userId)),
+      promoteDue(BATCH_MAX, ({ queue, userId, priority }) => fairTags.tagFor(queue, userId, priority)),
     )
     bus.wake(queues.map((queue) => `queue:${queue}` as const))
     return count === BATCH_MAX ? 0 : nextInMs

@@ -17,42 +17,46 @@ interface QueueTime {
 
 export interface FairTags {
   /**
-   * A user's next tag in a queue, by which its runs of one priority are ordered: behind the user's own last one, and not
+   * A user's next tag among the runs of one priority in a queue, by which they are ordered: behind the user's own last one, and not
    * before what the queue is at. So a user with one job comes right after what is being worked on, not behind all jobs of
    * a user with many. Kept in memory: nodes agree only roughly, and a node that was restarted gives a user a new start.
    */
-  tagFor(queue: string, userId: string): number
+  tagFor(queue: string, userId: string, priority: number): number
   /** A run with this tag was leased. */
-  leased(queue: string, tag: number): void
+  leased(queue: string, tag: number, priority: number): void
 }
 
 export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>): FairTags {
   const queues = new Map<string, QueueTime>()
 
-  function timeOf(queue: string): QueueTime {
-    let time = queues.get(queue)
+  // Each priority has a time of its own: a high one runs ahead of what the others are at.
+  const nameOf = (queue: string, priority: number) => `${priority} ${queue}`
+
+  function timeOf(name: string): QueueTime {
+    let time = queues.get(name)
     if (time === undefined) {
       if (queues.size >= QUEUES_MAX) queues.clear()
       time = { atTag: null, firstTag: 0, lastTags: new Map(), refreshAtMs: world.monotonic() }
-      queues.set(queue, time)
+      queues.set(name, time)
     }
     return time
   }
 
-  async function refresh(queue: string, time: QueueTime): Promise<void> {
-    const tag = await store.read(findQueueHead(queue)).catch(() => null)
+  async function refresh(queue: string, priority: number, time: QueueTime): Promise<void> {
+    const tag = await store.read(findQueueHead(queue, priority)).catch(() => undefined)
+    if (tag === undefined) return
     // Nothing waits: the queue has caught up with the clock. Tags are of the clock's size, so that nodes which have not
     // met in a queue begin at the same place.
     time.atTag = Math.max(time.atTag ?? 0, tag ?? world.now())
   }
 
   return {
-    tagFor(queue, userId) {
-      const time = timeOf(queue)
+    tagFor(queue, userId, priority) {
+      const time = timeOf(nameOf(queue, priority))
       const nowMs = world.monotonic()
       if (nowMs >= time.refreshAtMs) {
         time.refreshAtMs = nowMs + REFRESH_MS
-        void refresh(queue, time)
+        void refresh(queue, priority, time)
       }
       if (time.atTag === null) {
         time.firstTag = Math.max(world.now(), time.firstTag + 1)
@@ -63,8 +67,8 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
       time.lastTags.set(userId, tag)
       return tag
     },
-    leased(queue, tag) {
-      const time = queues.get(queue)
+    leased(queue, tag, priority) {
+      const time = queues.get(nameOf(queue, priority))
       if (time !== undefined) time.atTag = Math.max(time.atTag ?? 0, tag)
     },
   }

@@ -17,8 +17,8 @@ eachServices(({ services, submit }) => {
   async function known(queue: string): Promise<void> {
     const { fairTags } = services()
     await until('the time of the queue', async () => {
-      const first = fairTags.tagFor(queue, 'nobody')
-      return fairTags.tagFor(queue, 'somebody') === first
+      const first = fairTags.tagFor(queue, 'nobody', 0)
+      return fairTags.tagFor(queue, 'somebody', 0) === first
     })
   }
 
@@ -49,6 +49,17 @@ eachServices(({ services, submit }) => {
     ).toEqual([...jobsOfA].slice(0, first.filter((id) => jobsOfA.has(id)).length))
   })
 
+  test('a job of higher priority does not move its user’s others ahead of who comes later', async () => {
+    const queue = unique('queue')
+    await known(queue)
+    const [heavy, light] = [callerOf('submitter'), callerOf('submitter')]
+    for (let i = 0; i < 50; i++) await submit(heavy, { queue })
+    const urgent = await submit(heavy, { queue, priority: 5 })
+    expect(await lease(queue, 1)).toEqual([urgent])
+    const one = await submit(light, { queue })
+    expect((await lease(queue, 4)).includes(one)).toBe(true)
+  })
+
   test('priority wins over fairness', async () => {
     const queue = unique('queue')
     await known(queue)
@@ -77,32 +88,32 @@ describe('tags', () => {
 
   test('begin at the clock, go up one by one, and follow what is leased', async () => {
     const { world, tags } = fake(() => null)
-    const first = tags.tagFor('q', 'ann')
+    const first = tags.tagFor('q', 'ann', 0)
     expect(first).toBe(world.now())
-    expect(tags.tagFor('q', 'bob'), 'before the queue’s time is known: in the order of coming').toBe(first + 1)
+    expect(tags.tagFor('q', 'bob', 0), 'before the queue’s time is known: in the order of coming').toBe(first + 1)
     await settled()
-    const ann = tags.tagFor('q', 'ann')
-    expect(tags.tagFor('q', 'ann')).toBe(ann + 1)
-    expect(tags.tagFor('q', 'bob')).toBe(ann)
-    tags.leased('q', ann + 100)
-    expect(tags.tagFor('q', 'ann')).toBe(ann + 101)
-    tags.leased('q', ann)
-    expect(tags.tagFor('q', 'bob'), 'a queue’s time never goes back').toBe(ann + 101)
+    const ann = tags.tagFor('q', 'ann', 0)
+    expect(tags.tagFor('q', 'ann', 0)).toBe(ann + 1)
+    expect(tags.tagFor('q', 'bob', 0)).toBe(ann)
+    tags.leased('q', ann + 100, 0)
+    expect(tags.tagFor('q', 'ann', 0)).toBe(ann + 101)
+    tags.leased('q', ann, 0)
+    expect(tags.tagFor('q', 'bob', 0), 'a queue’s time never goes back').toBe(ann + 101)
   })
 
   test('are not given out behind a backlog: the head is asked for, at most once a second', async () => {
     let head: number | null = 5
     const { world, tags, asked } = fake(() => head)
-    tags.tagFor('q', 'ann')
+    tags.tagFor('q', 'ann', 0)
     await settled()
-    for (let i = 0; i < 10; i++) tags.tagFor('q', 'ann')
-    expect(tags.tagFor('q', 'bob')).toBe(6)
+    for (let i = 0; i < 10; i++) tags.tagFor('q', 'ann', 0)
+    expect(tags.tagFor('q', 'bob', 0)).toBe(6)
     expect(asked()).toBe(1)
     head = 50
     await world.pass(1_000)
-    tags.tagFor('q', 'ann')
+    tags.tagFor('q', 'ann', 0)
     await settled()
     expect(asked()).toBe(2)
-    expect(tags.tagFor('q', 'bob')).toBe(51)
+    expect(tags.tagFor('q', 'bob', 0)).toBe(51)
   })
 })

@@ -1,6 +1,6 @@
 import { IchidoError, type LeaseShape } from '@ichido/sdk/protocol'
 import type { Topic } from '../bus/port.ts'
-import { DEFAULT_CONTINUATION_SECONDS, DEFAULT_LEASE_TTL_MS } from '../core/job.ts'
+import { DEFAULT_LEASE_TTL_MS } from '../core/job.ts'
 import { requestHash } from '../core/request-hash.ts'
 import { isFinal } from '../core/run-state.ts'
 import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/commands/end-runs.ts'
@@ -61,7 +61,7 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
   }
 
   const desk = new LeaseDesk(deps, (leases) => {
-    for (const { queue, fairTag } of leases) fairTags.leased(queue, fairTag)
+    for (const { queue, fairTag, priority } of leases) fairTags.leased(queue, fairTag, priority)
     bus.wake(leases.map(({ jobId }) => `job:${jobId}` as const))
   })
   const starts = batcher<StartItem, StartOutcome>('start', async (items) => {
@@ -207,9 +207,8 @@ function renderLease(leased: Leased): LeaseShape {
     queue: leased.queue,
     kind: leased.kind,
     payload: JSON.parse(leased.payload) as unknown,
-    lease_ttl_seconds: leased.policy.lease_ttl_seconds ?? leased.queueTtlSeconds ?? DEFAULT_LEASE_TTL_MS / 1000,
-    continuation_seconds:
-      leased.policy.continuation_seconds ?? leased.queueContinuationSeconds ?? DEFAULT_CONTINUATION_SECONDS,
+    lease_ttl_seconds: leased.leaseTtlMs / 1000,
+    continuation_seconds: leased.continuationMs / 1000,
     timeout_seconds: leased.policy.timeout_seconds ?? null,
     traceparent: leased.traceparent,
     artifacts: JSON.parse(leased.artifacts) as LeaseShape['artifacts'],

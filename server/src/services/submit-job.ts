@@ -12,6 +12,7 @@ import type { Command } from '../store/port.ts'
 import { Batcher } from './batcher.ts'
 import { blobsOf, type Deps } from './deps.ts'
 import type { FairTags } from './fair-tags.ts'
+import { retryRefusal } from './retry-refusal.ts'
 
 /** What differs between the native API and a compat adapter that serves the same service. */
 export interface SubmitOptions {
@@ -101,7 +102,7 @@ function toItem(
     replacesJobId: options.replacesJobId ?? null,
     runAtMs: input.run_at === undefined ? null : Date.parse(input.run_at),
     delayMs: Math.round((input.delay_seconds ?? 0) * 1000),
-    fairTag: fairTags.tagFor(queue, caller.userId),
+    fairTag: fairTags.tagFor(queue, caller.userId, input.priority ?? 0),
     key: keyOf(input, options),
     reservationId: input.reservation_id ?? null,
     consumedReservationId: options.consumedReservation ? world.uuid() : null,
@@ -175,6 +176,7 @@ export function renderAccepted(accepted: Accepted): string {
 }
 
 export function refusalError(refusal: SubmitRefusal): IchidoError {
+  if ('replaces' in refusal) return retryRefusal(refusal.jobId, refusal.replaces)
   const details = refusal.code === 'IDEMPOTENCY_KEY_REUSED' ? { job_id: refusal.jobId } : {}
   return new IchidoError(refusal.code, refusal.message, details)
 }

@@ -128,7 +128,7 @@ describe('a lease', () => {
 })
 
 test('the head of a full queue is found by a look at few rows', async () => {
-  for (const plan of await readPlans(node, findQueueHead('busy'))) expect(rowsTouched(plan)).toBeLessThanOrEqual(10)
+  for (const plan of await readPlans(node, findQueueHead('busy', 0))) expect(rowsTouched(plan)).toBeLessThanOrEqual(10)
 })
 
 test('what workers hold of a queue is counted among what they hold, not among all', async () => {

@@ -212,6 +212,7 @@ CREATE TABLE ichido.jobs (
 );
 CREATE INDEX jobs_kind ON ichido.jobs USING btree (kind, id);
 CREATE INDEX jobs_queue ON ichido.jobs USING btree (queue, id);
+CREATE UNIQUE INDEX jobs_replaces ON ichido.jobs USING btree (replaces_job_id) WHERE (replaces_job_id IS NOT NULL);
 CREATE UNIQUE INDEX jobs_tick ON ichido.jobs USING btree (definition_id, scheduled_for) WHERE (definition_id IS NOT NULL);
 CREATE INDEX jobs_user ON ichido.jobs USING btree (user_id, id);
 
@@ -329,6 +330,8 @@ CREATE TABLE ichido.runs (
   last_event_n bigint NOT NULL,
   outcome_hash text,
   error text,
+  lease_ttl_ms bigint,
+  continuation_ms bigint,
   CONSTRAINT runs_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
 CREATE INDEX runs_delayed ON ichido.runs USING btree (run_at) WHERE ((state = 'PENDING'::text) AND (fair_tag IS NULL));

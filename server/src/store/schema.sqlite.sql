@@ -218,6 +218,8 @@ CREATE INDEX jobs_kind ON jobs (kind, id);
 
 CREATE INDEX jobs_queue ON jobs (queue, id);
 
+CREATE UNIQUE INDEX jobs_replaces ON jobs (replaces_job_id) WHERE replaces_job_id IS NOT NULL;
+
 CREATE UNIQUE INDEX jobs_tick ON jobs (definition_id, scheduled_for) WHERE definition_id IS NOT NULL;
 
 CREATE INDEX jobs_user ON jobs (user_id, id);
@@ -332,7 +334,7 @@ CREATE TABLE runs (
   last_event_n INTEGER NOT NULL,
   outcome_hash text,
   error text
-) STRICT;
+, lease_ttl_ms INTEGER, continuation_ms INTEGER) STRICT;
 
 CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag IS NULL;
 

@@ -1,4 +1,4 @@
-import type { JobPolicy } from '../../core/job.ts'
+import { DEFAULT_CONTINUATION_SECONDS, DEFAULT_LEASE_TTL_MS, type JobPolicy } from '../../core/job.ts'
 import { type Command, command } from '../port.ts'
 import { countHeld, enterLease, leasedByPoll, leaseRuns, leaseRunsFrom, readyKinds } from '../sql/leases.ts'
 import {
@@ -50,9 +50,8 @@ export interface Leased {
   fairTag: number
   payload: string
   policy: JobPolicy
-  /** What the queue sets for jobs that do not set their own. */
-  queueTtlSeconds: number | null
-  queueContinuationSeconds: number | null
+  leaseTtlMs: number
+  continuationMs: number
   traceparent: string | null
   /** JSON: a list. */
   artifacts: string
@@ -166,7 +165,7 @@ function* leaseGroup(group: Group, gate: Gate, from: LeaseFrom, found: Map<strin
     const place = start === null ? [] : [start.priority, start.fairTag]
     const taken = yield* each(
       (start === null ? leaseRuns : leaseRunsFrom)(kinds.length),
-      asks.map((ask): SqlValue[] => [queue, JSON.stringify(kinds), ...ask, ...place]),
+      asks.map((ask): SqlValue[] => [queue, JSON.stringify(kinds), ...ask, gate.free.has(queue), ...place]),
     )
     for (const row of taken) add(found, row)
     const free = gate.free.get(queue)
@@ -214,8 +213,8 @@ function toLeased(row: Row): Leased {
     fairTag: integer(row, 'fair_tag'),
     payload: text(row, 'payload'),
     policy: JSON.parse(text(row, 'policy')) as JobPolicy,
-    queueTtlSeconds: integerOrNull(row, 'queue_ttl_seconds'),
-    queueContinuationSeconds: integerOrNull(row, 'queue_continuation_seconds'),
+    leaseTtlMs: integerOrNull(row, 'lease_ttl_ms') ?? DEFAULT_LEASE_TTL_MS,
+    continuationMs: integerOrNull(row, 'continuation_ms') ?? DEFAULT_CONTINUATION_SECONDS * 1000,
     traceparent: textOrNull(row, 'traceparent'),
     artifacts: textOrNull(row, 'artifacts') ?? '[]',
     lastProgress: textOrNull(row, 'last_progress'),

@@ -12,7 +12,7 @@ export interface Promoted {
 }
 
 /** Where in its queue a run is to stand that has become due. Asked in the order in which they became so. */
-export type TagOf = (run: { queue: string; userId: string; runAtMs: number }) => number
+export type TagOf = (run: { queue: string; userId: string; priority: number; runAtMs: number }) => number
 
 /** Delayed runs whose time has come enter their queue; any node may do it. */
 export function promoteDue(max: number, tagOf: TagOf): Command<Promoted> {
@@ -20,7 +20,7 @@ export function promoteDue(max: number, tagOf: TagOf): Command<Promoted> {
     const due = yield* query(lockDue, max)
     const rows = due.map((row): SqlValue[] => {
       const [queue, userId, runAtMs] = [text(row, 'queue'), text(row, 'user_id'), integer(row, 'run_at')]
-      return [text(row, 'id'), tagOf({ queue, userId, runAtMs })]
+      return [text(row, 'id'), tagOf({ queue, userId, runAtMs, priority: integer(row, 'priority') })]
     })
     yield* each(promoteRuns, rows)
     const next = yield* one(nextDue)

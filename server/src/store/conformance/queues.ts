@@ -1,5 +1,6 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
+import { Reaper } from '../../testing/reaper.ts'
 import { Scene } from '../../testing/scene.ts'
 import { sql } from '../../testing/store.ts'
 import { leaseBatch } from '../commands/lease-runs.ts'
@@ -61,7 +62,7 @@ export function queueConformance({ store }: Given): void {
       await scene.submitted({ policy: { lease_ttl_seconds: 5 } })
       const [plain, own] = await scene.lease({ max: 2, startId: 's' })
       if (plain === undefined || own === undefined) throw new Error('There were two to lease')
-      expect(plain).toMatchObject({ queueTtlSeconds: 600, queueContinuationSeconds: 7 })
+      expect(plain).toMatchObject({ leaseTtlMs: 600_000, continuationMs: 7_000 })
       const lastsMs = async (runId: string) => {
         const run = await scene.run(runId)
         return integer(run, 'lease_expires_at') - integer(run, 'assigned_at')
@@ -90,15 +91,30 @@ export function queueConformance({ store }: Given): void {
       expect(audit, 'what changes nothing is not news').toEqual([{ actor: 'ann', action: 'queue.put' }])
     })
 
+    test('what is set later is not what a run is judged by whose worker was told something else', async () => {
+      const scene = new Scene(store())
+      await put(scene.queue, { leaseTtlSeconds: 600, continuationSeconds: 300 })
+      await scene.submitted()
+      const lease = await scene.leased({ startId: 's' })
+      await put(scene.queue, { leaseTtlSeconds: 1, continuationSeconds: 1 })
+      expect(await scene.heartbeat(lease)).toMatchObject({ kind: 'extended', leaseTtlMs: 600_000 })
+      expect(await scene.run(lease.runId)).toMatchObject({ lease_ttl_ms: 600_000, continuation_ms: 300_000 })
+      await sql(store(), 'UPDATE ichido.runs SET lease_expires_at = 0 WHERE id = $1', lease.runId)
+      await (await Reaper.of(store())).tick()
+      const run = await scene.run(lease.runId)
+      expect(run).toMatchObject({ state: 'RUNNING', continuation_state: 'CONFIRMING' })
+      expect(integer(run, 'continuation_check_deadline_at') - Date.now()).toBeGreaterThan(200_000)
+    })
+
     test('has a head: the lowest tag of what comes next of any kind', async () => {
       const scene = new Scene(store())
-      expect(await store().read(findQueueHead(scene.queue))).toBeNull()
+      expect(await store().read(findQueueHead(scene.queue, 0))).toBeNull()
       await scene.submitAll([
         scene.item({ kind: 'a', fairTag: 20 }),
         scene.item({ kind: 'a', fairTag: 10 }),
         scene.item({ kind: 'b', fairTag: 15, priority: 9 }),
       ])
-      expect(await store().read(findQueueHead(scene.queue))).toBe(10)
+      expect(await store().read(findQueueHead(scene.queue, 0))).toBe(10)
     })
   })
 }

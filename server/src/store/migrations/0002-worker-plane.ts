@@ -39,6 +39,8 @@ export const workerPlane: Migration = {
       ended_at bigint
     )`,
     "CREATE INDEX redrives_running ON ichido.redrives (next_at) WHERE state = 'running'",
+    // A job is replaced once, and not retried after that.
+    'CREATE UNIQUE INDEX jobs_replaces ON ichido.jobs (replaces_job_id) WHERE replaces_job_id IS NOT NULL',
     // Keys that were removed although their job may still be retried: a retry takes its key back, or learns whose it is.
     `CREATE TABLE ichido.expired_keys (
       job_id uuid PRIMARY KEY,
@@ -90,7 +92,11 @@ export const workerPlane: Migration = {
     )`,
     'CREATE INDEX held_runs_expires ON ichido.held_runs (expires_at)',
 
-    // Runs. The log of a run has a limit in bytes.
+    // Runs. The times that its worker was told when it got the lease, and keeps: what is set for the queue later must not
+    // be what it is judged by.
+    'ALTER TABLE ichido.runs ADD COLUMN lease_ttl_ms bigint',
+    'ALTER TABLE ichido.runs ADD COLUMN continuation_ms bigint',
+    // The log of a run has a limit in bytes.
     'ALTER TABLE ichido.run_logs ADD COLUMN end_bytes bigint',
   ],
 }

@@ -14,16 +14,18 @@ const seconds = (name: string) => ({
   sqlite: `${POLICY.sqlite}'$.${name}')`,
 })
 const TIMEOUT = seconds('timeout_seconds')
-const LEASE_TTL = seconds('lease_ttl_seconds')
-const CONTINUATION = seconds('continuation_seconds')
 
-/** Of a job, else of its queue, else the default; in ms. */
+// What the worker was told, or for runs that do not know theirs the default; in ms.
 const continuationMs = (engine: 'postgres' | 'sqlite', fallback: string) =>
-  `CAST(1000 * coalesce(${CONTINUATION[engine]}, q.continuation_seconds, ${fallback}) AS bigint)`
+  `coalesce(r.continuation_ms, CAST(1000 * ${number(engine, fallback)} AS bigint))`
 const leaseTtlMs = (engine: 'postgres' | 'sqlite', fallback: string) =>
-  `1000 * coalesce(${LEASE_TTL[engine]}, q.lease_ttl_seconds, ${fallback})`
+  `CAST(coalesce(r.lease_ttl_ms, 1000 * ${number(engine, fallback)}) AS float)`
 
-const OF_RUN = 'JOIN ichido.jobs j ON j.id = r.job_id LEFT JOIN ichido.queues q ON q.name = r.queue'
+function number(engine: 'postgres' | 'sqlite', param: string): string {
+  return engine === 'postgres' ? `${param}::float8` : param
+}
+
+const OF_RUN = 'JOIN ichido.jobs j ON j.id = r.job_id'
 
 const NOW = 'CAST($4 AS bigint)'
 
@@ -76,13 +78,13 @@ const lapsed = (engine: 'postgres' | 'sqlite') => `r.state = 'RUNNING' AND r.lat
  */
 export const confirmRuns = statement('confirm_runs', {
   postgres: `${LED}, c AS MATERIALIZED (
-      SELECT r.id, ${continuationMs('postgres', '$5')} AS continuation_ms FROM l CROSS JOIN ichido.runs r ${OF_RUN}
+      SELECT r.id, ${continuationMs('postgres', '$5')} AS continuation_ms FROM l CROSS JOIN ichido.runs r
       WHERE ${lapsed('postgres')} ORDER BY r.job_id LIMIT $3 FOR UPDATE OF r SKIP LOCKED)
     UPDATE ichido.runs r SET continuation_state = 'CONFIRMING',
       continuation_check_deadline_at = ${NOW} + c.continuation_ms
     FROM c WHERE r.id = c.id RETURNING r.id`,
   sqlite: `UPDATE ichido.runs SET continuation_state = 'CONFIRMING', continuation_check_deadline_at = ${NOW} + c.continuation_ms
-    FROM (SELECT r.id AS run_id, ${continuationMs('sqlite', '$5')} AS continuation_ms FROM ichido.runs r ${OF_RUN}
+    FROM (SELECT r.id AS run_id, ${continuationMs('sqlite', '$5')} AS continuation_ms FROM ichido.runs r
       WHERE ${lapsed('sqlite')} LIMIT $3) c
     WHERE runs.id = c.run_id AND ${LED_SQLITE} RETURNING runs.id`,
 })
@@ -123,7 +125,7 @@ function waiting(engine: 'postgres' | 'sqlite'): string {
   return `SELECT r.id, r.version, r.cancel_requested_at,
       CASE WHEN r.continuation_state = 'CONFIRMING' THEN r.continuation_check_deadline_at END AS deadline_at,
       ${continuationMs(engine, '$2')} AS continuation_ms
-    FROM ichido.runs r ${OF_RUN}
+    FROM ichido.runs r
     WHERE r.state = 'RUNNING' AND r.latest AND (r.continuation_state = 'CONFIRMING' OR r.cancel_requested_at IS NOT NULL)
     ORDER BY coalesce(r.continuation_check_deadline_at, r.cancel_requested_at), r.id LIMIT $1`
 }

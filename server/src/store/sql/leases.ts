@@ -1,29 +1,25 @@
+import { DEFAULT_CONTINUATION_SECONDS } from '../../core/job.ts'
 import { SEQ_PER_ATTEMPT } from '../../core/seq.ts'
 import { type Statement, statement } from '../statement.ts'
-import { leaseTtlOf, MOVES_WRITTEN } from './runs.ts'
+import { MOVES_WRITTEN } from './runs.ts'
 
 const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
 const HELD = "state IN ('ASSIGNED', 'RUNNING')"
 const ORDER = 'priority DESC, fair_tag, id'
 
-/** `queue`: where the settings of the run's queue are read once for all, or anew for each run. */
-const RUN = (
-  queue: string,
-  perAttempt: string,
-) => `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.state, r.version,
+const RUN = (perAttempt: string) => `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.state, r.version,
   r.lease_id, r.lease_expires_at, r.leader_epoch, r.queue, r.kind, r.user_id, r.priority, r.fair_tag, r.last_event_n,
-  r.assigned_worker_id AS worker_id, r.poll_id, j.payload, j.policy, j.traceparent,
-  (SELECT q.lease_ttl_seconds FROM ichido.queues q WHERE q.name = ${queue}) AS queue_ttl_seconds,
-  (SELECT q.continuation_seconds FROM ichido.queues q WHERE q.name = ${queue}) AS queue_continuation_seconds,
+  r.assigned_worker_id AS worker_id, r.poll_id, r.lease_ttl_ms, r.continuation_ms, j.payload, j.policy, j.traceparent,
   CASE WHEN r.attempt > 1 THEN (SELECT e.data FROM ichido.events e
     WHERE e.job_id = r.job_id AND e.stage = 'progress' AND e.stage <> 'run' AND e.seq < (r.attempt - 1) * ${perAttempt}
     ORDER BY e.seq DESC LIMIT 1) END AS last_progress`
 const FIELDS = "'artifact_id', a.id, 'name', a.name, 'sha256', a.sha256, 'size_bytes', a.size_bytes"
 // What the job was given, not what an earlier run of it has left.
 const READY_ARTIFACTS = "FROM ichido.artifacts a WHERE a.job_id = r.job_id AND a.run_id IS NULL AND a.state = 'ready'"
-const LEASED_POSTGRES = (queue: string) => `${RUN(queue, `bigint '${SEQ_PER_ATTEMPT}'`)},
-  (SELECT json_agg(json_build_object(${FIELDS}) ORDER BY a.name, a.id)::text ${READY_ARTIFACTS}) AS artifacts`
-const LEASED_SQLITE = `${RUN('r.queue', String(SEQ_PER_ATTEMPT))},
+const LEASED_POSTGRES = `${RUN(`bigint '${SEQ_PER_ATTEMPT}'`)},
+  CASE WHEN EXISTS (SELECT 1 FROM ichido.artifacts)
+    THEN (SELECT json_agg(json_build_object(${FIELDS}) ORDER BY a.name, a.id)::text ${READY_ARTIFACTS}) END AS artifacts`
+const LEASED_SQLITE = `${RUN(String(SEQ_PER_ATTEMPT))},
   (SELECT json_group_array(json_object(${FIELDS}) ORDER BY a.name, a.id) ${READY_ARTIFACTS}) AS artifacts`
 
 /**
@@ -54,7 +50,7 @@ export const enterLease = statement('enter_lease', {
 
 /** Takes worker, poll. A poll whose answer got lost is answered again with the same leases. */
 export const leasedByPoll = statement('leased_by_poll', {
-  postgres: `SELECT ${LEASED_POSTGRES('r.queue')} FROM unnest($1::text[], $2::text[]) AS t(worker_id, poll_id)
+  postgres: `SELECT ${LEASED_POSTGRES} FROM unnest($1::text[], $2::text[]) AS t(worker_id, poll_id)
     JOIN ichido.runs r ON r.assigned_worker_id = t.worker_id AND r.poll_id = t.poll_id AND r.${HELD}
       AND r.lease_id IS NOT NULL
     JOIN ichido.jobs j ON j.id = r.job_id`,
@@ -81,13 +77,32 @@ export const readyKinds = statement(
     SELECT kind FROM k WHERE kind IS NOT NULL LIMIT $2`,
 )
 
+/** The job's own time in ms, or its queue's, or this one. */
+const timeOf = (column: string, ofJob: string, queue: string, otherwise: string) =>
+  `coalesce(${ofJob} * 1000, (SELECT q.${column} * 1000 FROM ichido.queues q WHERE q.name = ${queue}), ${otherwise})`
+
+/**
+ * The queue may have been paused or given its first limit since it was entered. `limited`: it had a limit then, which holds
+ * until the commit.
+ */
+const STILL_OPEN = (
+  queue: string,
+  limited: string,
+) => `NOT EXISTS (SELECT 1 FROM ichido.queues q WHERE q.name = ${queue}
+          AND (q.paused_at IS NOT NULL OR (q.max_concurrent IS NOT NULL AND NOT ${limited})))`
+
 const NEW_LEASE = (of: { start: string; epoch: string }) => `version = r.version + 1, attempt = r.attempt + 1,
       assigned_at = (SELECT now_ms()), state = CASE WHEN ${of.start} IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END,
       start_id = ${of.start}, started_at = CASE WHEN ${of.start} IS NULL THEN NULL ELSE (SELECT now_ms()) END,
       leader_epoch = CASE WHEN ${of.start} IS NULL THEN NULL ELSE ${of.epoch} END, last_event_n = r.last_event_n + 1`
+const DEFAULT_CONTINUATION_MS = DEFAULT_CONTINUATION_SECONDS * 1000
 const EPOCH = '(SELECT epoch FROM ichido.leadership WHERE id = 1)'
 
 function leasePostgres(from: string): string {
+  const queue = '($1::text[])[1]'
+  const time = (column: string, otherwise: string) =>
+    timeOf(column, `(j.policy::json ->> '${column}')::bigint`, queue, otherwise)
+  const ttl = time('lease_ttl_seconds', 'w.ttl_ms')
   return `WITH w AS MATERIALIZED (
       SELECT t.*, sum(t.max) OVER (ORDER BY t.n) AS upto
       FROM unnest($3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[])
@@ -96,21 +111,22 @@ function leasePostgres(from: string): string {
       SELECT r.place, row_number() OVER (ORDER BY r.priority DESC, r.fair_tag, r.id) AS n
       FROM json_array_elements_text(($2::text[])[1]::json) AS k(kind) CROSS JOIN LATERAL (
         SELECT id, priority, fair_tag, ctid AS place FROM ichido.runs
-        WHERE queue = ($1::text[])[1] AND kind = k.kind AND ${READY} ${from}
-        ORDER BY ${ORDER} LIMIT (SELECT max(upto) FROM w) FOR UPDATE SKIP LOCKED) r),
+        WHERE queue = ${queue} AND kind = k.kind AND ${READY} ${from}
+        ORDER BY ${ORDER} LIMIT (SELECT max(upto) FROM w) FOR UPDATE SKIP LOCKED) r
+      WHERE ${STILL_OPEN(queue, '($9::boolean[])[1]')}),
     m AS (UPDATE ichido.runs r SET ${NEW_LEASE({ start: 'w.start_id', epoch: EPOCH })},
         assigned_worker_id = w.worker_id, poll_id = w.poll_id, lease_id = r.id::text || '.' || w.token,
-        lease_expires_at = (SELECT now_ms()) + coalesce((j.policy::json ->> 'lease_ttl_seconds')::bigint * 1000,
-          (SELECT q.lease_ttl_seconds::bigint * 1000 FROM ichido.queues q WHERE q.name = ($1::text[])[1]), w.ttl_ms)
+        lease_ttl_ms = ${ttl}, lease_expires_at = (SELECT now_ms()) + ${ttl},
+        continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
       FROM c JOIN w ON c.n > w.upto - w.max AND c.n <= w.upto, ichido.jobs j
       WHERE r.ctid = c.place AND j.id = r.job_id
-      RETURNING ${LEASED_POSTGRES('($1::text[])[1]')}),
+      RETURNING ${LEASED_POSTGRES}),
     e AS (${MOVES_WRITTEN})
     SELECT * FROM m`
 }
 
 const POSTGRES_FULL = leasePostgres('')
-const POSTGRES_RESUMED = leasePostgres('AND priority = ($9::integer[])[1] AND fair_tag >= ($10::bigint[])[1]')
+const POSTGRES_RESUMED = leasePostgres('AND priority = ($10::integer[])[1] AND fair_tag >= ($11::bigint[])[1]')
 
 /** The first of each kind, and of these the first: SQLite would sort all that waits in the queue. */
 function leaseSqlite(kinds: number): string[] {
@@ -119,12 +135,18 @@ function leaseSqlite(kinds: number): string[] {
     (_, i) => `SELECT * FROM (SELECT id, priority, fair_tag FROM ichido.runs
         WHERE queue = $1 AND kind = json_extract($2, '$[${i}]') AND ${READY} ORDER BY ${ORDER} LIMIT $3)`,
   )
+  const time = (column: string, otherwise: string) => {
+    const ofJob = `(SELECT json_extract(j.policy, '$.${column}') FROM ichido.jobs j WHERE j.id = r.job_id)`
+    return timeOf(column, ofJob, '$1', otherwise)
+  }
+  const ttl = time('lease_ttl_seconds', '$7')
   const ours = 'assigned_worker_id = $4 AND poll_id = $5 AND queue = $1'
   return [
     `UPDATE ichido.runs AS r SET ${NEW_LEASE({ start: '$8', epoch: EPOCH })},
       assigned_worker_id = $4, poll_id = $5, lease_id = id || '.' || $6,
-      lease_expires_at = now_ms() + ${leaseTtlOf('$7').replaceAll('runs.', 'r.')}
-    WHERE id IN (SELECT id FROM (${heads.join(' UNION ALL ')}) ORDER BY ${ORDER} LIMIT $3)`,
+      lease_ttl_ms = ${ttl}, lease_expires_at = now_ms() + ${ttl},
+      continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
+    WHERE ${STILL_OPEN('$1', '$9')} AND id IN (SELECT id FROM (${heads.join(' UNION ALL ')}) ORDER BY ${ORDER} LIMIT $3)`,
     `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT job_id, last_event_n, 'run', last_event_n, kind, '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
       FROM ichido.runs WHERE ${ours} AND ${HELD} AND lease_id = id || '.' || $6 AND changes() > 0`,
@@ -139,7 +161,7 @@ const resumed = new Map<number, Statement>()
 
 /**
  * Takes queue, kinds (a JSON array of as many as said), and for each poll how many, worker, poll, token, lease time, and
- * the start id when the runs are to be started at once: the first of the queue go to the first poll, and so on, all in
+ * the start id when the runs are to be started at once, and whether the queue's limit is locked and counted: the first of the queue go to the first poll, and so on, all in
  * one statement. Guards: PENDING or ORPHANED, due, nobody else's. A lease_id is `run.token`: it leads to its run without
  * an index on a column that changes with every lease.
  */

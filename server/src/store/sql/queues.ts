@@ -57,13 +57,14 @@ export const countQueue = statement(
       WHERE queue = $1 AND state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL) AS oldest_ms`,
 )
 
-/** Takes a queue and its kinds that can be leased, one by one: how far its work of each has got. */
+/** Takes a queue, its kinds that can be leased, one by one, and a priority: how far its work of each has got. */
 export const readHeads = statement('read_heads', {
-  postgres: `SELECT h.fair_tag FROM unnest($1::text[], $2::text[]) AS t(queue, kind) CROSS JOIN LATERAL (
-      SELECT fair_tag FROM ichido.runs
-      WHERE queue = t.queue AND kind = t.kind AND state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL
-      ORDER BY priority DESC, fair_tag, id LIMIT 1) h`,
+  postgres: `SELECT h.fair_tag FROM unnest($1::text[], $2::text[], $3::integer[]) AS t(queue, kind, priority)
+    CROSS JOIN LATERAL (SELECT fair_tag FROM ichido.runs
+      WHERE queue = t.queue AND kind = t.kind AND priority = t.priority AND state IN ('PENDING', 'ORPHANED')
+        AND fair_tag IS NOT NULL
+      ORDER BY fair_tag, id LIMIT 1) h`,
   sqlite: `SELECT fair_tag FROM ichido.runs
-    WHERE queue = $1 AND kind = $2 AND state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL
-    ORDER BY priority DESC, fair_tag, id LIMIT 1`,
+    WHERE queue = $1 AND kind = $2 AND priority = $3 AND state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL
+    ORDER BY fair_tag, id LIMIT 1`,
 })

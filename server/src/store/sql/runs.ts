@@ -11,7 +11,7 @@ const FOLLOWED = `r.id AS run_id, r.queue, r.retry_count, n.id AS next_id, n.run
   FROM ichido.runs r LEFT JOIN ichido.runs n ON n.job_id = r.job_id AND n.run_no = r.run_no + 1
     LEFT JOIN ichido.dead_letters d ON d.job_id = r.job_id AND d.run_id = r.id`
 
-const DUE = `id, queue, user_id, run_at FROM ichido.runs
+const DUE = `id, queue, user_id, run_at, priority FROM ichido.runs
     WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= (SELECT now_ms())`
 
 /** Writes what happened to the runs that `m` moved, in the statement that moves them. */
@@ -136,32 +136,24 @@ function released(r: string, error: string, outcomeHash: string): string {
 }
 
 /**
- * Takes run, worker, lease, and the lease time where neither job nor queue sets one. No transition: the version stays, or
- * a start that is under way would miss.
+ * Takes run, worker, lease, and the lease time of runs that do not know theirs. No transition: the version stays, or a start
+ * that is under way would miss.
  */
 export const heartbeatRuns = statement('heartbeat_runs', {
   postgres: `WITH t AS MATERIALIZED (
-      SELECT t.run_id, t.worker_id, t.lease_id,
-        coalesce((j.policy::json ->> 'lease_ttl_seconds')::bigint * 1000,
-          (SELECT q.lease_ttl_seconds::bigint * 1000 FROM ichido.queues q WHERE q.name = j.queue), t.ttl_ms) AS ttl_ms
-      FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[]) AS t(run_id, worker_id, lease_id, ttl_ms)
-        JOIN ichido.runs l ON l.id = t.run_id JOIN ichido.jobs j ON j.id = l.job_id ${SORTED})
+      SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[]) AS t(run_id, worker_id, lease_id, ttl_ms)
+      ${SORTED})
     UPDATE ichido.runs r SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
-      lease_expires_at = now_ms() + t.ttl_ms
+      lease_expires_at = now_ms() + coalesce(r.lease_ttl_ms, t.ttl_ms)
     FROM t WHERE r.id = t.run_id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD}
-    RETURNING r.lease_id, r.assigned_worker_id AS worker_id, r.lease_expires_at, r.cancel_requested_at, t.ttl_ms`,
+    RETURNING r.lease_id, r.assigned_worker_id AS worker_id, r.lease_expires_at, r.cancel_requested_at,
+      coalesce(r.lease_ttl_ms, t.ttl_ms) AS ttl_ms`,
   sqlite: `UPDATE ichido.runs SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
-      lease_expires_at = now_ms() + ${leaseTtlOf('$4')}
+      lease_expires_at = now_ms() + coalesce(lease_ttl_ms, $4)
     WHERE ${HELD} AND state IN ('ASSIGNED', 'RUNNING')
-    RETURNING lease_id, assigned_worker_id AS worker_id, lease_expires_at, cancel_requested_at, ${leaseTtlOf('$4')} AS ttl_ms`,
+    RETURNING lease_id, assigned_worker_id AS worker_id, lease_expires_at, cancel_requested_at,
+      coalesce(lease_ttl_ms, $4) AS ttl_ms`,
 })
-
-/** On SQLite: the job's own lease time in ms, or its queue's, or this one. */
-export function leaseTtlOf(otherwise: string): string {
-  return `coalesce(
-        (SELECT json_extract(policy, '$.lease_ttl_seconds') * 1000 FROM ichido.jobs WHERE jobs.id = runs.job_id),
-        (SELECT lease_ttl_seconds * 1000 FROM ichido.queues WHERE queues.name = runs.queue), ${otherwise})`
-}
 
 /** Takes run ids; answers with what `decide()` needs to say why a write changed nothing. */
 export const readFacts = statement('read_facts', {

@@ -118,7 +118,7 @@ export const revokeWorkerTokens = statement(
 )
 
 // A run that was confirming before keeps its deadline: its worker has not been heard of since.
-const fence = (least: string, continuationOfJob: string) => `lease_id = NULL, poll_id = NULL,
+const fence = (least: string) => `lease_id = NULL, poll_id = NULL,
       lease_expires_at = ${least}(r.lease_expires_at, now_ms()),
       state = CASE r.state WHEN 'ASSIGNED' THEN 'ORPHANED' ELSE r.state END,
       version = r.version + CASE r.state WHEN 'ASSIGNED' THEN 1 ELSE 0 END,
@@ -126,21 +126,20 @@ const fence = (least: string, continuationOfJob: string) => `lease_id = NULL, po
       continuation_state = CASE r.state WHEN 'ASSIGNED' THEN 'NONE' ELSE 'CONFIRMING' END,
       continuation_check_deadline_at = CASE WHEN r.state = 'ASSIGNED' THEN NULL
         WHEN r.continuation_state = 'CONFIRMING' THEN r.continuation_check_deadline_at
-        ELSE now_ms() + 1000 * coalesce((SELECT ${continuationOfJob} FROM ichido.jobs j WHERE j.id = r.job_id),
-          (SELECT q.continuation_seconds FROM ichido.queues q WHERE q.name = r.queue), $2) END`
+        ELSE now_ms() + coalesce(r.continuation_ms, 1000 * CAST($2 AS bigint)) END`
 const HELD_RUN = "r.assigned_worker_id = $1 AND r.state IN ('ASSIGNED', 'RUNNING') AND r.lease_id IS NOT NULL"
 const FENCED = 'id, job_id, queue, kind, state, attempt, last_event_n'
 
 /**
- * Takes a worker that is held, and the continuation time in seconds where neither job nor queue sets one. What it was
+ * Takes a worker that is held, and the continuation time in seconds of runs that do not know theirs. What it was
  * assigned goes to the next worker that asks. What it runs is kept from others until the worker's own watchdog has
  * stopped it, but no lease is left by which it could report.
  */
 export const fenceRuns = statement('fence_runs', {
   postgres: `WITH c AS MATERIALIZED (SELECT r.id FROM ichido.runs r WHERE ${HELD_RUN} ORDER BY r.id FOR UPDATE)
-    UPDATE ichido.runs r SET ${fence('least', "(j.policy::json ->> 'continuation_seconds')::bigint")}
+    UPDATE ichido.runs r SET ${fence('least')}
     FROM c WHERE r.id = c.id RETURNING ${FENCED.replaceAll(/\w+/g, 'r.$&')}`,
-  sqlite: `UPDATE ichido.runs AS r SET ${fence('min', "json_extract(j.policy, '$.continuation_seconds')")}
+  sqlite: `UPDATE ichido.runs AS r SET ${fence('min')}
     WHERE ${HELD_RUN} RETURNING ${FENCED}`,
 })
 
