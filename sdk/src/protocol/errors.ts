@@ -63,6 +63,11 @@ export const ERRORS = {
     retryable: false,
     sentence: 'The job has not ended; only a job that ended without success can be retried.',
   },
+  ALREADY_REPLACED: {
+    status: 409,
+    retryable: false,
+    sentence: 'Another job took the place of this one, with another payload; it can be retried, this one no more.',
+  },
   KEY_TAKEN: {
     status: 409,
     retryable: false,

@@ -176,8 +176,28 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
       expect(again).toMatchObject({ status: 201, headers: { 'idempotent-replayed': 'true' } })
       expect((again.body as JobDetail).job_id).toBe((first.body as JobDetail).job_id)
       expect((await read<JobDetail>(`/v1/jobs/${jobId}`)).state).toBe('FAILED')
-      const nothing = await call('POST', `/v1/jobs/${jobId}/retry`, { body: { payload: null } })
+      const nothing = await call('POST', `/v1/jobs/${await dead()}/retry`, { body: { payload: null } })
       expect(nothing).toMatchObject({ status: 201, body: { payload: null } })
+    })
+
+    test('is refused for a job that was replaced, and a replacement of one that was retried, or succeeded', async () => {
+      const jobId = await dead()
+      const replaced = await call('POST', `/v1/jobs/${jobId}/retry`, { body: { payload: 1 } })
+      for (const body of [{}, { payload: 2 }]) {
+        const again = await call('POST', `/v1/jobs/${jobId}/retry`, { body })
+        expect(code(again)).toEqual([409, 'ALREADY_REPLACED'])
+        expect(again.body).toMatchObject({ error: { details: { job_id: (replaced.body as JobDetail).job_id } } })
+      }
+      const retried = await dead()
+      await call('POST', `/v1/jobs/${retried}/retry`)
+      const late = await call('POST', `/v1/jobs/${retried}/retry`, { body: { payload: 1 } })
+      expect(code(late)).toEqual([409, 'NOT_ENDED'])
+      expect(late.body).toMatchObject({ error: { details: { state: 'PENDING', cancel_requested: false } } })
+      await sql(http.services.deps.store, "UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE job_id = $1", retried)
+      expect(code(await call('POST', `/v1/jobs/${retried}/retry`, { body: { payload: 1 } }))).toEqual([
+        409,
+        'ALREADY_ENDED',
+      ])
     })
 
     test('with another payload passes the quota of whose job it is', async () => {

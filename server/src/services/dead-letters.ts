@@ -10,7 +10,6 @@ import { ARTIFACTS_PER_JOB_MAX } from '../core/artifact.ts'
 import type { SubmitInput } from '../core/contract/submit.ts'
 import type { JobPolicy } from '../core/job.ts'
 import { type Caller, can, visibleUser } from '../core/roles.ts'
-import { isFinal } from '../core/run-state.ts'
 import { type Artifact, listArtifacts } from '../store/commands/artifacts.ts'
 import {
   type DeadFilter,
@@ -26,6 +25,7 @@ import type { FairTags } from './fair-tags.ts'
 import type { JobService } from './jobs.ts'
 import { notFound, requireId } from './not-found.ts'
 import { iso } from './render.ts'
+import { retryRefusal } from './retry-refusal.ts'
 import { refusalError, type SubmitService } from './submit-job.ts'
 
 export interface DeadLetterService {
@@ -99,8 +99,6 @@ export function createDeadLetterService(
 
     async replace(caller, jobId, payload, key) {
       const job = await own(caller, jobId)
-      if (!isFinal(job.state)) throw notEnded(jobId, job.state, job.cancel_requested_at !== null)
-      if (job.state === 'SUCCEEDED') throw succeeded(jobId)
       const letter = await store.read(findDeadLetter(jobId))
       // It stays the job of whoever submitted the old one, and counts against that user's quota.
       const owner: Caller = { userId: job.user_id, role: caller.role }
@@ -150,31 +148,17 @@ export function limitTo(caller: Caller, filter: DeadFilter): DeadFilter | null {
 function refusal(outcome: Extract<RetryOutcome, { kind: 'refused' }>): IchidoError {
   const { jobId } = outcome
   switch (outcome.reason) {
-    case 'NOT_FOUND':
-      return notFound('job', jobId)
-    case 'NOT_ENDED':
-      return notEnded(jobId, outcome.state, outcome.canceling)
-    case 'ALREADY_ENDED':
-      return succeeded(jobId)
     case 'KEY_TAKEN': {
       const other = outcome.byJobId === null ? 'another job' : `job ${outcome.byJobId}`
       const message = `The key ${JSON.stringify(outcome.key)} of job ${jobId} names ${other} by now`
       return new IchidoError('KEY_TAKEN', message, { key: outcome.key, job_id: outcome.byJobId })
     }
-    default:
+    case 'QUOTA_EXCEEDED':
+    case 'COST_LIMIT_EXCEEDED':
       return new IchidoError(outcome.reason, outcome.message)
+    default:
+      return retryRefusal(jobId, outcome)
   }
-}
-
-function notEnded(jobId: string, state: string, canceling: boolean): IchidoError {
-  const why = canceling ? 'its cancellation is under way' : 'only a job that has ended can be retried'
-  return new IchidoError('NOT_ENDED', `Job ${jobId} is ${state}: ${why}`, { state, cancel_requested: canceling })
-}
-
-function succeeded(jobId: string): IchidoError {
-  return new IchidoError('ALREADY_ENDED', `Job ${jobId} has succeeded; there is nothing to retry`, {
-    state: 'SUCCEEDED',
-  })
 }
 
 function renderDeadLetter(row: Row): DeadLetterShape {

@@ -75,6 +75,7 @@ export function deadLetterRoutes(app: ApiInstance, { services }: RouteContext): 
           'NOT_FOUND',
           'NOT_ENDED',
           'ALREADY_ENDED',
+          'ALREADY_REPLACED',
           'KEY_TAKEN',
           'IDEMPOTENCY_KEY_REUSED',
           'QUOTA_EXCEEDED',

@@ -1,6 +1,5 @@
 import { DEFAULT_UPLOAD_TTL_SECONDS, HELD_MS } from '../../core/artifact.ts'
 import { admit } from '../../core/quota.ts'
-import { isFinal, type RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { insertAudit } from '../sql/audit.ts'
 import {
@@ -15,6 +14,7 @@ import { deleteKeys, forgetExpiredKeys, readExpiredKeys, readKeys, reclaimKeys, 
 import { readFacts } from '../sql/runs.ts'
 import { each, flag, integer, query, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
 import { changeCosts } from './costs.ts'
+import { type EndedRefusal, lockEnded, refusalOf } from './ended-jobs.ts'
 import { recordMoves } from './lifecycle.ts'
 import { type LockedUser, lockAndCount, readCosts } from './users.ts'
 
@@ -25,9 +25,7 @@ export interface RetryItem {
 }
 
 export type RetryRefusal =
-  | { reason: 'NOT_FOUND' }
-  | { reason: 'NOT_ENDED'; state: RunState; canceling: boolean }
-  | { reason: 'ALREADY_ENDED'; state: RunState }
+  | EndedRefusal
   | { reason: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED'; message: string }
   | { reason: 'KEY_TAKEN'; key: string; byJobId: string | null }
 
@@ -123,15 +121,11 @@ function admitEnded(
     const { jobId } = item
     const row = latest.get(jobId)
     const user = row && users.get(text(row, 'user_id'))
-    if (row === undefined || user === undefined) {
+    const refusal = refusalOf(row)
+    if (refusal !== null) {
+      done.set(jobId, { kind: 'refused', jobId, ...refusal })
+    } else if (row === undefined || user === undefined) {
       done.set(jobId, { kind: 'refused', jobId, reason: 'NOT_FOUND' })
-      continue
-    }
-    const state = text(row, 'state') as RunState
-    if (!isFinal(state)) {
-      done.set(jobId, notEnded(row))
-    } else if (state === 'SUCCEEDED') {
-      done.set(jobId, { kind: 'refused', jobId, reason: 'ALREADY_ENDED', state })
     } else {
       const admission = admit(user, user, 1, chargeOf(row))
       if (admission.ok) {
@@ -144,12 +138,6 @@ function admitEnded(
     }
   }
   return admitted
-}
-
-function notEnded(row: Row): RetryOutcome {
-  const state = text(row, 'state') as RunState
-  const canceling = row.cancel_requested_at !== null
-  return { kind: 'refused', jobId: text(row, 'job_id'), reason: 'NOT_ENDED', state, canceling }
 }
 
 /** The estimate was given back when the job was canceled before it ever started, and only then is it charged again. */
@@ -207,12 +195,11 @@ function nameOf(row: Row): string[] {
 }
 
 function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutcome>, tagOf: TagOf): Work<void> {
-  const superseded = yield* each(
+  const retried = yield* takeRuns(admitted, done)
+  yield* each(
     supersedeEnded,
-    admitted.map(({ row }) => [text(row, 'run_id')]),
+    retried.map(({ row }) => [text(row, 'run_id')]),
   )
-  const passed = new Set(superseded.map((row) => text(row, 'id')))
-  const retried = admitted.filter(({ row }) => passed.has(text(row, 'run_id')))
   const ids = retried.map(({ item }) => [item.jobId])
   const lacking = new Set((yield* each(readLacking, ids)).map((row) => text(row, 'job_id')))
   const heldMs = ({ jobId }: RetryItem) => (lacking.has(jobId) ? HELD_MS : 0)
@@ -232,9 +219,11 @@ function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutco
       lacking.has(jobId) ? [[nextRunId, jobId, UPLOAD_TTL_MS]] : [],
     ),
   )
-  const parkedMs = new Map(
-    (yield* each(resolveDeadLetters, ids)).map((row) => [text(row, 'job_id'), integer(row, 'parked_ms')]),
+  const resolved = yield* each(
+    resolveDeadLetters,
+    retried.map(({ item, row }) => [item.jobId, text(row, 'run_id')]),
   )
+  const parkedMs = new Map(resolved.map((row) => [text(row, 'job_id'), integer(row, 'parked_ms')]))
   yield* changeCosts(
     retried.map(({ row }) => ({
       userId: text(row, 'user_id'),
@@ -246,7 +235,16 @@ function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutco
     const [jobId, queue] = [text(row, 'job_id'), text(row, 'queue')]
     done.set(jobId, { kind: 'retried', jobId, queue, parkedMs: parkedMs.get(jobId) ?? null })
   }
-  // Users without limits are not locked against each other: another retry of the same job was first.
-  const late = admitted.filter(({ item }) => !done.has(item.jobId)).map(({ item }) => item.jobId)
-  for (const row of yield* readByJob(late)) done.set(text(row, 'job_id'), notEnded(row))
+}
+
+/** Users without limits are not locked against each other: somebody else may have been first to retry or replace a job. */
+function* takeRuns(admitted: readonly Admitted[], done: Map<string, RetryOutcome>): Work<Admitted[]> {
+  const latest = yield* lockEnded(admitted.map(({ item }) => item.jobId))
+  return admitted.flatMap(({ item }) => {
+    const { jobId } = item
+    const row = latest.get(jobId)
+    const refusal = refusalOf(row)
+    if (refusal !== null) done.set(jobId, { kind: 'refused', jobId, ...refusal })
+    return row === undefined || refusal !== null ? [] : [{ item, row }]
+  })
 }

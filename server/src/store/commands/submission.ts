@@ -1,5 +1,6 @@
 import type { JobPolicy } from '../../core/job.ts'
 import { CREATED } from '../sql/submit.ts'
+import type { EndedRefusal } from './ended-jobs.ts'
 import type { AwaitedArtifacts } from './hold-runs.ts'
 
 export interface SubmitItem {
@@ -44,6 +45,8 @@ export interface Accepted {
 export type SubmitRefusal =
   | { code: 'IDEMPOTENCY_KEY_REUSED'; message: string; jobId: string }
   | { code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED' | 'RESERVATION_NOT_ACTIVE' | 'INVALID_PAYLOAD'; message: string }
+  /** Of the job that it would take the place of. */
+  | { code: EndedRefusal['reason']; message: string; replaces: EndedRefusal; jobId: string }
 
 export type SubmitOutcome =
   | { kind: 'created' | 'replayed'; jobId: string; status: number; body: string; queue: string; due: boolean }

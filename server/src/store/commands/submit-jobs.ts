@@ -8,8 +8,9 @@ import { readJobs } from '../sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from '../sql/keys.ts'
 import { consumeReservations, insertConsumed, readLive } from '../sql/reservations.ts'
 import { insertLabels, insertSubmission } from '../sql/submit.ts'
-import { each, flag, integer, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { each, flag, integer, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
 import { changeCosts } from './costs.ts'
+import { lockEnded, refusalOf } from './ended-jobs.ts'
 import { foldBy } from './fold.ts'
 import { holdBack } from './hold-runs.ts'
 import {
@@ -26,7 +27,8 @@ import { type LockedUser, lockAndCount, readCosts } from './users.ts'
 
 /**
  * Key, quota, cost, reservation, job, first run, first event and stored answer, in one transaction, for any number of
- * submissions. Locks: users in order, then keys; a refused item leaves its neighbours alone.
+ * submissions. Locks: users in order, then keys, then the runs of jobs that are replaced; a refused item leaves its
+ * neighbours alone.
  */
 export function submitJobs(items: readonly SubmitItem[], render: RenderAccepted): Command<SubmitOutcome[]> {
   return command('submit', (again) => work(items, render, again), submitAtOnce(items, render))
@@ -43,8 +45,14 @@ function* work(items: readonly SubmitItem[], render: RenderAccepted, again: bool
   )
   yield* replayStored(firsts, nowMs, done)
 
+  const replaced = yield* lockReplaced(
+    firsts.filter((item) => !done.has(item)),
+    nowMs,
+    done,
+  )
   const fresh = firsts.filter((item) => !done.has(item))
-  yield* insert(yield* holdBack(yield* admitFresh(fresh, users, nowMs, render, done)), done)
+  const admitted = yield* admitFresh(fresh, { users, replaced, nowMs }, render, done)
+  yield* insert(yield* holdBack(admitted), done)
 
   for (const [item, first] of repeats) done.set(item, repeat(item, first, done.get(first)))
   return items.map((item) => done.get(item) ?? unreachable())
@@ -118,8 +126,24 @@ function reused(item: SubmitItem, jobId: string): SubmitOutcome {
   return { kind: 'refused', refusal: { code: 'IDEMPOTENCY_KEY_REUSED', message, jobId } }
 }
 
+/** What is known of the jobs that items take the place of. One whose lock was waited for may be a repeat of who was first. */
+function* lockReplaced(
+  items: readonly SubmitItem[],
+  nowMs: number,
+  done: Map<SubmitItem, SubmitOutcome>,
+): Work<Map<string, Row>> {
+  const rows = yield* lockEnded(items.flatMap(({ replacesJobId }) => replacesJobId ?? []))
+  const late = items.filter(
+    ({ replacesJobId }) => replacesJobId !== null && refusalOf(rows.get(replacesJobId)) !== null,
+  )
+  yield* replayStored(late, nowMs, done)
+  return rows
+}
+
 interface Admitted {
   item: SubmitItem
+  /** The run that the job in whose place it comes had ended with. */
+  replacedRunId: string | null
   createdAtMs: number
   runAtMs: number
   body: string
@@ -128,8 +152,7 @@ interface Admitted {
 /** Lets items in one after the other against a running count, so that a batch cannot pass a limit either. */
 function* admitFresh(
   items: readonly SubmitItem[],
-  users: Map<string, LockedUser>,
-  nowMs: number,
+  { users, replaced, nowMs }: { users: Map<string, LockedUser>; replaced: Map<string, Row>; nowMs: number },
   render: RenderAccepted,
   done: Map<SubmitItem, SubmitOutcome>,
 ): Work<Admitted[]> {
@@ -151,6 +174,14 @@ function* admitFresh(
       refuse({ code: 'RESERVATION_NOT_ACTIVE', message: `The reservation ${item.reservationId} holds no slot` })
       continue
     }
+    const { replacesJobId } = item
+    const old = replacesJobId === null ? undefined : replaced.get(replacesJobId)
+    const replaces = replacesJobId === null ? null : refusalOf(old)
+    if (replacesJobId !== null && replaces !== null) {
+      const message = `Job ${replacesJobId} cannot be replaced: ${replaces.reason}`
+      refuse({ code: replaces.reason, message, replaces, jobId: replacesJobId })
+      continue
+    }
     const admission = admit(user, user, item.reservationId === null ? 1 : 0, item.estimatedCostMicros)
     if (!admission.ok) {
       refuse({ code: admission.code, message: admission.message })
@@ -162,7 +193,10 @@ function* admitFresh(
     const runAtMs = Math.max(nowMs, item.runAtMs ?? nowMs + item.delayMs)
     const { quotaWarnings, costLimitWarning } = admission
     const accepted = { ...toAccepted(item, nowMs, runAtMs), quotaWarnings, costLimitWarning }
-    admitted.push({ item, createdAtMs: nowMs, runAtMs, body: render(accepted) })
+    // The next of the same batch comes too late.
+    if (old !== undefined) replaced.set(text(old, 'job_id'), { ...old, replaced_by: item.jobId })
+    const replacedRunId = textOrNull(old, 'run_id')
+    admitted.push({ item, replacedRunId, createdAtMs: nowMs, runAtMs, body: render(accepted) })
   }
   return admitted
 }
@@ -187,7 +221,9 @@ function* insert(admitted: readonly Admitted[], done: Map<SubmitItem, SubmitOutc
   )
   yield* each(
     resolveDeadLetters,
-    admitted.flatMap(({ item }) => (item.replacesJobId === null ? [] : [[item.replacesJobId]])),
+    admitted.flatMap(({ item, replacedRunId }) =>
+      replacedRunId === null ? [] : [[item.replacesJobId, replacedRunId]],
+    ),
   )
   yield* changeCosts(
     admitted.map(({ item, createdAtMs }) => ({ userId: item.userId, createdAtMs, micros: item.estimatedCostMicros })),

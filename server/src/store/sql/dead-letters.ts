@@ -8,15 +8,16 @@ export const readDeadLetter = statement(
   `SELECT ${DEAD_LETTER_COLUMNS} FROM ichido.dead_letters d WHERE d.job_id = $1`,
 )
 
-/** Takes jobs that were retried or replaced; answers how long each of them was a dead letter. */
+/** Takes jobs that were retried or replaced, and their runs that ended; answers how long each was a dead letter. */
 export const resolveDeadLetters = statement('resolve_dead_letters', {
-  postgres: `DELETE FROM ichido.dead_letters WHERE job_id = ANY($1::uuid[])
+  postgres: `DELETE FROM ichido.dead_letters d USING unnest($1::uuid[], $2::uuid[]) AS t(job_id, run_id)
+    WHERE d.job_id = t.job_id AND d.run_id = t.run_id RETURNING d.job_id, now_ms() - d.dead_at AS parked_ms`,
+  sqlite: `DELETE FROM ichido.dead_letters WHERE job_id = $1 AND run_id = $2
     RETURNING job_id, now_ms() - dead_at AS parked_ms`,
-  sqlite: 'DELETE FROM ichido.dead_letters WHERE job_id = $1 RETURNING job_id, now_ms() - dead_at AS parked_ms',
 })
 
 const ENDED = `r.id AS run_id, r.job_id, r.run_no, r.user_id, r.queue, r.state, r.started_at, r.cancel_requested_at, r.error,
-  j.estimated_cost_micros, j.created_at`
+  j.estimated_cost_micros, j.created_at, (SELECT n.id FROM ichido.jobs n WHERE n.replaces_job_id = j.id) AS replaced_by`
 
 /** Takes job ids; answers with what a retry needs to know of each and its latest run. */
 export const readLatest = statement('read_latest', {
@@ -25,14 +26,15 @@ export const readLatest = statement('read_latest', {
   sqlite: `SELECT ${ENDED} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id WHERE r.job_id = $1 AND r.latest`,
 })
 
-/** Takes runs. Guards: each is its job's latest and ended without success. Of two retries of a job, one passes here. */
+export const lockRuns = statement('lock_runs', {
+  postgres: 'SELECT id FROM ichido.runs WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE',
+  sqlite: 'SELECT id FROM ichido.runs WHERE id = $1',
+})
+
+/** Takes runs that are locked and ended without success. */
 export const supersedeEnded = statement('supersede_ended', {
-  postgres: `WITH l AS MATERIALIZED (
-      SELECT id FROM ichido.runs WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE)
-    UPDATE ichido.runs r SET latest = false FROM l
-    WHERE r.id = l.id AND r.latest AND r.state || '' IN ('FAILED', 'TIMED_OUT', 'CANCELED') RETURNING r.id`,
-  sqlite: `UPDATE ichido.runs SET latest = false
-    WHERE id = $1 AND latest AND state IN ('FAILED', 'TIMED_OUT', 'CANCELED') RETURNING id`,
+  postgres: 'UPDATE ichido.runs SET latest = false WHERE id = ANY($1::uuid[])',
+  sqlite: 'UPDATE ichido.runs SET latest = false WHERE id = $1',
 })
 
 const NEXT = `job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version, priority, run_at, fair_tag,

@@ -1,0 +1,181 @@
+import { v7 } from 'uuid'
+import { describe, expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import { begin, failAll, lead, letters, makeOneDead, progress, retry, tagOf } from '../testing/dead-letters.ts'
+import { renderForTest, Scene } from '../testing/scene.ts'
+import { ENGINES, testServices } from '../testing/services.ts'
+import { eachEngine, sql } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { setQuota } from './commands/quotas.ts'
+import { stepRedrive } from './commands/redrive-step.ts'
+import { submitJobs } from './commands/submit-jobs.ts'
+import type { Store } from './port.ts'
+
+/** Of all that retry, redrive or replace a job at once, one goes through. */
+
+const nodes = twoNodes()
+
+const replaceItem = (scene: Scene, jobId: string, key: string | null = null) =>
+  scene.item({ replacesJobId: jobId, key: key === null ? null : { key, operation: 'retry' } })
+const replace = (scene: Scene, jobId: string, key: string | null = null) =>
+  submitJobs([replaceItem(scene, jobId, key)], renderForTest)
+
+/** The leader's step that redrives the dead letters of a scene, all marked. */
+async function redriving(scene: Scene, store: Store) {
+  const term = await lead(store)
+  let redrive = await store.write(begin(scene))
+  const step = () =>
+    stepRedrive(term, { ...redrive, nextRunIds: Array.from({ length: 10 }, () => v7()), auditId: v7(), tagOf })
+  while (!redrive.marked) {
+    await store.write(step())
+    redrive = await progress(store, redrive)
+  }
+  return step()
+}
+
+/** How often a job was retried or redriven, and how often it was replaced. */
+async function counted(scene: Scene, jobId: string): Promise<[number, number]> {
+  const replaced = await sql(scene.store, 'SELECT id FROM ichido.jobs WHERE replaces_job_id = $1', jobId)
+  return [(await scene.runs(jobId)).length - 1, replaced.length]
+}
+
+/** Users without limits are not locked against each other: there the run's own row decides. */
+describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConcurrent) => {
+  async function dead() {
+    const scene = new Scene(nodes.a())
+    await nodes.a().write(setQuota(scene.userId, { maxConcurrent, costLimitMicros: null, period: 'day' }))
+    return { scene, jobId: await makeOneDead(scene) }
+  }
+  const NOT_ENDED = { kind: 'refused', refusal: { code: 'NOT_ENDED', replaces: { state: 'PENDING' } } }
+  const ALREADY_REPLACED = { kind: 'refused', refusal: { code: 'ALREADY_REPLACED' } }
+
+  test('is replaced while somebody retries it', async () => {
+    const { scene, jobId } = await dead()
+    expect(await nodes.meet(retry(jobId), replace(scene, jobId))).toMatchObject([{ kind: 'retried' }, [NOT_ENDED]])
+    expect(await counted(scene, jobId)).toEqual([1, 0])
+  })
+
+  test('is retried while somebody replaces it', async () => {
+    const { scene, jobId } = await dead()
+    const [[replaced], refused] = await nodes.meet(replace(scene, jobId), retry(jobId))
+    expect(replaced).toMatchObject({ kind: 'created' })
+    expect(refused).toMatchObject({ kind: 'refused', reason: 'ALREADY_REPLACED', byJobId: Object(replaced).jobId })
+    expect(await counted(scene, jobId)).toEqual([0, 1])
+  })
+
+  test('is replaced by two at once', async () => {
+    const { scene, jobId } = await dead()
+    const met = await nodes.meet(replace(scene, jobId, 'one'), replace(scene, jobId, 'other'))
+    expect(met).toMatchObject([[{ kind: 'created' }], [ALREADY_REPLACED]])
+    expect(await counted(scene, jobId)).toEqual([0, 1])
+    expect(await letters(scene)).toEqual([])
+  })
+
+  test('is replaced by one that asks twice at once: the second gets the first answer', async () => {
+    const { scene, jobId } = await dead()
+    const [[first], [second]] = await nodes.meet(replace(scene, jobId, 'same'), replace(scene, jobId, 'same'))
+    expect(second).toEqual({ ...first, kind: 'replayed', due: false })
+    expect(await counted(scene, jobId)).toEqual([0, 1])
+  })
+
+  test('is replaced while a redrive comes to it', async () => {
+    const { scene, jobId } = await dead()
+    const step = await redriving(scene, nodes.a())
+    expect(await nodes.meet(step, replace(scene, jobId))).toMatchObject([{ retried: [{ jobId }] }, [NOT_ENDED]])
+    expect(await counted(scene, jobId)).toEqual([1, 0])
+  })
+
+  test('is redriven while somebody replaces it', async () => {
+    const { scene, jobId } = await dead()
+    const step = await redriving(scene, nodes.a())
+    expect(await nodes.meet(replace(scene, jobId), step)).toMatchObject([[{ kind: 'created' }], { retried: [] }])
+    expect(await counted(scene, jobId)).toEqual([0, 1])
+  })
+})
+
+test('unforced, in numbers: of a retry and two replacements from two nodes one goes through', async () => {
+  for (let round = 0; round < size(40, 1_000); round++) {
+    const scene = new Scene(nodes.a())
+    const jobId = await makeOneDead(scene)
+    await Promise.all([
+      nodes.a().write(retry(jobId)),
+      nodes.b().write(replace(scene, jobId)),
+      nodes.a().write(replace(scene, jobId)),
+    ])
+    const [retried, replaced] = await counted(scene, jobId)
+    expect(retried + replaced).toBe(1)
+  }
+})
+
+eachEngine(({ store }) => {
+  async function dead() {
+    const scene = new Scene(store())
+    return { scene, jobId: await makeOneDead(scene) }
+  }
+
+  test('two replacements in one batch: one goes through; one that is refused stands in nobody’s way', async () => {
+    const { scene, jobId } = await dead()
+    const [first, second] = await scene.submitAll([replaceItem(scene, jobId), replaceItem(scene, jobId)])
+    expect([first, second]).toMatchObject([
+      { kind: 'created' },
+      { kind: 'refused', refusal: { code: 'ALREADY_REPLACED', replaces: { byJobId: Object(first).jobId } } },
+    ])
+    const other = await dead()
+    const late = { ...replaceItem(other.scene, other.jobId), runAtMs: 1e15 }
+    expect(await other.scene.submitAll([late, replaceItem(other.scene, other.jobId)])).toMatchObject([
+      { kind: 'refused', refusal: { code: 'INVALID_PAYLOAD' } },
+      { kind: 'created' },
+    ])
+    expect(await counted(other.scene, other.jobId)).toEqual([0, 1])
+  })
+
+  test('a retry, a redrive and a replacement at once: one goes through', async () => {
+    const { scene, jobId } = await dead()
+    const step = await redriving(scene, store())
+    await Promise.all([
+      store().write(replace(scene, jobId)),
+      store().write(step),
+      store().write(retry(jobId)),
+      store().write(replace(scene, jobId)),
+    ])
+    const [retried, replaced] = await counted(scene, jobId)
+    expect(retried + replaced).toBe(1)
+    expect(await letters(scene)).toEqual([])
+  })
+
+  test('a replacement that is refused leaves the dead letter where it is', async () => {
+    const { scene, jobId } = await dead()
+    await store().write(setQuota(scene.userId, { maxConcurrent: 0, costLimitMicros: null, period: 'day' }))
+    expect(await scene.submitAll([replaceItem(scene, jobId)])).toMatchObject([{ refusal: { code: 'QUOTA_EXCEEDED' } }])
+    expect(await letters(scene)).toMatchObject([{ job_id: jobId }])
+    expect(await scene.submitAll([replaceItem(scene, v7())])).toMatchObject([{ refusal: { code: 'NOT_FOUND' } }])
+  })
+
+  test('a job that was retried and died again is replaced, with the dead letter of its last run', async () => {
+    const { scene, jobId } = await dead()
+    await store().write(retry(jobId))
+    await failAll(scene)
+    expect(await scene.submitAll([replaceItem(scene, jobId)])).toMatchObject([{ kind: 'created' }])
+    expect(await letters(scene)).toEqual([])
+  })
+})
+
+describe.each(ENGINES)('the service on %s', (engine) => {
+  test('a retry and a replacement that a service is asked for at once', async () => {
+    const { services, close } = await testServices(engine)
+    for (let round = 0; round < size(5, 50); round++) {
+      const scene = new Scene(services.deps.store)
+      const jobId = await makeOneDead(scene)
+      const settled = await Promise.allSettled([
+        services.deadLetters.replace(LOCAL_ADMIN, jobId, { fixed: true }, null),
+        services.deadLetters.retry(LOCAL_ADMIN, jobId),
+        services.deadLetters.replace(LOCAL_ADMIN, jobId, { fixed: 2 }, null),
+      ])
+      const refused = settled.flatMap((one) => (one.status === 'rejected' ? one.reason.code : []))
+      expect(refused).toHaveLength(2)
+      expect(['NOT_ENDED', 'ALREADY_REPLACED']).toEqual(expect.arrayContaining(refused))
+    }
+    await close()
+  })
+})
