@@ -142,6 +142,12 @@ test.concurrent('a program is given its payload, artifacts and surroundings; its
     { n: 0, stream: 'stdout', text: '{"n":1}' },
     { n: 1, stream: 'stderr', text: 'problem\n' },
   ])
+  const env = { ICHIDO_URL: server.url }
+  const printed = await ichido(['jobs', 'logs', jobId], env)
+  expect(printed).toMatchObject({ code: 0, stdout: '{"n":1}problem\n', stderr: 'run 1:\n' })
+  expect(await ichidoJson(['jobs', 'logs', jobId], env)).toMatchObject({ data: logs.data })
+  const [, workerName = ''] = /worker (.+?) \(/.exec(started.stderr()) ?? []
+  expect((await ichido(['jobs', 'show', jobId], env)).stdout).toContain(` ${workerName} (`)
   const artifacts = await ask<{ data: { name: string; artifact_id: string }[] }>(
     server.url,
     'GET',

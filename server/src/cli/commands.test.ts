@@ -135,6 +135,18 @@ describe('jobs, quota and tokens', () => {
     expect(stdout).toContain(id)
   })
 
+  test('a job that has ended shows its result and who worked on it, and the way to its log', async () => {
+    const { job_id } = await json(['submit', 'demo.hello', '--queue', 'demo', '--wait'])
+    const { stdout, stderr } = await ichido(['jobs', 'show', job_id])
+    expect(stdout).toMatch(/^result +\{.*"counted_to":5.*\}$/m)
+    expect(stderr).toContain(`jobs logs ${job_id}`)
+    expect(await ichido(['jobs', 'logs', job_id])).toMatchObject({
+      code: 0,
+      stdout: '',
+      stderr: 'Its runs have written nothing.\n',
+    })
+  })
+
   test('a job that does not exist is a failure that says so', async () => {
     const { code, stdout, stderr } = await ichido(['jobs', 'show', '01a1e150-0f86-71de-92fc-23ac1bcde25e', '--json'])
     expect(code).toBe(1)
@@ -159,8 +171,8 @@ describe('jobs, quota and tokens', () => {
 
 describe('usage', () => {
   test.each([
-    [['worker'], "unknown command 'worker'"],
-    [['worker'], 'See `npm run -s ichido -- --help`'],
+    [['build'], "unknown command 'build'"],
+    [['build'], 'See `npm run -s ichido -- --help`'],
     [['job', 'list'], 'Did you mean jobs?'],
     [['jobs', 'list', '--sate', 'x'], 'See `npm run -s ichido -- jobs list --help`'],
     [['jobs', 'lst'], 'Did you mean list?'],

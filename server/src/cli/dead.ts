@@ -3,10 +3,11 @@ import type { Command } from 'commander'
 import { connect, query } from './connect.ts'
 import { EXIT, Failure } from './exit.ts'
 import { sayMore } from './jobs.ts'
+import { withoutControls } from './logs.ts'
 import { followRedrive, tellRedrive } from './redrive.ts'
 import { commandLine } from './self.ts'
 import { facts, instant, table } from './table.ts'
-import { out, outJson, say } from './terminal.ts'
+import { out, outJson, paint, say } from './terminal.ts'
 import { instantOf, wholeNumber } from './values.ts'
 
 interface FilterFlags {
@@ -124,6 +125,7 @@ async function list({ group, limit, cursor, json, ...flags }: ListFlags): Promis
     ),
   )
   sayMore(page.next_cursor)
+  say(`Retry them with ${commandLine('dead redrive JOB')}, or --all-matching`)
 }
 
 function printGroups(groups: readonly DeadLetterGroup[]): void {
@@ -161,7 +163,10 @@ async function show(jobId: string, { json }: JsonFlag): Promise<void> {
       ['payload', JSON.stringify(job.payload)],
     ]),
   )
-  if (job.error?.traceback !== undefined) out(`\n${job.error.traceback.replace(/[^\P{Cc}\n\t]/gu, ' ')}`)
+  if (job.error?.traceback !== undefined) {
+    out(`\n${paint('bold', 'stderr or traceback of the last run', process.stdout)}`)
+    out(withoutControls(job.error.traceback))
+  }
   say(`\nRetry it with ${commandLine(`dead redrive ${jobId}`)}`)
   say(`or with another payload: ${commandLine(`jobs retry ${jobId} --payload JSON`)}`)
 }

@@ -1,6 +1,8 @@
-import type { JobDetail, JobShape, Page } from '@ichido/sdk/protocol'
+import type { JobDetail, JobShape, Page, ResultShape, WorkerShape } from '@ichido/sdk/protocol'
+import { IchidoError } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect, query } from './connect.ts'
+import { printLogs } from './logs.ts'
 import { commandLine, shellWord } from './self.ts'
 import { facts, instant, table } from './table.ts'
 import { out, outJson, say } from './terminal.ts'
@@ -26,7 +28,7 @@ interface JsonFlag {
 }
 
 export function addJobs(program: Command): void {
-  const jobs = program.command('jobs').description('list, show, cancel and retry jobs')
+  const jobs = program.command('jobs').description('list, show, cancel and retry jobs, and read their logs')
   jobs
     .command('list')
     .description('list jobs, newest first')
@@ -49,8 +51,13 @@ export function addJobs(program: Command): void {
     .action(async (jobId: string, { json }: JsonFlag) => {
       const job = await connect().transport.get(jobId)
       if (json) outJson(job)
-      else show(job)
+      else await show(job)
     })
+  jobs
+    .command('logs <job-id>')
+    .description('print what the runs of a job wrote')
+    .option('--json', 'print JSON')
+    .action(printLogs)
   jobs
     .command('cancel <job-id>')
     .description('cancel a job; one that is running is asked to stop')
@@ -109,7 +116,36 @@ export function sayMore(cursor: string | null): void {
   if (cursor !== null) say(`There are more: go on with --cursor ${shellWord(cursor)}`)
 }
 
-function show(job: JobDetail): void {
+const RESULT_MAX = 500
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+
+/** In one line, and not longer than that helps. */
+async function resultText({ job_id: jobId, state }: JobDetail): Promise<string | null> {
+  if (state !== 'SUCCEEDED') return null
+  const { result } = await connect().ask<ResultShape>('GET', `/v1/jobs/${jobId}/result`)
+  const text = JSON.stringify(result)
+  return text.length > RESULT_MAX ? `${text.slice(0, RESULT_MAX)}… (${text.length} characters)` : text
+}
+
+/** Of enrolled workers; others have none, and not everybody who may see a job may see workers. */
+async function workerNames({ runs }: JobDetail): Promise<Map<string, string>> {
+  const ids = new Set(runs.flatMap(({ assigned_worker_id: id }) => (id !== null && UUID.test(id) ? [id] : [])))
+  const found = [...ids].slice(-NAMES_MAX).map(async (id): Promise<[string, string][]> => {
+    try {
+      return [[id, (await connect().ask<WorkerShape>('GET', `/v1/workers/${id}`)).name]]
+    } catch (error) {
+      if (error instanceof IchidoError && ['FORBIDDEN', 'NOT_FOUND'].includes(error.code)) return []
+      throw error
+    }
+  })
+  return new Map((await Promise.all(found)).flat())
+}
+
+const NAMES_MAX = 10
+
+async function show(job: JobDetail): Promise<void> {
+  const [result, names] = await Promise.all([resultText(job), workerNames(job)])
+  const worker = (id: string) => (names.has(id) ? `${names.get(id)} (${id})` : id)
   const labels = Object.entries(job.labels).map(([name, value]) => `${name}=${value}`)
   out(
     facts([
@@ -127,6 +163,7 @@ function show(job: JobDetail): void {
       ['cancel asked', job.cancel_requested_at && instant(job.cancel_requested_at)],
       ['finished', job.finished_at && instant(job.finished_at)],
       ['payload', JSON.stringify(job.payload)],
+      ['result', result],
       ['error', job.error && `${job.error.code}: ${job.error.message}`],
     ]),
   )
@@ -138,11 +175,14 @@ function show(job: JobDetail): void {
         String(run.run_no),
         run.state,
         String(run.attempt),
-        run.assigned_worker_id ?? '-',
+        run.assigned_worker_id === null ? '-' : worker(run.assigned_worker_id),
         instant(run.started_at),
         instant(run.finished_at),
         run.error === null ? '-' : `${run.error.code}: ${run.error.message}`,
       ]),
     ),
   )
+  if (job.runs.some(({ started_at }) => started_at !== null)) {
+    say(`\nWhat its runs wrote: ${commandLine(`jobs logs ${job.job_id}`)}`)
+  }
 }
