@@ -102,7 +102,7 @@ function toItem(
     replacesJobId: options.replacesJobId ?? null,
     runAtMs: input.run_at === undefined ? null : Date.parse(input.run_at),
     delayMs: Math.round((input.delay_seconds ?? 0) * 1000),
-    fairTag: fairTags.tagFor(queue, caller.userId),
+    fairTag: fairTags.tagFor(queue, caller.userId, input.priority ?? 0),
     key: keyOf(input, options),
     reservationId: input.reservation_id ?? null,
     consumedReservationId: options.consumedReservation ? world.uuid() : null,

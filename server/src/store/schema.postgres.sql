@@ -330,6 +330,8 @@ CREATE TABLE ichido.runs (
   last_event_n bigint NOT NULL,
   outcome_hash text,
   error text,
+  lease_ttl_ms bigint,
+  continuation_ms bigint,
   CONSTRAINT runs_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
 CREATE INDEX runs_delayed ON ichido.runs USING btree (run_at) WHERE ((state = 'PENDING'::text) AND (fair_tag IS NULL));

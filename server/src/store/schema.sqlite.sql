@@ -334,7 +334,7 @@ CREATE TABLE runs (
   last_event_n INTEGER NOT NULL,
   outcome_hash text,
   error text
-) STRICT;
+, lease_ttl_ms INTEGER, continuation_ms INTEGER) STRICT;
 
 CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag IS NULL;
 

@@ -39,7 +39,7 @@ const KEY_TTL_MS = 24 * 3_600_000
 const UPLOAD_TTL_MS = DEFAULT_UPLOAD_TTL_SECONDS * 1000
 
 /** A user's next tag in a queue. */
-export type TagOf = (queue: string, userId: string) => number
+export type TagOf = (queue: string, userId: string, priority: number) => number
 
 /** One job, asked for by a person. */
 export function retryJob(item: RetryItem, actor: string, auditId: string, tagOf: TagOf): Command<RetryOutcome> {
@@ -209,7 +209,7 @@ function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutco
       text(row, 'run_id'),
       item.nextRunId,
       heldMs(item),
-      tagOf(text(row, 'queue'), text(row, 'user_id')),
+      tagOf(text(row, 'queue'), text(row, 'user_id'), integer(row, 'priority')),
     ]),
   )
   yield* recordMoves(inserted)

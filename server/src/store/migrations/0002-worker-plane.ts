@@ -92,7 +92,11 @@ export const workerPlane: Migration = {
     )`,
     'CREATE INDEX held_runs_expires ON ichido.held_runs (expires_at)',
 
-    // Runs. The log of a run has a limit in bytes.
+    // Runs. The times that its worker was told when it got the lease, and keeps: what is set for the queue later must not
+    // be what it is judged by.
+    'ALTER TABLE ichido.runs ADD COLUMN lease_ttl_ms bigint',
+    'ALTER TABLE ichido.runs ADD COLUMN continuation_ms bigint',
+    // The log of a run has a limit in bytes.
     'ALTER TABLE ichido.run_logs ADD COLUMN end_bytes bigint',
   ],
 }

@@ -16,7 +16,7 @@ export const resolveDeadLetters = statement('resolve_dead_letters', {
     RETURNING job_id, now_ms() - dead_at AS parked_ms`,
 })
 
-const ENDED = `r.id AS run_id, r.job_id, r.run_no, r.user_id, r.queue, r.state, r.started_at, r.cancel_requested_at, r.error,
+const ENDED = `r.id AS run_id, r.job_id, r.run_no, r.user_id, r.queue, r.priority, r.state, r.started_at, r.cancel_requested_at, r.error,
   j.estimated_cost_micros, j.created_at, (SELECT n.id FROM ichido.jobs n WHERE n.replaces_job_id = j.id) AS replaced_by`
 
 /** Takes job ids; answers with what a retry needs to know of each and its latest run. */
