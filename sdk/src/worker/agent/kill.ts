@@ -57,9 +57,18 @@ function statusOfAll(): { group: number; ended: boolean }[] | null {
   })
 }
 
-/** Without /proc (macOS) there is the group only. */
+/** Whether a supervisor is there to see to the run. */
+export function isSupervised(leaseId: string): boolean {
+  return carrying(leaseId, [SUPERVISOR_MARKER]).length > 0
+}
+
 function markedBy(leaseId: string): number[] {
-  const wanted = [MARKER, SUPERVISOR_MARKER].map((name) => `${name}=${leaseId}`)
+  return carrying(leaseId, [MARKER, SUPERVISOR_MARKER])
+}
+
+/** Without /proc (macOS) there is the group only. */
+function carrying(leaseId: string, markers: string[]): number[] {
+  const wanted = markers.map((name) => `${name}=${leaseId}`)
   const isMarked = (pid: string) => {
     const variables = read(`/proc/${pid}/environ`).split('\0')
     return wanted.some((variable) => variables.includes(variable))

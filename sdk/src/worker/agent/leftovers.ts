@@ -2,7 +2,7 @@ import type { LeaseShape } from '../../protocol/index.ts'
 import { sleep, type World } from '../../world.ts'
 import { isPassing } from '../loop.ts'
 import type { RunReport, WorkerTransport } from '../transport.ts'
-import { killRun } from './kill.ts'
+import { isSupervised, killRun } from './kill.ts'
 import type { RunFolders } from './run-folder.ts'
 
 export interface LeftoverDeps {
@@ -14,6 +14,9 @@ export interface LeftoverDeps {
 
 const RETRY_FIRST_MS = 1_000
 const RETRY_MAX_MS = 60_000
+/** A supervisor asks its program for 1 s to end, then kills for 4 s at most. */
+const SUPERVISED_MAX_MS = 6_000
+const LOOK_MS = 100
 
 /** Brings to an end what an earlier process of this agent could not: its reports, and the runs that it died on. */
 export async function settleLeftovers(deps: LeftoverDeps, signal: AbortSignal): Promise<void> {
@@ -21,12 +24,22 @@ export async function settleLeftovers(deps: LeftoverDeps, signal: AbortSignal): 
   await Promise.all([
     ...kept.map(({ lease, report }) => deliver(lease, report, deps, signal)),
     ...abandoned.map(async (lease) => {
-      // Their supervisors see to it by themselves; nothing is said before that is done.
+      // Their supervisors see to it by themselves, and know their groups; nothing is said before that is done.
+      await unsupervised(lease, deps.world, signal)
+      if (signal.aborted) return
       if (!(await killRun({ group: null, leaseId: lease.lease_id, cgroup: null }, deps.world))) return
       const failure = { code: 'AGENT_DIED', message: 'The agent ended while the program ran', retryable: true }
       await deliver(lease, { leaseId: lease.lease_id, failure }, deps, signal)
     }),
   ])
+}
+
+/** Until the run has no supervisor any more, or one that will not end by itself. */
+async function unsupervised(lease: LeaseShape, world: World, signal: AbortSignal): Promise<void> {
+  const untilMs = world.monotonic() + SUPERVISED_MAX_MS
+  while (!signal.aborted && world.monotonic() < untilMs && isSupervised(lease.lease_id)) {
+    await sleep(world, LOOK_MS, signal)
+  }
 }
 
 async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps, signal: AbortSignal): Promise<void> {

@@ -1,0 +1,117 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { alive } from '../../../../scripts/services/process-tree.ts'
+import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
+import { nodeArgs } from '../../../../scripts/testing/services.ts'
+import type { LeaseShape } from '../../protocol/index.ts'
+import type { World } from '../../world.ts'
+import { LEASE, Plane } from '../testing/plane.ts'
+import { SUPERVISOR_MARKER } from './kill.ts'
+import { settleLeftovers } from './leftovers.ts'
+import { RunFolders } from './run-folder.ts'
+import { machineClocks, nodeWorld } from './world.ts'
+
+const WITHIN = { timeout: 15_000, interval: 20 }
+/** Ends politely never, and is found by nobody who does not know its group: it has no mark. */
+const UNMARKED = `exec env -i /bin/sh -c 'trap "" TERM; echo $$ > pid; while :; do sleep 0.05; done'`
+
+let root: string
+let lease: LeaseShape
+let folders: RunFolders
+let plane: Plane
+const started: ChildProcess[] = []
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'ichido-leftovers-'))
+  lease = { ...LEASE, lease_id: `leftover-${process.pid}-${started.length}` }
+  folders = new RunFolders(root, true)
+  plane = new Plane()
+})
+afterEach(() => {
+  for (const child of started) child.kill('SIGKILL')
+  rmSync(root, { recursive: true })
+})
+
+function start(file: string, args: string[]): ChildProcess {
+  const child = spawn(file, args, {
+    detached: true,
+    env: { PATH: process.env.PATH ?? '', [SUPERVISOR_MARKER]: lease.lease_id },
+    stdio: ['pipe', 'ignore', 'inherit'],
+  })
+  started.push(child)
+  return child
+}
+
+const settle = (world: World, signal = new AbortController().signal) =>
+  settleLeftovers({ folders, transport: plane, world, say() {} }, signal)
+
+const hasEnded = (child: ChildProcess) =>
+  vi.waitFor(() => expect(child.exitCode ?? child.signalCode).not.toBeNull(), WITHIN)
+
+test('an agent that comes back at once leaves the supervisor the time to kill its program', async () => {
+  const folder = folders.make(lease)
+  const supervisor = start(process.execPath, [...nodeArgs, join(import.meta.dirname, 'main.ts'), 'supervise'])
+  const order = {
+    ...{ command: UNMARKED, folder: folder.work, env: { PATH: process.env.PATH ?? '' }, leaseId: lease.lease_id },
+    ...{ payloadFile: folder.payloadFile, stdoutFile: folder.stdoutFile, stderrFile: folder.stderrFile },
+    ...{ progressFile: folder.progressFile, confirmed: machineClocks(), aloneMs: 60_000 },
+  }
+  supervisor.stdin?.write(`${JSON.stringify({ spawn: order })}\n`)
+  const pid = await vi.waitFor(() => {
+    const noted = Number(readFileSync(join(folder.work, 'pid'), 'utf8'))
+    expect(noted).toBeGreaterThan(0)
+    return noted
+  }, WITHIN)
+  let livedWhenReported: boolean | null = null
+  const { report } = plane
+  plane.report = (...args) => {
+    livedWhenReported = alive(pid)
+    return report.apply(plane, args)
+  }
+  try {
+    // All that a supervisor hears of its agent's end.
+    supervisor.stdin?.end()
+    await settle(nodeWorld)
+    expect(livedWhenReported).toBe(false)
+    expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
+  } finally {
+    if (alive(pid)) process.kill(pid, 'SIGKILL')
+  }
+})
+
+test('a supervisor that does not end is waited for a few seconds, then killed', async () => {
+  folders.make(lease)
+  const stuck = start('sleep', ['60'])
+  const world = new FakeWorld()
+  const settling = settle(world)
+  await world.pass(3_000)
+  expect(stuck.exitCode ?? stuck.signalCode).toBeNull()
+  expect(plane.reports).toEqual([])
+  await world.pass(7_000)
+  await hasEnded(stuck)
+  expect(stuck.signalCode).toBe('SIGKILL')
+  await world.pass(4_000)
+  await settling
+  expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
+})
+
+test('an agent that must end does not wait for it, and leaves it to the next one', async () => {
+  folders.make(lease)
+  const stuck = start('sleep', ['60'])
+  const ending = new AbortController()
+  const settling = settle(new FakeWorld(), ending.signal)
+  ending.abort()
+  await settling
+  expect(stuck.exitCode ?? stuck.signalCode).toBeNull()
+  expect(plane.reports).toEqual([])
+  expect(folders.leftovers().abandoned).toHaveLength(1)
+})
+
+test('without anything of the run left, it is reported at once', async () => {
+  folders.make(lease)
+  await settle(new FakeWorld())
+  expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
+  expect(folders.leftovers()).toEqual({ kept: [], abandoned: [] })
+})
