@@ -4,5 +4,8 @@ import { commandLine } from './self.ts'
 /** Why nobody works on a job, and what would help. */
 export function waitingText({ message, command }: WaitingForShape): string {
   if (command === undefined) return `${message}.`
-  return `${message}. To have one: ${commandLine(command.replace(/^ichido /, ''))}`
+  const [words, elsewhere] = [message, command].map((text) =>
+    text.replace(/\bichido (?=worker)/, () => commandLine('')),
+  )
+  return `${words}. To have one elsewhere: ${elsewhere}`
 }

@@ -14,6 +14,7 @@ const FACTS: WaitingFacts = {
   maxConcurrent: null,
   running: 0,
   served: true,
+  askedAgoMs: null,
   redrive: null,
 }
 const reason = (changes: Partial<WaitingFacts>) => waitingFor({ ...FACTS, ...changes })?.reason ?? null
@@ -37,10 +38,20 @@ test('each reason comes before those that only matter once it has passed', () =>
 test('no worker: the line that enrolls one', () => {
   expect(waitingFor({ ...FACTS, served: false })).toEqual({
     reason: 'no_worker',
-    message: 'No worker that takes jobs of kind resize from the queue media was seen in the last minute',
+    message:
+      'No worker that takes jobs of kind resize from the queue media was seen in the last minute (to be one: ichido worker --queue media --exec COMMAND)',
     queue: 'media',
     command: 'ichido workers enroll NAME --queue media',
   })
+})
+
+test('workers that hold nothing are not busy', () => {
+  const message = (changes: Partial<WaitingFacts>) => waitingFor({ ...FACTS, ...changes })?.message
+  expect(message({ running: 2 })).toBe('The workers of the queue media are busy: they hold 2')
+  expect(message({ askedAgoMs: 12_400 })).toBe(
+    'A worker of the queue media was seen 12 s ago and has not asked for work since',
+  )
+  expect(message({})).toBe('A worker of the queue media was seen lately, but it does not ask for work')
 })
 
 test('a dead letter that a redrive cannot take on because the quota is full', () => {

@@ -18,6 +18,8 @@ export interface WaitingFacts {
   running: number
   /** A worker that may take it was seen lately, or holds work of its sort. */
   served: boolean
+  /** How long ago a worker that takes it asked this node for work; null: not lately, perhaps another node. */
+  askedAgoMs: number | null
   /** The redrive that it is part of, and the quota that this has met. */
   redrive: { redriveId: string; maxConcurrent: number | null; inUse: number } | null
 }
@@ -43,11 +45,19 @@ export function waitingFor(facts: WaitingFacts): WaitingForShape | null {
     return { reason: 'limit', message, queue, max_concurrent: maxConcurrent, running }
   }
   if (!facts.served) {
-    const message = `No worker that takes jobs of kind ${kind} from the queue ${queue} was seen in the last minute`
+    const none = `No worker that takes jobs of kind ${kind} from the queue ${queue} was seen in the last minute`
+    const message = `${none} (to be one: ichido worker --queue ${queue} --exec COMMAND)`
     return { reason: 'no_worker', message, queue, command: `ichido workers enroll NAME --queue ${queue}` }
   }
-  const message = `The workers of the queue ${queue} are busy: they hold ${running}`
+  const message = running > 0 ? `The workers of the queue ${queue} are busy: they hold ${running}` : lastAsked(facts)
   return { reason: 'workers_busy', message, queue, running }
+}
+
+/** One that is there and has nothing to do would have it. */
+function lastAsked({ queue, askedAgoMs }: WaitingFacts): string {
+  if (askedAgoMs === null) return `A worker of the queue ${queue} was seen lately, but it does not ask for work`
+  const seconds = Math.round(askedAgoMs / 1000)
+  return `A worker of the queue ${queue} was seen ${seconds} s ago and has not asked for work since`
 }
 
 function inRedrive({ redriveId, maxConcurrent, inUse }: NonNullable<WaitingFacts['redrive']>): WaitingForShape | null {

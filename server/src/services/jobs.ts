@@ -48,8 +48,8 @@ export function createJobService(deps: Deps, sightings: Sightings): JobService {
 
   async function reasonToWait(job: Row): Promise<WaitingForShape | null> {
     if (!MAY_WAIT.includes(text(job, 'state'))) return null
-    const seenHere = sightings.has(text(job, 'queue'), text(job, 'kind'))
-    return waitingFor(await store.read(findObstacles(job, seenHere, ONLINE_MS)))
+    const askedAgoMs = sightings.agoMs(text(job, 'queue'), text(job, 'kind'))
+    return waitingFor(await store.read(findObstacles(job, askedAgoMs, ONLINE_MS)))
   }
 
   return {

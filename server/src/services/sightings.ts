@@ -27,9 +27,11 @@ export class Sightings {
     }
   }
 
-  has(queue: string, kind: string): boolean {
-    const since = this.#world.monotonic() - SEEN_MS
-    return [ANY_KIND, kind].some((one) => (this.#seenMs.get(place(queue, one)) ?? Number.NEGATIVE_INFINITY) >= since)
+  /** How many ms ago somebody last asked; null: not lately. */
+  agoMs(queue: string, kind: string): number | null {
+    const seen = [ANY_KIND, kind].map((one) => this.#seenMs.get(place(queue, one)) ?? Number.NEGATIVE_INFINITY)
+    const agoMs = this.#world.monotonic() - Math.max(...seen)
+    return agoMs <= SEEN_MS ? agoMs : null
   }
 }
 

@@ -8,8 +8,8 @@ import { findQuota } from './quotas.ts'
 
 const NAMES_MAX = 20
 
-/** What keeps a job waiting, of which the caller knows whether this node has seen a worker for it. */
-export function findObstacles(job: Row, seenHere: boolean, onlineMs: number): Command<WaitingFacts> {
+/** What keeps a job waiting, of which the caller knows when a worker for it has asked this node. */
+export function findObstacles(job: Row, askedAgoMs: number | null, onlineMs: number): Command<WaitingFacts> {
   return command('find_obstacles', function* work(): Work<WaitingFacts> {
     const [jobId, queue, kind] = [text(job, 'job_id'), text(job, 'queue'), text(job, 'kind')]
     const row = yield* one(readObstacles, queue, kind, onlineMs)
@@ -25,7 +25,8 @@ export function findObstacles(job: Row, seenHere: boolean, onlineMs: number): Co
       pausedAtMs: integerOrNull(row, 'paused_at'),
       maxConcurrent: integerOrNull(row, 'max_concurrent'),
       running: integer(row, 'running'),
-      served: seenHere || flag(row, 'online') || flag(row, 'at_work'),
+      askedAgoMs,
+      served: askedAgoMs !== null || flag(row, 'online') || flag(row, 'at_work'),
       redrive: yield* redriveOf(jobId),
     }
   })
