@@ -10,7 +10,7 @@ export const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUE
   --kind KIND          only these kinds of jobs; several by naming it again
   --concurrency N      how many runs at once (1)
   --exec COMMAND       the program to run for each job, by the shell, in an empty folder of its own: use absolute
-                       paths, or $ICHIDO_AGENT_DIR, which is where the agent was started; so is a leading ./ or ../
+                       paths, or in single quotes $ICHIDO_AGENT_DIR: where the agent was started, as a leading ./ or ../ is
   --handlers FILE      or a module whose default export is { kind: handler }
   --state DIR          where its token and its runs are kept (~/.local/state/ichido/SERVER-NAME, or in XDG_STATE_HOME);
                        one agent at a time
