@@ -1,15 +1,53 @@
-import { readFileSync, rmSync } from 'node:fs'
-import { readIfThere, writeDurably } from './files.ts'
+import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { readIfThere } from './files.ts'
 
 /** One agent for a state folder: a second one would take the first one's runs for those of a dead one. */
 export function lockState(path: string): () => void {
-  const held = readIfThere(path)?.trim()
-  const [pid] = held?.split(' ') ?? []
-  if (held !== undefined && Number(pid) !== process.pid && held === identityOf(Number(pid))) {
-    throw new StateTaken(`Another agent (process ${pid}) is at work with this state folder`)
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+  const own = `${path}.${process.pid}`
+  writeFileSync(own, identityOf(process.pid) ?? '', { mode: 0o600 })
+  try {
+    while (!(isFirst(own, path) || hasReplaced(own, path)));
+  } finally {
+    rmSync(own, { force: true })
   }
-  writeDurably(path, identityOf(process.pid) ?? '')
   return () => rmSync(path, { force: true })
+}
+
+/** A link, and not a new file that is written then: it is never there without saying whose it is. */
+function isFirst(own: string, path: string): boolean {
+  try {
+    linkSync(own, path)
+    return true
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'EEXIST') return false
+    throw error
+  }
+}
+
+/**
+ * Takes the place of one that is dead. Of several who see that it is dead only one may: the second would take the place
+ * of the first. So that needs a lock as well, which may be a dead one's itself.
+ */
+function hasReplaced(own: string, path: string): boolean {
+  const held = readIfThere(path)
+  if (held === null) return false
+  refuseLiving(held)
+  const unlock = lockState(`${path}.takeover`)
+  try {
+    if (readIfThere(path) !== held) return false
+    renameSync(own, path)
+    return true
+  } finally {
+    unlock()
+  }
+}
+
+function refuseLiving(held: string): void {
+  const [pid] = held.split(' ')
+  if (Number(pid) === process.pid || held.trim() !== identityOf(Number(pid))) return
+  throw new StateTaken(`Another agent (process ${pid}) is at work with this state folder`)
 }
 
 export class StateTaken extends Error {
