@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
 /** A control group of one run: whatever its program starts stays in it, whatever it does to its environment or session. */
@@ -10,10 +10,12 @@ export interface Cgroup {
   remove(): void
 }
 
+const PREFIX = 'ichido-'
+
 /** Null where this process may not make one: no Linux, cgroup v1, a container or user that nothing was delegated to. */
-export function makeCgroup(name: string): Cgroup | null {
+export function makeCgroup(): Cgroup | null {
   try {
-    const folder = join(ownFolder(), name)
+    const folder = join(ownFolder(), `${PREFIX}${process.pid}`)
     mkdirSync(folder)
     return {
       folder,
@@ -25,6 +27,15 @@ export function makeCgroup(name: string): Cgroup | null {
   } catch {
     return null
   }
+}
+
+/** Removes what supervisors left behind that were killed. */
+export function sweepCgroups(): void {
+  attempt(() => {
+    const own = ownFolder()
+    const pids = readdirSync(own).flatMap((name) => (name.startsWith(PREFIX) ? [name.slice(PREFIX.length)] : []))
+    for (const pid of pids) if (!existsSync(`/proc/${pid}`)) attempt(() => rmdirSync(join(own, `${PREFIX}${pid}`)))
+  })
 }
 
 function ownFolder(): string {
@@ -43,6 +54,6 @@ function attempt(act: () => void): void {
   try {
     act()
   } catch {
-    // The group and the marked processes are killed one by one as well.
+    // The group and the marked processes are killed one by one as well; an empty folder harms nobody.
   }
 }

@@ -20,6 +20,7 @@ const LOOK_MS = 100
 
 /** Brings to an end what an earlier process of this agent could not: its reports, and the runs that it died on. */
 export async function settleLeftovers(deps: LeftoverDeps, signal: AbortSignal): Promise<void> {
+  sweepCgroups()
   const { kept, abandoned } = deps.folders.leftovers()
   await Promise.all([
     ...kept.map(({ lease, report }) => deliver(lease, report, deps, signal)),

@@ -135,7 +135,7 @@ test('a command that cannot begin says why', async () => {
 })
 
 test('where it may make a control group, nothing gets away, not even without its environment', async () => {
-  const cgroup = makeCgroup(`ichido-test-${process.pid}`)
+  const cgroup = makeCgroup()
   cgroup?.remove()
   const program = start(`env -i setsid sh -c '${NOTE}; exec sleep 60' & sleep 60`)
   const [away = 0] = await pids(1)

@@ -48,7 +48,7 @@ class SupervisedRun {
       tell({ ended: { by: 'deadline', code: null, signal: null } })
       process.exit()
     }
-    const cgroup = makeCgroup(`ichido-${process.pid}`)
+    const cgroup = makeCgroup()
     this.#prey = { group: null, leaseId: order.leaseId, cgroup }
     const child = start(order, cgroup?.folder ?? '')
     this.#child = child
