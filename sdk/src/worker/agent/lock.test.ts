@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
@@ -72,7 +72,9 @@ test('it is refused while another process lives, and free when that one ended, h
   other.go(0)
   expect(await won).toBe('[0]')
   const taken = join(folder, '0', 'lock')
-  expect(() => lockState(taken)).toThrow(`Another agent (process ${children[0]?.pid})`)
+  expect(() => lockState(taken)).toThrow(
+    `Another agent (process ${children[0]?.pid}) is at work with the state folder ${dirname(taken)}; use --name OTHER`,
+  )
   const ended = new Promise((resolve) => children[0]?.on('exit', resolve))
   children[0]?.kill('SIGKILL')
   await ended

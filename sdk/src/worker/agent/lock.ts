@@ -33,7 +33,7 @@ function isFirst(own: string, path: string): boolean {
 function hasReplaced(own: string, path: string): boolean {
   const held = readIfThere(path)
   if (held === null) return false
-  refuseLiving(held)
+  refuseLiving(held, dirname(path))
   const unlock = lockState(`${path}.takeover`)
   try {
     if (readIfThere(path) !== held) return false
@@ -44,10 +44,12 @@ function hasReplaced(own: string, path: string): boolean {
   }
 }
 
-function refuseLiving(held: string): void {
+function refuseLiving(held: string, folder: string): void {
   const [pid] = held.split(' ')
   if (Number(pid) === process.pid || held.trim() !== identityOf(Number(pid))) return
-  throw new StateTaken(`Another agent (process ${pid}) is at work with this state folder`)
+  throw new StateTaken(
+    `Another agent (process ${pid}) is at work with the state folder ${folder}; use --name OTHER for a second worker, or --concurrency N with the first for more runs at once`,
+  )
 }
 
 export class StateTaken extends Error {
