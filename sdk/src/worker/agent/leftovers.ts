@@ -2,6 +2,7 @@ import type { LeaseShape } from '../../protocol/index.ts'
 import { sleep, type World } from '../../world.ts'
 import { isPassing } from '../loop.ts'
 import type { RunReport, WorkerTransport } from '../transport.ts'
+import { sweepCgroups } from './cgroup.ts'
 import { isSupervised, killRun } from './kill.ts'
 import type { RunFolders } from './run-folder.ts'
 
