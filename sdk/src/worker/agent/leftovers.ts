@@ -5,6 +5,7 @@ import type { RunReport, WorkerTransport } from '../transport.ts'
 import { sweepCgroups } from './cgroup.ts'
 import { isSupervised, killRun } from './kill.ts'
 import type { RunFolders } from './run-folder.ts'
+import { outcomeText } from './telling.ts'
 
 export interface LeftoverDeps {
   folders: RunFolders
@@ -51,7 +52,7 @@ async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps,
       const { refusals } = await transport.report([report], null)
       const [refusal = null] = refusals
       if (refusal !== null) throw refusal
-      say(`delivered what was left of job ${lease.job_id}`)
+      say(`delivered what was left of job ${lease.job_id}: it ${outcomeText(report)}`)
       return await folders.drop(lease)
     } catch (error) {
       if (!isPassing(error)) {
