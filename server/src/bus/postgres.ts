@@ -112,6 +112,8 @@ export class PostgresBus implements Bus {
         client.on('end', resolve)
       })
       client.on('notification', ({ payload }) => this.#hear(payload))
+      // A wake-up may be lost: no commit of one waits for the disk, as it would by default.
+      await Promise.race([broken, client.query('SET synchronous_commit = off')])
       await Promise.race([broken, client.query(`LISTEN ${channelOf(this.#options.schema)}`)])
       if (this.#closing.signal.aborted) return
       this.#client = client
