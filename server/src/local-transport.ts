@@ -131,6 +131,7 @@ export function localWorkerTransport(services: Services, workerId: string): Work
     async start(leaseId, startId) {
       const outcome = await runs.start(workerId, leaseId, startId).catch(throwOutage)
       if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+      return { repeated: outcome.kind === 'repeated' }
     },
     heartbeat: (leaseIds) =>
       Promise.all(

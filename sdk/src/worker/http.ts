@@ -35,7 +35,7 @@ export function httpWorkerTransport(options: WorkerHttpOptions): RemoteTransport
       return answer?.leases ?? []
     },
     async start(leaseId, startId) {
-      await post(pathOf(leaseId, 'start'), { start_id: startId })
+      return (await post(pathOf(leaseId, 'start'), { start_id: startId })) as { repeated: boolean }
     },
     async heartbeat(leaseIds) {
       const answer = await call('/v1/leases/heartbeat', { lease_ids: leaseIds }, BEAT_WITHIN_MS).catch(whenRevoked)

@@ -64,6 +64,18 @@ test('a start that is refused is not begun; one that nobody heard is asked again
   await running.close(0)
 })
 
+test('a start that had been carried out before confirms nothing: a heartbeat does, or the run is not begun', async () => {
+  plane.work.push(...leases(2))
+  plane.started.add('lease 0').add('lease 1')
+  plane.answerBeat = async () => ({ held: plane.beats.length > 1, cancelRequested: false })
+  const running = loop()
+  await world.pass(1_000)
+  expect(plane.starts).toEqual(['lease 0', 'lease 1'])
+  expect(plane.beats).toEqual([1, 1])
+  expect(worked.map(({ lease }) => lease.lease_id)).toEqual(['lease 1'])
+  await running.close(0)
+})
+
 test('a start that nobody hears for too long is given back, not begun', async () => {
   plane.work.push(LEASE)
   plane.troubles.start.push(...Array.from({ length: 999 }, unavailable))

@@ -216,7 +216,9 @@ export class WorkerLoop {
     return this.#insist(signal, async () => {
       if (this.#options.startAtOnce) return hold.ask()
       const startSent = this.#clocks()
-      await transport.start(lease.lease_id, this.#startId)
+      const { repeated } = await transport.start(lease.lease_id, this.#startId)
+      // Its first answer got lost, perhaps so long ago that the control plane has begun to wait for this worker.
+      if (repeated) return hold.ask()
       hold.confirm(startSent)
       return true
     })

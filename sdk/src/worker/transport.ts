@@ -13,7 +13,8 @@ export interface Outbox {
 export interface WorkerTransport {
   /** Waits up to `waitMs` for work. With a `startId` what it answers with is RUNNING, else it is to be started. */
   lease(call: LeaseCall, signal?: AbortSignal): Promise<LeaseShape[]>
-  start(leaseId: string, startId: string): Promise<void>
+  /** Settles with whether it had been started before; then nothing was changed, and the lease is no longer than it was. */
+  start(leaseId: string, startId: string): Promise<{ repeated: boolean }>
   /** Many at once; the answers come in the order of the leases. */
   heartbeat(leaseIds: readonly string[]): Promise<Beat[]>
   publish(leaseId: string, events: readonly WorkerEvent[]): Promise<void>

@@ -37,6 +37,8 @@ export class Plane implements WorkerTransport {
     report: [],
     release: [],
   }
+  /** What was started by a call whose answer got lost. */
+  readonly started = new Set<string>()
   readonly calls = { report: 0 }
   /** What the next reports are refused with. */
   readonly refusals: IchidoError[] = []
@@ -50,9 +52,11 @@ export class Plane implements WorkerTransport {
     return new Promise((resolve) => signal?.addEventListener('abort', () => resolve(this.work.splice(0, call.max))))
   }
 
-  async start(leaseId: string): Promise<void> {
+  async start(leaseId: string): Promise<{ repeated: boolean }> {
     this.#trouble('start')
+    const repeated = this.started.has(leaseId)
     this.starts.push(leaseId)
+    return { repeated }
   }
 
   async heartbeat(leaseIds: readonly string[]): Promise<Beat[]> {
