@@ -50,7 +50,6 @@ export const PURE = CORE
 /** From outside the repository, all that the pure room may use. */
 export const PURE_MAY_USE: Record<string, string[] | 'all'> = {
   zod: 'all',
-  canonicalize: 'all',
   croner: 'all',
   'node:crypto': ['createHash', 'hash'],
 }
