@@ -15,8 +15,8 @@ export default defineConfig({
     globalSetup: './scripts/vitest-global-setup.ts',
     pool: 'forks',
     execArgv: ['--conditions=ichido-source'],
-    // One file waits on its database while another computes; more than that starves the timing tests.
-    maxWorkers: Math.min(8, Math.max(2, availableParallelism())),
+    // Many files mostly wait: for a lease to lapse, a process to end. More than one beyond the cores starves the others.
+    maxWorkers: Math.min(8, availableParallelism() + 1),
     testTimeout: full ? 30 * MINUTE_MS : MINUTE_MS,
     hookTimeout: full ? 10 * MINUTE_MS : MINUTE_MS,
     teardownTimeout: MINUTE_MS / 4,

@@ -10,7 +10,7 @@ import { lockState } from './lock.ts'
 
 const RACER = join(import.meta.dirname, '../testing/lock-racer.ts')
 const RACERS = 4
-const ROUNDS = size(60, 600)
+const ROUNDS = size(20, 600)
 const EVERY_MS = 20
 /** No process has had it: beyond the highest number there is. */
 const DEAD = '99999999 1'
