@@ -33,7 +33,9 @@ export async function openBullmq({ url, packages }: Settings): Promise<Contestan
   const { Queue, Worker } = exported.parse(await importPeer(packages, 'bullmq/dist/cjs/index.js'))
   const { hostname, port, password } = new URL(url)
   const connection = { host: hostname, port: Number(port), password }
-  const queue = new Queue('bench', { connection })
+  // One Redis serves all suites: what one has left behind is not another's to work off.
+  const name = `bench-${process.pid}`
+  const queue = new Queue(name, { connection })
   const add = (n: number) => queue.add('welcome', payload(n), { jobId: keyOf(n) })
 
   await add(-1)
@@ -53,7 +55,7 @@ export async function openBullmq({ url, packages }: Settings): Promise<Contestan
       await queue.addBulk(Array.from({ length: count }, (_, i) => job(first + i)))
     },
     async work(_pace, begins) {
-      const worker = new Worker('bench', async ({ data }) => begins(data.n), { connection, concurrency: CONCURRENCY })
+      const worker = new Worker(name, async ({ data }) => begins(data.n), { connection, concurrency: CONCURRENCY })
       worker.on('error', (error) => process.stderr.write(`BullMQ: ${error.message}\n`))
       await worker.waitUntilReady()
       return () => worker.close()
