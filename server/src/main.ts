@@ -6,6 +6,7 @@ import { EmbeddedBus } from './bus/embedded.ts'
 import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus } from './bus/postgres.ts'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
+import type { SettingName } from './core/settings.ts'
 import { ClockWatch } from './leader/clock-watch.ts'
 import { Election, type Leading } from './leader/elect.ts'
 import { Loop } from './leader/loop.ts'
@@ -46,11 +47,9 @@ export interface ControlNode {
   close(): Promise<void>
 }
 
-const PROMOTE_INTERVAL_MS = 1_000
-const REAP_INTERVAL_MS = 5_000
-const RETAIN_INTERVAL_MS = 60_000
-const REDRIVE_INTERVAL_MS = 1_000
 const UPLOADS_INTERVAL_MS = 5_000
+/** How long a change of settings may go unnoticed when its wake-up is lost. */
+const SETTINGS_INTERVAL_MS = 2_000
 const CONNECT_TIMEOUT_MS = 5_000
 
 /** The composition root: the only place that chooses adapters. */
@@ -66,21 +65,40 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   })
   const limits = { ...DEFAULT_LIMITS, ...kept.limits }
   const services = createServices({ world, store, bus, meter, limits, ...kept.deps })
-  const loop = (name: string, intervalMs: number, tick: () => Promise<number | null>) =>
+  const { settings } = services
+  await settings.refresh()
+  const every = (name: SettingName) => () => settings.get(name) * 1_000
+  const loop = (name: string, intervalMs: () => number, tick: () => Promise<number | null>) =>
     new Loop({ name, world, meter, intervalMs, tick, onTrouble })
+  const watchSettings = loop(
+    'settings',
+    () => SETTINGS_INTERVAL_MS,
+    async () => {
+      await settings.refresh()
+      return null
+    },
+  )
+  bus.subscribe('settings', () => watchSettings.hurry())
   const loops = [
-    loop('promote', PROMOTE_INTERVAL_MS, createPromote({ store, bus, fairTags: services.fairTags })),
-    loop('retain', RETAIN_INTERVAL_MS, createRetain({ store })),
-    loop('expire-uploads', UPLOADS_INTERVAL_MS, createExpireUploads({ store, bus, meter })),
+    watchSettings,
+    loop('promote', every('promote_interval_seconds'), createPromote({ store, bus, fairTags: services.fairTags })),
+    loop('retain', every('retain_interval_seconds'), createRetain({ store })),
+    loop('expire-uploads', () => UPLOADS_INTERVAL_MS, createExpireUploads({ store, bus, meter })),
   ]
   const { blobs } = kept.deps
-  if (blobs !== undefined) loops.push(loop('tidy-artifacts', RETAIN_INTERVAL_MS, createTidyArtifacts({ store, blobs })))
+  if (blobs !== undefined) {
+    loops.push(loop('tidy-artifacts', every('retain_interval_seconds'), createTidyArtifacts({ store, blobs })))
+  }
   const clock = new ClockWatch(world)
   const duties = (leading: Leading) => [
-    { name: 'reap', intervalMs: REAP_INTERVAL_MS, tick: createReap({ ...services.deps, clock, leading }) },
+    {
+      name: 'reap',
+      intervalMs: every('reap_interval_seconds'),
+      tick: createReap({ ...services.deps, clock, leading }),
+    },
     {
       name: 'redrive',
-      intervalMs: REDRIVE_INTERVAL_MS,
+      intervalMs: every('redrive_interval_seconds'),
       tick: createRedrive({ ...services.deps, fairTags: services.fairTags }, leading),
     },
   ]

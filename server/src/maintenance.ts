@@ -4,6 +4,7 @@ import { openStore } from './main.ts'
 import { createAccessService, LOCAL_ADMIN, type NewToken } from './services/access.ts'
 import { DEFAULT_LIMITS } from './services/deps.ts'
 import { silentMeter } from './services/meter.ts'
+import { defaultSettings } from './services/settings.ts'
 import { peekPostgres, peekSqlite } from './store/engines/peek.ts'
 import { SCHEMA_VERSION } from './store/migrations/index.ts'
 import { schemaVerdict } from './store/migrations/migration.ts'
@@ -49,5 +50,6 @@ function access(store: Store) {
     bus: new EmbeddedBus(),
     meter: silentMeter,
     limits: DEFAULT_LIMITS,
+    settings: defaultSettings,
   })
 }

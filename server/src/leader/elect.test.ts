@@ -43,7 +43,7 @@ class Node {
           this.done++
           return null
         }
-        return [{ name: 'count', intervalMs: 1_000, tick }]
+        return [{ name: 'count', intervalMs: () => 1_000, tick }]
       },
     })
     this.election.start()

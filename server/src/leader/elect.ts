@@ -53,7 +53,14 @@ export class Election {
     this.#holder = world.uuid()
     this.#ttlMs = store.engine === 'sqlite' ? FOLDER_TTL_MS : TTL_MS
     const intervalMs = Math.max(LOOK_MS, Math.floor(this.#ttlMs / RENEWALS_IN_TTL))
-    this.#loop = new Loop({ name: 'elect', world, meter, intervalMs, tick: () => this.#tick(), onTrouble })
+    this.#loop = new Loop({
+      name: 'elect',
+      world,
+      meter,
+      intervalMs: () => intervalMs,
+      tick: () => this.#tick(),
+      onTrouble,
+    })
   }
 
   /** The epoch that this node leads in; null while another one leads, or nobody. */

@@ -21,7 +21,7 @@ function loop(tick: () => Promise<number | null> = async () => null, when = () =
     return tick()
   }
   const meter = { ...silentMeter, looped: (name: string, atMs: number) => void runs.push([name, atMs]) }
-  return new Loop({ name: 'test', world, meter, intervalMs: 1_000, tick: counted, when, onTrouble })
+  return new Loop({ name: 'test', world, meter, intervalMs: () => 1_000, tick: counted, when, onTrouble })
 }
 
 test('ticks at once and then in its interval', async () => {

@@ -5,7 +5,8 @@ export interface LoopOptions {
   name: string
   world: World
   meter: Pick<Meter, 'looped'>
-  intervalMs: number
+  /** Asked before every wait: it is a setting. */
+  intervalMs: () => number
   /** Answers with how long to wait at most before the next tick; the interval, unless it says sooner. */
   tick(): Promise<number | null>
   /** While it says no, ticks are passed over. */
@@ -55,7 +56,8 @@ export class Loop {
   }
 
   async #turn(): Promise<void> {
-    const { name, world, meter, tick, when, intervalMs, onTrouble } = this.#options
+    const { name, world, meter, tick, when, onTrouble } = this.#options
+    const intervalMs = this.#options.intervalMs()
     let waitMs = intervalMs
     this.#hurried = false
     this.#running = (async () => {

@@ -5,6 +5,7 @@ import type { Bus } from '../bus/port.ts'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from '../core/artifact.ts'
 import type { Store } from '../store/port.ts'
 import type { Meter } from './meter.ts'
+import type { Settings } from './settings.ts'
 
 /** What every service works with; chosen once, in main.ts or open.ts. */
 export interface Deps {
@@ -15,6 +16,7 @@ export interface Deps {
   blobs?: Blobs
   meter: Meter
   limits: Limits
+  settings: Settings
 }
 
 export interface Limits {

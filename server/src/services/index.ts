@@ -13,6 +13,7 @@ import { createQuotaService, type QuotaService } from './quotas.ts'
 import { createRedriveService, type RedriveService } from './redrives.ts'
 import { createReservationService, type ReservationService } from './reservations.ts'
 import { createRunService, type RunService } from './runs.ts'
+import { createSettingsService, type FixedSettings, type SettingsService } from './settings.ts'
 import { noting, Sightings } from './sightings.ts'
 import { createSubmitService, type SubmitService } from './submit-job.ts'
 import { createWorkerService, type WorkerService } from './workers.ts'
@@ -36,9 +37,13 @@ export interface Services {
   deadLetters: DeadLetterService
   redrives: RedriveService
   workers: WorkerService
+  settings: SettingsService
 }
 
-export function createServices(deps: Deps): Services {
+/** `fixed` is what the environment says of settings. */
+export function createServices(given: Omit<Deps, 'settings'>, fixed: FixedSettings = {}): Services {
+  const settings = createSettingsService(given, fixed)
+  const deps = { ...given, settings }
   const fairTags = createFairTags(deps)
   const submission = createSubmitService(deps, fairTags)
   const sightings = new Sightings(deps.world)
@@ -61,5 +66,6 @@ export function createServices(deps: Deps): Services {
     deadLetters: createDeadLetterService(deps, jobs, submission, fairTags),
     redrives: createRedriveService(deps),
     workers: createWorkerService(deps),
+    settings,
   }
 }

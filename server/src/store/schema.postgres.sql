@@ -168,9 +168,17 @@ CREATE TABLE ichido.job_definitions (
   next_tick_at bigint,
   created_at bigint NOT NULL,
   updated_at bigint NOT NULL,
+  user_id text NOT NULL DEFAULT 'local'::text,
+  priority integer NOT NULL DEFAULT 0,
+  labels text,
+  seq_scope text NOT NULL DEFAULT 'attempt'::text,
+  paused_at bigint,
+  version integer NOT NULL DEFAULT 1,
+  last_tick_at bigint,
   CONSTRAINT job_definitions_name_key UNIQUE (name),
   CONSTRAINT job_definitions_pkey PRIMARY KEY (id)
 );
+CREATE INDEX job_definitions_due ON ichido.job_definitions USING btree (next_tick_at) WHERE ((next_tick_at IS NOT NULL) AND (paused_at IS NULL));
 
 CREATE TABLE ichido.job_labels (
   name text NOT NULL,
@@ -230,8 +238,13 @@ CREATE TABLE ichido.occurrences (
   outcome text NOT NULL,
   job_id uuid,
   created_at bigint NOT NULL,
+  origin text NOT NULL DEFAULT 'schedule'::text,
+  reason text,
+  run_at bigint,
+  updated_at bigint NOT NULL DEFAULT 0,
   CONSTRAINT occurrences_pkey PRIMARY KEY (definition_id, scheduled_for)
 );
+CREATE INDEX occurrences_waiting ON ichido.occurrences USING btree (definition_id, scheduled_for) WHERE (outcome = ANY (ARRAY['waiting_quota'::text, 'waiting_overlap'::text]));
 
 CREATE TABLE ichido.queues (
   name text NOT NULL,

@@ -171,7 +171,10 @@ CREATE TABLE job_definitions (
   next_tick_at INTEGER,
   created_at INTEGER NOT NULL,
   updated_at INTEGER NOT NULL
-) STRICT;
+, user_id text NOT NULL DEFAULT 'local', priority integer NOT NULL DEFAULT 0, labels text, seq_scope text NOT NULL DEFAULT 'attempt', paused_at INTEGER, version integer NOT NULL DEFAULT 1, last_tick_at INTEGER) STRICT;
+
+CREATE INDEX job_definitions_due ON job_definitions (next_tick_at)
+WHERE next_tick_at IS NOT NULL AND paused_at IS NULL;
 
 CREATE TABLE job_labels (
   name text NOT NULL,
@@ -236,9 +239,12 @@ CREATE TABLE occurrences (
   scheduled_for INTEGER NOT NULL,
   outcome text NOT NULL,
   job_id TEXT,
-  created_at INTEGER NOT NULL,
+  created_at INTEGER NOT NULL, origin text NOT NULL DEFAULT 'schedule', reason text, run_at INTEGER, updated_at INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (definition_id, scheduled_for)
 ) STRICT;
+
+CREATE INDEX occurrences_waiting ON occurrences (definition_id, scheduled_for)
+WHERE outcome IN ('waiting_quota', 'waiting_overlap');
 
 CREATE TABLE queues (
   name text PRIMARY KEY,

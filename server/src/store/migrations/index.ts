@@ -1,6 +1,7 @@
 import { foundation } from './0001-foundation.ts'
 import { workerPlane } from './0002-worker-plane.ts'
+import { leaderPlane } from './0003-leader-plane.ts'
 import type { Migration } from './migration.ts'
 
-export const MIGRATIONS: readonly Migration[] = [foundation, workerPlane]
+export const MIGRATIONS: readonly Migration[] = [foundation, workerPlane, leaderPlane]
 export const SCHEMA_VERSION = MIGRATIONS.at(-1)?.version ?? 0

@@ -1,0 +1,82 @@
+/**
+ * What an operator can change while nodes run. Each setting has a default, bounds, and a variable of the environment that
+ * beats what is stored. Retention times are in seconds or days; 0 keeps for ever.
+ */
+export interface Setting {
+  readonly default: number
+  readonly min: number
+  readonly max: number
+  /** Fractions make sense for spans of time, not for counts. */
+  readonly whole: boolean
+  readonly says: string
+}
+
+const YEAR_SECONDS = 366 * 24 * 3600
+const CENTURY_DAYS = 36_600
+
+const span = (value: number, max: number, says: string, min = 0.05): Setting => ({
+  default: value,
+  min,
+  max,
+  whole: false,
+  says,
+})
+const count = (value: number, max: number, says: string, min = 1): Setting => ({
+  default: value,
+  min,
+  max,
+  whole: true,
+  says,
+})
+
+export const SETTINGS = {
+  reap_interval_seconds: span(5, 30, 'How often the leader looks for workers that are gone'),
+  reap_batch_max: count(200, 10_000, 'Runs that the reaper ends or orphans in one transaction'),
+  promote_interval_seconds: span(1, 30, 'How often delayed runs that are due are let into their queues'),
+  promote_batch_max: count(1_000, 10_000, 'Delayed runs let in by one transaction'),
+  schedule_interval_seconds: span(1, 30, 'How often the leader looks for ticks that are due'),
+  schedule_batch_max: count(500, 10_000, 'Ticks made by one transaction'),
+  redrive_interval_seconds: span(1, 30, 'How often redrives go on'),
+  redrive_batch_max: count(200, 1_000, 'Dead letters redriven by one transaction'),
+  retain_interval_seconds: span(60, 3_600, 'How often what is past its retention is removed'),
+  retain_batch_max: count(500, 10_000, 'Jobs, keys, events or audit entries removed by one transaction'),
+  archive_interval_seconds: span(60, 3_600, 'How often old logs are moved to files'),
+  archive_batch_max: count(20, 1_000, 'Logs archived in one go'),
+  alert_interval_seconds: span(15, 3_600, 'How often the rules of alerts are looked at'),
+  alert_batch_max: count(100, 10_000, 'Alerts opened or closed by one transaction'),
+  evidence_interval_seconds: span(1, 60, 'How often a node writes down what it refused, replayed and fenced'),
+  evidence_batch_max: count(1_000, 10_000, 'Jobs whose counters one transaction raises'),
+  reassign_after_seconds: span(10, YEAR_SECONDS, 'How long an assigned run has to start before it may be orphaned', 1),
+  job_retention_seconds: span(0, 100 * YEAR_SECONDS, 'How long ended jobs are kept; 0: for ever', 0),
+  event_retention_seconds: span(
+    0,
+    100 * YEAR_SECONDS,
+    'How long the events of ended jobs are kept; 0: as long as the job',
+    0,
+  ),
+  audit_retention_days: span(0, CENTURY_DAYS, 'How long the audit is kept; 0: for ever', 0),
+  log_retention_days_db: span(
+    7,
+    CENTURY_DAYS,
+    'How long logs stay in the database before they move to files; 0: for ever',
+    0,
+  ),
+} as const satisfies Record<string, Setting>
+
+export type SettingName = keyof typeof SETTINGS
+
+export const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[]
+
+export function isSettingName(name: string): name is SettingName {
+  return Object.hasOwn(SETTINGS, name)
+}
+
+/** What is wrong with a value, as the end of a sentence that begins with the setting's name. */
+export function settingProblem(name: SettingName, value: unknown): string | null {
+  const { min, max, whole } = SETTINGS[name]
+  if (typeof value === 'number' && value >= min && value <= max && (!whole || Number.isInteger(value))) return null
+  return `must be a ${whole ? 'whole ' : ''}number from ${min} to ${max}`
+}
+
+/** The variable of the environment that beats the stored value. */
+export const settingVariable = (name: SettingName) => name.toUpperCase()
