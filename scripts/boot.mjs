@@ -2,7 +2,7 @@
 // nothing newer than Node 18: this file is what runs before anything else is there.
 import { constants } from 'node:os'
 import { join } from 'node:path'
-import { root } from './boot/fetch-packages.mjs'
+import { cacheDir, root } from './boot/fetch-packages.mjs'
 import { ensureModules } from './boot/modules.mjs'
 import { findNode } from './boot/node.mjs'
 import { useNpm } from './boot/npm.mjs'
@@ -37,6 +37,8 @@ try {
   await ensureModules(node.major)
   for (const signal of STOPS) process.removeListener(signal, stop)
   const [script, ...args] = command
+  // Node starts a fifth faster with what it compiled the last time.
+  process.env.NODE_COMPILE_CACHE ??= join(cacheDir, 'compiled')
   await run(node.path, ['--conditions=ichido-source', join(root, script), ...args, ...rest], { cwd })
 } catch (error) {
   if (!(error instanceof Trouble)) throw error
