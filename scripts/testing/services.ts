@@ -13,10 +13,15 @@ export type FreshDatabase = {
   drop(): Promise<void>
 }
 
-/** A database of one's own in the cluster that the whole run shares. */
-export async function freshDatabase(): Promise<FreshDatabase> {
+/** A database of one's own in the cluster that the whole run shares, with an empty store in it. */
+export const freshDatabase = (): Promise<FreshDatabase> => databaseLike(inject('pgTemplate'))
+
+/** Without a store, for tests of how one is made. */
+export const bareDatabase = (): Promise<FreshDatabase> => databaseLike('template1')
+
+async function databaseLike(template: string): Promise<FreshDatabase> {
   const name = `test_${randomBytes(6).toString('hex')}`
-  await administer(`CREATE DATABASE ${name}`)
+  await administer(`CREATE DATABASE ${name} TEMPLATE ${template}`)
   return {
     url: withDatabase(inject('pgUrl'), name),
     tcpUrl: withDatabase(inject('pgTcpUrl'), name),

@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase, privatePostgres } from '../../../scripts/testing/services.ts'
+import { bareDatabase, type FreshDatabase, privatePostgres } from '../../../scripts/testing/services.ts'
 import { SCHEMA_VERSION } from '../store/migrations/index.ts'
 import { type Env, ichido, ichidoJson, killAll, serve } from './testing/cli.ts'
 
@@ -11,7 +11,7 @@ const newFolder = () => mkdtempSync(join(folder, 'd-'))
 let database: FreshDatabase
 
 beforeAll(async () => {
-  database = await freshDatabase()
+  database = await bareDatabase()
 })
 afterEach(killAll)
 afterAll(async () => {

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import pg from 'pg'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { freshDatabase } from '../../../../scripts/testing/services.ts'
+import { bareDatabase } from '../../../../scripts/testing/services.ts'
 import { begin, lead, progress, redriver, retry } from '../../testing/dead-letters.ts'
 import { Reaper } from '../../testing/reaper.ts'
 import { failed, Scene } from '../../testing/scene.ts'
@@ -94,7 +94,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', (engine) => {
 
 describe('postgres, several nodes', () => {
   test('that open a new database at the same time all find it whole', async () => {
-    const { url, drop } = await freshDatabase()
+    const { url, drop } = await bareDatabase()
     const nodes = await Promise.all(Array.from({ length: 6 }, () => openNode(url)))
     for (const node of nodes) expect((await node.health()).schemaVersion).toBe(SCHEMA_VERSION)
     const [first] = nodes
@@ -113,7 +113,7 @@ describe('postgres, several nodes', () => {
   })
 
   test('keep to their schema: two in one database do not see each other', async () => {
-    const { url, drop } = await freshDatabase()
+    const { url, drop } = await bareDatabase()
     const [a, b] = [await openNode(url, { schema: 'one' }), await openNode(url, { schema: 'two' })]
     const jobId = await new Scene(a).submitted()
     expect([await a.read(findJob(jobId)), await b.read(findJob(jobId))]).toMatchObject([{ job: {} }, null])
@@ -238,7 +238,7 @@ async function sqlitePlace(): Promise<Place> {
 }
 
 async function postgresPlace(): Promise<Place> {
-  const { url, drop } = await freshDatabase()
+  const { url, drop } = await bareDatabase()
   const client = new pg.Client(url)
   await client.connect()
   onTestFinished(async () => {
