@@ -67,7 +67,7 @@ async function work(flags: WorkerFlags): Promise<void> {
       drainMs: (flags.drain ?? DRAIN_SECONDS) * 1000,
       insecure: flags.insecure ?? false,
     }
-    const why = await untilStopped(await startAgent(options, { file: AGENT_FILE, say }), say)
+    const why = await untilStopped(() => startAgent(options, { file: AGENT_FILE, say }), say)
     if (why !== null) throw new Failure(why)
   } catch (error) {
     if (!isExpected(error) || error.name === 'IchidoError') throw error

@@ -13,7 +13,7 @@ export async function runAgent(file: string): Promise<void> {
       process.stdout.write(`${USAGE}\n`)
       return
     }
-    const why = await untilStopped(await startAgent(options, { file, say }), say)
+    const why = await untilStopped(() => startAgent(options, { file, say }), say)
     if (why === null) return
     say(why)
     process.exitCode = 1
@@ -24,14 +24,24 @@ export async function runAgent(file: string): Promise<void> {
   }
 }
 
-/** SIGTERM and Ctrl-C drain; the second time they stop what runs. */
-export async function untilStopped(agent: RunningAgent, say: (line: string) => void): Promise<string | null> {
+/** SIGTERM and Ctrl-C drain; the second time they stop what runs. Before there is anything to drain they end it at once. */
+export async function untilStopped(
+  start: () => Promise<RunningAgent>,
+  say: (line: string) => void,
+): Promise<string | null> {
+  let agent: RunningAgent | null = null
   let times = 0
   const stop = () => {
+    if (agent === null) {
+      say('stopped')
+      process.exit(0)
+    }
     if (++times === 1 && agent.running() > 0) say('takes no more work and waits for what runs; once more to stop it')
     agent.stop()
   }
+  // Heard from the first moment on in which it can have work in its hands: unheard, they would leave that behind.
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, stop)
+  agent = await start()
   const why = await agent.ended
   if (why === null) say('stopped')
   return why

@@ -39,7 +39,7 @@ export interface StartedAgent {
   signal(signal: NodeJS.Signals): void
   ended: Promise<number | null>
   kill9(): Promise<void>
-  /** Ends it with SIGTERM, in order. */
+  /** Ends it with SIGTERM, in order, as soon as it is at work. */
   drain(): Promise<number | null>
 }
 
@@ -52,8 +52,10 @@ export async function startAgent(given: AgentGiven): Promise<StartedAgent> {
   const child = spawn(node, [await agentFile(), ...options], { cwd, env: { PATH, HOME, ...env }, stdio: 'pipe' })
   running.add(child)
   let stderr = ''
+  const atWork = Promise.withResolvers<void>()
   child.stderr.setEncoding('utf8').on('data', (part: string) => {
     stderr += part
+    if (/^ichido-agent: worker .* takes /m.test(stderr)) atWork.resolve()
   })
   const ended = once(child, 'close').then(([code]): number | null => {
     running.delete(child)
@@ -69,7 +71,9 @@ export async function startAgent(given: AgentGiven): Promise<StartedAgent> {
       signal('SIGKILL')
       await ended
     },
-    drain() {
+    async drain() {
+      // A process that has not begun yet is killed by any signal.
+      await Promise.race([atWork.promise, ended])
       signal('SIGTERM')
       return ended
     },
