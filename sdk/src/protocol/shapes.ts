@@ -230,7 +230,7 @@ export interface LeaseShape {
   last_progress: unknown
 }
 
-export const WORKER_STATES = ['online', 'unseen', 'revoked'] as const
+export const WORKER_STATES = ['online', 'detached', 'unseen', 'revoked'] as const
 export type WorkerState = (typeof WORKER_STATES)[number]
 
 export interface EnrollTokenShape {
@@ -270,6 +270,11 @@ export interface RenewedShape {
   expires_at: string
 }
 
+export interface DetachedShape {
+  worker_id: string
+  detached_at: string
+}
+
 export interface WorkerShape {
   worker_id: string
   name: string
@@ -279,6 +284,8 @@ export interface WorkerShape {
   registered_at: string
   last_seen_at: string | null
   token_expires_at: string | null
+  /** When it said that it stops; null since it was heard of again. */
+  detached_at: string | null
   revoked_at: string | null
   live_leases: number
 }

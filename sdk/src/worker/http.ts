@@ -14,6 +14,8 @@ export interface WorkerHttpOptions {
 /** The control plane over HTTP; also takes what programs print. */
 export interface RemoteTransport extends WorkerTransport {
   log(leaseId: string, chunks: readonly LogChunk[]): Promise<void>
+  /** This worker stops: nobody need wait to hear of it. */
+  detach(): Promise<void>
 }
 
 /** A call that is not answered in this time is given up; what may be sent again is. */
@@ -22,6 +24,8 @@ const CALL_WITHIN_MS = 30_000
 const BEAT_WITHIN_MS = 10_000
 /** Beyond the time that a poll asked for. */
 const POLL_LATE_MS = 10_000
+/** A goodbye is a courtesy, for which nobody's shutdown waits. */
+const DETACH_WITHIN_MS = 2_000
 
 type WorkerCall = (path: string, body: unknown, withinMs: number, signal?: AbortSignal) => Promise<unknown>
 
@@ -60,6 +64,9 @@ export function httpWorkerTransport(options: WorkerHttpOptions): RemoteTransport
     },
     async release(leaseId) {
       await post(pathOf(leaseId, 'release'), {})
+    },
+    async detach() {
+      await call('/v1/workers/detach', {}, DETACH_WITHIN_MS)
     },
   }
 }

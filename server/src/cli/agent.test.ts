@@ -266,7 +266,18 @@ test.concurrent('told to stop, an agent lets what runs come to its end, or gives
   expect(first.stderr()).toContain('takes no more work and waits for what runs')
   expect(first.stderr()).toContain(`job ${long} (k, attempt 1) released`)
   expect(await job(short)).toMatchObject({ state: 'SUCCEEDED' })
-  expect(await job(later)).toMatchObject({ state: 'PENDING', runs: [{ attempt: 0 }] })
+  // It said goodbye: nobody takes it for a worker that is only busy.
+  const standing = async () => {
+    const { data } = await ask<{ data: { state: string; queues: string[] }[] }>(
+      server.url,
+      'GET',
+      '/v1/workers?limit=100',
+    )
+    return data.find((worker) => worker.queues.includes(queue))?.state
+  }
+  expect(await standing()).toBe('detached')
+  const waiting_for = expect.objectContaining({ reason: 'no_worker' })
+  expect(await job(later)).toMatchObject({ state: 'PENDING', runs: [{ attempt: 0 }], waiting_for })
   expect(await job(long)).toMatchObject({
     retry_count: 0,
     runs: [{ error: { code: 'RELEASED' } }, { state: 'PENDING' }],
@@ -275,6 +286,7 @@ test.concurrent('told to stop, an agent lets what runs come to its end, or gives
   const second = await startAgent(given)
   expect(await result(long)).toMatchObject({ state: 'SUCCEEDED' })
   expect(await result(later)).toMatchObject({ state: 'SUCCEEDED' })
+  expect(await standing()).toBe('online')
   expect(overlaps(readLedger(ledger))).toEqual([])
   await second.drain()
 })

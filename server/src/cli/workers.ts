@@ -90,6 +90,7 @@ async function show(workerId: string, { json }: { json?: boolean }): Promise<voi
       ['registered', instant(worker.registered_at)],
       ['last seen', instant(worker.last_seen_at)],
       ['token until', instant(worker.token_expires_at)],
+      ['detached', worker.detached_at && instant(worker.detached_at)],
       ['revoked', worker.revoked_at && instant(worker.revoked_at)],
       ['meta', Object.keys(worker.meta).length === 0 ? null : JSON.stringify(worker.meta)],
     ]),

@@ -48,7 +48,7 @@ export function createMetrics(): Metrics {
   })
   const workersByState = new Gauge({
     name: 'ichido_workers',
-    help: 'Workers by state: online, unseen or revoked',
+    help: 'Workers by state: online, detached, unseen or revoked',
     labelNames: ['state'],
     registers,
   })

@@ -142,11 +142,29 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
       .toMatchObject({ state: 'online' })
   })
 
+  test('whoever says that it stops is detached, and that call is no sign of life', async () => {
+    const { worker_id, worker_token: token } = await register(http)
+    const detach = (given: object) => http.call('POST', '/v1/workers/detach', given)
+    expect(await detach({})).toMatchObject({ status: 401 })
+    const answer = await detach({ token, body: {} })
+    expect(answer).toMatchObject({ status: 200, body: { worker_id, detached_at: expect.any(String) } })
+    expect(shapes.detached.parse(answer.body)).toEqual(answer.body)
+    // By then the note of a worker that was heard of later is written, and its own would be.
+    const other = await register(http)
+    await ageWorker(http.services.deps.store, other.worker_id, 3_600_000)
+    await renew(http, other.worker_token)
+    await expect
+      .poll(async () => (await http.call('GET', `/v1/workers/${other.worker_id}`)).body, { timeout: 10_000 })
+      .toMatchObject({ state: 'online' })
+    expect(await http.call('GET', `/v1/workers/${worker_id}`)).toMatchObject({ body: { state: 'detached' } })
+  })
+
   test('the metrics tell of workers by state', async () => {
     const { text } = await http.call('GET', '/metrics')
     const [{ online } = { online: -1 }] = await sql(
       http.services.deps.store,
-      'SELECT count(*) AS online FROM ichido.workers WHERE revoked_at IS NULL AND last_seen_at > now_ms() - 90000',
+      `SELECT count(*) AS online FROM ichido.workers
+        WHERE revoked_at IS NULL AND detached_at IS NULL AND last_seen_at > now_ms() - 90000`,
     )
     const lines = text.split('\n').filter((line) => line.startsWith('ichido_workers{'))
     expect(lines).toContain(`ichido_workers{state="online"} ${online}`)

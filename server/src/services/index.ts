@@ -65,7 +65,7 @@ export function createServices(given: Omit<Deps, 'settings'>, fixed: FixedSettin
     artifacts: createArtifactService(deps),
     deadLetters: createDeadLetterService(deps, jobs, submission, fairTags),
     redrives: createRedriveService(deps),
-    workers: createWorkerService(deps),
+    workers: createWorkerService(deps, sightings),
     settings,
   }
 }

@@ -9,21 +9,25 @@ describe('who was heard of', () => {
   function collect(write: (ids: string[]) => Promise<void> = async () => {}) {
     const world = new FakeWorld()
     const written: string[][] = []
-    const seen = new SeenWorkers(world, (ids) => {
+    const agos: number[][] = []
+    const seen = new SeenWorkers(world, (signs) => {
+      const ids = signs.map(({ workerId }) => workerId)
       written.push(ids)
+      agos.push(signs.map(({ agoMs }) => agoMs))
       return write(ids)
     })
-    return { world, written, seen }
+    return { world, written, agos, seen }
   }
 
   test('is written together, and nothing before it was gathered', async () => {
-    const { world, written, seen } = collect()
+    const { world, written, agos, seen } = collect()
     for (const id of ['b', 'a', 'b']) seen.add(id)
     await world.pass(999)
     seen.add('c')
     expect(written).toEqual([])
     await world.pass(1)
     expect(written).toEqual([['a', 'b', 'c']])
+    expect(agos).toEqual([[1_000, 1_000, 1]])
     await world.pass(60_000)
     expect(written).toHaveLength(1)
   })
@@ -36,6 +40,17 @@ describe('who was heard of', () => {
     }
     expect(written.length).toBeGreaterThanOrEqual(5)
     expect(written.length).toBeLessThanOrEqual(6)
+  })
+
+  test('is written anew at once after a goodbye, and nothing of before', async () => {
+    const { world, written, seen } = collect()
+    seen.add('a')
+    seen.add('b')
+    seen.forget('a')
+    await world.pass(1_000)
+    seen.add('a')
+    await world.pass(1_000)
+    expect(written).toEqual([['b'], ['a']])
   })
 
   test('is written by the next occasion when the store was out of reach', async () => {

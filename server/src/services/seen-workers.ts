@@ -1,4 +1,5 @@
 import type { World } from '@ichido/sdk/world'
+import type { Sign } from '../store/commands/workers.ts'
 
 /** Between two notes of the same worker. */
 const REST_MS = 10_000
@@ -8,11 +9,11 @@ const GATHER_MS = 1_000
 /** Collects who was heard of, so that no request of a worker waits for a write that only says that it was made. */
 export class SeenWorkers {
   readonly #world: Pick<World, 'monotonic' | 'after'>
-  readonly #write: (workerIds: string[]) => Promise<void>
+  readonly #write: (signs: Sign[]) => Promise<void>
   readonly #notedMs = new Map<string, number>()
   readonly #waiting = new Set<string>()
 
-  constructor(world: Pick<World, 'monotonic' | 'after'>, write: (workerIds: string[]) => Promise<void>) {
+  constructor(world: Pick<World, 'monotonic' | 'after'>, write: (signs: Sign[]) => Promise<void>) {
     this.#world = world
     this.#write = write
   }
@@ -26,13 +27,23 @@ export class SeenWorkers {
     this.#waiting.add(workerId)
   }
 
+  /** It has said goodbye: what was heard of it before is no sign of life, and the next thing is one at once. */
+  forget(workerId: string): void {
+    this.#waiting.delete(workerId)
+    this.#notedMs.delete(workerId)
+  }
+
   #flush(): void {
     const ids = [...this.#waiting].sort()
     this.#waiting.clear()
     const nowMs = this.#world.monotonic()
+    const signs = ids.map((workerId) => ({
+      workerId,
+      agoMs: Math.ceil(nowMs - (this.#notedMs.get(workerId) ?? nowMs)),
+    }))
     for (const [id, notedMs] of this.#notedMs) if (nowMs - notedMs >= REST_MS) this.#notedMs.delete(id)
     // A note that is lost, with the store out of reach or closed, is made up for by the worker's next request.
-    this.#write(ids).catch(() => {
+    this.#write(signs).catch(() => {
       for (const id of ids) this.#notedMs.delete(id)
     })
   }

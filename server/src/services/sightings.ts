@@ -12,24 +12,29 @@ const PLACES_MAX = 10_000
  */
 export class Sightings {
   readonly #world: Pick<World, 'monotonic'>
-  readonly #seenMs = new Map<string, number>()
+  readonly #seen = new Map<string, { workerId: string; atMs: number }>()
 
   constructor(world: Pick<World, 'monotonic'>) {
     this.#world = world
   }
 
   /** A worker asks for work; no kinds: any. */
-  note(queues: readonly string[], kinds: readonly string[]): void {
-    const nowMs = this.#world.monotonic()
-    if (this.#seenMs.size >= PLACES_MAX) this.#seenMs.clear()
+  note(workerId: string, queues: readonly string[], kinds: readonly string[]): void {
+    const sighting = { workerId, atMs: this.#world.monotonic() }
+    if (this.#seen.size >= PLACES_MAX) this.#seen.clear()
     for (const queue of queues) {
-      for (const kind of kinds.length === 0 ? [ANY_KIND] : kinds) this.#seenMs.set(place(queue, kind), nowMs)
+      for (const kind of kinds.length === 0 ? [ANY_KIND] : kinds) this.#seen.set(place(queue, kind), sighting)
     }
+  }
+
+  /** It asks no more. Another worker of its queues, if there is one, is in the table. */
+  forget(workerId: string): void {
+    for (const [place, sighting] of this.#seen) if (sighting.workerId === workerId) this.#seen.delete(place)
   }
 
   /** How many ms ago somebody last asked; null: not lately. */
   agoMs(queue: string, kind: string): number | null {
-    const seen = [ANY_KIND, kind].map((one) => this.#seenMs.get(place(queue, one)) ?? Number.NEGATIVE_INFINITY)
+    const seen = [ANY_KIND, kind].map((one) => this.#seen.get(place(queue, one))?.atMs ?? Number.NEGATIVE_INFINITY)
     const agoMs = this.#world.monotonic() - Math.max(...seen)
     return agoMs <= SEEN_MS ? agoMs : null
   }
@@ -45,7 +50,7 @@ export function noting(runs: RunService, sightings: Sightings): RunService {
   return {
     ...runs,
     lease(workerId, request, signal) {
-      sightings.note(request.queues, request.kinds)
+      sightings.note(workerId, request.queues, request.kinds)
       return runs.lease(workerId, request, signal)
     },
   }

@@ -57,6 +57,7 @@ eachServices(
           registered_at: expect.any(String),
           last_seen_at: expect.any(String),
           token_expires_at: worker.expires_at,
+          detached_at: null,
           revoked_at: null,
           live_leases: 0,
         })
@@ -295,8 +296,10 @@ eachServices(
         const [silent, bad] = [await registered(services()), await registered(services()), await registered(services())]
         await ageWorker(store(), silent.worker_id, HOUR_MS)
         await workers().revoke(operator, bad.worker_id)
+        await workers().detach(await identity((await registered(services())).worker_token))
         expect(await workers().counts()).toEqual({
           online: before.online + 1,
+          detached: before.detached + 1,
           unseen: before.unseen + 1,
           revoked: before.revoked + 1,
         })

@@ -1,4 +1,5 @@
 import type {
+  DetachedShape,
   EnrollTokenShape,
   Page,
   RegisteredShape,
@@ -15,6 +16,7 @@ import type { Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
 import { iso, isoOrNull } from './render.ts'
 import { SeenWorkers } from './seen-workers.ts'
+import type { Sightings } from './sightings.ts'
 
 /** Who a worker token belongs to. */
 export interface WorkerIdentity {
@@ -53,6 +55,8 @@ export interface WorkerService {
   /** Null when the enroll token is unknown, used or its time is up. */
   register(registration: Registration): Promise<RegisteredShape | null>
   renew(worker: WorkerIdentity): Promise<RenewedShape>
+  /** It stops, and is not waited for; until it is heard of again. */
+  detach(worker: WorkerIdentity): Promise<DetachedShape>
   get(caller: Caller, workerId: string): Promise<WorkerShape>
   list(caller: Caller, limit: number, cursor: string | null): Promise<Page<WorkerShape>>
   /** For good: the worker's tokens are refused, and nothing it still reports counts. */
@@ -85,15 +89,22 @@ const TRUSTED_MAX = 10_000
 
 type Trusted = Map<string, { identity: WorkerIdentity; untilMs: number }>
 
-export function createWorkerService(deps: Deps): WorkerService {
+export function createWorkerService(deps: Deps, sightings: Sightings): WorkerService {
   const { world, store: db } = deps
   const trusted: Trusted = new Map()
-  const seen = new SeenWorkers(world, (ids) => db.write(store.noteSeen(ids)))
+  const seen = new SeenWorkers(world, (signs) => db.write(store.noteSeen(signs)))
   return {
     ...registration(deps),
     ...tokens(deps, trusted),
     ...administration(deps, trusted),
     seen: (workerId) => seen.add(workerId),
+    async detach({ workerId }) {
+      sightings.forget(workerId)
+      seen.forget(workerId)
+      const detached = await db.write(store.detachWorker(workerId))
+      if (detached === null) throw notFound('worker', workerId)
+      return { worker_id: workerId, detached_at: iso(detached.detachedAtMs) }
+    },
   }
 }
 
@@ -105,7 +116,8 @@ function registration({ world, store: db }: Deps): Pick<WorkerService, 'enroll' 
       if (workerId !== null) requireId('worker', workerId)
       const token = `${ENROLL_TOKEN_PREFIX}${world.secret(SECRET_BYTES)}`
       const [tokenHash, createdBy, ttlMs] = [hashToken(token), caller.userId, Math.round(ttlSeconds * 1000)]
-      const made = await db.write(createEnrollToken({ tokenHash, label, queues, createdBy, ttlMs, workerId }))
+      const item = { tokenHash, label, queues, createdBy, ttlMs, workerId }
+      const made = await db.write(createEnrollToken(item, { id: world.uuid(), actor: createdBy }))
       if (made.kind === 'made') {
         const expires_at = iso(made.expiresAtMs)
         return { enroll_token: token, expires_at, ttl_seconds: ttlSeconds, label, queues: queues && [...queues] }
@@ -167,6 +179,8 @@ function tokens({ world, store: db }: Deps, trusted: Trusted): Pick<WorkerServic
   }
 }
 
+const NO_WORKERS = { online: 0, detached: 0, unseen: 0, revoked: 0 }
+
 type Administration = Pick<WorkerService, 'get' | 'list' | 'revoke' | 'counts'>
 
 function administration({ world, store: db, bus }: Deps, trusted: Trusted): Administration {
@@ -197,7 +211,7 @@ function administration({ world, store: db, bus }: Deps, trusted: Trusted): Admi
       return { ...revoked, fenced_leases: outcome.leases, revoked_tokens: outcome.tokens }
     },
 
-    counts: async () => ({ online: 0, unseen: 0, revoked: 0, ...(await db.read(store.countWorkers(ONLINE_MS))) }),
+    counts: async () => ({ ...NO_WORKERS, ...(await db.read(store.countWorkers(ONLINE_MS))) }),
   }
 }
 
@@ -232,19 +246,24 @@ function renderRegistered(outcome: RegisterOutcome, token: string): RegisteredSh
   }
 }
 
+function stateOf({ revokedAtMs, detachedAtMs, lastSeenAtMs, nowMs }: store.Worker): WorkerShape['state'] {
+  if (revokedAtMs !== null) return 'revoked'
+  if (detachedAtMs !== null) return 'detached'
+  return lastSeenAtMs !== null && lastSeenAtMs > nowMs - ONLINE_MS ? 'online' : 'unseen'
+}
+
 function renderWorker(worker: store.Worker): WorkerShape {
-  const { revokedAtMs, lastSeenAtMs, nowMs } = worker
-  const online = lastSeenAtMs !== null && lastSeenAtMs > nowMs - ONLINE_MS
   return {
     worker_id: worker.workerId,
     name: worker.name,
-    state: revokedAtMs !== null ? 'revoked' : online ? 'online' : 'unseen',
+    state: stateOf(worker),
     queues: worker.queues === null ? null : [...worker.queues],
     meta: JSON.parse(worker.meta ?? '{}') as Record<string, unknown>,
     registered_at: iso(worker.createdAtMs),
-    last_seen_at: isoOrNull(lastSeenAtMs),
+    last_seen_at: isoOrNull(worker.lastSeenAtMs),
     token_expires_at: isoOrNull(worker.tokenExpiresAtMs),
-    revoked_at: isoOrNull(revokedAtMs),
+    detached_at: isoOrNull(worker.detachedAtMs),
+    revoked_at: isoOrNull(worker.revokedAtMs),
     live_leases: worker.liveLeases,
   }
 }

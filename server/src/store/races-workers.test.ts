@@ -231,8 +231,8 @@ describe('being seen waits for nobody', () => {
   test('a worker that is being revoked is passed over', async () => {
     const [scene, other] = [await newScene(), await newScene()]
     await sql(nodes.a(), 'UPDATE ichido.workers SET last_seen_at = 1')
-    const ids = [scene.workerId, other.workerId].sort()
-    await nodes.meet(revoke(scene), noteSeen(ids))
+    const signs = [scene.workerId, other.workerId].sort().map((workerId) => ({ workerId, agoMs: 0 }))
+    await nodes.meet(revoke(scene), noteSeen(signs))
     const text = 'SELECT worker_id FROM ichido.workers WHERE last_seen_at > 1'
     expect(await sql(nodes.a(), text)).toEqual([{ worker_id: other.workerId }])
   })
@@ -241,7 +241,7 @@ describe('being seen waits for nobody', () => {
     const scene = await newScene()
     await scene.submitted()
     await sql(nodes.a(), 'UPDATE ichido.workers SET last_seen_at = 1')
-    await nodes.meet(leaseBatch([scene.leaseItem()]), noteSeen([scene.workerId]))
+    await nodes.meet(leaseBatch([scene.leaseItem()]), noteSeen([{ workerId: scene.workerId, agoMs: 0 }]))
     const text = 'SELECT worker_id FROM ichido.workers WHERE last_seen_at > 1'
     expect(await sql(nodes.a(), text)).toEqual([{ worker_id: scene.workerId }])
   })

@@ -118,6 +118,8 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
     await settling
     await thread?.close()
     keeper.stop()
+    // Before the next agent can begin here.
+    if (why === null) await transport.detach().catch(() => {})
     unlock()
     return why
   }

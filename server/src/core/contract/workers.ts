@@ -1,4 +1,11 @@
-import type { EnrollTokenShape, RegisteredShape, RenewedShape, RevokedShape, WorkerShape } from '@ichido/sdk/protocol'
+import type {
+  DetachedShape,
+  EnrollTokenShape,
+  RegisteredShape,
+  RenewedShape,
+  RevokedShape,
+  WorkerShape,
+} from '@ichido/sdk/protocol'
 import { WORKER_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { listQuery } from './list.ts'
@@ -82,16 +89,23 @@ export const renewed = z
   .object({ worker_token: z.string(), expires_at: time })
   .meta({ id: 'RenewedToken' }) satisfies z.ZodType<RenewedShape>
 
+export const detached = z
+  .object({ worker_id: z.string(), detached_at: time })
+  .meta({ id: 'DetachedWorker' }) satisfies z.ZodType<DetachedShape>
+
 export const worker = z
   .object({
     worker_id: z.string(),
     name: z.string(),
-    state: z.enum(WORKER_STATES).meta({ description: 'online: heard of in the last 90 seconds' }),
+    state: z
+      .enum(WORKER_STATES)
+      .meta({ description: 'online: heard of in the last 90 seconds; detached: it said that it stops' }),
     queues: shownQueues,
     meta: z.record(z.string(), z.unknown()),
     registered_at: time,
     last_seen_at: time.nullable(),
     token_expires_at: time.nullable(),
+    detached_at: time.nullable(),
     revoked_at: time.nullable(),
     live_leases: z.int(),
   })

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { page } from '../../core/contract/shapes.ts'
 import {
+  detached,
   enrollRequest,
   enrollToken,
   listWorkersQuery,
@@ -77,6 +78,21 @@ function registrationRoutes(app: ApiInstance, { services: { workers }, publicUrl
       },
     },
     (request) => workers.renew(workerOf(request)),
+  )
+
+  app.post(
+    '/v1/workers/detach',
+    {
+      config: { ability: 'worker' },
+      schema: {
+        tags,
+        summary: 'Say that this worker stops',
+        description:
+          'It no longer counts as online, and runs that it was assigned and did not start go to others sooner. Whatever is heard of it later takes that back. Leases that it has stay as they are: end or release them before.',
+        response: answers({ 200: ['It is detached', detached] }),
+      },
+    },
+    (request) => workers.detach(workerOf(request)),
   )
 }
 

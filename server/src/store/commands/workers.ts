@@ -56,17 +56,32 @@ export function renewToken(item: RenewItem): Command<{ expiresAtMs: number } | n
     const made = yield* one(sql.renewWorkerToken, item.tokenHash, item.newTokenHash, item.ttlMs)
     if (made === undefined) return null
     yield* query(sql.forgetTokens, item.workerId, item.keepMs)
+    yield* query(sql.attachWorker, item.workerId)
     return { expiresAtMs: integer(made, 'expires_at') }
   })
 }
 
-/** @param workerIds sorted, each once */
-export function noteSeen(workerIds: readonly string[]): Command<void> {
+/** A worker that was heard of, and how long ago. */
+export interface Sign {
+  workerId: string
+  agoMs: number
+}
+
+/** @param signs sorted by worker, each once */
+export function noteSeen(signs: readonly Sign[]): Command<void> {
   return command('seen_workers', function* work(): Work<void> {
     yield* each(
       sql.seenWorkers,
-      workerIds.map((id) => [id]),
+      signs.map(({ workerId, agoMs }) => [workerId, agoMs]),
     )
+  })
+}
+
+/** The worker says that it stops. Any later sign of life takes that back. */
+export function detachWorker(workerId: string): Command<{ detachedAtMs: number } | null> {
+  return command('detach_worker', function* work(): Work<{ detachedAtMs: number } | null> {
+    const row = yield* one(sql.detachWorker, workerId)
+    return row === undefined ? null : { detachedAtMs: integer(row, 'detached_at') }
   })
 }
 
@@ -113,6 +128,8 @@ export interface Worker {
   meta: string | null
   createdAtMs: number
   lastSeenAtMs: number | null
+  /** It has said that it stops, and was not heard of since. */
+  detachedAtMs: number | null
   revokedAtMs: number | null
   tokenExpiresAtMs: number | null
   liveLeases: number
@@ -155,6 +172,7 @@ function toWorker(row: Row): Worker {
     meta: textOrNull(row, 'meta'),
     createdAtMs: integer(row, 'created_at'),
     lastSeenAtMs: integerOrNull(row, 'last_seen_at'),
+    detachedAtMs: integerOrNull(row, 'detached_at'),
     revokedAtMs: integerOrNull(row, 'revoked_at'),
     tokenExpiresAtMs: integerOrNull(row, 'token_expires_at'),
     liveLeases: integer(row, 'live_leases'),

@@ -1,7 +1,7 @@
 import { statement } from '../statement.ts'
 
 const HELD_OF = `FROM ichido.runs r WHERE r.queue = $1 AND lower(r.state) IN ('assigned', 'running')`
-const ONLINE = 'w.revoked_at IS NULL AND w.last_seen_at > now_ms() - $3'
+const ONLINE = 'w.revoked_at IS NULL AND w.detached_at IS NULL AND w.last_seen_at > now_ms() - $3'
 
 /** Takes queue, kind, and for how many ms a worker is known after it was seen. What stands between a run and a worker. */
 export const readObstacles = statement('read_obstacles', {

@@ -52,7 +52,7 @@ export const putWorker = statement(
   `INSERT INTO ichido.workers (worker_id, name, queues, meta, created_at, last_seen_at)
     VALUES ($1, $2, $3, $4, now_ms(), now_ms())
     ON CONFLICT (worker_id) DO UPDATE SET name = excluded.name, queues = excluded.queues, meta = coalesce(excluded.meta, workers.meta),
-      last_seen_at = excluded.last_seen_at
+      last_seen_at = excluded.last_seen_at, detached_at = NULL
     WHERE workers.revoked_at IS NULL RETURNING worker_id`,
 )
 
@@ -143,15 +143,35 @@ export const fenceRuns = statement('fence_runs', {
     WHERE ${HELD_RUN} RETURNING ${FENCED}`,
 })
 
-/** Takes worker ids, sorted. Whoever another node writes right now is skipped: it has just been seen. */
+/**
+ * Takes worker ids, sorted, and how long ago each was heard of: one that has said goodbye since then is still gone. Whoever
+ * another node writes right now is skipped: it has just been seen.
+ */
 export const seenWorkers = statement('seen_workers', {
-  postgres: `WITH c AS MATERIALIZED (SELECT worker_id FROM ichido.workers WHERE worker_id = ANY($1::text[])
-      ORDER BY worker_id FOR NO KEY UPDATE SKIP LOCKED)
-    UPDATE ichido.workers w SET last_seen_at = now_ms() FROM c WHERE w.worker_id = c.worker_id`,
-  sqlite: 'UPDATE ichido.workers SET last_seen_at = now_ms() WHERE worker_id = $1',
+  postgres: `WITH c AS MATERIALIZED (
+      SELECT w.worker_id, t.ago_ms FROM unnest($1::text[], $2::bigint[]) AS t(id, ago_ms)
+      JOIN ichido.workers w ON w.worker_id = t.id ORDER BY w.worker_id FOR NO KEY UPDATE OF w SKIP LOCKED)
+    UPDATE ichido.workers w SET last_seen_at = now_ms(),
+      detached_at = CASE WHEN w.detached_at > now_ms() - c.ago_ms THEN w.detached_at END
+    FROM c WHERE w.worker_id = c.worker_id`,
+  sqlite: `UPDATE ichido.workers SET last_seen_at = now_ms(),
+      detached_at = CASE WHEN detached_at > now_ms() - $2 THEN detached_at END WHERE worker_id = $1`,
 })
 
-const SHOWN = `w.worker_id, w.name, w.queues, w.meta, w.created_at, w.last_seen_at, w.revoked_at, now_ms() AS now,
+/** Takes a worker that stops, and says so. */
+export const detachWorker = statement(
+  'detach_worker',
+  'UPDATE ichido.workers SET detached_at = now_ms(), last_seen_at = now_ms() WHERE worker_id = $1 RETURNING detached_at',
+)
+
+/** Takes a worker that is back. */
+export const attachWorker = statement(
+  'attach_worker',
+  'UPDATE ichido.workers SET detached_at = NULL WHERE worker_id = $1 AND detached_at IS NOT NULL',
+)
+
+const SHOWN = `w.worker_id, w.name, w.queues, w.meta, w.created_at, w.last_seen_at, w.detached_at, w.revoked_at,
+  now_ms() AS now,
   (SELECT max(t.expires_at) FROM ichido.worker_tokens t WHERE t.worker_id = w.worker_id AND t.revoked_at IS NULL)
     AS token_expires_at,
   (SELECT count(*) FROM ichido.runs r WHERE r.assigned_worker_id = w.worker_id AND r.state IN ('ASSIGNED', 'RUNNING')
@@ -170,9 +190,9 @@ export const listWorkers = statement('list_workers', {
 /** Takes for how many ms a worker that was seen counts as online. */
 export const countWorkers = statement('count_workers', {
   postgres: `SELECT count(*) AS workers, CASE WHEN revoked_at IS NOT NULL THEN 'revoked'
-      WHEN last_seen_at > now_ms() - $1::bigint THEN 'online' ELSE 'unseen' END AS state
+      WHEN detached_at IS NOT NULL THEN 'detached' WHEN last_seen_at > now_ms() - $1::bigint THEN 'online' ELSE 'unseen' END AS state
     FROM ichido.workers GROUP BY 2`,
   sqlite: `SELECT count(*) AS workers, CASE WHEN revoked_at IS NOT NULL THEN 'revoked'
-      WHEN last_seen_at > now_ms() - $1 THEN 'online' ELSE 'unseen' END AS state
+      WHEN detached_at IS NOT NULL THEN 'detached' WHEN last_seen_at > now_ms() - $1 THEN 'online' ELSE 'unseen' END AS state
     FROM ichido.workers GROUP BY 2`,
 })

@@ -1,0 +1,97 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { REASSIGN_AFTER_MS } from '../core/job.ts'
+import { ClockWatch } from '../leader/clock-watch.ts'
+import { createReap } from '../leader/reap.ts'
+import { noteSeen } from '../store/commands/workers.ts'
+import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
+import { seize, trusting } from '../testing/reaper.ts'
+import { ENGINES } from '../testing/services.ts'
+import { until } from '../testing/store.ts'
+import { registered } from '../testing/workers.ts'
+import { LOCAL_ADMIN } from './access.ts'
+import type { WorkerIdentity } from './workers.ts'
+
+describe.each(ENGINES)('a worker that says that it stops, on %s', (engine) => {
+  let scene: LeaderScene
+  beforeAll(async () => {
+    scene = await leaderScene(engine)
+  })
+  afterAll(() => scene.close())
+
+  const workers = () => scene.services.workers
+  const shown = async ({ workerId }: WorkerIdentity) => workers().get(LOCAL_ADMIN, workerId)
+  const waitsFor = async (id: string) => (await scene.services.jobs.get(LOCAL_ADMIN, id)).waiting_for?.reason
+  const poll = ({ workerId }: WorkerIdentity, queue: string) =>
+    scene.services.runs.lease(workerId, { queues: [queue], kinds: [], max: 1, waitMs: 0 })
+
+  async function worker(queue = 'default'): Promise<WorkerIdentity & { token: string }> {
+    const { worker_token: token } = await registered(scene.services, {}, { queues: [queue] })
+    const identity = await workers().authenticate(token)
+    if (identity === null || identity === 'revoked') throw new Error('A new worker is known')
+    return { ...identity, token }
+  }
+
+  test('is not online any more, and no job waits for it', async () => {
+    const stops = await worker('quiet')
+    await poll(stops, 'quiet')
+    const id = await scene.submit({ queue: 'quiet' })
+    expect(await waitsFor(id)).toBe('workers_busy')
+    const { detached_at } = await workers().detach(stops)
+    expect(await shown(stops)).toMatchObject({ state: 'detached', detached_at, last_seen_at: detached_at })
+    expect((await workers().list(LOCAL_ADMIN, 1, null)).data).toMatchObject([{ state: 'detached' }])
+    expect(await waitsFor(id)).toBe('no_worker')
+    await workers().revoke(LOCAL_ADMIN, stops.workerId)
+    expect(await shown(stops)).toMatchObject({ state: 'revoked' })
+  })
+
+  test('is back when it begins again: by a new token, by registering anew, by any request', async () => {
+    const back = await worker()
+    const online = { state: 'online', detached_at: null }
+    await workers().detach(back)
+    await workers().renew(back)
+    expect(await shown(back)).toMatchObject(online)
+    await workers().detach(back)
+    await registered(scene.services, { workerId: back.workerId, workerToken: back.token })
+    expect(await shown(back)).toMatchObject(online)
+    workers().seen(back.workerId)
+    await workers().detach(back)
+    workers().seen(back.workerId)
+    await until('the note', async () => {
+      await scene.pass(100)
+      return (await shown(back)).state === 'online'
+    })
+  })
+
+  test('stays away when another node writes down late that it was heard of before', async () => {
+    const { store } = scene
+    const stops = await worker()
+    await scene.pass(5_000)
+    await workers().detach(stops)
+    await scene.pass(500)
+    await store.write(noteSeen([{ workerId: stops.workerId, agoMs: 1_000 }]))
+    expect(await shown(stops)).toMatchObject({ state: 'detached' })
+    await store.write(noteSeen([{ workerId: stops.workerId, agoMs: 100 }]))
+    expect(await shown(stops)).toMatchObject({ state: 'online' })
+  })
+
+  test('does not keep others waiting for what it took and did not start', async () => {
+    const { world, store, bus, meter } = scene
+    const reap = createReap({
+      world,
+      store,
+      bus,
+      meter,
+      clock: new ClockWatch(world),
+      leading: trusting(await seize(store)),
+    })
+    await reap()
+    const [stops, stays] = [await worker(), await worker()]
+    const ids = [await scene.submit(), await scene.submit()]
+    for (const one of [stops, stays]) expect(await poll(one, 'default')).toHaveLength(1)
+    await workers().detach(stops)
+    await scene.pass(REASSIGN_AFTER_MS)
+    await reap()
+    const states = ids.map(async (id) => (await scene.services.jobs.get(LOCAL_ADMIN, id)).state)
+    expect(await Promise.all(states)).toEqual(['ORPHANED', 'ASSIGNED'])
+  })
+})
