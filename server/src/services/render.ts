@@ -48,6 +48,8 @@ export function renderJob(row: Row): JobShape {
     finished_at: time(row, 'finished_at'),
     cancel_requested_at: time(row, 'cancel_requested_at'),
     replaces_job_id: textOrNull(row, 'replaces_job_id'),
+    definition: textOrNull(row, 'definition'),
+    scheduled_for: time(row, 'scheduled_for'),
     error: errorOf(row),
   }
 }

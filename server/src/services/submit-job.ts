@@ -27,6 +27,8 @@ export interface SubmitOptions {
   policy?: JobPolicy
   /** The ended job that this one takes the place of. */
   replacesJobId?: string
+  /** The definition that it is made by. */
+  definitionId?: string
 }
 
 export const SUBMIT_OPERATION = 'submit'
@@ -106,6 +108,7 @@ function toItem(
     key: keyOf(input, options),
     reservationId: input.reservation_id ?? null,
     consumedReservationId: options.consumedReservation ? world.uuid() : null,
+    ...(options.definitionId === undefined ? {} : { definition: { id: options.definitionId, scheduledForMs: null } }),
     ...(input.artifacts?.length ? { artifacts: artifactsOf(deps, input, input.artifacts) } : {}),
   }
 }

@@ -9,6 +9,8 @@ CREATE TABLE ichido.alerts (
   closed_at bigint,
   CONSTRAINT alerts_pkey PRIMARY KEY (id)
 );
+CREATE INDEX alerts_closed ON ichido.alerts USING btree (closed_at) WHERE (closed_at IS NOT NULL);
+CREATE UNIQUE INDEX alerts_open ON ichido.alerts USING btree (rule, subject) WHERE (closed_at IS NULL);
 
 CREATE TABLE ichido.api_tokens (
   token_id uuid NOT NULL,
@@ -55,6 +57,30 @@ CREATE TABLE ichido.audit (
   created_at bigint NOT NULL,
   CONSTRAINT audit_pkey PRIMARY KEY (id)
 );
+CREATE INDEX audit_action ON ichido.audit USING btree (action, created_at, id);
+CREATE INDEX audit_actor ON ichido.audit USING btree (actor, created_at, id);
+CREATE INDEX audit_created ON ichido.audit USING btree (created_at, id);
+CREATE INDEX audit_subject ON ichido.audit USING btree (subject, created_at, id);
+
+CREATE TABLE ichido.backfills (
+  id uuid NOT NULL,
+  definition_id uuid NOT NULL,
+  actor text NOT NULL,
+  from_at bigint NOT NULL,
+  to_at bigint NOT NULL,
+  at bigint NOT NULL,
+  state text NOT NULL,
+  version integer NOT NULL,
+  matched integer NOT NULL,
+  made integer NOT NULL,
+  waiting integer NOT NULL,
+  existing integer NOT NULL,
+  began_at bigint NOT NULL,
+  ended_at bigint,
+  CONSTRAINT backfills_pkey PRIMARY KEY (id)
+);
+CREATE INDEX backfills_definition ON ichido.backfills USING btree (definition_id, id);
+CREATE INDEX backfills_running ON ichido.backfills USING btree (id) WHERE (state = 'running'::text);
 
 CREATE TABLE ichido.blobs (
   blob_id uuid NOT NULL,
@@ -242,6 +268,7 @@ CREATE TABLE ichido.occurrences (
   reason text,
   run_at bigint,
   updated_at bigint NOT NULL DEFAULT 0,
+  skipped_until bigint,
   CONSTRAINT occurrences_pkey PRIMARY KEY (definition_id, scheduled_for)
 );
 CREATE INDEX occurrences_waiting ON ichido.occurrences USING btree (definition_id, scheduled_for) WHERE (outcome = ANY (ARRAY['waiting_quota'::text, 'waiting_overlap'::text]));
@@ -345,8 +372,10 @@ CREATE TABLE ichido.runs (
   error text,
   lease_ttl_ms bigint,
   continuation_ms bigint,
+  definition_id uuid,
   CONSTRAINT runs_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
+CREATE INDEX runs_definition ON ichido.runs USING btree (definition_id) WHERE ((definition_id IS NOT NULL) AND latest AND (state = ANY (ARRAY['PENDING'::text, 'ASSIGNED'::text, 'ORPHANED'::text, 'RUNNING'::text])));
 CREATE INDEX runs_delayed ON ichido.runs USING btree (run_at) WHERE ((state = 'PENDING'::text) AND (fair_tag IS NULL));
 CREATE UNIQUE INDEX runs_job ON ichido.runs USING btree (job_id, run_no);
 CREATE INDEX runs_live ON ichido.runs USING btree (assigned_worker_id, id) WHERE (state = ANY (ARRAY['ASSIGNED'::text, 'RUNNING'::text]));

@@ -9,6 +9,10 @@ CREATE TABLE alerts (
   closed_at INTEGER
 ) STRICT;
 
+CREATE INDEX alerts_closed ON alerts (closed_at) WHERE closed_at IS NOT NULL;
+
+CREATE UNIQUE INDEX alerts_open ON alerts (rule, subject) WHERE closed_at IS NULL;
+
 CREATE TABLE api_tokens (
   token_id TEXT PRIMARY KEY,
   token_hash text NOT NULL UNIQUE,
@@ -58,6 +62,35 @@ CREATE TABLE audit (
   after text,
   created_at INTEGER NOT NULL
 ) STRICT;
+
+CREATE INDEX audit_action ON audit (action, created_at, id);
+
+CREATE INDEX audit_actor ON audit (actor, created_at, id);
+
+CREATE INDEX audit_created ON audit (created_at, id);
+
+CREATE INDEX audit_subject ON audit (subject, created_at, id);
+
+CREATE TABLE backfills (
+  id TEXT PRIMARY KEY,
+  definition_id TEXT NOT NULL,
+  actor text NOT NULL,
+  from_at INTEGER NOT NULL,
+  to_at INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  state text NOT NULL,
+  version integer NOT NULL,
+  matched integer NOT NULL,
+  made integer NOT NULL,
+  waiting integer NOT NULL,
+  existing integer NOT NULL,
+  began_at INTEGER NOT NULL,
+  ended_at INTEGER
+) STRICT;
+
+CREATE INDEX backfills_definition ON backfills (definition_id, id);
+
+CREATE INDEX backfills_running ON backfills (id) WHERE state = 'running';
 
 CREATE TABLE blobs (
   blob_id TEXT PRIMARY KEY,
@@ -239,7 +272,7 @@ CREATE TABLE occurrences (
   scheduled_for INTEGER NOT NULL,
   outcome text NOT NULL,
   job_id TEXT,
-  created_at INTEGER NOT NULL, origin text NOT NULL DEFAULT 'schedule', reason text, run_at INTEGER, updated_at INTEGER NOT NULL DEFAULT 0,
+  created_at INTEGER NOT NULL, origin text NOT NULL DEFAULT 'schedule', reason text, run_at INTEGER, updated_at INTEGER NOT NULL DEFAULT 0, skipped_until INTEGER,
   PRIMARY KEY (definition_id, scheduled_for)
 ) STRICT;
 
@@ -340,7 +373,10 @@ CREATE TABLE runs (
   last_event_n INTEGER NOT NULL,
   outcome_hash text,
   error text
-, lease_ttl_ms INTEGER, continuation_ms INTEGER) STRICT;
+, lease_ttl_ms INTEGER, continuation_ms INTEGER, definition_id TEXT) STRICT;
+
+CREATE INDEX runs_definition ON runs (definition_id)
+WHERE definition_id IS NOT NULL AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING');
 
 CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag IS NULL;
 

@@ -106,6 +106,8 @@ const jobFields = z.object({
   finished_at: time.nullable(),
   cancel_requested_at: time.nullable(),
   replaces_job_id: z.uuid().nullable(),
+  definition: z.string().nullable().meta({ description: 'The definition that it was made by' }),
+  scheduled_for: time.nullable().meta({ description: 'The tick that it was made for' }),
   error: runError.nullable(),
 })
 

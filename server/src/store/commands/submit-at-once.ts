@@ -43,6 +43,7 @@ function isPlain(item: SubmitItem): boolean {
     item.replacesJobId === null &&
     item.reservationId === null &&
     item.consumedReservationId === null &&
+    item.definition === undefined &&
     item.artifacts === undefined
   )
 }

@@ -31,10 +31,15 @@ import { type LockedUser, lockAndCount, readCosts } from './users.ts'
  * neighbours alone.
  */
 export function submitJobs(items: readonly SubmitItem[], render: RenderAccepted): Command<SubmitOutcome[]> {
-  return command('submit', (again) => work(items, render, again), submitAtOnce(items, render))
+  return command('submit', (again) => submitWork(items, render, again), submitAtOnce(items, render))
 }
 
-function* work(items: readonly SubmitItem[], render: RenderAccepted, again: boolean): Work<SubmitOutcome[]> {
+/** The body, for commands that submit as a part of what they do. */
+export function* submitWork(
+  items: readonly SubmitItem[],
+  render: RenderAccepted,
+  again: boolean,
+): Work<SubmitOutcome[]> {
   const { users, nowMs } = yield* lockAndCount(items.map((item) => item.userId))
   const done = new Map<SubmitItem, SubmitOutcome>()
   if (again) yield* findOwn(items, render, done)
@@ -255,6 +260,8 @@ function submissionRow({ item, createdAtMs, runAtMs, body }: Admitted): SqlValue
     key === null ? null : body,
     key === null ? null : createdAtMs + key.ttlMs,
     item.replacesJobId,
+    item.definition?.id ?? null,
+    item.definition?.scheduledForMs ?? null,
   ]
 }
 

@@ -21,5 +21,42 @@ export const leaderPlane: Migration = {
     'ALTER TABLE ichido.occurrences ADD COLUMN updated_at bigint NOT NULL DEFAULT 0',
     `CREATE INDEX occurrences_waiting ON ichido.occurrences (definition_id, scheduled_for)
       WHERE outcome IN ('waiting_quota', 'waiting_overlap')`,
+    // The audit is read newest first, all of it or by one of its three names, and removed from its other end.
+    'CREATE INDEX audit_created ON ichido.audit (created_at, id)',
+    'CREATE INDEX audit_actor ON ichido.audit (actor, created_at, id)',
+    'CREATE INDEX audit_action ON ichido.audit (action, created_at, id)',
+    'CREATE INDEX audit_subject ON ichido.audit (subject, created_at, id)',
+    // One alert is open for a rule and what it is about.
+    'CREATE UNIQUE INDEX alerts_open ON ichido.alerts (rule, subject) WHERE closed_at IS NULL',
+    'CREATE INDEX alerts_closed ON ichido.alerts (closed_at) WHERE closed_at IS NOT NULL',
+    // Ticks. A run knows its definition, so that one whose jobs must not overlap finds those that have not ended.
+    'ALTER TABLE ichido.runs ADD COLUMN definition_id uuid',
+    `CREATE INDEX runs_definition ON ichido.runs (definition_id)
+      WHERE definition_id IS NOT NULL AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`,
+    // A skip may stand for all ticks up to here: an outage of a day is 86,400 ticks of a schedule of every second.
+    'ALTER TABLE ichido.occurrences ADD COLUMN skipped_until bigint',
+    `CREATE TABLE ichido.backfills (
+      id uuid PRIMARY KEY,
+      definition_id uuid NOT NULL,
+      actor text NOT NULL,
+      from_at bigint NOT NULL,
+      to_at bigint NOT NULL,
+      at bigint NOT NULL,
+      state text NOT NULL,
+      version integer NOT NULL,
+      matched integer NOT NULL,
+      made integer NOT NULL,
+      waiting integer NOT NULL,
+      existing integer NOT NULL,
+      began_at bigint NOT NULL,
+      ended_at bigint
+    )`,
+    'CREATE INDEX backfills_definition ON ichido.backfills (definition_id, id)',
+    "CREATE INDEX backfills_running ON ichido.backfills (id) WHERE state = 'running'",
+
+    // Logs. The first chunk of a run's log leads to it when it is old enough to be archived; in the rows of nodes that do not
+    // know of this every chunk does.
+    'ALTER TABLE ichido.run_logs ADD COLUMN head boolean NOT NULL DEFAULT true',
+    'CREATE INDEX run_logs_head ON ichido.run_logs (created_at, run_id) WHERE head',
   ],
 }

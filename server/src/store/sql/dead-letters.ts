@@ -38,7 +38,7 @@ export const supersedeEnded = statement('supersede_ended', {
 })
 
 const NEXT = `job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version, priority, run_at, fair_tag,
-  created_at, continuation_state, last_event_n`
+  created_at, continuation_state, last_event_n, definition_id`
 
 /**
  * Takes the superseded run, the next one, where it is held HELD_MS, else 0, and a tag. Not that of the run before, which may
@@ -47,12 +47,12 @@ const NEXT = `job_id, run_no, latest, queue, kind, user_id, attempt, retry_count
 export const insertRetries = statement('insert_retries', {
   postgres: `INSERT INTO ichido.runs (id, ${NEXT})
     SELECT t.next_id, r.job_id, r.run_no + 1, true, r.queue, r.kind, r.user_id, r.attempt, 0, 'PENDING', 1, r.priority,
-      now_ms() + t.held, CASE WHEN t.held = 0 THEN t.tag END, now_ms(), 'NONE', r.last_event_n + 1
+      now_ms() + t.held, CASE WHEN t.held = 0 THEN t.tag END, now_ms(), 'NONE', r.last_event_n + 1, r.definition_id
     FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[]) AS t(run_id, next_id, held, tag) JOIN ichido.runs r ON r.id = t.run_id
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind`,
   sqlite: `INSERT INTO ichido.runs (id, ${NEXT})
     SELECT $2, job_id, run_no + 1, true, queue, kind, user_id, attempt, 0, 'PENDING', 1, priority,
-      now_ms() + $3, CASE WHEN $3 = 0 THEN $4 END, now_ms(), 'NONE', last_event_n + 1
+      now_ms() + $3, CASE WHEN $3 = 0 THEN $4 END, now_ms(), 'NONE', last_event_n + 1, definition_id
     FROM ichido.runs WHERE id = $1
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind`,
 })

@@ -1,7 +1,8 @@
 import { statement } from '../statement.ts'
 
 export const JOB_COLUMNS = `j.id AS job_id, j.kind, j.queue, j.user_id, j.payload, j.policy, j.priority, j.labels,
-  j.replaces_job_id, j.estimated_cost_micros, j.traceparent, j.created_at, r.state, r.run_at, r.attempt, r.retry_count,
+  j.replaces_job_id, j.scheduled_for,
+  (SELECT d.name FROM ichido.job_definitions d WHERE d.id = j.definition_id) AS definition, j.estimated_cost_micros, j.traceparent, j.created_at, r.state, r.run_at, r.attempt, r.retry_count,
   r.started_at, r.finished_at, r.cancel_requested_at, r.error`
 
 /** Takes job ids; answers with each job and its latest run. */

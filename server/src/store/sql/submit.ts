@@ -12,12 +12,13 @@ const KEY = `idempotency_key, user_id, operation, request_hash, hash_version, jo
  * command is run again; asking each time (ON CONFLICT) took 15 % of a submit.
  */
 const INSERTS = `j AS (INSERT INTO ichido.jobs (id, kind, queue, user_id, payload, policy, priority, labels, replaces_job_id,
-        estimated_cost_micros, traceparent, created_at)
-      SELECT job_id, kind, queue, user_id, payload, policy, priority, labels, replaces, cost, traceparent, created_at FROM s),
+        estimated_cost_micros, traceparent, created_at, definition_id, scheduled_for)
+      SELECT job_id, kind, queue, user_id, payload, policy, priority, labels, replaces, cost, traceparent, created_at,
+        definition_id, scheduled_for FROM s),
     r AS (INSERT INTO ichido.runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version,
-        priority, run_at, fair_tag, created_at, continuation_state, last_event_n)
+        priority, run_at, fair_tag, created_at, continuation_state, last_event_n, definition_id)
       SELECT run_id, job_id, 1, true, queue, kind, user_id, 0, 0, 'PENDING', 1,
-        priority, run_at, fair_tag, created_at, 'NONE', 1 FROM s),
+        priority, run_at, fair_tag, created_at, 'NONE', 1, definition_id FROM s),
     e AS (INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT job_id, 1, 'run', 1, kind, '{"state":"PENDING"}', created_at FROM s),
     k AS (INSERT INTO ichido.idempotency_keys (${KEY})
@@ -27,25 +28,25 @@ const INSERTS = `j AS (INSERT INTO ichido.jobs (id, kind, queue, user_id, payloa
 /**
  * One row a job: 1 job, 2 run, 3 kind, 4 queue, 5 user, 6 payload, 7 policy, 8 priority, 9 labels, 10 estimated cost,
  * 11 traceparent, 12 created_at, 13 run_at, 14 fair_tag (null: delayed), 15 key (null: none), 16 operation,
- * 17 request hash, 18 body, 19 key's end, 20 replaced job.
+ * 17 request hash, 18 body, 19 key's end, 20 replaced job, 21 definition, 22 tick.
  * Job, first run, first event and key in one statement.
  */
 export const insertSubmission = statement('insert_submission', {
   postgres: `WITH s AS MATERIALIZED (
       SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
         $8::integer[], $9::text[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[],
-        $16::text[], $17::text[], $18::text[], $19::bigint[], $20::uuid[])
+        $16::text[], $17::text[], $18::text[], $19::bigint[], $20::uuid[], $21::uuid[], $22::bigint[])
       AS t(job_id, run_id, kind, queue, user_id, payload, policy, priority, labels, cost, traceparent, created_at, run_at,
-        fair_tag, key, operation, hash, body, expires_at, replaces)),
+        fair_tag, key, operation, hash, body, expires_at, replaces, definition_id, scheduled_for)),
     ${INSERTS}
     SELECT`,
   sqlite: [
     `INSERT INTO ichido.jobs (id, kind, queue, user_id, payload, policy, priority, labels, replaces_job_id,
-        estimated_cost_micros, traceparent, created_at)
-      VALUES ($1, $3, $4, $5, $6, $7, $8, $9, $20, $10, $11, $12)`,
+        estimated_cost_micros, traceparent, created_at, definition_id, scheduled_for)
+      VALUES ($1, $3, $4, $5, $6, $7, $8, $9, $20, $10, $11, $12, $21, $22)`,
     `INSERT INTO ichido.runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version,
-        priority, run_at, fair_tag, created_at, continuation_state, last_event_n)
-      VALUES ($2, $1, 1, true, $4, $3, $5, 0, 0, 'PENDING', 1, $8, $13, $14, $12, 'NONE', 1)`,
+        priority, run_at, fair_tag, created_at, continuation_state, last_event_n, definition_id)
+      VALUES ($2, $1, 1, true, $4, $3, $5, 0, 0, 'PENDING', 1, $8, $13, $14, $12, 'NONE', 1, $21)`,
     `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       VALUES ($1, 1, 'run', 1, $3, '{"state":"PENDING"}', $12)`,
     `INSERT INTO ichido.idempotency_keys (${KEY})
@@ -83,7 +84,8 @@ export const submitPlain = statement('submit_plain', {
     s AS MATERIALIZED (
       SELECT job_id, run_id, kind, queue, user_id, payload, policy, priority, traceparent, key, operation, hash,
         replace(body, '${NOW_PLACE}', a.iso) AS body, a.now AS created_at, a.now AS run_at, fair_tag,
-        a.now + ttl AS expires_at, NULL::text AS labels, NULL::uuid AS replaces, 0::bigint AS cost
+        a.now + ttl AS expires_at, NULL::text AS labels, NULL::uuid AS replaces, 0::bigint AS cost,
+        NULL::uuid AS definition_id, NULL::bigint AS scheduled_for
       FROM t, a),
     ${INSERTS}
     SELECT now, iso FROM a`,
