@@ -1,0 +1,45 @@
+import type { JobPolicy } from './job.ts'
+import type { Schedule } from './schedule.ts'
+import type { SeqScope } from './seq.ts'
+
+/** A stage of a job's events and the numbers that belong to it. */
+export interface DeclaredStage {
+  name: string
+  from: number
+  to: number
+  /** Its last event is the job's last. */
+  final?: boolean | undefined
+}
+
+/** What a person writes: the jobs to make, and when. */
+export interface DefinitionContent {
+  kind: string
+  /** Null: the default queue, or the one that belongs to where a job under this name comes from. */
+  queue: string | null
+  /** JSON text. */
+  payload: string
+  policy: JobPolicy
+  priority: number
+  labels: Readonly<Record<string, string>> | null
+  /** Of its jobs' events; null: the kind. */
+  domain: string | null
+  stages: readonly DeclaredStage[] | 'eco2' | null
+  seqScope: SeqScope
+  schedule: Schedule | null
+}
+
+export interface Definition extends DefinitionContent {
+  id: string
+  name: string
+  /** Whose jobs its ticks make. */
+  userId: string
+  pausedAtMs: number | null
+  /** Raised by every change that a person makes; ticks leave it as it is. */
+  version: number
+  /** The first tick that nothing was decided about yet; null without a schedule, or when it has ended. */
+  nextTickAtMs: number | null
+  /** The latest tick that something was decided about. */
+  lastTickAtMs: number | null
+  createdAtMs: number
+  updatedAtMs: number
+}

@@ -1,0 +1,236 @@
+import type { Problem } from '../../core/contract/problem.ts'
+import type { Definition, DefinitionContent } from '../../core/definition.ts'
+import type { JobPolicy } from '../../core/job.ts'
+import {
+  CATCH_UP_WINDOW_SECONDS_MAX,
+  nextTick,
+  type Schedule,
+  scheduleProblem,
+  ticksBetween,
+} from '../../core/schedule.ts'
+import type { SeqScope } from '../../core/seq.ts'
+import { type Command, command } from '../port.ts'
+import * as sql from '../sql/definitions.ts'
+import {
+  each,
+  integer,
+  integerOrNull,
+  now,
+  one,
+  query,
+  type Row,
+  type SqlValue,
+  text,
+  textOrNull,
+  type Work,
+} from '../statement.ts'
+import { type By, isRecorded, record } from './audit.ts'
+import type { Listed } from './list-jobs.ts'
+
+export type Created =
+  | { kind: 'created'; definition: Definition }
+  | { kind: 'taken' }
+  | { kind: 'problem'; problem: Problem }
+
+export type Updated =
+  | { kind: 'updated'; definition: Definition }
+  | { kind: 'missing' }
+  | { kind: 'conflict'; version: number }
+  | { kind: 'problem'; problem: Problem }
+
+export type Resumed = { kind: 'resumed'; definition: Definition } | { kind: 'missing' } | { kind: 'more' }
+
+/** Greater than any id. */
+const FIRST_PAGE = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+
+export function findDefinition(name: string): Command<Definition | null> {
+  return command('find_definition', function* work(): Work<Definition | null> {
+    const row = yield* one(sql.findDefinition, name)
+    return row === undefined ? null : toDefinition(row)
+  })
+}
+
+/** Newest first. */
+export function listDefinitions(limit: number, after: string | null): Command<Listed<Definition>> {
+  return command('list_definitions', function* work(): Work<Listed<Definition>> {
+    const found = (yield* query(sql.listDefinitions, limit + 1, after ?? FIRST_PAGE)).map(toDefinition)
+    const rows = found.slice(0, limit)
+    return { rows, next: found.length > limit ? (rows.at(-1)?.id ?? null) : null }
+  })
+}
+
+export function createDefinition(
+  made: { id: string; name: string; userId: string; content: DefinitionContent },
+  by: By,
+): Command<Created> {
+  return command('create_definition', function* work(): Work<Created> {
+    const { id, name, userId, content } = made
+    const nowMs = yield* now()
+    const problem = content.schedule === null ? null : scheduleProblem(content.schedule, nowMs)
+    if (problem !== null) return { kind: 'problem', problem }
+    const next = content.schedule === null ? null : nextTick(content.schedule, nowMs)
+    const row = yield* one(sql.insertDefinition, id, name, userId, ...columns(content), next)
+    if (row !== undefined) {
+      const definition = toDefinition(row)
+      yield* record(by, 'definition.create', name, null, describe(definition))
+      return { kind: 'created', definition }
+    }
+    // The name may be taken by an earlier try of this, committed unheard.
+    const found = yield* one(sql.findDefinition, name)
+    return found?.['id'] === id ? { kind: 'created', definition: toDefinition(found) } : { kind: 'taken' }
+  })
+}
+
+/** @param version the one that the change is made to; null: whichever it has */
+export function updateDefinition(
+  name: string,
+  version: number | null,
+  content: DefinitionContent,
+  by: By,
+): Command<Updated> {
+  return command('update_definition', function* work(again): Work<Updated> {
+    const row = yield* one(sql.lockDefinition, name)
+    if (row === undefined) return { kind: 'missing' }
+    const before = toDefinition(row)
+    if (yield* isRecorded(again, by)) return { kind: 'updated', definition: before }
+    if (version !== null && version !== before.version) return { kind: 'conflict', version: before.version }
+    const nowMs = yield* now()
+    const { schedule } = content
+    const same = JSON.stringify(schedule) === JSON.stringify(before.schedule)
+    // A schedule that has ended meanwhile may stay as it is.
+    const problem = schedule === null || same ? null : scheduleProblem(schedule, nowMs)
+    if (problem !== null) return { kind: 'problem', problem }
+    const next = same ? before.nextTickAtMs : nextAfterChange(before, schedule, nowMs)
+    const updated = yield* one(sql.updateDefinition, before.id, before.version, ...columns(content), next)
+    if (updated === undefined) return { kind: 'conflict', version: before.version }
+    const definition = toDefinition(updated)
+    yield* record(by, 'definition.update', name, describe(before), describe(definition))
+    return { kind: 'updated', definition }
+  })
+}
+
+/**
+ * A tick that is due already is still made: the change came after it. What comes later is the new rule's. Nothing goes
+ * back behind the last tick, which may lie ahead of a clock that was set back.
+ */
+function nextAfterChange(before: Definition, schedule: Schedule | null, nowMs: number): number | null {
+  if (schedule === null) return null
+  const { nextTickAtMs, pausedAtMs, lastTickAtMs } = before
+  if (nextTickAtMs !== null && nextTickAtMs <= nowMs && pausedAtMs === null) return nextTickAtMs
+  return nextTick(schedule, Math.max(nowMs, lastTickAtMs ?? nowMs))
+}
+
+/** Null when there is none. One that is paused already stays as it is. */
+export function pauseDefinition(name: string, by: By): Command<Definition | null> {
+  return command('pause_definition', function* work(): Work<Definition | null> {
+    const row = yield* one(sql.lockDefinition, name)
+    if (row === undefined) return null
+    const before = toDefinition(row)
+    const paused = yield* one(sql.pauseDefinition, before.id, before.version)
+    if (paused === undefined) return before
+    const definition = toDefinition(paused)
+    yield* record(by, 'definition.pause', name, { paused: false }, { paused: true })
+    return definition
+  })
+}
+
+/**
+ * The ticks of the pause are written down as skipped, up to `ticksMax` of them; `more` when there are more to come. Those
+ * that are older than anything that would be caught up are not.
+ */
+export function resumeDefinition(name: string, ticksMax: number, by: By): Command<Resumed> {
+  return command('resume_definition', function* work(): Work<Resumed> {
+    const row = yield* one(sql.lockDefinition, name)
+    if (row === undefined) return { kind: 'missing' }
+    const before = toDefinition(row)
+    const { id, version, schedule, lastTickAtMs } = before
+    if (before.pausedAtMs === null) return { kind: 'resumed', definition: before }
+    const nowMs = yield* now()
+    const passed = passedTicks(before, nowMs, ticksMax)
+    yield* each(
+      sql.insertPausedTicks,
+      passed.map((tick) => [id, tick]),
+    )
+    const last = passed.at(-1)
+    if (schedule !== null && last !== undefined && passed.length === ticksMax) {
+      yield* query(sql.moveNextTick, id, version, nextTick(schedule, last))
+      return { kind: 'more' }
+    }
+    const next = schedule === null ? null : nextTick(schedule, Math.max(nowMs, lastTickAtMs ?? nowMs))
+    const definition = toDefinition(yield* one(sql.resumeDefinition, id, version, next))
+    yield* record(by, 'definition.resume', name, { paused: true }, { paused: false })
+    return { kind: 'resumed', definition }
+  })
+}
+
+function passedTicks({ schedule, nextTickAtMs }: Definition, nowMs: number, max: number): number[] {
+  if (schedule === null || nextTickAtMs === null) return []
+  return ticksBetween(schedule, Math.max(nextTickAtMs, nowMs - CATCH_UP_WINDOW_SECONDS_MAX * 1000), nowMs + 1, max)
+}
+
+/** False when there is none. Its jobs and its ledger stay. */
+export function deleteDefinition(name: string, by: By): Command<boolean> {
+  return command('delete_definition', function* work(again): Work<boolean> {
+    const row = yield* one(sql.lockDefinition, name)
+    if (yield* isRecorded(again, by)) return true
+    if (row === undefined) return false
+    const before = toDefinition(row)
+    yield* query(sql.deleteDefinition, before.id, before.version)
+    yield* query(sql.dropWaitingTicks, before.id)
+    yield* record(by, 'definition.delete', name, describe(before), null)
+    return true
+  })
+}
+
+function columns(content: DefinitionContent): SqlValue[] {
+  const { kind, queue, payload, policy, priority, labels, domain, stages, seqScope, schedule } = content
+  const json = (value: unknown) => (value === null ? null : JSON.stringify(value))
+  return [
+    kind,
+    queue,
+    payload,
+    JSON.stringify(policy),
+    priority,
+    json(labels),
+    domain,
+    json(stages),
+    seqScope,
+    json(schedule),
+  ]
+}
+
+export function toDefinition(row: Row | undefined): Definition {
+  return {
+    id: text(row, 'id'),
+    name: text(row, 'name'),
+    userId: text(row, 'user_id'),
+    kind: text(row, 'kind'),
+    queue: textOrNull(row, 'queue'),
+    payload: text(row, 'payload'),
+    policy: JSON.parse(text(row, 'policy')) as JobPolicy,
+    priority: integer(row, 'priority'),
+    labels: jsonOrNull<Record<string, string>>(row, 'labels'),
+    domain: textOrNull(row, 'domain'),
+    stages: jsonOrNull<NonNullable<Definition['stages']>>(row, 'stages'),
+    seqScope: text(row, 'seq_scope') as SeqScope,
+    schedule: jsonOrNull<Schedule>(row, 'schedule'),
+    pausedAtMs: integerOrNull(row, 'paused_at'),
+    version: integer(row, 'version'),
+    nextTickAtMs: integerOrNull(row, 'next_tick_at'),
+    lastTickAtMs: integerOrNull(row, 'last_tick_at'),
+    createdAtMs: integer(row, 'created_at'),
+    updatedAtMs: integer(row, 'updated_at'),
+  }
+}
+
+function jsonOrNull<T>(row: Row | undefined, column: string): T | null {
+  const json = textOrNull(row, column)
+  return json === null ? null : (JSON.parse(json) as T)
+}
+
+/** What the audit keeps of one. */
+function describe(definition: Definition): Record<string, unknown> {
+  const { id, version, kind, queue, payload, policy, priority, labels, domain, stages, seqScope, schedule } = definition
+  const content = { kind, queue, payload: JSON.parse(payload) as unknown, policy, priority, labels, domain, stages }
+  return { definition_id: id, version, ...content, seq_scope: seqScope, schedule }
+}
