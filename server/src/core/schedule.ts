@@ -32,7 +32,8 @@ export const CATCH_UP_WINDOW_SECONDS_MAX = 30 * 86_400
 /** More ticks than this are not caught up one by one. */
 export const CATCH_UP_TICKS_MAX = 100_000
 
-const RULES_MAX = 2_000
+/** croner's form of a rule has a place for each of 10,000 years: 80 kB. */
+const RULES_MAX = 256
 
 interface Rule {
   /** The next wall time, strictly after. */

@@ -77,7 +77,7 @@ export function createDefinition(
     }
     // The name may be taken by an earlier try of this, committed unheard.
     const found = yield* one(sql.findDefinition, name)
-    return found?.['id'] === id ? { kind: 'created', definition: toDefinition(found) } : { kind: 'taken' }
+    return found?.id === id ? { kind: 'created', definition: toDefinition(found) } : { kind: 'taken' }
   })
 }
 
