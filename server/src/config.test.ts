@@ -37,6 +37,7 @@ test('an empty environment is the embedded store on a loopback address', () => {
     basePath: '',
     logLevel: 'warn',
     mismatchStatus: 409,
+    settings: {},
   })
   expect(readClientConfig(surroundings({}))).toEqual({ url: 'http://127.0.0.1:8001', token: undefined })
 })
@@ -59,6 +60,10 @@ test('every setting is read', () => {
     ALLOW_NO_FSYNC: '1',
     ARTIFACTS_DIR: 'shared',
     ARTIFACT_BYTES_MAX: '1000',
+    REAP_INTERVAL_SECONDS: '0.5',
+    REAP_BATCH_MAX: '7',
+    JOB_RETENTION_SECONDS: '0',
+    PROMOTE_BATCH_MAX: '',
   }
   expect(readServerConfig(surroundings(env, files))).toEqual({
     host: '0.0.0.0',
@@ -73,6 +78,7 @@ test('every setting is read', () => {
     basePath: '/ichido',
     logLevel: 'debug',
     mismatchStatus: 422,
+    settings: { reap_interval_seconds: 0.5, reap_batch_max: 7, job_retention_seconds: 0 },
   })
 })
 
@@ -100,6 +106,10 @@ test.each([
     'the one in front',
     'TRUST_PROXY must be true, false, or addresses like 10.0.0.0/8 separated by commas, not "the one in front"',
   ],
+  ['REAP_INTERVAL_SECONDS', '31', 'REAP_INTERVAL_SECONDS must be a number from 0.05 to 30, not "31"'],
+  ['REAP_INTERVAL_SECONDS', '-1', 'REAP_INTERVAL_SECONDS must be a number from 0.05 to 30, not "-1"'],
+  ['REAP_INTERVAL_SECONDS', '0x5', 'REAP_INTERVAL_SECONDS must be a number from 0.05 to 30, not "0x5"'],
+  ['REAP_BATCH_MAX', '1.5', 'REAP_BATCH_MAX must be a whole number from 1 to 10000, not "1.5"'],
   ['TLS_CERT_FILE', 'cert.pem', 'TLS_CERT_FILE is set and TLS_KEY_FILE is not; TLS needs both'],
   ['TLS_KEY_FILE', 'key.pem', 'TLS_KEY_FILE is set and TLS_CERT_FILE is not; TLS needs both'],
 ])('%s=%s is refused by name', (name, value, problem) => {
@@ -115,7 +125,7 @@ test('what may hold a password is not repeated', () => {
 })
 
 test('all wrong settings are named at once', () => {
-  expect(problemsOf({ PORT: 'x', LOG_LEVEL: 'y', BASE_PATH: 'z' })).toHaveLength(3)
+  expect(problemsOf({ PORT: 'x', LOG_LEVEL: 'y', BASE_PATH: 'z', REAP_BATCH_MAX: '0' })).toHaveLength(4)
 })
 
 test('a variable that is set to nothing is not set', () => {

@@ -1,6 +1,7 @@
 import { resolve } from 'node:path'
 import { z } from 'zod'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from './core/artifact.ts'
+import { type FixedSettings, SETTING_NAMES, settingProblem, settingVariable } from './core/settings.ts'
 
 /** Where settings come from: the environment, the folder the program was started in, and the files they name. */
 export interface Surroundings {
@@ -30,6 +31,8 @@ export interface ServerConfig extends StoreConfig {
   basePath: string
   logLevel: LogLevel
   mismatchStatus: 409 | 422
+  /** Settings that the environment fixes. */
+  settings: FixedSettings
 }
 
 export interface ClientConfig {
@@ -138,7 +141,8 @@ export function readStoreConfig(surroundings: Surroundings): StoreConfig {
 }
 
 export function readServerConfig(surroundings: Surroundings): ServerConfig {
-  const found = parse(serverSettings, surroundings)
+  const fixed = readFixed(surroundings)
+  const found = parse(serverSettings, surroundings, fixed.problems)
   return {
     ...toStore(found, surroundings),
     artifacts: {
@@ -154,6 +158,7 @@ export function readServerConfig(surroundings: Surroundings): ServerConfig {
     basePath: found.BASE_PATH,
     logLevel: found.LOG_LEVEL,
     mismatchStatus: found.IDEMPOTENCY_MISMATCH_STATUS,
+    settings: fixed.settings,
   }
 }
 
@@ -162,10 +167,30 @@ export function readClientConfig(surroundings: Surroundings): ClientConfig {
   return { url: ICHIDO_URL, token: ICHIDO_TOKEN }
 }
 
-function parse<Shape extends z.ZodRawShape>(shape: Shape, surroundings: Surroundings): z.output<z.ZodObject<Shape>> {
+/** Each setting has a variable of its name, in capitals. */
+function readFixed(surroundings: Surroundings): { settings: FixedSettings; problems: string[] } {
+  const { problems, values } = gather(SETTING_NAMES.map(settingVariable), surroundings)
+  const settings: FixedSettings = {}
+  for (const name of SETTING_NAMES) {
+    const [variable, text] = [settingVariable(name), values[settingVariable(name)]]
+    if (text === undefined) continue
+    const value = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN
+    const problem = settingProblem(name, value)
+    if (problem === null) settings[name] = value
+    else problems.push(`${variable} ${problem}, not ${JSON.stringify(text)}`)
+  }
+  return { settings, problems }
+}
+
+function parse<Shape extends z.ZodRawShape>(
+  shape: Shape,
+  surroundings: Surroundings,
+  others: readonly string[] = [],
+): z.output<z.ZodObject<Shape>> {
   const { problems, values } = gather(Object.keys(shape), surroundings)
   const parsed = z.object(shape).safeParse(values)
   if (!parsed.success) problems.push(...parsed.error.issues.map((issue) => `${issue.path.join('.')} ${issue.message}`))
+  problems.push(...others)
   if (problems.length > 0 || !parsed.success) throw new ConfigError(problems)
   return parsed.data
 }

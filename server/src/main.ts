@@ -6,7 +6,8 @@ import { EmbeddedBus } from './bus/embedded.ts'
 import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus } from './bus/postgres.ts'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
-import type { SettingName } from './core/settings.ts'
+import type { FixedSettings, SettingName } from './core/settings.ts'
+import { createAlert } from './leader/alert.ts'
 import { ClockWatch } from './leader/clock-watch.ts'
 import { Election, type Leading } from './leader/elect.ts'
 import { Loop } from './leader/loop.ts'
@@ -36,6 +37,8 @@ export interface NodeOptions {
   meter: Meter
   allowNoFsync: boolean
   artifacts?: ArtifactOptions | undefined
+  /** What the environment says of settings; it beats what is stored. */
+  fixed?: FixedSettings | undefined
   /** For what goes wrong outside of any call: a loop that failed, a wake-up connection that broke. */
   onTrouble(where: string, error: unknown): void
 }
@@ -47,7 +50,6 @@ export interface ControlNode {
   close(): Promise<void>
 }
 
-const UPLOADS_INTERVAL_MS = 5_000
 /** How long a change of settings may go unnoticed when its wake-up is lost. */
 const SETTINGS_INTERVAL_MS = 2_000
 const CONNECT_TIMEOUT_MS = 5_000
@@ -64,7 +66,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     throw error
   })
   const limits = { ...DEFAULT_LIMITS, ...kept.limits }
-  const services = createServices({ world, store, bus, meter, limits, ...kept.deps })
+  const services = createServices({ world, store, bus, meter, limits, ...kept.deps }, options.fixed)
   const { settings } = services
   await settings.refresh()
   const every = (name: SettingName) => () => settings.get(name) * 1_000
@@ -81,13 +83,19 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   bus.subscribe('settings', () => watchSettings.hurry())
   const loops = [
     watchSettings,
-    loop('promote', every('promote_interval_seconds'), createPromote({ store, bus, fairTags: services.fairTags })),
+    loop(
+      'promote',
+      every('promote_interval_seconds'),
+      createPromote({ ...services.deps, fairTags: services.fairTags }),
+    ),
     loop('retain', every('retain_interval_seconds'), createRetain({ store })),
-    loop('expire-uploads', () => UPLOADS_INTERVAL_MS, createExpireUploads({ store, bus, meter })),
+    loop('expire-uploads', every('uploads_interval_seconds'), createExpireUploads(services.deps)),
   ]
   const { blobs } = kept.deps
   if (blobs !== undefined) {
-    loops.push(loop('tidy-artifacts', every('retain_interval_seconds'), createTidyArtifacts({ store, blobs })))
+    loops.push(
+      loop('tidy-artifacts', every('artifacts_interval_seconds'), createTidyArtifacts({ store, blobs, settings })),
+    )
   }
   const clock = new ClockWatch(world)
   const duties = (leading: Leading) => [
@@ -101,8 +109,18 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
       intervalMs: every('redrive_interval_seconds'),
       tick: createRedrive({ ...services.deps, fairTags: services.fairTags }, leading),
     },
+    {
+      name: 'alert',
+      intervalMs: every('alert_interval_seconds'),
+      tick: createAlert({ ...services.deps, loops: running }, leading),
+    },
   ]
   const election = new Election({ world, store, bus, meter, clock, onTrouble, duties })
+  const running = () => [...loops, ...election.loops]
+  // A loop that waits would only notice after its wait that its interval has become shorter.
+  settings.onChange(() => {
+    for (const loop of running()) loop.hurry()
+  })
   for (const loop of loops) loop.start()
   election.start()
 

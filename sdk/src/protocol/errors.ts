@@ -73,6 +73,11 @@ export const ERRORS = {
     retryable: false,
     sentence: 'The key of this job names another job by now; retried, there would be two jobs for one key.',
   },
+  SETTING_FIXED: {
+    status: 409,
+    retryable: false,
+    sentence: 'The environment of this node fixes the setting; what is stored would not count.',
+  },
   OUTCOME_ALREADY_RECORDED: {
     status: 409,
     retryable: false,
@@ -134,6 +139,11 @@ export const ERRORS = {
     status: 503,
     retryable: true,
     sentence: 'This node keeps no artifacts; its log says why, and another node may.',
+  },
+  LOG_UNAVAILABLE: {
+    status: 503,
+    retryable: true,
+    sentence: 'The log was archived, and its file is out of reach, missing or damaged; the message names it.',
   },
   UNAVAILABLE: {
     status: 503,

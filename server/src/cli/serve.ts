@@ -40,6 +40,7 @@ The environment says how:
   PUBLIC_URL, BASE_PATH         where people reach it, and a prefix of all its paths
   LOG_LEVEL                     fatal, error, warn, info, debug, trace or silent (warn)
   IDEMPOTENCY_MISMATCH_STATUS   409 or 422 for a key that comes with another request (409)
+  REAP_INTERVAL_SECONDS, …      each of GET /v1/settings, in capitals: fixed, whatever is stored
   ALLOW_NO_FSYNC                1 runs on a store that may lose acknowledged jobs
 DATABASE_URL can also be given as the file that holds it: DATABASE_URL_FILE.`
 
@@ -62,8 +63,8 @@ async function serve({ localWorker = false, json = false }: ServeFlags): Promise
   const logger = pino({ level: config.logLevel }, pino.destination({ fd: 2, sync: true }))
   const onTrouble = (where: string, error: unknown) => logger.warn({ where, err: error }, 'trouble')
   const metrics = createMetrics()
-  const { storage, allowNoFsync, artifacts } = config
-  const starting = startNode({ storage, world, meter: metrics.meter, allowNoFsync, artifacts, onTrouble })
+  const { storage, allowNoFsync, artifacts, settings: fixed } = config
+  const starting = startNode({ storage, world, meter: metrics.meter, allowNoFsync, artifacts, fixed, onTrouble })
   const node = await opening(config, starting)
   const server = await startServer({ node, metrics, config, world, logger, version: VERSION }).catch((error: unknown) =>
     explain(error, config),

@@ -12,8 +12,6 @@ export interface JobPolicy {
 export const DEFAULT_MAX_ATTEMPTS = 4
 export const DEFAULT_LEASE_TTL_MS = 60_000
 export const DEFAULT_CONTINUATION_SECONDS = 60
-/** An assigned run is given this long to start, whatever is known of its worker (`reassign_after_seconds` of S2). */
-export const REASSIGN_AFTER_MS = 10_000
 /** A worker that was not seen for this long does not start what it was assigned. */
 export const WORKER_UNSEEN_MS = 120_000
 /** So often a run is handed out without being started; then nobody is left to try it. */

@@ -43,9 +43,13 @@ export const SETTINGS = {
   archive_interval_seconds: span(60, 3_600, 'How often old logs are moved to files'),
   archive_batch_max: count(20, 1_000, 'Logs archived in one go'),
   alert_interval_seconds: span(15, 3_600, 'How often the rules of alerts are looked at'),
-  alert_batch_max: count(100, 10_000, 'Alerts opened or closed by one transaction'),
+  alert_batch_max: count(100, 10_000, 'Alerts opened, closed or removed by one transaction'),
   evidence_interval_seconds: span(1, 60, 'How often a node writes down what it refused, replayed and fenced'),
   evidence_batch_max: count(1_000, 10_000, 'Jobs whose counters one transaction raises'),
+  uploads_interval_seconds: span(5, 3_600, 'How often jobs whose artifacts did not come in time are canceled'),
+  uploads_batch_max: count(200, 10_000, 'Jobs canceled for it by one transaction'),
+  artifacts_interval_seconds: span(60, 3_600, 'How often files that nobody needs any more are removed'),
+  artifacts_batch_max: count(200, 10_000, 'Artifacts or files removed in one go'),
   reassign_after_seconds: span(10, YEAR_SECONDS, 'How long an assigned run has to start before it may be orphaned', 1),
   job_retention_seconds: span(0, 100 * YEAR_SECONDS, 'How long ended jobs are kept; 0: for ever', 0),
   event_retention_seconds: span(
@@ -54,7 +58,20 @@ export const SETTINGS = {
     'How long the events of ended jobs are kept; 0: as long as the job',
     0,
   ),
+  dead_letter_retention_seconds: span(
+    0,
+    100 * YEAR_SECONDS,
+    'How long dead letters wait for a person before they go with their jobs; 0: for ever',
+    0,
+  ),
+  reservation_retention_days: span(
+    7,
+    CENTURY_DAYS,
+    'How long reservations are kept after they were used, released or expired; 0: for ever',
+    0,
+  ),
   audit_retention_days: span(0, CENTURY_DAYS, 'How long the audit is kept; 0: for ever', 0),
+  alert_retention_days: span(90, CENTURY_DAYS, 'How long alerts are kept after they were closed; 0: for ever', 0),
   log_retention_days_db: span(
     7,
     CENTURY_DAYS,
@@ -64,6 +81,9 @@ export const SETTINGS = {
 } as const satisfies Record<string, Setting>
 
 export type SettingName = keyof typeof SETTINGS
+
+/** Values of the environment, checked already; they beat what is stored. */
+export type FixedSettings = Partial<Record<SettingName, number>>
 
 export const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[]
 

@@ -17,7 +17,9 @@ import type { Metrics } from './metrics.ts'
 import { installDescription } from './openapi.ts'
 import { requestId } from './request-id.ts'
 import { agentRoutes } from './routes/agent.ts'
+import { alertRoutes } from './routes/alerts.ts'
 import { artifactRoutes } from './routes/artifacts.ts'
+import { auditRoutes } from './routes/audit.ts'
 import type { RouteContext } from './routes/context.ts'
 import { deadLetterRoutes } from './routes/dead-letters.ts'
 import { healthRoutes } from './routes/health.ts'
@@ -31,6 +33,7 @@ import { quotaRoutes } from './routes/quotas.ts'
 import { redriveRoutes } from './routes/redrives.ts'
 import { reportRoutes } from './routes/reports.ts'
 import { reservationRoutes } from './routes/reservations.ts'
+import { settingRoutes } from './routes/settings.ts'
 import { submitRoutes } from './routes/submit.ts'
 import { tokenRoutes } from './routes/tokens.ts'
 import { workerRoutes } from './routes/workers.ts'
@@ -161,6 +164,9 @@ function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics
   queueRoutes(api, context)
   deadLetterRoutes(api, context)
   redriveRoutes(api, context)
+  settingRoutes(api, context)
+  auditRoutes(api, context)
+  alertRoutes(api, context)
   healthRoutes(api, context, metrics)
   agentRoutes(app)
   api.get('/openapi.json', { config: { ability: 'public' }, schema: { hide: true } }, () => app.swagger())

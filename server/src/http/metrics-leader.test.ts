@@ -3,11 +3,12 @@ import { createMetrics } from './metrics.ts'
 
 test('who leads, in which epoch, and when each loop last ran', async () => {
   const { meter, render } = createMetrics()
-  const page = () => render({ jobs: null, workers: null, queues: null })
+  const page = () => render({ jobs: null, workers: null, queues: null, alerts: { loop_late: 1 } })
   meter.leadership(true, 7)
   meter.looped('reap', 1_500)
   meter.looped('elect', 2_000)
   expect(await page()).toMatch(/^ichido_is_leader 1$/m)
+  expect(await page()).toMatch(/^ichido_alerts_open\{rule="loop_late"\} 1$/m)
   expect(await page()).toMatch(/^ichido_leader_epoch 7$/m)
   expect(await page()).toMatch(/^ichido_loop_last_run_timestamp_seconds\{loop="reap"\} 1.5$/m)
   expect(await page()).toMatch(/^ichido_loop_last_run_timestamp_seconds\{loop="elect"\} 2$/m)

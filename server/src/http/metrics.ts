@@ -18,6 +18,8 @@ export interface Counts {
   jobs: Readonly<Record<string, number>> | null
   workers: Readonly<Record<string, number>> | null
   queues: readonly QueueShape[] | null
+  /** Those that are open, by rule. */
+  alerts: Readonly<Record<string, number>> | null
 }
 
 /** Of the queues with the most work: each has a few lines of its own. */
@@ -52,6 +54,12 @@ export function createMetrics(): Metrics {
     labelNames: ['state'],
     registers,
   })
+  const alertsByRule = new Gauge({
+    name: 'ichido_alerts_open',
+    help: 'Alerts that are open, by rule',
+    labelNames: ['rule'],
+    registers,
+  })
   const showQueues = createQueueGauges(registers)
   const requests = new Histogram({
     name: 'ichido_http_request_seconds',
@@ -65,12 +73,14 @@ export function createMetrics(): Metrics {
     built: (version) => build.set({ version, node: process.version }, 1),
     answered: ({ method, route, status, elapsedMs }) => requests.observe({ method, route, status }, elapsedMs / 1000),
     contentType: registry.contentType,
-    async render({ jobs, workers, queues }) {
+    async render({ jobs, workers, queues, alerts }) {
       showQueues(queues ?? [])
       jobsByState.reset()
       for (const [state, count] of Object.entries(jobs ?? {})) jobsByState.set({ state }, count)
       workersByState.reset()
       for (const [state, count] of Object.entries(workers ?? {})) workersByState.set({ state }, count)
+      alertsByRule.reset()
+      for (const [rule, count] of Object.entries(alerts ?? {})) alertsByRule.set({ rule }, count)
       return registry.metrics()
     },
   }

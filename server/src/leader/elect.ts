@@ -68,6 +68,11 @@ export class Election {
     return this.#term?.epoch ?? null
   }
 
+  /** Those that run: the election's own, and while this node leads, its duties. */
+  get loops(): readonly Loop[] {
+    return [this.#loop, ...this.#duties]
+  }
+
   start(): void {
     this.#loop.start()
     this.#unsubscribe = this.#options.bus.subscribe('leadership', () => {

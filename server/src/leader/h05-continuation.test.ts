@@ -43,8 +43,8 @@ describe.each(ENGINES)('%s', (engine) => {
 
   /** The same node is elected anew: it has waited for nobody, but has watched the clock. */
   async function takeOver(): Promise<void> {
-    const { world, store, bus, meter } = scene
-    reap = createReap({ world, store, bus, meter, clock, leading: trusting(await seize(store)) })
+    const { store } = scene
+    reap = createReap({ ...scene, clock, leading: trusting(await seize(store)) })
   }
 
   async function started(input: Parameters<LeaderScene['submit']>[0], worker = 'worker') {

@@ -46,11 +46,11 @@ describe.each(ENGINES)('%s', (engine) => {
 
   /** An hour of a leader, which another one takes over from in the middle. */
   async function anHour(): Promise<void> {
-    const { world, store, bus, meter } = scene
+    const { world, store } = scene
     const clock = new ClockWatch(world)
-    const promote = createPromote({ ...scene, fairTags: scene.services.fairTags })
+    const promote = createPromote(scene)
     for (let term = 0; term < 2; term++) {
-      const reap = createReap({ world, store, bus, meter, clock, leading: trusting(await seize(store)) })
+      const reap = createReap({ ...scene, clock, leading: trusting(await seize(store)) })
       for (let tick = 0; tick < 6; tick++) {
         await promote()
         while ((await reap()) === 0);

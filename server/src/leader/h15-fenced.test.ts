@@ -14,7 +14,12 @@ import { twoNodes } from '../testing/two-nodes.ts'
 
 /** Hazard 15: a leader of the past that waits, or was paused, must not write once another one leads. */
 
-const REVIEW: Omit<ReviewItem, 'nowMs'> = { evenMs: Number.MAX_SAFE_INTEGER, batchMax: 100, waitingMax: 100 }
+const REVIEW: Omit<ReviewItem, 'nowMs'> = {
+  evenMs: Number.MAX_SAFE_INTEGER,
+  batchMax: 100,
+  waitingMax: 100,
+  reassignAfterMs: 10_000,
+}
 const review = (term: Term) => reviewRuns(term, { nowMs: Date.now(), ...REVIEW })
 const expire = (term: Term, waiting: readonly Waiting[]) =>
   expireBatch(

@@ -14,6 +14,10 @@ export interface LoopOptions {
   onTrouble(name: string, error: unknown): void
 }
 
+/** A loop that has not come to the end of a tick for so many intervals is late; not before a while, however short they are. */
+const LATE_INTERVALS = 5
+const LATE_MIN_MS = 10_000
+
 /** The one shape of everything that runs by itself: a name, a tick, start and stop that can be called twice. */
 export class Loop {
   readonly name: string
@@ -22,6 +26,7 @@ export class Loop {
   #running: Promise<void> | null = null
   #stopped = true
   #hurried = false
+  #lateAtMs = 0
 
   constructor(options: LoopOptions) {
     this.name = options.name
@@ -31,6 +36,7 @@ export class Loop {
   start(): void {
     if (!this.#stopped) return
     this.#stopped = false
+    this.#inTime()
     // A tick that is still running from before the stop goes on to the next one by itself.
     if (this.#running === null) this.#schedule(0)
   }
@@ -51,6 +57,16 @@ export class Loop {
     }
   }
 
+  /** It runs, but its ticks fail, hang, or do not come. */
+  get late(): boolean {
+    return !this.#stopped && this.#options.world.monotonic() > this.#lateAtMs
+  }
+
+  #inTime(): void {
+    const { world, intervalMs } = this.#options
+    this.#lateAtMs = world.monotonic() + Math.max(LATE_MIN_MS, LATE_INTERVALS * intervalMs())
+  }
+
   #schedule(ms: number): void {
     if (!this.#stopped) this.#callOff = this.#options.world.after(ms, () => void this.#turn())
   }
@@ -61,9 +77,10 @@ export class Loop {
     let waitMs = intervalMs
     this.#hurried = false
     this.#running = (async () => {
-      if (when?.() === false) return
+      if (when?.() === false) return this.#inTime()
       try {
         waitMs = Math.min(intervalMs, Math.max(0, (await tick()) ?? intervalMs))
+        this.#inTime()
         meter.looped(name, world.now())
       } catch (error) {
         onTrouble(name, error)

@@ -27,7 +27,7 @@ beforeEach(async () => {
 })
 
 function review(): Command<Review> {
-  const sizes = { batchMax: 100, waitingMax: 100 }
+  const sizes = { batchMax: 100, waitingMax: 100, reassignAfterMs: 10_000 }
   return reviewRuns(term, { nowMs: Date.now(), evenMs: Number.MAX_SAFE_INTEGER, ...sizes })
 }
 

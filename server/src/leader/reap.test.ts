@@ -28,8 +28,7 @@ describe.each(ENGINES)('%s', (engine) => {
 
   /** Another node leads from now on: one that has seen nothing yet. */
   async function takeOver(store = scene.store): Promise<void> {
-    const { world, bus, meter } = scene
-    reap = createReap({ world, store, bus, meter, clock: new ClockWatch(world), leading: trusting(await seize(store)) })
+    reap = createReap({ ...scene, store, clock: new ClockWatch(scene.world), leading: trusting(await seize(store)) })
   }
 
   async function lease(start: boolean, worker = 'worker') {

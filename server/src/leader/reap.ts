@@ -1,13 +1,13 @@
 import type { World } from '@ichido/sdk/world'
 import type { Bus } from '../bus/port.ts'
 import type { Meter } from '../services/meter.ts'
+import type { Settings } from '../services/settings.ts'
 import { readClock } from '../store/commands/leadership.ts'
 import { type Ended, expireBatch, reviewRuns, type Waiting } from '../store/commands/reap-runs.ts'
 import type { Store } from '../store/port.ts'
 import type { ClockWatch } from './clock-watch.ts'
 import type { Leading } from './elect.ts'
 
-const BATCH_MAX = 200
 /** Runs whose end is awaited at the same time; those beyond it have their turn later. */
 const WAITING_MAX = 10_000
 /** Leases that lapse one after the other are looked at together. */
@@ -18,6 +18,7 @@ export interface ReapOptions {
   store: Store
   bus: Bus
   meter: Meter
+  settings: Settings
   clock: Pick<ClockWatch, 'observe' | 'evenMs'>
   leading: Leading
 }
@@ -28,7 +29,7 @@ export interface ReapOptions {
  * has waited, or a clock has jumped, does not count.
  */
 export function createReap(options: ReapOptions): () => Promise<number | null> {
-  const { world, store, bus, clock, leading } = options
+  const { world, store, bus, clock, leading, settings } = options
   /** Since when each was waited for, by what was seen of it. */
   let since = new Map<string, number>()
 
@@ -68,15 +69,17 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
     const askedMs = world.monotonic()
     const nowMs = await store.read(readClock())
     clock.observe(nowMs, askedMs)
-    const sizes = { batchMax: BATCH_MAX, waitingMax: WAITING_MAX }
-    const review = await store.write(reviewRuns(leading, { nowMs, evenMs: clock.evenMs, ...sizes }))
+    const batchMax = settings.get('reap_batch_max')
+    const reassignAfterMs = Math.round(settings.get('reassign_after_seconds') * 1_000)
+    const bounds = { batchMax, waitingMax: WAITING_MAX, reassignAfterMs }
+    const review = await store.write(reviewRuns(leading, { nowMs, evenMs: clock.evenMs, ...bounds }))
     tell(review.ended, review.queues)
 
     const waited = wait(review.waiting)
     const due = waited.flatMap(dueOf)
-    const batch = due.slice(0, BATCH_MAX).map((one) => ({ ...one, nextRunId: world.uuid(), random: world.random() }))
+    const batch = due.slice(0, batchMax).map((one) => ({ ...one, nextRunId: world.uuid(), random: world.random() }))
     if (batch.length > 0 && leading.trusted()) tell(await store.write(expireBatch(leading, batch)))
-    if (review.full || due.length > BATCH_MAX) return 0
+    if (review.full || due.length > batchMax) return 0
     // What is due and was passed over, because somebody has it locked or the clock is not believed, has time.
     const marks = waited.flatMap(({ deadlineLeftMs, cancelLeftMs }) => [deadlineLeftMs, cancelLeftMs])
     const soonest = Math.min(...[...marks, review.nextLapseMs].flatMap((ms) => (ms !== null && ms > 0 ? [ms] : [])))

@@ -2,13 +2,13 @@ import type { World } from '@ichido/sdk/world'
 import type { Bus } from '../bus/port.ts'
 import type { FairTags } from '../services/fair-tags.ts'
 import type { Meter } from '../services/meter.ts'
+import type { Settings } from '../services/settings.ts'
 import type { Term } from '../store/commands/leadership.ts'
 import { runningRedrives } from '../store/commands/redrive.ts'
 import { stepRedrive } from '../store/commands/redrive-step.ts'
 import type { Store } from '../store/port.ts'
 
 const REDRIVES_MAX = 100
-const BATCH_MAX = 200
 /** No step waits longer for its turn than this; a clock that was set back must not hold up a redrive for as long. */
 const PAUSE_MAX_MS = 2_000
 
@@ -17,16 +17,17 @@ interface RedriveOptions {
   store: Store
   bus: Bus
   meter: Meter
+  settings: Settings
   fairTags: Pick<FairTags, 'tagFor'>
 }
 
 /** Goes on with every redrive that runs, one bounded step of each in turn. Two nodes at it at once would not harm. */
 export function createRedrive(
-  { world, store, bus, meter, fairTags }: RedriveOptions,
+  { world, store, bus, meter, settings, fairTags }: RedriveOptions,
   term: Term,
 ): () => Promise<number | null> {
   async function step(redriveId: string, version: number): Promise<void> {
-    const nextRunIds = Array.from({ length: BATCH_MAX }, () => world.uuid())
+    const nextRunIds = Array.from({ length: settings.get('redrive_batch_max') }, () => world.uuid())
     const item = { redriveId, version, nextRunIds, auditId: world.uuid(), tagOf: fairTags.tagFor }
     const { retried } = await store.write(stepRedrive(term, item))
     for (const { parkedMs } of retried) if (parkedMs !== null) meter.deadLetterResolved('redriven', parkedMs)

@@ -55,7 +55,7 @@ describe.each(ENGINES)('%s', (engine) => {
     async function tidyAll(laterMs: number) {
       const world = { ...realWorld, now: () => realWorld.now() + laterMs }
       const blobs = await openDisk({ folder: place.folder, world })
-      const tidy = createTidyArtifacts({ store: scene.store, blobs })
+      const tidy = createTidyArtifacts({ ...scene, blobs })
       for (let i = 0; i < SHARDS; i++) await tidy()
     }
     await tidyAll(DAY_MS - 60_000)

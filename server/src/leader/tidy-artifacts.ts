@@ -2,6 +2,7 @@ import { type Blobs, SHARDS } from '../blobs/port.ts'
 import type { Bus } from '../bus/port.ts'
 import { isUuid } from '../core/contract/list.ts'
 import type { Meter } from '../services/meter.ts'
+import type { Settings } from '../services/settings.ts'
 import {
   cancelOverdue,
   deleteExpiredArtifacts,
@@ -11,46 +12,52 @@ import {
 } from '../store/commands/tidy-artifacts.ts'
 import type { Store } from '../store/port.ts'
 
-const BATCH_MAX = 200
 const FIRST = '00000000-0000-0000-0000-000000000000'
 /** Longer than anybody takes from putting a blob in its place to naming it. */
 const STRAY_AGE_MS = 24 * 3600 * 1000
 
-/** Cancels jobs whose artifacts do not come, and frees their slots. Any node may do it, also several at once. */
-export function createExpireUploads({
-  store,
-  bus,
-  meter,
-}: {
+interface UploadOptions {
   store: Store
   bus: Bus
   meter: Meter
-}): () => Promise<number | null> {
+  settings: Settings
+}
+
+/** Cancels jobs whose artifacts do not come, and frees their slots. Any node may do it, also several at once. */
+export function createExpireUploads({ store, bus, meter, settings }: UploadOptions): () => Promise<number | null> {
   return async () => {
-    const { seen, canceledJobIds } = await store.write(cancelOverdue(BATCH_MAX))
+    const batchMax = settings.get('uploads_batch_max')
+    const { seen, canceledJobIds } = await store.write(cancelOverdue(batchMax))
     for (const _ of canceledJobIds) meter.ended('CANCELED')
     bus.wake(canceledJobIds.map((jobId) => `job:${jobId}` as const))
-    return seen === BATCH_MAX ? 0 : null
+    return seen === batchMax ? 0 : null
   }
+}
+
+interface TidyOptions {
+  store: Store
+  blobs: Blobs
+  settings: Settings
 }
 
 /**
  * Removes what nobody needs: uploads that were given up, blobs that no artifact names, and files that a node left behind
  * when it died between putting them in their place and naming them. A part of it each time, around and around.
  */
-export function createTidyArtifacts({ store, blobs }: { store: Store; blobs: Blobs }): () => Promise<number | null> {
+export function createTidyArtifacts({ store, blobs, settings }: TidyOptions): () => Promise<number | null> {
+  const batchMax = () => settings.get('artifacts_batch_max')
   let after = FIRST
   let shard = 0
 
   async function discardUploads(): Promise<void> {
-    for await (const names of blobs.uploads(BATCH_MAX)) {
+    for await (const names of blobs.uploads(batchMax())) {
       const awaited = await store.read(findAwaited(names.filter(isUuid)))
       for (const name of names) if (!awaited.has(name)) await blobs.discard(name)
     }
   }
 
   async function removeUnnamed(): Promise<void> {
-    const { removed, next } = await store.write(forgetUnnamedBlobs(after, BATCH_MAX))
+    const { removed, next } = await store.write(forgetUnnamedBlobs(after, batchMax()))
     for (const name of removed) await blobs.remove(name)
     after = next ?? FIRST
   }
@@ -63,10 +70,11 @@ export function createTidyArtifacts({ store, blobs }: { store: Store; blobs: Blo
   }
 
   return async () => {
-    const expired = await store.write(deleteExpiredArtifacts(BATCH_MAX))
+    const max = batchMax()
+    const expired = await store.write(deleteExpiredArtifacts(max))
     await discardUploads()
     await removeUnnamed()
     await removeStrays()
-    return expired === BATCH_MAX ? 0 : null
+    return expired === max ? 0 : null
   }
 }

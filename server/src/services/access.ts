@@ -50,6 +50,8 @@ export function createAccessService({ world, store: db }: Deps): AccessService {
     if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
   }
 
+  const by = (caller: Caller) => ({ id: world.uuid(), actor: caller.userId })
+
   return {
     async isAuthRequired() {
       if (!required && world.monotonic() - requiredReadMs >= TRUST_MS) {
@@ -81,7 +83,8 @@ export function createAccessService({ world, store: db }: Deps): AccessService {
       const token = `ichido_${world.secret(SECRET_BYTES)}`
       const tokenId = world.uuid()
       const ttlMs = ttlSeconds === null ? null : Math.round(ttlSeconds * 1000)
-      await db.write(store.createToken({ tokenId, tokenHash: hashToken(token), userId, role, name, ttlMs }))
+      const made = { tokenId, tokenHash: hashToken(token), userId, role, name, ttlMs }
+      await db.write(store.createToken(made, by(caller)))
       required = true
       return { token, token_id: tokenId }
     },
@@ -94,7 +97,7 @@ export function createAccessService({ world, store: db }: Deps): AccessService {
     async revokeToken(caller, tokenId) {
       administer(caller)
       requireId('token', tokenId)
-      const found = await db.write(store.revokeToken(tokenId))
+      const found = await db.write(store.revokeToken(tokenId, by(caller)))
       trusted.clear()
       if (!found) throw notFound('token', tokenId)
     },

@@ -68,7 +68,7 @@ describe.each(ENGINES)('%s', (engine) => {
     )
   }
   const expire = () => createExpireUploads(services.deps)()
-  const tidy = () => createTidyArtifacts({ store: services.deps.store, blobs })()
+  const tidy = () => createTidyArtifacts({ ...services.deps, blobs })()
   const files = () =>
     (readdirSync(join(folder, 'blobs'), { recursive: true }) as string[]).filter((f) => f.includes('.'))
   const fileOf = (bytes: Uint8Array) => files().filter((file) => file.includes(sha256Of(bytes)))

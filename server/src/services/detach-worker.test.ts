@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { REASSIGN_AFTER_MS } from '../core/job.ts'
+import { SETTINGS } from '../core/settings.ts'
 import { ClockWatch } from '../leader/clock-watch.ts'
 import { createReap } from '../leader/reap.ts'
 import { noteSeen } from '../store/commands/workers.ts'
@@ -75,21 +75,14 @@ describe.each(ENGINES)('a worker that says that it stops, on %s', (engine) => {
   })
 
   test('does not keep others waiting for what it took and did not start', async () => {
-    const { world, store, bus, meter } = scene
-    const reap = createReap({
-      world,
-      store,
-      bus,
-      meter,
-      clock: new ClockWatch(world),
-      leading: trusting(await seize(store)),
-    })
+    const { world, store } = scene
+    const reap = createReap({ ...scene, clock: new ClockWatch(world), leading: trusting(await seize(store)) })
     await reap()
     const [stops, stays] = [await worker(), await worker()]
     const ids = [await scene.submit(), await scene.submit()]
     for (const one of [stops, stays]) expect(await poll(one, 'default')).toHaveLength(1)
     await workers().detach(stops)
-    await scene.pass(REASSIGN_AFTER_MS)
+    await scene.pass(SETTINGS.reassign_after_seconds.default * 1_000)
     await reap()
     const states = ids.map(async (id) => (await scene.services.jobs.get(LOCAL_ADMIN, id)).state)
     expect(await Promise.all(states)).toEqual(['ORPHANED', 'ASSIGNED'])

@@ -1,5 +1,8 @@
+import type { FixedSettings } from '../core/settings.ts'
 import { type AccessService, createAccessService } from './access.ts'
+import { type AlertService, createAlertService } from './alerts.ts'
 import { type ArtifactService, createArtifactService } from './artifacts.ts'
+import { type AuditService, createAuditService } from './audit.ts'
 import { createDeadLetterService, type DeadLetterService } from './dead-letters.ts'
 import { createDefinitionService, type DefinitionService } from './definitions.ts'
 import type { Deps } from './deps.ts'
@@ -13,7 +16,7 @@ import { createQuotaService, type QuotaService } from './quotas.ts'
 import { createRedriveService, type RedriveService } from './redrives.ts'
 import { createReservationService, type ReservationService } from './reservations.ts'
 import { createRunService, type RunService } from './runs.ts'
-import { createSettingsService, type FixedSettings, type SettingsService } from './settings.ts'
+import { createSettingsService, type SettingsService } from './settings.ts'
 import { noting, Sightings } from './sightings.ts'
 import { createSubmitService, type SubmitService } from './submit-job.ts'
 import { createWorkerService, type WorkerService } from './workers.ts'
@@ -38,6 +41,8 @@ export interface Services {
   redrives: RedriveService
   workers: WorkerService
   settings: SettingsService
+  audit: AuditService
+  alerts: AlertService
 }
 
 /** `fixed` is what the environment says of settings. */
@@ -67,5 +72,7 @@ export function createServices(given: Omit<Deps, 'settings'>, fixed: FixedSettin
     redrives: createRedriveService(deps),
     workers: createWorkerService(deps, sightings),
     settings,
+    audit: createAuditService(deps),
+    alerts: createAlertService(deps),
   }
 }

@@ -86,7 +86,7 @@ export function createJobService(deps: Deps, sightings: Sightings): JobService {
     async cancel(caller, jobId) {
       const job = await visible(caller, jobId)
       if (job.user_id !== caller.userId && !can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
-      const outcome = await store.write(cancelJob(jobId))
+      const outcome = await store.write(cancelJob(jobId, { id: deps.world.uuid(), actor: caller.userId }))
       if (outcome.kind === 'refused') {
         if (outcome.reason === 'NOT_FOUND') throw notFound('job', jobId)
         throw new IchidoError('ALREADY_ENDED', `Job ${jobId} has ended: ${outcome.state}`, { state: outcome.state })

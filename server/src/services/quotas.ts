@@ -20,7 +20,9 @@ export interface QuotaLimits {
   period: 'day' | 'month'
 }
 
-export function createQuotaService({ store }: Deps): QuotaService {
+export function createQuotaService({ world, store }: Deps): QuotaService {
+  const by = (caller: Caller) => ({ id: world.uuid(), actor: caller.userId })
+
   async function read(userId: string): Promise<QuotaShape> {
     return renderQuota(await store.read(findQuota(userId)))
   }
@@ -37,14 +39,15 @@ export function createQuotaService({ store }: Deps): QuotaService {
         costLimitMicros: limits.cost_limit === null ? null : toMicros(limits.cost_limit),
         period: limits.period,
       }
-      await store.write(setQuota(userId, quota))
+      await store.write(setQuota(userId, quota, by(caller)))
       return read(userId)
     },
     async clear(caller, userId) {
       if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
       if (userId === DEFAULT_QUOTA_USER) {
-        await store.write(setQuota(userId, { maxConcurrent: null, costLimitMicros: null, period: 'month' }))
-      } else await store.write(clearQuota(userId))
+        const unlimited: Quota = { maxConcurrent: null, costLimitMicros: null, period: 'month' }
+        await store.write(setQuota(userId, unlimited, by(caller)))
+      } else await store.write(clearQuota(userId, by(caller)))
       return read(userId)
     },
   }

@@ -1,33 +1,132 @@
-import { isSettingName, SETTINGS, type SettingName, settingProblem } from '../core/settings.ts'
-import { readSettings } from '../store/commands/access.ts'
-import type { Store } from '../store/port.ts'
+import { IchidoError, type SettingShape } from '@ichido/sdk/protocol'
+import { type Caller, can } from '../core/roles.ts'
+import {
+  type FixedSettings,
+  isSettingName,
+  SETTING_NAMES,
+  SETTINGS,
+  type SettingName,
+  settingProblem,
+  settingVariable,
+} from '../core/settings.ts'
+import { changeSetting, findSettings, type StoredSetting } from '../store/commands/settings.ts'
+import type { Deps } from './deps.ts'
+import { isoOrNull } from './render.ts'
 
 /** What is in force now, on this node; asked anew whenever it matters, so that a change needs no restart. */
 export interface Settings {
   get(name: SettingName): number
 }
 
-/** Values of the environment, checked already; they beat what is stored. */
-export type FixedSettings = Partial<Record<SettingName, number>>
-
 export interface SettingsService extends Settings {
   /** Reads what is stored: before the node serves, when a change was made, and now and then. */
   refresh(): Promise<void>
+  /** Called whenever something else is in force on this node than before. */
+  onChange(callback: () => void): void
+  list(): Promise<SettingShape[]>
+  show(name: string): Promise<SettingShape>
+  put(caller: Caller, name: string, value: number): Promise<SettingShape>
+  /** Back to the default. */
+  reset(caller: Caller, name: string): Promise<SettingShape>
 }
 
-export function createSettingsService({ store }: { store: Store }, fixed: FixedSettings = {}): SettingsService {
+export function createSettingsService(
+  { world, store, bus }: Omit<Deps, 'settings'>,
+  fixed: FixedSettings = {},
+): SettingsService {
+  const callbacks: (() => void)[] = []
   let stored: FixedSettings = {}
+  let asked = 0
+  let answered = 0
+
+  async function refresh(): Promise<void> {
+    const turn = ++asked
+    const found = await store.read(findSettings())
+    // An answer that was overtaken is out of date.
+    if (turn < answered) return
+    answered = turn
+    const before = stored
+    stored = inForce(found)
+    if (SETTING_NAMES.some((name) => before[name] !== stored[name])) for (const callback of callbacks) callback()
+  }
+
+  async function change(caller: Caller, name: SettingName, value: number | null): Promise<SettingShape> {
+    if (name in fixed) {
+      const variable = settingVariable(name)
+      const message = `${name} is fixed by the environment of this node: ${variable}=${fixed[name]}`
+      throw new IchidoError('SETTING_FIXED', message, { name, variable })
+    }
+    await store.write(changeSetting(name, value, { id: world.uuid(), actor: caller.userId }))
+    bus.wake(['settings'])
+    await refresh()
+    return show(name)
+  }
+
+  async function list(): Promise<SettingShape[]> {
+    const found = await store.read(findSettings())
+    return SETTING_NAMES.map((name) => render(name, fixed, found))
+  }
+
+  async function show(name: string): Promise<SettingShape> {
+    return render(known(name), fixed, await store.read(findSettings()))
+  }
+
   return {
-    async refresh() {
-      const found = await store.read(readSettings())
-      stored = Object.fromEntries(
-        // A newer node may have stored what this one would not allow, or does not know.
-        [...found].filter(([name, value]) => isSettingName(name) && settingProblem(name, value) === null),
-      )
-    },
+    refresh,
+    onChange: (callback) => void callbacks.push(callback),
     get: (name) => fixed[name] ?? stored[name] ?? SETTINGS[name].default,
+    list,
+    show,
+    async put(caller, name, value) {
+      administer(caller)
+      const setting = known(name)
+      const problem = settingProblem(setting, value)
+      if (problem === null) return change(caller, setting, value)
+      const { min, max } = SETTINGS[setting]
+      throw new IchidoError('INVALID_PAYLOAD', `${name} ${problem}`, { field: 'value', name, min, max })
+    },
+    async reset(caller, name) {
+      administer(caller)
+      return change(caller, known(name), null)
+    },
   }
 }
 
 /** The defaults, for whoever has no node. */
 export const defaultSettings: Settings = { get: (name) => SETTINGS[name].default }
+
+function administer(caller: Caller): void {
+  if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
+}
+
+function known(name: string): SettingName {
+  if (isSettingName(name)) return name
+  const message = `There is no setting ${name}; there are ${SETTING_NAMES.join(', ')}`
+  throw new IchidoError('NOT_FOUND', message, { names: SETTING_NAMES })
+}
+
+/** A newer node may have stored what this one would not allow, or does not know. */
+function inForce(found: readonly StoredSetting[]): FixedSettings {
+  return Object.fromEntries(
+    found.flatMap(({ name, value }) =>
+      isSettingName(name) && settingProblem(name, value) === null ? [[name, value]] : [],
+    ),
+  )
+}
+
+function render(name: SettingName, fixed: FixedSettings, found: readonly StoredSetting[]): SettingShape {
+  const row = found.find((one) => one.name === name)
+  const stored = inForce(row === undefined ? [] : [row])[name]
+  const { default: preset, min, max, says } = SETTINGS[name]
+  return {
+    name,
+    value: fixed[name] ?? stored ?? preset,
+    default: preset,
+    min,
+    max,
+    source: name in fixed ? 'environment' : stored === undefined ? 'default' : 'stored',
+    description: says,
+    updated_at: isoOrNull(row?.updatedAtMs ?? null),
+    updated_by: row?.updatedBy ?? null,
+  }
+}

@@ -158,7 +158,7 @@ describe('loops look at what is due, not at what waits', () => {
 
   test('reap looks at the runs that workers hold', async () => {
     const term = await seize(node)
-    const sizes = { batchMax: 100, waitingMax: 1_000 }
+    const sizes = { batchMax: 100, waitingMax: 1_000, reassignAfterMs: 10_000 }
     const review = reviewRuns(term, { nowMs: Date.now() + 120_000, evenMs: Number.MAX_SAFE_INTEGER, ...sizes })
     const { waiting } = await node.write(review)
     expect(waiting).toHaveLength(100)

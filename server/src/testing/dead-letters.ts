@@ -1,6 +1,7 @@
 import { v7 } from 'uuid'
 import { createRedrive } from '../leader/redrive.ts'
 import { silentMeter } from '../services/meter.ts'
+import { defaultSettings } from '../services/settings.ts'
 import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
 import { endBatch } from '../store/commands/end-runs.ts'
 import { type Term, tryToLead } from '../store/commands/leadership.ts'
@@ -76,7 +77,9 @@ export async function lead(store: Store): Promise<Term> {
 /** The leader's duty on a store; each call is a tick. */
 export function redriver(store: Store, term: Term): () => Promise<number | null> {
   const bus = { wake() {}, subscribe: () => () => {}, close: async () => {} }
-  return createRedrive({ world: realWorld, store, bus, meter: silentMeter, fairTags: { tagFor: tagOf } }, term)
+  const fairTags = { tagFor: tagOf }
+  const given = { world: realWorld, store, bus, meter: silentMeter, settings: defaultSettings, fairTags }
+  return createRedrive(given, term)
 }
 
 export async function progress(store: Store, { redriveId }: Pick<Redrive, 'redriveId'>): Promise<Redrive> {

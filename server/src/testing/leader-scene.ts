@@ -21,6 +21,7 @@ export interface LeaderScene extends Omit<Place, 'remove'> {
   bus: Bus
   meter: Meter
   fairTags: Services['fairTags']
+  settings: Services['settings']
   /** The topics that were woken since the last look. */
   woken(): Topic[]
   /** The states that runs ended in. */
@@ -62,6 +63,7 @@ export async function leaderScene(engine: Engine): Promise<LeaderScene> {
     bus,
     meter,
     fairTags: services.fairTags,
+    settings: services.settings,
     ended,
     woken: () => woken.splice(0),
     async submit(input = {}, key) {

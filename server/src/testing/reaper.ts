@@ -2,6 +2,7 @@ import { EmbeddedBus } from '../bus/embedded.ts'
 import type { Leading } from '../leader/elect.ts'
 import { createReap } from '../leader/reap.ts'
 import { silentMeter } from '../services/meter.ts'
+import { defaultSettings } from '../services/settings.ts'
 import type { Term } from '../store/commands/leadership.ts'
 import type { Store } from '../store/port.ts'
 import { integer } from '../store/statement.ts'
@@ -37,7 +38,8 @@ export class Reaper {
     const world = { ...realWorld, monotonic: () => realWorld.monotonic() + this.#passedMs }
     const meter = { ...silentMeter, ended: (state: string) => void this.ended.push(state) }
     this.term = term
-    this.tick = createReap({ world, store, bus: new EmbeddedBus(), meter, clock: EVEN, leading: trusting(term) })
+    const given = { world, store, bus: new EmbeddedBus(), meter, settings: defaultSettings }
+    this.tick = createReap({ ...given, clock: EVEN, leading: trusting(term) })
   }
 
   static async of(store: Store): Promise<Reaper> {

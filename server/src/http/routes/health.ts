@@ -20,6 +20,7 @@ export function healthRoutes(app: ApiInstance, { services, draining }: RouteCont
   const counts = rationedRead(world, () => services.jobs.counts())
   const workerCounts = rationedRead(world, () => services.workers.counts())
   const queueCounts = rationedRead(world, () => services.queues.list())
+  const alertCounts = rationedRead(world, () => services.alerts.counts())
   const checkStore = sharedRead(async () => {
     const asked = new AbortController()
     const answered = store.health().then(
@@ -72,12 +73,14 @@ export function healthRoutes(app: ApiInstance, { services, draining }: RouteCont
     },
     async (_request, reply) => {
       // The other numbers are wanted most when the store is gone.
-      const [jobs, workers, queues] = await Promise.all([
+      const [jobs, workers, queues, alerts] = await Promise.all([
         counts().then(byState, () => null),
         workerCounts().catch(() => null),
         queueCounts().catch(() => null),
+        alertCounts().catch(() => null),
       ])
-      return reply.header('content-type', metrics.contentType).send(await metrics.render({ jobs, workers, queues }))
+      const page = await metrics.render({ jobs, workers, queues, alerts })
+      return reply.header('content-type', metrics.contentType).send(page)
     },
   )
 

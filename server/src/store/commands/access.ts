@@ -3,6 +3,7 @@ import type { Role } from '../../core/roles.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/access.ts'
 import { integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { type By, record } from './audit.ts'
 
 export interface Token {
   tokenId: string
@@ -18,18 +19,25 @@ export interface Token {
 /** Kept for ever once a token was made: deleting the last token must not open the door again. */
 export const AUTH_REQUIRED = 'auth_required'
 
-export function createToken(token: {
+export interface NewToken {
   tokenId: string
   tokenHash: string
   userId: string
   role: Role
   name: string
   ttlMs: number | null
-}): Command<void> {
+}
+
+/** @param by who asked for it; null: nobody is to be told of. */
+export function createToken(token: NewToken, by: By | null = null): Command<void> {
   return command('create_token', function* work(): Work<void> {
-    yield* query(sql.insertUser, token.userId)
-    yield* query(sql.insertToken, token.tokenId, token.tokenHash, token.userId, token.role, token.name, token.ttlMs)
-    yield* query(sql.putSetting, AUTH_REQUIRED, 'true', token.userId)
+    const { tokenId, tokenHash, userId, role, name, ttlMs } = token
+    yield* query(sql.insertUser, userId)
+    const made = yield* query(sql.insertToken, tokenId, tokenHash, userId, role, name, ttlMs)
+    yield* query(sql.putSetting, AUTH_REQUIRED, 'true', userId)
+    if (by === null || made.length === 0) return
+    const ttlSeconds = ttlMs === null ? null : ttlMs / 1000
+    yield* record(by, 'token.create', tokenId, null, { user_id: userId, role, name, ttl_seconds: ttlSeconds })
   })
 }
 
@@ -41,9 +49,14 @@ export function findToken(tokenHash: string): Command<{ tokenHash: string; userI
   })
 }
 
-export function revokeToken(tokenId: string): Command<boolean> {
+/** False when there is no such token. */
+export function revokeToken(tokenId: string, by: By | null = null): Command<boolean> {
   return command('revoke_token', function* work(): Work<boolean> {
-    return (yield* query(sql.revokeToken, tokenId)).length > 0
+    const revoked = yield* one(sql.revokeToken, tokenId)
+    if (revoked === undefined) return (yield* one(sql.readToken, tokenId)) !== undefined
+    const before = { user_id: text(revoked, 'user_id'), role: text(revoked, 'role'), name: text(revoked, 'name') }
+    if (by !== null) yield* record(by, 'token.revoke', tokenId, before, null)
+    return true
   })
 }
 

@@ -1,8 +1,9 @@
 import { isFinal, type RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
-import { cancelWaiting, requestCancel } from '../sql/runs.ts'
-import { each, integer, one, query, type Row, text, type Work } from '../statement.ts'
+import { cancelWaiting, lockLatestRun, requestCancel } from '../sql/runs.ts'
+import { each, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import { type By, record } from './audit.ts'
 import { changeCosts } from './costs.ts'
 import { recordMoves } from './lifecycle.ts'
 
@@ -13,30 +14,37 @@ export type CancelOutcome =
   | { kind: 'repeated' }
   | { kind: 'refused'; reason: 'ALREADY_ENDED' | 'NOT_FOUND'; state: RunState | null }
 
-export function cancelJob(jobId: string): Command<CancelOutcome> {
+/** @param by who asked for it; null: nobody is to be told of. */
+export function cancelJob(jobId: string, by: By | null = null): Command<CancelOutcome> {
   return command('cancel', function* work(): Work<CancelOutcome> {
     for (;;) {
-      const outcome = yield* cancelLatest(jobId)
+      const outcome = yield* cancelLatest(jobId, by)
       if (outcome !== null) return outcome
     }
   })
 }
 
 /** Null when the job moved on in between, from a run that failed to its next one: look again, there is a run to cancel. */
-function* cancelLatest(jobId: string): Work<CancelOutcome | null> {
-  const canceled = yield* query(cancelWaiting, jobId)
-  if (canceled.length > 0) {
+function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null> {
+  const run = yield* one(lockLatestRun, jobId)
+  if (run === undefined) {
+    const [job] = yield* each(readJobs, [[jobId]])
+    return job === undefined ? { kind: 'refused', reason: 'NOT_FOUND', state: null } : null
+  }
+  const state = text(run, 'state') as RunState
+  if (state === 'CANCELED') return { kind: 'repeated' }
+  if (isFinal(state)) return { kind: 'refused', reason: 'ALREADY_ENDED', state }
+  const running = state === 'RUNNING'
+  if (running && integerOrNull(run, 'cancel_requested_at') !== null) return { kind: 'requested' }
+  if (running) yield* query(requestCancel, jobId)
+  else {
+    const canceled = yield* query(cancelWaiting, jobId)
     yield* recordMoves(canceled)
     yield* giveBack(jobId, canceled)
-    return { kind: 'canceled' }
   }
-  const running = yield* one(requestCancel, jobId)
-  if (running !== undefined) return { kind: 'requested' }
-  const [job] = yield* each(readJobs, [[jobId]])
-  if (job === undefined) return { kind: 'refused', reason: 'NOT_FOUND', state: null }
-  const state = text(job, 'state') as RunState
-  if (!isFinal(state)) return null
-  return state === 'CANCELED' ? { kind: 'repeated' } : { kind: 'refused', reason: 'ALREADY_ENDED', state }
+  const after = running ? { state, cancel_requested: true } : { state: 'CANCELED' }
+  if (by !== null) yield* record(by, 'job.cancel', jobId, { state }, after)
+  return { kind: running ? 'requested' : 'canceled' }
 }
 
 /** The estimate of a job that never started is not spent. Run 1 that has not started is the only such case. */

@@ -1,8 +1,8 @@
 import { type Command, command } from '../port.ts'
-import { insertAudit } from '../sql/audit.ts'
 import { readyKinds } from '../sql/leases.ts'
 import { countQueue, insertQueue, listQueues, lockQueue, readHeads, readQueue, updateQueue } from '../sql/queues.ts'
 import { each, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import { type By, isRecorded, record } from './audit.ts'
 
 export interface QueueSettings {
   paused: boolean
@@ -35,21 +35,28 @@ export function findQueues(): Command<Row[]> {
 }
 
 /** Sets what is given and leaves the rest. */
-export function putQueue(
-  name: string,
-  changes: Partial<QueueSettings>,
-  audit: { id: string; actor: string },
-): Command<QueueRows> {
-  return command('put_queue', function* work(): Work<QueueRows> {
+export function putQueue(name: string, changes: Partial<QueueSettings>, by: By): Command<QueueRows> {
+  return command('put_queue', function* work(again): Work<QueueRows> {
     yield* query(insertQueue, name)
     const before = toSettings(yield* one(lockQueue, name))
+    if (yield* isRecorded(again, by)) return yield* readBoth(name)
     const after = { ...before, ...changes }
     const { paused, maxConcurrent, leaseTtlSeconds, continuationSeconds, resultTtlSeconds } = after
     yield* query(updateQueue, name, paused, maxConcurrent, leaseTtlSeconds, continuationSeconds, resultTtlSeconds)
-    const [was, is] = [JSON.stringify(before), JSON.stringify(after)]
-    if (was !== is) yield* query(insertAudit, audit.id, audit.actor, 'queue.put', name, was, is)
+    const [was, is] = [describe(before), describe(after)]
+    if (JSON.stringify(was) !== JSON.stringify(is)) yield* record(by, 'queue.put', name, was, is)
     return yield* readBoth(name)
   })
+}
+
+function describe(settings: QueueSettings) {
+  return {
+    paused: settings.paused,
+    max_concurrent: settings.maxConcurrent,
+    lease_ttl_seconds: settings.leaseTtlSeconds,
+    continuation_seconds: settings.continuationSeconds,
+    result_ttl_seconds: settings.resultTtlSeconds,
+  }
 }
 
 export function toSettings(row: Row | undefined): QueueSettings {

@@ -1,6 +1,6 @@
-import { type CostPeriod, periodStartMs, type Quota } from '../../core/quota.ts'
+import { type CostPeriod, MICROS, periodStartMs, type Quota } from '../../core/quota.ts'
 import { type Command, command } from '../port.ts'
-import { countInUse, deleteQuota, putQuota, readQuota, readSpent } from '../sql/quotas.ts'
+import { addUsers, countInUse, deleteQuota, lockQuota, putQuota, readQuota, readSpent } from '../sql/quotas.ts'
 import { RESERVATION, readReservation } from '../sql/reservations.ts'
 import {
   each,
@@ -15,6 +15,7 @@ import {
   text,
   type Work,
 } from '../statement.ts'
+import { type By, isRecorded, record } from './audit.ts'
 import type { Listed } from './list-jobs.ts'
 import { type Reservation, toReservation } from './reservations.ts'
 
@@ -48,17 +49,44 @@ export function findQuota(userId: string): Command<QuotaUse> {
   })
 }
 
-export function setQuota(userId: string, quota: Quota): Command<void> {
-  return command('put_quota', function* work(): Work<void> {
+/** @param by who asked for it; null: nobody is to be told of. What changes nothing is not told of either. */
+export function setQuota(userId: string, quota: Quota, by: By | null = null): Command<void> {
+  return command('put_quota', function* work(again): Work<void> {
+    yield* each(addUsers, [[userId]])
+    const [before, after] = [yield* lockOwn(userId), describe(quota)]
+    if (by !== null && (yield* isRecorded(again, by))) return
     yield* query(putQuota, userId, quota.maxConcurrent, quota.costLimitMicros, quota.period)
+    const changed = JSON.stringify(before) !== JSON.stringify(after)
+    if (by !== null && changed) yield* record(by, 'quota.put', userId, before, after)
   })
 }
 
 /** Back to the limits of `*`. */
-export function clearQuota(userId: string): Command<boolean> {
-  return command('delete_quota', function* work(): Work<boolean> {
-    return (yield* query(deleteQuota, userId)).length > 0
+export function clearQuota(userId: string, by: By | null = null): Command<boolean> {
+  return command('delete_quota', function* work(again): Work<boolean> {
+    const before = yield* lockOwn(userId)
+    if (by !== null && (yield* isRecorded(again, by))) return true
+    if (before === null) return false
+    yield* query(deleteQuota, userId)
+    if (by !== null) yield* record(by, 'quota.delete', userId, before, null)
+    return true
   })
+}
+
+/** Null when the user has no limits of its own. */
+function* lockOwn(userId: string): Work<ReturnType<typeof describe> | null> {
+  const row = yield* one(lockQuota, userId)
+  if (!flag(row, 'custom')) return null
+  return describe({
+    maxConcurrent: integerOrNull(row, 'max_concurrent'),
+    costLimitMicros: integerOrNull(row, 'cost_limit_micros'),
+    period: text(row, 'period') as CostPeriod,
+  })
+}
+
+function describe({ maxConcurrent, costLimitMicros, period }: Quota) {
+  const costLimit = costLimitMicros === null ? null : costLimitMicros / MICROS
+  return { max_concurrent: maxConcurrent, cost_limit: costLimit, period }
 }
 
 export function listReservations(

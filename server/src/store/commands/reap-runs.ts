@@ -2,7 +2,6 @@ import {
   DEFAULT_CONTINUATION_SECONDS,
   DEFAULT_LEASE_TTL_MS,
   HANDOUTS_MAX,
-  REASSIGN_AFTER_MS,
   TIMEOUT_GRACE_MS,
   WORKER_UNSEEN_MS,
 } from '../../core/job.ts'
@@ -67,6 +66,8 @@ export interface ReviewItem {
   evenMs: number
   batchMax: number
   waitingMax: number
+  /** How long an assigned run has to start. */
+  reassignAfterMs: number
 }
 
 const LOST: RunError = { code: 'WORKER_LOST', message: 'The worker was not heard of until its lease ran out' }
@@ -78,11 +79,12 @@ const NEVER_STARTED: RunError = {
 }
 
 /** Looks through what workers hold. Nothing ends here but what nobody has begun. */
-export function reviewRuns(term: Term, { nowMs, evenMs, batchMax, waitingMax }: ReviewItem): Command<Review> {
+export function reviewRuns(term: Term, item: ReviewItem): Command<Review> {
+  const { nowMs, evenMs, batchMax, waitingMax, reassignAfterMs } = item
   return command('reap', function* work(): Work<Review> {
     const led = [...fence(term), batchMax] as const
     const orphaned =
-      evenMs < REASSIGN_AFTER_MS ? [] : yield* query(orphanRuns, ...led, nowMs, REASSIGN_AFTER_MS, WORKER_UNSEEN_MS)
+      evenMs < reassignAfterMs ? [] : yield* query(orphanRuns, ...led, nowMs, reassignAfterMs, WORKER_UNSEEN_MS)
     yield* recordMoves(orphaned)
     const exhausted = yield* query(exhaustRuns, ...led, HANDOUTS_MAX, JSON.stringify(NEVER_STARTED))
     yield* recordMoves(exhausted)

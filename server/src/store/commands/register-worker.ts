@@ -2,6 +2,7 @@ import { type Command, command } from '../port.ts'
 import { insertAudit } from '../sql/audit.ts'
 import * as sql from '../sql/workers.ts'
 import { integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { type By, record } from './audit.ts'
 import { type Queues, toQueues } from './workers.ts'
 
 export interface EnrollItem {
@@ -16,7 +17,8 @@ export interface EnrollItem {
 
 export type EnrollOutcome = { kind: 'made'; expiresAtMs: number } | { kind: 'refused'; reason: 'unknown' | 'revoked' }
 
-export function createEnrollToken(item: EnrollItem): Command<EnrollOutcome> {
+/** @param by who asked for it; null: nobody is to be told of. */
+export function createEnrollToken(item: EnrollItem, by: By | null = null): Command<EnrollOutcome> {
   return command('create_enroll_token', function* work(): Work<EnrollOutcome> {
     if (item.workerId !== null) {
       const worker = yield* one(sql.lockWorker, item.workerId)
@@ -26,6 +28,9 @@ export function createEnrollToken(item: EnrollItem): Command<EnrollOutcome> {
     const queues = item.queues === null ? null : JSON.stringify(item.queues)
     const { tokenHash, label, createdBy, ttlMs, workerId } = item
     const made = yield* one(sql.insertEnrollToken, tokenHash, label, queues, createdBy, ttlMs, workerId)
+    const subject = workerId ?? label ?? 'new worker'
+    const after = { label, queues: item.queues, worker_id: workerId, ttl_seconds: ttlMs / 1000 }
+    if (by !== null) yield* record(by, 'enroll_token.create', subject, null, after)
     return { kind: 'made', expiresAtMs: integer(made, 'expires_at') }
   })
 }

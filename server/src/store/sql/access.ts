@@ -11,10 +11,10 @@ const TOKEN = 'token_id, token_hash, user_id, role, name, created_at, expires_at
 export const insertToken = statement('insert_token', {
   postgres: `INSERT INTO ichido.api_tokens (${TOKEN})
     VALUES ($1, $2, $3, $4, $5, now_ms(), CASE WHEN $6::bigint IS NULL THEN NULL ELSE now_ms() + $6::bigint END, NULL)
-    ON CONFLICT DO NOTHING`,
+    ON CONFLICT DO NOTHING RETURNING token_id`,
   sqlite: `INSERT INTO ichido.api_tokens (${TOKEN})
     VALUES ($1, $2, $3, $4, $5, now_ms(), CASE WHEN $6 IS NULL THEN NULL ELSE now_ms() + $6 END, NULL)
-    ON CONFLICT DO NOTHING`,
+    ON CONFLICT DO NOTHING RETURNING token_id`,
 })
 
 /** Takes a hash; a token that was revoked or whose time is up is none. */
@@ -24,10 +24,14 @@ export const findToken = statement(
     WHERE token_hash = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now_ms())`,
 )
 
+/** Takes an id. Guards: it was not revoked before. */
 export const revokeToken = statement(
   'revoke_token',
-  'UPDATE ichido.api_tokens SET revoked_at = coalesce(revoked_at, now_ms()) WHERE token_id = $1 RETURNING token_id',
+  `UPDATE ichido.api_tokens SET revoked_at = now_ms() WHERE token_id = $1 AND revoked_at IS NULL
+    RETURNING user_id, role, name`,
 )
+
+export const readToken = statement('read_token', 'SELECT token_id FROM ichido.api_tokens WHERE token_id = $1')
 
 export const listTokens = statement('list_tokens', `SELECT ${TOKEN} FROM ichido.api_tokens ORDER BY token_id DESC`)
 

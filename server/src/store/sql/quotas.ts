@@ -88,6 +88,13 @@ export const addSpent = statement('add_spent', {
     ON CONFLICT (user_id, period, period_start) DO UPDATE SET spent_micros = c.spent_micros + excluded.spent_micros`,
 })
 
+/** Takes a user whose row is there: the limits that are its own. */
+export const lockQuota = statement('lock_quota', {
+  postgres: `SELECT custom, max_concurrent, cost_limit_micros, period FROM ichido.quotas WHERE user_id = $1
+    FOR NO KEY UPDATE`,
+  sqlite: 'SELECT custom, max_concurrent, cost_limit_micros, period FROM ichido.quotas WHERE user_id = $1',
+})
+
 export const putQuota = statement(
   'put_quota',
   `INSERT INTO ichido.quotas (${QUOTA}) VALUES ($1, true, $2, $3, $4, now_ms())

@@ -211,6 +211,12 @@ export const insertLifecycle = statement('insert_lifecycle', {
     VALUES ($1, $2, 'run', $2, $3, $4, now_ms())`,
 })
 
+/** Takes a job. */
+export const lockLatestRun = statement('lock_latest_run', {
+  postgres: `SELECT state, cancel_requested_at FROM ichido.runs WHERE job_id = $1 AND latest FOR NO KEY UPDATE`,
+  sqlite: 'SELECT state, cancel_requested_at FROM ichido.runs WHERE job_id = $1 AND latest',
+})
+
 /** Takes a job. Guards: its latest run waits, or is assigned and has not started. */
 export const cancelWaiting = statement(
   'cancel_waiting',

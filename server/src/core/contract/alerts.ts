@@ -1,0 +1,19 @@
+import { ALERT_RULES, type AlertShape } from '@ichido/sdk/protocol'
+import { z } from 'zod'
+import { listQuery, yesOrNo } from './list.ts'
+
+export const listAlertsQuery = z.strictObject({
+  all: yesOrNo.optional().meta({ description: 'Also those that were closed' }),
+  ...listQuery,
+})
+
+export const alert = z
+  .object({
+    alert_id: z.uuid(),
+    rule: z.enum(ALERT_RULES),
+    subject: z.string(),
+    message: z.string(),
+    opened_at: z.iso.datetime(),
+    closed_at: z.iso.datetime().nullable().meta({ description: 'Null while it is open' }),
+  })
+  .meta({ id: 'Alert' }) satisfies z.ZodType<AlertShape>

@@ -1,0 +1,25 @@
+import { alert, listAlertsQuery } from '../../core/contract/alerts.ts'
+import { page } from '../../core/contract/shapes.ts'
+import { answers } from '../openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+
+const LIST = 'alerts'
+
+export function alertRoutes(app: ApiInstance, { services }: RouteContext): void {
+  app.get(
+    '/v1/alerts',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags: ['alerts'],
+        summary: 'List the alerts that are open, newest first',
+        querystring: listAlertsQuery,
+        response: answers({ 200: ['A page of alerts', page(alert)] }),
+      },
+    },
+    async (request) => {
+      const { all = false, limit, cursor } = request.query
+      return cursorOut(LIST, await services.alerts.list(all, limit, cursorIn(LIST, cursor)))
+    },
+  )
+}

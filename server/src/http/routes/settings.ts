@@ -1,0 +1,67 @@
+import { z } from 'zod'
+import { putSettingRequest, setting, settingParams } from '../../core/contract/settings.ts'
+import { callerOf } from '../auth.ts'
+import { answers, WITH_BODY } from '../openapi.ts'
+import type { ApiInstance, RouteContext } from './context.ts'
+
+const tags = ['settings']
+const params = settingParams
+
+export function settingRoutes(app: ApiInstance, { services: { settings } }: RouteContext): void {
+  app.get(
+    '/v1/settings',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'List the settings that are in force on this node',
+        response: answers({ 200: ['All of them', z.object({ data: z.array(setting), next_cursor: z.null() })] }),
+      },
+    },
+    async () => ({ data: await settings.list(), next_cursor: null }),
+  )
+
+  app.get(
+    '/v1/settings/:name',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'Show a setting',
+        params,
+        response: answers({ 200: ['The setting', setting] }, 'NOT_FOUND'),
+      },
+    },
+    (request) => settings.show(request.params.name),
+  )
+
+  app.put(
+    '/v1/settings/:name',
+    {
+      config: { ability: 'administer' },
+      schema: {
+        tags,
+        summary: 'Change a setting',
+        description: 'It is in force on every node within a moment, without a restart.',
+        params,
+        body: putSettingRequest,
+        response: answers({ 200: ['The setting as it is now', setting] }, 'NOT_FOUND', 'SETTING_FIXED', ...WITH_BODY),
+      },
+    },
+    (request) => settings.put(callerOf(request), request.params.name, request.body.value),
+  )
+
+  app.delete(
+    '/v1/settings/:name',
+    {
+      config: { ability: 'administer' },
+      schema: {
+        tags,
+        summary: 'Put a setting back to its default',
+        params,
+        response: answers({ 200: ['The setting as it is now', setting] }, 'NOT_FOUND', 'SETTING_FIXED'),
+      },
+    },
+    (request) => settings.reset(callerOf(request), request.params.name),
+  )
+}

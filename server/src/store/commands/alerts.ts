@@ -1,0 +1,96 @@
+import type { AlertRule } from '@ichido/sdk/protocol'
+import { type Command, command } from '../port.ts'
+import * as sql from '../sql/alerts.ts'
+import { integer, integerOrNull, query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
+import { fence, type Term } from './leadership.ts'
+import type { Listed } from './list-jobs.ts'
+
+export interface Alert {
+  alertId: string
+  rule: AlertRule
+  subject: string
+  message: string
+  openedAtMs: number
+  closedAtMs: number | null
+}
+
+export type Finding = Pick<Alert, 'rule' | 'subject' | 'message'>
+
+export interface Turn {
+  open: readonly (Finding & { alertId: string })[]
+  /** Ids of alerts. */
+  close: readonly string[]
+  /** How long alerts are kept after they were closed; 0: for ever. */
+  keepMs: number
+  batchMax: number
+}
+
+export type Turned = Record<'opened' | 'closed' | 'removed', number>
+
+/** Definitions whose next tick is late by more than `lateMs`, as far as no alert says so already, and alerts that are over. */
+export function findOverdue(
+  rule: AlertRule,
+  lateMs: number,
+  max: number,
+): Command<{ late: { name: string; dueAtMs: number }[]; over: string[] }> {
+  return command('find_overdue', function* work() {
+    const late = yield* query(sql.readOverdue, lateMs, rule, max)
+    const over = yield* query(sql.readCaughtUp, lateMs, rule, max)
+    return {
+      late: late.map((row) => ({ name: text(row, 'name'), dueAtMs: integer(row, 'next_tick_at') })),
+      over: over.map((row) => text(row, 'id')),
+    }
+  })
+}
+
+export function findOpen(rule: AlertRule): Command<{ alertId: string; subject: string }[]> {
+  return command('find_open_alerts', function* work() {
+    const rows = yield* query(sql.readOpen, rule)
+    return rows.map((row) => ({ alertId: text(row, 'id'), subject: text(row, 'subject') }))
+  })
+}
+
+/** Opens, closes and removes alerts; answers how many of each. */
+export function turnAlerts(term: Term, { open, close, keepMs, batchMax }: Turn): Command<Turned> {
+  return command('turn_alerts', function* work(): Work<Turned> {
+    const alerts = open.map(({ alertId, rule, subject, message }) => ({ id: alertId, rule, subject, message }))
+    const led = fence(term)
+    const opened = alerts.length === 0 ? [] : yield* query(sql.openAlerts, ...led, JSON.stringify(alerts))
+    const closed = close.length === 0 ? [] : yield* query(sql.closeAlerts, ...led, JSON.stringify(close))
+    const removed = keepMs === 0 ? [] : yield* query(sql.removeAlerts, ...led, batchMax, keepMs)
+    return { opened: opened.length, closed: closed.length, removed: removed.length }
+  })
+}
+
+/** Newest first. */
+export function listAlerts(all: boolean, limit: number, after: string | null): Command<Listed<Alert>> {
+  return command('list_alerts', function* work(): Work<Listed<Alert>> {
+    const params: SqlValue[] = []
+    const where = ['true']
+    if (!all) where.push('closed_at IS NULL')
+    if (after !== null) where.push(`id < $${params.push(after)}`)
+    const list = `SELECT ${sql.ALERT_COLUMNS} FROM ichido.alerts WHERE ${where.join(' AND ')}
+      ORDER BY id DESC LIMIT ${limit + 1}`
+    const found = (yield* query(statement('', list), ...params)).map(toAlert)
+    const rows = found.slice(0, limit)
+    return { rows, next: found.length > limit ? (rows.at(-1)?.alertId ?? null) : null }
+  })
+}
+
+/** Of each rule that has any. */
+export function countOpenAlerts(): Command<Record<string, number>> {
+  return command('count_open_alerts', function* work(): Work<Record<string, number>> {
+    return Object.fromEntries((yield* query(sql.countOpen)).map((row) => [text(row, 'rule'), integer(row, 'open')]))
+  })
+}
+
+function toAlert(row: Row): Alert {
+  return {
+    alertId: text(row, 'id'),
+    rule: text(row, 'rule') as AlertRule,
+    subject: text(row, 'subject'),
+    message: text(row, 'message'),
+    openedAtMs: integer(row, 'opened_at'),
+    closedAtMs: integerOrNull(row, 'closed_at'),
+  }
+}
