@@ -1,0 +1,126 @@
+import { nextTick, type Schedule, ticksBetween } from './schedule.ts'
+
+/** A tick that is later than this was missed. A change of leaders takes up to 10 s, and costs nobody a tick. */
+export const GRACE_MS = 30_000
+/**
+ * For so long after the store's clock has jumped, a tick was missed only when it is later than this: ten minutes that never
+ * passed must not skip what nobody has missed. Beyond it clocks are believed; the machine was asleep.
+ */
+export const CLOCK_DOUBT_MS = 3_600_000
+
+/** What is to be done about a definition whose tick is due. */
+export interface Plan {
+  make: number[]
+  skip: number[]
+  /** In place of many skips: the first and the last of them. */
+  skipAll: { fromMs: number; untilMs: number } | null
+  /** The first tick that is left; null when there is none any more. */
+  nextTickAtMs: number | null
+}
+
+export interface Lateness {
+  /** The first tick that nobody has dealt with. */
+  dueAtMs: number
+  nowMs: number
+  /** For how long the store's clock has gone evenly. */
+  evenMs: number
+  /** Ticks to make, and skips to record one by one. */
+  max: number
+}
+
+export function planTicks(schedule: Schedule, { dueAtMs, nowMs, evenMs, max }: Lateness): Plan {
+  const endMs = nowMs + 1
+  const fromMs = Math.max(dueAtMs, firstToMake(schedule, dueAtMs, nowMs, evenMs))
+  const make = ticksFrom(schedule, dueAtMs, fromMs, endMs, max)
+  const skip = ticksFrom(schedule, dueAtMs, dueAtMs, fromMs, max + 1)
+  const many = skip.length > max
+  return {
+    make,
+    skip: many ? [] : skip,
+    skipAll: many
+      ? { fromMs: skip[0] ?? dueAtMs, untilMs: lastTicks(schedule, dueAtMs, fromMs, 1)[0] ?? fromMs }
+      : null,
+    nextTickAtMs: nextTick(schedule, make.length === max ? (make.at(-1) ?? nowMs) : nowMs),
+  }
+}
+
+/** Of these ticks the first is what the rule said when it was worked out; it may be another rule by now. */
+function ticksFrom(schedule: Schedule, dueAtMs: number, fromMs: number, toMs: number, max: number): number[] {
+  if (dueAtMs < fromMs || dueAtMs >= toMs) return ticksBetween(schedule, fromMs, toMs, max)
+  return [dueAtMs, ...ticksBetween(schedule, dueAtMs + 1, toMs, max - 1)]
+}
+
+/** What was missed before it is not made up for. */
+function firstToMake(schedule: Schedule, dueAtMs: number, nowMs: number, evenMs: number): number {
+  const onTimeMs = nowMs - (evenMs < CLOCK_DOUBT_MS ? CLOCK_DOUBT_MS : GRACE_MS)
+  if (schedule.catchUp === 'skip') return onTimeMs
+  const windowMs = Math.min(onTimeMs, nowMs - schedule.catchUpWindowSeconds * 1000)
+  if (schedule.catchUp === 'all') return windowMs
+  // One that is on time makes up for those before it.
+  const [onTime] = ticksBetween(schedule, onTimeMs, nowMs + 1, 1)
+  if (onTime !== undefined) return onTimeMs
+  const [last] = lastTicks(schedule, Math.max(dueAtMs, windowMs), nowMs + 1, 1)
+  return last ?? (dueAtMs >= windowMs ? dueAtMs : nowMs + 1)
+}
+
+const SPAN_MS = 60_000
+const SPAN_TICKS_MAX = 1_000
+
+/** The last ticks from an instant on and before another, oldest first. Rules only look ahead: this looks at ever longer spans. */
+export function lastTicks(schedule: Schedule, fromMs: number, toMs: number, count: number): number[] {
+  const ticks: number[] = []
+  let [spanMs, endMs] = [SPAN_MS, toMs]
+  while (ticks.length < count && endMs > fromMs) {
+    const startMs = Math.max(fromMs, endMs - spanMs)
+    const found = ticksBetween(schedule, startMs, endMs, SPAN_TICKS_MAX)
+    if (found.length === SPAN_TICKS_MAX) spanMs = Math.ceil(spanMs / 16)
+    else {
+      ticks.unshift(...found)
+      endMs = startMs
+      spanMs *= 4
+    }
+  }
+  return ticks.slice(-count)
+}
+
+/** How long after its tick a job may begin: the same whoever works it out, and whenever. */
+export function jitterMs(definitionId: string, tickMs: number, jitterSeconds: number): number {
+  let hash = 0x811c9dc5
+  for (const char of `${definitionId}/${tickMs}`) hash = Math.imul(hash ^ char.charCodeAt(0), 0x01000193) >>> 0
+  // The last characters have moved the low bits most.
+  hash = Math.imul(hash ^ (hash >>> 15), 0x2c1b3c6d) >>> 0
+  return Math.floor((hash / 2 ** 32) * jitterSeconds * 1000)
+}
+
+export type Outcome = 'job' | 'skipped' | 'waiting_quota' | 'waiting_overlap'
+
+/** So many ticks of a definition wait for a free slot; those that come after are skipped. */
+export const WAITING_MAX = 1_000
+
+/** Of a definition: whether a job of it has not ended, and how many of its ticks wait. */
+export interface Standing {
+  active: boolean
+  waiting: number
+}
+
+/** What becomes of the next tick. The standing is changed as if it were so, for the tick after it. */
+export function settleTick(
+  overlap: Schedule['overlap'],
+  standing: Standing,
+): { outcome: Outcome; reason: 'overlap' | 'quota' | null } {
+  const { active, waiting } = standing
+  if (overlap === 'allow') {
+    // Those that wait were first.
+    if (waiting === 0) return { outcome: 'job', reason: null }
+    if (waiting >= WAITING_MAX) return { outcome: 'skipped', reason: 'quota' }
+    standing.waiting++
+    return { outcome: 'waiting_quota', reason: null }
+  }
+  if (waiting > 0 || (active && overlap === 'skip')) return { outcome: 'skipped', reason: 'overlap' }
+  if (active) {
+    standing.waiting++
+    return { outcome: 'waiting_overlap', reason: null }
+  }
+  standing.active = true
+  return { outcome: 'job', reason: null }
+}

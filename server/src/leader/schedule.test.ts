@@ -1,0 +1,246 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import type { Definition } from '../core/definition.ts'
+import type { Schedule } from '../core/schedule.ts'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import { pauseDefinition } from '../store/commands/definitions.ts'
+import { readClock } from '../store/commands/leadership.ts'
+import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
+import { ENGINES } from '../testing/services.ts'
+import { sql } from '../testing/store.ts'
+import { again, BY, define, jobsOf, ledger, setDue, tickAll, ticker } from '../testing/ticker.ts'
+import { ClockWatch } from './clock-watch.ts'
+
+const MINUTE = 60_000
+const HOUR = 60 * MINUTE
+
+describe.each(ENGINES)('ticks on %s', (engine) => {
+  let scene: LeaderScene
+  beforeAll(async () => {
+    scene = await leaderScene(engine)
+  })
+  afterAll(() => scene.close())
+  beforeEach(async () => {
+    for (const table of ['job_definitions', 'occurrences']) await sql(scene.store, `DELETE FROM ichido.${table}`)
+    await scene.clear()
+  })
+
+  const now = () => scene.store.read(readClock())
+  const outcomes = async (definition: Definition) =>
+    (await ledger(scene.store, definition)).map(({ outcome, reason }) =>
+      reason === null ? outcome : `${outcome} ${reason}`,
+    )
+  /** A definition whose ticks were due since `agoMs`, at whole minutes. */
+  async function missed(agoMs: number, schedule: Partial<Schedule> = {}): Promise<Definition> {
+    const definition = await define(scene.store, { cron: '* * * * *', ...schedule })
+    const firstMs = Math.ceil(((await now()) - agoMs) / MINUTE) * MINUTE
+    await setDue(scene.store, definition, firstMs)
+    return definition
+  }
+  const end = (definition: Definition) =>
+    sql(
+      scene.store,
+      `UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE job_id IN (SELECT id FROM ichido.jobs WHERE definition_id = $1)`,
+      definition.id,
+    )
+  const limit = (userId: string, max: number | null) =>
+    scene.services.quotas.put(LOCAL_ADMIN, userId, { max_concurrent: max, cost_limit: null, period: 'month' })
+
+  test('a tick makes one job of the template, and the next one is waited for', async () => {
+    const definition = await define(
+      scene.store,
+      {},
+      { queue: 'q', payload: '{"a":1}', priority: 3, labels: { l: 'v' } },
+    )
+    const tick = await ticker(scene)
+    expect(await tick()).toBeLessThanOrEqual(1_000)
+    expect(await ledger(scene.store, definition)).toEqual([])
+    const dueMs = definition.nextTickAtMs ?? 0
+    await scene.pass(dueMs - (await now()))
+    await tickAll(tick)
+    const [job] = await jobsOf(scene.store, definition)
+    expect(job).toMatchObject({ scheduled_for: dueMs, payload: '{"a":1}', priority: 3, queue: 'q', state: 'PENDING' })
+    expect(job).toMatchObject({ user_id: definition.userId, labels: '{"l":"v"}' })
+    const [entry] = await ledger(scene.store, definition)
+    expect(entry).toMatchObject({ scheduled_for: dueMs, outcome: 'job', job_id: job?.id, origin: 'schedule' })
+    expect(scene.woken()).toContain('queue:q')
+    expect(await again(scene.store, definition)).toMatchObject({ lastTickAtMs: dueMs, version: definition.version })
+    const shown = await scene.services.jobs.get(LOCAL_ADMIN, String(job?.id))
+    expect(shown).toMatchObject({ definition: definition.name, scheduled_for: new Date(dueMs).toISOString() })
+  })
+
+  test('all: every missed tick within the window, the others as one skip', async () => {
+    const definition = await missed(3 * HOUR, { catchUpWindowSeconds: 3600 })
+    await tickAll(await ticker(scene))
+    const entries = await ledger(scene.store, definition)
+    const made = entries.filter(({ outcome }) => outcome === 'job')
+    const skipped = entries.filter(({ outcome }) => outcome === 'skipped')
+    expect([60, 61]).toContain(made.length)
+    expect(made.length + skipped.length).toBeGreaterThan(175)
+    expect(skipped[0]).toMatchObject({ reason: 'catch_up' })
+    expect(await jobsOf(scene.store, definition)).toHaveLength(made.length)
+  })
+
+  test('all, in batches: nothing is left out between them, and a few definitions share one', async () => {
+    const definitions = [await missed(20 * MINUTE), await missed(20 * MINUTE)]
+    const tick = await ticker(scene, { batchMax: 8 })
+    await tick()
+    for (const one of definitions) expect(await jobsOf(scene.store, one)).toHaveLength(4)
+    await tickAll(tick)
+    for (const one of definitions) {
+      const ticks = (await jobsOf(scene.store, one)).map((job) => Number(job.scheduled_for))
+      expect([20, 21]).toContain(ticks.length)
+      ticks.slice(1).forEach((at, i) => void expect(at - (ticks[i] ?? 0)).toBe(MINUTE))
+    }
+  })
+
+  test('last: of those that were missed the last one', async () => {
+    const definition = await missed(3 * HOUR, { catchUp: 'last', cron: '0 * * * *' })
+    const firstMs = Math.ceil(((await now()) - 3 * HOUR) / HOUR) * HOUR
+    await setDue(scene.store, definition, firstMs)
+    // Not on the hour: a tick that is on time makes up for the others all the same.
+    await tickAll(await ticker(scene))
+    expect(await outcomes(definition)).toEqual(['skipped catch_up', 'skipped catch_up', 'job'])
+  })
+
+  test('skip: only what is on time; many skips are one line', async () => {
+    const definition = await missed(40 * MINUTE, { catchUp: 'skip', cron: '*/5 * * * * *' })
+    await tickAll(await ticker(scene, { batchMax: 10 }))
+    const [first, ...others] = await ledger(scene.store, definition)
+    expect(first).toMatchObject({ outcome: 'skipped', reason: 'catch_up' })
+    expect(Number(first?.skipped_until)).toBeGreaterThan((await now()) - 2 * MINUTE)
+    expect(others.every(({ outcome }) => outcome === 'job')).toBe(true)
+    expect(others.length).toBeGreaterThanOrEqual(6)
+  })
+
+  test('a schedule that has ended makes its last tick and is looked at no more', async () => {
+    const endsAtMs = (await now()) + MINUTE
+    const definition = await define(scene.store, { endsAtMs })
+    await scene.pass(2 * MINUTE)
+    await tickAll(await ticker(scene))
+    const { nextTickAtMs, lastTickAtMs } = await again(scene.store, definition)
+    expect(nextTickAtMs).toBeNull()
+    expect(lastTickAtMs).toBe(Math.ceil(endsAtMs / 1000) * 1000 - 1000)
+  })
+
+  test('overlap skip: not while a job of before has not ended', async () => {
+    const definition = await missed(3 * MINUTE, { overlap: 'skip' })
+    const tick = await ticker(scene)
+    await tickAll(tick)
+    expect(await outcomes(definition)).toEqual(['job', 'skipped overlap', 'skipped overlap'])
+    await end(definition)
+    await scene.pass(MINUTE)
+    await tickAll(tick)
+    expect(await outcomes(definition)).toEqual(['job', 'skipped overlap', 'skipped overlap', 'job'])
+  })
+
+  test('overlap queue_one: one waits, and has its turn when the job before it has ended', async () => {
+    const definition = await missed(3 * MINUTE, { overlap: 'queue_one' })
+    const tick = await ticker(scene)
+    await tickAll(tick)
+    expect(await outcomes(definition)).toEqual(['job', 'waiting_overlap', 'skipped overlap'])
+    await end(definition)
+    await scene.store.write(pauseDefinition(definition.name, BY()))
+    await tickAll(tick)
+    expect(await jobsOf(scene.store, definition)).toHaveLength(1)
+    await sql(scene.store, 'UPDATE ichido.job_definitions SET paused_at = NULL')
+    await tickAll(tick)
+    expect(await outcomes(definition)).toEqual(['job', 'job', 'skipped overlap'])
+    const [, second] = await ledger(scene.store, definition)
+    expect((await jobsOf(scene.store, definition))[1]).toMatchObject({ id: second?.job_id, state: 'PENDING' })
+  })
+
+  test('hazard 3: a full quota is kept to; ticks wait and have the free slots in order', async () => {
+    const definition = await missed(4 * MINUTE)
+    await limit(definition.userId, 1)
+    const tick = await ticker(scene)
+    await tickAll(tick)
+    expect(await outcomes(definition)).toEqual(['job', ...Array(3).fill('waiting_quota quota_exceeded')])
+    await tickAll(tick)
+    expect(await jobsOf(scene.store, definition)).toHaveLength(1)
+    for (const made of [2, 3, 4]) {
+      await end(definition)
+      await tickAll(tick)
+      const jobs = await jobsOf(scene.store, definition)
+      expect(jobs).toHaveLength(made)
+      expect(jobs.filter(({ state }) => state === 'PENDING')).toHaveLength(1)
+      expect(jobs.at(-1)).toMatchObject({ state: 'PENDING' })
+    }
+    expect(await outcomes(definition)).toEqual(Array(4).fill('job'))
+  })
+
+  test('jitter moves run_at, never the tick', async () => {
+    const definition = await define(scene.store, { jitterSeconds: 600 })
+    await scene.pass(20_000)
+    await tickAll(await ticker(scene))
+    const jobs = await jobsOf(scene.store, definition)
+    expect(jobs.length).toBeGreaterThanOrEqual(19)
+    const late = jobs.map(({ run_at, scheduled_for }) => Number(run_at) - Number(scheduled_for))
+    expect(Math.max(...late)).toBeLessThan(600_000 + 30_000)
+    expect(new Set(late).size).toBeGreaterThan(10)
+    expect(jobs.every(({ scheduled_for }) => Number(scheduled_for) % 1000 === 0)).toBe(true)
+  })
+
+  test.each(['last', 'skip'] as const)(
+    '%s: a clock ten minutes ahead and back neither doubles nor loses',
+    async (catchUp) => {
+      const clock = new ClockWatch(scene.world)
+      const definition = await define(scene.store, { catchUp, cron: '*/20 * * * * *' })
+      const tick = await ticker(scene, { clock, batchMax: 200 })
+      const firstMs = definition.nextTickAtMs ?? 0
+      const step = async () => {
+        await scene.pass(20_000)
+        await tickAll(tick)
+      }
+      await tick()
+      for (let i = 0; i < 3; i++) await step()
+      await scene.jump(10 * MINUTE)
+      for (let i = 0; i < 3; i++) await step()
+      await scene.jump(-10 * MINUTE)
+      for (let i = 0; i < 32; i++) await step()
+      const ticks = (await jobsOf(scene.store, definition)).map((job) => Number(job.scheduled_for))
+      const lastMs = (await again(scene.store, definition)).lastTickAtMs ?? 0
+      expect(ticks).toEqual(Array.from({ length: (lastMs - firstMs) / 20_000 + 1 }, (_, i) => firstMs + i * 20_000))
+      expect(lastMs).toBeGreaterThan((await now()) - 40_000)
+      expect(await outcomes(definition)).toEqual(ticks.map(() => 'job'))
+    },
+  )
+
+  test('a tick that is in the ledger makes no job, whoever wrote it', async () => {
+    const definition = await missed(2 * MINUTE)
+    const dueMs = (await again(scene.store, definition)).nextTickAtMs ?? 0
+    await sql(
+      scene.store,
+      `INSERT INTO ichido.occurrences (definition_id, scheduled_for, outcome, created_at) VALUES ($1, $2, 'skipped', 0)`,
+      definition.id,
+      dueMs,
+    )
+    await tickAll(await ticker(scene))
+    expect((await jobsOf(scene.store, definition)).map((job) => job.scheduled_for)).toEqual([dueMs + MINUTE])
+  })
+
+  test('a rule that cannot be read any more is on record, and does not hold up the others', async () => {
+    const broken = await missed(MINUTE, { timeZone: 'Europe/Berlin' })
+    const fine = await missed(MINUTE)
+    await sql(
+      scene.store,
+      `UPDATE ichido.job_definitions SET schedule = replace(schedule, 'Europe/Berlin', 'Europe/Nowhere') WHERE id = $1`,
+      broken.id,
+    )
+    const troubles: string[] = []
+    await tickAll(await ticker(scene, { onTrouble: (where) => void troubles.push(where) }))
+    expect(troubles).toEqual([`schedule of ${broken.name}`])
+    expect(await outcomes(broken)).toEqual(['skipped rule'])
+    expect(await outcomes(fine)).toContain('job')
+  })
+
+  test('what becomes of ticks is counted', async () => {
+    const counted: string[] = []
+    const meter = {
+      ...scene.meter,
+      ticked: (outcome: string, lateMs: number) => void counted.push(`${outcome} ${lateMs > 0}`),
+    }
+    await missed(2 * MINUTE, { overlap: 'queue_one' })
+    await tickAll(await ticker(scene, { meter }))
+    expect(counted).toEqual(['job true', 'waiting_overlap true'])
+  })
+})

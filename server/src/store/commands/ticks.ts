@@ -1,0 +1,286 @@
+import type { Definition } from '../../core/definition.ts'
+import { DEFAULT_QUEUE } from '../../core/job.ts'
+import { jitterMs, type Outcome, type Plan, type Standing, settleTick } from '../../core/ticks.ts'
+import { type Command, command } from '../port.ts'
+import * as sql from '../sql/ticks.ts'
+import {
+  each,
+  flag,
+  integer,
+  integerOrNull,
+  now,
+  one,
+  query,
+  type Row,
+  type SqlValue,
+  text,
+  type Work,
+} from '../statement.ts'
+import { toDefinition } from './definitions.ts'
+import { fence, type Term } from './leadership.ts'
+import type { TagOf } from './retry-jobs.ts'
+import type { SubmitItem, SubmitOutcome } from './submission.ts'
+import { submitWork } from './submit-jobs.ts'
+
+/** A definition as it was seen, and what is to be done about it. */
+export interface Planned {
+  definition: Definition
+  dueAtMs: number
+  plan: Plan
+  /** Why ticks are skipped. */
+  reason: SkipReason
+}
+
+export type SkipReason = 'catch_up' | 'rule'
+
+/** Makes what a job needs: anew for every try, for it is the ledger that tells whether a tick was dealt with before. */
+export interface Maker {
+  newId(): string
+  tagOf: TagOf
+}
+
+export interface Tick {
+  definitionId: string
+  scheduledForMs: number
+  outcome: Outcome
+  reason: string | null
+  jobId: string | null
+  /** Set when a worker can have the job now. */
+  wakes: string | null
+  lateMs: number
+}
+
+export interface Due {
+  definitions: Definition[]
+  nowMs: number
+}
+
+export function findDue(max: number): Command<Due> {
+  return command('find_due', function* work(): Work<Due> {
+    const rows = yield* query(sql.readDue, max)
+    const nowMs = rows[0] === undefined ? yield* now() : integer(rows[0], 'now')
+    return { definitions: rows.map(toDefinition), nowMs }
+  })
+}
+
+/** In ms from now; null when there is none. */
+export function findNextTick(): Command<number | null> {
+  return command('find_next_tick', function* work(): Work<number | null> {
+    return integerOrNull(yield* one(sql.nextTickIn), 'in_ms')
+  })
+}
+
+/**
+ * Ledger, jobs and the next tick of each definition, in one transaction under the leader's fence. A definition that was
+ * paused, changed, deleted or dealt with since it was seen is left alone. Locks: definitions, then as a submission.
+ */
+export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker): Command<Tick[]> {
+  const seen = JSON.stringify(
+    planned.map(({ definition: { id, version }, dueAtMs }) => ({ id, version, next_tick_at: dueAtMs })),
+  )
+  const byId = new Map(planned.map((one) => [one.definition.id, one]))
+  return command('make_ticks', function* work(): Work<Tick[]> {
+    const locked = yield* query(sql.lockDue, ...fence(term), seen)
+    const nowMs = locked[0] === undefined ? 0 : integer(locked[0], 'now')
+    const held = locked.map((row) => byId.get(text(row, 'id')) ?? missing())
+    const standings = yield* readStandings(held.map(({ definition }) => definition.id))
+    const ticks = held.flatMap((one) => settle(one, standings.get(one.definition.id) ?? missing(), nowMs, maker))
+    const done = yield* carryOut(ticks)
+    const moves = held.map(({ definition, dueAtMs, plan }) => [
+      definition.id,
+      dueAtMs,
+      plan.nextTickAtMs,
+      lastOf(plan, dueAtMs),
+    ])
+    const moved = yield* each(sql.advanceNextTick, moves)
+    if (moved.length !== held.length) throw new Error('A definition that is locked has moved')
+    return done
+  })
+}
+
+interface Draft {
+  tick: Tick
+  /** Null: a tick that makes no job now. */
+  item: SubmitItem | null
+  runAtMs: number | null
+  skippedUntilMs: number | null
+}
+
+function settle({ definition, plan, reason }: Planned, standing: Standing, nowMs: number, maker: Maker): Draft[] {
+  const { id, schedule } = definition
+  const base = (scheduledForMs: number) => ({
+    definitionId: id,
+    scheduledForMs,
+    jobId: null,
+    wakes: null,
+    lateMs: nowMs - scheduledForMs,
+  })
+  const skipped = (fromMs: number, skippedUntilMs: number | null): Draft => ({
+    tick: { ...base(fromMs), outcome: 'skipped', reason },
+    item: null,
+    runAtMs: null,
+    skippedUntilMs,
+  })
+  const made = plan.make.map((scheduledForMs): Draft => {
+    const runAtMs = scheduledForMs + jitterMs(id, scheduledForMs, schedule?.jitterSeconds ?? 0)
+    const settled = settleTick(schedule?.overlap ?? 'allow', standing)
+    const item = settled.outcome === 'job' ? tickItem(definition, scheduledForMs, runAtMs, nowMs, maker) : null
+    const tick = { ...base(scheduledForMs), ...settled, jobId: item?.jobId ?? null }
+    return { tick, item, runAtMs, skippedUntilMs: null }
+  })
+  const { skip, skipAll } = plan
+  const all = skipAll === null ? [] : [skipped(skipAll.fromMs, skipAll.untilMs)]
+  return [...all, ...skip.map((tick) => skipped(tick, null)), ...made]
+}
+
+/** Whoever finds a tick in the ledger makes no job of it. One that its quota refuses waits. */
+function* carryOut(drafts: readonly Draft[]): Work<Tick[]> {
+  const inserted = new Set(
+    (yield* each(sql.insertOccurrences, drafts.map(occurrenceRow))).map((row) =>
+      nameOf(text(row, 'definition_id'), integer(row, 'scheduled_for')),
+    ),
+  )
+  const ours = drafts.filter(({ tick }) => inserted.has(nameOf(tick.definitionId, tick.scheduledForMs)))
+  const outcomes = yield* submitTicks(ours.flatMap(({ item }) => item ?? []))
+  const ticks = ours.map(({ tick, item }) => {
+    const outcome = item === null ? undefined : outcomes.get(item.jobId)
+    return outcome === undefined ? tick : { ...tick, ...resultOf(outcome) }
+  })
+  yield* each(
+    sql.changeOccurrences,
+    ticks.flatMap((tick, i) =>
+      ours[i]?.item && tick.outcome !== 'job'
+        ? [[tick.definitionId, tick.scheduledForMs, 'job', tick.outcome, null, tick.reason]]
+        : [],
+    ),
+  )
+  return ticks
+}
+
+function occurrenceRow({ tick, runAtMs, skippedUntilMs }: Draft): SqlValue[] {
+  const { definitionId, scheduledForMs, outcome, jobId, reason } = tick
+  return [definitionId, scheduledForMs, outcome, jobId, reason, runAtMs, skippedUntilMs, 'schedule']
+}
+
+/** The first tick of all has the first free slot. */
+export function* submitTicks(items: readonly SubmitItem[]): Work<Map<string, SubmitOutcome>> {
+  if (items.length === 0) return new Map()
+  const instantOf = ({ definition }: SubmitItem) => definition?.scheduledForMs ?? 0
+  const sorted = items.toSorted((a, b) => instantOf(a) - instantOf(b))
+  // Nobody is answered: there is no key that an answer would be kept with.
+  const outcomes = yield* submitWork(sorted, () => '', false)
+  return new Map(sorted.map((item, i) => [item.jobId, outcomes[i] ?? missing()]))
+}
+
+const FULL: readonly string[] = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED']
+
+function resultOf(outcome: SubmitOutcome): Pick<Tick, 'outcome' | 'reason' | 'jobId' | 'wakes'> {
+  if (outcome.kind !== 'refused') {
+    return { outcome: 'job', reason: null, jobId: outcome.jobId, wakes: outcome.due ? outcome.queue : null }
+  }
+  const { code } = outcome.refusal
+  const nothing = { reason: code.toLowerCase(), jobId: null, wakes: null }
+  return { ...nothing, outcome: FULL.includes(code) ? 'waiting_quota' : 'skipped' }
+}
+
+export function tickItem(
+  definition: Definition,
+  scheduledForMs: number,
+  runAtMs: number,
+  nowMs: number,
+  { newId, tagOf }: Maker,
+): SubmitItem {
+  const { id, userId, kind, payload, policy, priority, labels } = definition
+  const queue = definition.queue ?? DEFAULT_QUEUE
+  return {
+    jobId: newId(),
+    runId: newId(),
+    userId,
+    kind,
+    queue,
+    payload,
+    policy,
+    priority,
+    labels,
+    estimatedCostMicros: 0,
+    traceparent: null,
+    replacesJobId: null,
+    // What is caught up is due at once.
+    runAtMs: runAtMs > nowMs ? runAtMs : null,
+    delayMs: 0,
+    fairTag: tagOf(queue, userId, priority),
+    key: null,
+    reservationId: null,
+    consumedReservationId: null,
+    definition: { id, scheduledForMs },
+  }
+}
+
+export function* readStandings(definitionIds: readonly string[]): Work<Map<string, Standing>> {
+  const rows = yield* each(
+    sql.readStanding,
+    definitionIds.map((id) => [id]),
+  )
+  return new Map(
+    rows.map((row) => [text(row, 'id'), { active: flag(row, 'active'), waiting: integer(row, 'waiting') }]),
+  )
+}
+
+export interface WaitingTick {
+  definitionId: string
+  scheduledForMs: number
+}
+
+/** Of each definition the first of its ticks that wait. */
+export function findWaitingTicks(afterDefinitionId: string, max: number): Command<WaitingTick[]> {
+  return command('find_waiting_ticks', function* work(): Work<WaitingTick[]> {
+    return (yield* query(sql.readWaitingTicks, afterDefinitionId, max)).map((row) => ({
+      definitionId: text(row, 'definition_id'),
+      scheduledForMs: integer(row, 'scheduled_for'),
+    }))
+  })
+}
+
+/** Answers with those that have become jobs. */
+export function tryWaitingTicks(term: Term, waiting: readonly WaitingTick[], maker: Maker): Command<Tick[]> {
+  const asked = JSON.stringify(
+    waiting.map(({ definitionId, scheduledForMs }) => ({ definition_id: definitionId, scheduled_for: scheduledForMs })),
+  )
+  return command('try_waiting_ticks', function* work(): Work<Tick[]> {
+    const locked = yield* query(sql.lockWaitingTicks, ...fence(term), asked)
+    const standings = yield* readStandings(locked.map((row) => text(row, 'id')))
+    const free = locked.filter((row) => {
+      const { schedule } = toDefinition(row)
+      return (schedule?.overlap ?? 'allow') === 'allow' || !standings.get(text(row, 'id'))?.active
+    })
+    const drafts = free.map((row) => waitingDraft(row, maker))
+    const outcomes = yield* submitTicks(drafts.map(({ item }) => item))
+    const ticks = drafts.map(({ tick, item }) => ({ ...tick, ...resultOf(outcomes.get(item.jobId) ?? missing()) }))
+    yield* each(
+      sql.changeOccurrences,
+      ticks.flatMap(({ definitionId, scheduledForMs, outcome, jobId, reason }, i) => {
+        const seen = drafts[i]?.seen ?? missing()
+        return seen === outcome ? [] : [[definitionId, scheduledForMs, seen, outcome, jobId, reason]]
+      }),
+    )
+    return ticks.filter(({ outcome }) => outcome === 'job')
+  })
+}
+
+function waitingDraft(row: Row, maker: Maker): { tick: Omit<Tick, 'outcome'>; item: SubmitItem; seen: string } {
+  const definition = toDefinition(row)
+  const [scheduledForMs, nowMs] = [integer(row, 'scheduled_for'), integer(row, 'now')]
+  const item = tickItem(definition, scheduledForMs, integerOrNull(row, 'run_at') ?? nowMs, nowMs, maker)
+  const lateMs = nowMs - scheduledForMs
+  const tick = { definitionId: definition.id, scheduledForMs, reason: null, jobId: null, wakes: null, lateMs }
+  return { tick, item, seen: text(row, 'outcome') }
+}
+
+const lastOf = ({ make, skip, skipAll }: Plan, dueAtMs: number) =>
+  Math.max(dueAtMs, ...make, ...skip, skipAll?.untilMs ?? 0)
+
+const nameOf = (definitionId: string, tickMs: number) => `${definitionId}/${tickMs}`
+
+function missing(): never {
+  throw new Error('What was asked for has an answer')
+}

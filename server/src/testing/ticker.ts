@@ -1,0 +1,116 @@
+import { v7 } from 'uuid'
+import type { Definition, DefinitionContent } from '../core/definition.ts'
+import type { Schedule } from '../core/schedule.ts'
+import type { ClockWatch } from '../leader/clock-watch.ts'
+import { createSchedule } from '../leader/schedule.ts'
+import type { Meter } from '../services/meter.ts'
+import type { Settings } from '../services/settings.ts'
+import { createDefinition, findDefinition } from '../store/commands/definitions.ts'
+import type { Term } from '../store/commands/leadership.ts'
+import type { Store } from '../store/port.ts'
+import type { Row } from '../store/statement.ts'
+import type { LeaderScene } from './leader-scene.ts'
+import { EVEN, seize } from './reaper.ts'
+import { sql, unique } from './store.ts'
+
+export const EVERY_SECOND: Schedule = {
+  cron: '* * * * * *',
+  timeZone: 'UTC',
+  catchUp: 'all',
+  catchUpWindowSeconds: 86_400,
+  overlap: 'allow',
+  jitterSeconds: 0,
+  startsAtMs: null,
+  endsAtMs: null,
+}
+
+export const BY = () => ({ actor: 'tester', id: v7() })
+
+export function content(
+  schedule: Partial<Schedule> | null,
+  changes: Partial<DefinitionContent> = {},
+): DefinitionContent {
+  return {
+    kind: 'work',
+    queue: null,
+    payload: '{}',
+    policy: {},
+    priority: 0,
+    labels: null,
+    domain: null,
+    stages: null,
+    seqScope: 'attempt',
+    schedule: schedule === null ? null : { ...EVERY_SECOND, ...schedule },
+    ...changes,
+  }
+}
+
+/** A new definition that is due every second, unless told otherwise. */
+export async function define(
+  store: Store,
+  schedule: Partial<Schedule> | null = {},
+  { userId = unique('user'), ...changes }: Partial<DefinitionContent> & { userId?: string } = {},
+): Promise<Definition> {
+  const made = { id: v7(), name: unique('definition'), userId, content: content(schedule, changes) }
+  const created = await store.write(createDefinition(made, BY()))
+  if (created.kind !== 'created') throw new Error(`It was not created: ${created.kind}`)
+  return created.definition
+}
+
+export async function again(store: Store, { name }: Definition): Promise<Definition> {
+  const found = await store.read(findDefinition(name))
+  if (found === null) throw new Error(`There is no definition ${name}`)
+  return found
+}
+
+/** As if the first tick had been due at another time: where the next one is looked for. */
+export async function setDue(store: Store, { id }: Definition, atMs: number): Promise<void> {
+  await sql(store, 'UPDATE ichido.job_definitions SET next_tick_at = $2 WHERE id = $1', id, atMs)
+}
+
+export function ledger(store: Store, { id }: Definition): Promise<Row[]> {
+  return sql(store, 'SELECT * FROM ichido.occurrences WHERE definition_id = $1 ORDER BY scheduled_for', id)
+}
+
+export function jobsOf(store: Store, { id }: Definition): Promise<Row[]> {
+  return sql(
+    store,
+    `SELECT j.*, r.state, r.run_at FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+      WHERE j.definition_id = $1 ORDER BY j.scheduled_for, j.id`,
+    id,
+  )
+}
+
+interface TickerChanges {
+  term?: Term
+  clock?: Pick<ClockWatch, 'observe' | 'evenMs'>
+  batchMax?: number
+  meter?: Meter
+  onTrouble?: (where: string, error: unknown) => void
+}
+
+function fail(where: string, error: unknown): never {
+  throw new Error(where, { cause: error })
+}
+
+/** The leader's duty, called when a test likes. */
+export async function ticker(
+  scene: Pick<LeaderScene, 'services' | 'bus' | 'store' | 'world'>,
+  changes: TickerChanges = {},
+): Promise<() => Promise<number | null>> {
+  const { services, bus, store, world } = scene
+  const term = changes.term ?? (await seize(store))
+  const settings: Settings = {
+    get: (name) =>
+      name === 'schedule_batch_max' && changes.batchMax !== undefined ? changes.batchMax : services.settings.get(name),
+  }
+  const meter = changes.meter ?? services.deps.meter
+  const onTrouble = changes.onTrouble ?? fail
+  const { fairTags } = services
+  return createSchedule({ world, store, bus, meter, settings, fairTags, clock: changes.clock ?? EVEN, onTrouble }, term)
+}
+
+/** Until nothing is left that it can do now. */
+export async function tickAll(tick: () => Promise<number | null>): Promise<void> {
+  while ((await tick()) === 0);
+}
