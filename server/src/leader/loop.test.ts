@@ -141,6 +141,61 @@ test('hurried, it ticks at once, or right after the tick that runs', async () =>
   await l.stop()
 })
 
+test('is late when no tick has come to an end for five intervals, and ten seconds', async () => {
+  let intervalMs = 1_000
+  let [failing, on] = [false, true]
+  const tick = async () => {
+    if (failing) throw new Error('failed')
+    return null
+  }
+  const l = new Loop({
+    name: 'test',
+    world,
+    meter: silentMeter,
+    intervalMs: () => intervalMs,
+    tick,
+    when: () => on,
+    onTrouble() {},
+  })
+  expect(l.late, 'not started').toBe(false)
+  l.start()
+  await world.pass(60_000)
+  expect(l.late).toBe(false)
+  failing = true
+  await world.pass(10_000)
+  expect(l.late, 'short intervals are given ten seconds').toBe(false)
+  await world.pass(1_000)
+  expect(l.late).toBe(true)
+  failing = false
+  await world.pass(1_000)
+  expect(l.late).toBe(false)
+  on = false
+  await world.pass(60_000)
+  expect(l.late, 'it was not its turn').toBe(false)
+  on = true
+  intervalMs = 10_000
+  await world.pass(1_000)
+  failing = true
+  await world.pass(49_000)
+  expect(l.late).toBe(false)
+  await world.pass(2_000)
+  expect(l.late).toBe(true)
+  await l.stop()
+  expect(l.late, 'stopped').toBe(false)
+})
+
+test('a tick that hangs is late, too', async () => {
+  const tick = Promise.withResolvers<null>()
+  const l = loop(() => tick.promise)
+  l.start()
+  await world.pass(10_001)
+  expect(l.late).toBe(true)
+  tick.resolve(null)
+  await world.pass(0)
+  expect(l.late).toBe(false)
+  await l.stop()
+})
+
 test('tells when it last came to an end, not of what was passed over or failed', async () => {
   const beganMs = world.now()
   let on = true

@@ -13,7 +13,9 @@ import { cancelJob } from './commands/cancel-job.ts'
 import { endBatch } from './commands/end-runs.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
 import { findQuota, findReservation, setQuota } from './commands/quotas.ts'
+import { createEnrollToken } from './commands/register-worker.ts'
 import { consumeSlot, releaseSlot, reserveSlot } from './commands/reservations.ts'
+import { changeSetting } from './commands/settings.ts'
 import { startBatch } from './commands/start-runs.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
 import { body } from './conformance/submit.ts'
@@ -171,15 +173,30 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
   test('a cancel gives the estimate back once', async () => {
     const jobId = await scene.submitted({ estimatedCostMicros: 3 })
     await scene.submitted({ estimatedCostMicros: 4 })
-    expect((await cutOnce(cut, cancelJob(jobId))).kind).toBe(cut === 'lost' ? 'canceled' : 'repeated')
+    expect((await cutOnce(cut, cancelJob(jobId, by()))).kind).toBe(cut === 'lost' ? 'canceled' : 'repeated')
+    expect(await told(jobId)).toEqual(['job.cancel'])
     expect(await node.read(findQuota(scene.userId))).toMatchObject({ spentMicros: 4 })
   })
 
   test('a token is made, and its secret is worth something', async () => {
     const tokenHash = createHash('sha256').update(randomUUID()).digest('hex')
     const token = { tokenId: v7(), tokenHash, userId: unique('user'), role: 'viewer', name: 'n', ttlMs: null } as const
-    await cutOnce(cut, createToken(token))
+    await cutOnce(cut, createToken(token, by()))
+    expect(await told(token.tokenId)).toEqual(['token.create'])
     expect(await node.read(findToken(tokenHash))).toMatchObject({ userId: token.userId })
+  })
+
+  test('a setting, a quota and an enroll token are changed once, and told of once', async () => {
+    const [name, label] = [unique('setting'), unique('label')]
+    await cutOnce(cut, changeSetting(name, 1, by()))
+    expect(await told(name)).toEqual(['setting.put'])
+    await cutOnce(cut, changeSetting(name, null, by()))
+    expect(await told(name)).toEqual(['setting.put', 'setting.delete'])
+    await cutOnce(cut, setQuota(scene.userId, { maxConcurrent: 1, costLimitMicros: null, period: 'day' }, by()))
+    expect(await told(scene.userId)).toEqual(['quota.put'])
+    const item = { tokenHash: unique('hash'), label, queues: null, createdBy: 'ann', ttlMs: 60_000, workerId: null }
+    expect(await cutOnce(cut, createEnrollToken(item, by()))).toMatchObject({ kind: 'made' })
+    expect(await told(label)).toEqual(['enroll_token.create'])
   })
 })
 
@@ -219,6 +236,13 @@ test('a server that falls silent is given up on, and the work is done over anoth
   proxy.rule = () => 'pass'
   expect(await jobs()).toHaveLength(1)
 })
+
+const by = () => ({ id: v7(), actor: 'ann' })
+
+async function told(subject: string): Promise<unknown[]> {
+  const text = 'SELECT action FROM ichido.audit WHERE subject = $1 ORDER BY created_at, id'
+  return (await sql(node, text, subject)).map(({ action }) => action)
+}
 
 async function jobs(): Promise<unknown[]> {
   const rows = await sql(node, 'SELECT id FROM ichido.jobs WHERE user_id = $1 ORDER BY id', scene.userId)
