@@ -6,7 +6,6 @@ import { expireBatch, type ReviewItem, reviewRuns, type Waiting } from '../store
 import { command } from '../store/port.ts'
 import { LED } from '../store/sql/leadership.ts'
 import { query, type SqlValue, statement } from '../store/statement.ts'
-import { Gate } from '../testing/gate.ts'
 import { seize } from '../testing/reaper.ts'
 import { Scene } from '../testing/scene.ts'
 import { eachEngine, sql, unique } from '../testing/store.ts'
@@ -85,7 +84,7 @@ describe('by hand, on PostgreSQL', () => {
   const expired = () => sql(nodes.a(), 'UPDATE ichido.leadership SET expires_at = 0')
   const takeover = () => nodes.b().write(tryToLead(unique('node'), 60_000))
   const someoneWaits = async () => {
-    const gate = await Gate.shut(nodes.url())
+    const gate = await nodes.gate()
     await gate.someoneWaits()
     await gate.open()
   }

@@ -1,6 +1,5 @@
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
-import { Gate } from '../testing/gate.ts'
 import { failed, finished, KEY_TTL_MS, Scene } from '../testing/scene.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { endBatch } from './commands/end-runs.ts'
@@ -21,7 +20,7 @@ async function overdue() {
 describe('retention against the end of a run', () => {
   test('that has not committed: the key stays, and the next look removes it', async () => {
     const { scene, lease, keys } = await overdue()
-    const gate = await Gate.shut(nodes.url())
+    const gate = await nodes.gate()
     const finishing = nodes.a().write(gate.hold(endBatch([scene.endItem(lease, finished())])))
     await gate.reached()
     expect(await nodes.b().write(removeExpiredKeys(1_000))).toBe(0)
@@ -33,7 +32,7 @@ describe('retention against the end of a run', () => {
 
   test('that makes the next run: at no moment is the key anybody else’s to take', async () => {
     const { scene, lease, keys } = await overdue()
-    const gate = await Gate.shut(nodes.url())
+    const gate = await nodes.gate()
     // Held between the two statements that make the old run not the latest and the next one be there.
     const failing = nodes.a().write(gate.hold(endBatch([scene.endItem(lease, failed())]), 'supersede_runs'))
     await gate.reached()

@@ -12,7 +12,6 @@ import {
   tagOf,
   timesRetried,
 } from '../testing/dead-letters.ts'
-import { Gate } from '../testing/gate.ts'
 import { renderForTest, Scene } from '../testing/scene.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { cancelJob } from './commands/cancel-job.ts'
@@ -154,7 +153,7 @@ test('a node that dies in the middle of a step leaves it undone, and another one
   const scene = newScene()
   await makeDead(scene, 5)
   const { redrive, stepOf } = await marked(scene)
-  const gate = await Gate.shut(nodes.url())
+  const gate = await nodes.gate()
   const step = gate.hold(stepOf(redrive))
   const killed = nodes.a().write({
     name: step.name,

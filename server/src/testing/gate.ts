@@ -1,4 +1,4 @@
-import pg from 'pg'
+import type pg from 'pg'
 import type { Command } from '../store/port.ts'
 import { statement } from '../store/statement.ts'
 import { interpose } from './interpose.ts'
@@ -14,15 +14,16 @@ let gates = 0
 export class Gate {
   readonly #id = ++gates
   readonly #client: pg.Client
+  #isOpen = false
 
-  private constructor(url: string) {
-    this.#client = new pg.Client(url)
+  private constructor(client: pg.Client) {
+    this.#client = client
   }
 
-  static async shut(url: string): Promise<Gate> {
-    const gate = new Gate(url)
-    await gate.#client.connect()
-    await gate.#client.query('SELECT pg_advisory_lock($1)', [gate.#id])
+  /** On a connection that is for gates only. */
+  static async shut(client: pg.Client): Promise<Gate> {
+    const gate = new Gate(client)
+    await client.query('SELECT pg_advisory_lock($1)', [gate.#id])
     return gate
   }
 
@@ -42,10 +43,14 @@ export class Gate {
   async someoneWaits(): Promise<void> {
     const text = `SELECT 1 FROM pg_stat_activity
       WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event <> 'advisory'`
-    await until('a transaction that waits for a lock', async () => (await this.#client.query(text)).rowCount)
+    await until(
+      'a transaction that waits for a lock',
+      async () => this.#isOpen || (await this.#client.query(text)).rowCount,
+    )
   }
 
   async open(): Promise<void> {
-    await this.#client.end()
+    this.#isOpen = true
+    await this.#client.query('SELECT pg_advisory_unlock($1)', [this.#id])
   }
 }

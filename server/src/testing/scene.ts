@@ -21,6 +21,9 @@ type SubmitChanges = Partial<Omit<SubmitItem, 'key'>> & {
 
 export const KEY_TTL_MS = 60_000
 
+/** What a worker names a run by. */
+export type Holding = Pick<Leased, 'runId' | 'leaseId' | 'version'>
+
 /** A user, a queue and a worker of a test's own, and what they do on a store. */
 export class Scene {
   readonly store: Store
@@ -95,12 +98,12 @@ export class Scene {
     return only(await this.lease(changes))
   }
 
-  startItem(lease: Leased, changes: Partial<StartItem> = {}): StartItem {
+  startItem(lease: Holding, changes: Partial<StartItem> = {}): StartItem {
     const { runId, leaseId, version } = lease
     return { runId, leaseId, version, workerId: this.workerId, startId: 'start', ...changes }
   }
 
-  async start(lease: Leased, changes: Partial<StartItem> = {}): Promise<StartOutcome> {
+  async start(lease: Holding, changes: Partial<StartItem> = {}): Promise<StartOutcome> {
     return only(await this.store.write(startBatch([this.startItem(lease, changes)])))
   }
 
@@ -110,15 +113,15 @@ export class Scene {
     return this.leased({ startId: 'start' })
   }
 
-  heartbeatItem(lease: Leased, changes: Partial<HeartbeatItem> = {}): HeartbeatItem {
+  heartbeatItem(lease: Holding, changes: Partial<HeartbeatItem> = {}): HeartbeatItem {
     return { runId: lease.runId, leaseId: lease.leaseId, workerId: this.workerId, leaseTtlMs: 60_000, ...changes }
   }
 
-  async heartbeat(lease: Leased, changes: Partial<HeartbeatItem> = {}): Promise<HeartbeatOutcome> {
+  async heartbeat(lease: Holding, changes: Partial<HeartbeatItem> = {}): Promise<HeartbeatOutcome> {
     return only(await this.store.write(heartbeatBatch([this.heartbeatItem(lease, changes)])))
   }
 
-  endItem(lease: Leased, report: Report, changes: Partial<EndItem> = {}): EndItem {
+  endItem(lease: Holding, report: Report, changes: Partial<EndItem> = {}): EndItem {
     return {
       runId: lease.runId,
       leaseId: lease.leaseId,
@@ -133,19 +136,19 @@ export class Scene {
     }
   }
 
-  async finish(lease: Leased, changes: Partial<EndItem> = {}): Promise<EndOutcome> {
+  async finish(lease: Holding, changes: Partial<EndItem> = {}): Promise<EndOutcome> {
     return only(await this.store.write(endBatch([this.endItem(lease, finished(), changes)])))
   }
 
-  async fail(lease: Leased, changes: Partial<EndItem> = {}): Promise<EndOutcome> {
+  async fail(lease: Holding, changes: Partial<EndItem> = {}): Promise<EndOutcome> {
     return only(await this.store.write(endBatch([this.endItem(lease, failed(), changes)])))
   }
 
-  releaseItem(lease: Leased, changes: Partial<ReleaseItem> = {}): ReleaseItem {
+  releaseItem(lease: Holding, changes: Partial<ReleaseItem> = {}): ReleaseItem {
     return { runId: lease.runId, leaseId: lease.leaseId, workerId: this.workerId, nextRunId: v7(), ...changes }
   }
 
-  async release(lease: Leased, changes: Partial<ReleaseItem> = {}): Promise<ReleaseOutcome> {
+  async release(lease: Holding, changes: Partial<ReleaseItem> = {}): Promise<ReleaseOutcome> {
     return only(await this.store.write(releaseBatch([this.releaseItem(lease, changes)])))
   }
 

@@ -1,3 +1,4 @@
+import pg from 'pg'
 import { afterAll, beforeAll } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
 import type { PostgresStore } from '../store/engines/postgres.ts'
@@ -9,6 +10,7 @@ export interface TwoNodes {
   a(): PostgresStore
   b(): PostgresStore
   url(): string
+  gate(): Promise<Gate>
   /**
    * Node a has done everything of the first command but commit when node b comes with the second one, which waits, or goes
    * around it.
@@ -18,13 +20,16 @@ export interface TwoNodes {
 
 /** Two nodes on one PostgreSQL database, open while the tests of a file run. */
 export function twoNodes(): TwoNodes {
-  let opened: { database: FreshDatabase; nodes: [PostgresStore, PostgresStore] } | undefined
+  let opened: { database: FreshDatabase; nodes: [PostgresStore, PostgresStore]; gates: pg.Client } | undefined
   beforeAll(async () => {
     const database = await freshDatabase()
-    opened = { database, nodes: [await openNode(database.url), await openNode(database.url)] }
+    const gates = new pg.Client(database.url)
+    await gates.connect()
+    opened = { database, nodes: [await openNode(database.url), await openNode(database.url)], gates }
   })
   afterAll(async () => {
     for (const node of opened?.nodes ?? []) await node.close()
+    await opened?.gates.end()
     await opened?.database.drop()
   })
   function open() {
@@ -32,17 +37,19 @@ export function twoNodes(): TwoNodes {
     return opened
   }
   const [a, b, url] = [() => open().nodes[0], () => open().nodes[1], () => open().database.url]
+  const gate = () => Gate.shut(open().gates)
   return {
     a,
     b,
     url,
+    gate,
     async meet(first, second) {
-      const gate = await Gate.shut(url())
-      const one = a().write(gate.hold(first))
-      await gate.reached()
+      const held = await gate()
+      const one = a().write(held.hold(first))
+      await held.reached()
       const other = b().write(second)
-      await Promise.race([gate.someoneWaits(), other])
-      await gate.open()
+      await Promise.race([held.someoneWaits(), other])
+      await held.open()
       return Promise.all([one, other])
     },
   }
