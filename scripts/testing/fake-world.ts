@@ -1,5 +1,6 @@
-import { randomBytes, randomUUID } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 import type { World } from '@ichido/sdk/world'
+import { v7 } from 'uuid'
 
 interface Timer {
   atMs: number
@@ -16,7 +17,8 @@ export class FakeWorld implements World {
   readonly monotonic = (): number => this.#ms
   readonly soon = (callback: () => void): void => void setImmediate(callback)
   readonly random = (): number => 0.5
-  readonly uuid = (): string => randomUUID()
+  /** Of this world's time, as real ones are. */
+  readonly uuid = (): string => v7({ msecs: this.now() })
   readonly secret = (bytes: number): string => randomBytes(bytes).toString('base64url')
 
   readonly after = (ms: number, callback: () => void): (() => void) => {

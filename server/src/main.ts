@@ -1,13 +1,15 @@
 import type { World } from '@ichido/sdk/world'
 import { sleep } from '@ichido/sdk/world'
 import pg from 'pg'
-import { type ArtifactOptions, openBlobs } from './artifacts-folder.ts'
+import { type ArtifactOptions, openFiles } from './artifacts-folder.ts'
 import { EmbeddedBus } from './bus/embedded.ts'
 import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus } from './bus/postgres.ts'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import type { FixedSettings, SettingName } from './core/settings.ts'
 import { createAlert } from './leader/alert.ts'
+import { createArchive } from './leader/archive.ts'
+import { createBackfill } from './leader/backfill.ts'
 import { ClockWatch } from './leader/clock-watch.ts'
 import { Election, type Leading } from './leader/elect.ts'
 import { Loop } from './leader/loop.ts'
@@ -15,6 +17,7 @@ import { createPromote } from './leader/promote.ts'
 import { createReap } from './leader/reap.ts'
 import { createRedrive } from './leader/redrive.ts'
 import { createRetain } from './leader/retain.ts'
+import { createSchedule } from './leader/schedule.ts'
 import { createExpireUploads, createTidyArtifacts } from './leader/tidy-artifacts.ts'
 import type { SubmitIn } from './local-transport.ts'
 import { DEFAULT_LIMITS } from './services/deps.ts'
@@ -60,7 +63,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const { store, bus, submitIn } = await openStorage(options)
   // The folder's lock is ours, so whoever worked in it before is dead.
   if ('dataDir' in options.storage) await store.write(takeOverFolder(LOCAL_WORKER_PREFIX))
-  const kept = await openBlobs(options, store).catch(async (error: unknown) => {
+  const kept = await openFiles(options, store).catch(async (error: unknown) => {
     await bus.close()
     await store.close()
     throw error
@@ -88,10 +91,10 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
       every('promote_interval_seconds'),
       createPromote({ ...services.deps, fairTags: services.fairTags }),
     ),
-    loop('retain', every('retain_interval_seconds'), createRetain({ store })),
+    loop('evidence', every('evidence_interval_seconds'), services.evidence.flush),
     loop('expire-uploads', every('uploads_interval_seconds'), createExpireUploads(services.deps)),
   ]
-  const { blobs } = kept.deps
+  const { blobs, logArchive } = kept.deps
   if (blobs !== undefined) {
     loops.push(
       loop('tidy-artifacts', every('artifacts_interval_seconds'), createTidyArtifacts({ store, blobs, settings })),
@@ -105,6 +108,21 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
       tick: createReap({ ...services.deps, clock, leading }),
     },
     {
+      name: 'retain',
+      intervalMs: every('retain_interval_seconds'),
+      tick: createRetain(services.deps, leading),
+    },
+    {
+      name: 'schedule',
+      intervalMs: every('schedule_interval_seconds'),
+      tick: createSchedule({ ...services.deps, fairTags: services.fairTags, clock, onTrouble }, leading),
+    },
+    {
+      name: 'backfill',
+      intervalMs: every('schedule_interval_seconds'),
+      tick: createBackfill({ ...services.deps, fairTags: services.fairTags }, leading),
+    },
+    {
       name: 'redrive',
       intervalMs: every('redrive_interval_seconds'),
       tick: createRedrive({ ...services.deps, fairTags: services.fairTags }, leading),
@@ -114,6 +132,15 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
       intervalMs: every('alert_interval_seconds'),
       tick: createAlert({ ...services.deps, loops: running }, leading),
     },
+    ...(logArchive === undefined
+      ? []
+      : [
+          {
+            name: 'archive',
+            intervalMs: every('archive_interval_seconds'),
+            tick: createArchive({ ...services.deps, logArchive }, leading),
+          },
+        ]),
   ]
   const election = new Election({ world, store, bus, meter, clock, onTrouble, duties })
   const running = () => [...loops, ...election.loops]
@@ -129,6 +156,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     submitIn: submitIn(services),
     async close() {
       await Promise.all([election.stop(), ...loops.map((loop) => loop.stop())])
+      await services.evidence.close()
       await bus.close()
       await store.close()
     },
@@ -202,7 +230,8 @@ function submitInTransaction(services: Services, store: PostgresStore, channel: 
     if (!isClient(tx)) throw new TypeError('tx must be a client of pg, inside a transaction')
     const [outcome] = await store.writeIn(tx, services.submission.prepare(caller, input, submitOptions))
     if (outcome === undefined) throw new Error('A submission has an outcome')
-    if (outcome.kind === 'created' && outcome.due) {
+    if (outcome.kind !== 'created') services.evidence.notCreated(outcome)
+    else if (outcome.due) {
       await tx.query({ text: 'SELECT pg_notify($1, $2)', values: [channel, `queue:${outcome.queue}`] })
     }
     return outcome

@@ -1,10 +1,6 @@
-import { EmbeddedBus } from './bus/embedded.ts'
 import type { StorageConfig, StoreConfig } from './config.ts'
 import { openStore } from './main.ts'
 import { createAccessService, LOCAL_ADMIN, type NewToken } from './services/access.ts'
-import { DEFAULT_LIMITS } from './services/deps.ts'
-import { silentMeter } from './services/meter.ts'
-import { defaultSettings } from './services/settings.ts'
 import { peekPostgres, peekSqlite } from './store/engines/peek.ts'
 import { SCHEMA_VERSION } from './store/migrations/index.ts'
 import { schemaVerdict } from './store/migrations/migration.ts'
@@ -44,12 +40,5 @@ export function isAuthRequired(store: Store): Promise<boolean> {
 }
 
 function access(store: Store) {
-  return createAccessService({
-    world: realWorld,
-    store,
-    bus: new EmbeddedBus(),
-    meter: silentMeter,
-    limits: DEFAULT_LIMITS,
-    settings: defaultSettings,
-  })
+  return createAccessService({ world: realWorld, store })
 }

@@ -127,6 +127,14 @@ export interface RunShape {
   error: RunErrorShape | null
 }
 
+/** What the promises were kept against, of one job. */
+export interface OnceShape {
+  duplicates_refused: number
+  replays_served: number
+  stale_writes_fenced: number
+  reassignments: number
+}
+
 export interface JobDetail extends JobShape {
   payload: unknown
   policy: Record<string, unknown>
@@ -135,6 +143,7 @@ export interface JobDetail extends JobShape {
   /** Why nobody works on it; null when it does not wait. */
   waiting_for: WaitingForShape | null
   runs: RunShape[]
+  once: OnceShape
 }
 
 export const WAITING_REASONS = ['artifacts', 'run_at', 'paused', 'limit', 'no_worker', 'workers_busy', 'quota'] as const
@@ -427,4 +436,135 @@ export interface AlertShape {
   opened_at: string
   /** Null while it is open. */
   closed_at: string | null
+}
+
+/** A cron rule; what is left out takes the default. */
+export interface ScheduleRequest {
+  /** Minute, hour, day of month, month, day of week; with six fields the second comes before them. */
+  cron: string
+  /** Of the IANA database; default UTC. */
+  time_zone?: string | undefined
+  /** What is made up for of ticks that were missed; default `last`. */
+  catch_up?: 'skip' | 'last' | 'all' | undefined
+  catch_up_window_seconds?: number | undefined
+  /** What becomes of a tick while the job of the one before has not ended; default `allow`. */
+  overlap?: 'allow' | 'skip' | 'queue_one' | undefined
+  /** A job may begin this much later than its tick. */
+  jitter_seconds?: number | undefined
+  starts_at?: string | null | undefined
+  ends_at?: string | null | undefined
+}
+
+export interface ScheduleShape {
+  cron: string
+  time_zone: string
+  catch_up: 'skip' | 'last' | 'all'
+  catch_up_window_seconds: number
+  overlap: 'allow' | 'skip' | 'queue_one'
+  jitter_seconds: number
+  starts_at: string | null
+  ends_at: string | null
+}
+
+/** The seq numbers that belong to a stage of a job's events. */
+export interface StageShape {
+  name: string
+  from: number
+  to: number
+  final?: boolean | undefined
+}
+
+/** The jobs to make, and when. */
+export interface DefinitionRequest {
+  kind: string
+  queue?: string | null | undefined
+  payload?: unknown
+  priority?: number | undefined
+  labels?: Record<string, string> | undefined
+  max_attempts?: number | null | undefined
+  backoff?: BackoffShape | null | undefined
+  timeout_seconds?: number | null | undefined
+  lease_ttl_seconds?: number | null | undefined
+  continuation_seconds?: number | null | undefined
+  /** Of its jobs' events; default: the kind. */
+  domain?: string | null | undefined
+  stages?: StageShape[] | 'eco2' | null | undefined
+  seq_scope?: 'job' | 'attempt' | undefined
+  schedule?: ScheduleRequest | null | undefined
+}
+
+/** A named template of jobs, perhaps with a cron rule. */
+export interface DefinitionShape {
+  definition_id: string
+  name: string
+  kind: string
+  queue: string | null
+  payload: unknown
+  priority: number
+  labels: Record<string, string>
+  /** Null, here and below: the default at the time that it is needed. */
+  max_attempts: number | null
+  backoff: BackoffShape | null
+  timeout_seconds: number | null
+  lease_ttl_seconds: number | null
+  continuation_seconds: number | null
+  domain: string | null
+  stages: StageShape[] | 'eco2' | null
+  seq_scope: 'job' | 'attempt'
+  schedule: ScheduleShape | null
+  paused: boolean
+  paused_at: string | null
+  /** Raised by every change that somebody makes. */
+  version: number
+  /** Whose jobs its ticks make. */
+  user_id: string
+  /** Null without a schedule, or when it has ended. */
+  next_tick_at: string | null
+  last_tick_at: string | null
+  created_at: string
+  updated_at: string
+}
+
+/** An instant at which a definition is due, and what clocks in its time zone show then. */
+export interface TickShape {
+  scheduled_for: string
+  local_time: string
+}
+
+export const OCCURRENCE_OUTCOMES = ['job', 'skipped', 'waiting_quota', 'waiting_overlap', 'pending', 'missing'] as const
+export type OccurrenceOutcome = (typeof OCCURRENCE_OUTCOMES)[number]
+
+/** What became of a tick, or that nothing did. */
+export interface OccurrenceShape {
+  scheduled_for: string
+  outcome: OccurrenceOutcome
+  /** Stays when retention has removed the job. */
+  job_id: string | null
+  reason: string | null
+  origin: 'schedule' | 'backfill'
+  /** This skip stands for all ticks up to this one. */
+  skipped_until: string | null
+  /** When it was recorded; null for what is not. */
+  created_at: string | null
+  /** From the tick until its job was made, or until now; null where it says nothing. */
+  late_seconds: number | null
+}
+
+export const BACKFILL_STATES = ['running', 'done', 'aborted'] as const
+export type BackfillState = (typeof BACKFILL_STATES)[number]
+
+export interface BackfillShape {
+  backfill_id: string
+  definition: string
+  actor: string
+  state: BackfillState
+  from: string
+  to: string
+  /** Ticks of the rule in the range, when it began. */
+  matched: number
+  made: number
+  /** Ticks that were in the ledger already, and were left alone. */
+  existing: number
+  began_at: string
+  ended_at: string | null
 }

@@ -18,6 +18,7 @@ export interface Counts {
   jobs: Readonly<Record<string, number>> | null
   workers: Readonly<Record<string, number>> | null
   queues: readonly QueueShape[] | null
+  schedules: { overdue: number; waiting: number } | null
   /** Those that are open, by rule. */
   alerts: Readonly<Record<string, number>> | null
 }
@@ -30,6 +31,8 @@ const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 const PARKED_SECONDS = [60, 600, 3600, 6 * 3600, 86_400, 3 * 86_400, 7 * 86_400, 30 * 86_400]
 /** A hundredth of a second to a day. */
 const RUN_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 86_400]
+/** A hundredth of a second to a day: a tick may have waited for a slot, or for somebody to lead. */
+const TICK_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 3600, 86_400]
 const ITEMS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]
 
 export function createMetrics(): Metrics {
@@ -60,6 +63,16 @@ export function createMetrics(): Metrics {
     labelNames: ['rule'],
     registers,
   })
+  const overdue = new Gauge({
+    name: 'ichido_schedules_overdue',
+    help: 'Schedules that are not paused and whose tick nobody has dealt with for more than 30 s',
+    registers,
+  })
+  const waitingTicks = new Gauge({
+    name: 'ichido_ticks_waiting',
+    help: 'Ticks that wait for a free slot, or for the job before them',
+    registers,
+  })
   const showQueues = createQueueGauges(registers)
   const requests = new Histogram({
     name: 'ichido_http_request_seconds',
@@ -73,8 +86,12 @@ export function createMetrics(): Metrics {
     built: (version) => build.set({ version, node: process.version }, 1),
     answered: ({ method, route, status, elapsedMs }) => requests.observe({ method, route, status }, elapsedMs / 1000),
     contentType: registry.contentType,
-    async render({ jobs, workers, queues, alerts }) {
+    async render({ jobs, workers, queues, schedules, alerts }) {
       showQueues(queues ?? [])
+      if (schedules !== null) {
+        overdue.set(schedules.overdue)
+        waitingTicks.set(schedules.waiting)
+      }
       jobsByState.reset()
       for (const [state, count] of Object.entries(jobs ?? {})) jobsByState.set({ state }, count)
       workersByState.reset()
@@ -145,6 +162,13 @@ function createMeter(registers: Registry[]): Meter {
     buckets: PARKED_SECONDS,
     registers,
   })
+  const ticks = counter('ichido_ticks_total', 'Ticks of schedules, by what became of them', ['outcome'])
+  const lateness = new Histogram({
+    name: 'ichido_tick_lateness_seconds',
+    help: 'From when a tick was due until its job was made',
+    buckets: TICK_SECONDS,
+    registers,
+  })
   const isLeader = new Gauge({ name: 'ichido_is_leader', help: '1 on the node that leads', registers })
   const epochs = new Gauge({ name: 'ichido_leader_epoch', help: "The leader's term, as this node knows it", registers })
   const loops = new Gauge({
@@ -153,6 +177,19 @@ function createMeter(registers: Registry[]): Meter {
     labelNames: ['loop'],
     registers,
   })
+  const removed = counter('ichido_retention_removed_rows_total', 'Rows that were past their retention, by table', [
+    'table',
+  ])
+  const behind = new Gauge({
+    name: 'ichido_retention_lag_seconds',
+    help: 'For how long retention has had more to remove than it could; 0 when nothing is left',
+    registers,
+  })
+  const lost = counter('ichido_evidence_lost_total', 'Jobs of which something was not counted', [])
+  const logsArchived = counter('ichido_logs_archived_total', 'Logs of runs that were moved to files', [])
+  const logBytes = counter('ichido_log_archived_bytes_total', 'Bytes of those logs, and of their compressed files', [
+    'of',
+  ])
   const batchItems = new Histogram({
     name: 'ichido_batch_items',
     help: 'How many commands shared a transaction',
@@ -188,11 +225,25 @@ function createMeter(registers: Registry[]): Meter {
     fenced: (verb, reason) => fenced.inc({ verb, reason }),
     deadLetterMade: () => deadMade.inc(),
     deadLetterResolved: (how, parkedMs) => deadResolved.observe({ how }, parkedMs / 1000),
+    ticked(outcome, lateMs) {
+      ticks.inc({ outcome })
+      if (outcome === 'job' && lateMs !== null) lateness.observe(lateMs / 1000)
+    },
     leadership(leads, epoch) {
       isLeader.set(leads ? 1 : 0)
       epochs.set(epoch)
     },
+    logArchived(log, file) {
+      logsArchived.inc()
+      logBytes.inc({ of: 'log' }, log)
+      logBytes.inc({ of: 'file' }, file)
+    },
     looped: (loop, atMs) => loops.set({ loop }, atMs / 1000),
+    removed(table, count) {
+      if (count > 0) removed.inc({ table }, count)
+    },
+    retentionBehind: (ms) => behind.set(ms / 1000),
+    evidenceLost: (jobs) => lost.inc(jobs),
     batch({ name, items, elapsedMs }) {
       batchItems.observe({ batch: name }, items)
       batchSeconds.observe({ batch: name }, elapsedMs / 1000)

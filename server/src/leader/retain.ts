@@ -1,9 +1,148 @@
+import type { World } from '@ichido/sdk/world'
+import type { SettingName } from '../core/settings.ts'
+import type { Meter } from '../services/meter.ts'
+import type { Settings } from '../services/settings.ts'
 import { removeExpiredKeys } from '../store/commands/keys.ts'
+import type { Term } from '../store/commands/leadership.ts'
+import {
+  type Ages,
+  FIRST_JOB,
+  findDueEvents,
+  findDueJobs,
+  findDueLetters,
+  findResultTtls,
+  type LetterPlace,
+  type Page,
+  removeAudit,
+  removeEvents,
+  removeJobs,
+  removeReservations,
+} from '../store/commands/retention.ts'
 import type { Store } from '../store/port.ts'
 
-const BATCH_MAX = 1_000
+export interface RetainOptions {
+  world: Pick<World, 'monotonic'>
+  store: Store
+  settings: Settings
+  meter: Pick<Meter, 'removed' | 'retentionBehind'>
+}
 
-/** Removes keys whose time is up and whose job has ended, a bounded batch at a time. */
-export function createRetain({ store }: { store: Store }): () => Promise<number | null> {
-  return async () => ((await store.write(removeExpiredKeys(BATCH_MAX))) === BATCH_MAX ? 0 : null)
+const DAY_MS = 24 * 3_600_000
+/** Between two batches of a backlog: the disk is everybody's. */
+const PACE_MS = 20
+const FIRST_LETTER: LetterPlace = { deadAtMs: 0, jobId: FIRST_JOB }
+
+/**
+ * Removes what is past its retention, one bounded batch of each sort in turn. Where a walk has got to is known for as long as
+ * this node leads; the next leader begins anew.
+ */
+export function createRetain(options: RetainOptions, term: Term): () => Promise<number | null> {
+  const { world, store, settings, meter } = options
+  const places = new Map<string, string>()
+  let letter = FIRST_LETTER
+  let behindSinceMs: number | null = null
+
+  const batchMax = () => settings.get('retain_batch_max')
+  /** Null: for ever. */
+  const age = (name: SettingName, unitMs: number) => Math.ceil(settings.get(name) * unitMs) || null
+  const ages = (): Ages => ({
+    jobMs: age('job_retention_seconds', 1000),
+    letterMs: age('dead_letter_retention_seconds', 1000),
+  })
+
+  /** Each answers whether more may be left. */
+  const steps: (() => Promise<boolean>)[] = [
+    () => inBatches('idempotency_keys', 1, (_, max) => removeExpiredKeys(term, max)),
+    () =>
+      inBatches('job_reservations', age('reservation_retention_days', DAY_MS), (ageMs, max) =>
+        removeReservations(term, ageMs, max),
+      ),
+    () => inBatches('audit', age('audit_retention_days', DAY_MS), (ageMs, max) => removeAudit(term, ageMs, max)),
+    events,
+    outlivedResults,
+    jobs,
+    letters,
+  ]
+
+  async function inBatches(
+    table: string,
+    ageMs: number | null,
+    remove: (ageMs: number, max: number) => ReturnType<typeof removeAudit>,
+  ): Promise<boolean> {
+    if (ageMs === null) return false
+    const max = batchMax()
+    const removed = await store.write(remove(ageMs, max))
+    meter.removed(table, removed)
+    return removed === max
+  }
+
+  /** One page further, or from the beginning once the end is reached. */
+  async function walk(
+    name: string,
+    find: (after: string, max: number) => Promise<Page>,
+    remove: (due: string[]) => Promise<boolean>,
+  ): Promise<boolean> {
+    const page = await find(places.get(name) ?? FIRST_JOB, batchMax())
+    // What could not go at once is found again.
+    if (await remove(page.due)) return true
+    if (page.next === null) places.delete(name)
+    else places.set(name, page.next)
+    return page.next !== null
+  }
+
+  async function goingJobs(due: string[]): Promise<boolean> {
+    if (due.length === 0) return false
+    const { rows, unfinished } = await store.write(removeJobs(term, due, ages()))
+    for (const [table, count] of rows) meter.removed(table, count)
+    return unfinished
+  }
+
+  async function jobs(): Promise<boolean> {
+    const { jobMs: ageMs } = ages()
+    if (ageMs === null) return false
+    const find = (after: string, max: number) => store.read(findDueJobs({ queue: null, ageMs, after }, ages(), max))
+    return walk('jobs', find, goingJobs)
+  }
+
+  async function outlivedResults(): Promise<boolean> {
+    let more = false
+    for (const { queue, ttlMs: ageMs } of await store.read(findResultTtls())) {
+      const find = (after: string, max: number) => store.read(findDueJobs({ queue, ageMs, after }, ages(), max))
+      if (await walk(`queue ${queue}`, find, goingJobs)) more = true
+    }
+    return more
+  }
+
+  async function letters(): Promise<boolean> {
+    const { letterMs } = ages()
+    if (letterMs === null) return false
+    const { due, next } = await store.read(findDueLetters(letterMs, letter, batchMax()))
+    if (await goingJobs(due)) return true
+    letter = next ?? FIRST_LETTER
+    return next !== null
+  }
+
+  async function events(): Promise<boolean> {
+    const ageMs = age('event_retention_seconds', 1000)
+    if (ageMs === null) return false
+    return walk(
+      'events',
+      (after, max) => store.read(findDueEvents(ageMs, after, max)),
+      async (due) => {
+        if (due.length === 0) return false
+        const { removed, unfinished } = await store.write(removeEvents(term, due, ageMs))
+        meter.removed('events', removed)
+        return unfinished
+      },
+    )
+  }
+
+  return async () => {
+    const beganMs = world.monotonic()
+    let more = false
+    for (const step of steps) if (await step()) more = true
+    behindSinceMs = more ? (behindSinceMs ?? beganMs) : null
+    meter.retentionBehind(behindSinceMs === null ? 0 : world.monotonic() - behindSinceMs)
+    return more ? PACE_MS : null
+  }
 }

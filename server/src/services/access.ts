@@ -36,7 +36,7 @@ const TRUST_MS = 1_000
 const TRUSTED_MAX = 10_000
 const SECRET_BYTES = 32
 
-export function createAccessService({ world, store: db }: Deps): AccessService {
+export function createAccessService({ world, store: db }: Pick<Deps, 'world' | 'store'>): AccessService {
   const trusted = new Map<string, { caller: Caller; untilMs: number }>()
   let required = false
   let requiredReadMs = Number.NEGATIVE_INFINITY

@@ -3,7 +3,9 @@ import type { World } from '@ichido/sdk/world'
 import type { Blobs } from '../blobs/port.ts'
 import type { Bus } from '../bus/port.ts'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from '../core/artifact.ts'
+import type { LogArchive } from '../log-archive/port.ts'
 import type { Store } from '../store/port.ts'
+import type { Evidence } from './evidence.ts'
 import type { Meter } from './meter.ts'
 import type { Settings } from './settings.ts'
 
@@ -14,9 +16,12 @@ export interface Deps {
   bus: Bus
   /** Absent where this node keeps no artifacts. */
   blobs?: Blobs
+  /** Absent where this node cannot see archived logs: then it archives none. */
+  logArchive?: LogArchive
   meter: Meter
   limits: Limits
   settings: Settings
+  evidence: Evidence
 }
 
 export interface Limits {

@@ -43,7 +43,7 @@ const PAGE_MAX = 1_000
 const DATA_BYTES_MAX = 64 * 1024
 
 export function createEventService(deps: Deps): EventService {
-  const { store, bus } = deps
+  const { store, bus, evidence } = deps
   async function publishAll(workerId: string, leaseId: string, events: readonly NewEvent[]): Promise<boolean[]> {
     const runId = runIdOf(leaseId)
     if (runId === null) throw notFound('lease', leaseId)
@@ -55,7 +55,12 @@ export function createEventService(deps: Deps): EventService {
       return { stage, seqOf: (attempt: number) => storedSeq('attempt', attempt, seq), data: text }
     })
     const outcome = await store.write(publishEvents({ runId, workerId, leaseId, events: items }))
-    if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+    if (outcome.kind === 'refused') {
+      evidence.refused(runId, outcome.reason)
+      throw new IchidoError(outcome.reason)
+    }
+    const repeats = outcome.accepted.filter((stored) => !stored).length
+    if (repeats > 0) evidence.count(outcome.jobId, 'duplicatesRefused', repeats)
     if (outcome.accepted.includes(true)) bus.wake([`job:${outcome.jobId}`])
     return outcome.accepted
   }
@@ -75,7 +80,8 @@ export function createEventService(deps: Deps): EventService {
         }
         const events = found.events.map(renderEvent)
         const seen = events.at(-1)?.cursor ?? after
-        const ended = isFinal(found.state) && seen >= found.lastN
+        // A page that is not full has all that is kept; retention may have removed the last ones.
+        const ended = isFinal(found.state) && (seen >= found.lastN || events.length < PAGE_MAX)
         return events.length > 0 || ended ? { events, ended } : null
       }
       return (await waitFor(deps, [`job:${jobId}`], waitMs, look, signal)) ?? { events: [], ended: false }

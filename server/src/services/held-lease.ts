@@ -16,11 +16,15 @@ export interface JobHeld {
  * its own last one on that job, so that a report that is sent again is known as the same. Whether the lease is still
  * held is decided where the report is written.
  */
-export async function heldLease({ store }: Deps, { workerId, jobId, kind, leaseId }: JobHeld): Promise<string> {
+export async function heldLease(
+  { store, evidence }: Deps,
+  { workerId, jobId, kind, leaseId }: JobHeld,
+): Promise<string> {
   requireId('job', jobId)
   const leases = await store.read(leasesOnJob(jobId, kind, workerId))
   if (leases === null) throw notFound('job', jobId)
   const held = leaseId === null ? leases[0] : leases.find((lease) => lease === leaseId)
-  if (held === undefined) throw new IchidoError('LEASE_LOST', `The caller does not hold this lease on job ${jobId}`)
-  return held
+  if (held !== undefined) return held
+  evidence.refused(jobId, 'LEASE_LOST')
+  throw new IchidoError('LEASE_LOST', `The caller does not hold this lease on job ${jobId}`)
 }

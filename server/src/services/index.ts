@@ -3,14 +3,17 @@ import { type AccessService, createAccessService } from './access.ts'
 import { type AlertService, createAlertService } from './alerts.ts'
 import { type ArtifactService, createArtifactService } from './artifacts.ts'
 import { type AuditService, createAuditService } from './audit.ts'
+import { type BackfillService, createBackfillService } from './backfills.ts'
 import { createDeadLetterService, type DeadLetterService } from './dead-letters.ts'
 import { createDefinitionService, type DefinitionService } from './definitions.ts'
 import type { Deps } from './deps.ts'
 import { createEventService, type EventService } from './events.ts'
+import { createEvidence, type Evidence } from './evidence.ts'
 import { createFairTags, type FairTags } from './fair-tags.ts'
 import { createJobService, type JobService } from './jobs.ts'
 import { createKeyService, type KeyService } from './keys.ts'
 import { createLogService, type LogService } from './logs.ts'
+import { createOccurrenceService, type OccurrenceService } from './occurrences.ts'
 import { createQueueService, type QueueService } from './queues.ts'
 import { createQuotaService, type QuotaService } from './quotas.ts'
 import { createRedriveService, type RedriveService } from './redrives.ts'
@@ -31,6 +34,8 @@ export interface Services {
   quotas: QuotaService
   access: AccessService
   definitions: DefinitionService
+  occurrences: OccurrenceService
+  backfills: BackfillService
   runs: RunService
   logs: LogService
   fairTags: FairTags
@@ -41,14 +46,16 @@ export interface Services {
   redrives: RedriveService
   workers: WorkerService
   settings: SettingsService
+  evidence: Evidence
   audit: AuditService
   alerts: AlertService
 }
 
 /** `fixed` is what the environment says of settings. */
-export function createServices(given: Omit<Deps, 'settings'>, fixed: FixedSettings = {}): Services {
+export function createServices(given: Omit<Deps, 'settings' | 'evidence'>, fixed: FixedSettings = {}): Services {
   const settings = createSettingsService(given, fixed)
-  const deps = { ...given, settings }
+  const evidence = createEvidence({ ...given, settings })
+  const deps = { ...given, settings, evidence }
   const fairTags = createFairTags(deps)
   const submission = createSubmitService(deps, fairTags)
   const sightings = new Sightings(deps.world)
@@ -62,8 +69,10 @@ export function createServices(given: Omit<Deps, 'settings'>, fixed: FixedSettin
     quotas: createQuotaService(deps),
     access: createAccessService(deps),
     definitions: createDefinitionService(deps),
+    occurrences: createOccurrenceService(deps, submission),
+    backfills: createBackfillService(deps),
     runs: noting(createRunService(deps, fairTags), sightings),
-    logs: createLogService(deps, jobs),
+    logs: createLogService(deps),
     fairTags,
     queues: createQueueService(deps),
     events: createEventService(deps),
@@ -72,6 +81,7 @@ export function createServices(given: Omit<Deps, 'settings'>, fixed: FixedSettin
     redrives: createRedriveService(deps),
     workers: createWorkerService(deps, sightings),
     settings,
+    evidence,
     audit: createAuditService(deps),
     alerts: createAlertService(deps),
   }

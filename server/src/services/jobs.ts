@@ -13,6 +13,7 @@ import { isFinal, type RunState } from '../core/run-state.ts'
 import { waitingFor } from '../core/waiting.ts'
 import { type CancelOutcome, cancelJob } from '../store/commands/cancel-job.ts'
 import { type JobFilter, listJobs } from '../store/commands/list-jobs.ts'
+import { toCounts } from '../store/commands/once.ts'
 import { countJobs, findJob, findJobs, findResult } from '../store/commands/read-jobs.ts'
 import { findObstacles } from '../store/commands/waiting.ts'
 import { integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
@@ -36,14 +37,16 @@ export interface JobService {
 const MAY_WAIT: readonly string[] = ['PENDING', 'ORPHANED', 'FAILED', 'TIMED_OUT'] satisfies RunState[]
 
 export function createJobService(deps: Deps, sightings: Sightings): JobService {
-  const { store, bus } = deps
+  const { store, bus, evidence } = deps
 
   /** What a caller may not see does not exist for it. */
   async function visible(caller: Caller, jobId: string): Promise<JobDetail> {
     requireId('job', jobId)
     const found = await store.read(findJob(jobId))
     if (found === null || !mayRead(caller, text(found.job, 'user_id'))) throw notFound('job', jobId)
-    return renderDetail(found, await reasonToWait(found.job))
+    const waitingFor = await reasonToWait(found.job)
+    const ids = [jobId, ...found.runs.map((run) => text(run, 'id'))]
+    return renderDetail(found, waitingFor, evidence.total(found.once.map(toCounts), ids))
   }
 
   async function reasonToWait(job: Row): Promise<WaitingForShape | null> {

@@ -10,10 +10,20 @@ export interface Meter {
   deadLetterMade(): void
   /** What became of a dead letter, and how long it was one. */
   deadLetterResolved(how: 'retried' | 'redriven' | 'replaced', parkedMs: number): void
+  /** What became of a tick, and how long after it was due; null for one of the past. */
+  ticked(outcome: 'job' | 'skipped' | 'waiting_quota' | 'waiting_overlap', lateMs: number | null): void
   /** What this node knows of leadership: whether it leads, and the epoch. */
   leadership(leads: boolean, epoch: number): void
+  /** The log of a run has left the store: its bytes, and those of its file. */
+  logArchived(logBytes: number, fileBytes: number): void
   /** A loop has come to the end of a tick. */
   looped(name: string, atMs: number): void
+  /** Rows that were past their retention, by table. */
+  removed(table: string, count: number): void
+  /** For how long retention has had more to remove than it could; 0 when nothing is left. */
+  retentionBehind(ms: number): void
+  /** Of how many jobs something was not counted, for too many were waiting to be written. */
+  evidenceLost(jobs: number): void
   batch(batch: { name: string; items: number; elapsedMs: number }): void
 }
 
@@ -25,7 +35,12 @@ export const silentMeter: Meter = {
   fenced() {},
   deadLetterMade() {},
   deadLetterResolved() {},
+  ticked() {},
   leadership() {},
+  logArchived() {},
   looped() {},
+  removed() {},
+  retentionBehind() {},
+  evidenceLost() {},
   batch() {},
 }

@@ -1,6 +1,7 @@
 import type { JobDetail, JobShape, JobState, RunErrorShape, RunShape, WaitingForShape } from '@ichido/sdk/protocol'
 import { isHeld, wantedRunAt } from '../core/artifact.ts'
 import { MICROS } from '../core/quota.ts'
+import type { OnceCounts } from '../store/commands/once.ts'
 import type { JobRows } from '../store/commands/read-jobs.ts'
 import { integer, integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
 
@@ -76,7 +77,11 @@ function renderRun(row: Row): RunShape {
   }
 }
 
-export function renderDetail({ job, runs, key }: JobRows, waitingFor: WaitingForShape | null): JobDetail {
+export function renderDetail(
+  { job, runs, key }: JobRows,
+  waitingFor: WaitingForShape | null,
+  once: OnceCounts,
+): JobDetail {
   return {
     ...renderJob(job),
     payload: JSON.parse(text(job, 'payload')) as unknown,
@@ -85,5 +90,16 @@ export function renderDetail({ job, runs, key }: JobRows, waitingFor: WaitingFor
     idempotency_key: key,
     waiting_for: waitingFor,
     runs: runs.map(renderRun),
+    once: {
+      duplicates_refused: once.duplicatesRefused,
+      replays_served: once.replaysServed,
+      stale_writes_fenced: once.staleWritesFenced,
+      reassignments: reassignments(runs.map((run) => integer(run, 'attempt'))),
+    },
   }
+}
+
+/** Takes the attempt that each run had come to: how often one was handed to another worker without having started. */
+function reassignments(attempts: readonly number[]): number {
+  return attempts.reduce((sum, attempt, i) => sum + Math.max(0, attempt - (attempts[i - 1] ?? 0) - 1), 0)
 }

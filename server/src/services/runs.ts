@@ -48,7 +48,7 @@ const LEASE_TOKEN_BYTES = 16
 const NO_RUN = ''
 
 export function createRunService(deps: Deps, fairTags: FairTags): RunService {
-  const { world, store, bus, meter, limits } = deps
+  const { world, store, bus, meter, limits, evidence } = deps
 
   function batcher<Item extends { workerId: string }, Outcome>(
     name: string,
@@ -87,9 +87,13 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
 
   function counted<Outcome extends { kind: string } | { kind: 'refused'; reason: string }>(
     verb: string,
+    runId: string,
     outcome: Outcome,
   ): Outcome {
-    if ('reason' in outcome) meter.fenced(verb, outcome.reason)
+    if ('reason' in outcome) {
+      meter.fenced(verb, outcome.reason)
+      evidence.refused(runId, outcome.reason)
+    }
     return outcome
   }
 
@@ -117,23 +121,22 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
     },
 
     async start(workerId, leaseId, startId, version) {
-      return counted(
-        'start',
-        await starts.add({ runId: runOf(leaseId), workerId, leaseId, version: version ?? null, startId }),
-      )
+      const runId = runOf(leaseId)
+      return counted('start', runId, await starts.add({ runId, workerId, leaseId, version: version ?? null, startId }))
     },
 
     async heartbeat(workerId, leaseId) {
       const item = { runId: runOf(leaseId), workerId, leaseId, leaseTtlMs: DEFAULT_LEASE_TTL_MS }
-      return counted('heartbeat', await beats.add(item))
+      return counted('heartbeat', item.runId, await beats.add(item))
     },
 
     async report(workerId, leaseId, report, guards = {}) {
       if (bytesOfReport(report) > limits.resultBytesMax) {
         throw new IchidoError('PAYLOAD_TOO_LARGE', `The result is larger than ${limits.resultBytesMax} bytes`)
       }
+      const runId = runOf(leaseId)
       const outcome = await ends.add({
-        runId: runOf(leaseId),
+        runId,
         workerId,
         leaseId,
         version: guards.version ?? null,
@@ -147,14 +150,15 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
         meter.ended(outcome.state)
         meter.reported(outcome.state, outcome.retries, outcome.times)
         if (outcome.dead) meter.deadLetterMade()
-      }
-      return counted(report.verb, outcome)
+      } else if (outcome.kind === 'repeated') evidence.count(outcome.jobId, 'replaysServed')
+      return counted(report.verb, runId, outcome)
     },
 
     async release(workerId, leaseId) {
-      const outcome = await releases.add({ runId: runOf(leaseId), workerId, leaseId, nextRunId: world.uuid() })
+      const runId = runOf(leaseId)
+      const outcome = await releases.add({ runId, workerId, leaseId, nextRunId: world.uuid() })
       if (outcome.kind === 'released' && isFinal(outcome.state)) meter.ended(outcome.state)
-      return counted('release', outcome)
+      return counted('release', runId, outcome)
     },
   }
 }

@@ -31,7 +31,7 @@ export interface SettingsService extends Settings {
 }
 
 export function createSettingsService(
-  { world, store, bus }: Omit<Deps, 'settings'>,
+  { world, store, bus }: Pick<Deps, 'world' | 'store' | 'bus'>,
   fixed: FixedSettings = {},
 ): SettingsService {
   const callbacks: (() => void)[] = []

@@ -64,6 +64,7 @@ export function createSubmitService(deps: Deps, fairTags: FairTags): SubmitServi
     async submit(caller, input, options) {
       const outcome = await batcher.add(toItem(deps, fairTags, caller, input, options))
       const code = outcome.kind === 'refused' ? outcome.refusal.code : null
+      if (outcome.kind !== 'created') deps.evidence.notCreated(outcome)
       deps.meter.submitted(outcome.kind, options.key !== null, code)
       return outcome
     },
@@ -82,11 +83,7 @@ function toItem(
   input: SubmitInput,
   options: SubmitOptions,
 ): SubmitItem {
-  const payload = JSON.stringify(input.payload ?? null)
-  const { payloadBytesMax } = deps.limits
-  if (payload.length > payloadBytesMax || Buffer.byteLength(payload) > payloadBytesMax) {
-    throw new IchidoError('PAYLOAD_TOO_LARGE', `payload is larger than ${payloadBytesMax} bytes`, { field: 'payload' })
-  }
+  const payload = payloadText(deps, input.payload)
   const { world } = deps
   const queue = input.queue ?? DEFAULT_QUEUE
   return {
@@ -111,6 +108,15 @@ function toItem(
     ...(options.definitionId === undefined ? {} : { definition: { id: options.definitionId, scheduledForMs: null } }),
     ...(input.artifacts?.length ? { artifacts: artifactsOf(deps, input, input.artifacts) } : {}),
   }
+}
+
+export function payloadText({ limits }: Deps, payload: unknown): string {
+  const text = JSON.stringify(payload ?? null)
+  const { payloadBytesMax } = limits
+  if (text.length > payloadBytesMax || Buffer.byteLength(text) > payloadBytesMax) {
+    throw new IchidoError('PAYLOAD_TOO_LARGE', `payload is larger than ${payloadBytesMax} bytes`, { field: 'payload' })
+  }
+  return text
 }
 
 function artifactsOf(deps: Deps, input: SubmitInput, artifacts: NonNullable<SubmitInput['artifacts']>) {
@@ -148,13 +154,15 @@ function whatTheKeyStandsFor(input: SubmitInput): object {
   return request
 }
 
-function policyOf(input: SubmitInput): JobPolicy {
+type PolicyField = 'max_attempts' | 'backoff' | 'timeout_seconds' | 'lease_ttl_seconds' | 'continuation_seconds'
+
+export function policyOf(input: { [Field in PolicyField]?: SubmitInput[Field] | null }): JobPolicy {
   const policy: JobPolicy = {}
-  if (input.max_attempts !== undefined) policy.max_attempts = input.max_attempts
-  if (input.timeout_seconds !== undefined) policy.timeout_seconds = input.timeout_seconds
-  if (input.lease_ttl_seconds !== undefined) policy.lease_ttl_seconds = input.lease_ttl_seconds
-  if (input.continuation_seconds !== undefined) policy.continuation_seconds = input.continuation_seconds
-  if (input.backoff !== undefined) {
+  if (input.max_attempts != null) policy.max_attempts = input.max_attempts
+  if (input.timeout_seconds != null) policy.timeout_seconds = input.timeout_seconds
+  if (input.lease_ttl_seconds != null) policy.lease_ttl_seconds = input.lease_ttl_seconds
+  if (input.continuation_seconds != null) policy.continuation_seconds = input.continuation_seconds
+  if (input.backoff != null) {
     policy.backoff = {
       baseSeconds: input.backoff.base_seconds ?? DEFAULT_BACKOFF.baseSeconds,
       capSeconds: input.backoff.cap_seconds ?? DEFAULT_BACKOFF.capSeconds,

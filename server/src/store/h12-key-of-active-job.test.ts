@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
+import { removeKeys } from '../testing/retention.ts'
 import { failed, finished, KEY_TTL_MS, Scene } from '../testing/scene.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { endBatch } from './commands/end-runs.ts'
-import { findKeys, removeExpiredKeys } from './commands/keys.ts'
+import { findKeys } from './commands/keys.ts'
 
 /** Hazard 12: a key is never removed while its job has not ended, however close the end is. */
 
@@ -23,11 +24,11 @@ describe('retention against the end of a run', () => {
     const gate = await nodes.gate()
     const finishing = nodes.a().write(gate.hold(endBatch([scene.endItem(lease, finished())])))
     await gate.reached()
-    expect(await nodes.b().write(removeExpiredKeys(1_000))).toBe(0)
+    expect(await nodes.b().write(removeKeys(1_000))).toBe(0)
     expect(await keys()).toMatchObject([{ jobId: lease.jobId, active: true }])
     await gate.open()
     await finishing
-    expect(await nodes.b().write(removeExpiredKeys(1_000))).toBe(1)
+    expect(await nodes.b().write(removeKeys(1_000))).toBe(1)
   })
 
   test('that makes the next run: at no moment is the key anybody else’s to take', async () => {
@@ -36,10 +37,10 @@ describe('retention against the end of a run', () => {
     // Held between the two statements that make the old run not the latest and the next one be there.
     const failing = nodes.a().write(gate.hold(endBatch([scene.endItem(lease, failed())]), 'supersede_runs'))
     await gate.reached()
-    expect(await nodes.b().write(removeExpiredKeys(1_000))).toBe(0)
+    expect(await nodes.b().write(removeKeys(1_000))).toBe(0)
     await gate.open()
     await failing
-    expect(await nodes.b().write(removeExpiredKeys(1_000))).toBe(0)
+    expect(await nodes.b().write(removeKeys(1_000))).toBe(0)
     expect(await keys()).toHaveLength(1)
     expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'replayed', jobId: lease.jobId })
   })
@@ -50,12 +51,12 @@ describe('retention against the end of a run', () => {
       const goesOn = round % 2 === 0
       let racing = true
       const retention = (async () => {
-        while (racing) await nodes.b().write(removeExpiredKeys(1_000))
+        while (racing) await nodes.b().write(removeKeys(1_000))
       })()
       await (goesOn ? scene.fail(lease) : scene.finish(lease))
       racing = false
       await retention
-      await nodes.b().write(removeExpiredKeys(1_000))
+      await nodes.b().write(removeKeys(1_000))
       expect(await keys()).toHaveLength(goesOn ? 1 : 0)
     }
   })
@@ -68,5 +69,5 @@ test('a parked dead letter has ended: its key may make another job', async () =>
   await scene.age(KEY_TTL_MS + 1)
   const second = await scene.submit({ key: 'k' })
   expect(second).toMatchObject({ kind: 'created' })
-  expect(await nodes.a().write(removeExpiredKeys(1_000)), 'the key is the new job’s now').toBe(0)
+  expect(await nodes.a().write(removeKeys(1_000)), 'the key is the new job’s now').toBe(0)
 })

@@ -2,10 +2,11 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
 import { begin, lead, letters, makeOneDead, progress, retry, tagOf } from '../testing/dead-letters.ts'
+import { removeKeys } from '../testing/retention.ts'
 import { KEY_TTL_MS, renderForTest, Scene } from '../testing/scene.ts'
 import { sql } from '../testing/store.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
-import { findKeys, removeExpiredKeys } from './commands/keys.ts'
+import { findKeys } from './commands/keys.ts'
 import { setQuota } from './commands/quotas.ts'
 import { stepRedrive } from './commands/redrive-step.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
@@ -26,7 +27,7 @@ describe.each([null, 9])('a dead letter whose key has expired, of a user whose l
   test('that sequence, and the end of it: the first job is redriven when the second and its key have gone', async () => {
     const { scene, jobId } = await dead()
     await scene.age(KEY_TTL_MS + 1)
-    await nodes.b().write(removeExpiredKeys(1_000))
+    await nodes.b().write(removeKeys(1_000))
     const other = await scene.submitted({ key: 'k' })
     expect(await nodes.b().write(retry(jobId))).toMatchObject({ reason: 'KEY_TAKEN', byJobId: other })
     expect(await redriven(scene)).toEqual([])
@@ -57,7 +58,7 @@ describe.each([null, 9])('a dead letter whose key has expired, of a user whose l
     for (const removalFirst of [true, false]) {
       const { scene, jobId } = await dead()
       await scene.age(KEY_TTL_MS + 1)
-      const remove = removeExpiredKeys(1_000)
+      const remove = removeKeys(1_000)
       if (removalFirst) await nodes.meet(remove, retry(jobId))
       else await nodes.meet(retry(jobId), remove)
       expect(await nodes.a().read(findKeys('k', scene.userId))).toMatchObject([{ jobId, active: true }])
@@ -67,7 +68,7 @@ describe.each([null, 9])('a dead letter whose key has expired, of a user whose l
   test('whose removed key another submit is just taking', async () => {
     const { scene, jobId } = await dead()
     await scene.age(KEY_TTL_MS + 1)
-    await nodes.a().write(removeExpiredKeys(1_000))
+    await nodes.a().write(removeKeys(1_000))
     const item = scene.item({ key: 'k' })
     expect(await nodes.meet(submitJobs([item], renderForTest), retry(jobId))).toMatchObject([
       [{ kind: 'created' }],
@@ -106,7 +107,7 @@ test('unforced, in numbers: retries, redrives, submits with the same key and ret
       retry(jobId),
       stepOf(redrive),
       submitJobs([scene.item({ key: 'k' })], renderForTest),
-      removeExpiredKeys(1_000),
+      removeKeys(1_000),
     ].sort(() => Math.random() - 0.5)
     await Promise.all(commands.map((one, i) => (i % 2 === 0 ? nodes.a() : nodes.b()).write<unknown>(one)))
     const live = `SELECT id FROM ichido.runs WHERE user_id = $1 AND latest AND state IN ('PENDING', 'ASSIGNED', 'RUNNING')`

@@ -6,9 +6,10 @@ import { size } from '../../../scripts/testing/size.ts'
 import { insertBulk } from '../testing/bulk.ts'
 import { keptPlan, nodes, readPlans, rowsTouched, waysInto, writePlans } from '../testing/explain.ts'
 import { seize } from '../testing/reaper.ts'
+import { removeKeys } from '../testing/retention.ts'
 import { Scene } from '../testing/scene.ts'
 import { openNode } from '../testing/store.ts'
-import { findKeys, listKeys, removeExpiredKeys } from './commands/keys.ts'
+import { findKeys, listKeys } from './commands/keys.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
 import { EVERY_JOB, type JobFilter, listJobs } from './commands/list-jobs.ts'
 import { promoteDue } from './commands/promote-runs.ts'
@@ -149,7 +150,7 @@ describe('loops look at what is due, not at what waits', () => {
   })
 
   test('retain', async () => {
-    const plans = await writePlans(node, removeExpiredKeys(1_000))
+    const plans = await writePlans(node, removeKeys(1_000))
     expect(
       plans.map(rowsTouched).every((rows) => rows <= 10),
       JSON.stringify(plans),

@@ -1,8 +1,9 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
+import { removeKeys } from '../testing/retention.ts'
 import { KEY_TTL_MS, only, renderForTest, Scene } from '../testing/scene.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
-import { extendKeyTo, findKeys, removeExpiredKeys } from './commands/keys.ts'
+import { extendKeyTo, findKeys } from './commands/keys.ts'
 import { setQuota } from './commands/quotas.ts'
 import { consumeSlot, releaseSlot } from './commands/reservations.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
@@ -69,7 +70,7 @@ describe.each([null, 9])('an expired key of a job that has ended, of a user whos
     await scene.cancel(jobId)
     await scene.age(KEY_TTL_MS + 1)
     const key = only(await nodes.a().read(findKeys('k', scene.userId)))
-    return { scene, key, extend: extendKeyTo(key, KEY_TTL_MS), expire: removeExpiredKeys(1_000) }
+    return { scene, key, extend: extendKeyTo(key, KEY_TTL_MS), expire: removeKeys(1_000) }
   }
   const keyOf = (scene: Scene) => nodes.a().read(findKeys('k', scene.userId))
 

@@ -1,10 +1,11 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { letters, makeOneDead, retry, tagOf } from '../testing/dead-letters.ts'
+import { removeKeys } from '../testing/retention.ts'
 import { finished, KEY_TTL_MS, only, Scene } from '../testing/scene.ts'
 import { eachEngine, sql } from '../testing/store.ts'
 import { endBatch } from './commands/end-runs.ts'
-import { findKeys, removeExpiredKeys } from './commands/keys.ts'
+import { findKeys } from './commands/keys.ts'
 import { setQuota } from './commands/quotas.ts'
 import { retryJob } from './commands/retry-jobs.ts'
 import type { Command } from './port.ts'
@@ -136,7 +137,7 @@ eachEngine(({ store }) => {
       await scene.age(KEY_TTL_MS + 1)
       await write(retry(jobId))
       expect(only(await stored(scene)).expiresAtMs).toBeGreaterThan(Date.now() + KEY_TTL_MS)
-      await write(removeExpiredKeys(1_000))
+      await write(removeKeys(1_000))
       expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'replayed', jobId })
     })
 
@@ -145,7 +146,7 @@ eachEngine(({ store }) => {
       const jobId = await makeOneDead(scene, { key: 'k' })
       const [before] = await stored(scene)
       await scene.age(KEY_TTL_MS + 1)
-      await write(removeExpiredKeys(1_000))
+      await write(removeKeys(1_000))
       expect(await stored(scene)).toEqual([])
       await write(retry(jobId))
       expect(await stored(scene)).toMatchObject([{ jobId, requestHash: before?.requestHash, active: true }])
@@ -174,7 +175,7 @@ eachEngine(({ store }) => {
       const lease = await scene.running({ key: 'k' })
       await scene.finish(lease)
       await scene.age(KEY_TTL_MS + 1)
-      await write(removeExpiredKeys(1_000))
+      await write(removeKeys(1_000))
       expect(await sql(store(), 'SELECT * FROM ichido.expired_keys WHERE job_id = $1', lease.jobId)).toEqual([])
     })
   })

@@ -273,6 +273,16 @@ CREATE TABLE ichido.occurrences (
 );
 CREATE INDEX occurrences_waiting ON ichido.occurrences USING btree (definition_id, scheduled_for) WHERE (outcome = ANY (ARRAY['waiting_quota'::text, 'waiting_overlap'::text]));
 
+CREATE TABLE ichido.once_counters (
+  job_id uuid NOT NULL,
+  node_id uuid NOT NULL,
+  batch_n bigint NOT NULL,
+  duplicates_refused bigint NOT NULL,
+  replays_served bigint NOT NULL,
+  stale_writes_fenced bigint NOT NULL,
+  CONSTRAINT once_counters_pkey PRIMARY KEY (job_id, node_id)
+);
+
 CREATE TABLE ichido.queues (
   name text NOT NULL,
   paused_at bigint,
@@ -336,8 +346,10 @@ CREATE TABLE ichido.run_logs (
   log_ref text,
   created_at bigint NOT NULL,
   end_bytes bigint,
+  head boolean NOT NULL DEFAULT true,
   CONSTRAINT run_logs_pkey PRIMARY KEY (run_id, n)
 );
+CREATE INDEX run_logs_head ON ichido.run_logs USING btree (created_at, run_id) WHERE head;
 
 CREATE TABLE ichido.runs (
   id uuid NOT NULL,

@@ -279,6 +279,16 @@ CREATE TABLE occurrences (
 CREATE INDEX occurrences_waiting ON occurrences (definition_id, scheduled_for)
 WHERE outcome IN ('waiting_quota', 'waiting_overlap');
 
+CREATE TABLE once_counters (
+  job_id TEXT NOT NULL,
+  node_id TEXT NOT NULL,
+  batch_n INTEGER NOT NULL,
+  duplicates_refused INTEGER NOT NULL,
+  replays_served INTEGER NOT NULL,
+  stale_writes_fenced INTEGER NOT NULL,
+  PRIMARY KEY (job_id, node_id)
+) STRICT;
+
 CREATE TABLE queues (
   name text PRIMARY KEY,
   paused_at INTEGER,
@@ -338,9 +348,11 @@ CREATE TABLE run_logs (
   stream text NOT NULL,
   chunk text,
   log_ref text,
-  created_at INTEGER NOT NULL, end_bytes INTEGER,
+  created_at INTEGER NOT NULL, end_bytes INTEGER, head INTEGER NOT NULL DEFAULT true,
   PRIMARY KEY (run_id, n)
 ) STRICT;
+
+CREATE INDEX run_logs_head ON run_logs (created_at, run_id) WHERE head;
 
 CREATE TABLE runs (
   id TEXT PRIMARY KEY,

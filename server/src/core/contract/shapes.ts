@@ -3,6 +3,7 @@ import type {
   JobDetail,
   JobShape,
   KeyShape,
+  OnceShape,
   QuotaShape,
   ReservationShape,
   ResultShape,
@@ -128,6 +129,19 @@ const waitingFor = z
   })
   .meta({ id: 'WaitingFor' }) satisfies z.ZodType<WaitingForShape>
 
+const once = z
+  .object({
+    duplicates_refused: z.int().meta({
+      description: 'Its key with another request, a second outcome that differs, events that were stored before',
+    }),
+    replays_served: z.int().meta({ description: 'Stored answers given again: to its key, or to the same outcome' }),
+    stale_writes_fenced: z
+      .int()
+      .meta({ description: 'Writes with an old lease, version or epoch; they changed nothing' }),
+    reassignments: z.int().meta({ description: 'Handed to another worker without having started' }),
+  })
+  .meta({ id: 'Once' }) satisfies z.ZodType<OnceShape>
+
 export const jobDetail = jobFields
   .extend({
     payload: z.unknown(),
@@ -136,6 +150,7 @@ export const jobDetail = jobFields
     idempotency_key: z.string().nullable(),
     waiting_for: waitingFor.nullable().meta({ description: 'Why nobody works on it; null when it does not wait' }),
     runs: z.array(run),
+    once,
   })
   .meta({ id: 'JobDetail' }) satisfies z.ZodType<JobDetail>
 

@@ -153,21 +153,32 @@ async function submit(
     // One that the caller brings is consumed by the job; otherwise S0's row is written beside it.
     consumedReservation: input.reservation_id === undefined,
     policy: definition?.policy ?? {},
+    ...(definition === null ? {} : { definitionId: definition.definitionId }),
   })
   if (outcome.kind === 'refused') return { ...REFUSED, error: outcome.refusal.message }
   const first = JSON.parse(outcome.body) as SubmitResponse
   const replayed = outcome.kind === 'replayed'
   // Without artifacts nothing can be outstanding, and a first answer has nothing to ask for.
-  const job = replayed || input.artifacts ? await services.jobs.get(caller, outcome.jobId) : null
+  const job = replayed || input.artifacts ? await whatIsKept(services.jobs, caller, outcome.jobId) : null
   return {
     success: true,
     job_id: outcome.jobId,
-    status: replayed && job !== null ? cloudStatus(job, services.deps.world.now()) : 'uploading',
+    status: replayed ? job && cloudStatus(job, services.deps.world.now()) : 'uploading',
     data_uploaded: !job?.awaits_artifacts,
     idempotent_hit: replayed,
     quota_warnings: first.quota_warnings,
     cost_limit_warning: first.cost_limit_warning,
     error: null,
+  }
+}
+
+/** A key may outlive what is kept of its job. */
+async function whatIsKept(jobs: Services['jobs'], caller: Caller, jobId: string): Promise<JobShape | null> {
+  try {
+    return await jobs.get(caller, jobId)
+  } catch (error) {
+    if (error instanceof IchidoError && error.code === 'NOT_FOUND') return null
+    throw error
   }
 }
 

@@ -21,6 +21,7 @@ import {
   text,
   type Work,
 } from '../statement.ts'
+import { fence, type Term } from './leadership.ts'
 import type { Listed } from './list-jobs.ts'
 
 export interface StoredKey {
@@ -82,9 +83,9 @@ export function extendKeyTo(key: StoredKey, ttlMs: number): Command<number | nul
   })
 }
 
-export function removeExpiredKeys(max: number): Command<number> {
+export function removeExpiredKeys(term: Term, max: number): Command<number> {
   return command('expire_keys', function* work(): Work<number> {
-    const removed = yield* query(expireKeys, max)
+    const removed = yield* query(expireKeys, ...fence(term), max)
     yield* each(
       rememberKeys,
       removed.map((row) => REMEMBERED_COLUMNS.map((column) => row[column] ?? null)),

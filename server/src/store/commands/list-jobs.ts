@@ -1,6 +1,7 @@
 import { FINAL_STATES } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { JOB_COLUMNS } from '../sql/jobs.ts'
+import { EXPIRED } from '../sql/retention.ts'
 import { query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
 
 export interface JobFilter {
@@ -55,7 +56,7 @@ function pageOf(
   after: string | null,
   bind: (value: SqlValue) => string,
 ): string {
-  const where = ['r.latest']
+  const where = ['r.latest', `NOT ${EXPIRED}`]
   const lead = leadOf(filter, state)
   const path = [...new Set<Alias>([lead, 'j', 'r'])]
   if (state !== null) where.push(`r.state = ${bind(state)}`)

@@ -1,21 +1,26 @@
 import { type Command, command } from '../port.ts'
-import { countByState, readJobs, readResult, readRuns } from '../sql/jobs.ts'
+import { countByState, readKeptJobs, readResult, readRuns } from '../sql/jobs.ts'
 import { readKeysOfJobs } from '../sql/keys.ts'
+import { readCounters } from '../sql/once.ts'
 import { each, integer, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
 
 export interface JobRows {
   job: Row
   runs: Row[]
   key: string | null
+  /** What nodes have counted of it. */
+  once: Row[]
 }
 
 export function findJob(jobId: string): Command<JobRows | null> {
   return command('find_job', function* work(): Work<JobRows | null> {
-    const [job] = yield* each(readJobs, [[jobId]])
+    const [job] = yield* each(readKeptJobs, [[jobId]])
     if (job === undefined) return null
     const runs = yield* query(readRuns, jobId)
+    // It was removed in between.
+    if (runs.length === 0) return null
     const [key] = yield* each(readKeysOfJobs, [[jobId]])
-    return { job, runs, key: textOrNull(key, 'idempotency_key') }
+    return { job, runs, key: textOrNull(key, 'idempotency_key'), once: yield* query(readCounters, jobId) }
   })
 }
 
@@ -23,7 +28,7 @@ export function findJob(jobId: string): Command<JobRows | null> {
 export function findJobs(jobIds: readonly string[]): Command<Row[]> {
   return command('find_jobs', () =>
     each(
-      readJobs,
+      readKeptJobs,
       jobIds.map((id) => [id]),
     ),
   )

@@ -1,20 +1,19 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
+import { removeKeys } from '../../testing/retention.ts'
 import { KEY_TTL_MS, only, Scene } from '../../testing/scene.ts'
 import { sql, unique } from '../../testing/store.ts'
 import {
   AUTH_REQUIRED,
   createToken,
-  findDefinition,
   findToken,
   listTokens,
-  putDefinition,
   raiseEpoch,
   readSettings,
   revokeToken,
 } from '../commands/access.ts'
-import { extendKeyTo, findKeys, listKeys, removeExpiredKeys } from '../commands/keys.ts'
+import { extendKeyTo, findKeys, listKeys } from '../commands/keys.ts'
 import type { Given } from './given.ts'
 
 export function keyConformance({ store }: Given): void {
@@ -79,21 +78,21 @@ export function keyConformance({ store }: Given): void {
       const done = await scene.submitted({ key: 'done' })
       await scene.submitted({ key: 'open' })
       await scene.cancel(done)
-      await store().write(removeExpiredKeys(1_000))
+      await store().write(removeKeys(1_000))
       await scene.age(KEY_TTL_MS + 1)
-      await store().write(removeExpiredKeys(1_000))
+      await store().write(removeKeys(1_000))
       const left = (await store().read(listKeys(scene.userId, false, 9, null))).rows.map(({ key }) => key)
       expect(left).toEqual(['open'])
     })
 
     test('are removed a bounded number at a time', async () => {
       const scene = new Scene(store())
-      await store().write(removeExpiredKeys(1_000))
+      await store().write(removeKeys(1_000))
       for (const key of ['a', 'b', 'c']) await scene.cancel(await scene.submitted({ key }))
       await scene.age(KEY_TTL_MS + 1)
-      expect(await store().write(removeExpiredKeys(2))).toBe(2)
-      expect(await store().write(removeExpiredKeys(2))).toBe(1)
-      expect(await store().write(removeExpiredKeys(2))).toBe(0)
+      expect(await store().write(removeKeys(2))).toBe(2)
+      expect(await store().write(removeKeys(2))).toBe(1)
+      expect(await store().write(removeKeys(2))).toBe(0)
     })
   })
 
@@ -132,16 +131,6 @@ export function keyConformance({ store }: Given): void {
       await store().write(revokeToken(token.tokenId))
       expect((await store().read(readSettings())).get(AUTH_REQUIRED)).toBe(true)
     })
-  })
-
-  test('a definition is put, replaced and found by its name', async () => {
-    const name = unique('definition')
-    const definition = { id: v7(), name, kind: null, queue: 'q', payload: '{"a":1}', policy: { max_attempts: 2 } }
-    await store().write(putDefinition(definition))
-    expect(await store().read(findDefinition(name))).toEqual(definition)
-    await store().write(putDefinition({ ...definition, id: v7(), payload: '[]', kind: 'k' }))
-    expect(await store().read(findDefinition(name))).toEqual({ ...definition, payload: '[]', kind: 'k' })
-    expect(await store().read(findDefinition(unique('none')))).toBeNull()
   })
 
   test('a raised epoch is what the next start records', async () => {

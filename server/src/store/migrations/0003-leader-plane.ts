@@ -35,6 +35,8 @@ export const leaderPlane: Migration = {
       WHERE definition_id IS NOT NULL AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`,
     // A skip may stand for all ticks up to here: an outage of a day is 86,400 ticks of a schedule of every second.
     'ALTER TABLE ichido.occurrences ADD COLUMN skipped_until bigint',
+    `CREATE INDEX occurrences_skipped ON ichido.occurrences (definition_id, scheduled_for)
+      WHERE skipped_until IS NOT NULL`,
     `CREATE TABLE ichido.backfills (
       id uuid PRIMARY KEY,
       definition_id uuid NOT NULL,
@@ -46,7 +48,6 @@ export const leaderPlane: Migration = {
       version integer NOT NULL,
       matched integer NOT NULL,
       made integer NOT NULL,
-      waiting integer NOT NULL,
       existing integer NOT NULL,
       began_at bigint NOT NULL,
       ended_at bigint
@@ -58,5 +59,17 @@ export const leaderPlane: Migration = {
     // know of this every chunk does.
     'ALTER TABLE ichido.run_logs ADD COLUMN head boolean NOT NULL DEFAULT true',
     'CREATE INDEX run_logs_head ON ichido.run_logs (created_at, run_id) WHERE head',
+
+    // Retention. What nodes refused, replayed and fenced of a job. Each process adds to a row of its own and numbers what it
+    // adds, so that a batch that is tried again after an uncertain commit does not count twice.
+    `CREATE TABLE ichido.once_counters (
+      job_id uuid NOT NULL,
+      node_id uuid NOT NULL,
+      batch_n bigint NOT NULL,
+      duplicates_refused bigint NOT NULL,
+      replays_served bigint NOT NULL,
+      stale_writes_fenced bigint NOT NULL,
+      PRIMARY KEY (job_id, node_id)
+    )`,
   ],
 }

@@ -1,5 +1,6 @@
 import { HELD_MS } from '../../core/artifact.ts'
 import { statement } from '../statement.ts'
+import { EXPIRED } from './retention.ts'
 
 /**
  * Locks are taken in this order: held run, run, artifact, blob. A blob row is locked before it is named, and before it is
@@ -39,7 +40,12 @@ export const insertHeldRuns = statement('insert_held_runs', {
   sqlite: `INSERT INTO ichido.held_runs (run_id, job_id, upload_ttl_ms, expires_at) VALUES ($1, $2, $3, now_ms() + $3)`,
 })
 
-export const readArtifact = statement('read_artifact', `SELECT ${ARTIFACT} FROM ichido.artifacts WHERE id = $1`)
+/** Those of a job whose result has outlived its queue's time are gone. */
+export const readArtifact = statement(
+  'read_artifact',
+  `SELECT ${ARTIFACT} FROM ichido.artifacts a WHERE id = $1 AND NOT coalesce((SELECT ${EXPIRED} FROM ichido.jobs j
+    JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE j.id = a.job_id), false)`,
+)
 
 /** Takes a job, and how many at most. */
 export const readArtifactsOfJob = statement(

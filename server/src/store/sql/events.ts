@@ -1,4 +1,5 @@
 import { statement } from '../statement.ts'
+import { EXPIRED } from './retention.ts'
 
 /** Takes run, worker, lease. Guards the holder and RUNNING; the row lock it takes orders the events of a job. */
 export const lockPublisher = statement('lock_publisher', {
@@ -30,5 +31,6 @@ export const readEvents = statement(
 /** Takes a job: whose it is, how it stands, and the number of its last event. */
 export const readEventEnd = statement(
   'read_event_end',
-  'SELECT user_id, state, last_event_n FROM ichido.runs WHERE job_id = $1 AND latest',
+  `SELECT j.user_id, r.state, r.last_event_n FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    WHERE j.id = $1 AND NOT ${EXPIRED}`,
 )

@@ -1,4 +1,5 @@
 import { statement } from '../statement.ts'
+import { EXPIRED } from './retention.ts'
 
 export const JOB_COLUMNS = `j.id AS job_id, j.kind, j.queue, j.user_id, j.payload, j.policy, j.priority, j.labels,
   j.replaces_job_id, j.scheduled_for,
@@ -10,6 +11,14 @@ export const readJobs = statement('read_jobs', {
   postgres: `SELECT ${JOB_COLUMNS} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
     WHERE j.id = ANY($1::uuid[])`,
   sqlite: `SELECT ${JOB_COLUMNS} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE j.id = $1`,
+})
+
+/** The same for whoever looks at jobs: without those whose results have outlived their queue's time. */
+export const readKeptJobs = statement('read_kept_jobs', {
+  postgres: `SELECT ${JOB_COLUMNS} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    WHERE j.id = ANY($1::uuid[]) AND NOT ${EXPIRED}`,
+  sqlite: `SELECT ${JOB_COLUMNS} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    WHERE j.id = $1 AND NOT ${EXPIRED}`,
 })
 
 export const readRuns = statement(
@@ -26,7 +35,7 @@ export const readResult = statement(
       r.finished_at
     FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
     LEFT JOIN ichido.results s ON s.run_id = r.id
-    WHERE j.id = $1`,
+    WHERE j.id = $1 AND NOT ${EXPIRED}`,
 )
 
 /** What a metric or a page tells at a glance. */

@@ -1,4 +1,5 @@
 import { statement } from '../statement.ts'
+import { LED, LED_SQLITE } from './leadership.ts'
 
 // Not EXISTS: PostgreSQL may answer that by reading all active runs there are, for a page of keys.
 export const JOB_ACTIVE = `coalesce((SELECT r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')
@@ -50,10 +51,13 @@ export const rememberKeys = statement('remember_keys', {
     WHERE ${RETRYABLE} ON CONFLICT DO NOTHING`,
 })
 
-/** Takes jobs that are retried; answers with the keys that they had and that were removed. */
+/**
+ * Takes jobs that are retried; answers with the keys that they had and that were removed. Locks them: a job that is being
+ * removed takes them along, and no key may come back without its job.
+ */
 export const readExpiredKeys = statement('read_expired_keys', {
-  postgres:
-    'SELECT job_id, idempotency_key, user_id, operation FROM ichido.expired_keys WHERE job_id = ANY($1::uuid[])',
+  postgres: `SELECT job_id, idempotency_key, user_id, operation FROM ichido.expired_keys WHERE job_id = ANY($1::uuid[])
+    ORDER BY job_id FOR UPDATE`,
   sqlite: 'SELECT job_id, idempotency_key, user_id, operation FROM ichido.expired_keys WHERE job_id = $1',
 })
 
@@ -111,15 +115,20 @@ export const extendKey = statement(
     WHERE idempotency_key = $1 AND user_id = $2 AND operation = $3 RETURNING expires_at`,
 )
 
-/** Takes a maximum. Removes keys whose time is up and whose job has ended, in one statement with that look; answers with them. */
+/**
+ * Takes epoch, holder and a maximum. Removes keys whose time is up and whose job has ended, in one statement with that look;
+ * answers with them.
+ */
 export const expireKeys = statement('expire_keys', {
-  postgres: `DELETE FROM ichido.idempotency_keys WHERE job_id IN (
+  postgres: `${LED}, c AS MATERIALIZED (
+      SELECT k.job_id FROM l CROSS JOIN ichido.idempotency_keys k
+      WHERE k.expires_at <= (SELECT now_ms()) AND NOT ${JOB_ACTIVE}
+      ORDER BY k.expires_at LIMIT $3 FOR UPDATE OF k SKIP LOCKED)
+    DELETE FROM ichido.idempotency_keys WHERE job_id IN (SELECT job_id FROM c) AND expires_at <= (SELECT now_ms())
+    RETURNING ${REMEMBERED}`,
+  sqlite: `DELETE FROM ichido.idempotency_keys WHERE ${LED_SQLITE} AND job_id IN (
       SELECT k.job_id FROM ichido.idempotency_keys k WHERE k.expires_at <= (SELECT now_ms()) AND NOT ${JOB_ACTIVE}
-      ORDER BY k.expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)
-    AND expires_at <= (SELECT now_ms()) RETURNING ${REMEMBERED}`,
-  sqlite: `DELETE FROM ichido.idempotency_keys WHERE job_id IN (
-      SELECT k.job_id FROM ichido.idempotency_keys k WHERE k.expires_at <= (SELECT now_ms()) AND NOT ${JOB_ACTIVE}
-      ORDER BY k.expires_at LIMIT $1) RETURNING ${REMEMBERED}`,
+      ORDER BY k.expires_at LIMIT $3) RETURNING ${REMEMBERED}`,
 })
 
 export const KEY_COLUMNS = COLUMNS

@@ -1,0 +1,127 @@
+import { sleep, type World } from '@ichido/sdk/world'
+import { addCounts, type OnceCounts, type StoredCounts } from '../store/commands/once.ts'
+import type { SubmitOutcome } from '../store/commands/submission.ts'
+import type { Store } from '../store/port.ts'
+import type { Meter } from './meter.ts'
+import type { Settings } from './settings.ts'
+
+/**
+ * Counts for each job what the promises were kept against: repeats, conflicts and late writes. In memory, and written a batch
+ * at a time: a storm of repeats must not become a storm of writes.
+ */
+export interface Evidence {
+  /** What is counted by a run is counted for its job; ids that nothing is stored under are not counted. */
+  count(jobOrRunId: string, what: keyof OnceCounts, times?: number): void
+  /** Of a submission that made no job. */
+  notCreated(outcome: SubmitOutcome): void
+  /** A worker's write that was refused. */
+  refused(jobOrRunId: string, reason: string): void
+  /** What is stored of a job, and what this node has still to write of it and its runs. */
+  total(stored: readonly StoredCounts[], ids: readonly string[]): OnceCounts
+  /** Writes a batch; whoever calls while it does waits for the same. Answers 0 when there is more. */
+  flush(): Promise<number | null>
+  close(): Promise<void>
+}
+
+export interface EvidenceOptions {
+  world: World
+  store: Store
+  settings: Settings
+  meter: Pick<Meter, 'evidenceLost'>
+}
+
+/** Of jobs and runs that wait to be written. From half of it on they are written without waiting for the loop. */
+const WAITING_MAX = 20_000
+/** A store that does not answer must not hold up a node that stops. */
+const CLOSE_WITHIN_MS = 1_000
+
+const STALE: ReadonlySet<string> = new Set([
+  'LEASE_LOST',
+  'NOT_ASSIGNED',
+  'VERSION_MISMATCH',
+  'EPOCH_MISMATCH',
+  'ALREADY_ENDED',
+])
+
+export function createEvidence({ world, store, settings, meter }: EvidenceOptions): Evidence {
+  const nodeId = world.uuid()
+  const waiting = new Map<string, OnceCounts>()
+  /** Kept as it is until it is known to be written: tried again, it is the same batch. */
+  let writing = new Map<string, OnceCounts>()
+  let batchN = 0
+  let flushing: Promise<number | null> | null = null
+
+  async function write(): Promise<number | null> {
+    if (writing.size === 0) take()
+    if (writing.size === 0) return null
+    await store.write(addCounts({ nodeId, batchN, counts: writing }))
+    writing = new Map()
+    return waiting.size > 0 ? 0 : null
+  }
+
+  /** The oldest of what waits. */
+  function take(): void {
+    const max = settings.get('evidence_batch_max')
+    for (const [id, counts] of waiting) {
+      if (writing.size === max) break
+      writing.set(id, counts)
+      waiting.delete(id)
+    }
+    batchN++
+  }
+
+  function flush(): Promise<number | null> {
+    flushing ??= write().finally(() => {
+      flushing = null
+    })
+    return flushing
+  }
+
+  function count(id: string, what: keyof OnceCounts, times = 1): void {
+    const counts = waiting.get(id)
+    if (counts !== undefined) counts[what] += times
+    else if (waiting.size < WAITING_MAX) waiting.set(id, { ...nothing(), [what]: times })
+    else meter.evidenceLost(1)
+    // The loop meets the same trouble, and tells it.
+    if (waiting.size >= WAITING_MAX / 2 && flushing === null) flush().catch(() => {})
+  }
+
+  return {
+    count,
+    flush,
+    notCreated(outcome) {
+      if (outcome.kind === 'replayed') count(outcome.jobId, 'replaysServed')
+      if (outcome.kind !== 'refused') return
+      const { refusal } = outcome
+      if (refusal.code === 'IDEMPOTENCY_KEY_REUSED') count(refusal.jobId, 'duplicatesRefused')
+    },
+    refused(id, reason) {
+      if (reason === 'OUTCOME_ALREADY_RECORDED') count(id, 'duplicatesRefused')
+      else if (STALE.has(reason)) count(id, 'staleWritesFenced')
+    },
+    total(stored, ids) {
+      // A batch may be committed before this node has heard of it.
+      const heard = stored.some((row) => row.nodeId === nodeId && row.batchN === batchN)
+      const unwritten = ids.flatMap((id) => [waiting.get(id) ?? [], (!heard && writing.get(id)) || []].flat())
+      return [...stored, ...unwritten].reduce<OnceCounts>(plus, nothing())
+    },
+    async close() {
+      const all = async () => {
+        while ((await flush()) !== null);
+      }
+      await Promise.race([all().catch(() => {}), sleep(world, CLOSE_WITHIN_MS)])
+      const left = waiting.size + writing.size
+      if (left > 0) meter.evidenceLost(left)
+    },
+  }
+}
+
+const nothing = (): OnceCounts => ({ duplicatesRefused: 0, replaysServed: 0, staleWritesFenced: 0 })
+
+function plus(a: OnceCounts, b: OnceCounts): OnceCounts {
+  return {
+    duplicatesRefused: a.duplicatesRefused + b.duplicatesRefused,
+    replaysServed: a.replaysServed + b.replaysServed,
+    staleWritesFenced: a.staleWritesFenced + b.staleWritesFenced,
+  }
+}

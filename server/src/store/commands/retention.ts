@@ -1,0 +1,169 @@
+import { type Command, command } from '../port.ts'
+import * as sql from '../sql/retention.ts'
+import { flag, integer, now, query, type Row, text, type Work } from '../statement.ts'
+import { forgetLogs } from './archive-logs.ts'
+import { fence, type Term } from './leadership.ts'
+import { idAt } from './list-jobs.ts'
+
+/** How old ended jobs and dead letters get; null: as old as they like. */
+export interface Ages {
+  jobMs: number | null
+  letterMs: number | null
+}
+
+/** One page of a walk. */
+export interface Page {
+  /** Those on it that are past their time. */
+  due: string[]
+  /** Where the next page begins; null at the end. */
+  next: string | null
+}
+
+/** Before every job. */
+export const FIRST_JOB = '00000000-0000-0000-0000-000000000000'
+
+/**
+ * Looks through jobs that were made at least `ageMs` ago, all of them or those of one queue, from the oldest on. An id carries
+ * the clock of the node that made it: where that ran ahead of the store's, its job is found that much later.
+ */
+export function findDueJobs(
+  { queue, ageMs, after }: { queue: string | null; ageMs: number; after: string },
+  { jobMs, letterMs }: Ages,
+  max: number,
+): Command<Page> {
+  return command('find_due_jobs', function* work(): Work<Page> {
+    const page = [after, yield* firstAfter(ageMs), max, jobMs, letterMs] as const
+    return toPage(
+      queue === null ? yield* query(sql.pageOfJobs, ...page) : yield* query(sql.pageOfQueue, ...page, queue),
+      max,
+    )
+  })
+}
+
+/** The same of jobs that have events, for the sake of these. */
+export function findDueEvents(ageMs: number, after: string, max: number): Command<Page> {
+  return command('find_due_events', function* work(): Work<Page> {
+    return toPage(yield* query(sql.pageOfEvents, after, yield* firstAfter(ageMs), max, ageMs), max)
+  })
+}
+
+/** The smallest id that is made less than so long ago. */
+function* firstAfter(ageMs: number): Work<string> {
+  return idAt((yield* now()) - ageMs + 1)
+}
+
+function toPage(rows: readonly Row[], max: number): Page {
+  return {
+    due: rows.flatMap((row) => (flag(row, 'due') ? [text(row, 'id')] : [])),
+    next: rows.length < max ? null : text(rows.at(-1), 'id'),
+  }
+}
+
+/** The place of a dead letter among all. */
+export interface LetterPlace {
+  deadAtMs: number
+  jobId: string
+}
+
+export function findDueLetters(
+  ageMs: number,
+  after: LetterPlace,
+  max: number,
+): Command<{ due: string[]; next: LetterPlace | null }> {
+  return command('find_due_letters', function* work() {
+    const rows = yield* query(sql.pageOfLetters, ageMs, after.deadAtMs, after.jobId, max)
+    const last = rows.length < max ? undefined : rows.at(-1)
+    return {
+      due: rows.map((row) => text(row, 'id')),
+      next: last === undefined ? null : { deadAtMs: integer(last, 'dead_at'), jobId: text(last, 'id') },
+    }
+  })
+}
+
+export interface ResultTtl {
+  queue: string
+  ttlMs: number
+}
+
+/** Of the queues whose results go by themselves. */
+export function findResultTtls(): Command<ResultTtl[]> {
+  return command('find_result_ttls', function* work(): Work<ResultTtl[]> {
+    return (yield* query(sql.readResultTtls)).map((row) => ({
+      queue: text(row, 'name'),
+      ttlMs: integer(row, 'result_ttl_seconds') * 1000,
+    }))
+  })
+}
+
+/** How many rows went, by table. */
+export type RemovedRows = ReadonlyMap<string, number>
+
+export interface Removed {
+  rows: RemovedRows
+  /** Some have more events or logs than may go at once: they are still there, without those. */
+  unfinished: boolean
+}
+
+/** A job may have a million events and ten megabytes of log a run: they go in several transactions, and the job in the last. */
+const EVENTS_MAX = 5_000
+const CHUNKS_MAX = 200
+
+/** Removes those of the jobs that are past their time and that nobody has a hand on, with all that belongs to them. */
+export function removeJobs(term: Term, jobIds: readonly string[], { jobMs, letterMs }: Ages): Command<Removed> {
+  return command('remove_jobs', function* work(): Work<Removed> {
+    const rows = new Map<string, number>()
+    const locked = yield* lock(term, jobIds)
+    if (locked === NO_JOBS) return { rows, unfinished: false }
+    const letters = new Set((yield* query(sql.lockLetters, locked)).map((row) => text(row, 'job_id')))
+    const keys = new Set((yield* query(sql.lockExpiredKeys, locked)).map((row) => text(row, 'job_id')))
+    const due = (yield* query(sql.examineJobs, locked, jobMs, letterMs)).flatMap((row) => {
+      const id = text(row, 'id')
+      const held = (table: string, ours: Set<string>) => integer(row, table) > 0 && !ours.has(id)
+      return held('letters', letters) || held('expired_keys', keys) ? [] : [id]
+    })
+    const ids = JSON.stringify(due)
+    const events = yield* query(sql.deleteEvents, ids, EVENTS_MAX)
+    rows.set('events', events.length)
+    const runIds = (yield* query(sql.readRunsOfJobs, ids)).map((row) => text(row, 'id'))
+    const logless = yield* forgetLogs(runIds, CHUNKS_MAX)
+    if (events.length === EVENTS_MAX || !logless) return { rows, unfinished: true }
+    for (const { table, statement } of sql.deleteParts) rows.set(table, (yield* query(statement, ids)).length)
+    rows.set('jobs', (yield* query(sql.deleteJobs, ids)).length)
+    return { rows, unfinished: false }
+  })
+}
+
+/** The events of jobs that ended so long ago. */
+export function removeEvents(
+  term: Term,
+  jobIds: readonly string[],
+  ageMs: number,
+): Command<{ removed: number; unfinished: boolean }> {
+  return command('remove_events', function* work() {
+    const locked = yield* lock(term, jobIds)
+    if (locked === NO_JOBS) return { removed: 0, unfinished: false }
+    const due = (yield* query(sql.examineEvents, locked, ageMs)).map((row) => text(row, 'id'))
+    const removed = (yield* query(sql.deleteEvents, JSON.stringify(due), EVENTS_MAX)).length
+    return { removed, unfinished: removed === EVENTS_MAX }
+  })
+}
+
+const NO_JOBS = '[]'
+
+function* lock(term: Term, jobIds: readonly string[]): Work<string> {
+  const rows = yield* query(sql.lockEndedJobs, ...fence(term), JSON.stringify(jobIds))
+  return JSON.stringify(rows.map((row) => text(row, 'id')))
+}
+
+export function removeAudit(term: Term, ageMs: number, max: number): Command<number> {
+  return command('remove_audit', function* work(): Work<number> {
+    return (yield* query(sql.removeAudit, ...fence(term), max, ageMs)).length
+  })
+}
+
+/** Reservations that ended so long ago, however they did. */
+export function removeReservations(term: Term, ageMs: number, max: number): Command<number> {
+  return command('remove_reservations', function* work(): Work<number> {
+    return (yield* query(sql.removeReservations, ...fence(term), max, ageMs, yield* firstAfter(ageMs))).length
+  })
+}
