@@ -11,6 +11,7 @@ const PORTS = [
   'server/src/store/commands/',
   'server/src/bus/port.ts',
   'server/src/blobs/port.ts',
+  'server/src/log-archive/port.ts',
 ]
 
 // Where adapters are put together: a node, the library over it, the server around it, and work on a store without one.
@@ -24,6 +25,7 @@ export const ROOMS: Room[] = [
   { files: 'server/src/store/', mayImport: ['server/src/store/', CORE, PROTOCOL, WORLD] },
   { files: 'server/src/bus/', mayImport: ['server/src/bus/', CORE, PROTOCOL, WORLD] },
   { files: 'server/src/blobs/', mayImport: ['server/src/blobs/', CORE, PROTOCOL, WORLD] },
+  { files: 'server/src/log-archive/', mayImport: ['server/src/log-archive/', CORE, PROTOCOL, WORLD] },
   { files: SERVICES, mayImport: [SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },
   { files: 'server/src/leader/', mayImport: ['server/src/leader/', SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },
   { files: 'server/src/http/', mayImport: ['server/src/http/', SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },
@@ -64,6 +66,7 @@ export const INJECTED = [
   'server/src/store/',
   'server/src/bus/',
   'server/src/blobs/',
+  'server/src/log-archive/',
   'sdk/src/',
 ]
 

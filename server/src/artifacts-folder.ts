@@ -3,7 +3,10 @@ import { join } from 'node:path'
 import type { World } from '@ichido/sdk/world'
 import { openDisk, syncFolder } from './blobs/disk.ts'
 import type { Blobs } from './blobs/port.ts'
+import { openLogArchive } from './log-archive/disk.ts'
+import type { LogArchive } from './log-archive/port.ts'
 import type { Limits } from './services/deps.ts'
+import { hasArchivedLogs } from './store/commands/archive-logs.ts'
 import { artifactsFolder, hasBlobs } from './store/commands/tidy-artifacts.ts'
 import type { Store } from './store/port.ts'
 
@@ -20,17 +23,22 @@ interface Surroundings {
   onTrouble(where: string, error: unknown): void
 }
 
-/** What a node needs to keep artifacts: nothing, where they are off. */
-export async function openBlobs(
+interface KeptFiles {
+  blobs: Blobs
+  logArchive: LogArchive
+}
+
+/** What a node needs to keep artifacts and archived logs: nothing, where they are off. */
+export async function openFiles(
   { storage, artifacts = {}, world, onTrouble }: Surroundings,
   store: Store,
-): Promise<{ deps: { blobs?: Blobs }; limits: Partial<Limits> }> {
+): Promise<{ deps: Partial<KeptFiles>; limits: Partial<Limits> }> {
   const { folder, bytesMax } = artifacts
   const limits = bytesMax === undefined ? {} : { artifactBytesMax: bytesMax }
-  if (folder !== undefined) return { deps: { blobs: await openArtifacts(store, folder, world) }, limits }
+  if (folder !== undefined) return { deps: await openFolder(store, folder, world), limits }
   if (!('dataDir' in storage)) return { deps: {}, limits }
   try {
-    return { deps: { blobs: await openArtifacts(store, join(storage.dataDir, 'artifacts'), world) }, limits }
+    return { deps: await openFolder(store, join(storage.dataDir, 'artifacts'), world), limits }
   } catch (error) {
     // Nobody asked for it by name, so it need not keep the node from starting.
     onTrouble('artifacts', error)
@@ -38,27 +46,34 @@ export async function openBlobs(
   }
 }
 
-/** The folder is not the one that the store's artifacts are in. */
+/** The folder is not the one that the store's files are in. */
 export class ArtifactsElsewhere extends Error {
   override readonly name = 'ArtifactsElsewhere'
 }
 
 /**
- * Opens the folder that holds the store's artifacts. The store knows it by an id, the name of a folder inside of it, which
+ * Opens the folder that holds the store's artifacts and archived logs. The store knows it by an id, the name of a folder inside of it, which
  * the first node makes: a node that does not find it looks at another folder, or at a share that is not mounted, and would
  * not find what the other nodes store.
  */
-export async function openArtifacts(store: Store, folder: string, world: World): Promise<Blobs> {
+async function openFolder(store: Store, folder: string, world: World): Promise<KeptFiles> {
   await mkdir(folder, { recursive: true })
   const known = await store.read(artifactsFolder(null))
   const id = known ?? (await propose(store, folder, world.uuid()))
   const inside = join(folder, id)
   if (!(await isFolder(inside))) {
     // One process alone works on SQLite: while nothing is kept, any folder will do.
-    if (store.engine !== 'sqlite' || (await store.read(hasBlobs()))) throw new ArtifactsElsewhere(advice(folder, id))
+    if (store.engine !== 'sqlite' || (await keepsAnything(store))) throw new ArtifactsElsewhere(advice(folder, id))
     await make(inside, folder)
   }
-  return openDisk({ folder: inside, world })
+  return {
+    blobs: await openDisk({ folder: inside, world }),
+    logArchive: await openLogArchive({ folder: inside, world }),
+  }
+}
+
+async function keepsAnything(store: Store): Promise<boolean> {
+  return (await store.read(hasBlobs())) || (await store.read(hasArchivedLogs()))
 }
 
 /** Made before it is proposed, so that whoever reads the id finds the folder. */

@@ -78,6 +78,16 @@ export const ERRORS = {
     retryable: false,
     sentence: 'The environment of this node fixes the setting; what is stored would not count.',
   },
+  DEFINITION_EXISTS: {
+    status: 409,
+    retryable: false,
+    sentence: 'There is a definition of this name already; it can be replaced, or the new one be called otherwise.',
+  },
+  VERSION_CONFLICT: {
+    status: 409,
+    retryable: false,
+    sentence: 'The definition was changed since the version that the caller read; details say which it has now.',
+  },
   OUTCOME_ALREADY_RECORDED: {
     status: 409,
     retryable: false,

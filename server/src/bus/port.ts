@@ -10,5 +10,5 @@ export interface Bus {
   close(): Promise<void>
 }
 
-/** A queue that has work, a job that moved, leadership that is to be had, or settings that changed. */
-export type Topic = `queue:${string}` | `job:${string}` | 'leadership' | 'settings'
+/** A queue that has work, a job that moved or whose run wrote something, leadership to be had, or settings that changed. */
+export type Topic = `queue:${string}` | `job:${string}` | `logs:${string}` | 'leadership' | 'settings'

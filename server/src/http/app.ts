@@ -22,11 +22,13 @@ import { artifactRoutes } from './routes/artifacts.ts'
 import { auditRoutes } from './routes/audit.ts'
 import type { RouteContext } from './routes/context.ts'
 import { deadLetterRoutes } from './routes/dead-letters.ts'
+import { definitionRoutes } from './routes/definitions.ts'
 import { healthRoutes } from './routes/health.ts'
 import { jobRoutes } from './routes/jobs.ts'
 import { keyRoutes } from './routes/keys.ts'
 import { leaseRoutes } from './routes/leases.ts'
 import { logRoutes } from './routes/logs.ts'
+import { occurrenceRoutes } from './routes/occurrences.ts'
 import { outcomeRoutes } from './routes/outcomes.ts'
 import { queueRoutes } from './routes/queues.ts'
 import { quotaRoutes } from './routes/quotas.ts'
@@ -37,6 +39,7 @@ import { settingRoutes } from './routes/settings.ts'
 import { submitRoutes } from './routes/submit.ts'
 import { tokenRoutes } from './routes/tokens.ts'
 import { workerRoutes } from './routes/workers.ts'
+import { Seats } from './stream.ts'
 import { installValidation } from './validation.ts'
 
 declare module 'fastify' {
@@ -135,6 +138,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
         mismatchStatus,
         publicUrl: publicBase(options),
         draining: stopping.signal,
+        seats: new Seats(),
       }
       apiRoutes(scope, context, metrics)
       await scope.register(artifactRoutes, context)
@@ -161,9 +165,11 @@ function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics
   leaseRoutes(api, context)
   reportRoutes(api, context)
   logRoutes(api, context)
+  occurrenceRoutes(api, context)
   queueRoutes(api, context)
   deadLetterRoutes(api, context)
   redriveRoutes(api, context)
+  definitionRoutes(api, context)
   settingRoutes(api, context)
   auditRoutes(api, context)
   alertRoutes(api, context)

@@ -1,52 +1,127 @@
 import { IchidoError, type Page, type RunLogShape } from '@ichido/sdk/protocol'
+import type { Topic } from '../bus/port.ts'
 import type { Caller } from '../core/roles.ts'
+import { isFinal, type RunState } from '../core/run-state.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
-import { findLogs, type LogChunk, logText, storeLogs } from '../store/commands/run-logs.ts'
-import { integer, text } from '../store/statement.ts'
+import { LOG_START, type LogAmount, type LogChunk, type LogPlace, storeLogs } from '../store/commands/run-logs.ts'
 import type { Deps } from './deps.ts'
-import type { JobService } from './jobs.ts'
-import { notFound } from './not-found.ts'
-import { iso } from './render.ts'
+import { type LogPart, LogReader, type LogSource } from './log-reader.ts'
+import { readTail } from './log-tail.ts'
+import { notFound, requireId } from './not-found.ts'
+import { waitFor } from './wait.ts'
+
+/** Where to begin: after a place, or with the last so many lines. */
+export type LogBeginning = { after: LogCursor | null } | { tail: number }
+
+/** A `LogPlace` as `run_no.n`. */
+export type LogCursor = string
+
+/** Something that was written, or that the job has ended and all of it was told. */
+export type LogStep = { kind: 'chunk'; chunk: RunLogShape } | { kind: 'end'; state: RunState }
 
 export interface LogService {
   /** How many chunks were new. */
   append(workerId: string, leaseId: string, chunks: readonly LogChunk[]): Promise<number>
   /** What all runs of a job wrote, oldest first. */
-  read(caller: Caller, jobId: string, limit: number, after: LogPlace | null): Promise<Page<RunLogShape>>
+  read(caller: Caller, jobId: string, beginning: LogBeginning, limit: number): Promise<Page<RunLogShape>>
+  /** All of it that there is now, in parts. */
+  readAll(caller: Caller, jobId: string, beginning: LogBeginning): Promise<AsyncGenerator<RunLogShape>>
+  /** The same, and then what is written, as it comes, until the job has ended. */
+  follow(caller: Caller, jobId: string, beginning: LogBeginning, signal: AbortSignal): Promise<AsyncGenerator<LogStep>>
 }
-
-/** The number of the run and of the chunk in it, as `run_no.n`. */
-export type LogPlace = string
 
 /** Of one run; what a program writes beyond it is cut off. */
 export const LOG_BYTES_MAX = 10 * 1024 * 1024
+const PAGE_BYTES_MAX = 4 * 1024 * 1024
+/** What a reader that takes its time has in memory at most, or a single chunk. */
+const PART: LogAmount = { chunksMax: 100, bytesMax: 256 * 1024 }
 
-export function createLogService({ store }: Deps, jobs: JobService): LogService {
+export function createLogService(deps: Deps): LogService {
+  const { store, bus } = deps
+
+  /** The first part, and who reads on from there. Refuses who may not see the job. */
+  async function open(caller: Caller, jobId: string, beginning: LogBeginning, amount = PART) {
+    requireId('job', jobId)
+    const source: LogSource = { ...deps, caller, jobId }
+    if ('tail' in beginning) {
+      const chunks = await readTail(source, beginning.tail)
+      const part: LogPart = { chunks, more: true, state: null }
+      return { part, reader: new LogReader(source, placeOf(cursorOf(chunks.at(-1)))) }
+    }
+    const reader = new LogReader(source, placeOf(beginning.after))
+    return { part: await reader.read(amount), reader }
+  }
+
   return {
     async append(workerId, leaseId, chunks) {
       const runId = runIdOf(leaseId)
       if (runId === null) throw notFound('lease', leaseId)
       const outcome = await store.write(storeLogs({ runId, workerId, leaseId, chunks, bytesMax: LOG_BYTES_MAX }))
       if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+      if (outcome.accepted > 0) bus.wake([`logs:${outcome.jobId}`])
       return outcome.accepted
     },
 
-    async read(caller, jobId, limit, after) {
-      await jobs.get(caller, jobId)
-      const [runNo = 0, n = -1] = (after ?? '').split('.').filter(Boolean).map(Number)
-      const rows = await store.read(findLogs(jobId, { runNo, n }, limit))
-      const last = rows.length === limit ? rows.at(-1) : undefined
-      return {
-        data: rows.map((row) => ({
-          run_id: text(row, 'run_id'),
-          run_no: integer(row, 'run_no'),
-          n: integer(row, 'n'),
-          stream: text(row, 'stream') === 'stderr' ? 'stderr' : 'stdout',
-          text: logText(row),
-          created_at: iso(integer(row, 'created_at')),
-        })),
-        next_cursor: last === undefined ? null : `${integer(last, 'run_no')}.${integer(last, 'n')}`,
-      }
+    async read(caller, jobId, beginning, limit) {
+      const amount = { chunksMax: limit, bytesMax: PAGE_BYTES_MAX }
+      const { part, reader } = await open(caller, jobId, beginning, amount)
+      await reader.close()
+      return { data: part.chunks, next_cursor: part.more ? cursorOf(part.chunks.at(-1)) : null }
+    },
+
+    async readAll(caller, jobId, beginning) {
+      const { part, reader } = await open(caller, jobId, beginning)
+      return partsOf(reader, part)
+    },
+
+    async follow(caller, jobId, beginning, signal) {
+      const { part, reader } = await open(caller, jobId, beginning)
+      const topics: Topic[] = [`job:${jobId}`, `logs:${jobId}`]
+      return stepsOf(reader, part, (look) => waitFor(deps, topics, Number.MAX_SAFE_INTEGER, look, signal))
     },
   }
+}
+
+async function* partsOf(reader: LogReader, first: LogPart): AsyncGenerator<RunLogShape> {
+  try {
+    for (let part = first; ; part = await reader.read(PART)) {
+      yield* part.chunks
+      if (!part.more) return
+    }
+  } finally {
+    await reader.close()
+  }
+}
+
+type Wait = (look: () => Promise<LogPart | null>) => Promise<LogPart | null>
+
+async function* stepsOf(reader: LogReader, first: LogPart, wait: Wait): AsyncGenerator<LogStep> {
+  const look = async () => {
+    const part = await reader.read(PART)
+    return part.chunks.length > 0 || part.more || hasEnded(part) ? part : null
+  }
+  try {
+    for (let part: LogPart | null = first; part !== null; part = await wait(look)) {
+      for (const chunk of part.chunks) yield { kind: 'chunk', chunk }
+      if (hasEnded(part)) return yield { kind: 'end', state: part.state }
+    }
+  } finally {
+    await reader.close()
+  }
+}
+
+/** Also everything that was written has been read then. */
+function hasEnded(part: LogPart): part is LogPart & { state: RunState } {
+  return !part.more && part.state !== null && isFinal(part.state)
+}
+
+function placeOf(cursor: LogCursor | null): LogPlace {
+  const [runNo, n] = (cursor ?? '').split('.').map(Number)
+  return cursor === null || runNo === undefined || n === undefined ? LOG_START : { runNo, n }
+}
+
+export function cursorOf(chunk: RunLogShape): LogCursor
+export function cursorOf(chunk: RunLogShape | undefined): LogCursor | null
+export function cursorOf(chunk: RunLogShape | undefined): LogCursor | null {
+  return chunk === undefined ? null : `${chunk.run_no}.${chunk.n}`
 }

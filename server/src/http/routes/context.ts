@@ -6,6 +6,7 @@ import { z } from 'zod'
 import { decodeCursor, encodeCursor } from '../../core/contract/list.ts'
 import type { Services } from '../../services/index.ts'
 import type { MismatchStatus } from '../errors.ts'
+import type { Seats } from '../stream.ts'
 
 /** What routes need to parse, call and render. */
 export interface RouteContext {
@@ -15,6 +16,8 @@ export interface RouteContext {
   publicUrl: string | null
   /** Aborted when the server begins to stop: whoever waits is answered at once. */
   draining: AbortSignal
+  /** For answers that go on for long. */
+  seats: Seats
 }
 
 /** An app whose handlers know their requests' types from their schemas. */

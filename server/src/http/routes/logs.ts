@@ -1,10 +1,15 @@
 import type { RunLogShape } from '@ichido/sdk/protocol'
 import { IchidoError } from '@ichido/sdk/protocol'
+import type { FastifyRequest } from 'fastify'
 import { z } from 'zod'
 import { listQuery } from '../../core/contract/list.ts'
 import { page } from '../../core/contract/shapes.ts'
+import { cursorOf, type LogBeginning, type LogStep } from '../../services/logs.ts'
+import { preferredType } from '../accept.ts'
 import { callerOf } from '../auth.ts'
 import { answers } from '../openapi.ts'
+import { SSE_TYPE, type SseEvent, sendEvents, streamSignal } from '../sse.ts'
+import { sendParts } from '../stream.ts'
 import { type ApiInstance, jobParams, type RouteContext } from './context.ts'
 
 const chunk = z
@@ -18,29 +23,101 @@ const chunk = z
   })
   .meta({ id: 'LogChunk' }) satisfies z.ZodType<RunLogShape>
 
+const TAIL_MAX = 10_000
+const logsQuery = z.strictObject({
+  ...listQuery,
+  tail: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(TAIL_MAX)
+    .optional()
+    .meta({ description: 'Begin with the last so many lines, or fewer where they have more than 1 MiB' }),
+})
+
+const JSON_TYPE = 'application/json'
+const TEXT_TYPE = 'text/plain'
 const PLACE = /^\d{1,9}\.\d{1,10}$/
 
-export function logRoutes(app: ApiInstance, { services }: RouteContext): void {
+export function logRoutes(app: ApiInstance, context: RouteContext): void {
+  const { logs, deps } = context.services
+  const streaming = { ...context, world: deps.world }
+
   app.get(
     '/v1/jobs/:job_id/logs',
     {
+      // A HEAD would follow the log for nobody.
+      exposeHeadRoute: false,
       config: { ability: 'readOwn' },
       schema: {
         tags: ['jobs'],
         summary: 'Show what the runs of a job wrote, oldest first',
+        description:
+          `\`Accept\` says how: a page of chunks (\`${JSON_TYPE}\`), all of it as it was written (\`${TEXT_TYPE}\`), or as it ` +
+          `is written (\`${SSE_TYPE}\`): events \`log\`, each a chunk, and \`end\` when the job has ended and all was sent. ` +
+          'A stream goes on after `Last-Event-ID`. Archived logs are read like any other.',
         params: jobParams,
-        querystring: z.strictObject(listQuery),
-        response: answers({ 200: ['A page of the log', page(chunk)] }, 'NOT_FOUND'),
+        querystring: logsQuery,
+        response: {
+          ...answers({}, 'NOT_FOUND', 'LOG_UNAVAILABLE'),
+          200: {
+            description: 'A page of the log, or all of it',
+            content: {
+              [JSON_TYPE]: { schema: page(chunk) },
+              [TEXT_TYPE]: { schema: z.string() },
+              [SSE_TYPE]: { schema: z.string() },
+            },
+          },
+        },
       },
     },
-    async (request) => {
-      const { limit, cursor } = request.query
-      if (cursor !== undefined && !PLACE.test(cursor)) {
-        throw new IchidoError('INVALID_PAYLOAD', 'cursor must be the next_cursor of an earlier answer of this list', {
-          field: 'cursor',
-        })
+    async (request, reply) => {
+      const caller = callerOf(request)
+      const { job_id: jobId } = request.params
+      const type = preferredType(request.headers.accept, [JSON_TYPE, TEXT_TYPE, SSE_TYPE])
+      const beginning = beginningOf(request, type === SSE_TYPE)
+      reply.header('vary', 'accept')
+      if (type === JSON_TYPE) return logs.read(caller, jobId, beginning, request.query.limit)
+      context.seats.take(caller.userId, reply)
+      if (type === TEXT_TYPE) {
+        const chunks = await logs.readAll(caller, jobId, beginning)
+        return sendParts(reply, streaming, `${TEXT_TYPE}; charset=utf-8`, texts(chunks))
       }
-      return services.logs.read(callerOf(request), request.params.job_id, limit, cursor ?? null)
+      const steps = await logs.follow(caller, jobId, beginning, streamSignal(reply, streaming))
+      return sendEvents(reply, streaming, events(steps))
     },
   )
+}
+
+type LogsRequest = Pick<FastifyRequest, 'headers'> & { query: z.output<typeof logsQuery> }
+
+/** A stream that broke off goes on where it was, wherever it had begun. */
+function beginningOf({ headers, query: { cursor, tail } }: LogsRequest, isStream: boolean): LogBeginning {
+  const lastId = isStream ? headers['last-event-id'] : undefined
+  if (typeof lastId === 'string' && lastId !== '') return { after: place('Last-Event-ID', lastId) }
+  if (tail !== undefined && cursor !== undefined) {
+    throw new IchidoError('INVALID_PAYLOAD', 'tail and cursor are two places to begin; send one of them', {
+      field: 'tail',
+    })
+  }
+  if (tail !== undefined) return { tail }
+  return { after: cursor === undefined ? null : place('cursor', cursor) }
+}
+
+function place(field: string, text: string): string {
+  if (PLACE.test(text)) return text
+  throw new IchidoError('INVALID_PAYLOAD', `${field} must be a place that an earlier answer of this log gave`, {
+    field,
+  })
+}
+
+async function* texts(chunks: AsyncIterable<RunLogShape>): AsyncGenerator<string> {
+  for await (const { text } of chunks) yield text
+}
+
+async function* events(steps: AsyncIterable<LogStep>): AsyncGenerator<SseEvent> {
+  for await (const step of steps) {
+    if (step.kind === 'end') yield { event: 'end', data: { state: step.state } }
+    else yield { event: 'log', id: cursorOf(step.chunk), data: step.chunk }
+  }
 }

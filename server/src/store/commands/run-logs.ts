@@ -1,8 +1,8 @@
-import type { RunRefusal } from '../../core/run-state.ts'
+import type { RunRefusal, RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { insertLogs, lockLogger, readLogEnd, readLogs } from '../sql/run-logs.ts'
+import * as sql from '../sql/run-logs.ts'
 import { readFacts } from '../sql/runs.ts'
-import { each, integerOrNull, one, query, type Row, type SqlValue, textOrNull, type Work } from '../statement.ts'
+import { each, integerOrNull, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
 import { explain } from './run-facts.ts'
 
 export interface LogChunk {
@@ -20,7 +20,9 @@ export interface LogItem {
   bytesMax: number
 }
 
-export type LogOutcome = { kind: 'stored'; accepted: number } | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
+export type LogOutcome =
+  | { kind: 'stored'; jobId: string; accepted: number }
+  | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 /**
  * What the worker's process wrote, in its order: a chunk that does not come after the last one was there before. What is
@@ -29,24 +31,28 @@ export type LogOutcome = { kind: 'stored'; accepted: number } | { kind: 'refused
 export function storeLogs(item: LogItem): Command<LogOutcome> {
   return command('logs', function* work(): Work<LogOutcome> {
     const { runId, workerId, leaseId } = item
-    const run = yield* one(lockLogger, runId, workerId, leaseId)
+    const run = yield* one(sql.lockLogger, runId, workerId, leaseId)
     if (run === undefined) {
       const [facts] = yield* each(readFacts, [[runId]])
       const reason = explain(facts, { verb: 'heartbeat', workerId, leaseId })
       return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }
     }
-    const end = yield* one(readLogEnd, runId)
+    const end = yield* one(sql.readLogEnd, runId)
     const [lastN, endBytes] = [integerOrNull(end, 'n') ?? -1, integerOrNull(end, 'end_bytes') ?? 0]
     const news = new Map(item.chunks.filter(({ n }) => n > lastN).map((chunk) => [chunk.n, chunk]))
-    const rows = cut([...news.values()], endBytes, item.bytesMax).map(({ n, stream, text, endBytes }): SqlValue[] => [
-      runId,
-      n,
-      stream,
-      text,
-      endBytes,
-    ])
-    yield* each(insertLogs, rows)
-    return { kind: 'stored', accepted: rows.length }
+    const kept = cut([...news.values()], endBytes, item.bytesMax)
+    yield* each(
+      sql.insertLogs,
+      kept.map(({ n, stream, text, endBytes }, i): SqlValue[] => [
+        runId,
+        n,
+        stream,
+        text,
+        endBytes,
+        end === undefined && i === 0,
+      ]),
+    )
+    return { kind: 'stored', jobId: text(run, 'job_id'), accepted: kept.length }
   })
 }
 
@@ -79,8 +85,42 @@ function cut(chunks: readonly LogChunk[], from: number, bytesMax: number): Kept[
   return kept
 }
 
-export function findLogs(jobId: string, after: { runNo: number; n: number }, max: number): Command<Row[]> {
-  return command('find_logs', () => query(readLogs, jobId, after.runNo, after.n, max))
+/** A place in the log of a job: the number of the run, and of the chunk in it. */
+export interface LogPlace {
+  runNo: number
+  n: number
 }
 
-export const logText = (row: Row) => textOrNull(row, 'chunk') ?? ''
+export const LOG_START: LogPlace = { runNo: 0, n: -1 }
+export const LOG_END: LogPlace = { runNo: 2 ** 31 - 1, n: 0 }
+
+export interface LogRows {
+  userId: string
+  state: RunState
+  /** A run that is archived has one row, at the place of its last chunk, with its `log_ref`. */
+  rows: Row[]
+}
+
+export interface LogAmount {
+  chunksMax: number
+  /** The chunk that passes it is the last; a single one may be as long as the log of a run. */
+  bytesMax: number
+}
+
+/**
+ * What comes after a place, or before it, the last of it first. The state is read first: what an ended job's runs wrote is
+ * all there by then.
+ */
+export function findLogs(
+  jobId: string,
+  way: 'after' | 'before',
+  { runNo, n }: LogPlace,
+  { chunksMax, bytesMax }: LogAmount,
+): Command<LogRows | null> {
+  return command('find_logs', function* work(): Work<LogRows | null> {
+    const job = yield* one(sql.readLogJob, jobId)
+    if (job === undefined) return null
+    const rows = yield* query(way === 'after' ? sql.readLogs : sql.readLogsBack, jobId, runNo, n, chunksMax, bytesMax)
+    return { userId: text(job, 'user_id'), state: text(job, 'state') as RunState, rows }
+  })
+}

@@ -1,32 +1,135 @@
+import { FINAL_STATES } from '../../core/run-state.ts'
 import { statement } from '../statement.ts'
+import { LED, LED_SQLITE } from './leadership.ts'
+import { EXPIRED } from './retention.ts'
+
+/**
+ * The log of a run is the rows of its chunks, or once it is archived one row that names its file. Whoever changes it holds
+ * the row of the run.
+ */
 
 const HOLDER = "id = $1 AND assigned_worker_id = $2 AND lease_id = $3 AND state = 'RUNNING'"
 
 /** Takes run, worker, lease. Guards the holder and RUNNING; the row lock it takes orders the log of a run. */
 export const lockLogger = statement('lock_logger', {
-  postgres: `SELECT id FROM ichido.runs WHERE ${HOLDER} FOR NO KEY UPDATE`,
-  sqlite: `SELECT id FROM ichido.runs WHERE ${HOLDER}`,
+  postgres: `SELECT id, job_id FROM ichido.runs WHERE ${HOLDER} FOR NO KEY UPDATE`,
+  sqlite: `SELECT id, job_id FROM ichido.runs WHERE ${HOLDER}`,
 })
 
 /** Takes a run: where its log has got to. */
 export const readLogEnd = statement(
   'read_log_end',
-  'SELECT n, end_bytes FROM ichido.run_logs WHERE run_id = $1 ORDER BY n DESC LIMIT 1',
+  'SELECT n, end_bytes, log_ref FROM ichido.run_logs WHERE run_id = $1 ORDER BY n DESC LIMIT 1',
 )
 
-/** Takes run, n, stream, text, where the log then ends. */
+/** Takes run, n, stream, text, where the log then ends, and whether it begins with it. */
 export const insertLogs = statement('insert_logs', {
-  postgres: `INSERT INTO ichido.run_logs (run_id, n, stream, chunk, end_bytes, created_at)
-    SELECT t.run_id, t.n, t.stream, t.chunk, t.end_bytes, now_ms()
-    FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::bigint[]) AS t(run_id, n, stream, chunk, end_bytes)`,
-  sqlite: `INSERT INTO ichido.run_logs (run_id, n, stream, chunk, end_bytes, created_at) VALUES ($1, $2, $3, $4, $5, now_ms())`,
+  postgres: `INSERT INTO ichido.run_logs (run_id, n, stream, chunk, end_bytes, head, created_at)
+    SELECT t.run_id, t.n, t.stream, t.chunk, t.end_bytes, t.head, now_ms()
+    FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::bigint[], $6::boolean[])
+      AS t(run_id, n, stream, chunk, end_bytes, head)`,
+  sqlite: `INSERT INTO ichido.run_logs (run_id, n, stream, chunk, end_bytes, head, created_at)
+    VALUES ($1, $2, $3, $4, $5, $6, now_ms())`,
 })
 
-/** Takes a job, the place after which to go on (number of the run, n) and a maximum. */
+/** Takes a job: whose it is, and how far. One whose result has outlived its queue's time is gone. */
+export const readLogJob = statement(
+  'read_log_job',
+  `SELECT j.user_id, r.state FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    WHERE j.id = $1 AND NOT ${EXPIRED}`,
+)
+
+const CHUNK = `r.run_no, r.id AS run_id, l.n, l.stream, l.chunk, l.created_at, l.log_ref,
+  coalesce(octet_length(l.chunk), 0) AS bytes`
+const OF_JOB = 'ichido.runs r JOIN ichido.run_logs l ON l.run_id = r.id WHERE r.job_id = $1'
+
+/** A chunk may be large: those before which so many bytes have been read stay where they are. */
+const within = (page: string, order: string, bytesMax: string) =>
+  `SELECT * FROM (SELECT p.*, sum(p.bytes) OVER (ORDER BY ${order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+      AS bytes_before FROM (${page}) p) b WHERE bytes_before IS NULL OR bytes_before < ${bytesMax} ORDER BY ${order}`
+
+/** Takes a job, the place after which to go on (number of the run, n), a maximum of chunks and one of bytes. */
 export const readLogs = statement(
   'read_logs',
-  `SELECT r.run_no, r.id AS run_id, r.attempt, l.n, l.stream, l.chunk, l.created_at
-    FROM ichido.runs r JOIN ichido.run_logs l ON l.run_id = r.id
-    WHERE r.job_id = $1 AND (r.run_no > $2 OR (r.run_no = $2 AND l.n > $3))
-    ORDER BY r.run_no, l.n LIMIT $4`,
+  within(
+    `SELECT ${CHUNK} FROM ${OF_JOB} AND (r.run_no > $2 OR (r.run_no = $2 AND l.n > $3)) ORDER BY r.run_no, l.n LIMIT $4`,
+    'run_no, n',
+    '$5',
+  ),
+)
+
+/** The same backwards: what comes before a place, the last of it first. */
+export const readLogsBack = statement(
+  'read_logs_back',
+  within(
+    `SELECT ${CHUNK} FROM ${OF_JOB} AND (r.run_no < $2 OR (r.run_no = $2 AND l.n < $3))
+      ORDER BY r.run_no DESC, l.n DESC LIMIT $4`,
+    'run_no DESC, n DESC',
+    '$5',
+  ),
+)
+
+const ENDED = `state || '' IN (${FINAL_STATES.map((state) => `'${state}'`).join(', ')})`
+
+/** Takes an age in ms and a maximum. Runs that ended at least so long ago and whose logs are still here, oldest first. */
+export const readOldLogs = statement(
+  'read_old_logs',
+  `SELECT DISTINCT l.created_at, l.run_id FROM ichido.run_logs l JOIN ichido.runs r ON r.id = l.run_id
+    WHERE l.head AND l.created_at <= now_ms() - $1 AND r.finished_at <= now_ms() - $1 AND r.${ENDED}
+    ORDER BY l.created_at, l.run_id LIMIT $2`,
+)
+
+/** Takes a run, the n after which to go on, a maximum of chunks and one of bytes. */
+export const readRunLog = statement(
+  'read_run_log',
+  within(
+    `SELECT l.n, l.stream, l.chunk, l.created_at, l.log_ref, coalesce(octet_length(l.chunk), 0) AS bytes
+      FROM ichido.run_logs l WHERE l.run_id = $1 AND l.n > $2 ORDER BY l.n LIMIT $3`,
+    'n',
+    '$4',
+  ),
+)
+
+/** Takes term and run. Guards the leader's term, and that the run has ended: nothing is added to its log any more. */
+export const lockEnded = statement('lock_ended', {
+  postgres: `${LED} SELECT r.id FROM l CROSS JOIN ichido.runs r WHERE r.id = $3 AND r.${ENDED} FOR NO KEY UPDATE OF r`,
+  sqlite: `SELECT id FROM ichido.runs WHERE ${LED_SQLITE} AND id = $3 AND ${ENDED}`,
+})
+
+/** Takes a run and the n of its last chunk. */
+export const deleteChunks = statement('delete_chunks', 'DELETE FROM ichido.run_logs WHERE run_id = $1 AND n < $2')
+
+/** Takes a run, the n of its last chunk and the name of the file. */
+export const setLogRef = statement(
+  'set_log_ref',
+  'UPDATE ichido.run_logs SET chunk = NULL, log_ref = $3, head = false WHERE run_id = $1 AND n = $2 RETURNING n',
+)
+
+/** Takes runs: which of them have a log, and the files that are named. */
+export const readLogRefs = statement('read_log_refs', {
+  postgres: `SELECT l.run_id, l.log_ref FROM unnest($1::uuid[]) AS t(run_id)
+    CROSS JOIN LATERAL (SELECT run_id, log_ref FROM ichido.run_logs WHERE run_id = t.run_id ORDER BY n DESC LIMIT 1) l`,
+  sqlite: 'SELECT run_id, log_ref FROM ichido.run_logs WHERE run_id = $1 ORDER BY n DESC LIMIT 1',
+})
+
+/** Takes runs. */
+export const lockLogged = statement('lock_logged', {
+  postgres: `SELECT id FROM ichido.runs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE`,
+  sqlite: 'SELECT id FROM ichido.runs WHERE id = $1',
+})
+
+/** Takes a JSON array of runs and a maximum of chunks. */
+export const deleteLogs = statement('delete_logs', {
+  postgres: `DELETE FROM ichido.run_logs d USING (
+      SELECT l.run_id, l.n FROM json_array_elements_text($1::json) AS t(id)
+      JOIN ichido.run_logs l ON l.run_id = t.id::uuid LIMIT $2) c
+    WHERE d.run_id = c.run_id AND d.n = c.n RETURNING d.n`,
+  sqlite: `DELETE FROM ichido.run_logs WHERE (run_id, n) IN (
+      SELECT l.run_id, l.n FROM json_each($1) t JOIN ichido.run_logs l ON l.run_id = t.value LIMIT $2) RETURNING n`,
+})
+
+/** Is any log in a file? Looks at all of them, for a start that misses the files' folder. */
+export const readAnyLogRef = statement(
+  'read_any_log_ref',
+  'SELECT 1 AS found FROM ichido.run_logs WHERE log_ref IS NOT NULL LIMIT 1',
 )

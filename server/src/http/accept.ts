@@ -1,0 +1,24 @@
+/** Which of the media types that are offered the client likes best (RFC 9110, 12.5.1); the first, if none of them. */
+export function preferredType<T extends string>(accept: string | undefined, offered: readonly [T, ...T[]]): T {
+  const asked = (accept ?? '')
+    .split(',')
+    .map((part) => {
+      const [type = '', ...parameters] = part
+        .trim()
+        .toLowerCase()
+        .split(/\s*;\s*/)
+      const weight = Number(parameters.find((parameter) => parameter.startsWith('q='))?.slice(2) ?? 1)
+      return { type, weight }
+    })
+    .filter(({ weight }) => weight > 0)
+    .sort((a, b) => b.weight - a.weight)
+  for (const { type } of asked) {
+    const found = offered.find((one) => matches(one, type))
+    if (found !== undefined) return found
+  }
+  return offered[0]
+}
+
+function matches(offered: string, asked: string): boolean {
+  return asked === '*/*' || offered === asked || (asked.endsWith('/*') && offered.startsWith(asked.slice(0, -1)))
+}

@@ -1,0 +1,80 @@
+import { sleep, type World } from '@ichido/sdk/world'
+import type { FastifyReply } from 'fastify'
+import { errorBody, toIchidoError } from './errors.ts'
+import { waitSignal } from './routes/context.ts'
+import { type StreamContext, sendParts } from './stream.ts'
+
+/** Server-sent events, as the HTML standard has them: each with the place to go on from as its id. */
+
+export const SSE_TYPE = 'text/event-stream'
+
+export interface SseEvent {
+  event: string
+  /** What the client sends back as Last-Event-ID. */
+  id?: string | undefined
+  data: unknown
+}
+
+/** Proxies cut off what is silent for a minute, many even earlier. */
+const HEARTBEAT_MS = 15_000
+/** Then the client comes again with its token, which may not be good any more. */
+const LIFETIME_MS = 15 * 60_000
+/** What clients are told to wait before they come again. */
+const RETRY_MS = 1_000
+
+/** Ends what a stream waits for: the client has gone away, the server stops, or the stream's time is up. */
+export function streamSignal(reply: FastifyReply, { world, draining }: StreamContext): AbortSignal {
+  const late = new AbortController()
+  reply.raw.once(
+    'close',
+    world.after(LIFETIME_MS, () => late.abort()),
+  )
+  return AbortSignal.any([waitSignal(reply, draining), late.signal])
+}
+
+/**
+ * Answers with events as they come and with heartbeats in between, until there are no more. The source must end when
+ * `streamSignal` says so. What it throws is told as the event `problem`.
+ */
+export function sendEvents(
+  reply: FastifyReply,
+  context: StreamContext,
+  source: AsyncGenerator<SseEvent>,
+): FastifyReply {
+  return sendParts(reply, context, SSE_TYPE, frames(reply, context.world, source))
+}
+
+async function* frames(reply: FastifyReply, world: World, source: AsyncGenerator<SseEvent>): AsyncGenerator<string> {
+  yield `retry: ${RETRY_MS}\n\n`
+  try {
+    yield* beating(world, source)
+  } catch (thrown) {
+    const error = toIchidoError(thrown)
+    const requestId = reply.request.id
+    if (error.code === 'INTERNAL') reply.log.error({ err: thrown, requestId }, 'a stream failed')
+    yield frame({ event: 'problem', data: errorBody(error, requestId) })
+  }
+}
+
+async function* beating(world: World, source: AsyncGenerator<SseEvent>): AsyncGenerator<string> {
+  try {
+    let next = source.next()
+    for (;;) {
+      const came = new AbortController()
+      const event = await Promise.race([next, sleep(world, HEARTBEAT_MS, came.signal)]).finally(() => came.abort())
+      if (event?.done) return
+      if (event === undefined) yield ':\n\n'
+      else {
+        yield frame(event.value)
+        next = source.next()
+      }
+    }
+  } finally {
+    await source.return(undefined)
+  }
+}
+
+/** JSON has no line feeds: one line of data is enough. */
+function frame({ event, id, data }: SseEvent): string {
+  return `${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`
+}

@@ -1,0 +1,256 @@
+import { readFileSync, rmSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
+import * as realFiles from 'node:fs/promises'
+import { join } from 'node:path'
+import { gunzipSync } from 'node:zlib'
+import type { RunLogShape } from '@ichido/sdk/protocol'
+import { v7 } from 'uuid'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { type Files, openLogArchive } from '../log-archive/disk.ts'
+import { LOG_SHARDS, type LogArchive, logRefOf } from '../log-archive/port.ts'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import { type Meter, silentMeter } from '../services/meter.ts'
+import { forgetLogs } from '../store/commands/archive-logs.ts'
+import { command, type Store } from '../store/port.ts'
+import { text } from '../store/statement.ts'
+import { beginWriting, leaseWriting, pagesOf, type TestArchive, testArchive, textOf } from '../testing/logs.ts'
+import { seize, trusting } from '../testing/reaper.ts'
+import { settingsOf } from '../testing/retention.ts'
+import { only } from '../testing/scene.ts'
+import { ENGINES, type TestServices, testServices } from '../testing/services.ts'
+import { sql, unique } from '../testing/store.ts'
+import { realWorld } from '../world.ts'
+import { createArchive } from './archive.ts'
+
+const DAY_MS = 24 * 3_600_000
+
+describe.each(ENGINES)('%s', (engine) => {
+  let opened: TestServices
+  let place: TestArchive
+  const store = () => opened.services.deps.store
+  const services = () => opened.services
+  beforeAll(async () => {
+    opened = await testServices(engine)
+  })
+  beforeEach(async () => {
+    place = await testArchive()
+    services().deps.logArchive = place.logArchive
+    await sql(store(), 'DELETE FROM ichido.run_logs')
+  })
+  afterEach(() => place.remove())
+  afterAll(() => opened.close())
+
+  interface Changes {
+    logArchive?: LogArchive
+    store?: Store
+    days?: number
+    batchMax?: number
+    meter?: Meter
+  }
+
+  /** The duty of a new leader. */
+  async function archiver({ days = 7, batchMax = 20, meter = silentMeter, ...changes }: Changes = {}) {
+    const settings = settingsOf({ log_retention_days_db: days, archive_batch_max: batchMax })
+    const leading = trusting(await seize(store()))
+    const given = { world: realWorld, store: store(), logArchive: place.logArchive, settings, meter, ...changes }
+    return createArchive(given, leading)
+  }
+
+  /** A job whose run ended so many days ago and wrote this. */
+  async function written(days: number, ...texts: string[]) {
+    const run = await beginWriting(services())
+    for (const text of texts) await run.write(text)
+    await run.succeed()
+    await age(run.runId, days)
+    return run
+  }
+
+  async function age(runId: string, days: number): Promise<void> {
+    const ms = days * DAY_MS
+    await sql(store(), 'UPDATE ichido.run_logs SET created_at = created_at - $2 WHERE run_id = $1', runId, ms)
+    await sql(store(), 'UPDATE ichido.runs SET finished_at = finished_at - $2 WHERE id = $1', runId, ms)
+  }
+
+  const rows = (runId: string) =>
+    sql(store(), 'SELECT n, chunk, log_ref, end_bytes FROM ichido.run_logs WHERE run_id = $1 ORDER BY n', runId)
+  const isArchived = async (runId: string) => (await rows(runId)).every(({ chunk }) => chunk === null)
+
+  test('a log moves to a file when its days are over; for 0 days it stays', async () => {
+    const [old, young] = [await written(8, 'a', 'b\n', 'c'), await written(6, 'young')]
+    const running = await beginWriting(services())
+    await running.write('it writes')
+    await sql(store(), 'UPDATE ichido.run_logs SET created_at = 0 WHERE run_id = $1', running.runId)
+    const counted: number[][] = []
+    const meter = { ...silentMeter, logArchived: (...bytes: number[]) => void counted.push(bytes) }
+
+    await (await archiver({ days: 0, meter }))()
+    expect([await isArchived(old.runId), counted]).toEqual([false, []])
+    expect(await (await archiver({ meter }))()).toBeNull()
+    const [file = ''] = place.files()
+    expect(await rows(old.runId)).toEqual([{ n: 2, chunk: null, log_ref: file, end_bytes: 4 }])
+    expect(counted).toEqual([[4, realSize(file)]])
+    expect(file).toBe(`logs/${old.runId.slice(-2)}/${old.runId}.${file.slice(-45, -9)}.jsonl.gz`)
+    const lines = gunzipSync(readFileSync(join(place.folder, file)))
+      .toString()
+      .trimEnd()
+      .split('\n')
+    expect(lines.map((line) => JSON.parse(line).text)).toEqual(['a', 'b\n', 'c'])
+    expect([await isArchived(young.runId), await isArchived(running.runId)]).toEqual([false, false])
+    await (await archiver())()
+    expect(place.files()).toEqual([file])
+  })
+
+  const realSize = (file: string) => readFileSync(join(place.folder, file)).length
+
+  test('as many as a batch has room for, oldest first, and at once the next', async () => {
+    const runs = [await written(10, 'a'), await written(9, 'b'), await written(8, 'c')]
+    const tick = await archiver({ batchMax: 2 })
+    expect(await tick()).toBe(0)
+    expect(await Promise.all(runs.map(({ runId }) => isArchived(runId)))).toEqual([true, true, false])
+    expect(await tick()).toBeNull()
+    expect(place.files()).toHaveLength(3)
+  })
+
+  test('rows of nodes that knew nothing of archives are archived like others', async () => {
+    const run = await written(8, 'a', 'b', 'c')
+    await sql(store(), 'UPDATE ichido.run_logs SET head = true')
+    await (await archiver())()
+    expect(await rows(run.runId)).toMatchObject([{ n: 2, chunk: null }])
+    await (await archiver())()
+    expect(place.files()).toHaveLength(1)
+  })
+
+  test('a log reads the same before and after, by page, as text, its tail, and followed, from any place', async () => {
+    const queue = unique('q')
+    const first = await beginWriting(services(), queue)
+    await first.write('one\n', 'tw', 'o\nthree\n', '\u2028 x\r\n', '"quoted"\\\n')
+    await first.fail(true)
+    const second = await leaseWriting(services(), queue)
+    await second.write('second run\n')
+    await second.fail(false)
+    await age(first.runId, 9)
+    await age(second.runId, 8)
+
+    const look = async () => {
+      const all = await pagesOf(services(), first.jobId, 2)
+      const after = (one: RunLogShape) => ({ after: `${one.run_no}.${one.n}` })
+      const follow = async (beginning: { after: string }) => {
+        const steps: unknown[] = []
+        const { signal } = new AbortController()
+        for await (const step of await services().logs.follow(LOCAL_ADMIN, first.jobId, beginning, signal))
+          steps.push(step)
+        return steps
+      }
+      return {
+        all,
+        pages: await Promise.all([1, 3, 200].map((limit) => pagesOf(services(), first.jobId, limit))),
+        texts: await Promise.all(all.map((one) => textOf(services(), first.jobId, after(one)))),
+        tails: await Promise.all([1, 2, 3, 5, 100].map((tail) => textOf(services(), first.jobId, { tail }))),
+        followed: await Promise.all(all.map((one) => follow(after(one)))),
+      }
+    }
+    const before = await look()
+    expect(before.all.map(({ text }) => text).join('')).toBe('one\ntwo\nthree\n\u2028 x\r\n"quoted"\\\nsecond run\n')
+    expect(before.tails.slice(0, 3)).toEqual([
+      'second run\n',
+      '"quoted"\\\nsecond run\n',
+      '\u2028 x\r\n"quoted"\\\nsecond run\n',
+    ])
+    expect(before.followed.at(-1)).toEqual([{ kind: 'end', state: 'FAILED' }])
+    // One of them, then both.
+    const tick = await archiver({ batchMax: 1 })
+    for (const count of [1, 2]) {
+      await tick()
+      expect(place.files()).toHaveLength(count)
+      expect(await look()).toEqual(before)
+    }
+  })
+
+  test('a reader in the middle of a log does not notice that it moves', async () => {
+    const texts = Array.from({ length: 250 }, (_, i) => `line ${i}\n`)
+    const run = await written(8)
+    const writing = await beginWriting(services())
+    await writing.write(...texts)
+    await writing.succeed()
+    await age(writing.runId, 8)
+    const reading = await services().logs.readAll(LOCAL_ADMIN, writing.jobId, { after: null })
+    let all = ''
+    for await (const { text } of reading) {
+      all += text
+      if (all.length === 'line 0\n'.length) await (await archiver())()
+    }
+    expect(await isArchived(writing.runId)).toBe(true)
+    expect(all).toBe(texts.join(''))
+    // And one that has the file open when it goes with its job.
+    const another = await services().logs.readAll(LOCAL_ADMIN, writing.jobId, { after: null })
+    await another.next()
+    await store().write(command('forget', () => forgetLogs([writing.runId, run.runId], 100)))
+    rmSync(join(place.folder, only(place.files())))
+    let count = 1
+    for await (const _ of another) count++
+    expect(count).toBe(250)
+    expect(await pagesOf(services(), writing.jobId, 100)).toEqual([])
+  })
+
+  describe('broken off at any step', () => {
+    class Broken extends Error {}
+
+    /** Everything that a function of this object does is a step; the one with this number breaks, before or after it is done. */
+    function breaking<T extends object>(object: T, names: readonly string[], step: () => boolean): T {
+      return new Proxy(object, {
+        get(target, name) {
+          const value: unknown = Reflect.get(target, name)
+          if (typeof value !== 'function' || !names.includes(String(name))) {
+            return typeof value === 'function' ? value.bind(target) : value
+          }
+          return async (...args: unknown[]) => {
+            if (step()) throw new Broken()
+            const answer: unknown = await value.apply(target, args)
+            const handle = isHandle(answer) ? answer : null
+            if (step()) {
+              await handle?.close()
+              throw new Broken()
+            }
+            return handle === null ? answer : breaking(handle, ['writeFile', 'sync', 'stat'], step)
+          }
+        },
+      })
+    }
+
+    function isHandle(value: unknown): value is realFiles.FileHandle {
+      return typeof value === 'object' && value !== null && 'datasync' in value
+    }
+
+    test('nothing is lost, the log is there once, and in the end one file is left', async () => {
+      const run = await written(8, 'a\n', 'b\n', 'c\n')
+      const before = await pagesOf(services(), run.jobId, 10)
+      let outcome: unknown
+      let broken = 0
+      do {
+        let left = Number.POSITIVE_INFINITY
+        const step = () => --left === 0
+        // A process that dies removes nothing of what it leaves.
+        const kept = { ...realFiles, rm: async () => {} }
+        const files = breaking<Files>(kept, ['mkdir', 'open', 'rename'], step)
+        const logArchive = await openLogArchive({ folder: place.folder, world: realWorld, files })
+        const tick = await archiver({ logArchive, store: breaking(store(), ['read', 'write'], step) })
+        left = ++broken
+        outcome = await tick().catch((error: unknown) => error)
+        expect(await pagesOf(services(), run.jobId, 10)).toEqual(before)
+      } while (outcome instanceof Broken)
+      expect(outcome).toBeNull()
+      expect(broken).toBeGreaterThan(20)
+      expect(await rows(run.runId)).toMatchObject([{ n: 2, chunk: null }])
+      expect(place.files().length).toBeGreaterThan(10)
+      await sweepAll(2 * DAY_MS)
+      expect(place.files()).toEqual([text(only(await rows(run.runId)), 'log_ref')])
+      expect(await pagesOf(services(), run.jobId, 10)).toEqual(before)
+    })
+  })
+
+  /** Looks through all of the place, so much later. */
+  async function sweepAll(laterMs: number): Promise<void> {
+    const world = { ...realWorld, now: () => realWorld.now() + laterMs }
+    const tick = await archiver({ logArchive: await openLogArchive({ folder: place.folder, world }), days: 0 })
+    for (let shard = 0; shard < LOG_SHARDS; shard += 4) await tick()
+  }
+})

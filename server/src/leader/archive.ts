@@ -1,0 +1,113 @@
+import type { World } from '@ichido/sdk/world'
+import { type ArchivedChunk, LOG_SHARDS, type LogArchive, type LogFile, logRefOf } from '../log-archive/port.ts'
+import type { Meter } from '../services/meter.ts'
+import type { Settings } from '../services/settings.ts'
+import { archiveLog, findLogRefs, findOldLogs, findRunLog } from '../store/commands/archive-logs.ts'
+import type { Store } from '../store/port.ts'
+import { integer, text, textOrNull } from '../store/statement.ts'
+import type { Leading } from './elect.ts'
+
+const DAY_MS = 24 * 3600 * 1000
+const PART = { chunksMax: 100, bytesMax: 1024 * 1024 }
+/** Of the places to look for files that nobody needs; at a turn a minute all are seen in an hour. */
+const SHARDS_PER_TURN = 4
+const LOOKUP_MAX = 500
+/** Longer than anybody takes from putting a file in its place to naming it. */
+const STRAY_AGE_MS = DAY_MS
+
+export interface ArchiveOptions {
+  world: Pick<World, 'uuid'>
+  store: Store
+  logArchive: LogArchive
+  settings: Settings
+  meter: Pick<Meter, 'logArchived'>
+}
+
+/** Moves the logs of runs that ended long ago from the store to files, and removes files that no log is in. */
+export function createArchive(options: ArchiveOptions, leading: Leading): () => Promise<number | null> {
+  const { store, settings } = options
+  const tidy = createTidyLogs(options)
+  return async () => {
+    const keepMs = settings.get('log_retention_days_db') * DAY_MS
+    const batchMax = settings.get('archive_batch_max')
+    const due = keepMs === 0 ? [] : await store.read(findOldLogs(keepMs, batchMax))
+    const failures: unknown[] = []
+    for (const runId of due) {
+      if (!leading.trusted()) return null
+      // One that cannot be archived does not hold up the others.
+      await archiveRun(options, leading, runId).catch((error: unknown) => failures.push(error))
+    }
+    await tidy()
+    if (failures.length > 0) throw failures[0]
+    return due.length === batchMax ? 0 : null
+  }
+}
+
+/**
+ * The file is on disk for good before the store names it, and the chunks go in the same transaction. Before that a crash
+ * leaves a file that nobody names, and the next turn writes another one.
+ */
+async function archiveRun({ world, store, logArchive, meter }: ArchiveOptions, leading: Leading, runId: string) {
+  const file: LogFile = { runId, fileId: world.uuid() }
+  const log = new StoredLog(store, runId)
+  const fileBytes = await logArchive.write(file, log)
+  if (await store.write(archiveLog(leading, { runId, lastN: log.lastN, logRef: logRefOf(file) }))) {
+    meter.logArchived(log.bytes, fileBytes)
+  }
+}
+
+/** All that a run wrote, a bounded part at a time. */
+class StoredLog implements AsyncIterable<ArchivedChunk> {
+  lastN = -1
+  bytes = 0
+  readonly #store: Store
+  readonly #runId: string
+
+  constructor(store: Store, runId: string) {
+    this.#store = store
+    this.#runId = runId
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<ArchivedChunk> {
+    for (;;) {
+      const rows = await this.#store.read(findRunLog(this.#runId, this.lastN, PART))
+      if (rows.length === 0) return
+      for (const row of rows) {
+        const chunk = textOrNull(row, 'chunk')
+        if (chunk === null) throw new Error(`The log of run ${this.#runId} was archived by another node meanwhile`)
+        this.lastN = integer(row, 'n')
+        this.bytes += integer(row, 'bytes')
+        const stream = text(row, 'stream') === 'stderr' ? 'stderr' : 'stdout'
+        yield { n: this.lastN, stream, text: chunk, createdAtMs: integer(row, 'created_at') }
+      }
+    }
+  }
+}
+
+/**
+ * Removes files of runs that have no log any more, and after a day files that no log is in. An id of a file is used once, so
+ * that what nobody has named for so long nobody ever will.
+ */
+function createTidyLogs({ store, logArchive }: Pick<ArchiveOptions, 'store' | 'logArchive'>): () => Promise<void> {
+  let shard = 0
+
+  async function tidyShard(): Promise<void> {
+    const found = await logArchive.list(shard)
+    for (let at = 0; at < found.length; at += LOOKUP_MAX) {
+      const some = found.slice(at, at + LOOKUP_MAX)
+      const refs = await store.read(findLogRefs(some.map(({ file }) => file.runId)))
+      for (const { file, ageMs } of some) {
+        const ref = refs.get(file.runId)
+        const needed = ref === undefined ? false : ref === logRefOf(file) || ageMs < STRAY_AGE_MS
+        if (!needed) await logArchive.remove(file)
+      }
+    }
+  }
+
+  return async () => {
+    for (let turn = 0; turn < SHARDS_PER_TURN; turn++) {
+      await tidyShard()
+      shard = (shard + 1) % LOG_SHARDS
+    }
+  }
+}

@@ -1,0 +1,156 @@
+import * as realFiles from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { createGunzip, createGzip } from 'node:zlib'
+import type { World } from '@ichido/sdk/world'
+import { z } from 'zod'
+import { type ArchivedChunk, type LogArchive, type LogFile, LogUnreadable, logFileOf, logRefOf } from './port.ts'
+
+/** The part of the file system that is needed; a test breaks it off at every step. */
+export type Files = Pick<typeof realFiles, 'mkdir' | 'open' | 'rename' | 'rm' | 'readdir' | 'stat'>
+
+export interface DiskArchiveOptions {
+  /** May be shared with other nodes. */
+  folder: string
+  world: Pick<World, 'now'>
+  files?: Files
+}
+
+const PARTIAL = '.partial'
+const NEWLINE = 0x0a
+const BEFORE_N = '{"n":'
+
+/** One line a chunk, so that `zcat` and `jq -r .text` are all that it takes to read it. */
+const line = z.strictObject({
+  n: z.int(),
+  stream: z.enum(['stdout', 'stderr']),
+  created_at: z.int(),
+  text: z.string(),
+})
+
+/** Logs as compressed files, one a run: `logs/<xx>/<run>.<file>.jsonl.gz`. */
+export async function openLogArchive({ folder, world, files = realFiles }: DiskArchiveOptions): Promise<LogArchive> {
+  const pathOf = (file: LogFile) => join(folder, logRefOf(file))
+  const shardFolder = (shard: number) => join(folder, 'logs', shard.toString(16).padStart(2, '0'))
+  await makeFolder(join(folder, 'logs'))
+
+  async function syncFolder(path: string): Promise<void> {
+    const handle = await files.open(path, 'r')
+    try {
+      await handle.sync()
+    } finally {
+      await handle.close()
+    }
+  }
+
+  async function makeFolder(path: string): Promise<void> {
+    if ((await files.mkdir(path, { recursive: true })) !== undefined) await syncFolder(dirname(path))
+  }
+
+  async function fill(path: string, chunks: AsyncIterable<ArchivedChunk>): Promise<number> {
+    const handle = await files.open(path, 'wx')
+    try {
+      await pipeline(Readable.from(written(chunks)), createGzip(), (parts) => handle.writeFile(parts))
+      await handle.sync()
+      return (await handle.stat()).size
+    } finally {
+      await handle.close()
+    }
+  }
+
+  return {
+    async write(file, chunks) {
+      const path = pathOf(file)
+      await makeFolder(dirname(path))
+      try {
+        const bytes = await fill(path + PARTIAL, chunks)
+        await files.rename(path + PARTIAL, path)
+        await syncFolder(dirname(path))
+        return bytes
+      } catch (error) {
+        // A disk that is full must not get fuller with every try.
+        await files.rm(path + PARTIAL, { force: true }).catch(() => {})
+        throw error
+      }
+    },
+
+    async *read(file, afterN, lastN) {
+      const source = (await openFile(files, pathOf(file), logRefOf(file))).createReadStream()
+      const gunzip = createGunzip()
+      // What goes wrong with either comes out of the loop.
+      const flowing = pipeline(source, gunzip).catch(() => {})
+      let n = -1
+      try {
+        for await (const bytes of linesOf(gunzip)) {
+          n = Number.parseInt(bytes.toString('latin1', BEFORE_N.length, BEFORE_N.length + 16), 10)
+          if (n <= afterN) continue
+          const { created_at, ...chunk } = line.parse(JSON.parse(bytes.toString()))
+          yield { ...chunk, createdAtMs: created_at }
+        }
+      } catch (error) {
+        throw new LogUnreadable(`The file ${logRefOf(file)} is damaged`, { cause: error })
+      } finally {
+        source.destroy()
+        gunzip.destroy()
+        await flowing
+      }
+      if (n !== lastN) throw new LogUnreadable(`The file ${logRefOf(file)} ends too soon`)
+    },
+
+    async remove(file) {
+      for (const path of [pathOf(file), pathOf(file) + PARTIAL]) await files.rm(path, { force: true })
+    },
+
+    async list(shard) {
+      const place = shardFolder(shard)
+      const found: { file: LogFile; ageMs: number }[] = []
+      for (const name of await files.readdir(place).catch(none)) {
+        const facts = await files.stat(join(place, name)).catch(() => null)
+        const file = logFileOf(`logs/${shardFolder(shard).slice(-2)}/${name.replace(PARTIAL, '')}`)
+        if (file === null || facts === null) continue
+        found.push({ file, ageMs: world.now() - Math.max(facts.mtimeMs, facts.ctimeMs) })
+      }
+      return found
+    },
+  }
+}
+
+async function* written(chunks: AsyncIterable<ArchivedChunk>): AsyncGenerator<string> {
+  for await (const { n, stream, createdAtMs, text } of chunks) {
+    yield `${JSON.stringify({ n, stream, created_at: createdAtMs, text })}\n`
+  }
+}
+
+async function openFile(files: Files, path: string, ref: string): Promise<realFiles.FileHandle> {
+  try {
+    return await files.open(path, 'r')
+  } catch (error) {
+    throw new LogUnreadable(isMissing(error) ? `The file ${ref} is missing` : `The file ${ref} cannot be opened`, {
+      cause: error,
+    })
+  }
+}
+
+/** JSON escapes line feeds, and what is not one stays as it is: U+2028 for one ends no line. */
+async function* linesOf(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  let open: Buffer[] = []
+  for await (const part of source) {
+    let from = 0
+    for (let at = part.indexOf(NEWLINE); at >= 0; at = part.indexOf(NEWLINE, from)) {
+      yield Buffer.concat([...open, part.subarray(from, at)])
+      open = []
+      from = at + 1
+    }
+    if (from < part.length) open.push(part.subarray(from))
+  }
+}
+
+function none(error: unknown): never[] {
+  if (isMissing(error)) return []
+  throw error
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'ENOENT'
+}

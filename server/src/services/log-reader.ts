@@ -1,0 +1,148 @@
+import { IchidoError, type RunLogShape } from '@ichido/sdk/protocol'
+import { type Caller, can } from '../core/roles.ts'
+import type { RunState } from '../core/run-state.ts'
+import { type ArchivedChunk, type LogFile, LogUnreadable, logFileOf } from '../log-archive/port.ts'
+import { findLogs, type LogAmount, type LogPlace, type LogRows } from '../store/commands/run-logs.ts'
+import { integer, type Row, text, textOrNull } from '../store/statement.ts'
+import type { Deps } from './deps.ts'
+import { notFound } from './not-found.ts'
+import { iso } from './render.ts'
+
+/** Who reads the log of which job. */
+export interface LogSource extends Pick<Deps, 'store' | 'logArchive'> {
+  caller: Caller
+  jobId: string
+}
+
+export interface LogPart {
+  chunks: RunLogShape[]
+  /** False: this was the last that there is now. */
+  more: boolean
+  /** Of the job, before the last was looked for. */
+  state: RunState | null
+}
+
+/** Reads the log of a job part by part, wherever it is, and whether or not it is moved meanwhile. */
+export class LogReader {
+  readonly #source: LogSource
+  #place: LogPlace
+  #open: (ArchivedLog & { chunks: AsyncGenerator<ArchivedChunk> }) | null = null
+  #missedFileId: string | null = null
+
+  constructor(source: LogSource, after: LogPlace) {
+    this.#source = source
+    this.#place = after
+  }
+
+  async read({ chunksMax, bytesMax }: LogAmount): Promise<LogPart> {
+    const chunks: RunLogShape[] = []
+    let bytes = 0
+    const take = (chunk: RunLogShape, itsBytes: number) => {
+      this.#place = { runNo: chunk.run_no, n: chunk.n }
+      chunks.push(chunk)
+      bytes += itsBytes
+      return chunks.length >= chunksMax || bytes >= bytesMax
+    }
+    for (;;) {
+      if (await this.#readFile(take)) return { chunks, more: true, state: null }
+      const amount = { chunksMax: chunksMax - chunks.length, bytesMax: bytesMax - bytes }
+      const { rows, state } = await lookAt(this.#source, 'after', this.#place, amount)
+      let full = false
+      for (const row of rows) {
+        const archived = archivedLog(row)
+        if (archived !== null) {
+          this.#begin(archived)
+          break
+        }
+        full = take(renderStored(row), integer(row, 'bytes'))
+      }
+      if (full) return { chunks, more: true, state: null }
+      if (this.#open === null) return { chunks, more: false, state }
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#open?.chunks.return(undefined)
+    this.#open = null
+  }
+
+  #begin(archived: ArchivedLog): void {
+    const afterN = archived.runNo === this.#place.runNo ? this.#place.n : -1
+    this.#open = { ...archived, chunks: readArchived(this.#source, archived, afterN) }
+  }
+
+  /** True when enough was taken; false when the log of the run has come to its end. */
+  async #readFile(take: (chunk: RunLogShape, bytes: number) => boolean): Promise<boolean> {
+    if (this.#open === null) return false
+    const { runNo, lastN, file, chunks } = this.#open
+    try {
+      for (let next = await chunks.next(); !next.done; next = await chunks.next()) {
+        if (take(renderArchived(runNo, file, next.value), Buffer.byteLength(next.value.text))) return true
+      }
+      this.#place = { runNo, n: lastN }
+    } catch (error) {
+      // It may have been removed with its job since the store was looked at: the next look tells.
+      if (!(error instanceof LogUnreadable) || this.#missedFileId === file.fileId) throw unavailable(error)
+      this.#missedFileId = file.fileId
+    }
+    this.#open = null
+    return false
+  }
+}
+
+/** What a caller may not see does not exist for it. */
+export async function lookAt(
+  { store, caller, jobId }: LogSource,
+  way: 'after' | 'before',
+  place: LogPlace,
+  amount: LogAmount,
+): Promise<LogRows> {
+  const found = await store.read(findLogs(jobId, way, place, amount))
+  if (found === null || !(can(caller, 'readAll') || found.userId === caller.userId)) throw notFound('job', jobId)
+  return found
+}
+
+/** A row that stands for the whole log of a run. */
+export interface ArchivedLog {
+  runNo: number
+  lastN: number
+  file: LogFile
+}
+
+export function archivedLog(row: Row): ArchivedLog | null {
+  const ref = textOrNull(row, 'log_ref')
+  if (ref === null) return null
+  const runId = text(row, 'run_id')
+  const file = logFileOf(ref)
+  if (file?.runId === runId) return { runNo: integer(row, 'run_no'), lastN: integer(row, 'n'), file }
+  throw new IchidoError('LOG_UNAVAILABLE', `The log of run ${runId} is in a file that this version cannot find`)
+}
+
+export function readArchived({ logArchive }: LogSource, { file, lastN }: ArchivedLog, afterN: number) {
+  if (logArchive !== undefined) return logArchive.read(file, afterN, lastN)
+  throw new IchidoError(
+    'LOG_UNAVAILABLE',
+    `The log of run ${file.runId} was archived, and this node has no folder of artifacts; another one may`,
+  )
+}
+
+export function unavailable(error: unknown): unknown {
+  return error instanceof LogUnreadable ? new IchidoError('LOG_UNAVAILABLE', error.message) : error
+}
+
+export function renderStored(row: Row): RunLogShape {
+  const stream = text(row, 'stream') === 'stderr' ? 'stderr' : 'stdout'
+  return {
+    run_id: text(row, 'run_id'),
+    run_no: integer(row, 'run_no'),
+    n: integer(row, 'n'),
+    stream,
+    text: text(row, 'chunk'),
+    created_at: iso(integer(row, 'created_at')),
+  }
+}
+
+export function renderArchived(run_no: number, { runId }: LogFile, chunk: ArchivedChunk): RunLogShape {
+  const { n, stream, text, createdAtMs } = chunk
+  return { run_id: runId, run_no, n, stream, text, created_at: iso(createdAtMs) }
+}
