@@ -74,6 +74,11 @@ export function ticksBetween(schedule: Schedule, fromMs: number, toMs: number, m
   return ticks
 }
 
+/** The first ticks after an instant. */
+export function nextTicks(schedule: Schedule, afterMs: number, max: number): number[] {
+  return ticksBetween(schedule, afterMs + 1, Number.POSITIVE_INFINITY, max)
+}
+
 /** Of a rule that names hours: what the clocks show counts, and each wall time once. */
 function nextShown(rule: Rule, zone: string, afterMs: number): number | null {
   const shown = afterMs + offsetAt(zone, afterMs)

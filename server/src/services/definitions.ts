@@ -1,9 +1,20 @@
+import { type DefinitionShape, IchidoError, type Page, type ScheduleShape, type TickShape } from '@ichido/sdk/protocol'
+import { type DefinitionInput, toSchedule } from '../core/contract/definitions.ts'
+import type { Problem } from '../core/contract/problem.ts'
+import type { Definition, DefinitionContent } from '../core/definition.ts'
 import type { JobPolicy } from '../core/job.ts'
-import { findDefinition } from '../store/commands/access.ts'
+import type { Caller } from '../core/roles.ts'
+import { nextTicks, type Schedule, scheduleProblem } from '../core/schedule.ts'
+import { offsetAt } from '../core/zone.ts'
+import * as store from '../store/commands/definitions.ts'
 import type { Deps } from './deps.ts'
+import { notFound } from './not-found.ts'
+import { iso, isoOrNull } from './render.ts'
+import { payloadText, policyOf } from './submit-job.ts'
 
 /** What a definition lends to a job that is submitted under its name. */
 export interface Template {
+  definitionId: string
   queue: string | null
   payload: unknown
   policy: JobPolicy
@@ -11,14 +22,164 @@ export interface Template {
 
 export interface DefinitionService {
   find(name: string): Promise<Template | null>
+  create(caller: Caller, name: string, input: DefinitionInput): Promise<DefinitionShape>
+  get(name: string): Promise<DefinitionShape>
+  list(limit: number, after: string | null): Promise<Page<DefinitionShape>>
+  /** Puts another in its place; refused when it has another version than the one that is named. */
+  update(caller: Caller, name: string, input: DefinitionInput, version: number | null): Promise<DefinitionShape>
+  remove(caller: Caller, name: string): Promise<void>
+  pause(caller: Caller, name: string): Promise<DefinitionShape>
+  resume(caller: Caller, name: string): Promise<DefinitionShape>
+  /** The next ticks of one that is stored; none without a schedule. */
+  ticks(name: string, limit: number): Promise<TickShape[]>
+  /** The next ticks of a rule. */
+  preview(schedule: Schedule, limit: number): Promise<TickShape[]>
 }
 
-export function createDefinitionService({ store }: Deps): DefinitionService {
+export function createDefinitionService(deps: Deps): DefinitionService {
+  const { world } = deps
+  const by = (caller: Caller) => ({ id: world.uuid(), actor: caller.userId })
+  const shown = (name: string, definition: Definition | null) => {
+    if (definition === null) throw notFound('definition', name)
+    return render(definition)
+  }
+
   return {
     async find(name) {
-      const found = await store.read(findDefinition(name))
+      const found = await deps.store.read(store.findDefinition(name))
       if (found === null) return null
-      return { queue: found.queue, payload: JSON.parse(found.payload) as unknown, policy: found.policy }
+      const { id, queue, payload, policy } = found
+      return { definitionId: id, queue, payload: JSON.parse(payload) as unknown, policy }
+    },
+
+    async create(caller, name, input) {
+      const made = { id: world.uuid(), name, userId: caller.userId, content: contentOf(deps, input) }
+      const outcome = await deps.store.write(store.createDefinition(made, by(caller)))
+      if (outcome.kind === 'problem') throw refusal(outcome.problem)
+      if (outcome.kind === 'created') return render(outcome.definition)
+      throw new IchidoError('DEFINITION_EXISTS', `There is a definition ${name} already`, { field: 'name' })
+    },
+
+    get: async (name) => shown(name, await deps.store.read(store.findDefinition(name))),
+
+    async list(limit, after) {
+      const { rows, next } = await deps.store.read(store.listDefinitions(limit, after))
+      return { data: rows.map(render), next_cursor: next }
+    },
+
+    async update(caller, name, input, version) {
+      const content = contentOf(deps, input)
+      const outcome = await deps.store.write(store.updateDefinition(name, version, content, by(caller)))
+      if (outcome.kind === 'problem') throw refusal(outcome.problem)
+      if (outcome.kind === 'missing') throw notFound('definition', name)
+      if (outcome.kind === 'updated') return render(outcome.definition)
+      throw new IchidoError('VERSION_CONFLICT', `The definition ${name} has version ${outcome.version} by now`, {
+        field: 'version',
+        version: outcome.version,
+      })
+    },
+
+    async remove(caller, name) {
+      if (!(await deps.store.write(store.deleteDefinition(name, by(caller))))) throw notFound('definition', name)
+    },
+
+    pause: async (caller, name) => shown(name, await deps.store.write(store.pauseDefinition(name, by(caller)))),
+
+    resume: async (caller, name) => shown(name, await deps.store.write(store.resumeDefinition(name, by(caller)))),
+
+    async ticks(name, limit) {
+      const { definition, nowMs } = await deps.store.read(store.findDefinitionNow(name))
+      if (definition === null) throw notFound('definition', name)
+      return definition.schedule === null ? [] : renderTicks(definition.schedule, nowMs, limit)
+    },
+
+    async preview(schedule, limit) {
+      const nowMs = await deps.store.read(store.readNow())
+      const problem = scheduleProblem(schedule, nowMs)
+      if (problem !== null) throw refusal(problem)
+      return renderTicks(schedule, nowMs, limit)
     },
   }
+}
+
+function refusal({ field, message }: Problem): IchidoError {
+  return new IchidoError('INVALID_PAYLOAD', message, { field })
+}
+
+function contentOf(deps: Deps, input: DefinitionInput): DefinitionContent {
+  const stages = input.stages ?? null
+  return {
+    kind: input.kind,
+    queue: input.queue ?? null,
+    payload: payloadText(deps, input.payload),
+    policy: policyOf(input),
+    priority: input.priority ?? 0,
+    labels: input.labels ?? null,
+    domain: input.domain ?? null,
+    stages,
+    // S4 counts seq once for the job.
+    seqScope: input.seq_scope ?? (stages === 'eco2' ? 'job' : 'attempt'),
+    schedule: input.schedule == null ? null : toSchedule(input.schedule),
+  }
+}
+
+function render(definition: Definition): DefinitionShape {
+  const { policy, stages } = definition
+  const { backoff } = policy
+  return {
+    definition_id: definition.id,
+    name: definition.name,
+    kind: definition.kind,
+    queue: definition.queue,
+    payload: JSON.parse(definition.payload) as unknown,
+    priority: definition.priority,
+    labels: { ...definition.labels },
+    max_attempts: policy.max_attempts ?? null,
+    backoff:
+      backoff === undefined
+        ? null
+        : { base_seconds: backoff.baseSeconds, cap_seconds: backoff.capSeconds, jitter: backoff.jitter },
+    timeout_seconds: policy.timeout_seconds ?? null,
+    lease_ttl_seconds: policy.lease_ttl_seconds ?? null,
+    continuation_seconds: policy.continuation_seconds ?? null,
+    domain: definition.domain,
+    stages: stages === null || stages === 'eco2' ? stages : [...stages],
+    seq_scope: definition.seqScope,
+    schedule: definition.schedule === null ? null : renderSchedule(definition.schedule),
+    paused: definition.pausedAtMs !== null,
+    paused_at: isoOrNull(definition.pausedAtMs),
+    version: definition.version,
+    user_id: definition.userId,
+    next_tick_at: isoOrNull(definition.nextTickAtMs),
+    last_tick_at: isoOrNull(definition.lastTickAtMs),
+    created_at: iso(definition.createdAtMs),
+    updated_at: iso(definition.updatedAtMs),
+  }
+}
+
+function renderSchedule(schedule: Schedule): ScheduleShape {
+  return {
+    cron: schedule.cron,
+    time_zone: schedule.timeZone,
+    catch_up: schedule.catchUp,
+    catch_up_window_seconds: schedule.catchUpWindowSeconds,
+    overlap: schedule.overlap,
+    jitter_seconds: schedule.jitterSeconds,
+    starts_at: isoOrNull(schedule.startsAtMs),
+    ends_at: isoOrNull(schedule.endsAtMs),
+  }
+}
+
+function renderTicks(schedule: Schedule, nowMs: number, limit: number): TickShape[] {
+  return nextTicks(schedule, nowMs, limit).map((tick) => ({
+    scheduled_for: iso(tick),
+    local_time: localTime(schedule.timeZone, tick),
+  }))
+}
+
+/** Like 2031-03-30T03:00:00+02:00. */
+function localTime(zone: string, instantMs: number): string {
+  const offset = offsetAt(zone, instantMs)
+  const ahead = new Date(Math.abs(offset)).toISOString().slice(11, 16)
+  return `${new Date(instantMs + offset).toISOString().slice(0, 19)}${offset < 0 ? '-' : '+'}${ahead}`
 }

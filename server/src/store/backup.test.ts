@@ -8,7 +8,7 @@ import type { Services } from '../services/index.ts'
 import { ENGINES, type Engine, type TestServices, testServices } from '../testing/services.ts'
 import { realWorld } from '../world.ts'
 import { backupStore, restoreStore } from './backup.ts'
-import { putDefinition, raiseEpoch } from './commands/access.ts'
+import { raiseEpoch } from './commands/access.ts'
 import { EVERY_JOB } from './commands/list-jobs.ts'
 import { command } from './port.ts'
 import { query, statement, type Work } from './statement.ts'
@@ -39,7 +39,7 @@ afterAll(async () => {
 const backupOf = (engine: Engine) => join(folder, engine)
 
 /** Something in every table that can be filled by now, with values that are easily damaged on the way. */
-async function fill({ submission, runs, events, quotas, reservations, access, deps }: Services) {
+async function fill({ submission, runs, events, quotas, reservations, access, definitions, deps }: Services) {
   const submit = (n: number) =>
     submission.submit(
       LOCAL_ADMIN,
@@ -72,8 +72,7 @@ async function fill({ submission, runs, events, quotas, reservations, access, de
   await quotas.put(LOCAL_ADMIN, '*', { max_concurrent: 100_000, cost_limit: null, period: 'month' })
   await reservations.reserve(LOCAL_ADMIN)
   await access.createToken(LOCAL_ADMIN, { userId: 'alice', role: 'viewer', name: 'n', ttlSeconds: 60 })
-  const definition = { name: 'nightly', kind: 'k', queue: null, payload: '{"a":1}', policy: {} }
-  await deps.store.write(putDefinition({ id: realWorld.uuid(), ...definition }))
+  await definitions.create(LOCAL_ADMIN, 'nightly', { kind: 'k', payload: { a: 1 }, schedule: { cron: '0 3 * * *' } })
   await deps.store.write(raiseEpoch(41))
 }
 

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { ErrorBody, JobDetail, JobShape, Page, ReservationShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { putDefinition } from '../../store/commands/access.ts'
+import { LOCAL_ADMIN } from '../../services/access.ts'
 import { type Answer, type Call, type TestApp, testApp } from '../../testing/app.ts'
 import { finish, lease } from '../../testing/cloud-worker.ts'
 import { ENGINES } from '../../testing/services.ts'
@@ -141,16 +141,13 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
 
   describe('a definition named like the config', () => {
     const define = (name: string, queue: string | null, payload: unknown) =>
-      http.services.deps.store.write(
-        putDefinition({
-          id: randomUUID(),
-          name,
-          kind: null,
-          queue,
-          payload: JSON.stringify(payload),
-          policy: { max_attempts: 7, timeout_seconds: 60 },
-        }),
-      )
+      http.services.definitions.create(LOCAL_ADMIN, name, {
+        kind: 'cloud.train',
+        queue,
+        payload,
+        max_attempts: 7,
+        timeout_seconds: 60,
+      })
 
     test('lends its payload and policy, and the request wins', async () => {
       await define('production', null, { steps: 100, tracker_run_name: 'nightly', provider: 'lent' })
@@ -158,6 +155,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
       expect(await detail(jobId(answer))).toMatchObject({
         kind: 'cloud.train',
         queue: 'cloud.replicate',
+        definition: 'production',
         policy: { max_attempts: 7, timeout_seconds: 60 },
         payload: {
           steps: 100,

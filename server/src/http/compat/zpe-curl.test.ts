@@ -6,9 +6,10 @@ import { clientTools } from '../../../../scripts/testing/debian-packages.ts'
 import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
 import { ichidoJson, type Serving, serve } from '../../cli/testing/cli.ts'
 import type { JobPolicy } from '../../core/job.ts'
-import { putDefinition } from '../../store/commands/access.ts'
+import { createDefinition, deleteDefinition } from '../../store/commands/definitions.ts'
 import type { Store } from '../../store/port.ts'
 import { openNode, sql } from '../../testing/store.ts'
+import { BY, content } from '../../testing/ticker.ts'
 
 /** A real server with its loops, and a client that knows nothing but S1. */
 
@@ -44,8 +45,14 @@ afterAll(async () => {
 /** Retries at once; the script does not wait as long as people do. */
 async function lend(policy: JobPolicy): Promise<void> {
   const backoff = { baseSeconds: 0, capSeconds: 0, jitter: 0 }
-  const definition = { name: 'zpe', kind: null, queue: null, payload: '{}', policy: { ...policy, backoff } }
-  await store.write(putDefinition({ id: randomUUID(), ...definition }))
+  await store.write(deleteDefinition('zpe', BY()))
+  const made = {
+    id: randomUUID(),
+    name: 'zpe',
+    userId: 'local',
+    content: content(null, { policy: { ...policy, backoff } }),
+  }
+  await store.write(createDefinition(made, BY()))
 }
 
 interface Step {

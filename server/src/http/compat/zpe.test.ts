@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { JobDetail } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { putDefinition } from '../../store/commands/access.ts'
+import { LOCAL_ADMIN } from '../../services/access.ts'
 import { type TestApp, testApp } from '../../testing/app.ts'
 import { ENGINES } from '../../testing/services.ts'
 import { ageJob, FAILURE, JOB, RESULT, submitZpe, ZpeWorker } from '../../testing/zpe.ts'
@@ -108,13 +108,12 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     expect(await worker.leased()).toMatchObject({ job_id: jobId, lease_ttl_seconds: 3600 })
     await worker.result(jobId)
     const policy = { timeout_seconds: 7200.5, max_attempts: 2, continuation_seconds: 60 }
-    const definition = { id: randomUUID(), name: 'zpe', kind: null, queue: null, payload: '{}', policy }
-    await http.services.deps.store.write(putDefinition(definition))
+    await http.services.definitions.create(LOCAL_ADMIN, 'zpe', { kind: 'zpe', ...policy })
     const long = await submitZpe(http)
     expect(await worker.leased()).toMatchObject({ job_id: long, lease_ttl_seconds: 7201 })
     expect((await detail(long)).policy).toEqual({ ...policy, lease_ttl_seconds: 7201, continuation_seconds: 0 })
     await worker.result(long)
-    await http.services.deps.store.write(putDefinition({ ...definition, policy: {} }))
+    await http.services.definitions.remove(LOCAL_ADMIN, 'zpe')
   })
 
   test('what is no calculation does not exist here', async () => {

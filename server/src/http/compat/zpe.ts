@@ -54,6 +54,7 @@ function submitRoute(app: ApiInstance, { services, mismatchStatus }: ZpeContext)
         key: keyOf(request.raw, {}),
         operation: OPERATION,
         policy: zpePolicy(definition?.policy ?? {}),
+        ...(definition === null ? {} : { definitionId: definition.definitionId }),
       })
       if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
       if (outcome.kind === 'replayed') reply.header('idempotent-replayed', 'true')

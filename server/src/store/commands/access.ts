@@ -1,8 +1,7 @@
-import type { JobPolicy } from '../../core/job.ts'
 import type { Role } from '../../core/roles.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/access.ts'
-import { integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
 import { type By, record } from './audit.ts'
 
 export interface Token {
@@ -69,37 +68,6 @@ export function listTokens(): Command<Token[]> {
 export function readSettings(): Command<Map<string, unknown>> {
   return command('read_settings', function* work(): Work<Map<string, unknown>> {
     return new Map((yield* query(sql.readSettings)).map((row) => [text(row, 'name'), JSON.parse(text(row, 'value'))]))
-  })
-}
-
-export interface Definition {
-  id: string
-  name: string
-  kind: string | null
-  queue: string | null
-  payload: string
-  policy: JobPolicy
-}
-
-export function putDefinition(definition: Definition): Command<void> {
-  return command('put_definition', function* work(): Work<void> {
-    const { id, name, kind, queue, payload, policy } = definition
-    yield* query(sql.putDefinition, id, name, kind, queue, payload, JSON.stringify(policy))
-  })
-}
-
-export function findDefinition(name: string): Command<Definition | null> {
-  return command('find_definition', function* work(): Work<Definition | null> {
-    const row = yield* one(sql.findDefinition, name)
-    if (row === undefined) return null
-    return {
-      id: text(row, 'id'),
-      name: text(row, 'name'),
-      kind: textOrNull(row, 'kind'),
-      queue: textOrNull(row, 'queue'),
-      payload: text(row, 'payload'),
-      policy: JSON.parse(text(row, 'policy')) as JobPolicy,
-    }
   })
 }
 

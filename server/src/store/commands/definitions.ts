@@ -1,16 +1,12 @@
 import type { Problem } from '../../core/contract/problem.ts'
 import type { Definition, DefinitionContent } from '../../core/definition.ts'
 import type { JobPolicy } from '../../core/job.ts'
-import {
-  CATCH_UP_WINDOW_SECONDS_MAX,
-  nextTick,
-  type Schedule,
-  scheduleProblem,
-  ticksBetween,
-} from '../../core/schedule.ts'
+import { nextTick, type Schedule, scheduleProblem } from '../../core/schedule.ts'
 import type { SeqScope } from '../../core/seq.ts'
+import { lastTicks } from '../../core/ticks.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/definitions.ts'
+import { insertOccurrences } from '../sql/ticks.ts'
 import {
   each,
   integer,
@@ -38,16 +34,26 @@ export type Updated =
   | { kind: 'conflict'; version: number }
   | { kind: 'problem'; problem: Problem }
 
-export type Resumed = { kind: 'resumed'; definition: Definition } | { kind: 'missing' } | { kind: 'more' }
-
 /** Greater than any id. */
 const FIRST_PAGE = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+
+/** With the store's time, to say what comes next. */
+export function findDefinitionNow(name: string): Command<{ definition: Definition | null; nowMs: number }> {
+  return command('find_definition_now', function* work() {
+    const row = yield* one(sql.findDefinition, name)
+    return { definition: row === undefined ? null : toDefinition(row), nowMs: yield* now() }
+  })
+}
 
 export function findDefinition(name: string): Command<Definition | null> {
   return command('find_definition', function* work(): Work<Definition | null> {
     const row = yield* one(sql.findDefinition, name)
     return row === undefined ? null : toDefinition(row)
   })
+}
+
+export function readNow(): Command<number> {
+  return command('read_now', now)
 }
 
 /** Newest first. */
@@ -100,6 +106,7 @@ export function updateDefinition(
     // A schedule that has ended meanwhile may stay as it is.
     const problem = schedule === null || same ? null : scheduleProblem(schedule, nowMs)
     if (problem !== null) return { kind: 'problem', problem }
+    if (!same) yield* skipPaused(before, nowMs)
     const next = same ? before.nextTickAtMs : nextAfterChange(before, schedule, nowMs)
     const updated = yield* one(sql.updateDefinition, before.id, before.version, ...columns(content), next)
     if (updated === undefined) return { kind: 'conflict', version: before.version }
@@ -122,10 +129,11 @@ function nextAfterChange(before: Definition, schedule: Schedule | null, nowMs: n
 
 /** Null when there is none. One that is paused already stays as it is. */
 export function pauseDefinition(name: string, by: By): Command<Definition | null> {
-  return command('pause_definition', function* work(): Work<Definition | null> {
+  return command('pause_definition', function* work(again): Work<Definition | null> {
     const row = yield* one(sql.lockDefinition, name)
     if (row === undefined) return null
     const before = toDefinition(row)
+    if (yield* isRecorded(again, by)) return before
     const paused = yield* one(sql.pauseDefinition, before.id, before.version)
     if (paused === undefined) return before
     const definition = toDefinition(paused)
@@ -134,38 +142,28 @@ export function pauseDefinition(name: string, by: By): Command<Definition | null
   })
 }
 
-/**
- * The ticks of the pause are written down as skipped, up to `ticksMax` of them; `more` when there are more to come. Those
- * that are older than anything that would be caught up are not.
- */
-export function resumeDefinition(name: string, ticksMax: number, by: By): Command<Resumed> {
-  return command('resume_definition', function* work(): Work<Resumed> {
+/** Null when there is none. One that is not paused stays as it is. */
+export function resumeDefinition(name: string, by: By): Command<Definition | null> {
+  return command('resume_definition', function* work(again): Work<Definition | null> {
     const row = yield* one(sql.lockDefinition, name)
-    if (row === undefined) return { kind: 'missing' }
+    if (row === undefined) return null
     const before = toDefinition(row)
-    const { id, version, schedule, lastTickAtMs } = before
-    if (before.pausedAtMs === null) return { kind: 'resumed', definition: before }
+    if (before.pausedAtMs === null || (yield* isRecorded(again, by))) return before
     const nowMs = yield* now()
-    const passed = passedTicks(before, nowMs, ticksMax)
-    yield* each(
-      sql.insertPausedTicks,
-      passed.map((tick) => [id, tick]),
-    )
-    const last = passed.at(-1)
-    if (schedule !== null && last !== undefined && passed.length === ticksMax) {
-      yield* query(sql.moveNextTick, id, version, nextTick(schedule, last))
-      return { kind: 'more' }
-    }
-    const next = schedule === null ? null : nextTick(schedule, Math.max(nowMs, lastTickAtMs ?? nowMs))
-    const definition = toDefinition(yield* one(sql.resumeDefinition, id, version, next))
+    yield* skipPaused(before, nowMs)
+    const next = nextAfterChange(before, before.schedule, nowMs)
+    const definition = toDefinition(yield* one(sql.resumeDefinition, before.id, before.version, next))
     yield* record(by, 'definition.resume', name, { paused: true }, { paused: false })
-    return { kind: 'resumed', definition }
+    return definition
   })
 }
 
-function passedTicks({ schedule, nextTickAtMs }: Definition, nowMs: number, max: number): number[] {
-  if (schedule === null || nextTickAtMs === null) return []
-  return ticksBetween(schedule, Math.max(nextTickAtMs, nowMs - CATCH_UP_WINDOW_SECONDS_MAX * 1000), nowMs + 1, max)
+/** The ticks that came while it was paused are written down: one entry from the first to the last. */
+function* skipPaused({ id, schedule, nextTickAtMs, pausedAtMs }: Definition, nowMs: number): Work<void> {
+  if (pausedAtMs === null || schedule === null || nextTickAtMs === null || nextTickAtMs > nowMs) return
+  const [last = nextTickAtMs] = lastTicks(schedule, nextTickAtMs, nowMs + 1, 1)
+  const until = last > nextTickAtMs ? last : null
+  yield* each(insertOccurrences, [[id, nextTickAtMs, 'skipped', null, 'paused', null, until, 'schedule']])
 }
 
 /** False when there is none. Its jobs and its ledger stay. */

@@ -9,14 +9,9 @@ import { begin, lead, progress, redriver, retry } from '../../testing/dead-lette
 import { Reaper } from '../../testing/reaper.ts'
 import { failed, Scene } from '../../testing/scene.ts'
 import { openNode, sql, unique } from '../../testing/store.ts'
-import {
-  AUTH_REQUIRED,
-  createToken,
-  findDefinition,
-  listTokens,
-  putDefinition,
-  readSettings,
-} from '../commands/access.ts'
+import { BY, content } from '../../testing/ticker.ts'
+import { AUTH_REQUIRED, createToken, listTokens, readSettings } from '../commands/access.ts'
+import { createDefinition, findDefinition } from '../commands/definitions.ts'
 import { endBatch } from '../commands/end-runs.ts'
 import { publishEvents } from '../commands/events.ts'
 import { extendKeyTo, findKeys } from '../commands/keys.ts'
@@ -195,7 +190,8 @@ async function useEverything(store: Store): Promise<void> {
   const [key] = await store.read(findKeys('k', scene.userId))
   if (key) await store.write(extendKeyTo(key, 1))
   const name = unique('definition')
-  await store.write(putDefinition({ id: crypto.randomUUID(), name, kind: null, queue: null, payload: '1', policy: {} }))
+  const made = { id: crypto.randomUUID(), name, userId: scene.userId, content: content(null, { payload: '1' }) }
+  expect(await store.write(createDefinition(made, BY()))).toMatchObject({ kind: 'created' })
   expect(await store.read(findDefinition(name))).toMatchObject({ payload: '1' })
   const token = {
     tokenId: crypto.randomUUID(),

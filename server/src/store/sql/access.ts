@@ -44,20 +44,6 @@ export const putSetting = statement(
 
 export const readSettings = statement('read_settings', 'SELECT name, value FROM ichido.settings')
 
-/** Takes id, name, kind, queue, payload, policy. */
-export const putDefinition = statement(
-  'put_definition',
-  `INSERT INTO ichido.job_definitions (id, name, kind, queue, payload, policy, created_at, updated_at)
-    VALUES ($1, $2, $3, $4, $5, $6, now_ms(), now_ms())
-    ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, queue = excluded.queue, payload = excluded.payload,
-      policy = excluded.policy, updated_at = excluded.updated_at`,
-)
-
-export const findDefinition = statement(
-  'find_definition',
-  'SELECT id, name, kind, queue, payload, policy FROM ichido.job_definitions WHERE name = $1',
-)
-
 /** A restored database starts a new term, so that nothing of the time after the backup can still be written to it. */
 export const raiseEpoch = statement(
   'raise_epoch',

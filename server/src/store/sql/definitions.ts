@@ -50,22 +50,6 @@ export const resumeDefinition = statement(
     WHERE id = $1 AND version = $2 AND paused_at IS NOT NULL RETURNING ${DEFINITION_COLUMNS}`,
 )
 
-/** Takes definition ids and ticks that came while each was paused. */
-export const insertPausedTicks = statement('insert_paused_ticks', {
-  postgres: `INSERT INTO ichido.occurrences (definition_id, scheduled_for, outcome, reason, origin, created_at, updated_at)
-    SELECT t.id, t.tick, 'skipped', 'paused', 'schedule', now_ms(), now_ms()
-    FROM unnest($1::uuid[], $2::bigint[]) AS t(id, tick) ON CONFLICT DO NOTHING`,
-  sqlite: `INSERT INTO ichido.occurrences (definition_id, scheduled_for, outcome, reason, origin, created_at, updated_at)
-    VALUES ($1, $2, 'skipped', 'paused', 'schedule', now_ms(), now_ms()) ON CONFLICT DO NOTHING`,
-})
-
-/** Takes id, version, next tick: a pause whose ticks are being written down. */
-export const moveNextTick = statement(
-  'move_next_tick',
-  `UPDATE ichido.job_definitions SET next_tick_at = $3
-    WHERE id = $1 AND version = $2 AND paused_at IS NOT NULL RETURNING ${DEFINITION_COLUMNS}`,
-)
-
 /** Takes id, version. */
 export const deleteDefinition = statement(
   'delete_definition',

@@ -1,0 +1,189 @@
+import type {
+  DefinitionRequest,
+  DefinitionShape,
+  ScheduleRequest,
+  ScheduleShape,
+  TickShape,
+} from '@ichido/sdk/protocol'
+import { z } from 'zod'
+import { CATCH_UP_WINDOW_SECONDS_MAX, CRON_LENGTH_MAX, type Schedule } from '../schedule.ts'
+import { SEQ_PER_ATTEMPT, UNDECLARED_STAGE } from '../seq.ts'
+import { listQuery } from './list.ts'
+import { name, submitRequest } from './submit.ts'
+
+const DAY_SECONDS = 86_400
+const STAGES_MAX = 100
+const TICKS_MAX = 100
+const TICKS_DEFAULT = 10
+
+export const definitionParams = z.object({ name })
+
+const scheduleFields = {
+  cron: z
+    .string()
+    .min(1)
+    .max(CRON_LENGTH_MAX)
+    .meta({
+      description:
+        'Minute, hour, day of month, month, day of week; with six fields the second comes before them. `*`, lists, ranges, ' +
+        'steps, names (`MON-FRI`, `JAN`), `L`, `W`, `#`. Where both days are set, either will do.',
+    }),
+  time_zone: z.string().max(64).meta({ description: 'A name of the IANA database, like Europe/Berlin' }),
+  catch_up: z.enum(['skip', 'last', 'all']).meta({
+    description: 'What is made up for of ticks that were missed: none, the last, or all of the window',
+  }),
+  catch_up_window_seconds: z.int().min(0).max(CATCH_UP_WINDOW_SECONDS_MAX).meta({
+    description: 'What was missed longer ago than this is not made up for',
+  }),
+  overlap: z.enum(['allow', 'skip', 'queue_one']).meta({
+    description: 'While a job of it has not ended, a tick makes the next, is skipped, or waits, one at most',
+  }),
+  jitter_seconds: z.int().min(0).max(DAY_SECONDS).meta({
+    description: 'A job begins up to this much later than its tick',
+  }),
+  starts_at: z.iso.datetime({ offset: true }).nullable().meta({ description: 'No tick before it' }),
+  ends_at: z.iso.datetime({ offset: true }).nullable().meta({ description: 'No tick at it or after it' }),
+}
+
+const scheduleRequest = z
+  .strictObject({
+    ...scheduleFields,
+    time_zone: scheduleFields.time_zone.optional(),
+    catch_up: scheduleFields.catch_up.optional(),
+    catch_up_window_seconds: scheduleFields.catch_up_window_seconds.optional(),
+    overlap: scheduleFields.overlap.optional(),
+    jitter_seconds: scheduleFields.jitter_seconds.optional(),
+    starts_at: scheduleFields.starts_at.optional(),
+    ends_at: scheduleFields.ends_at.optional(),
+  })
+  .meta({ id: 'ScheduleRequest' }) satisfies z.ZodType<ScheduleRequest>
+
+const seq = z
+  .int()
+  .min(UNDECLARED_STAGE.to + 1)
+  .max(SEQ_PER_ATTEMPT - 1)
+const stage = z.strictObject({ name, from: seq, to: seq, final: z.boolean().optional() })
+
+const stages = z
+  .array(stage)
+  .min(1)
+  .max(STAGES_MAX)
+  .superRefine((list, context) => {
+    const refuse = (i: number, field: string, message: string) =>
+      context.addIssue({ code: 'custom', path: [i, field], message })
+    list.forEach(({ name, from, to, final }, i) => {
+      const before = list.slice(0, i)
+      if (name === 'run') refuse(i, 'name', 'is the stage of what the server itself tells')
+      if (before.some((other) => other.name === name)) refuse(i, 'name', 'is there twice')
+      if (to < from) refuse(i, 'to', 'must not be less than from')
+      if (before.some((other) => from <= other.to && to >= other.from)) refuse(i, 'from', 'lies in another stage')
+      if (final && before.some((other) => other.final)) refuse(i, 'final', 'is there twice')
+    })
+  })
+
+const { kind, queue, payload, priority, labels } = submitRequest.shape
+const { max_attempts, backoff, timeout_seconds, lease_ttl_seconds, continuation_seconds } = submitRequest.shape
+
+const content = {
+  kind,
+  queue: queue.nullable().meta({ description: 'Null: "default"' }),
+  payload,
+  priority,
+  labels,
+  max_attempts: max_attempts.nullable(),
+  backoff: backoff.nullable(),
+  timeout_seconds: timeout_seconds.nullable(),
+  lease_ttl_seconds: lease_ttl_seconds.nullable(),
+  continuation_seconds: continuation_seconds.nullable(),
+  domain: name.nullable().optional().meta({ description: "Of its jobs' events; default: the kind" }),
+  stages: z
+    .union([z.literal('eco2'), stages])
+    .nullable()
+    .optional()
+    .meta({ description: 'The seq numbers of each stage of its jobs’ events, or the preset eco2' }),
+  seq_scope: z
+    .enum(['job', 'attempt'])
+    .optional()
+    .meta({ description: 'Whether seq is counted once for the job (default with eco2) or anew for each attempt' }),
+  schedule: scheduleRequest.nullable().optional().meta({ description: 'Null: it is due only when somebody says so' }),
+}
+
+const definitionContent = z.strictObject(content) satisfies z.ZodType<DefinitionRequest>
+
+export type DefinitionInput = z.output<typeof definitionContent>
+
+export const createDefinitionRequest = z.strictObject({ name, ...content }).meta({ id: 'DefinitionRequest' })
+
+export const putDefinitionRequest = z
+  .strictObject({
+    ...content,
+    version: z.int().min(1).optional().meta({ description: 'Refuse the change when it is another by now' }),
+  })
+  .meta({ id: 'DefinitionReplacement' })
+
+export const listDefinitionsQuery = z.strictObject(listQuery)
+
+const ticksLimit = z.int().min(1).max(TICKS_MAX)
+
+export const ticksQuery = z.strictObject({ limit: z.coerce.number().pipe(ticksLimit).default(TICKS_DEFAULT) })
+
+export const previewRequest = z.strictObject({ schedule: scheduleRequest, limit: ticksLimit.default(TICKS_DEFAULT) })
+
+const time = z.iso.datetime()
+
+const schedule = z.object(scheduleFields).meta({ id: 'Schedule' }) satisfies z.ZodType<ScheduleShape>
+
+export const definition = z
+  .object({
+    definition_id: z.uuid(),
+    name: z.string(),
+    kind: z.string(),
+    queue: z.string().nullable(),
+    payload: z.unknown(),
+    priority: z.int(),
+    labels: z.record(z.string(), z.string()),
+    max_attempts: z.int().nullable(),
+    backoff: z.object({ base_seconds: z.number(), cap_seconds: z.number(), jitter: z.number() }).nullable(),
+    timeout_seconds: z.number().nullable(),
+    lease_ttl_seconds: z.int().nullable(),
+    continuation_seconds: z.int().nullable(),
+    domain: z.string().nullable(),
+    stages: z.union([z.literal('eco2'), z.array(stage)]).nullable(),
+    seq_scope: z.enum(['job', 'attempt']),
+    schedule: schedule.nullable(),
+    paused: z.boolean(),
+    paused_at: time.nullable(),
+    version: z.int().meta({ description: 'Raised by every change that somebody makes' }),
+    user_id: z.string().meta({ description: 'Whose jobs its ticks make' }),
+    next_tick_at: time.nullable().meta({ description: 'Null without a schedule, or when it has ended' }),
+    last_tick_at: time.nullable(),
+    created_at: time,
+    updated_at: time,
+  })
+  .meta({ id: 'Definition' }) satisfies z.ZodType<DefinitionShape>
+
+export const ticks = z.object({
+  data: z.array(
+    z
+      .object({
+        scheduled_for: time,
+        local_time: z.iso.datetime({ offset: true }).meta({ description: 'What clocks in the time zone show then' }),
+      })
+      .meta({ id: 'Tick' }) satisfies z.ZodType<TickShape>,
+  ),
+})
+
+/** With the defaults in the place of what was left out. */
+export function toSchedule(input: ScheduleRequest): Schedule {
+  const ms = (instant: string | null | undefined) => (instant == null ? null : Date.parse(instant))
+  return {
+    cron: input.cron.trim(),
+    timeZone: input.time_zone ?? 'UTC',
+    catchUp: input.catch_up ?? 'last',
+    catchUpWindowSeconds: input.catch_up_window_seconds ?? DAY_SECONDS,
+    overlap: input.overlap ?? 'allow',
+    jitterSeconds: input.jitter_seconds ?? 0,
+    startsAtMs: ms(input.starts_at),
+    endsAtMs: ms(input.ends_at),
+  }
+}

@@ -1,0 +1,167 @@
+import * as contract from '../../core/contract/definitions.ts'
+import { page } from '../../core/contract/shapes.ts'
+import { callerOf } from '../auth.ts'
+import { answers, WITH_BODY } from '../openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+
+const tags = ['definitions']
+const LIST = 'definitions'
+const params = contract.definitionParams
+const { definition, ticks } = contract
+
+export function definitionRoutes(app: ApiInstance, context: RouteContext): void {
+  contentRoutes(app, context)
+  pauseRoutes(app, context)
+  previewRoutes(app, context)
+}
+
+function contentRoutes(app: ApiInstance, { services }: RouteContext): void {
+  const { definitions } = services
+
+  app.post(
+    '/v1/definitions',
+    {
+      config: { ability: 'operate' },
+      schema: {
+        tags,
+        summary: 'Define jobs by name, perhaps with a schedule',
+        description: 'Its ticks make jobs of the user who defines them.',
+        body: contract.createDefinitionRequest,
+        response: answers({ 201: ['The definition', definition] }, 'DEFINITION_EXISTS', ...WITH_BODY),
+      },
+    },
+    async (request, reply) => {
+      const { name, ...input } = request.body
+      return reply.code(201).send(await definitions.create(callerOf(request), name, input))
+    },
+  )
+
+  app.get(
+    '/v1/definitions',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'List definitions, newest first',
+        querystring: contract.listDefinitionsQuery,
+        response: answers({ 200: ['A page of definitions', page(definition)] }),
+      },
+    },
+    async (request) => {
+      const { limit, cursor } = request.query
+      return cursorOut(LIST, await definitions.list(limit, cursorIn(LIST, cursor)))
+    },
+  )
+
+  app.get(
+    '/v1/definitions/:name',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'Show a definition',
+        params,
+        response: answers({ 200: ['The definition', definition] }, 'NOT_FOUND'),
+      },
+    },
+    (request) => definitions.get(request.params.name),
+  )
+
+  app.put(
+    '/v1/definitions/:name',
+    {
+      config: { ability: 'operate' },
+      schema: {
+        tags,
+        summary: 'Put another in the place of a definition',
+        description:
+          'What is left out takes its default. Whether it is paused, and whose jobs it makes, stays. Ticks that were ' +
+          'made stay made, one that is due already is still made, and the new rule counts from now on.',
+        params,
+        body: contract.putDefinitionRequest,
+        response: answers({ 200: ['The definition', definition] }, 'NOT_FOUND', 'VERSION_CONFLICT', ...WITH_BODY),
+      },
+    },
+    (request) => {
+      const { version = null, ...input } = request.body
+      return definitions.update(callerOf(request), request.params.name, input, version)
+    },
+  )
+
+  app.delete(
+    '/v1/definitions/:name',
+    {
+      config: { ability: 'operate' },
+      schema: {
+        tags,
+        summary: 'Delete a definition',
+        description: 'The jobs that it made go on; ticks that wait are skipped.',
+        params,
+        response: answers({ 204: ['It is gone'] }, 'NOT_FOUND'),
+      },
+    },
+    async (request, reply) => {
+      await definitions.remove(callerOf(request), request.params.name)
+      return reply.code(204).send()
+    },
+  )
+}
+
+function pauseRoutes(app: ApiInstance, { services }: RouteContext): void {
+  for (const [verb, summary] of [
+    ['pause', 'Pause a schedule'],
+    ['resume', 'Let a schedule go on'],
+  ] as const) {
+    app.post(
+      `/v1/definitions/:name/${verb}`,
+      {
+        config: { ability: 'operate' },
+        schema: {
+          tags,
+          summary,
+          description: 'The ticks of a pause are recorded as skipped. Jobs that were made before go on.',
+          params,
+          response: answers({ 200: ['The definition', definition] }, 'NOT_FOUND'),
+        },
+      },
+      (request) => services.definitions[verb](callerOf(request), request.params.name),
+    )
+  }
+}
+
+function previewRoutes(app: ApiInstance, { services }: RouteContext): void {
+  const { definitions } = services
+
+  app.get(
+    '/v1/definitions/:name/ticks',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'Show the next ticks of a definition',
+        description: 'As if it were not paused. Without a schedule there are none.',
+        params,
+        querystring: contract.ticksQuery,
+        response: answers({ 200: ['The next ticks', ticks] }, 'NOT_FOUND'),
+      },
+    },
+    async (request) => ({ data: await definitions.ticks(request.params.name, request.query.limit) }),
+  )
+
+  app.post(
+    '/v1/definitions/preview',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'Show the next ticks of a schedule that is not stored',
+        body: contract.previewRequest,
+        response: answers({ 200: ['The next ticks', ticks] }, ...WITH_BODY),
+      },
+    },
+    async (request) => {
+      const { schedule, limit } = request.body
+      return { data: await definitions.preview(contract.toSchedule(schedule), limit) }
+    },
+  )
+}
