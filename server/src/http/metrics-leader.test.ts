@@ -3,7 +3,8 @@ import { createMetrics } from './metrics.ts'
 
 test('who leads, in which epoch, and when each loop last ran', async () => {
   const { meter, render } = createMetrics()
-  const page = () => render({ jobs: null, workers: null, queues: null, alerts: { loop_late: 1 } })
+  const page = () =>
+    render({ jobs: null, workers: null, queues: null, schedules: { overdue: 2, waiting: 1 }, alerts: { loop_late: 1 } })
   meter.leadership(true, 7)
   meter.looped('reap', 1_500)
   meter.looped('elect', 2_000)

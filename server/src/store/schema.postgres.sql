@@ -73,7 +73,6 @@ CREATE TABLE ichido.backfills (
   version integer NOT NULL,
   matched integer NOT NULL,
   made integer NOT NULL,
-  waiting integer NOT NULL,
   existing integer NOT NULL,
   began_at bigint NOT NULL,
   ended_at bigint,
@@ -271,6 +270,7 @@ CREATE TABLE ichido.occurrences (
   skipped_until bigint,
   CONSTRAINT occurrences_pkey PRIMARY KEY (definition_id, scheduled_for)
 );
+CREATE INDEX occurrences_skipped ON ichido.occurrences USING btree (definition_id, scheduled_for) WHERE (skipped_until IS NOT NULL);
 CREATE INDEX occurrences_waiting ON ichido.occurrences USING btree (definition_id, scheduled_for) WHERE (outcome = ANY (ARRAY['waiting_quota'::text, 'waiting_overlap'::text]));
 
 CREATE TABLE ichido.once_counters (

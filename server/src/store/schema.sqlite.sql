@@ -82,7 +82,6 @@ CREATE TABLE backfills (
   version integer NOT NULL,
   matched integer NOT NULL,
   made integer NOT NULL,
-  waiting integer NOT NULL,
   existing integer NOT NULL,
   began_at INTEGER NOT NULL,
   ended_at INTEGER
@@ -275,6 +274,9 @@ CREATE TABLE occurrences (
   created_at INTEGER NOT NULL, origin text NOT NULL DEFAULT 'schedule', reason text, run_at INTEGER, updated_at INTEGER NOT NULL DEFAULT 0, skipped_until INTEGER,
   PRIMARY KEY (definition_id, scheduled_for)
 ) STRICT;
+
+CREATE INDEX occurrences_skipped ON occurrences (definition_id, scheduled_for)
+WHERE skipped_until IS NOT NULL;
 
 CREATE INDEX occurrences_waiting ON occurrences (definition_id, scheduled_for)
 WHERE outcome IN ('waiting_quota', 'waiting_overlap');

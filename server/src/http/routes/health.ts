@@ -20,6 +20,7 @@ export function healthRoutes(app: ApiInstance, { services, draining }: RouteCont
   const counts = rationedRead(world, () => services.jobs.counts())
   const workerCounts = rationedRead(world, () => services.workers.counts())
   const queueCounts = rationedRead(world, () => services.queues.list())
+  const scheduleCounts = rationedRead(world, () => services.occurrences.counts())
   const alertCounts = rationedRead(world, () => services.alerts.counts())
   const checkStore = sharedRead(async () => {
     const asked = new AbortController()
@@ -73,13 +74,14 @@ export function healthRoutes(app: ApiInstance, { services, draining }: RouteCont
     },
     async (_request, reply) => {
       // The other numbers are wanted most when the store is gone.
-      const [jobs, workers, queues, alerts] = await Promise.all([
+      const [jobs, workers, queues, schedules, alerts] = await Promise.all([
         counts().then(byState, () => null),
         workerCounts().catch(() => null),
         queueCounts().catch(() => null),
+        scheduleCounts().catch(() => null),
         alertCounts().catch(() => null),
       ])
-      const page = await metrics.render({ jobs, workers, queues, alerts })
+      const page = await metrics.render({ jobs, workers, queues, schedules, alerts })
       return reply.header('content-type', metrics.contentType).send(page)
     },
   )

@@ -1,0 +1,162 @@
+import { IchidoError } from '@ichido/sdk/protocol'
+import { definitionParams } from '../../core/contract/definitions.ts'
+import * as contract from '../../core/contract/occurrences.ts'
+import { page, submitResponse } from '../../core/contract/shapes.ts'
+import { refusalError } from '../../services/submit-job.ts'
+import { callerOf } from '../auth.ts'
+import { JSON_TYPE } from '../errors.ts'
+import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
+import { keyOf } from '../submit-key.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+
+const tags = ['definitions']
+const params = definitionParams
+const LEDGER = 'occurrences'
+const BACKFILLS = 'backfills'
+
+export function occurrenceRoutes(app: ApiInstance, context: RouteContext): void {
+  ledgerRoute(app, context)
+  runRoute(app, context)
+  backfillRoutes(app, context)
+}
+
+function ledgerRoute(app: ApiInstance, { services }: RouteContext): void {
+  app.get(
+    '/v1/definitions/:name/occurrences',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'List what became of the ticks of a definition, newest first',
+        description:
+          'The ledger, and beside it the ticks that were expected since the last change of the definition and are not in ' +
+          'it: a schedule that has stopped shows as `missing`.',
+        params,
+        querystring: contract.occurrencesQuery,
+        response: answers({ 200: ['A page of ticks', page(contract.occurrence)] }, 'NOT_FOUND'),
+      },
+    },
+    async (request) => {
+      const { from = null, to = null, limit, cursor } = request.query
+      const range = { fromMs: from, toMs: to }
+      const { data, nextMs } = await services.occurrences.ledger(request.params.name, range, limit, instantOf(cursor))
+      return { data, next_cursor: nextMs === null ? null : contract.encodeInstant(LEDGER, nextMs) }
+    },
+  )
+}
+
+function runRoute(app: ApiInstance, { services, mismatchStatus }: RouteContext): void {
+  const conflicts = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED'] as const
+  app.post(
+    '/v1/definitions/:name/run',
+    {
+      config: { ability: 'operate', takesKey: true },
+      schema: {
+        tags,
+        summary: 'Make a job of a definition now',
+        description:
+          'Whatever its schedule says, and also while it is paused. It is no tick: `scheduled_for` is null. With a key ' +
+          'the same request makes one job, however often it is sent.',
+        params,
+        response: {
+          ...answers({ 201: ['The job was accepted', submitResponse] }, 'NOT_FOUND', ...conflicts),
+          [mismatchStatus]: errorAnswer('IDEMPOTENCY_KEY_REUSED', ...(mismatchStatus === 409 ? conflicts : [])),
+        },
+      },
+    },
+    async (request, reply) => {
+      const outcome = await services.occurrences.run(request.params.name, keyOf(request.raw, {}))
+      if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
+      if (outcome.kind === 'replayed') reply.header('idempotent-replayed', 'true')
+      return reply.code(outcome.status).header('content-type', JSON_TYPE).send(outcome.body)
+    },
+  )
+}
+
+function backfillRoutes(app: ApiInstance, { services }: RouteContext): void {
+  const { backfills } = services
+
+  app.post(
+    '/v1/definitions/:name/backfill',
+    {
+      config: { ability: 'operate' },
+      schema: {
+        tags,
+        summary: 'Make up for the ticks of a past range',
+        description:
+          'Each tick of the rule as it is now makes one job, unless the ledger knows of it already, made or skipped. At ' +
+          'a full quota it waits; where jobs must not overlap it makes one at a time. At most ' +
+          `${contract.BACKFILL_TICKS_MAX} ticks.`,
+        params,
+        body: contract.backfillRequest,
+        response: answers(
+          { 200: ['With `dry_run`: how many there are', contract.backfillDryRun], 202: ['It', contract.backfill] },
+          'NOT_FOUND',
+          ...WITH_BODY,
+        ),
+      },
+    },
+    async (request, reply) => {
+      const { from, to, dry_run } = request.body
+      const [{ name }, range] = [request.params, { fromMs: from, toMs: to }]
+      if (dry_run) return { dry_run: true as const, ...(await backfills.count(name, range)) }
+      return reply.code(202).send(await backfills.begin(callerOf(request), name, range))
+    },
+  )
+
+  app.get(
+    '/v1/definitions/:name/backfills',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'List the backfills of a definition, newest first',
+        params,
+        querystring: contract.backfillsQuery,
+        response: answers({ 200: ['A page of backfills', page(contract.backfill)] }, 'NOT_FOUND'),
+      },
+    },
+    async (request) => {
+      const { limit, cursor } = request.query
+      return cursorOut(BACKFILLS, await backfills.list(request.params.name, limit, cursorIn(BACKFILLS, cursor)))
+    },
+  )
+
+  app.get(
+    '/v1/definitions/:name/backfills/:backfill_id',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'Show how far a backfill has come',
+        params: contract.backfillParams,
+        response: answers({ 200: ['The backfill', contract.backfill] }, 'NOT_FOUND'),
+      },
+    },
+    (request) => backfills.get(request.params.name, request.params.backfill_id),
+  )
+
+  app.post(
+    '/v1/definitions/:name/backfills/:backfill_id/abort',
+    {
+      config: { ability: 'operate' },
+      schema: {
+        tags,
+        summary: 'Abort a backfill',
+        description: 'The jobs that it has made stay.',
+        params: contract.backfillParams,
+        response: answers({ 200: ['The backfill', contract.backfill] }, 'NOT_FOUND', 'ALREADY_ENDED'),
+      },
+    },
+    (request) => backfills.abort(callerOf(request), request.params.name, request.params.backfill_id),
+  )
+}
+
+function instantOf(cursor: string | undefined): number | null {
+  if (cursor === undefined) return null
+  const atMs = contract.decodeInstant(LEDGER, cursor)
+  if (atMs !== null) return atMs
+  throw new IchidoError('INVALID_PAYLOAD', 'cursor must be the next_cursor of an earlier answer of this list', {
+    field: 'cursor',
+  })
+}

@@ -1,0 +1,124 @@
+import { type BackfillShape, IchidoError, type Page } from '@ichido/sdk/protocol'
+import { BACKFILL_TICKS_MAX } from '../core/contract/occurrences.ts'
+import type { Definition } from '../core/definition.ts'
+import type { Caller } from '../core/roles.ts'
+import { ticksBetween } from '../core/schedule.ts'
+import {
+  abortBackfill,
+  type Backfill,
+  beginBackfill,
+  findBackfill,
+  listBackfills,
+} from '../store/commands/backfills.ts'
+import { findDefinitionNow } from '../store/commands/definitions.ts'
+import { countKnown } from '../store/commands/occurrences.ts'
+import type { Deps } from './deps.ts'
+import { notFound, requireId } from './not-found.ts'
+import { iso, isoOrNull } from './render.ts'
+
+/** To is exclusive. */
+export interface PastRange {
+  fromMs: number
+  toMs: number
+}
+
+export interface BackfillService {
+  count(name: string, range: PastRange): Promise<{ matched: number; existing: number; would_make: number }>
+  /** The leader carries it out, from now on and across restarts. */
+  begin(caller: Caller, name: string, range: PastRange): Promise<BackfillShape>
+  get(name: string, backfillId: string): Promise<BackfillShape>
+  list(name: string, limit: number, after: string | null): Promise<Page<BackfillShape>>
+  /** What was made stays made. */
+  abort(caller: Caller, name: string, backfillId: string): Promise<BackfillShape>
+}
+
+/** So many at a time are looked up. */
+const LOOKUP_MAX = 1_000
+
+export function createBackfillService({ world, store }: Deps): BackfillService {
+  async function find(name: string) {
+    const { definition, nowMs } = await store.read(findDefinitionNow(name))
+    if (definition === null) throw notFound('definition', name)
+    return { definition, nowMs }
+  }
+
+  async function ticksOf(name: string, { fromMs, toMs }: PastRange) {
+    const { definition, nowMs } = await find(name)
+    const { schedule } = definition
+    if (schedule === null) throw refusal('from', `The definition ${name} has no schedule, and no ticks`)
+    if (fromMs >= toMs) throw refusal('to', 'to must lie after from')
+    if (toMs > nowMs) throw refusal('to', 'to must not lie in the future')
+    const ticks = ticksBetween(schedule, fromMs, toMs, BACKFILL_TICKS_MAX + 1)
+    if (ticks.length > BACKFILL_TICKS_MAX) {
+      throw refusal('from', `There are more than ${BACKFILL_TICKS_MAX} ticks from then on: take a part at a time`)
+    }
+    return { definition, ticks }
+  }
+
+  async function findOf(definition: Definition, backfillId: string): Promise<Backfill> {
+    requireId('backfill', backfillId)
+    const found = await store.read(findBackfill(backfillId))
+    if (found === null || found.definitionId !== definition.id) throw notFound('backfill', backfillId)
+    return found
+  }
+
+  return {
+    async count(name, range) {
+      const { definition, ticks } = await ticksOf(name, range)
+      let existing = 0
+      for (let i = 0; i < ticks.length; i += LOOKUP_MAX) {
+        existing += await store.read(countKnown(definition.id, ticks.slice(i, i + LOOKUP_MAX)))
+      }
+      return { matched: ticks.length, existing, would_make: ticks.length - existing }
+    },
+
+    async begin(caller, name, range) {
+      const { definition, ticks } = await ticksOf(name, range)
+      const item = { backfillId: world.uuid(), definition, ...range, matched: ticks.length }
+      const by = { id: world.uuid(), actor: caller.userId }
+      return render(name, await store.write(beginBackfill(item, by)))
+    },
+
+    async get(name, backfillId) {
+      const { definition } = await find(name)
+      return render(name, await findOf(definition, backfillId))
+    },
+
+    async list(name, limit, after) {
+      const { definition } = await find(name)
+      const { rows, next } = await store.read(listBackfills(definition.id, limit, after))
+      return { data: rows.map((row) => render(name, row)), next_cursor: next }
+    },
+
+    async abort(caller, name, backfillId) {
+      const { definition } = await find(name)
+      await findOf(definition, backfillId)
+      const aborted = await store.write(abortBackfill(backfillId, name, { id: world.uuid(), actor: caller.userId }))
+      const now = aborted ?? (await findOf(definition, backfillId))
+      // An abort whose answer got lost is sent again.
+      if (now.state === 'aborted') return render(name, now)
+      throw new IchidoError('ALREADY_ENDED', `Backfill ${backfillId} is ${now.state}`, { state: now.state })
+    },
+  }
+}
+
+function refusal(field: string, message: string): IchidoError {
+  return new IchidoError('INVALID_PAYLOAD', message, { field })
+}
+
+function render(name: string, backfill: Backfill): BackfillShape {
+  const { actor, state, matched, made, existing } = backfill
+  return {
+    backfill_id: backfill.backfillId,
+    definition: name,
+    actor,
+    state,
+    from: iso(backfill.fromMs),
+    to: iso(backfill.toMs),
+    matched,
+    made,
+    existing,
+    began_at: iso(backfill.beganAtMs),
+    ended_at: isoOrNull(backfill.endedAtMs),
+  }
+}

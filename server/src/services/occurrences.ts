@@ -1,0 +1,114 @@
+import type { OccurrenceShape } from '@ichido/sdk/protocol'
+import type { Definition } from '../core/definition.ts'
+import { DEFAULT_QUEUE } from '../core/job.ts'
+import type { Caller } from '../core/roles.ts'
+import { GRACE_MS, lastTicks } from '../core/ticks.ts'
+import { findDefinitionNow } from '../store/commands/definitions.ts'
+import { findOccurrences, type Occurrence, readScheduleCounts } from '../store/commands/occurrences.ts'
+import type { SubmitOutcome } from '../store/commands/submission.ts'
+import type { Deps } from './deps.ts'
+import { notFound } from './not-found.ts'
+import { iso, isoOrNull } from './render.ts'
+import type { SubmitService } from './submit-job.ts'
+
+export interface LedgerRange {
+  fromMs: number | null
+  /** Exclusive; null: now. */
+  toMs: number | null
+}
+
+export interface OccurrenceService {
+  /**
+   * Expected and actual ticks, newest first, before the instant that the page before ended with. Whatever is expected and not
+   * recorded shows, so that a schedule that has stopped is seen.
+   */
+  ledger(
+    name: string,
+    range: LedgerRange,
+    limit: number,
+    beforeMs: number | null,
+  ): Promise<{ data: OccurrenceShape[]; nextMs: number | null }>
+  /** A job of the definition now, of the user whose jobs it makes. */
+  run(name: string, key: string | null): Promise<SubmitOutcome>
+  /** For metrics. */
+  counts(): Promise<{ overdue: number; waiting: number }>
+}
+
+/** Keys of run now do not meet those of submissions. */
+const OPERATION = 'run'
+
+export function createOccurrenceService({ store }: Deps, submission: SubmitService): OccurrenceService {
+  async function find(name: string) {
+    const { definition, nowMs } = await store.read(findDefinitionNow(name))
+    if (definition === null) throw notFound('definition', name)
+    return { definition, nowMs }
+  }
+
+  return {
+    async ledger(name, range, limit, beforeMs) {
+      const { definition, nowMs } = await find(name)
+      const fromMs = range.fromMs ?? Number.MIN_SAFE_INTEGER
+      const toMs = Math.min(range.toMs ?? nowMs + 1, beforeMs ?? Number.MAX_SAFE_INTEGER)
+      const max = limit + 1
+      const expected = expectedTicks(definition, fromMs, toMs, max)
+      const { recorded, unrecorded } = await store.read(findOccurrences(definition.id, { fromMs, toMs, max }, expected))
+      const entries = [
+        ...recorded.map((one) => ({ atMs: one.scheduledForMs, shape: renderRecorded(one, nowMs) })),
+        ...unrecorded.map((atMs) => ({ atMs, shape: renderExpected(definition, atMs, nowMs) })),
+      ].sort((a, b) => b.atMs - a.atMs)
+      const page = entries.slice(0, limit)
+      const nextMs = entries.length > limit ? (page.at(-1)?.atMs ?? null) : null
+      return { data: page.map(({ shape }) => shape), nextMs }
+    },
+
+    async run(name, key) {
+      const { definition } = await find(name)
+      const { id, userId, kind, queue, priority, labels, policy } = definition
+      const caller: Caller = { userId, role: 'submitter' }
+      const payload = JSON.parse(definition.payload) as unknown
+      const input = { kind, queue: queue ?? DEFAULT_QUEUE, payload, priority, ...(labels === null ? {} : { labels }) }
+      const asked = { key, operation: OPERATION, hashOver: { definition_id: id }, policy, definitionId: id }
+      return submission.submit(caller, input, asked)
+    },
+
+    counts: () => store.read(readScheduleCounts(GRACE_MS)),
+  }
+}
+
+/** What was expected before the last change is not known: it may have been another rule. */
+function expectedTicks({ schedule, updatedAtMs }: Definition, fromMs: number, toMs: number, max: number): number[] {
+  return schedule === null ? [] : lastTicks(schedule, Math.max(fromMs, updatedAtMs), toMs, max)
+}
+
+function renderRecorded(one: Occurrence, nowMs: number): OccurrenceShape {
+  const { scheduledForMs, outcome, origin } = one
+  // What waits is later with every look.
+  const untilMs = outcome === 'job' ? one.updatedAtMs : nowMs
+  const telling = origin === 'schedule' && outcome !== 'skipped'
+  return {
+    scheduled_for: iso(scheduledForMs),
+    outcome,
+    job_id: one.jobId,
+    reason: one.reason,
+    origin,
+    skipped_until: isoOrNull(one.skippedUntilMs),
+    created_at: iso(one.createdAtMs),
+    late_seconds: telling ? Math.max(0, untilMs - scheduledForMs) / 1000 : null,
+  }
+}
+
+function renderExpected({ pausedAtMs }: Definition, atMs: number, nowMs: number): OccurrenceShape {
+  const lateMs = nowMs - atMs
+  const paused = pausedAtMs !== null && atMs >= pausedAtMs
+  const outcome = paused ? 'skipped' : lateMs > GRACE_MS ? 'missing' : 'pending'
+  return {
+    scheduled_for: iso(atMs),
+    outcome,
+    job_id: null,
+    reason: paused ? 'paused' : null,
+    origin: 'schedule',
+    skipped_until: null,
+    created_at: null,
+    late_seconds: paused || lateMs < 0 ? null : lateMs / 1000,
+  }
+}

@@ -1,0 +1,190 @@
+import type { Definition } from '../../core/definition.ts'
+import { type Command, command } from '../port.ts'
+import * as sql from '../sql/backfills.ts'
+import { insertOccurrences } from '../sql/ticks.ts'
+import { each, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import { type By, isRecorded, record } from './audit.ts'
+import { toDefinition } from './definitions.ts'
+import { fence, type Term } from './leadership.ts'
+import type { Listed } from './list-jobs.ts'
+import { type Maker, readStandings, submitTicks, type Tick, tickItem } from './ticks.ts'
+
+export type BackfillState = 'running' | 'done' | 'aborted'
+
+/** The ticks of a past range, made up for one after the other, as one thing that can be watched and aborted. */
+export interface Backfill {
+  backfillId: string
+  definitionId: string
+  actor: string
+  fromMs: number
+  /** Exclusive. */
+  toMs: number
+  /** Where it goes on. */
+  atMs: number
+  state: BackfillState
+  version: number
+  matched: number
+  made: number
+  /** Ticks that were in the ledger already. */
+  existing: number
+  beganAtMs: number
+  endedAtMs: number | null
+}
+
+export interface NewBackfill {
+  backfillId: string
+  definition: Pick<Definition, 'id' | 'name'>
+  fromMs: number
+  toMs: number
+  matched: number
+}
+
+const LAST = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+
+export function beginBackfill(item: NewBackfill, by: By): Command<Backfill> {
+  return command('begin_backfill', function* work(again): Work<Backfill> {
+    const { backfillId, definition, fromMs, toMs, matched } = item
+    if (!(yield* isRecorded(again, by))) {
+      yield* query(sql.insertBackfill, backfillId, definition.id, by.actor, fromMs, toMs, matched)
+      const range = { from: new Date(fromMs).toISOString(), to: new Date(toMs).toISOString() }
+      yield* record(by, 'definition.backfill', definition.name, null, { backfill_id: backfillId, ...range, matched })
+    }
+    return toBackfill(yield* one(sql.readBackfill, backfillId))
+  })
+}
+
+export function findBackfill(backfillId: string): Command<Backfill | null> {
+  return command('find_backfill', function* work(): Work<Backfill | null> {
+    const row = yield* one(sql.readBackfill, backfillId)
+    return row === undefined ? null : toBackfill(row)
+  })
+}
+
+/** Newest first. */
+export function listBackfills(definitionId: string, limit: number, after: string | null): Command<Listed<Backfill>> {
+  return command('list_backfills', function* work(): Work<Listed<Backfill>> {
+    const found = (yield* query(sql.listBackfills, definitionId, limit + 1, after ?? LAST)).map(toBackfill)
+    const rows = found.slice(0, limit)
+    return { rows, next: found.length > limit ? (rows.at(-1)?.backfillId ?? null) : null }
+  })
+}
+
+/** Null when it is not running any more. A step that is under way ends first; after the answer none follows. */
+export function abortBackfill(backfillId: string, name: string, by: By): Command<Backfill | null> {
+  return command('abort_backfill', function* work(): Work<Backfill | null> {
+    const row = yield* one(sql.endBackfill, backfillId, 'aborted')
+    if (row === undefined) return null
+    const { made, existing } = toBackfill(row)
+    yield* record(by, 'definition.backfill.abort', name, null, { backfill_id: backfillId, made, existing })
+    return toBackfill(row)
+  })
+}
+
+export interface RunningBackfill {
+  backfill: Backfill
+  /** Null: it was deleted. */
+  definition: Definition | null
+}
+
+export function runningBackfills(max: number): Command<RunningBackfill[]> {
+  return command('running_backfills', function* work(): Work<RunningBackfill[]> {
+    const running: RunningBackfill[] = []
+    for (const row of yield* query(sql.readRunningBackfills, max)) {
+      const found = yield* one(sql.readDefinition, text(row, 'definition_id'))
+      running.push({ backfill: toBackfill(row), definition: found === undefined ? null : toDefinition(found) })
+    }
+    return running
+  })
+}
+
+export interface BackfillStep {
+  /** As it was seen. */
+  backfill: Backfill
+  /** Null: nothing can be made any more. */
+  definition: Definition | null
+  /** The next of them. */
+  ticks: readonly number[]
+}
+
+export interface BackfillProgress {
+  made: Tick[]
+  /** It came further, and has more to do. */
+  goesOn: boolean
+}
+
+/**
+ * One bounded step, in one transaction with the place that it came to. A tick that is in the ledger is left alone. At a full
+ * quota it stops, and tries again. Jobs that must not overlap are made one at a time. Locks: the backfill, its definition,
+ * then as a submission.
+ */
+export function stepBackfill(term: Term, { backfill, definition, ticks }: BackfillStep, maker: Maker) {
+  const { backfillId } = backfill
+  return command('backfill', function* work(): Work<BackfillProgress> {
+    const taken = yield* one(sql.takeBackfillStep, ...fence(term), backfillId, backfill.version)
+    if (taken === undefined) return { made: [], goesOn: false }
+    if (definition === null || ticks.length === 0) {
+      yield* query(sql.endBackfill, backfillId, definition === null ? 'aborted' : 'done')
+      return { made: [], goesOn: false }
+    }
+    const locked = yield* one(sql.lockDefinition, definition.id, definition.version)
+    // It was changed since: so may have been its ticks.
+    if (locked === undefined) return { made: [], goesOn: true }
+    const { made, dealtWith } = yield* makeSome(definition, ticks, integer(locked, 'now'), maker)
+    const last = dealtWith.at(-1)
+    if (last === undefined) return { made, goesOn: false }
+    yield* query(sql.recordBackfillStep, backfillId, last + 1, made.length, dealtWith.length - made.length)
+    return { made, goesOn: true }
+  })
+}
+
+function* makeSome(definition: Definition, ticks: readonly number[], nowMs: number, maker: Maker) {
+  const { id, schedule } = definition
+  const known = yield* readKnown(id, ticks)
+  let fresh = ticks.filter((tick) => !known.has(tick))
+  if (schedule?.overlap !== 'allow') {
+    const { active, waiting } = (yield* readStandings([id])).get(id) ?? { active: true, waiting: 0 }
+    fresh = active || waiting > 0 ? [] : fresh.slice(0, 1)
+  }
+  const items = fresh.map((tick) => tickItem(definition, tick, nowMs, nowMs, maker))
+  const outcomes = yield* submitTicks(items)
+  const made = items.flatMap(({ jobId, queue }, i): Tick[] => {
+    const outcome = outcomes.get(jobId)
+    if (outcome === undefined || outcome.kind === 'refused') return []
+    const scheduledForMs = fresh[i] ?? 0
+    const wakes = outcome.due ? queue : null
+    return [{ definitionId: id, scheduledForMs, outcome: 'job', reason: null, jobId, wakes, lateMs: 0 }]
+  })
+  const rows = made.map((tick) => [id, tick.scheduledForMs, 'job', tick.jobId, null, null, null, 'backfill'])
+  const inserted = yield* each(insertOccurrences, rows)
+  if (inserted.length !== made.length) throw new Error('A tick came into the ledger while its definition was locked')
+  const done = new Set(made.map(({ scheduledForMs }) => scheduledForMs))
+  const open = ticks.findIndex((tick) => !known.has(tick) && !done.has(tick))
+  return { made, dealtWith: open === -1 ? ticks : ticks.slice(0, open) }
+}
+
+/** Which of these ticks the ledger knows of. */
+export function* readKnown(definitionId: string, ticks: readonly number[]): Work<Set<number>> {
+  const rows = yield* each(
+    sql.readKnownTicks,
+    ticks.map((tick) => [definitionId, tick]),
+  )
+  return new Set(rows.map((row) => integer(row, 'tick')))
+}
+
+function toBackfill(row: Row | undefined): Backfill {
+  return {
+    backfillId: text(row, 'id'),
+    definitionId: text(row, 'definition_id'),
+    actor: text(row, 'actor'),
+    fromMs: integer(row, 'from_at'),
+    toMs: integer(row, 'to_at'),
+    atMs: integer(row, 'at'),
+    state: text(row, 'state') as BackfillState,
+    version: integer(row, 'version'),
+    matched: integer(row, 'matched'),
+    made: integer(row, 'made'),
+    existing: integer(row, 'existing'),
+    beganAtMs: integer(row, 'began_at'),
+    endedAtMs: integerOrNull(row, 'ended_at'),
+  }
+}
