@@ -93,10 +93,21 @@ describe('starting', () => {
   })
 
   test('wrong settings are named, and are a usage error', async () => {
-    const { code, stderr } = await ichido(['serve'], { PORT: 'many', LOG_LEVEL: 'loud' })
+    const { code, stderr } = await ichido(['serve'], { PORT: 'many', LOG_LEVEL: 'loud', REAP_INTERVAL_SECONDS: '99' })
     expect(code).toBe(2)
+    expect(stderr).toContain('REAP_INTERVAL_SECONDS must be a number from 0.05 to 30, not "99"')
     expect(stderr).toContain('PORT must be')
     expect(stderr).toContain('LOG_LEVEL must be')
+  })
+
+  test('a setting of the environment is in force, and cannot be changed', async () => {
+    const server = await serve({ DATA_DIR: newFolder(), REAP_INTERVAL_SECONDS: '0.5' })
+    const path = '/v1/settings/reap_interval_seconds'
+    expect(await get(server, path)).toMatchObject({ value: 0.5, source: 'environment', default: 5 })
+    const headers = { 'content-type': 'application/json' }
+    const put = await fetch(`${server.url}${path}`, { method: 'PUT', headers, body: '{"value":1}' })
+    expect(put.status).toBe(409)
+    expect(await put.json()).toMatchObject({ error: { code: 'SETTING_FIXED' } })
   })
 
   test('a database that is not there is said, without its password', async () => {

@@ -28,7 +28,8 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 
   test('an overdue upload is told to whoever watches its job, and a batch that was full is followed by the next', async () => {
-    const jobIds = await Promise.all(Array.from({ length: 201 }, () => scene.submit({ artifacts: [{ name: 'a' }] })))
+    await scene.settings.put(LOCAL_ADMIN, 'uploads_batch_max', 2)
+    const jobIds = await Promise.all(Array.from({ length: 3 }, () => scene.submit({ artifacts: [{ name: 'a' }] })))
     await sql(scene.store, 'UPDATE ichido.held_runs SET expires_at = 0')
     scene.woken()
     scene.ended.length = 0
