@@ -77,7 +77,7 @@ export function createOccurrenceService({ store }: Deps, submission: SubmitServi
 
 /** What was expected before the last change is not known: it may have been another rule. */
 function expectedTicks({ schedule, updatedAtMs }: Definition, fromMs: number, toMs: number, max: number): number[] {
-  return schedule === null ? [] : lastTicks(schedule, Math.max(fromMs, updatedAtMs), toMs, max)
+  return schedule === null ? [] : lastTicks(schedule, Math.max(fromMs, updatedAtMs + 1), toMs, max)
 }
 
 function renderRecorded(one: Occurrence, nowMs: number): OccurrenceShape {
