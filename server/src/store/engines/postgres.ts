@@ -2,7 +2,8 @@ import pg from 'pg'
 import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict } from '../migrations/migration.ts'
 import { BadValue, type Command, type Store, type StoreHealth, StoreUnavailable } from '../port.ts'
-import type { Row, SqlValue, Statement, Step, Work } from '../statement.ts'
+import type { Row, Statement, Step, Work } from '../statement.ts'
+import { textArraysOf, toArrays } from './postgres-arrays.ts'
 import { isBadValue, isConnectionLoss, isContention, isTakenKey, sqlState } from './postgres-errors.ts'
 
 export interface PostgresOptions {
@@ -125,21 +126,22 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     }
   }
 
-  const texts = new Map<Statement, string>()
-  function textOf(statement: Statement): string {
-    let text = texts.get(statement)
-    if (text === undefined) {
-      text = postgresText(statement.postgres, schema)
-      if (statement.name !== '') texts.set(statement, text)
+  const known = new Map<Statement, { text: string; texts: ReadonlySet<number> }>()
+  function formOf(statement: Statement) {
+    let form = known.get(statement)
+    if (form === undefined) {
+      form = { text: postgresText(statement.postgres, schema), texts: textArraysOf(statement.postgres) }
+      if (statement.name !== '') known.set(statement, form)
     }
-    return text
+    return form
   }
 
   async function perform(client: PgClient, step: Step, keepPlan: boolean): Promise<Row[]> {
     const { statement } = step
-    const values = step.kind === 'query' ? [...step.params] : arrayLiterals(step.rows)
+    const { text, texts } = formOf(statement)
+    const values = step.kind === 'query' ? [...step.params] : toArrays(step.rows, texts)
     const named = statement.name === '' || !keepPlan ? {} : { name: `ichido_${schema}_${statement.name}` }
-    const { rows } = await client.query({ ...named, text: textOf(statement), values, types, ...WITHIN })
+    const { rows } = await client.query({ ...named, text, values, types, ...WITHIN })
     return rows as Row[]
   }
 
@@ -258,19 +260,6 @@ function postgresText(text: string, schema: string): string {
   return text
     .replace(/\bichido\./g, `${schema}.`)
     .replace(/\bnow_ms\(\)/g, '(extract(epoch FROM clock_timestamp()) * 1000)::bigint')
-}
-
-/** One array literal for each column: written here, because the driver escapes numbers and ids too, a tenth of a submit. */
-function arrayLiterals(rows: readonly (readonly SqlValue[])[]): string[] {
-  const width = rows[0]?.length ?? 0
-  return Array.from({ length: width }, (_, column) => `{${rows.map((row) => element(row[column])).join(',')}}`)
-}
-
-/** Always in quotes: to find out which could go without takes longer than they do. */
-function element(value: SqlValue | undefined): string {
-  if (value === undefined) throw new TypeError('The rows of a statement are of different lengths')
-  if (typeof value !== 'string') return String(value)
-  return value.includes('"') || value.includes('\\') ? `"${value.replace(/["\\]/g, '\\$&')}"` : `"${value}"`
 }
 
 async function durability(client: pg.PoolClient): Promise<Record<string, string>> {
