@@ -1,0 +1,115 @@
+import { afterAll, describe, test } from 'vitest'
+import { freshDatabase } from '../../../scripts/testing/services.ts'
+import { size } from '../../../scripts/testing/size.ts'
+import type { Definition } from '../core/definition.ts'
+import { beginBackfill, findBackfill } from '../store/commands/backfills.ts'
+import type { PostgresStore } from '../store/engines/postgres.ts'
+import { NodeProcess } from '../testing/node-process.ts'
+import { openNode, sql, until } from '../testing/store.ts'
+import { again, BY, define, ledger } from '../testing/ticker.ts'
+import { realWorld } from '../world.ts'
+
+/** Real processes on PostgreSQL: whatever happens to the leader, each tick is made once. */
+
+const SECOND = 1_000
+const cleanUps: (() => Promise<unknown>)[] = []
+afterAll(async () => {
+  for (const cleanUp of cleanUps.toReversed()) await cleanUp()
+})
+
+async function cluster(
+  nodes: number,
+): Promise<{ store: PostgresStore; nodes: NodeProcess[]; start(): Promise<NodeProcess> }> {
+  const database = await freshDatabase()
+  const store = await openNode(database.url)
+  cleanUps.push(database.drop, store.close)
+  const start = async () => {
+    const node = await NodeProcess.start(database.url)
+    cleanUps.push(() => node.end('SIGKILL'))
+    return node
+  }
+  return { store, nodes: await Promise.all(Array.from({ length: nodes }, start)), start }
+}
+
+const leaderOf = (nodes: readonly NodeProcess[]) =>
+  until('a leader', async () => nodes.find(({ standing }) => standing?.leads))
+
+/** Ends and removes jobs as soon as they are there, as the shortest retention does; counts each of them before. */
+async function retain(store: PostgresStore, { id }: Definition, seen: Map<number, number>): Promise<void> {
+  await sql(store, `UPDATE ichido.runs SET state = 'SUCCEEDED', finished_at = now_ms() WHERE definition_id = $1`, id)
+  const removed = await sql(store, 'DELETE FROM ichido.jobs WHERE definition_id = $1 RETURNING scheduled_for', id)
+  for (const { scheduled_for } of removed) seen.set(Number(scheduled_for), (seen.get(Number(scheduled_for)) ?? 0) + 1)
+}
+
+/** One tick a second from the first on, and each of them has made one job. */
+const eachOnce = (firstMs: number, count: number) =>
+  Array.from({ length: count }, (_, i) => [firstMs + i * SECOND, 1] as const)
+
+async function jobsByTick(store: PostgresStore, { id }: Definition): Promise<(readonly [number, number])[]> {
+  const rows = await sql(
+    store,
+    `SELECT scheduled_for, count(*) AS count FROM ichido.jobs WHERE definition_id = $1 GROUP BY 1 ORDER BY 1`,
+    id,
+  )
+  return rows.map(({ scheduled_for, count }) => [Number(scheduled_for), Number(count)] as const)
+}
+
+describe.concurrent('ticks of every second', () => {
+  test('are each made once while leaders are killed, and with jobs removed at once, and a backfill over it', async ({
+    expect,
+  }) => {
+    const { store, nodes, start } = await cluster(3)
+    const [ticks, kills] = [size(8, 200), size(2, 20)]
+    await leaderOf(nodes)
+    const endsAtMs = Math.ceil(realWorld.now() / SECOND) * SECOND + (ticks + 1) * SECOND
+    const [kept, removed] = [await define(store, { endsAtMs }), await define(store, { endsAtMs })]
+    const firstMs = kept.nextTickAtMs ?? 0
+    const count = (endsAtMs - firstMs) / SECOND
+    const seen = new Map<number, number>()
+    const dealtWith = async () => (await ledger(store, kept)).length
+
+    for (let kill = 0; kill < kills; kill++) {
+      await until('the next ticks', async () => (await dealtWith()) >= Math.floor((count * kill) / kills))
+      const leader = await leaderOf(nodes)
+      await leader.end('SIGKILL')
+      nodes[nodes.indexOf(leader)] = await start()
+      await retain(store, removed, seen)
+    }
+    for (const definition of [kept, removed]) {
+      await until('the end of the schedule', async () => (await again(store, definition)).nextTickAtMs === null)
+    }
+    await retain(store, removed, seen)
+
+    expect(await jobsByTick(store, kept)).toEqual(eachOnce(firstMs, count))
+    expect([...seen].sort(([a], [b]) => a - b)).toEqual(eachOnce(firstMs, count))
+    const entries = await ledger(store, removed)
+    expect(entries.map(({ outcome }) => outcome)).toEqual(Array(count).fill('job'))
+
+    const backfillId = realWorld.uuid()
+    const range = { fromMs: firstMs, toMs: endsAtMs, matched: count }
+    await store.write(beginBackfill({ backfillId, definition: removed, ...range }, BY()))
+    await until('the backfill', async () => (await store.read(findBackfill(backfillId)))?.state === 'done')
+    expect(await store.read(findBackfill(backfillId))).toMatchObject({ made: 0, existing: count })
+    expect(await jobsByTick(store, removed)).toEqual([])
+    expect(await ledger(store, removed)).toEqual(entries)
+  })
+
+  test('are not doubled by a leader that was paused until another one led', async ({ expect }) => {
+    const { store, nodes } = await cluster(2)
+    const leader = await leaderOf(nodes)
+    const endsAtMs = Math.ceil(realWorld.now() / SECOND) * SECOND + size(9, 30) * SECOND
+    const definition = await define(store, { endsAtMs })
+    const firstMs = definition.nextTickAtMs ?? 0
+    await until('a tick', async () => (await ledger(store, definition)).length > 0)
+    leader.signal('SIGSTOP')
+    const next = await leaderOf(nodes.filter((node) => node !== leader))
+    await until('a tick of the next leader', async () => (await ledger(store, definition)).length > 1)
+    leader.signal('SIGCONT')
+    await until('the former leader to know', async () => leader.standing?.leads === false)
+    await until('the end of the schedule', async () => (await again(store, definition)).nextTickAtMs === null)
+    const count = (endsAtMs - firstMs) / SECOND
+    expect(await jobsByTick(store, definition)).toEqual(eachOnce(firstMs, count))
+    expect(await ledger(store, definition)).toHaveLength(count)
+    expect(next.standing?.leads).toBe(true)
+  })
+})
