@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
 import { size } from '../../../scripts/testing/size.ts'
 import { insertBulk } from '../testing/bulk.ts'
-import { keptPlan, nodes, readPlans, rowsTouched, waysInto, writePlans } from '../testing/explain.ts'
+import { keptPlan, nodes, type PlanNode, readPlans, rowsTouched, waysInto, writePlans } from '../testing/explain.ts'
 import { seize } from '../testing/reaper.ts'
 import { removeKeys } from '../testing/retention.ts'
 import { Scene } from '../testing/scene.ts'
@@ -17,6 +17,16 @@ import { findQueueHead } from './commands/queues.ts'
 import { listReservations } from './commands/quotas.ts'
 import { findJob } from './commands/read-jobs.ts'
 import { expireBatch, reviewRuns } from './commands/reap-runs.ts'
+import {
+  FIRST_JOB,
+  findDueEvents,
+  findDueJobs,
+  findDueLetters,
+  removeAudit,
+  removeEvents,
+  removeJobs,
+  removeReservations,
+} from './commands/retention.ts'
 import type { PostgresStore } from './engines/postgres.ts'
 import { readJobs } from './sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from './sql/keys.ts'
@@ -56,12 +66,14 @@ beforeAll(async () => {
   await insertBulk(node, { count: part(0.1), state: 'PENDING', userId: 'middle', queue: 'other', kind: 'rare' })
   await insertBulk(node, { count: part(0.05), state: 'RUNNING', userId: 'middle', queue: 'busy', workerId: 'w' })
   await insertBulk(node, { count: part(0.05), state: 'SUCCEEDED', userId: 'light', queue: 'other', keyed: true })
+  await insertBulk(node, { count: PAGE, state: 'SUCCEEDED', userId: 'done', queue: 'done' })
   // Not through the store: a statement of its has ten seconds.
   const client = new pg.Client(database.url)
   await client.connect()
   await client.query(`INSERT INTO ichido.job_reservations (reservation_id, user_id, created_at, expires_at)
     SELECT gen_random_uuid(), 'heavy', i, i FROM generate_series(1, ${part(0.1)}) i`)
   await client.query(`INSERT INTO ichido.job_labels SELECT 'team', 'x', id FROM ichido.jobs WHERE user_id = 'heavy'`)
+  await client.query(`INSERT INTO ichido.events SELECT id, 1, 'run', 1, kind, '{}', created_at FROM ichido.jobs`)
   await client.query('UPDATE ichido.idempotency_keys SET expires_at = expires_at + 86400000')
   await client.query('VACUUM ANALYZE')
   await client.end()
@@ -157,6 +169,41 @@ describe('loops look at what is due, not at what waits', () => {
       plans.map(rowsTouched).every((rows) => rows <= 10),
       JSON.stringify(plans),
     ).toBe(true)
+  })
+
+  describe('retention looks at a page', () => {
+    const after = (name: string) => ({ queue: name === 'all' ? null : name, ageMs: 0, after: FIRST_JOB })
+    const ages = { jobMs: 0, letterMs: 0 }
+    const touched = (plans: PlanNode[]) => Math.max(...plans.map(rowsTouched))
+
+    test.each([
+      ['of jobs', findDueJobs(after('all'), ages, PAGE)],
+      ['of a queue that has most of them', findDueJobs(after('busy'), ages, PAGE)],
+      ['of a queue that has few', findDueJobs(after('other'), ages, PAGE)],
+      ['of jobs that have events', findDueEvents(0, FIRST_JOB, PAGE)],
+      ['of dead letters', findDueLetters(0, { deadAtMs: 0, jobId: FIRST_JOB }, PAGE)],
+    ])('%s', async (_, find) => {
+      const plans = await readPlans(node, find)
+      expect(touched(plans), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS)
+    })
+
+    test('when it removes jobs and events, reservations and the audit', async () => {
+      const term = await seize(node)
+      const { due } = await node.read(findDueJobs(after('done'), ages, PAGE))
+      expect(due).toHaveLength(PAGE)
+      for (const remove of [
+        removeJobs(term, due, ages),
+        removeEvents(term, due, 0),
+        removeReservations(term, 0, PAGE),
+        removeAudit(term, 0, PAGE),
+      ]) {
+        const plans = await writePlans(node, remove)
+        expect(touched(plans), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS)
+        for (const table of ['jobs', 'runs', 'events']) {
+          for (const plan of plans) expect(waysInto(plan, table)).not.toContain('whole')
+        }
+      }
+    })
   })
 
   test('reap looks at the runs that workers hold', async () => {
