@@ -36,7 +36,7 @@ export function createAlert(options: AlertOptions, term: Term): () => Promise<nu
     const found = looks.flatMap((look) => look.open).slice(0, batchMax)
     const open = found.map((finding) => ({ ...finding, alertId: world.uuid() }))
     const close = looks.flatMap((look) => look.close).slice(0, batchMax)
-    const keepMs = Math.round(settings.get('alert_retention_days') * DAY_MS)
+    const keepMs = Math.ceil(settings.get('alert_retention_days') * DAY_MS)
     const { opened, closed, removed } = await store.write(turnAlerts(term, { open, close, keepMs, batchMax }))
     return [opened, closed, removed].includes(batchMax) ? 0 : null
   }

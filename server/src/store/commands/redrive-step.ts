@@ -1,7 +1,7 @@
 import { type Command, command } from '../port.ts'
-import { insertAudit } from '../sql/audit.ts'
 import * as sql from '../sql/redrives.ts'
 import { each, integer, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { record } from './audit.ts'
 import { asking, conditions } from './dead-letters.ts'
 import { fence, type Term } from './leadership.ts'
 import { countsOf, type Redrive, toRedrive } from './redrive.ts'
@@ -119,7 +119,7 @@ function* endPass(redrive: Redrive, item: StepItem, waiting: number, nowMs: numb
     return { retried: [], ended: false }
   }
   const ended = toRedrive((yield* one(sql.endRedrive, redriveId, 'done')) ?? missing())
-  yield* query(insertAudit, item.auditId, ended.actor, 'redrive.done', redriveId, null, JSON.stringify(countsOf(ended)))
+  yield* record({ id: item.auditId, actor: ended.actor }, 'redrive.done', redriveId, null, countsOf(ended))
   return { retried: [], ended: true }
 }
 

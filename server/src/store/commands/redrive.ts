@@ -1,5 +1,4 @@
 import { type Command, command } from '../port.ts'
-import { insertAudit } from '../sql/audit.ts'
 import * as sql from '../sql/redrives.ts'
 import {
   each,
@@ -14,6 +13,7 @@ import {
   text,
   type Work,
 } from '../statement.ts'
+import { record } from './audit.ts'
 import { asking, conditions, type DeadFilter } from './dead-letters.ts'
 import type { Listed } from './list-jobs.ts'
 
@@ -78,12 +78,8 @@ export function beginRedrive(item: NewRedrive): Command<Redrive> {
     }
     const stored = JSON.stringify(jobIds === null ? filter : null)
     yield* query(sql.insertRedrive, redriveId, actor, stored, perSecond, jobIds !== null, matched)
-    const asked = JSON.stringify({
-      ...(jobIds === null ? { filter } : { job_ids: jobIds }),
-      matched,
-      per_second: perSecond,
-    })
-    yield* query(insertAudit, item.auditId, actor, 'redrive.begin', redriveId, null, asked)
+    const asked = { ...(jobIds === null ? { filter } : { job_ids: jobIds }), matched, per_second: perSecond }
+    yield* record({ id: item.auditId, actor }, 'redrive.begin', redriveId, null, asked)
     return toRedrive((yield* one(sql.readRedrive, redriveId)) ?? missing())
   })
 }
@@ -94,7 +90,7 @@ export function abortRedrive(redriveId: string, actor: string, auditId: string):
     const row = yield* one(sql.endRedrive, redriveId, 'aborted')
     if (row === undefined) return null
     const redrive = toRedrive(row)
-    yield* query(insertAudit, auditId, actor, 'redrive.abort', redriveId, null, JSON.stringify(countsOf(redrive)))
+    yield* record({ id: auditId, actor }, 'redrive.abort', redriveId, null, countsOf(redrive))
     return redrive
   })
 }

@@ -1,5 +1,4 @@
 import { type Command, command } from '../port.ts'
-import { insertAudit } from '../sql/audit.ts'
 import * as sql from '../sql/workers.ts'
 import { integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
 import { type By, record } from './audit.ts'
@@ -110,8 +109,8 @@ function* writeWorker(item: RegisterItem, registered: Registered): Work<Register
   const token = yield* one(sql.insertWorkerToken, item.tokenHash, workerId, item.tokenTtlMs)
   if (before !== undefined) yield* query(sql.retireTokens, workerId, item.tokenHash, item.graceMs)
   if (!repeated) {
-    const change = [before === undefined ? null : describe(before), JSON.stringify({ name, queues })] as const
-    yield* query(insertAudit, item.auditId, `worker:${workerId}`, 'worker.register', workerId, ...change)
+    const by = { id: item.auditId, actor: `worker:${workerId}` }
+    yield* record(by, 'worker.register', workerId, before === undefined ? null : describe(before), { name, queues })
   }
   return {
     kind: 'registered',
@@ -123,6 +122,6 @@ function* writeWorker(item: RegisterItem, registered: Registered): Work<Register
   }
 }
 
-function describe(worker: Row): string {
-  return JSON.stringify({ name: text(worker, 'name'), queues: toQueues(worker) })
+function describe(worker: Row) {
+  return { name: text(worker, 'name'), queues: toQueues(worker) }
 }

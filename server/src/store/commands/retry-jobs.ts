@@ -1,7 +1,6 @@
 import { DEFAULT_UPLOAD_TTL_SECONDS, HELD_MS } from '../../core/artifact.ts'
 import { admit } from '../../core/quota.ts'
 import { type Command, command } from '../port.ts'
-import { insertAudit } from '../sql/audit.ts'
 import {
   holdRetries,
   insertRetries,
@@ -12,7 +11,8 @@ import {
 } from '../sql/dead-letters.ts'
 import { deleteKeys, forgetExpiredKeys, readExpiredKeys, readKeys, reclaimKeys, renewKeys } from '../sql/keys.ts'
 import { readFacts } from '../sql/runs.ts'
-import { each, flag, integer, query, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
+import { each, flag, integer, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
+import { record } from './audit.ts'
 import { changeCosts } from './costs.ts'
 import { type EndedRefusal, lockEnded, refusalOf } from './ended-jobs.ts'
 import { recordMoves } from './lifecycle.ts'
@@ -49,9 +49,8 @@ export function retryJob(item: RetryItem, actor: string, auditId: string, tagOf:
     if (outcome === undefined) throw new Error('Every retry has an outcome')
     const unheard = textOrNull(before, 'run_id') === item.nextRunId
     if (outcome.kind === 'retried' && !unheard) {
-      const was = JSON.stringify({ state: textOrNull(before, 'state'), run_id: textOrNull(before, 'run_id') })
-      const is = JSON.stringify({ run_id: item.nextRunId })
-      yield* query(insertAudit, auditId, actor, 'job.retry', item.jobId, was, is)
+      const was = { state: textOrNull(before, 'state'), run_id: textOrNull(before, 'run_id') }
+      yield* record({ id: auditId, actor }, 'job.retry', item.jobId, was, { run_id: item.nextRunId })
     }
     return outcome
   })

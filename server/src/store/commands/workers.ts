@@ -1,8 +1,8 @@
 import { DEFAULT_CONTINUATION_SECONDS } from '../../core/job.ts'
 import { type Command, command } from '../port.ts'
-import { insertAudit } from '../sql/audit.ts'
 import * as sql from '../sql/workers.ts'
 import { each, flag, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { record } from './audit.ts'
 import { recordMoves } from './lifecycle.ts'
 
 /** The queues that a worker may lease from; null: all of them. */
@@ -108,9 +108,8 @@ export function revokeWorker(workerId: string, actor: string, auditId: string): 
     const fenced = yield* query(sql.fenceRuns, workerId, DEFAULT_CONTINUATION_SECONDS)
     const orphaned = fenced.filter((row) => text(row, 'state') === 'ORPHANED')
     yield* recordMoves(orphaned)
-    const [name, after] = [{ name: text(worker, 'name') }, { fenced_leases: fenced.length }]
-    const change = [JSON.stringify(name), JSON.stringify(after)] as const
-    yield* query(insertAudit, auditId, actor, 'worker.revoke', workerId, ...change)
+    const [was, is] = [{ name: text(worker, 'name') }, { fenced_leases: fenced.length }]
+    yield* record({ id: auditId, actor }, 'worker.revoke', workerId, was, is)
     return {
       kind: 'revoked',
       revokedAtMs: integer(revoked, 'revoked_at'),
