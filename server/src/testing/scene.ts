@@ -3,6 +3,7 @@ import { v7 } from 'uuid'
 import type { RunError } from '../store/commands/after-failure.ts'
 import { type CancelOutcome, cancelJob } from '../store/commands/cancel-job.ts'
 import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/commands/end-runs.ts'
+import { findEvents } from '../store/commands/events.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
 import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
 import { promoteDue } from '../store/commands/promote-runs.ts'
@@ -174,7 +175,7 @@ export class Scene {
   }
 
   async events(jobId: string): Promise<unknown[]> {
-    const rows = await sql(this.store, 'SELECT n, data FROM ichido.events WHERE job_id = $1 ORDER BY n', jobId)
+    const rows = (await this.store.read(findEvents(jobId, 0, EVENTS_MAX)))?.events ?? []
     rows.forEach((row, i) => {
       if (row.n !== i + 1) throw new Error(`Event ${i + 1} of job ${jobId} has the number ${row.n}`)
     })
@@ -190,6 +191,8 @@ export class Scene {
     await this.store.write(promoteDue(100, ({ runAtMs }) => runAtMs))
   }
 }
+
+const EVENTS_MAX = 10_000
 
 const INSTANTS = {
   idempotency_keys: ['created_at', 'expires_at'],

@@ -19,8 +19,6 @@ const INSERTS = `j AS (INSERT INTO ichido.jobs (id, kind, queue, user_id, payloa
         priority, run_at, fair_tag, created_at, continuation_state, last_event_n, definition_id)
       SELECT run_id, job_id, 1, true, queue, kind, user_id, 0, 0, 'PENDING', 1,
         priority, run_at, fair_tag, created_at, 'NONE', 1, definition_id FROM s),
-    e AS (INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
-      SELECT job_id, 1, 'run', 1, kind, '{"state":"PENDING"}', created_at FROM s),
     k AS (INSERT INTO ichido.idempotency_keys (${KEY})
       SELECT key, user_id, operation, hash, ${REQUEST_HASH_VERSION}, job_id, ${CREATED}, body, created_at, expires_at
       FROM s WHERE key IS NOT NULL ORDER BY key, user_id, operation)`
@@ -29,7 +27,7 @@ const INSERTS = `j AS (INSERT INTO ichido.jobs (id, kind, queue, user_id, payloa
  * One row a job: 1 job, 2 run, 3 kind, 4 queue, 5 user, 6 payload, 7 policy, 8 priority, 9 labels, 10 estimated cost,
  * 11 traceparent, 12 created_at, 13 run_at, 14 fair_tag (null: delayed), 15 key (null: none), 16 operation,
  * 17 request hash, 18 body, 19 key's end, 20 replaced job, 21 definition, 22 tick.
- * Job, first run, first event and key in one statement.
+ * Job, first run and key in one statement. The first event is not stored: `readEvents` tells it from the job.
  */
 export const insertSubmission = statement('insert_submission', {
   postgres: `WITH s AS MATERIALIZED (
@@ -47,8 +45,6 @@ export const insertSubmission = statement('insert_submission', {
     `INSERT INTO ichido.runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version,
         priority, run_at, fair_tag, created_at, continuation_state, last_event_n, definition_id)
       VALUES ($2, $1, 1, true, $4, $3, $5, 0, 0, 'PENDING', 1, $8, $13, $14, $12, 'NONE', 1, $21)`,
-    `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
-      VALUES ($1, 1, 'run', 1, $3, '{"state":"PENDING"}', $12)`,
     `INSERT INTO ichido.idempotency_keys (${KEY})
       SELECT $15, $5, $16, $17, ${REQUEST_HASH_VERSION}, $1, ${CREATED}, $18, $12, $19 WHERE $15 IS NOT NULL`,
   ],
