@@ -5,6 +5,7 @@ import { type TestApp, testApp } from '../testing/app.ts'
 import { ENGINES } from '../testing/services.ts'
 import { unique } from '../testing/store.ts'
 import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
+import { ageJob, JOB, RESULT, submitZpe } from '../testing/zpe.ts'
 
 describe.each(ENGINES)('%s', (engine) => {
   let http: TestApp
@@ -63,7 +64,52 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
+  test('after result_ttl_seconds status, result and files are gone, in the words of every contract', async () => {
+    const { store } = http.services.deps
+    const seconds = 3600
+    for (const name of ['zpe', 'cloud.lab']) await put(name, { result_ttl_seconds: seconds })
+    const zpe = await submitZpe(http, JOB, { headers: { 'idempotency-key': 'zpe-key' } })
+    const cloud = () =>
+      http.call('POST', '/api/cloud/jobs/submit?provider=lab', {
+        body: { config_name_to_load: 'c', idempotency_key: 'cloud-key' },
+      })
+    const { job_id: trained } = (await cloud()).body as { job_id: string }
+    for (const [queue, result] of [
+      ['zpe', RESULT],
+      ['cloud.lab', { result: 1 }],
+    ] as const) {
+      const [lease] = await worker.lease(queue, { start: true, start_id: 's' })
+      expect((await worker.post(`/v1/leases/${lease?.lease_id}/result`, result)).status).toBe(200)
+    }
+    const paths = [
+      `/calc/zpe/jobs/${zpe}`,
+      `/calc/zpe/jobs/${zpe}/result`,
+      `/calc/zpe/jobs/${zpe}/files?kind=summary`,
+      `/calc/zpe/jobs/${zpe}/files?kind=freqs`,
+      `/v1/jobs/${zpe}`,
+      `/v1/jobs/${zpe}/result`,
+      `/v1/jobs/${zpe}/artifacts`,
+      `/v1/jobs/${zpe}/logs`,
+      `/api/cloud/jobs/${trained}`,
+      `/v1/jobs/${trained}`,
+    ]
+    const statuses = () => Promise.all(paths.map(async (path) => [path, (await http.call('GET', path)).status]))
+    for (const id of [zpe, trained]) await ageJob(store, id, (seconds - 60) * 1000)
+    expect(await statuses()).toEqual(paths.map((path) => [path, 200]))
+    for (const id of [zpe, trained]) await ageJob(store, id, 60_000)
+    expect(await statuses()).toEqual(paths.map((path) => [path, 404]))
+    const listed = (await http.call('GET', '/api/cloud/jobs?provider=lab')).body
+    expect(listed).toMatchObject({ jobs: [] })
+
+    // The keys still name what they were used for.
+    expect(await submitZpe(http, JOB, { headers: { 'idempotency-key': 'zpe-key' } })).toBe(zpe)
+    expect((await cloud()).body).toMatchObject({ success: true, job_id: trained, idempotent_hit: true, status: null })
+    await put('zpe', { result_ttl_seconds: 0 })
+    expect((await http.call('GET', `/calc/zpe/jobs/${zpe}/result`)).status).toBe(200)
+  })
+
   test.each<[string, object, string | RegExp]>([
+    ['a negative time for results', { result_ttl_seconds: -1 }, 'result_ttl_seconds must be at least 0'],
     ['an unknown field', { pause: true }, 'Unknown field: pause'],
     ['a limit of 0', { max_concurrent: 0 }, 'max_concurrent must be at least 1'],
     ['a lease time of 0', { lease_ttl_seconds: 0 }, 'lease_ttl_seconds must be at least 1'],

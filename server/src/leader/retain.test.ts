@@ -1,3 +1,4 @@
+import { IchidoError } from '@ichido/sdk/protocol'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { SettingName } from '../core/settings.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
@@ -139,12 +140,10 @@ describe.each(ENGINES)('%s', (engine) => {
       const done = await finish()
       const active = await scene.submit()
       for (const table of ['results', 'run_logs', 'job_labels', 'once_counters']) expect(await rows(table)).toBe(1)
-      const file = { name: 'f', sha256: null, size_bytes: null }
       await sql(
         scene.store,
-        `INSERT INTO ichido.artifacts (id, job_id, user_id, name, state, created_at) VALUES ($1, $1, 'u', $2, 'ready', 0)`,
+        `INSERT INTO ichido.artifacts (id, job_id, user_id, name, state, created_at) VALUES ($1, $1, 'u', 'f', 'ready', 0)`,
         done,
-        file.name,
       )
       values = { job_retention_seconds: 3600 }
       await scene.pass(HOUR_MS - 10_000)
@@ -257,12 +256,17 @@ describe.each(ENGINES)('%s', (engine) => {
 
   describe('the time of a queue for results', () => {
     const brief = { queue: 'brief' }
+    const unlessNotReady = (error: unknown) => {
+      if (!(error instanceof IchidoError && error.code === 'ARTIFACT_NOT_READY')) throw error
+    }
     const gone = async (call: Promise<unknown>) => expect(call).rejects.toMatchObject({ code: 'NOT_FOUND' })
 
     test('afterwards a job cannot be read, also before anybody removes it; its key still names it', async () => {
       await scene.services.queues.put(LOCAL_ADMIN, 'brief', { resultTtlSeconds: 60 })
       const id = await scene.submit(brief, 'key')
       await finish()
+      const artifact = 'INSERT INTO ichido.artifacts (id, job_id, user_id, name, state, created_at)'
+      await sql(scene.store, `${artifact} VALUES ($1, $1, 'u', 'f', 'awaited', 0)`, id)
       const { jobs, events, logs, artifacts } = scene.services
       const all = () => jobs.list(LOCAL_ADMIN, { ...EVERY_JOB, queue: 'brief' }, 10, null)
       const reads = [
@@ -271,6 +275,7 @@ describe.each(ENGINES)('%s', (engine) => {
         () => events.read(LOCAL_ADMIN, id, 0, 0),
         () => logs.read(LOCAL_ADMIN, id, { after: null }, 10),
         () => artifacts.ofJob({ caller: LOCAL_ADMIN }, id),
+        () => artifacts.find({ caller: LOCAL_ADMIN }, id).catch(unlessNotReady),
       ]
       await scene.pass(MINUTE_MS - 10_000)
       await retainAll()

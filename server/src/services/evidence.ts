@@ -30,7 +30,7 @@ export interface EvidenceOptions {
   meter: Pick<Meter, 'evidenceLost'>
 }
 
-/** Of jobs and runs that wait to be written. From half of it on they are written without waiting for the loop. */
+/** Of jobs and runs that wait to be written. At half of it the oldest are written without waiting for the loop. */
 const WAITING_MAX = 20_000
 /** A store that does not answer must not hold up a node that stops. */
 const CLOSE_WITHIN_MS = 1_000
@@ -79,11 +79,17 @@ export function createEvidence({ world, store, settings, meter }: EvidenceOption
 
   function count(id: string, what: keyof OnceCounts, times = 1): void {
     const counts = waiting.get(id)
-    if (counts !== undefined) counts[what] += times
-    else if (waiting.size < WAITING_MAX) waiting.set(id, { ...nothing(), [what]: times })
-    else meter.evidenceLost(1)
+    if (counts !== undefined) {
+      counts[what] += times
+      return
+    }
+    if (waiting.size === WAITING_MAX) {
+      meter.evidenceLost(1)
+      return
+    }
+    waiting.set(id, { ...nothing(), [what]: times })
     // The loop meets the same trouble, and tells it.
-    if (waiting.size >= WAITING_MAX / 2 && flushing === null) flush().catch(() => {})
+    if (waiting.size === WAITING_MAX / 2) flush().catch(() => {})
   }
 
   return {

@@ -37,7 +37,7 @@ const PAGE_BYTES_MAX = 4 * 1024 * 1024
 const PART: LogAmount = { chunksMax: 100, bytesMax: 256 * 1024 }
 
 export function createLogService(deps: Deps): LogService {
-  const { store, bus } = deps
+  const { store, bus, evidence } = deps
 
   /** The first part, and who reads on from there. Refuses who may not see the job. */
   async function open(caller: Caller, jobId: string, beginning: LogBeginning, amount = PART) {
@@ -57,7 +57,10 @@ export function createLogService(deps: Deps): LogService {
       const runId = runIdOf(leaseId)
       if (runId === null) throw notFound('lease', leaseId)
       const outcome = await store.write(storeLogs({ runId, workerId, leaseId, chunks, bytesMax: LOG_BYTES_MAX }))
-      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+      if (outcome.kind === 'refused') {
+        evidence.refused(runId, outcome.reason)
+        throw new IchidoError(outcome.reason)
+      }
       if (outcome.accepted > 0) bus.wake([`logs:${outcome.jobId}`])
       return outcome.accepted
     },

@@ -1,0 +1,199 @@
+import type { JobDetail } from '@ichido/sdk/protocol'
+import { v7 } from 'uuid'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
+import { addCounts, type OnceCounts } from '../store/commands/once.ts'
+import type { Command, Store } from '../store/port.ts'
+import { type TestApp, testApp } from '../testing/app.ts'
+import { settingsOf } from '../testing/retention.ts'
+import { Scene } from '../testing/scene.ts'
+import { ENGINES } from '../testing/services.ts'
+import { sql } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
+import { realWorld } from '../world.ts'
+import { createEvidence, type Evidence } from './evidence.ts'
+import { silentMeter } from './meter.ts'
+
+const NONE = { duplicates_refused: 0, replays_served: 0, stale_writes_fenced: 0, reassignments: 0 }
+const one = (what: keyof OnceCounts): OnceCounts => ({
+  duplicatesRefused: 0,
+  replaysServed: 0,
+  staleWritesFenced: 0,
+  [what]: 1,
+})
+
+describe.each(ENGINES)('what is counted of a job, on %s', (engine) => {
+  let http: TestApp
+  let worker: WorkerCalls
+  beforeAll(async () => {
+    http = await testApp(engine)
+    worker = await registeredWorker(http)
+  })
+  afterAll(() => http.close())
+
+  const submit = (key: string, payload: unknown) =>
+    http.call('POST', '/v1/jobs', { headers: { 'idempotency-key': key }, body: { kind: 'work', queue: key, payload } })
+  async function leased(queue: string, changes: object = {}) {
+    const [lease] = await worker.lease(queue, changes)
+    if (lease === undefined) throw new Error('Nothing to lease')
+    return lease
+  }
+  const once = async (id: string) => ((await http.call('GET', `/v1/jobs/${id}`)).body as JobDetail).once
+  const stored = (id: string) =>
+    sql(http.services.deps.store, 'SELECT * FROM ichido.once_counters WHERE job_id = $1', id)
+
+  test('repeats, conflicts and late writes; before they are written and after', async () => {
+    const key = v7()
+    const { job_id: id } = (await submit(key, 1)).body as { job_id: string }
+    expect(await once(id)).toEqual(NONE)
+    expect(http.services.evidence.total([], [id])).toEqual({
+      duplicatesRefused: 0,
+      replaysServed: 0,
+      staleWritesFenced: 0,
+    })
+    for (let i = 0; i < 3; i++) expect((await submit(key, 1)).status).toBe(201)
+    expect((await submit(key, 2)).status).toBe(409)
+    const lease = await leased(key, { start: true, start_id: 'mine' })
+    const at = (verb: string, body: object) => worker.post(`/v1/leases/${lease.lease_id}/${verb}`, body)
+    const event = { stage: 'progress', seq: 1, data: 1 }
+    for (let i = 0; i < 2; i++) expect((await at('events', { events: [event] })).status).toBe(200)
+    expect((await at('start', { start_id: 'other' })).status).toBe(409)
+    const other = `${lease.lease_id.split('.')[0]}.stolen`
+    expect((await worker.post(`/v1/leases/${other}/heartbeat`)).status).toBe(409)
+    expect((await at('logs', { chunks: [{ n: 0, stream: 'stdout', text: 'a' }] })).status).toBe(200)
+    for (let i = 0; i < 3; i++) expect((await at('result', { result: 1 })).status).toBe(200)
+    expect((await at('result', { result: 2 })).status).toBe(409)
+    expect((await at('logs', { chunks: [{ n: 1, stream: 'stdout', text: 'b' }] })).status).toBe(409)
+    const counted = { ...NONE, duplicates_refused: 3, replays_served: 5, stale_writes_fenced: 3 }
+    expect(await once(id)).toEqual(counted)
+    expect(await stored(id)).toEqual([])
+    await http.services.evidence.flush()
+    expect(await stored(id)).toHaveLength(1)
+    expect(await once(id)).toEqual(counted)
+    await submit(key, 1)
+    expect(await once(id)).toMatchObject({ replays_served: 6 })
+    await http.services.evidence.flush()
+    expect(await once(id)).toMatchObject({ replays_served: 6 })
+    expect(await stored(id)).toHaveLength(1)
+  })
+
+  test('how often it was handed on is read off its runs', async () => {
+    const queue = v7()
+    const { job_id: id } = (await http.call('POST', '/v1/jobs', { body: { kind: 'work', queue } })).body as JobDetail
+    for (let i = 0; i < 3; i++) {
+      const lease = await leased(queue)
+      await worker.post(`/v1/leases/${lease.lease_id}/release`)
+    }
+    await leased(queue)
+    expect(await once(id)).toMatchObject({ reassignments: 3 })
+  })
+
+  test('what belongs to no job is not counted', async () => {
+    const { evidence } = http.services
+    evidence.count(v7(), 'replaysServed')
+    await evidence.flush()
+    expect(
+      await sql(
+        http.services.deps.store,
+        'SELECT job_id FROM ichido.once_counters c WHERE NOT EXISTS (SELECT 1 FROM ichido.jobs j WHERE j.id = c.job_id)',
+      ),
+    ).toEqual([])
+  })
+})
+
+describe('many', () => {
+  /** A store that only remembers what it was asked, and fails when told to. */
+  function slowStore() {
+    const asked: Command<unknown>[] = []
+    const slow = { fails: false }
+    const store = {
+      async write(command: Command<unknown>) {
+        asked.push(command)
+        if (slow.fails) throw new Error('out')
+      },
+    }
+    return { store: store as unknown as Store, asked, slow }
+  }
+  const evidenceOn = (store: Store, lost: number[], batchMax = 1_000): Evidence =>
+    createEvidence({
+      world: realWorld,
+      store,
+      settings: settingsOf({ evidence_batch_max: batchMax }),
+      meter: { ...silentMeter, evidenceLost: (jobs) => void lost.push(jobs) },
+    })
+
+  test('are written early rather than lost, and never more than so many are held', async () => {
+    const { store, asked, slow } = slowStore()
+    const lost: number[] = []
+    const evidence = evidenceOn(store, lost)
+    for (let i = 0; i < 9_999; i++) evidence.count(`job-${i}`, 'replaysServed')
+    expect(asked).toHaveLength(0)
+    evidence.count('job-9999', 'replaysServed')
+    expect(asked).toHaveLength(1)
+    await evidence.flush()
+    slow.fails = true
+    for (let i = 10_000; i < 40_000; i++) evidence.count(`job-${i}`, 'replaysServed')
+    expect(lost.reduce((sum, n) => sum + n, 0)).toBeGreaterThan(0)
+    await evidence.close()
+    expect(lost.at(-1)).toBeLessThanOrEqual(21_000)
+  })
+
+  test('a batch that failed is tried again as it was, and what came meanwhile follows', async () => {
+    const { store, asked, slow } = slowStore()
+    const evidence = evidenceOn(store, [], 2)
+    for (const id of ['a', 'b', 'c']) evidence.count(id, 'staleWritesFenced')
+    slow.fails = true
+    await expect(evidence.flush()).rejects.toThrow('out')
+    slow.fails = false
+    evidence.count('a', 'staleWritesFenced')
+    expect(evidence.total([], ['a'])).toMatchObject({ staleWritesFenced: 2 })
+    await evidence.close()
+    const batches = asked.map((command) => [...command.work(false)].map((step) => ('rows' in step ? step.rows : [])))
+    const named = batches.map(([rows = []]) => rows.map(([id, , batchN, , , stale]) => [id, batchN, stale]))
+    expect(named).toEqual([
+      [
+        ['a', 1, 1],
+        ['b', 1, 1],
+      ],
+      [
+        ['a', 1, 1],
+        ['b', 1, 1],
+      ],
+      [
+        ['a', 2, 1],
+        ['c', 2, 1],
+      ],
+    ])
+  })
+})
+
+describe('two nodes', () => {
+  const nodes = twoNodes()
+
+  test('count the same jobs at once, and every batch again: nothing is lost or counted twice', async () => {
+    const scene = new Scene(nodes.a())
+    const items = Array.from({ length: 20 }, () => scene.item())
+    await scene.submitAll(items)
+    const ids = items.flatMap(({ jobId, runId }) => [jobId, runId])
+    const batches = size(20, 200)
+    const node = async (store: Store) => {
+      const nodeId = v7()
+      for (let batchN = 1; batchN <= batches; batchN++) {
+        const counts = new Map(ids.toSorted(() => Math.random() - 0.5).map((id) => [id, one('replaysServed')]))
+        const add = addCounts({ nodeId, batchN, counts })
+        await store.write(add)
+        // As after a COMMIT whose answer got lost.
+        await store.write(add)
+      }
+    }
+    await Promise.all([node(nodes.a()), node(nodes.b()), node(nodes.b())])
+    const rows = await sql(
+      nodes.a(),
+      'SELECT job_id, CAST(sum(replays_served) AS bigint) AS sum FROM ichido.once_counters GROUP BY job_id',
+    )
+    expect(rows).toHaveLength(20)
+    // Of each job, once by its own id and once by its run's.
+    for (const row of rows) expect(row.sum).toBe(3 * 2 * batches)
+  })
+})
