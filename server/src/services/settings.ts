@@ -1,4 +1,6 @@
 import { IchidoError, type SettingShape } from '@ichido/sdk/protocol'
+import type { World } from '@ichido/sdk/world'
+import type { Bus } from '../bus/port.ts'
 import { type Caller, can } from '../core/roles.ts'
 import {
   type FixedSettings,
@@ -10,7 +12,7 @@ import {
   settingVariable,
 } from '../core/settings.ts'
 import { changeSetting, findSettings, type StoredSetting } from '../store/commands/settings.ts'
-import type { Deps } from './deps.ts'
+import type { Store } from '../store/port.ts'
 import { isoOrNull } from './render.ts'
 
 /** What is in force now, on this node; asked anew whenever it matters, so that a change needs no restart. */
@@ -31,7 +33,7 @@ export interface SettingsService extends Settings {
 }
 
 export function createSettingsService(
-  { world, store, bus }: Pick<Deps, 'world' | 'store' | 'bus'>,
+  { world, store, bus }: { world: Pick<World, 'uuid'>; store: Store; bus: Pick<Bus, 'wake'> },
   fixed: FixedSettings = {},
 ): SettingsService {
   const callbacks: (() => void)[] = []
