@@ -1,23 +1,30 @@
-import { readFileSync, rmSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import * as realFiles from 'node:fs/promises'
 import { join } from 'node:path'
-import { gunzipSync } from 'node:zlib'
+import { gunzipSync, gzipSync } from 'node:zlib'
 import type { RunLogShape } from '@ichido/sdk/protocol'
+import pg from 'pg'
 import { v7 } from 'uuid'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
 import { type Files, openLogArchive } from '../log-archive/disk.ts'
 import { LOG_SHARDS, type LogArchive, logRefOf } from '../log-archive/port.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import { type Meter, silentMeter } from '../services/meter.ts'
-import { forgetLogs } from '../store/commands/archive-logs.ts'
+import { archiveLog, findLogRefs, findOldLogs, findRunLog, forgetLogs } from '../store/commands/archive-logs.ts'
+import { findLogs, LOG_END, LOG_START, storeLogs } from '../store/commands/run-logs.ts'
 import { command, type Store } from '../store/port.ts'
 import { text } from '../store/statement.ts'
+import { insertBulk } from '../testing/bulk.ts'
+import { readPlans, rowsTouched, writePlans } from '../testing/explain.ts'
+import { Gate } from '../testing/gate.ts'
 import { beginWriting, leaseWriting, pagesOf, type TestArchive, testArchive, textOf } from '../testing/logs.ts'
 import { seize, trusting } from '../testing/reaper.ts'
 import { settingsOf } from '../testing/retention.ts'
-import { only } from '../testing/scene.ts'
+import { only, Scene } from '../testing/scene.ts'
 import { ENGINES, type TestServices, testServices } from '../testing/services.ts'
 import { sql, unique } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
 import { realWorld } from '../world.ts'
 import { createArchive } from './archive.ts'
 
@@ -253,4 +260,232 @@ describe.each(ENGINES)('%s', (engine) => {
     const tick = await archiver({ logArchive: await openLogArchive({ folder: place.folder, world }), days: 0 })
     for (let shard = 0; shard < LOG_SHARDS; shard += 4) await tick()
   }
+
+  describe('two leaders at it at once', () => {
+    const many = Array.from({ length: 150 }, (_, i) => `${i}\n`)
+
+    async function long() {
+      const run = await beginWriting(services())
+      await run.write(...many)
+      await run.succeed()
+      await age(run.runId, 8)
+      return run
+    }
+
+    /** A store that waits after it has carried out so many commands of this name. */
+    function pausing(name: string, count: number) {
+      const [reached, goOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+      let left = count
+      const pause = async (command: { name: string }) => {
+        if (command.name !== name || left-- !== 0) return
+        reached.resolve()
+        await goOn.promise
+      }
+      const slow: Store = {
+        ...store(),
+        async read(command) {
+          await pause(command)
+          return store().read(command)
+        },
+        async write(command) {
+          await pause(command)
+          return store().write(command)
+        },
+      }
+      return { slow, reached: reached.promise, goOn: goOn.resolve }
+    }
+
+    test.each([
+      ['while it reads', 'find_run_log', 1, /archived by another node/],
+      ['before it names its file', 'archive_log', 0, null],
+    ])('one that sleeps %s does not spoil the file of the next', async (_, name, count, trouble) => {
+      const run = await long()
+      const { slow, reached, goOn } = pausing(name, count)
+      const asleep = (await archiver({ store: slow }))()
+      await reached
+      await (await archiver())()
+      const named = await rows(run.runId)
+      goOn()
+      if (trouble === null) await asleep
+      else await expect(asleep).rejects.toThrow(trouble)
+      expect(await rows(run.runId)).toEqual(named)
+      expect(await textOf(services(), run.jobId)).toBe(many.join(''))
+      await sweepAll(2 * DAY_MS)
+      expect(place.files()).toEqual([text(only(named), 'log_ref')])
+      expect(await textOf(services(), run.jobId)).toBe(many.join(''))
+    })
+
+    test('of one term, too: one of them names its file', async () => {
+      const run = await long()
+      const counted: number[] = []
+      const meter = { ...silentMeter, logArchived: (bytes: number) => void counted.push(bytes) }
+      const tick = await archiver({ meter })
+      await Promise.allSettled([tick(), tick(), tick()])
+      expect(counted).toEqual([many.join('').length])
+      expect(await textOf(services(), run.jobId)).toBe(many.join(''))
+    })
+  })
+
+  test('the log of a run that goes on is not archived, and to that of one that has ended nothing is added', async () => {
+    const run = await beginWriting(services())
+    await run.write('a')
+    const term = await seize(store())
+    const item = { runId: run.runId, lastN: 0, logRef: logRefOf({ runId: run.runId, fileId: v7() }) }
+    expect(await store().write(archiveLog(term, item))).toBe(false)
+    await run.write('b')
+    await run.succeed()
+    await expect(run.write('c')).rejects.toMatchObject({ code: 'ALREADY_ENDED' })
+    // As it was when the file was written, and as it is.
+    expect(await store().write(archiveLog(term, item))).toBe(false)
+    expect(await store().write(archiveLog(await seize(store()), { ...item, lastN: 1 }))).toBe(true)
+    expect(await store().write(archiveLog(term, { ...item, lastN: 1 }))).toBe(false)
+  })
+
+  describe('a file that is', () => {
+    const unreadable = async (jobId: string, words: RegExp) => {
+      const refused = { code: 'LOG_UNAVAILABLE', message: expect.stringMatching(words) }
+      const { logs } = services()
+      await expect(logs.read(LOCAL_ADMIN, jobId, { after: null }, 10)).rejects.toMatchObject(refused)
+      await expect(logs.read(LOCAL_ADMIN, jobId, { tail: 1 }, 10)).rejects.toMatchObject(refused)
+      await expect(textOf(services(), jobId)).rejects.toMatchObject(refused)
+    }
+
+    async function archived() {
+      const { jobId, runId } = await written(8, 'a\n', 'b\n')
+      await (await archiver())()
+      return { jobId, runId, path: join(place.folder, only(place.files())) }
+    }
+
+    test('missing, cut off, damaged or of another log is told as such', async () => {
+      const { jobId, path, runId } = await archived()
+      const bytes = readFileSync(path)
+      truncateSync(path, bytes.length - 9)
+      await unreadable(jobId, /^The file logs\/.* is damaged$/)
+      writeFileSync(path, bytes.with(15, 255).with(16, 255))
+      await unreadable(jobId, /is damaged$/)
+      writeFileSync(path, gzipSync('{"n":0,"stream":"stdout","created_at":1,"text":"a"}\n'))
+      await unreadable(jobId, /ends too soon$/)
+      rmSync(path)
+      await unreadable(jobId, /is missing$/)
+      writeFileSync(path, bytes)
+      expect(await textOf(services(), jobId)).toBe('a\nb\n')
+      for (const ref of ['../../etc/passwd', `logs/00/${v7()}.${v7()}.jsonl.gz`, '']) {
+        await sql(store(), 'UPDATE ichido.run_logs SET log_ref = $2 WHERE run_id = $1', runId, ref)
+        await unreadable(jobId, /cannot find$/)
+      }
+    })
+
+    test('not needed any more goes: at once with its run, after a day when it was never named', async () => {
+      const [kept, gone] = [await archived(), await written(8, 'gone')]
+      await (await archiver())()
+      const stray = { runId: gone.runId, fileId: v7() }
+      const strayOfKept = { runId: kept.runId, fileId: v7() }
+      async function* nothing() {}
+      for (const file of [stray, strayOfKept]) await place.logArchive.write(file, nothing())
+      writeFileSync(`${join(place.folder, logRefOf({ ...kept, fileId: v7() }))}.partial`, '')
+      expect(place.files()).toHaveLength(5)
+      await sweepAll(0)
+      expect(place.files()).toHaveLength(5)
+      await store().write(command('forget', () => forgetLogs([gone.runId], 100)))
+      await sweepAll(0)
+      expect(place.files()).toHaveLength(3)
+      await sweepAll(DAY_MS + 60_000)
+      expect(place.files().map((name) => join(place.folder, name))).toEqual([kept.path])
+    })
+  })
+})
+
+describe('by hand, on PostgreSQL', () => {
+  const nodes = twoNodes()
+  const bytesMax = 1_000
+  const chunk = (n: number) => ({ n, stream: 'stdout' as const, text: `${n}` })
+
+  async function ended(scene: Scene) {
+    const lease = await scene.running()
+    const { runId, leaseId } = lease
+    const item = { runId, leaseId, workerId: scene.workerId, chunks: [chunk(0), chunk(1), chunk(2)], bytesMax }
+    await scene.store.write(storeLogs(item))
+    await scene.finish(lease)
+    const logRef = logRefOf({ runId, fileId: v7() })
+    const archive = archiveLog(await seize(nodes.a()), { runId, lastN: 2, logRef })
+    const forget = command('forget', () => forgetLogs([runId], 100))
+    const left = async () =>
+      (await sql(nodes.a(), 'SELECT n, log_ref FROM ichido.run_logs WHERE run_id = $1', runId)).map(Object.values)
+    return { archive, forget, left }
+  }
+
+  test('archive and removal of a log, whichever comes first, leave nothing of it', async () => {
+    const first = await ended(new Scene(nodes.a()))
+    expect(await nodes.meet(first.archive, first.forget)).toEqual([true, true])
+    expect(await first.left()).toEqual([])
+    const second = await ended(new Scene(nodes.a()))
+    expect(await nodes.meet(second.forget, second.archive)).toEqual([true, false])
+    expect(await second.left()).toEqual([])
+  })
+
+  test('two archives of one log: one of them is named', async () => {
+    const { archive, left } = await ended(new Scene(nodes.a()))
+    expect(await nodes.meet(archive, archive)).toEqual([true, true])
+    expect(await left()).toHaveLength(1)
+  })
+
+  test('what is added while the run ends is in before the end, and the archive sees all of it', async () => {
+    const scene = new Scene(nodes.b())
+    const lease = await scene.running()
+    const { runId, leaseId } = lease
+    const append = storeLogs({ runId, leaseId, workerId: scene.workerId, chunks: [chunk(0)], bytesMax })
+    const client = new pg.Client(nodes.url())
+    await client.connect()
+    onTestFinished(() => client.end())
+    const gate = await Gate.shut(client)
+    const appending = nodes.a().write(gate.hold(append))
+    await gate.reached()
+    const ending = scene.finish(lease)
+    await gate.someoneWaits()
+    const term = await seize(nodes.a())
+    const archive = archiveLog(term, { runId, lastN: -1, logRef: 'x' })
+    // It is not among those that could be archived, and who tried would wait for the row and then find more.
+    expect(await nodes.a().read(findOldLogs(0, 100))).not.toContain(runId)
+    expect(await nodes.a().write(archive)).toBe(false)
+    await gate.open()
+    expect(await appending).toMatchObject({ kind: 'stored', accepted: 1 })
+    await ending
+    expect(await nodes.a().write(archive)).toBe(false)
+    await expect(nodes.a().write(append)).resolves.toMatchObject({ kind: 'refused' })
+    expect(await nodes.a().read(findOldLogs(0, 100))).toContain(runId)
+  })
+
+  test('what is old enough is found among many that are not, and a log among many others, by a look at few rows', async () => {
+    const store = nodes.a()
+    const runs = await insertBulk(store, { count: size(2_000, 100_000), state: 'SUCCEEDED' })
+    await sql(
+      store,
+      `INSERT INTO ichido.run_logs (run_id, n, stream, chunk, end_bytes, head, created_at)
+        SELECT id, n, 'stdout', 'some text', n, n = 0, now_ms() - CASE WHEN fair_tag % 100 = 0 THEN 3600000 ELSE 0 END
+        FROM ichido.runs, generate_series(0, 3) n WHERE queue = 'bulk'`,
+    )
+    await sql(
+      store,
+      "UPDATE ichido.runs SET finished_at = now_ms() - 3600000 WHERE queue = 'bulk' AND fair_tag % 100 = 0",
+    )
+    await sql(store, 'ANALYZE ichido.runs, ichido.run_logs')
+    const due = await store.read(findOldLogs(1_800_000, 10))
+    expect(due).toHaveLength(10)
+    const [{ runId, jobId } = only([])] = runs
+    const amount = { chunksMax: 100, bytesMax: 1_000 }
+    const logRef = logRefOf({ runId, fileId: v7() })
+    const plans = [
+      ...(await readPlans(store, findOldLogs(1_800_000, 10))),
+      ...(await readPlans(store, findLogs(jobId, 'after', LOG_START, amount))),
+      ...(await readPlans(store, findLogs(jobId, 'before', LOG_END, amount))),
+      ...(await readPlans(store, findRunLog(runId, -1, amount))),
+      ...(await readPlans(store, findLogRefs([runId]))),
+      ...(await writePlans(store, archiveLog(await seize(store), { runId, lastN: 3, logRef }))),
+      ...(await writePlans(
+        store,
+        command('forget', () => forgetLogs([runId], 100)),
+      )),
+    ]
+    for (const plan of plans) expect(rowsTouched(plan), JSON.stringify(plan, null, 1)).toBeLessThanOrEqual(40)
+  })
 })

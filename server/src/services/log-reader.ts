@@ -22,12 +22,16 @@ export interface LogPart {
   state: RunState | null
 }
 
+/** True when it is enough. */
+type Take = (chunk: RunLogShape, bytes: number) => boolean
+
 /** Reads the log of a job part by part, wherever it is, and whether or not it is moved meanwhile. */
 export class LogReader {
   readonly #source: LogSource
   #place: LogPlace
   #open: (ArchivedLog & { chunks: AsyncGenerator<ArchivedChunk> }) | null = null
-  #missedFileId: string | null = null
+  /** What it has found before. */
+  #triedFileId: string | null = null
 
   constructor(source: LogSource, after: LogPlace) {
     this.#source = source
@@ -37,7 +41,7 @@ export class LogReader {
   async read({ chunksMax, bytesMax }: LogAmount): Promise<LogPart> {
     const chunks: RunLogShape[] = []
     let bytes = 0
-    const take = (chunk: RunLogShape, itsBytes: number) => {
+    const take: Take = (chunk, itsBytes) => {
       this.#place = { runNo: chunk.run_no, n: chunk.n }
       chunks.push(chunk)
       bytes += itsBytes
@@ -47,16 +51,16 @@ export class LogReader {
       if (await this.#readFile(take)) return { chunks, more: true, state: null }
       const amount = { chunksMax: chunksMax - chunks.length, bytesMax: bytesMax - bytes }
       const { rows, state } = await lookAt(this.#source, 'after', this.#place, amount)
-      let full = false
       for (const row of rows) {
+        // A file that cannot be read must not cost what was read before it.
+        if (row.log_ref !== null && chunks.length > 0) return { chunks, more: true, state: null }
         const archived = archivedLog(row)
         if (archived !== null) {
           this.#begin(archived)
           break
         }
-        full = take(renderStored(row), integer(row, 'bytes'))
+        if (take(renderStored(row), integer(row, 'bytes'))) return { chunks, more: true, state: null }
       }
-      if (full) return { chunks, more: true, state: null }
       if (this.#open === null) return { chunks, more: false, state }
     }
   }
@@ -72,18 +76,19 @@ export class LogReader {
   }
 
   /** True when enough was taken; false when the log of the run has come to its end. */
-  async #readFile(take: (chunk: RunLogShape, bytes: number) => boolean): Promise<boolean> {
+  async #readFile(take: Take): Promise<boolean> {
     if (this.#open === null) return false
     const { runNo, lastN, file, chunks } = this.#open
     try {
       for (let next = await chunks.next(); !next.done; next = await chunks.next()) {
+        this.#triedFileId = file.fileId
         if (take(renderArchived(runNo, file, next.value), Buffer.byteLength(next.value.text))) return true
       }
       this.#place = { runNo, n: lastN }
     } catch (error) {
       // It may have been removed with its job since the store was looked at: the next look tells.
-      if (!(error instanceof LogUnreadable) || this.#missedFileId === file.fileId) throw unavailable(error)
-      this.#missedFileId = file.fileId
+      if (!(error instanceof LogUnreadable) || this.#triedFileId === file.fileId) throw unavailable(error)
+      this.#triedFileId = file.fileId
     }
     this.#open = null
     return false

@@ -71,11 +71,15 @@ export const readLogsBack = statement(
 
 const ENDED = `state || '' IN (${FINAL_STATES.map((state) => `'${state}'`).join(', ')})`
 
-/** Takes an age in ms and a maximum. Runs that ended at least so long ago and whose logs are still here, oldest first. */
+/**
+ * Takes an age in ms and a maximum. Runs that ended at least so long ago and whose logs are still here, oldest first. Each run
+ * is looked up by itself: for a join PostgreSQL would read all of them.
+ */
 export const readOldLogs = statement(
   'read_old_logs',
-  `SELECT DISTINCT l.created_at, l.run_id FROM ichido.run_logs l JOIN ichido.runs r ON r.id = l.run_id
-    WHERE l.head AND l.created_at <= now_ms() - $1 AND r.finished_at <= now_ms() - $1 AND r.${ENDED}
+  `SELECT DISTINCT l.created_at, l.run_id FROM ichido.run_logs l
+    WHERE l.head AND l.created_at <= (SELECT now_ms()) - $1
+      AND (SELECT r.finished_at <= now_ms() - $1 AND r.${ENDED} FROM ichido.runs r WHERE r.id = l.run_id)
     ORDER BY l.created_at, l.run_id LIMIT $2`,
 )
 

@@ -1,0 +1,68 @@
+import { request } from 'node:http'
+import { until } from './store.ts'
+
+export interface SseFrame {
+  event: string
+  id: string | null
+  data: unknown
+}
+
+export interface SseClient {
+  status: number
+  headers: Record<string, unknown>
+  /** All that has come so far. */
+  frames: SseFrame[]
+  heartbeats(): number
+  /** Stops to take what comes, or goes on. */
+  pause(): void
+  resume(): void
+  /** Settles when the server has ended the stream; true if in order. */
+  ended: Promise<boolean>
+  close(): void
+  /** Settles when so many frames have come. */
+  count(frames: number): Promise<SseFrame[]>
+}
+
+/** A client of server-sent events that can be slow, and looks at what an EventSource hides. */
+export function openSse(url: string, headers: Record<string, string> = {}): Promise<SseClient> {
+  return new Promise((resolve, reject) => {
+    const asking = request(url, { headers: { accept: 'text/event-stream', ...headers }, agent: false })
+    asking.on('error', reject)
+    asking.on('response', (response) => {
+      const frames: SseFrame[] = []
+      let heartbeats = 0
+      let open = ''
+      response.setEncoding('utf8').on('data', (part: string) => {
+        const blocks = (open + part).split('\n\n')
+        open = blocks.pop() ?? ''
+        for (const block of blocks) {
+          const field = (name: string) => new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1]
+          const event = field('event')
+          if (block.startsWith(':')) heartbeats++
+          else if (event !== undefined) {
+            frames.push({ event, id: field('id') ?? null, data: JSON.parse(field('data') ?? 'null') })
+          }
+        }
+      })
+      const ended = new Promise<boolean>((settle) => {
+        response.on('error', () => {})
+        response.on('close', () => settle(response.complete))
+      })
+      resolve({
+        status: response.statusCode ?? 0,
+        headers: response.headers,
+        frames,
+        heartbeats: () => heartbeats,
+        pause: () => void response.pause(),
+        resume: () => void response.resume(),
+        ended,
+        close: () => void asking.destroy(),
+        async count(count) {
+          await until(`${count} frames`, async () => frames.length >= count)
+          return frames
+        },
+      })
+    })
+    asking.end()
+  })
+}
