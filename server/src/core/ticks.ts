@@ -32,7 +32,7 @@ export function planTicks(schedule: Schedule, { dueAtMs, nowMs, evenMs, max }: L
   const endMs = nowMs + 1
   const fromMs = Math.max(dueAtMs, firstToMake(schedule, dueAtMs, nowMs, evenMs))
   const make = ticksFrom(schedule, dueAtMs, fromMs, endMs, max)
-  const skip = ticksFrom(schedule, dueAtMs, dueAtMs, fromMs, max + 1)
+  const skip = dueAtMs < fromMs ? ticksFrom(schedule, dueAtMs, dueAtMs, fromMs, max + 1) : []
   const many = skip.length > max
   return {
     make,

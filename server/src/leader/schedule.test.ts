@@ -1,14 +1,27 @@
+import { v7 } from 'uuid'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
 import type { Definition } from '../core/definition.ts'
 import type { Schedule } from '../core/schedule.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import { pauseDefinition } from '../store/commands/definitions.ts'
 import { readClock } from '../store/commands/leadership.ts'
+import { command } from '../store/port.ts'
+import { each, statement } from '../store/statement.ts'
 import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
 import { ENGINES } from '../testing/services.ts'
 import { sql } from '../testing/store.ts'
-import { again, BY, define, jobsOf, ledger, setDue, tickAll, ticker } from '../testing/ticker.ts'
+import { again, BY, define, EVERY_SECOND, jobsOf, ledger, setDue, tickAll, ticker } from '../testing/ticker.ts'
 import { ClockWatch } from './clock-watch.ts'
+
+const insertDefinitions = statement('', {
+  postgres: `INSERT INTO ichido.job_definitions (id, name, user_id, kind, payload, policy, schedule, next_tick_at, created_at,
+      updated_at)
+    SELECT t.id, t.id::text, t.user_id, 'work', '{}', '{}', t.schedule, t.next, 0, 0
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[]) AS t(id, user_id, schedule, next)`,
+  sqlite: `INSERT INTO ichido.job_definitions (id, name, user_id, kind, payload, policy, schedule, next_tick_at, created_at,
+      updated_at) VALUES ($1, $1, $2, 'work', '{}', '{}', $3, $4, 0, 0)`,
+})
 
 const MINUTE = 60_000
 const HOUR = 60 * MINUTE
@@ -231,6 +244,24 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect(troubles).toEqual([`schedule of ${broken.name}`])
     expect(await outcomes(broken)).toEqual(['skipped rule'])
     expect(await outcomes(fine)).toContain('job')
+  })
+
+  test('many schedules that are due in the same second: all jobs are made within 5 s', async () => {
+    const [count, nowMs] = [size(500, 10_000), await now()]
+    const rows = Array.from({ length: count }, (_, i) => [
+      v7(),
+      `user-${i % 50}`,
+      JSON.stringify({ ...EVERY_SECOND, cron: `0 ${i % 60} 3 * * *`, timeZone: i % 2 ? 'Europe/Berlin' : 'UTC' }),
+      nowMs,
+    ])
+    await scene.store.write(command('many', () => each(insertDefinitions, rows)))
+    const tick = await ticker(scene)
+    const beganMs = performance.now()
+    await tickAll(tick)
+    const tookMs = performance.now() - beganMs
+    const made = `SELECT count(*) AS jobs, count(DISTINCT definition_id) AS definitions FROM ichido.jobs`
+    expect(await sql(scene.store, made)).toEqual([{ jobs: count, definitions: count }])
+    expect(tookMs).toBeLessThan(5_000)
   })
 
   test('what becomes of ticks is counted', async () => {

@@ -12,6 +12,8 @@ import { realWorld } from '../world.ts'
 /** Real processes on PostgreSQL: whatever happens to the leader, each tick is made once. */
 
 const SECOND = 1_000
+/** Ended jobs are removed at once. */
+const SETTINGS = { job_retention_seconds: 0.001, retain_interval_seconds: 0.2 }
 const cleanUps: (() => Promise<unknown>)[] = []
 afterAll(async () => {
   for (const cleanUp of cleanUps.toReversed()) await cleanUp()
@@ -23,6 +25,9 @@ async function cluster(
   const database = await freshDatabase()
   const store = await openNode(database.url)
   cleanUps.push(database.drop, store.close)
+  for (const [name, value] of Object.entries(SETTINGS)) {
+    await sql(store, `INSERT INTO ichido.settings VALUES ($1, $2, 0, 'tester')`, name, JSON.stringify(value))
+  }
   const start = async () => {
     const node = await NodeProcess.start(database.url)
     cleanUps.push(() => node.end('SIGKILL'))
@@ -34,11 +39,16 @@ async function cluster(
 const leaderOf = (nodes: readonly NodeProcess[]) =>
   until('a leader', async () => nodes.find(({ standing }) => standing?.leads))
 
-/** Ends and removes jobs as soon as they are there, as the shortest retention does; counts each of them before. */
-async function retain(store: PostgresStore, { id }: Definition, seen: Map<number, number>): Promise<void> {
-  await sql(store, `UPDATE ichido.runs SET state = 'SUCCEEDED', finished_at = now_ms() WHERE definition_id = $1`, id)
-  const removed = await sql(store, 'DELETE FROM ichido.jobs WHERE definition_id = $1 RETURNING scheduled_for', id)
-  for (const { scheduled_for } of removed) seen.set(Number(scheduled_for), (seen.get(Number(scheduled_for)) ?? 0) + 1)
+/** Ends jobs as soon as they are there, and counts each of them; the leader's retention removes them. */
+async function endJobs(store: PostgresStore, { id }: Definition, seen: Map<number, number>): Promise<void> {
+  const ended = await sql(
+    store,
+    `WITH e AS (UPDATE ichido.runs SET state = 'SUCCEEDED', finished_at = now_ms()
+        WHERE definition_id = $1 AND state = 'PENDING' RETURNING job_id)
+      SELECT j.scheduled_for FROM e JOIN ichido.jobs j ON j.id = e.job_id`,
+    id,
+  )
+  for (const { scheduled_for } of ended) seen.set(Number(scheduled_for), (seen.get(Number(scheduled_for)) ?? 0) + 1)
 }
 
 /** One tick a second from the first on, and each of them has made one job. */
@@ -63,7 +73,7 @@ describe.concurrent('ticks of every second', () => {
     await leaderOf(nodes)
     const endsAtMs = Math.ceil(realWorld.now() / SECOND) * SECOND + (ticks + 1) * SECOND
     const [kept, removed] = [await define(store, { endsAtMs }), await define(store, { endsAtMs })]
-    const firstMs = kept.nextTickAtMs ?? 0
+    const [firstKeptMs, firstMs] = [kept.nextTickAtMs ?? 0, removed.nextTickAtMs ?? 0]
     const count = (endsAtMs - firstMs) / SECOND
     const seen = new Map<number, number>()
     const dealtWith = async () => (await ledger(store, kept)).length
@@ -73,18 +83,19 @@ describe.concurrent('ticks of every second', () => {
       const leader = await leaderOf(nodes)
       await leader.end('SIGKILL')
       nodes[nodes.indexOf(leader)] = await start()
-      await retain(store, removed, seen)
+      await endJobs(store, removed, seen)
     }
     for (const definition of [kept, removed]) {
       await until('the end of the schedule', async () => (await again(store, definition)).nextTickAtMs === null)
     }
-    await retain(store, removed, seen)
+    await endJobs(store, removed, seen)
 
-    expect(await jobsByTick(store, kept)).toEqual(eachOnce(firstMs, count))
+    expect(await jobsByTick(store, kept)).toEqual(eachOnce(firstKeptMs, (endsAtMs - firstKeptMs) / SECOND))
     expect([...seen].sort(([a], [b]) => a - b)).toEqual(eachOnce(firstMs, count))
     const entries = await ledger(store, removed)
     expect(entries.map(({ outcome }) => outcome)).toEqual(Array(count).fill('job'))
 
+    await until('retention', async () => (await jobsByTick(store, removed)).length === 0)
     const backfillId = realWorld.uuid()
     const range = { fromMs: firstMs, toMs: endsAtMs, matched: count }
     await store.write(beginBackfill({ backfillId, definition: removed, ...range }, BY()))

@@ -1,0 +1,179 @@
+import { describe, expect, test } from 'vitest'
+import type { Definition } from '../core/definition.ts'
+import type { Schedule } from '../core/schedule.ts'
+import { planTicks } from '../core/ticks.ts'
+import { seize } from '../testing/reaper.ts'
+import { Scene } from '../testing/scene.ts'
+import { sql } from '../testing/store.ts'
+import { again, BY, content, define, jobsOf, ledger, setDue } from '../testing/ticker.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { realWorld } from '../world.ts'
+import { beginBackfill, findBackfill, stepBackfill } from './commands/backfills.ts'
+import { deleteDefinition, pauseDefinition, resumeDefinition, updateDefinition } from './commands/definitions.ts'
+import { type Term, tryToLead } from './commands/leadership.ts'
+import { findWaitingTicks, makeTicks, type Tick, tryWaitingTicks } from './commands/ticks.ts'
+import type { Command } from './port.ts'
+
+/** A tick meets somebody else at its definition: the outcome is that of one after the other. */
+
+const MINUTE = 60_000
+const NO_ID = '00000000-0000-0000-0000-000000000000'
+const maker = { newId: realWorld.uuid, tagOf: () => 1 }
+const { a, b, meet } = twoNodes()
+
+/** A definition with three ticks that are due, and the leader's command that makes them. */
+async function due(
+  schedule: Partial<Schedule> = {},
+): Promise<{ definition: Definition; term: Term; make: Command<Tick[]> }> {
+  const made = await define(a(), { cron: '* * * * *', ...schedule })
+  await setDue(a(), made, Math.floor(realWorld.now() / MINUTE) * MINUTE - 2 * MINUTE)
+  const definition = await again(a(), made)
+  const term = await seize(a())
+  return { definition, term, make: makeAll(term, definition) }
+}
+
+function makeAll(term: Term, definition: Definition): Command<Tick[]> {
+  const { schedule, nextTickAtMs: dueAtMs } = definition
+  if (schedule === null || dueAtMs === null) throw new Error('It is not due')
+  const lateness = { dueAtMs, nowMs: dueAtMs + 2 * MINUTE, evenMs: Number.MAX_SAFE_INTEGER, max: 100 }
+  return makeTicks(term, [{ definition, dueAtMs, plan: planTicks(schedule, lateness), reason: 'catch_up' }], maker)
+}
+
+describe('ticks', () => {
+  test('of two leaders, or of one that tries twice: one makes them', async () => {
+    const { definition, term, make } = await due()
+    const [first, second] = await meet(make, makeAll(term, definition))
+    expect([first.length, second.length].sort()).toEqual([0, 3])
+    expect(await jobsOf(a(), definition)).toHaveLength(3)
+    expect(await b().write(makeAll(term, definition))).toEqual([])
+    expect(await ledger(a(), definition)).toHaveLength(3)
+  })
+
+  test('hazard 15: a term that is over changes nothing, nor does one that ends while it waits', async () => {
+    const { definition, term } = await due()
+    const current = await seize(a())
+    for (const old of [term, { ...term, epoch: current.epoch }, { ...current, epoch: term.epoch }]) {
+      expect(await a().write(makeAll(old, definition))).toEqual([])
+    }
+    expect(await again(a(), definition)).toEqual(definition)
+    // The next leader has taken over, but not committed, when the old one comes with its ticks.
+    await sql(a(), 'UPDATE ichido.leadership SET expires_at = 0')
+    const [taken, ticks] = await meet(tryToLead('next', 60_000), makeAll(current, definition))
+    expect(taken.held).toBe(true)
+    expect(ticks).toEqual([])
+    expect(await ledger(a(), definition)).toEqual([])
+    // The other way around: a takeover waits until ticks that have begun are committed.
+    const last = await seize(a())
+    await sql(a(), 'UPDATE ichido.leadership SET expires_at = 0')
+    const [made] = await meet(makeAll(last, definition), tryToLead('another', 60_000))
+    expect(made).toHaveLength(3)
+  })
+
+  test('and a pause: those before it are made, or all are of the pause', async () => {
+    const first = await due()
+    await meet(first.make, pauseDefinition(first.definition.name, BY()))
+    expect(await jobsOf(a(), first.definition)).toHaveLength(3)
+    const second = await due()
+    const [, made] = await meet(pauseDefinition(second.definition.name, BY()), second.make)
+    expect(made).toEqual([])
+    expect(await a().write(second.make)).toEqual([])
+    await a().write(resumeDefinition(second.definition.name, BY()))
+    expect(await a().write(second.make)).toEqual([])
+    expect(await jobsOf(a(), second.definition)).toEqual([])
+    expect(await ledger(a(), second.definition)).toMatchObject([{ outcome: 'skipped', reason: 'paused' }])
+  })
+
+  test('and a change of the rule: none is made by a rule that is not there any more', async () => {
+    const rule = content({ cron: '30 4 * * *' })
+    const first = await due()
+    await meet(first.make, updateDefinition(first.definition.name, null, rule, BY()))
+    expect(await jobsOf(a(), first.definition)).toHaveLength(3)
+    const { nextTickAtMs } = await again(a(), first.definition)
+    expect(new Date(nextTickAtMs ?? 0).toISOString()).toContain('T04:30:00.000Z')
+    const second = await due()
+    const [, made] = await meet(updateDefinition(second.definition.name, null, rule, BY()), second.make)
+    expect(made).toEqual([])
+    expect(await a().write(second.make)).toEqual([])
+    expect(await jobsOf(a(), second.definition)).toEqual([])
+  })
+
+  test('and a deletion: what it had made goes on, and nothing comes after it', async () => {
+    const first = await due()
+    await meet(first.make, deleteDefinition(first.definition.name, BY()))
+    expect(await jobsOf(a(), first.definition)).toHaveLength(3)
+    const second = await due()
+    const [, made] = await meet(deleteDefinition(second.definition.name, BY()), second.make)
+    expect(made).toEqual([])
+    expect(await ledger(a(), second.definition)).toEqual([])
+  })
+
+  test('that wait have a free slot once, and not beside a submission', async () => {
+    const { definition, term, make } = await due()
+    const { userId } = definition
+    await sql(a(), `INSERT INTO ichido.quotas VALUES ($1, true, 1, NULL, 'month', 0)`, userId)
+    expect((await a().write(make)).map(({ outcome }) => outcome)).toEqual(['job', 'waiting_quota', 'waiting_quota'])
+    const waiting = await a().read(findWaitingTicks(NO_ID, 10))
+    const attempt = () => tryWaitingTicks(term, waiting, maker)
+    expect(await a().write(attempt())).toEqual([])
+    const end = () => sql(a(), `UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE user_id = $1`, userId)
+    await end()
+    const [one, two] = await meet(attempt(), attempt())
+    expect(one.length + two.length).toBe(1)
+    expect(await jobsOf(a(), definition)).toHaveLength(2)
+    await end()
+    const scene = new Scene(b())
+    const [next] = await b()
+      .read(findWaitingTicks(NO_ID, 10))
+      .then((all) => all.filter((tick) => tick.definitionId === definition.id))
+    if (next === undefined) throw new Error('One more waits')
+    const [made] = await Promise.all([a().write(tryWaitingTicks(term, [next], maker)), scene.submit({ userId })])
+    const active = await sql(
+      a(),
+      `SELECT 1 FROM ichido.runs WHERE user_id = $1 AND latest AND state = 'PENDING'`,
+      userId,
+    )
+    expect(active).toHaveLength(1)
+    expect((await ledger(a(), definition)).at(-1)).toMatchObject({
+      outcome: made.length === 1 ? 'job' : 'waiting_quota',
+    })
+  })
+
+  test('that wait and a deletion: either a job, or skipped with it', async () => {
+    const { definition, term, make } = await due({ overlap: 'queue_one' })
+    await a().write(make)
+    await sql(a(), `UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE definition_id = $1`, definition.id)
+    const waiting = (await a().read(findWaitingTicks(NO_ID, 10))).filter((tick) => tick.definitionId === definition.id)
+    expect(waiting).toHaveLength(1)
+    const [, made] = await meet(deleteDefinition(definition.name, BY()), tryWaitingTicks(term, waiting, maker))
+    expect(made).toEqual([])
+    expect((await ledger(a(), definition))[1]).toMatchObject({ outcome: 'skipped', reason: 'deleted' })
+  })
+
+  test('and a backfill over the same range: each is made once', async () => {
+    for (const order of ['tick first', 'backfill first']) {
+      const { definition, term, make } = await due()
+      const { id, name, nextTickAtMs } = definition
+      const fromMs = nextTickAtMs ?? 0
+      const backfillId = realWorld.uuid()
+      const range = { fromMs, toMs: fromMs + 3 * MINUTE, matched: 3 }
+      const backfill = await a().write(beginBackfill({ backfillId, definition: { id, name }, ...range }, BY()))
+      const ticks = [0, 1, 2].map((i) => fromMs + i * MINUTE)
+      const step = stepBackfill(term, { backfill, definition, ticks }, maker)
+      if (order === 'tick first') await meet(make, step)
+      else await meet(step, make)
+      // A tick whose definition was locked has its turn later.
+      await a().write(make)
+      expect(await jobsOf(a(), definition)).toHaveLength(3)
+      expect(await ledger(a(), definition)).toHaveLength(3)
+      expect(await a().read(findBackfill(backfillId))).toMatchObject({ made: order === 'tick first' ? 0 : 3 })
+      expect((await again(a(), definition)).nextTickAtMs).toBe(fromMs + 3 * MINUTE)
+    }
+  })
+
+  test('whose commit was not heard of are not made again', async () => {
+    const { definition, make } = await due()
+    await a().write(make)
+    expect(await a().write({ ...make, work: () => make.work(true) })).toEqual([])
+    expect(await jobsOf(a(), definition)).toHaveLength(3)
+  })
+})
