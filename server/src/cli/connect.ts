@@ -1,4 +1,4 @@
-import { type Call, createCall, httpTransport, type Transport } from '@ichido/sdk/client'
+import { type Call, createCall, createOpen, httpTransport, type Open, type Transport } from '@ichido/sdk/client'
 import { readClientConfig } from '../config.ts'
 import { innermost } from './cause.ts'
 import { Failure } from './exit.ts'
@@ -10,7 +10,13 @@ export interface Connection {
   url: string
   transport: Transport
   /** One request; the answer is trusted to have the shape that the API's description gives it. */
-  ask<T>(method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE', path: string, body?: unknown): Promise<T>
+  ask<T>(
+    method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
+    path: string,
+    body?: unknown,
+    headers?: Record<string, string>,
+  ): Promise<T>
+  open: Open
 }
 
 /** Nobody answered: nothing can be said about what was asked. */
@@ -23,8 +29,9 @@ export function connect(): Connection {
   return {
     url,
     transport: httpTransport(options),
-    ask: async <T>(method: string, path: string, body?: unknown) =>
-      (await call(method, path, body === undefined ? {} : { body })).body as T,
+    open: createOpen(options),
+    ask: async <T>(method: string, path: string, body?: unknown, headers: Record<string, string> = {}) =>
+      (await call(method, path, { headers, ...(body === undefined ? {} : { body }) })).body as T,
   }
 }
 

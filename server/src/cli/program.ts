@@ -1,6 +1,7 @@
 import { Command } from 'commander'
 import { addBackup } from './backup.ts'
 import { addDead } from './dead.ts'
+import { addDefinitions } from './definitions.ts'
 import { addDemo } from './demo.ts'
 import { addDoctor } from './doctor.ts'
 import { EXIT, type ExitCode } from './exit.ts'
@@ -26,8 +27,8 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
     .version(VERSION, '-V, --version')
     .addHelpText('after', ABOUT)
     .exitOverride()
-  const commands = [addServe, addWorker, addSubmit, addWatch, addJobs, addKeys, addQuota, addDead, addWorkers, addToken]
-  for (const add of [...commands, addMigrate, addBackup, addDoctor, addDemo]) add(program)
+  const commands = [addServe, addWorker, addSubmit, addWatch, addJobs, addKeys, addQuota, addDead, addDefinitions]
+  for (const add of [...commands, addWorkers, addToken, addMigrate, addBackup, addDoctor, addDemo]) add(program)
   pointToHelp(program, '')
   try {
     await program.parseAsync(argv, { from: 'user' })

@@ -1,0 +1,122 @@
+import type { BackfillShape, Page } from '@ichido/sdk/protocol'
+import type { Command } from 'commander'
+import { type Connection, connect, query } from './connect.ts'
+import { sayMore } from './jobs.ts'
+import { followProgress } from './progress.ts'
+import { commandLine } from './self.ts'
+import { instant, table } from './table.ts'
+import { out, outJson, say } from './terminal.ts'
+import { instantOf, wholeNumber } from './values.ts'
+
+interface BackfillFlags {
+  from: string
+  to: string
+  dryRun?: boolean
+  wait: boolean
+  json?: boolean
+}
+
+interface ListFlags {
+  limit?: number
+  cursor?: string
+  json?: boolean
+}
+
+interface JsonFlag {
+  json?: boolean
+}
+
+interface Counted {
+  matched: number
+  existing: number
+  would_make: number
+}
+
+export function addBackfill(definitions: Command): void {
+  definitions
+    .command('backfill <name>')
+    .description('make up for the ticks of a past range that the ledger does not know; Ctrl-C leaves it running')
+    .requiredOption('--from <instant>', 'ticks at this instant or later', instantOf)
+    .requiredOption('--to <instant>', 'ticks before this instant', instantOf)
+    .option('--dry-run', 'only count them')
+    .option('--no-wait', 'do not wait until it is done')
+    .option('--json', 'print JSON')
+    .action(backfill)
+  definitions
+    .command('backfills <name>')
+    .description('list the backfills of a definition, newest first')
+    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--json', 'print JSON')
+    .action(list)
+  definitions
+    .command('progress <name> <backfill-id>')
+    .description('show how far a backfill has come, until it is done; Ctrl-C leaves it running')
+    .option('--json', 'print JSON')
+    .action(async (name: string, backfillId: string, { json }: JsonFlag) => {
+      finish(await follow(connect(), name, backfillId), json)
+    })
+  definitions
+    .command('abort <name> <backfill-id>')
+    .description('abort a backfill; the jobs that it has made stay')
+    .option('--json', 'print JSON')
+    .action(async (name: string, backfillId: string, { json }: JsonFlag) => {
+      finish(await connect().ask<BackfillShape>('POST', `${pathOf(name, backfillId)}/abort`), json)
+    })
+}
+
+function pathOf(name: string, backfillId: string): string {
+  return `/v1/definitions/${encodeURIComponent(name)}/backfills/${encodeURIComponent(backfillId)}`
+}
+
+async function backfill(name: string, { from, to, dryRun, wait, json }: BackfillFlags): Promise<void> {
+  const connection = connect()
+  const path = `/v1/definitions/${encodeURIComponent(name)}/backfill`
+  if (dryRun) {
+    const counted = await connection.ask<Counted>('POST', path, { from, to, dry_run: true })
+    if (json) outJson(counted)
+    else say(`${counted.would_make} of ${counted.matched} ticks would be made; the ledger has ${counted.existing}.`)
+    return
+  }
+  const begun = await connection.ask<BackfillShape>('POST', path, { from, to })
+  if (wait) return finish(await follow(connection, name, begun.backfill_id), json)
+  if (json) return outJson(begun)
+  out(begun.backfill_id)
+  say(`Look at it with ${commandLine(`definitions progress ${name} ${begun.backfill_id}`)}`)
+}
+
+function follow(connection: Connection, name: string, backfillId: string): Promise<BackfillShape> {
+  const line = (verb: string) => `  ${commandLine(`definitions ${verb} ${name} ${backfillId}`)}`
+  return followProgress({
+    look: () => connection.ask<BackfillShape>('GET', pathOf(name, backfillId)),
+    hasEnded: ({ state }) => state !== 'running',
+    tell,
+    goesOn: {
+      message: `Backfill ${backfillId} goes on without us.`,
+      advice: ['Look at it with', line('progress'), 'or end it with', line('abort')].join('\n'),
+    },
+  })
+}
+
+function tell({ matched, made, existing }: BackfillShape): string {
+  return `${made} of ${matched} ticks made${existing > 0 ? `, ${existing} were there` : ''}`
+}
+
+function finish(backfill: BackfillShape, json: boolean | undefined): void {
+  if (json) outJson(backfill)
+  else say(`Backfill ${backfill.backfill_id} is ${backfill.state}: ${tell(backfill)}`)
+}
+
+async function list(name: string, { json, ...place }: ListFlags): Promise<void> {
+  const path = `/v1/definitions/${encodeURIComponent(name)}/backfills${query({ ...place })}`
+  const page = await connect().ask<Page<BackfillShape>>('GET', path)
+  if (json) return outJson(page)
+  if (page.data.length === 0) return say('No backfills.')
+  out(
+    table(
+      ['BACKFILL', 'STATE', 'BY', 'FROM', 'TO', 'PROGRESS'],
+      page.data.map((one) => [one.backfill_id, one.state, one.actor, instant(one.from), instant(one.to), tell(one)]),
+    ),
+  )
+  sayMore(page.next_cursor)
+}

@@ -1,0 +1,147 @@
+import type { DefinitionRequest, DefinitionShape, ScheduleRequest, StageShape } from '@ichido/sdk/protocol'
+import { type Command, InvalidArgumentError, Option } from 'commander'
+import { instantOf, label, number, payload, seconds, wholeNumber } from './values.ts'
+
+/** What a definition can be given on the command line; each flag beats what a file says. */
+export interface ContentFlags extends ScheduleFlags {
+  file?: Record<string, unknown>
+  kind?: string
+  queue?: string
+  payload?: unknown
+  priority?: number
+  label?: Record<string, string>
+  maxAttempts?: number
+  timeoutSeconds?: number
+  leaseTtlSeconds?: number
+  continuationSeconds?: number
+  domain?: string
+  stages?: unknown
+  seqScope?: 'job' | 'attempt'
+  /** False when there shall be none. */
+  schedule?: boolean
+}
+
+export interface ScheduleFlags {
+  cron?: string
+  timeZone?: string
+  catchUp?: 'skip' | 'last' | 'all'
+  catchUpWindow?: number
+  overlap?: 'allow' | 'skip' | 'queue_one'
+  jitter?: number
+  startsAt?: string
+  endsAt?: string
+}
+
+export function withContent(command: Command): Command {
+  command
+    .option(
+      '-f, --file <file>',
+      'the definition as JSON, such as `definitions show --json` prints; - for standard input',
+      file,
+    )
+    .option('--kind <kind>', 'of its jobs')
+    .option('-p, --payload <json>', 'JSON, @file, or - for standard input', payload)
+    .option('-q, --queue <name>', 'where workers look for them (default: "default")')
+    .option('--priority <n>', 'higher goes first (default: 0)', wholeNumber)
+    .option('-l, --label <name=value>', 'can be given several times', label)
+    .option('--max-attempts <n>', 'runs that may start and fail (default: 4)', wholeNumber)
+    .option('--timeout-seconds <n>', 'of one run', number)
+    .option('--lease-ttl-seconds <n>', "how long a worker's lease lasts without a heartbeat", wholeNumber)
+    .option('--continuation-seconds <n>', 'how long a worker that is cut off may go on', wholeNumber)
+    .option('--domain <name>', "of its jobs' events (default: the kind)")
+    .option('--stages <json>', "of its jobs' events: JSON, @file, or eco2", stages)
+    .addOption(new Option('--seq-scope <scope>', 'of the numbers of events').choices(['job', 'attempt']))
+    .option('--cron <rule>', 'minute, hour, day of month, month, day of week; with six fields the second is first')
+  return withSchedule(command)
+}
+
+/** Without the rule itself. */
+export function withSchedule(command: Command): Command {
+  return command
+    .option('--time-zone <zone>', 'such as Europe/Berlin (default: UTC)')
+    .addOption(new Option('--catch-up <what>', 'of missed ticks (default: last)').choices(['skip', 'last', 'all']))
+    .option('--catch-up-window <time>', 'what was missed longer ago is not made up for (default: 1d)', seconds)
+    .addOption(
+      new Option('--overlap <what>', 'while a job of it has not ended (default: allow)').choices([
+        'allow',
+        'skip',
+        'queue_one',
+      ]),
+    )
+    .option('--jitter <time>', 'jobs begin up to this much later than their ticks', seconds)
+    .option('--starts-at <instant>', 'no tick before it', instantOf)
+    .option('--ends-at <instant>', 'no tick at it or after it', instantOf)
+}
+
+/** What the server keeps by itself; a definition that was printed can be sent back. */
+const KEPT: readonly string[] = [
+  'definition_id',
+  'name',
+  'paused',
+  'paused_at',
+  'version',
+  'user_id',
+  'next_tick_at',
+  'last_tick_at',
+  'created_at',
+  'updated_at',
+] satisfies (keyof DefinitionShape)[]
+
+/** What is there already, changed by what the flags say. The server checks it. */
+export function contentFrom(before: object, flags: ContentFlags): DefinitionRequest {
+  const base: Record<string, unknown> = Object.fromEntries(
+    Object.entries(flags.file ?? before).filter(([name]) => !KEPT.includes(name)),
+  )
+  const given = {
+    kind: flags.kind,
+    queue: flags.queue,
+    payload: flags.payload,
+    priority: flags.priority,
+    labels: flags.label,
+    max_attempts: flags.maxAttempts,
+    timeout_seconds: flags.timeoutSeconds,
+    lease_ttl_seconds: flags.leaseTtlSeconds,
+    continuation_seconds: flags.continuationSeconds,
+    domain: flags.domain,
+    stages: flags.stages as StageShape[] | 'eco2' | undefined,
+    seq_scope: flags.seqScope,
+  }
+  const rule = present(scheduleOf(flags))
+  const schedule = Object.keys(rule).length === 0 ? {} : { schedule: { ...asObject(base.schedule), ...rule } }
+  return {
+    ...base,
+    ...present(given),
+    ...(flags.schedule === false ? { schedule: null } : schedule),
+  } as DefinitionRequest
+}
+
+export function scheduleOf(flags: ScheduleFlags): Partial<ScheduleRequest> {
+  return {
+    ...(flags.cron === undefined ? {} : { cron: flags.cron }),
+    time_zone: flags.timeZone,
+    catch_up: flags.catchUp,
+    catch_up_window_seconds: flags.catchUpWindow,
+    overlap: flags.overlap,
+    jitter_seconds: flags.jitter,
+    starts_at: flags.startsAt,
+    ends_at: flags.endsAt,
+  }
+}
+
+function present(fields: object): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined))
+}
+
+function asObject(value: unknown): object {
+  return typeof value === 'object' && value !== null ? value : {}
+}
+
+function file(name: string): Record<string, unknown> {
+  const content = payload(name === '-' ? '-' : `@${name}`)
+  if (typeof content !== 'object' || content === null || Array.isArray(content)) {
+    throw new InvalidArgumentError('It must be a JSON object.')
+  }
+  return { ...content }
+}
+
+const stages = (text: string) => (text === 'eco2' ? text : payload(text))
