@@ -3,6 +3,7 @@ import { decideConformance } from './conformance/decide.ts'
 import type { Given } from './conformance/given.ts'
 import { jobConformance } from './conformance/jobs.ts'
 import { keyConformance } from './conformance/keys.ts'
+import { leaderConformance } from './conformance/leader-moves.ts'
 import { leaseConformance } from './conformance/lease.ts'
 import { queueConformance } from './conformance/queues.ts'
 import { quotaConformance } from './conformance/quotas.ts'
@@ -25,5 +26,6 @@ export function conformance(given: Given): void {
   jobConformance(given)
   keyConformance(given)
   decideConformance(given)
+  leaderConformance(given)
   workerConformance(given)
 }
