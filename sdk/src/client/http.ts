@@ -49,10 +49,34 @@ export type Call = (
 ) => Promise<{ body: unknown; response: Response }>
 
 /** One request, with its answer read and an error answer thrown as what it says. */
-export function createCall({ url, token, fetch: send = fetch }: HttpOptions): Call {
+export function createCall(options: HttpOptions): Call {
+  const send = createSend(options)
+  return async (method, path, callOptions = {}) => {
+    const response = await send(method, path, callOptions)
+    const text = await response.text()
+    const answer = parse(text)
+    if (response.ok && answer !== undefined) return { body: answer, response }
+    throw toError(response.status, answer, text)
+  }
+}
+
+/** A GET whose answer the caller reads as it comes. */
+export type Open = (path: string, options: Omit<CallOptions, 'body'>) => Promise<Response>
+
+export function createOpen(options: HttpOptions): Open {
+  const send = createSend(options)
+  return async (path, callOptions) => {
+    const response = await send('GET', path, callOptions)
+    if (response.ok) return response
+    const text = await response.text()
+    throw toError(response.status, parse(text), text)
+  }
+}
+
+function createSend({ url, token, fetch: send = fetch }: HttpOptions) {
   const base = url.replace(/\/+$/, '')
-  return async (method, path, { body, headers = {}, signal } = {}) => {
-    const response = await send(`${base}${path}`, {
+  return (method: string, path: string, { body, headers = {}, signal }: CallOptions): Promise<Response> =>
+    send(`${base}${path}`, {
       method,
       headers: {
         ...(body === undefined ? {} : { 'content-type': 'application/json' }),
@@ -62,11 +86,6 @@ export function createCall({ url, token, fetch: send = fetch }: HttpOptions): Ca
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       ...(signal === undefined ? {} : { signal }),
     })
-    const text = await response.text()
-    const answer = parse(text)
-    if (response.ok && answer !== undefined) return { body: answer, response }
-    throw toError(response.status, answer, text)
-  }
 }
 
 function pathOf(jobId: string): string {

@@ -1,5 +1,5 @@
 export { Client, type SubmitOptions } from './client.ts'
-export { type Call, createCall, type HttpOptions, httpTransport } from './http.ts'
+export { type Call, createCall, createOpen, type HttpOptions, httpTransport, type Open } from './http.ts'
 export { Job } from './job.ts'
 export { checkValue, defineKind, InvalidValue, type Kind, type KindOptions, type Schema } from './kind.ts'
 export type { EventsPage, JobEvent, JobListFilter, SubmitCall, Transport } from './transport.ts'

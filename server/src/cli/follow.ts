@@ -15,8 +15,8 @@ export interface FollowOptions {
 
 const WAIT_MS = 20_000
 /** A server that restarts is back before this; then following a job was not worth an error. */
-const UNREACHABLE_MAX_MS = 30_000
-const RETRY_MS = 300
+export const UNREACHABLE_MAX_MS = 30_000
+export const RETRY_MS = 300
 /** Work that nobody takes for so long deserves a word. */
 const UNTAKEN_MS = 5_000
 
@@ -84,7 +84,8 @@ async function* eventsOf(
   }
 }
 
-function mayPass(error: unknown): boolean {
+/** Nobody answers at the moment. */
+export function mayPass(error: unknown): boolean {
   return error instanceof Unreachable || (error instanceof IchidoError && error.code === 'UNAVAILABLE')
 }
 

@@ -56,7 +56,9 @@ export function addJobs(program: Command): void {
   jobs
     .command('logs <job-id>')
     .description('print what the runs of a job wrote')
-    .option('--json', 'print JSON')
+    .option('-f, --follow', 'go on printing what they write until the job has ended')
+    .option('--tail <n>', 'begin with the last so many lines', wholeNumber)
+    .option('--json', 'print JSON; with --follow, each chunk as a line of it')
     .action(printLogs)
   jobs
     .command('cancel <job-id>')

@@ -1,30 +1,44 @@
 import type { Page, RunLogShape } from '@ichido/sdk/protocol'
-import { connect, query } from './connect.ts'
+import { type Connection, connect, query } from './connect.ts'
+import { followLog } from './log-stream.ts'
 import { outJson, paint, say } from './terminal.ts'
+
+interface LogFlags {
+  follow?: boolean
+  tail?: number
+  json?: boolean
+}
 
 const PAGE = 200
 
 /** What the runs of a job wrote, oldest first. */
-export async function printLogs(jobId: string, { json }: { json?: boolean }): Promise<void> {
-  const { ask } = connect()
+export async function printLogs(jobId: string, { follow = false, tail, json = false }: LogFlags): Promise<void> {
+  const connection = connect()
+  const chunks = follow ? followLog(connection, jobId, tail) : readLog(connection, jobId, tail)
   const data: RunLogShape[] = []
   let runNo: number | null = null
-  let cursor: string | null = null
-  do {
-    const place: string = query({ limit: PAGE, cursor: cursor ?? undefined })
-    const page: Page<RunLogShape> = await ask('GET', `/v1/jobs/${encodeURIComponent(jobId)}/logs${place}`)
-    for (const chunk of page.data) {
-      if (json) data.push(chunk)
-      else {
-        if (chunk.run_no !== runNo) say(paint('bold', `run ${chunk.run_no}:`))
-        process.stdout.write(withoutControls(chunk.text))
-      }
-      runNo = chunk.run_no
+  for await (const chunk of chunks) {
+    if (json && follow) outJson(chunk)
+    else if (json) data.push(chunk)
+    else {
+      if (chunk.run_no !== runNo) say(paint('bold', `run ${chunk.run_no}:`))
+      process.stdout.write(withoutControls(chunk.text))
     }
-    cursor = page.next_cursor
-  } while (cursor !== null)
-  if (json) outJson({ data })
-  else if (runNo === null) say('Its runs have written nothing.')
+    runNo = chunk.run_no
+  }
+  if (json && !follow) outJson({ data })
+  else if (!json && runNo === null) say('Its runs have written nothing.')
+}
+
+async function* readLog({ ask }: Connection, jobId: string, tail: number | undefined): AsyncGenerator<RunLogShape> {
+  const path = `/v1/jobs/${encodeURIComponent(jobId)}/logs`
+  if (tail !== undefined) return yield* (await ask<Page<RunLogShape>>('GET', `${path}${query({ tail })}`)).data
+  let cursor: string | undefined
+  do {
+    const page: Page<RunLogShape> = await ask('GET', `${path}${query({ limit: PAGE, cursor })}`)
+    yield* page.data
+    cursor = page.next_cursor ?? undefined
+  } while (cursor !== undefined)
 }
 
 /** What others wrote must not move the cursor. */
