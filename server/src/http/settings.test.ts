@@ -246,7 +246,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       expect((await audit(`subject=${queue}&actor=operator`)).data).toEqual([])
       expect((await audit('actor=operator&action=queue.put')).data).toMatchObject([{ subject: other }])
       const newest = (await audit('limit=200')).data
-      expect(newest).toEqual(newest.toSorted((a, b) => (a.created_at < b.created_at ? 1 : -1)))
+      expect(newest).toEqual(newest.toSorted((a, b) => b.created_at.localeCompare(a.created_at)))
     })
 
     test.each([
