@@ -110,13 +110,14 @@ export function releaseConformance({ store }: Given): void {
       const { runId, leaseId } = lease
       const append = (chunks: ReturnType<typeof chunk>[], changes: object = {}) =>
         store().write(storeLogs({ runId, leaseId, workerId: scene.workerId, chunks, bytesMax: 10, ...changes }))
-      expect(await append([chunk(0, 'abc'), chunk(0, 'abc')])).toEqual({ kind: 'stored', accepted: 1 })
-      expect(await append([chunk(2, 'é'), chunk(1, '\u0000'), chunk(0, 'abc')])).toEqual({
+      expect(await append([chunk(0, 'abc'), chunk(0, 'abc')])).toMatchObject({ kind: 'stored', accepted: 1 })
+      expect(await append([chunk(2, 'é'), chunk(1, '\u0000'), chunk(0, 'abc')])).toMatchObject({
         kind: 'stored',
+        jobId: lease.jobId,
         accepted: 2,
       })
-      expect(await append([chunk(3, 'ééé')])).toEqual({ kind: 'stored', accepted: 1 })
-      expect(await append([chunk(4, 'more')])).toEqual({ kind: 'stored', accepted: 0 })
+      expect(await append([chunk(3, 'ééé')])).toMatchObject({ kind: 'stored', accepted: 1 })
+      expect(await append([chunk(4, 'more')])).toMatchObject({ kind: 'stored', accepted: 0 })
       const rows = await sql(
         store(),
         'SELECT chunk, end_bytes FROM ichido.run_logs WHERE run_id = $1 ORDER BY n',
