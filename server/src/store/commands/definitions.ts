@@ -34,6 +34,9 @@ export type Updated =
   | { kind: 'conflict'; version: number }
   | { kind: 'problem'; problem: Problem }
 
+/** Ticks of a pause that are looked for in the ledger: as many as a backfill makes at most. */
+const LEDGER_MAX = 10_000
+
 /** Greater than any id. */
 const FIRST_PAGE = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 
@@ -116,15 +119,13 @@ export function updateDefinition(
   })
 }
 
-/**
- * A tick that is due already is still made: the change came after it. What comes later is the new rule's. Nothing goes
- * back behind the last tick, which may lie ahead of a clock that was set back.
- */
+/** A tick that is due already is still made: the change came after it. What comes later is the new rule's. */
 function nextAfterChange(before: Definition, schedule: Schedule | null, nowMs: number): number | null {
   if (schedule === null) return null
-  const { nextTickAtMs, pausedAtMs, lastTickAtMs } = before
-  if (nextTickAtMs !== null && nextTickAtMs <= nowMs && pausedAtMs === null) return nextTickAtMs
-  return nextTick(schedule, Math.max(nowMs, lastTickAtMs ?? nowMs))
+  const { nextTickAtMs, pausedAtMs } = before
+  return pausedAtMs === null && nextTickAtMs !== null && nextTickAtMs <= nowMs
+    ? nextTickAtMs
+    : nextTick(schedule, nowMs)
 }
 
 /** Null when there is none. One that is paused already stays as it is. */
@@ -158,12 +159,20 @@ export function resumeDefinition(name: string, by: By): Command<Definition | nul
   })
 }
 
-/** The ticks that came while it was paused are written down: one entry from the first to the last. */
+/**
+ * The ticks that came while it was paused are written down: one entry from the first to the last. A backfill may have made
+ * some of them meanwhile; the entry begins after those.
+ */
 function* skipPaused({ id, schedule, nextTickAtMs, pausedAtMs }: Definition, nowMs: number): Work<void> {
   if (pausedAtMs === null || schedule === null || nextTickAtMs === null || nextTickAtMs > nowMs) return
   const [last = nextTickAtMs] = lastTicks(schedule, nextTickAtMs, nowMs + 1, 1)
-  const until = last > nextTickAtMs ? last : null
-  yield* each(insertOccurrences, [[id, nextTickAtMs, 'skipped', null, 'paused', null, until, 'schedule']])
+  const rows = yield* query(sql.readTicks, id, nextTickAtMs, last, LEDGER_MAX)
+  const made = new Set(rows.map((row) => integer(row, 'scheduled_for')))
+  let first: number | null = nextTickAtMs
+  while (first !== null && made.has(first)) first = nextTick(schedule, first)
+  if (first === null || first > last) return
+  const until = last > first ? last : null
+  yield* each(insertOccurrences, [[id, first, 'skipped', null, 'paused', null, until, 'schedule']])
 }
 
 /** False when there is none. Its jobs and its ledger stay. */

@@ -50,6 +50,13 @@ export const resumeDefinition = statement(
     WHERE id = $1 AND version = $2 AND paused_at IS NOT NULL RETURNING ${DEFINITION_COLUMNS}`,
 )
 
+/** Takes a definition's id, a first and a last tick, and a maximum: those of the ledger, oldest first. */
+export const readTicks = statement(
+  'read_ticks',
+  `SELECT scheduled_for FROM ichido.occurrences WHERE definition_id = $1 AND scheduled_for BETWEEN $2 AND $3
+    ORDER BY scheduled_for LIMIT $4`,
+)
+
 /** Takes id, version. */
 export const deleteDefinition = statement(
   'delete_definition',
