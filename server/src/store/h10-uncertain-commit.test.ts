@@ -87,7 +87,7 @@ async function cutOnce<T>(cut: Cut, command: Command<T>): Promise<T> {
 const isCommit = (data: Buffer) => data.includes('COMMIT\0')
 
 /** A transaction in one statement. */
-const isAtOnce = (data: Buffer) => data.includes('submit_plain')
+const isAtOnce = (data: Buffer) => /_(submit|lease|end)_plain/.test(data.toString('latin1'))
 
 /** Whoever tries again waits for the transaction that is still open. */
 async function someoneWaits(): Promise<void> {
@@ -155,6 +155,15 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     const outcome = only(await cutOnce(cut, startBatch([scene.startItem(lease)])))
     expect(outcome).toMatchObject({ version: 3, attempt: 1 })
     expect(await scene.events(lease.jobId)).toHaveLength(3)
+  })
+
+  test('a plain report is recorded once', async () => {
+    const [done, lost] = [await scene.running(), await scene.running()]
+    await scene.finish(lost)
+    const items = [scene.endItem(done, finished()), scene.endItem(lost, finished({ result: '"other"' }))]
+    const outcomes = await cutOnce(cut, endBatch(items))
+    expect(outcomes).toMatchObject([{ state: 'SUCCEEDED' }, { kind: 'refused', reason: 'OUTCOME_ALREADY_RECORDED' }])
+    expect(await scene.events(done.jobId)).toHaveLength(3)
   })
 
   test('a report is recorded once', async () => {

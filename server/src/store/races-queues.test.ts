@@ -11,29 +11,34 @@ import { putQueue, type QueueSettings } from './commands/queues.ts'
 
 const nodes = twoNodes()
 
-test.each<[string, Partial<QueueSettings>]>([
-  ['paused', { paused: true }],
-  ['limited', { maxConcurrent: 1 }],
-])('once it is %s, a lease that had only entered it takes nothing', async (_, settings) => {
-  const scene = new Scene(nodes.a())
-  const insert = `INSERT INTO ichido.workers (worker_id, name, queues, created_at) VALUES ($1, 'w', '[]', 0)`
-  await sql(nodes.a(), insert, scene.workerId)
-  for (let i = 0; i < 5; i++) await scene.submitted()
-  const client = new pg.Client(nodes.url())
-  await client.connect()
-  try {
-    // The lease waits for the worker's row, after it has looked at the queue.
-    await client.query('BEGIN')
-    await client.query('SELECT 1 FROM ichido.workers WHERE worker_id = $1 FOR UPDATE', [scene.workerId])
-    const leasing = nodes.a().write(leaseBatch([scene.leaseItem({ max: 5 })]))
-    const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
-    await until('the lease to wait', async () => (await client.query(waits)).rowCount)
-    await nodes.b().write(putQueue(scene.queue, settings, { id: v7(), actor: 'op' }))
-    await client.query('COMMIT')
-    expect(only(await leasing)).toEqual([])
-    const taken = only(await nodes.a().write(leaseBatch([scene.leaseItem({ max: 5 })])))
-    expect(taken).toHaveLength(settings.paused ? 0 : 1)
-  } finally {
-    await client.end()
-  }
-})
+test.each<[string, Partial<QueueSettings>, string[]]>([
+  ['paused', { paused: true }, ['work']],
+  ['limited', { maxConcurrent: 1 }, ['work']],
+  ['paused', { paused: true }, []],
+  ['limited', { maxConcurrent: 1 }, []],
+])(
+  'once it is %s, a lease that had only entered it takes no more than it may: %j, kinds %j',
+  async (_, settings, kinds) => {
+    const scene = new Scene(nodes.a())
+    const insert = `INSERT INTO ichido.workers (worker_id, name, queues, created_at) VALUES ($1, 'w', '[]', 0)`
+    await sql(nodes.a(), insert, scene.workerId)
+    for (let i = 0; i < 5; i++) await scene.submitted()
+    const client = new pg.Client(nodes.url())
+    await client.connect()
+    try {
+      // The lease waits for the worker's row, after it has looked at the queue.
+      await client.query('BEGIN')
+      await client.query('SELECT 1 FROM ichido.workers WHERE worker_id = $1 FOR UPDATE', [scene.workerId])
+      const leasing = nodes.a().write(leaseBatch([scene.leaseItem({ max: 5, kinds })]))
+      const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+      await until('the lease to wait', async () => (await client.query(waits)).rowCount)
+      await nodes.b().write(putQueue(scene.queue, settings, { id: v7(), actor: 'op' }))
+      await client.query('COMMIT')
+      const taken = only(await leasing)
+      taken.push(...only(await nodes.a().write(leaseBatch([scene.leaseItem({ max: 5, kinds })]))))
+      expect(taken).toHaveLength(settings.paused ? 0 : 1)
+    } finally {
+      await client.end()
+    }
+  },
+)

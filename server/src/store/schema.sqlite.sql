@@ -342,8 +342,6 @@ CREATE TABLE results (
   created_at INTEGER NOT NULL
 ) STRICT;
 
-CREATE INDEX results_job ON results (job_id);
-
 CREATE TABLE run_logs (
   run_id TEXT NOT NULL,
   n integer NOT NULL,
@@ -396,7 +394,7 @@ CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag 
 
 CREATE UNIQUE INDEX runs_job ON runs (job_id, run_no);
 
-CREATE INDEX runs_live ON runs (assigned_worker_id, id) WHERE state IN ('ASSIGNED', 'RUNNING');
+CREATE INDEX runs_live ON runs (assigned_worker_id, poll_id, id) WHERE state IN ('ASSIGNED', 'RUNNING');
 
 CREATE INDEX runs_ready ON runs (queue, kind, priority DESC, fair_tag, id)
 WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL;

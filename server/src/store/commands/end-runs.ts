@@ -1,7 +1,7 @@
 import type { RunRefusal, RunState } from '../../core/run-state.ts'
-import { type Command, command } from '../port.ts'
+import { type AtOnce, type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
-import { endRuns, readFacts, readFollowed } from '../sql/runs.ts'
+import { endPlain, endRuns, readFacts, readFollowed } from '../sql/runs.ts'
 import {
   each,
   flag,
@@ -63,7 +63,31 @@ export type EndOutcome =
 
 /** Finish and fail: the run ends, and with it, in the same transaction, comes its result, next run or dead letter. */
 export function endBatch(items: readonly EndItem[]): Command<EndOutcome[]> {
-  return command('finish', () => work(items))
+  return command('finish', () => work(items), endAtOnce(items))
+}
+
+/** Most runs succeed, and nothing follows: then the statement that ends them is all there is to do. */
+function endAtOnce(items: readonly EndItem[]): AtOnce<EndOutcome[]> | undefined {
+  const isPlain = ({ report }: EndItem) => report.verb === 'finish' && report.costMicros === null
+  if (new Set(items.map(({ runId }) => runId)).size < items.length || !items.every(isPlain)) return undefined
+  const recorded = (rows: readonly Row[]) => new Map(rows.map((row) => [text(row, 'id'), toRecorded(row, NOTHING)]))
+  return {
+    step: { kind: 'each', statement: endPlain, rows: items.map(endRow) },
+    settle(rows) {
+      if (rows.length < items.length) return null
+      const outcomes = recorded(rows)
+      return items.flatMap(({ runId }) => outcomes.get(runId) ?? [])
+    },
+    left(rows) {
+      const outcomes = recorded(rows)
+      const missed = items.filter(({ runId }) => !outcomes.has(runId))
+      return command('finish', function* others(): Work<EndOutcome[]> {
+        const found = yield* work(missed)
+        const after = new Map(missed.map(({ runId }, i) => [runId, found[i]]))
+        return items.flatMap(({ runId }) => outcomes.get(runId) ?? after.get(runId) ?? [])
+      })
+    },
+  }
 }
 
 interface Ended {
@@ -81,12 +105,7 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
   yield* settleCosts(ended)
   const followed = yield* followFailures(ended.flatMap(toFailure))
   const outcomes = new Map<EndItem, EndOutcome>()
-  for (const { item, row, state } of ended) {
-    const then = followed.get(item.runId) ?? { next: null, dead: false, retryCount: integer(row, 'retry_count') }
-    const ends = { jobId: text(row, 'job_id'), roomIn: flag(row, 'limited') ? text(row, 'queue') : null }
-    const retries = integer(row, 'retry_count')
-    outcomes.set(item, { kind: 'recorded', ...ends, state, times: timesOf(row), retries, ...then })
-  }
+  for (const { item, row } of ended) outcomes.set(item, toRecorded(row, followed.get(item.runId) ?? NOTHING))
 
   const facts = new Map(
     (yield* each(
@@ -97,6 +116,22 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
   const before = yield* findFollowed(missed.filter((item) => facts.has(item.runId)))
   for (const item of missed) outcomes.set(item, explained(item, facts.get(item.runId), before.get(item.runId)))
   return items.flatMap((item) => outcomes.get(item) ?? [])
+}
+
+const NOTHING = { next: null, dead: false }
+
+function toRecorded(row: Row, then: Followed | typeof NOTHING): EndOutcome {
+  const retries = integer(row, 'retry_count')
+  return {
+    kind: 'recorded',
+    jobId: text(row, 'job_id'),
+    roomIn: flag(row, 'limited') ? text(row, 'queue') : null,
+    state: text(row, 'state') as RunState,
+    times: timesOf(row),
+    retries,
+    retryCount: retries,
+    ...then,
+  }
 }
 
 function timesOf(row: Row): RunTimes {

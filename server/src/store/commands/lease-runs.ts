@@ -1,4 +1,3 @@
-import { DEFAULT_CONTINUATION_SECONDS, DEFAULT_LEASE_TTL_MS, type JobPolicy } from '../../core/job.ts'
 import { type Command, command } from '../port.ts'
 import { countHeld, enterLease, leasedByPoll, leaseRuns, leaseRunsFrom, readyKinds } from '../sql/leases.ts'
 import {
@@ -14,66 +13,17 @@ import {
   type Work,
 } from '../statement.ts'
 import { foldBy } from './fold.ts'
+import { leaseAtOnce } from './lease-at-once.ts'
+import { type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from './leased.ts'
 
-export interface LeaseItem {
-  workerId: string
-  /** Asked in this order. */
-  queues: readonly string[]
-  /** None: any kind. */
-  kinds: readonly string[]
-  max: number
-  /** Names the poll: asked again under the same name, the same leases are the answer. */
-  pollId: string
-  /** Whether it may have been asked before: its name came from the worker. */
-  named: boolean
-  /** Random; what makes each lease_id a name that nobody else can guess. */
-  token: string
-  leaseTtlMs: number
-  /** Set: the runs are RUNNING at once, started by this process. */
-  startId: string | null
-}
-
-export interface Leased {
-  runId: string
-  workerId: string
-  jobId: string
-  attempt: number
-  retryCount: number
-  version: number
-  leaseId: string
-  leaseExpiresAtMs: number
-  leaderEpoch: number | null
-  queue: string
-  kind: string
-  userId: string
-  priority: number
-  fairTag: number
-  payload: string
-  policy: JobPolicy
-  leaseTtlMs: number
-  continuationMs: number
-  traceparent: string | null
-  /** JSON: a list. */
-  artifacts: string
-  /** JSON; null when no attempt before this one has told of any. */
-  lastProgress: string | null
-}
-
-/** A place in the order of a queue. */
-export interface Position {
-  priority: number
-  fairTag: number
-}
-
-/** From where on the runs of these kinds in this queue are looked at; null: from the beginning. */
-export type LeaseFrom = (queue: string, kinds: readonly string[]) => Position | null
+export type { Leased, LeaseFrom, LeaseItem, Position } from './leased.ts'
 
 /** More kinds than this in one queue wait for their turn. */
 const KINDS_MAX = 400
 
 /** One answer for each item, in their order. A worker that was revoked gets nothing. */
 export function leaseBatch(items: readonly LeaseItem[], from: LeaseFrom = () => null): Command<Leased[][]> {
-  return command('lease', function* work(again): Work<Leased[][]> {
+  function* work(again: boolean): Work<Leased[][]> {
     const { firsts } = foldBy(items, nameOf)
     const gate = yield* enter(firsts)
     const found = new Map<string, Row[]>()
@@ -84,11 +34,10 @@ export function leaseBatch(items: readonly LeaseItem[], from: LeaseFrom = () => 
     )
     const open = asking.filter((item) => !found.has(nameOf(item)))
     yield* leaseOpen(open, gate, from, found)
-    return items.map((item) => (found.get(nameOf(item)) ?? []).toSorted(inOrderOf(item)).map(toLeased))
-  })
+    return items.map((item) => toLeases(item, found.get(nameOf(item)) ?? []))
+  }
+  return command('lease', work, leaseAtOnce(items, from))
 }
-
-const nameOf = ({ workerId, pollId }: LeaseItem) => JSON.stringify([workerId, pollId])
 
 interface Gate {
   revoked: Set<string>
@@ -184,39 +133,4 @@ function asksOf({ items }: Group, free: number, found: Map<string, Row[]>): SqlV
     asks.push([max, item.workerId, item.pollId, item.token, item.leaseTtlMs, item.startId])
   }
   return asks
-}
-
-/** An UPDATE answers in the order of its plan; work is handed out in the order of the queues, and of each queue. */
-function inOrderOf({ queues }: LeaseItem): (a: Row, b: Row) => number {
-  return (a, b) =>
-    queues.indexOf(text(a, 'queue')) - queues.indexOf(text(b, 'queue')) ||
-    integer(b, 'priority') - integer(a, 'priority') ||
-    (integerOrNull(a, 'fair_tag') ?? 0) - (integerOrNull(b, 'fair_tag') ?? 0) ||
-    (text(a, 'run_id') < text(b, 'run_id') ? -1 : 1)
-}
-
-function toLeased(row: Row): Leased {
-  return {
-    runId: text(row, 'run_id'),
-    workerId: text(row, 'worker_id'),
-    jobId: text(row, 'job_id'),
-    attempt: integer(row, 'attempt'),
-    retryCount: integer(row, 'retry_count'),
-    version: integer(row, 'version'),
-    leaseId: text(row, 'lease_id'),
-    leaseExpiresAtMs: integer(row, 'lease_expires_at'),
-    leaderEpoch: integerOrNull(row, 'leader_epoch'),
-    queue: text(row, 'queue'),
-    kind: text(row, 'kind'),
-    userId: text(row, 'user_id'),
-    priority: integer(row, 'priority'),
-    fairTag: integer(row, 'fair_tag'),
-    payload: text(row, 'payload'),
-    policy: JSON.parse(text(row, 'policy')) as JobPolicy,
-    leaseTtlMs: integerOrNull(row, 'lease_ttl_ms') ?? DEFAULT_LEASE_TTL_MS,
-    continuationMs: integerOrNull(row, 'continuation_ms') ?? DEFAULT_CONTINUATION_SECONDS * 1000,
-    traceparent: textOrNull(row, 'traceparent'),
-    artifacts: textOrNull(row, 'artifacts') ?? '[]',
-    lastProgress: textOrNull(row, 'last_progress'),
-  }
 }

@@ -168,9 +168,17 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     }
   }
 
-  async function atOnce<T>({ atOnce }: Command<T>): Promise<T | null> {
-    if (atOnce === undefined) return null
-    return withClient(writers, async (client) => atOnce.settle(await perform(client, atOnce.step, true)))
+  async function write<T>(command: Command<T>): Promise<T> {
+    let left = command
+    return persist(async (again) => {
+      const { atOnce } = left
+      if (atOnce === undefined || again) return transaction(left, again)
+      const rows = await withClient(writers, (client) => perform(client, atOnce.step, true))
+      const answer = atOnce.settle(rows)
+      if (answer !== null) return answer
+      left = atOnce.left?.(rows) ?? { ...command, atOnce: undefined }
+      return transaction(left, false)
+    })
   }
 
   /** Runs again what can run again; only `uncertain` tries may have been committed unheard. */
@@ -218,8 +226,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
 
   return {
     engine: 'postgres',
-    write: (command) =>
-      persist(async (again) => (again ? null : await atOnce(command)) ?? (await transaction(command, again))),
+    write,
     read: (command) => persist(() => withClient(readers, (client) => drive(client, command.work(false)))),
     async writeIn(client, command) {
       await enterSavepoint(client)

@@ -71,5 +71,24 @@ export const leaderPlane: Migration = {
       stale_writes_fenced bigint NOT NULL,
       PRIMARY KEY (job_id, node_id)
     )`,
+
+    // Leases. With the poll in it, whether a poll was answered before is one look, not one at all that its worker holds.
+    'DROP INDEX ichido.runs_live',
+    `CREATE INDEX runs_live ON ichido.runs (assigned_worker_id, poll_id, id) WHERE state IN ('ASSIGNED', 'RUNNING')`,
+    // Results are found by their runs.
+    'DROP INDEX ichido.results_job',
+  ],
+  postgresOnly: [
+    // A lease in one statement: what it waits for may have changed since its snapshot, and a function that is volatile has
+    // a newer one.
+    `CREATE FUNCTION ichido.lease_is_plain(queue text, workers text[], polls text[]) RETURNS boolean
+      LANGUAGE plpgsql VOLATILE AS $$
+      BEGIN
+        RETURN NOT EXISTS (SELECT 1 FROM ichido.queues q
+            WHERE q.name = queue AND (q.paused_at IS NOT NULL OR q.max_concurrent IS NOT NULL))
+          AND NOT EXISTS (SELECT 1 FROM unnest(workers, polls) AS t(worker_id, poll_id) CROSS JOIN LATERAL (
+            SELECT 1 FROM ichido.runs r WHERE r.assigned_worker_id = t.worker_id AND r.poll_id = t.poll_id
+              AND r.state IN ('ASSIGNED', 'RUNNING') AND r.lease_id IS NOT NULL LIMIT 1) r);
+      END $$`,
   ],
 }

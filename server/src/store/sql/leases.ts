@@ -1,14 +1,14 @@
 import { DEFAULT_CONTINUATION_SECONDS } from '../../core/job.ts'
 import { SEQ_PER_ATTEMPT } from '../../core/seq.ts'
 import { type Statement, statement } from '../statement.ts'
-import { MOVES_WRITTEN } from './runs.ts'
+import { DURABLY_NOW, MOVES_WRITTEN } from './runs.ts'
 
 const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
 const HELD = "state IN ('ASSIGNED', 'RUNNING')"
 const ORDER = 'priority DESC, fair_tag, id'
 
-const RUN = (perAttempt: string) => `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.state, r.version,
-  r.lease_id, r.lease_expires_at, r.leader_epoch, r.queue, r.kind, r.user_id, r.priority, r.fair_tag, r.last_event_n,
+const RUN = (perAttempt: string) => `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.version,
+  r.lease_id, r.lease_expires_at, r.leader_epoch, r.queue, r.kind, r.user_id, r.priority, r.fair_tag,
   r.assigned_worker_id AS worker_id, r.poll_id, r.lease_ttl_ms, r.continuation_ms, j.payload, j.policy, j.traceparent,
   CASE WHEN r.attempt > 1 THEN (SELECT e.data FROM ichido.events e
     WHERE e.job_id = r.job_id AND e.stage = 'progress' AND e.stage <> 'run' AND e.seq < (r.attempt - 1) * ${perAttempt}
@@ -19,6 +19,9 @@ const READY_ARTIFACTS = "FROM ichido.artifacts a WHERE a.job_id = r.job_id AND a
 const LEASED_POSTGRES = `${RUN(`bigint '${SEQ_PER_ATTEMPT}'`)},
   CASE WHEN EXISTS (SELECT 1 FROM ichido.artifacts)
     THEN (SELECT json_agg(json_build_object(${FIELDS}) ORDER BY a.name, a.id)::text ${READY_ARTIFACTS}) END AS artifacts`
+/** What these and RUN name. */
+const LEASED = `run_id, job_id, attempt, retry_count, version, lease_id, lease_expires_at, leader_epoch, queue, kind, user_id,
+  priority, fair_tag, worker_id, poll_id, lease_ttl_ms, continuation_ms, payload, policy, traceparent, last_progress, artifacts`
 const LEASED_SQLITE = `${RUN(String(SEQ_PER_ATTEMPT))},
   (SELECT json_group_array(json_object(${FIELDS}) ORDER BY a.name, a.id) ${READY_ARTIFACTS}) AS artifacts`
 
@@ -91,42 +94,88 @@ const STILL_OPEN = (
 ) => `NOT EXISTS (SELECT 1 FROM ichido.queues q WHERE q.name = ${queue}
           AND (q.paused_at IS NOT NULL OR (q.max_concurrent IS NOT NULL AND NOT ${limited})))`
 
-const NEW_LEASE = (of: { start: string; epoch: string }) => `version = r.version + 1, attempt = r.attempt + 1,
-      assigned_at = (SELECT now_ms()), state = CASE WHEN ${of.start} IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END,
-      start_id = ${of.start}, started_at = CASE WHEN ${of.start} IS NULL THEN NULL ELSE (SELECT now_ms()) END,
+const NEW_LEASE = (of: {
+  start: string
+  epoch: string
+  now: string
+}) => `version = r.version + 1, attempt = r.attempt + 1,
+      assigned_at = ${of.now}, state = CASE WHEN ${of.start} IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END,
+      start_id = ${of.start}, started_at = CASE WHEN ${of.start} IS NULL THEN NULL ELSE ${of.now} END,
       leader_epoch = CASE WHEN ${of.start} IS NULL THEN NULL ELSE ${of.epoch} END, last_event_n = r.last_event_n + 1`
 const DEFAULT_CONTINUATION_MS = DEFAULT_CONTINUATION_SECONDS * 1000
 const EPOCH = '(SELECT epoch FROM ichido.leadership WHERE id = 1)'
 
-function leasePostgres(from: string): string {
-  const queue = '($1::text[])[1]'
+const QUEUE = '($1::text[])[1]'
+const KIND = 'json_array_elements_text(($2::text[])[1]::json) AS k(kind)'
+
+/** `gate`: what stands before the runs are looked for, and the condition that it gives. */
+function leasePostgres(from: string, gate: { with: string; open: string }, answer: string): string {
+  // Most policies say nothing.
   const time = (column: string, otherwise: string) =>
-    timeOf(column, `(j.policy::json ->> '${column}')::bigint`, queue, otherwise)
+    timeOf(column, `(nullif(j.policy, '{}')::json ->> '${column}')::bigint`, QUEUE, otherwise)
   const ttl = time('lease_ttl_seconds', 'w.ttl_ms')
   return `WITH w AS MATERIALIZED (
       SELECT t.*, sum(t.max) OVER (ORDER BY t.n) AS upto
       FROM unnest($3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[])
         WITH ORDINALITY AS t(max, worker_id, poll_id, token, ttl_ms, start_id, n)),
-    c AS MATERIALIZED (
+    ${gate.with}c AS MATERIALIZED (
       SELECT r.place, row_number() OVER (ORDER BY r.priority DESC, r.fair_tag, r.id) AS n
-      FROM json_array_elements_text(($2::text[])[1]::json) AS k(kind) CROSS JOIN LATERAL (
+      FROM ${KIND} CROSS JOIN LATERAL (
         SELECT id, priority, fair_tag, ctid AS place FROM ichido.runs
-        WHERE queue = ${queue} AND kind = k.kind AND ${READY} ${from}
+        WHERE queue = ${QUEUE} AND kind = k.kind AND ${READY} ${from}
         ORDER BY ${ORDER} LIMIT (SELECT max(upto) FROM w) FOR UPDATE SKIP LOCKED) r
-      WHERE ${STILL_OPEN(queue, '($9::boolean[])[1]')}),
-    m AS (UPDATE ichido.runs r SET ${NEW_LEASE({ start: 'w.start_id', epoch: EPOCH })},
+      WHERE ${gate.open}),
+    m AS (UPDATE ichido.runs r SET ${NEW_LEASE({ start: 'w.start_id', epoch: EPOCH, now: DURABLY_NOW })},
         assigned_worker_id = w.worker_id, poll_id = w.poll_id, lease_id = r.id::text || '.' || w.token,
         lease_ttl_ms = ${ttl}, lease_expires_at = (SELECT now_ms()) + ${ttl},
         continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
       FROM c JOIN w ON c.n > w.upto - w.max AND c.n <= w.upto, ichido.jobs j
       WHERE r.ctid = c.place AND j.id = r.job_id
-      RETURNING ${LEASED_POSTGRES}),
+      RETURNING ${LEASED_POSTGRES}, r.state, r.last_event_n),
     e AS (${MOVES_WRITTEN})
-    SELECT * FROM m`
+    ${answer}`
 }
 
-const POSTGRES_FULL = leasePostgres('')
-const POSTGRES_RESUMED = leasePostgres('AND priority = ($10::integer[])[1] AND fair_tag >= ($11::bigint[])[1]')
+const RESUMED = 'AND priority = ($10::integer[])[1] AND fair_tag >= ($11::bigint[])[1]'
+
+const ENTERED = { with: '', open: STILL_OPEN(QUEUE, '($9::boolean[])[1]') }
+const POSTGRES_FULL = leasePostgres('', ENTERED, `SELECT ${LEASED} FROM m`)
+const POSTGRES_RESUMED = leasePostgres(RESUMED, ENTERED, `SELECT ${LEASED} FROM m`)
+
+/**
+ * The same locks as those of a lease that enters first, in the same order; whether all is plain is then asked of a function
+ * whose snapshot is newer than they are. A worker is locked when there is something for it, so that most polls that find
+ * nothing write nothing.
+ */
+function enteringPostgres(from: string): string {
+  const gate = `p AS MATERIALIZED (
+      SELECT count(pg_advisory_xact_lock(hashtextextended(t.name, 0))) AS polls
+      FROM (SELECT name FROM unnest($9::text[]) AS t(name) ORDER BY name) t),
+    l AS MATERIALIZED (
+      SELECT revoked_at FROM ichido.workers WHERE worker_id = ANY($4::text[]) AND (SELECT polls FROM p) > 0
+        AND EXISTS (SELECT 1 FROM ${KIND} CROSS JOIN LATERAL (
+          SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND kind = k.kind AND ${READY} ${from} LIMIT 1) r)
+      ORDER BY worker_id FOR KEY SHARE),
+    g AS MATERIALIZED (
+      SELECT l.revoked = 0 AND ichido.lease_is_plain(${QUEUE}, $4::text[], $5::text[]) AS plain
+      FROM (SELECT count(revoked_at) AS revoked FROM l) l),
+    `
+  return leasePostgres(
+    from,
+    { with: gate, open: '(SELECT plain FROM g)' },
+    `SELECT g.plain, ${LEASED} FROM g LEFT JOIN m ON true`,
+  )
+}
+
+/**
+ * Takes queue, kinds, and for each poll how many, worker, poll, token, lease time, start id and the poll's name: everything
+ * in one statement. Answers `plain`, and the leases if there are any. Not plain, and nothing done: the queue is paused or
+ * limited, a worker was revoked, or a poll was answered before.
+ */
+export const leasePlain = statement('lease_plain', { postgres: enteringPostgres(''), sqlite: [] })
+
+/** The same, and a priority and a tag to go on from. */
+export const leasePlainFrom = statement('lease_plain_from', { postgres: enteringPostgres(RESUMED), sqlite: [] })
 
 /** The first of each kind, and of these the first: SQLite would sort all that waits in the queue. */
 function leaseSqlite(kinds: number): string[] {
@@ -142,7 +191,7 @@ function leaseSqlite(kinds: number): string[] {
   const ttl = time('lease_ttl_seconds', '$7')
   const ours = 'assigned_worker_id = $4 AND poll_id = $5 AND queue = $1'
   return [
-    `UPDATE ichido.runs AS r SET ${NEW_LEASE({ start: '$8', epoch: EPOCH })},
+    `UPDATE ichido.runs AS r SET ${NEW_LEASE({ start: '$8', epoch: EPOCH, now: 'now_ms()' })},
       assigned_worker_id = $4, poll_id = $5, lease_id = id || '.' || $6,
       lease_ttl_ms = ${ttl}, lease_expires_at = now_ms() + ${ttl},
       continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}

@@ -19,6 +19,9 @@ export const MOVES_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, 
       SELECT m.job_id, m.last_event_n, 'run', m.last_event_n, m.kind,
         '{"state":"' || m.state || '","attempt":' || m.attempt || '}', (SELECT now_ms()) FROM m`
 
+/** Of a statement that may be a transaction by itself, whose commit waits for the disk whatever its session says. */
+export const DURABLY_NOW = `(SELECT now_ms() FROM set_config('synchronous_commit', 'on', true))`
+
 /** The same for the run $1 on SQLite, if the statement before it changed one. */
 const MOVE_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT job_id, last_event_n, 'run', last_event_n, kind, '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
@@ -79,7 +82,7 @@ export const endRuns = statement('end_runs', {
         AS t(run_id, worker_id, lease_id, version, epoch, state, outcome_hash, error, result, summary_text, freqs_csv, meta,
           cost_micros) ${SORTED}),
     m AS (UPDATE ichido.runs r SET state = CASE WHEN r.cancel_requested_at IS NULL THEN t.state ELSE 'CANCELED' END,
-        version = r.version + 1, finished_at = (SELECT now_ms()), outcome_hash = t.outcome_hash, error = t.error,
+        version = r.version + 1, finished_at = ${DURABLY_NOW}, outcome_hash = t.outcome_hash, error = t.error,
         continuation_state = 'NONE', last_event_n = r.last_event_n + 1
       FROM t WHERE r.id = t.run_id AND r.state || '' = 'RUNNING' AND ${GUARD}
         AND (t.version IS NULL OR t.version = r.version) AND (t.epoch IS NULL OR t.epoch = r.leader_epoch)
@@ -102,6 +105,9 @@ export const endRuns = statement('end_runs', {
     moved(ENDED),
   ],
 })
+
+/** The same as a transaction by itself. */
+export const endPlain = statement('end_plain', { postgres: endRuns.postgres, sqlite: [] })
 
 function ends(version: string, epoch: string): string {
   return `${HELD} AND state = 'RUNNING' AND (${version} IS NULL OR ${version} = version)
