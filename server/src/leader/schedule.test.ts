@@ -6,7 +6,7 @@ import type { Schedule } from '../core/schedule.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import { pauseDefinition } from '../store/commands/definitions.ts'
 import { readClock } from '../store/commands/leadership.ts'
-import { command } from '../store/port.ts'
+import { command, type Store, StoreUnavailable } from '../store/port.ts'
 import { each, statement } from '../store/statement.ts'
 import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
 import { ENGINES } from '../testing/services.ts'
@@ -231,7 +231,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect((await jobsOf(scene.store, definition)).map((job) => job.scheduled_for)).toEqual([dueMs + MINUTE])
   })
 
-  test('a rule that cannot be read any more is on record, and does not hold up the others', async () => {
+  test('a rule that cannot be read is overdue, and does not hold up the others', async () => {
     const broken = await missed(MINUTE, { timeZone: 'Europe/Berlin' })
     const fine = await missed(MINUTE)
     await sql(
@@ -240,10 +240,35 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
       broken.id,
     )
     const troubles: string[] = []
-    await tickAll(await ticker(scene, { onTrouble: (where) => void troubles.push(where) }))
+    const tick = await ticker(scene, { onTrouble: (where) => void troubles.push(where) })
+    for (let i = 0; i < 2; i++) await tickAll(tick)
     expect(troubles).toEqual([`schedule of ${broken.name}`])
-    expect(await outcomes(broken)).toEqual(['skipped rule'])
+    expect(await outcomes(broken)).toEqual([])
+    const { data } = await scene.services.occurrences.ledger(broken.name, { fromMs: null, toMs: null }, 10, null)
+    expect(data).toMatchObject([{ job_id: null, created_at: null }])
     expect(await outcomes(fine)).toContain('job')
+  })
+
+  test('a user who is held up does not hold up the others', async () => {
+    const [stuck, free] = [await missed(MINUTE), await missed(MINUTE)]
+    const jobs = async () => [(await jobsOf(scene.store, stuck)).length, (await jobsOf(scene.store, free)).length]
+    // All of them together, and then those of the first user alone.
+    let refusals = 2
+    const write: Store['write'] = (given) => {
+      if (given.name !== 'make_ticks' || refusals === 0) return scene.store.write(given)
+      refusals--
+      return Promise.reject(new StoreUnavailable('PostgreSQL is held up'))
+    }
+    const troubles: string[] = []
+    const onTrouble = (where: string) => void troubles.push(where)
+    const tick = await ticker({ ...scene, store: { ...scene.store, write } }, { onTrouble })
+    await tick()
+    const [first = 0, second = 0] = await jobs()
+    expect(Math.min(first, second)).toBe(0)
+    expect(first + second).toBeGreaterThan(0)
+    expect(troubles).toEqual([`schedules of ${first === 0 ? stuck.userId : free.userId}`])
+    await tickAll(tick)
+    expect(await jobs()).toEqual([Math.max(first, second), Math.max(first, second)])
   })
 
   test('many schedules that are due in the same second: all jobs are made within 5 s', async () => {

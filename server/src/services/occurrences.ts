@@ -75,9 +75,17 @@ export function createOccurrenceService({ store }: Deps, submission: SubmitServi
   }
 }
 
-/** What was expected before the last change is not known: it may have been another rule. */
-function expectedTicks({ schedule, updatedAtMs }: Definition, fromMs: number, toMs: number, max: number): number[] {
-  return schedule === null ? [] : lastTicks(schedule, Math.max(fromMs, updatedAtMs + 1), toMs, max)
+/** Of what was expected before the last change only the next tick is known: it may have been another rule. */
+function expectedTicks(definition: Definition, fromMs: number, toMs: number, max: number): number[] {
+  const { schedule, nextTickAtMs, updatedAtMs } = definition
+  if (schedule === null) return []
+  const next = nextTickAtMs !== null && nextTickAtMs >= fromMs && nextTickAtMs < toMs ? [nextTickAtMs] : []
+  try {
+    return [...new Set([...next, ...lastTicks(schedule, Math.max(fromMs, updatedAtMs + 1), toMs, max)])]
+  } catch {
+    // A time zone that this node does not know.
+    return next
+  }
 }
 
 function renderRecorded(one: Occurrence, nowMs: number): OccurrenceShape {

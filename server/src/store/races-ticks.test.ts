@@ -10,7 +10,8 @@ import { twoNodes } from '../testing/two-nodes.ts'
 import { realWorld } from '../world.ts'
 import { beginBackfill, findBackfill, stepBackfill } from './commands/backfills.ts'
 import { deleteDefinition, pauseDefinition, resumeDefinition, updateDefinition } from './commands/definitions.ts'
-import { type Term, tryToLead } from './commands/leadership.ts'
+import { renewTerm, type Term, tryToLead } from './commands/leadership.ts'
+import { submitJobs } from './commands/submit-jobs.ts'
 import { findWaitingTicks, makeTicks, type Tick, tryWaitingTicks } from './commands/ticks.ts'
 import type { Command } from './port.ts'
 
@@ -19,7 +20,7 @@ import type { Command } from './port.ts'
 const MINUTE = 60_000
 const NO_ID = '00000000-0000-0000-0000-000000000000'
 const maker = { newId: realWorld.uuid, tagOf: () => 1 }
-const { a, b, meet } = twoNodes()
+const { a, b, gate, meet } = twoNodes()
 
 /** A definition with three ticks that are due, and the leader's command that makes them. */
 async function due(
@@ -36,7 +37,7 @@ function makeAll(term: Term, definition: Definition): Command<Tick[]> {
   const { schedule, nextTickAtMs: dueAtMs } = definition
   if (schedule === null || dueAtMs === null) throw new Error('It is not due')
   const lateness = { dueAtMs, nowMs: dueAtMs + 2 * MINUTE, evenMs: Number.MAX_SAFE_INTEGER, max: 100 }
-  return makeTicks(term, [{ definition, dueAtMs, plan: planTicks(schedule, lateness), reason: 'catch_up' }], maker)
+  return makeTicks(term, [{ definition, dueAtMs, plan: planTicks(schedule, lateness) }], maker)
 }
 
 describe('ticks', () => {
@@ -136,6 +137,22 @@ describe('ticks', () => {
     expect((await ledger(a(), definition)).at(-1)).toMatchObject({
       outcome: made.length === 1 ? 'job' : 'waiting_quota',
     })
+  })
+
+  test('that wait for the lock of a user do not keep the leader from renewing its term', async () => {
+    const { definition, term, make } = await due()
+    const { userId } = definition
+    await sql(a(), `INSERT INTO ichido.quotas VALUES ($1, true, 1, NULL, 'month', 0)`, userId)
+    const held = await gate()
+    const item = new Scene(a()).item({ userId })
+    const submitting = a().write(held.hold(submitJobs([item], () => '')))
+    await held.reached()
+    const ticking = b().write(make)
+    await held.someoneWaits()
+    expect(await a().write(renewTerm(term, 60_000))).toMatchObject({ held: true })
+    await held.open()
+    await submitting
+    expect((await ticking).map(({ outcome }) => outcome)).toEqual(Array(3).fill('waiting_quota'))
   })
 
   test('that wait and a deletion: either a job, or skipped with it', async () => {

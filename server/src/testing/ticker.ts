@@ -10,7 +10,7 @@ import type { Term } from '../store/commands/leadership.ts'
 import type { Store } from '../store/port.ts'
 import type { Row } from '../store/statement.ts'
 import type { LeaderScene } from './leader-scene.ts'
-import { EVEN, seize } from './reaper.ts'
+import { EVEN, seize, trusting } from './reaper.ts'
 import { sql, unique } from './store.ts'
 
 export const EVERY_SECOND: Schedule = {
@@ -107,7 +107,10 @@ export async function ticker(
   const meter = changes.meter ?? services.deps.meter
   const onTrouble = changes.onTrouble ?? fail
   const { fairTags } = services
-  return createSchedule({ world, store, bus, meter, settings, fairTags, clock: changes.clock ?? EVEN, onTrouble }, term)
+  return createSchedule(
+    { world, store, bus, meter, settings, fairTags, clock: changes.clock ?? EVEN, onTrouble },
+    trusting(term),
+  )
 }
 
 /** Until nothing is left that it can do now. */

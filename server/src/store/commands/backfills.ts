@@ -8,6 +8,7 @@ import { toDefinition } from './definitions.ts'
 import { fence, type Term } from './leadership.ts'
 import type { Listed } from './list-jobs.ts'
 import { type Maker, readStandings, submitTicks, type Tick, tickItem } from './ticks.ts'
+import { lockUsersOf } from './users.ts'
 
 export type BackfillState = 'running' | 'done' | 'aborted'
 
@@ -114,12 +115,13 @@ export interface BackfillProgress {
 
 /**
  * One bounded step, in one transaction with the place that it came to. A tick that is in the ledger is left alone. At a full
- * quota it stops, and tries again. Jobs that must not overlap are made one at a time. Locks: the backfill, its definition,
- * then as a submission.
+ * quota it stops, and tries again. Jobs that must not overlap are made one at a time. Locks: the user, the term, the backfill,
+ * its definition.
  */
 export function stepBackfill(term: Term, { backfill, definition, ticks }: BackfillStep, maker: Maker) {
   const { backfillId } = backfill
   return command('backfill', function* work(): Work<BackfillProgress> {
+    if (definition !== null) yield* lockUsersOf([definition.userId])
     const taken = yield* one(sql.takeBackfillStep, ...fence(term), backfillId, backfill.version)
     if (taken === undefined) return { made: [], goesOn: false }
     if (definition === null || ticks.length === 0) {

@@ -21,17 +21,14 @@ import { fence, type Term } from './leadership.ts'
 import type { TagOf } from './retry-jobs.ts'
 import type { SubmitItem, SubmitOutcome } from './submission.ts'
 import { submitWork } from './submit-jobs.ts'
+import { lockUsersOf } from './users.ts'
 
 /** A definition as it was seen, and what is to be done about it. */
 export interface Planned {
   definition: Definition
   dueAtMs: number
   plan: Plan
-  /** Why ticks are skipped. */
-  reason: SkipReason
 }
-
-export type SkipReason = 'catch_up' | 'rule'
 
 /** Makes what a job needs: anew for every try, for it is the ledger that tells whether a tick was dealt with before. */
 export interface Maker {
@@ -72,7 +69,8 @@ export function findNextTick(): Command<number | null> {
 
 /**
  * Ledger, jobs and the next tick of each definition, in one transaction under the leader's fence. A definition that was
- * paused, changed, deleted or dealt with since it was seen is left alone. Locks: definitions, then as a submission.
+ * paused, changed, deleted or dealt with since it was seen is left alone. Locks: users, the term, definitions; who waited for
+ * a user while it held the term would keep the leader from renewing it.
  */
 export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker): Command<Tick[]> {
   const seen = JSON.stringify(
@@ -80,6 +78,7 @@ export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker)
   )
   const byId = new Map(planned.map((one) => [one.definition.id, one]))
   return command('make_ticks', function* work(): Work<Tick[]> {
+    yield* lockUsersOf(planned.map(({ definition }) => definition.userId))
     const locked = yield* query(sql.lockDue, ...fence(term), seen)
     const nowMs = locked[0] === undefined ? 0 : integer(locked[0], 'now')
     const held = locked.map((row) => byId.get(text(row, 'id')) ?? missing())
@@ -106,7 +105,7 @@ interface Draft {
   skippedUntilMs: number | null
 }
 
-function settle({ definition, plan, reason }: Planned, standing: Standing, nowMs: number, maker: Maker): Draft[] {
+function settle({ definition, plan }: Planned, standing: Standing, nowMs: number, maker: Maker): Draft[] {
   const { id, schedule } = definition
   const base = (scheduledForMs: number) => ({
     definitionId: id,
@@ -116,7 +115,7 @@ function settle({ definition, plan, reason }: Planned, standing: Standing, nowMs
     lateMs: nowMs - scheduledForMs,
   })
   const skipped = (fromMs: number, skippedUntilMs: number | null): Draft => ({
-    tick: { ...base(fromMs), outcome: 'skipped', reason },
+    tick: { ...base(fromMs), outcome: 'skipped', reason: 'catch_up' },
     item: null,
     runAtMs: null,
     skippedUntilMs,
@@ -228,6 +227,7 @@ export function* readStandings(definitionIds: readonly string[]): Work<Map<strin
 
 export interface WaitingTick {
   definitionId: string
+  userId: string
   scheduledForMs: number
 }
 
@@ -236,6 +236,7 @@ export function findWaitingTicks(afterDefinitionId: string, max: number): Comman
   return command('find_waiting_ticks', function* work(): Work<WaitingTick[]> {
     return (yield* query(sql.readWaitingTicks, afterDefinitionId, max)).map((row) => ({
       definitionId: text(row, 'definition_id'),
+      userId: text(row, 'user_id'),
       scheduledForMs: integer(row, 'scheduled_for'),
     }))
   })
@@ -247,6 +248,7 @@ export function tryWaitingTicks(term: Term, waiting: readonly WaitingTick[], mak
     waiting.map(({ definitionId, scheduledForMs }) => ({ definition_id: definitionId, scheduled_for: scheduledForMs })),
   )
   return command('try_waiting_ticks', function* work(): Work<Tick[]> {
+    yield* lockUsersOf(waiting.map(({ userId }) => userId))
     const locked = yield* query(sql.lockWaitingTicks, ...fence(term), asked)
     const standings = yield* readStandings(locked.map((row) => text(row, 'id')))
     const free = locked.filter((row) => {

@@ -15,7 +15,7 @@ export interface LockedUser extends Quota {
  * statement would look at a snapshot older than the wait for the lock, and overshoot.
  */
 export function* lockAndCount(userIds: Iterable<string>): Work<{ users: Map<string, LockedUser>; nowMs: number }> {
-  const locked = yield* lock([...new Set(userIds)].sort())
+  const locked = yield* lockUsersOf(userIds)
   // The row that was locked last tells a time when all of them were.
   const nowMs = Math.max(...locked.map((row) => integer(row, 'now')))
   const users = new Map(locked.map((row) => [text(row, 'user_id'), toUser(row)]))
@@ -29,6 +29,11 @@ export function* lockAndCount(userIds: Iterable<string>): Work<{ users: Map<stri
     if (user) user.inUse = integer(row, 'active') + integer(row, 'reserved')
   }
   return { users, nowMs }
+}
+
+/** In the order of their ids. Those without limits are shared. */
+export function* lockUsersOf(userIds: Iterable<string>): Work<Row[]> {
+  return yield* lock([...new Set(userIds)].sort())
 }
 
 function* lock(ids: readonly string[]): Work<Row[]> {

@@ -88,8 +88,10 @@ export const advanceNextTick = statement('advance_next_tick', {
  */
 export const readWaitingTicks = statement(
   'read_waiting_ticks',
-  `SELECT definition_id, min(scheduled_for) AS scheduled_for FROM ichido.occurrences
-    WHERE ${WAITS} AND definition_id > $1 GROUP BY definition_id ORDER BY definition_id LIMIT $2`,
+  `SELECT o.definition_id, d.user_id, o.scheduled_for FROM (
+      SELECT definition_id, min(scheduled_for) AS scheduled_for FROM ichido.occurrences
+      WHERE ${WAITS} AND definition_id > $1 GROUP BY definition_id ORDER BY definition_id LIMIT $2) o
+    JOIN ichido.job_definitions d ON d.id = o.definition_id ORDER BY o.definition_id`,
 )
 
 const WAITING = `o.scheduled_for, o.outcome, o.run_at, now_ms() AS now`
