@@ -187,6 +187,23 @@ describe.each(ENGINES)('%s', (engine) => {
     }
     expect(await isArchived(writing.runId)).toBe(true)
     expect(all).toBe(texts.join(''))
+    // One that reads it from its end.
+    const tailed = await beginWriting(services())
+    await tailed.write(...texts)
+    await tailed.succeed()
+    await age(tailed.runId, 8)
+    const whole = store()
+    let looks = 0
+    const read: Store['read'] = async (command) => {
+      if (command.name === 'find_logs' && ++looks === 2) await (await archiver({ store: whole }))()
+      return whole.read(command)
+    }
+    services().deps.store = { ...whole, read }
+    const tail = await textOf(services(), tailed.jobId, { tail: 10_000 })
+    services().deps.store = whole
+    expect([tail, await isArchived(tailed.runId)]).toEqual([texts.join(''), true])
+    await whole.write(command('forget', () => forgetLogs([tailed.runId], 100)))
+    await sweepAll(0)
     // And one that has the file open when it goes with its job.
     const another = await services().logs.readAll(LOCAL_ADMIN, writing.jobId, { after: null })
     await another.next()

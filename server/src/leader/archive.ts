@@ -26,7 +26,7 @@ export interface ArchiveOptions {
 /** Moves the logs of runs that ended long ago from the store to files, and removes files that no log is in. */
 export function createArchive(options: ArchiveOptions, leading: Leading): () => Promise<number | null> {
   const { store, settings } = options
-  const tidy = createTidyLogs(options)
+  const tidy = createTidyLogs(options, leading)
   return async () => {
     const keepMs = settings.get('log_retention_days_db') * DAY_MS
     const batchMax = settings.get('archive_batch_max')
@@ -88,19 +88,20 @@ class StoredLog implements AsyncIterable<ArchivedChunk> {
  * Removes files of runs that have no log any more, and after a day files that no log is in. An id of a file is used once, so
  * that what nobody has named for so long nobody ever will.
  */
-function createTidyLogs({ store, logArchive }: Pick<ArchiveOptions, 'store' | 'logArchive'>): () => Promise<void> {
+function createTidyLogs({ store, logArchive }: ArchiveOptions, leading: Leading): () => Promise<void> {
   let shard = 0
+
+  async function isNeeded(file: LogFile, ref: string | null | undefined): Promise<boolean> {
+    if (ref === undefined) return false
+    return ref === logRefOf(file) || (await logArchive.ageMs(file)) < STRAY_AGE_MS
+  }
 
   async function tidyShard(): Promise<void> {
     const found = await logArchive.list(shard)
-    for (let at = 0; at < found.length; at += LOOKUP_MAX) {
+    for (let at = 0; at < found.length && leading.trusted(); at += LOOKUP_MAX) {
       const some = found.slice(at, at + LOOKUP_MAX)
-      const refs = await store.read(findLogRefs(some.map(({ file }) => file.runId)))
-      for (const { file, ageMs } of some) {
-        const ref = refs.get(file.runId)
-        const needed = ref === undefined ? false : ref === logRefOf(file) || ageMs < STRAY_AGE_MS
-        if (!needed) await logArchive.remove(file)
-      }
+      const refs = await store.read(findLogRefs(some.map(({ runId }) => runId)))
+      for (const file of some) if (!(await isNeeded(file, refs.get(file.runId)))) await logArchive.remove(file)
     }
   }
 

@@ -32,7 +32,8 @@ const line = z.strictObject({
 /** Logs as compressed files, one a run: `logs/<xx>/<run>.<file>.jsonl.gz`. */
 export async function openLogArchive({ folder, world, files = realFiles }: DiskArchiveOptions): Promise<LogArchive> {
   const pathOf = (file: LogFile) => join(folder, logRefOf(file))
-  const shardFolder = (shard: number) => join(folder, 'logs', shard.toString(16).padStart(2, '0'))
+  /** Their names are on disk for good; a process that died may have made one and not got to that. */
+  const synced = new Set<string>()
   await makeFolder(join(folder, 'logs'))
 
   async function syncFolder(path: string): Promise<void> {
@@ -45,7 +46,10 @@ export async function openLogArchive({ folder, world, files = realFiles }: DiskA
   }
 
   async function makeFolder(path: string): Promise<void> {
-    if ((await files.mkdir(path, { recursive: true })) !== undefined) await syncFolder(dirname(path))
+    if (synced.has(path)) return
+    await files.mkdir(path, { recursive: true })
+    await syncFolder(dirname(path))
+    synced.add(path)
   }
 
   async function fill(path: string, chunks: AsyncIterable<ArchivedChunk>): Promise<number> {
@@ -103,15 +107,17 @@ export async function openLogArchive({ folder, world, files = realFiles }: DiskA
     },
 
     async list(shard) {
-      const place = shardFolder(shard)
-      const found: { file: LogFile; ageMs: number }[] = []
-      for (const name of await files.readdir(place).catch(none)) {
-        const facts = await files.stat(join(place, name)).catch(() => null)
-        const file = logFileOf(`logs/${shardFolder(shard).slice(-2)}/${name.replace(PARTIAL, '')}`)
-        if (file === null || facts === null) continue
-        found.push({ file, ageMs: world.now() - Math.max(facts.mtimeMs, facts.ctimeMs) })
-      }
-      return found
+      const xx = shard.toString(16).padStart(2, '0')
+      const names = await files.readdir(join(folder, 'logs', xx)).catch(none)
+      return names.flatMap((name) => logFileOf(`logs/${xx}/${name.replace(PARTIAL, '')}`) ?? [])
+    },
+
+    async ageMs(file) {
+      const path = pathOf(file)
+      const facts = await files.stat(path).catch(() => files.stat(path + PARTIAL).catch(none))
+      // Somebody is at it right now.
+      if (!('mtimeMs' in facts)) return 0
+      return world.now() - Math.max(facts.mtimeMs, facts.ctimeMs)
     },
   }
 }

@@ -22,8 +22,10 @@ export interface LogArchive {
   /** The chunks after one of them, up to the last; throws `LogUnreadable` where they are not all there. */
   read(file: LogFile, afterN: number, lastN: number): AsyncGenerator<ArchivedChunk>
   remove(file: LogFile): Promise<void>
-  /** Everything in one of `LOG_SHARDS` parts of the place, also what never got whole, and how long it has been there. */
-  list(shard: number): Promise<{ file: LogFile; ageMs: number }[]>
+  /** Everything in one of `LOG_SHARDS` parts of the place, also what never got whole. */
+  list(shard: number): Promise<LogFile[]>
+  /** For how long a file has been there. */
+  ageMs(file: LogFile): Promise<number>
 }
 
 export const LOG_SHARDS = 256

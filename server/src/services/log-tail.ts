@@ -24,7 +24,7 @@ export async function readTail(source: LogSource, lines: number): Promise<RunLog
     const { rows } = await lookAt(source, 'before', before, STEP)
     for (const row of rows) {
       const archived = archivedLog(row)
-      const chunks = archived === null ? [renderStored(row)] : await lastOfFile(source, archived)
+      const chunks = archived === null ? [renderStored(row)] : await lastOfFile(source, archived, before)
       for (const chunk of chunks) if (!tail.take(chunk)) return tail.chunks.reverse()
       // Of a file there is nothing more than what was taken, or the tail would be full.
       before = { runNo: integer(row, 'run_no'), n: archived === null ? integer(row, 'n') : -1 }
@@ -34,11 +34,13 @@ export async function readTail(source: LogSource, lines: number): Promise<RunLog
 }
 
 /** As much of it as a tail can hold at most, the last first. A file is read from its beginning, but not kept. */
-async function lastOfFile(source: LogSource, archived: ArchivedLog): Promise<RunLogShape[]> {
+async function lastOfFile(source: LogSource, archived: ArchivedLog, before: LogPlace): Promise<RunLogShape[]> {
+  const endN = before.runNo === archived.runNo ? before.n : Number.POSITIVE_INFINITY
   const kept: RunLogShape[] = []
   let length = 0
   try {
     for await (const chunk of readArchived(source, archived, -1)) {
+      if (chunk.n >= endN) break
       kept.push(renderArchived(archived.runNo, archived.file, chunk))
       length += chunk.text.length
       for (let [first] = kept; first !== undefined; [first] = kept) {

@@ -14,7 +14,7 @@ export function findOldLogs(ageMs: number, max: number): Command<string[]> {
 
 /** The chunks of a run after one of them. */
 export function findRunLog(runId: string, afterN: number, { chunksMax, bytesMax }: LogAmount): Command<Row[]> {
-  return command('find_run_log', () => query(sql.readRunLog, runId, afterN, chunksMax, bytesMax))
+  return command('find_run_log', () => query(sql.readRunLog, runId, afterN, bytesMax, chunksMax))
 }
 
 /**

@@ -39,31 +39,36 @@ export const readLogJob = statement(
     WHERE j.id = $1 AND NOT ${EXPIRED}`,
 )
 
-const CHUNK = `r.run_no, r.id AS run_id, l.n, l.stream, l.chunk, l.created_at, l.log_ref,
-  coalesce(octet_length(l.chunk), 0) AS bytes`
-const OF_JOB = 'ichido.runs r JOIN ichido.run_logs l ON l.run_id = r.id WHERE r.job_id = $1'
+/**
+ * Chunks may be large: those before which so many bytes come stay where they are. Their places are looked through first, and
+ * only the chunks that fit are read.
+ */
+function within(places: string, order: string, bytesMax: string): string {
+  return `SELECT p.run_no, p.run_id, p.n, p.bytes, c.stream, c.chunk, c.created_at, c.log_ref
+    FROM (SELECT s.*, sum(bytes) OVER (ORDER BY ${order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+      FROM (${places} ORDER BY ${order} LIMIT $4) s) p
+    JOIN ichido.run_logs c ON c.run_id = p.run_id AND c.n = p.n
+    WHERE p.bytes_before IS NULL OR p.bytes_before < ${bytesMax} ORDER BY ${order.replaceAll(/run_no|\bn\b/g, 'p.$&')}`
+}
 
-/** A chunk may be large: those before which so many bytes have been read stay where they are. */
-const within = (page: string, order: string, bytesMax: string) =>
-  `SELECT * FROM (SELECT p.*, sum(p.bytes) OVER (ORDER BY ${order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-      AS bytes_before FROM (${page}) p) b WHERE bytes_before IS NULL OR bytes_before < ${bytesMax} ORDER BY ${order}`
+const PLACES = `SELECT r.run_no, l.run_id, l.n, coalesce(octet_length(l.chunk), 0) AS bytes
+  FROM ichido.runs r JOIN ichido.run_logs l ON l.run_id = r.id`
 
 /** Takes a job, the place after which to go on (number of the run, n), a maximum of chunks and one of bytes. */
 export const readLogs = statement(
   'read_logs',
-  within(
-    `SELECT ${CHUNK} FROM ${OF_JOB} AND (r.run_no > $2 OR (r.run_no = $2 AND l.n > $3)) ORDER BY r.run_no, l.n LIMIT $4`,
-    'run_no, n',
-    '$5',
-  ),
+  within(`${PLACES} WHERE r.job_id = $1 AND (r.run_no > $2 OR (r.run_no = $2 AND l.n > $3))`, 'run_no, n', '$5'),
 )
 
-/** The same backwards: what comes before a place, the last of it first. */
+/**
+ * The same backwards: what comes before a place, the last of it first. A run that was archived since its last chunks were
+ * read has one row, wherever in it the place is; before its beginning, at -1, there is nothing of it.
+ */
 export const readLogsBack = statement(
   'read_logs_back',
   within(
-    `SELECT ${CHUNK} FROM ${OF_JOB} AND (r.run_no < $2 OR (r.run_no = $2 AND l.n < $3))
-      ORDER BY r.run_no DESC, l.n DESC LIMIT $4`,
+    `${PLACES} WHERE r.job_id = $1
+      AND (r.run_no < $2 OR (r.run_no = $2 AND (l.n < $3 OR (l.log_ref IS NOT NULL AND $3 >= 0))))`,
     'run_no DESC, n DESC',
     '$5',
   ),
@@ -83,16 +88,8 @@ export const readOldLogs = statement(
     ORDER BY l.created_at, l.run_id LIMIT $2`,
 )
 
-/** Takes a run, the n after which to go on, a maximum of chunks and one of bytes. */
-export const readRunLog = statement(
-  'read_run_log',
-  within(
-    `SELECT l.n, l.stream, l.chunk, l.created_at, l.log_ref, coalesce(octet_length(l.chunk), 0) AS bytes
-      FROM ichido.run_logs l WHERE l.run_id = $1 AND l.n > $2 ORDER BY l.n LIMIT $3`,
-    'n',
-    '$4',
-  ),
-)
+/** Takes a run, the n after which to go on, a maximum of bytes and one of chunks. */
+export const readRunLog = statement('read_run_log', within(`${PLACES} WHERE r.id = $1 AND l.n > $2`, 'n', '$3'))
 
 /** Takes term and run. Guards the leader's term, and that the run has ended: nothing is added to its log any more. */
 export const lockEnded = statement('lock_ended', {
