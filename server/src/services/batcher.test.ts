@@ -279,3 +279,21 @@ test('whatever the order of arrivals and commits, every item gets its own outcom
     { numRuns: 100 },
   )
 })
+
+test('what is asked for together has its outcomes in its places, also across batches and with one that is no item', async () => {
+  const all = batcher({ itemsMax: 2 }).addAll([0, 1, 2, 3], (n) => {
+    if (n === 1) throw new Error('no item')
+    return { user: 'a', n }
+  })
+  await settled()
+  await commits.commit()
+  await commits.commit()
+  expect(commits.batches.map(names)).toEqual([['a0', 'a2'], ['a3']])
+  expect(await all).toEqual([
+    { status: 'fulfilled', value: 'a0' },
+    { status: 'rejected', reason: new Error('no item') },
+    { status: 'fulfilled', value: 'a2' },
+    { status: 'fulfilled', value: 'a3' },
+  ])
+  expect(await batcher().addAll([], () => ({ user: 'a', n: 0 }))).toEqual([])
+})

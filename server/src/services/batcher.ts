@@ -20,8 +20,16 @@ export interface BatcherOptions<Item, Outcome> {
 interface Waiting<Item, Outcome> {
   item: Item
   bytes: number
-  resolve(outcome: Outcome): void
-  reject(error: unknown): void
+  call: Call<Outcome>
+  /** Its place in the call. */
+  place: number
+}
+
+/** What was asked for together: one promise for all of it, for one for each took a seventh of a call with 1,000 items. */
+interface Call<Outcome> {
+  settled: PromiseSettledResult<Outcome>[]
+  open: number
+  resolve(settled: PromiseSettledResult<Outcome>[]): void
 }
 
 /**
@@ -39,17 +47,39 @@ export class Batcher<Item, Outcome> {
     this.#options = options
   }
 
-  add(item: Item): Promise<Outcome> {
-    return new Promise((resolve, reject) => {
-      // Asked here, where an item that cannot be measured fails its own caller and nobody else.
-      const user = this.#options.userOf(item)
-      const waiting = { item, bytes: this.#options.bytesOf(item), resolve, reject }
-      const line = this.#waiting.get(user)
-      if (line === undefined) this.#waiting.set(user, [waiting])
-      else line.push(waiting)
-      this.#size++
+  async add(item: Item): Promise<Outcome> {
+    const [settled] = await this.addAll([item], (item) => item)
+    if (settled?.status === 'fulfilled') return settled.value
+    throw settled?.reason
+  }
+
+  /**
+   * Each has its own outcome, in its place, also one that cannot be made an item. They may be carried out in different
+   * batches, as if they had come one by one.
+   */
+  addAll<Given>(given: readonly Given[], toItem: (one: Given) => Item): Promise<PromiseSettledResult<Outcome>[]> {
+    if (given.length === 0) return Promise.resolve([])
+    return new Promise((resolve) => {
+      const call: Call<Outcome> = { settled: Array(given.length), open: given.length, resolve }
+      given.forEach((one, place) => {
+        try {
+          this.#queue(toItem(one), call, place)
+        } catch (error) {
+          settle(call, place, rejected(error))
+        }
+      })
       this.#schedule()
     })
+  }
+
+  #queue(item: Item, call: Call<Outcome>, place: number): void {
+    // Asked here, where an item that cannot be measured fails its own caller and nobody else.
+    const user = this.#options.userOf(item)
+    const waiting = { item, bytes: this.#options.bytesOf(item), call, place }
+    const line = this.#waiting.get(user)
+    if (line === undefined) this.#waiting.set(user, [waiting])
+    else line.push(waiting)
+    this.#size++
   }
 
   #schedule(): void {
@@ -114,14 +144,14 @@ export class Batcher<Item, Outcome> {
   async #carryOut(batch: Waiting<Item, Outcome>[]): Promise<void> {
     try {
       const outcomes = await this.#options.run(batch.map(({ item }) => item))
-      batch.forEach(({ resolve, reject }, i) => {
-        const outcome = outcomes[i]
-        if (outcome === undefined) reject(new Error(`${this.#options.name}: no outcome for item ${i}`))
-        else resolve(outcome)
+      batch.forEach(({ call, place }, i) => {
+        const value = outcomes[i]
+        if (value !== undefined) settle(call, place, { status: 'fulfilled', value })
+        else settle(call, place, rejected(new Error(`${this.#options.name}: no outcome for item ${i}`)))
       })
     } catch (error) {
       if (!(error instanceof BadValue) || batch.length === 1) {
-        for (const { reject } of batch) reject(error)
+        for (const { call, place } of batch) settle(call, place, rejected(error))
         return
       }
       const half = Math.ceil(batch.length / 2)
@@ -130,3 +160,10 @@ export class Batcher<Item, Outcome> {
     }
   }
 }
+
+function settle<Outcome>(call: Call<Outcome>, place: number, settled: PromiseSettledResult<Outcome>): void {
+  call.settled[place] = settled
+  if (--call.open === 0) call.resolve(call.settled)
+}
+
+const rejected = (reason: unknown): PromiseRejectedResult => ({ status: 'rejected', reason })

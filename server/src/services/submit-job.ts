@@ -31,10 +31,21 @@ export interface SubmitOptions {
   definitionId?: string
 }
 
+export interface Submission {
+  input: SubmitInput
+  options: SubmitOptions
+}
+
 export const SUBMIT_OPERATION = 'submit'
 
 export interface SubmitService {
   submit(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<SubmitOutcome>
+  /** Many in one call. Each has its own outcome, in its place; one that cannot be read or fails keeps no other back. */
+  submitMany<Given>(
+    caller: Caller,
+    given: readonly Given[],
+    read: (one: Given) => Submission,
+  ): Promise<PromiseSettledResult<SubmitOutcome>[]>
   /** The same as a command, for a transaction of the caller's own, which also wakes the workers when it commits. */
   prepare(caller: Caller, input: SubmitInput, options: SubmitOptions): Command<SubmitOutcome[]>
 }
@@ -55,25 +66,27 @@ export function createSubmitService(deps: Deps, fairTags: FairTags): SubmitServi
     onBatch: (batch) => deps.meter.batch(batch),
     async run(items) {
       const outcomes = await deps.store.write(submitJobs(items, renderAccepted))
-      deps.bus.wake([...new Set(outcomes.flatMap((outcome) => wakes(outcome)))])
+      const queues = new Set<`queue:${string}`>()
+      outcomes.forEach((outcome, i) => {
+        if (outcome.kind === 'created' && outcome.due) queues.add(`queue:${outcome.queue}`)
+        if (outcome.kind !== 'created') deps.evidence.notCreated(outcome)
+        const code = outcome.kind === 'refused' ? outcome.refusal.code : null
+        deps.meter.submitted(outcome.kind, (items[i]?.key ?? null) !== null, code)
+      })
+      deps.bus.wake([...queues])
       return outcomes
     },
   })
 
   return {
-    async submit(caller, input, options) {
-      const outcome = await batcher.add(toItem(deps, fairTags, caller, input, options))
-      const code = outcome.kind === 'refused' ? outcome.refusal.code : null
-      if (outcome.kind !== 'created') deps.evidence.notCreated(outcome)
-      deps.meter.submitted(outcome.kind, options.key !== null, code)
-      return outcome
-    },
+    submit: async (caller, input, options) => batcher.add(toItem(deps, fairTags, caller, input, options)),
+    submitMany: (caller, given, read) =>
+      batcher.addAll(given, (one) => {
+        const { input, options } = read(one)
+        return toItem(deps, fairTags, caller, input, options)
+      }),
     prepare: (caller, input, options) => submitJobs([toItem(deps, fairTags, caller, input, options)], renderAccepted),
   }
-}
-
-function wakes(outcome: SubmitOutcome): `queue:${string}`[] {
-  return outcome.kind === 'created' && outcome.due ? [`queue:${outcome.queue}`] : []
 }
 
 function toItem(

@@ -3,8 +3,8 @@ import { batchRequest } from '../../core/contract/jobs.ts'
 import { describeProblem } from '../../core/contract/problem.ts'
 import { batchResponse, submitResponse } from '../../core/contract/shapes.ts'
 import { type SubmitInput, submitRequest } from '../../core/contract/submit.ts'
-import type { Caller } from '../../core/roles.ts'
-import { refusalError } from '../../services/submit-job.ts'
+import { refusalError, type Submission } from '../../services/submit-job.ts'
+import type { SubmitOutcome } from '../../store/commands/submission.ts'
 import { callerOf } from '../auth.ts'
 import { errorBody, JSON_TYPE, statusOf, toIchidoError } from '../errors.ts'
 import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
@@ -58,24 +58,29 @@ export function submitRoutes(app: ApiInstance, { services, mismatchStatus }: Rou
         throw new IchidoError('INVALID_PAYLOAD', 'A batch has no Idempotency-Key; give each job its idempotency_key')
       }
       const caller = callerOf(request)
-      const outcomes = await Promise.all(request.body.jobs.map((item) => submitItem(caller, item, request.id)))
-      return reply.header('content-type', JSON_TYPE).send(`{"data":[${outcomes.join(',')}]}`)
+      const settled = await services.submission.submitMany(caller, request.body.jobs, readItem)
+      const answers = settled.map((one) => render(one, request.id))
+      return reply.header('content-type', JSON_TYPE).send(`{"data":[${answers.join(',')}]}`)
     },
   )
 
-  async function submitItem(caller: Caller, item: unknown, requestId: string): Promise<string> {
-    try {
-      const input = parseItem(item)
-      const outcome = await services.submission.submit(caller, input, { key: bodyKey(input) })
-      if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
-      return `{"status":${outcome.status},"replayed":${outcome.kind === 'replayed'},"body":${outcome.body}}`
-    } catch (thrown) {
-      const error = toIchidoError(thrown)
-      if (error.code === 'INTERNAL') app.log.error({ err: thrown, requestId }, 'an item of a batch failed')
-      const status = statusOf(error, mismatchStatus)
-      return JSON.stringify({ status, replayed: false, ...errorBody(error, requestId) })
-    }
+  function render(settled: PromiseSettledResult<SubmitOutcome>, requestId: string): string {
+    if (settled.status === 'rejected') return renderError(settled.reason, requestId)
+    const outcome = settled.value
+    if (outcome.kind === 'refused') return renderError(refusalError(outcome.refusal), requestId)
+    return `{"status":${outcome.status},"replayed":${outcome.kind === 'replayed'},"body":${outcome.body}}`
   }
+
+  function renderError(thrown: unknown, requestId: string): string {
+    const error = toIchidoError(thrown)
+    if (error.code === 'INTERNAL') app.log.error({ err: thrown, requestId }, 'an item of a batch failed')
+    return JSON.stringify({ status: statusOf(error, mismatchStatus), replayed: false, ...errorBody(error, requestId) })
+  }
+}
+
+function readItem(item: unknown): Submission {
+  const input = parseItem(item)
+  return { input, options: { key: bodyKey(input) } }
 }
 
 function parseItem(item: unknown): SubmitInput {
