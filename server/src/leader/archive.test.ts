@@ -219,7 +219,11 @@ describe.each(ENGINES)('%s', (engine) => {
     class Broken extends Error {}
 
     /** Everything that a function of this object does is a step; the one with this number breaks, before or after it is done. */
-    function breaking<T extends object>(object: T, names: readonly string[], step: () => boolean): T {
+    function breaking<T extends object>(
+      object: T,
+      names: readonly string[],
+      step: (name: string, isDone: boolean) => boolean,
+    ): T {
       return new Proxy(object, {
         get(target, name) {
           const value: unknown = Reflect.get(target, name)
@@ -227,10 +231,10 @@ describe.each(ENGINES)('%s', (engine) => {
             return typeof value === 'function' ? value.bind(target) : value
           }
           return async (...args: unknown[]) => {
-            if (step()) throw new Broken()
+            if (step(String(name), false)) throw new Broken()
             const answer: unknown = await value.apply(target, args)
             const handle = isHandle(answer) ? answer : null
-            if (step()) {
+            if (step(String(name), true)) {
               await handle?.close()
               throw new Broken()
             }
@@ -243,6 +247,20 @@ describe.each(ENGINES)('%s', (engine) => {
     function isHandle(value: unknown): value is realFiles.FileHandle {
       return typeof value === 'object' && value !== null && 'datasync' in value
     }
+
+    test('the file is on disk, and its name, before the store knows of it', async () => {
+      await written(8, 'a\n')
+      const done: string[] = []
+      const step = (name: string, isDone: boolean) => {
+        if (isDone) done.push(name)
+        return false
+      }
+      const files = breaking<Files>({ ...realFiles }, ['open', 'rename'], step)
+      const logArchive = await openLogArchive({ folder: place.folder, world: realWorld, files })
+      await (await archiver({ logArchive, store: breaking(store(), ['write'], step) }))()
+      const last = done.slice(done.indexOf('writeFile'))
+      expect(last).toEqual(['writeFile', 'sync', 'stat', 'rename', 'open', 'sync', 'write'])
+    })
 
     test('nothing is lost, the log is there once, and in the end one file is left', async () => {
       const run = await written(8, 'a\n', 'b\n', 'c\n')
