@@ -140,7 +140,12 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
   return async () => {
     const beganMs = world.monotonic()
     let more = false
-    for (const step of steps) if (await step()) more = true
+    const failures: unknown[] = []
+    for (const step of steps) {
+      // One that fails does not hold up the others.
+      if (await step().catch((error: unknown) => failures.push(error) === 0)) more = true
+    }
+    if (failures.length > 0) throw failures[0]
     behindSinceMs = more ? (behindSinceMs ?? beganMs) : null
     meter.retentionBehind(behindSinceMs === null ? 0 : world.monotonic() - behindSinceMs)
     return more ? PACE_MS : null

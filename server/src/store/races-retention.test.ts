@@ -159,6 +159,19 @@ describe('a job that is removed', () => {
   })
 })
 
+test('nobody who works waits for a removal', async () => {
+  const scene = new Scene(nodes.b())
+  const [old, held] = [await canceled(scene), await scene.running()]
+  const gate = await nodes.gate()
+  const removing = nodes.a().write(gate.hold(removeJobs(await seize(nodes.a()), [old], AGES)))
+  await gate.reached()
+  await scene.submitted({ key: 'key' })
+  expect(await scene.heartbeat(await scene.leased({ startId: 's' }))).toMatchObject({ kind: 'extended' })
+  expect(await scene.finish(held)).toMatchObject({ kind: 'recorded' })
+  await gate.open()
+  expect((await removing).rows.get('jobs')).toBe(1)
+})
+
 test('two nodes retain, and others retry, redrive, submit, count and read: every job is whole or gone', async () => {
   const term = await lead(nodes.a())
   const settings = settingsOf({ job_retention_seconds: 1, dead_letter_retention_seconds: 1, retain_batch_max: 20 })
