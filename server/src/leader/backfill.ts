@@ -8,7 +8,9 @@ import { type RunningBackfill, runningBackfills, stepBackfill } from '../store/c
 import type { Term } from '../store/commands/leadership.ts'
 import type { Store } from '../store/port.ts'
 
-const BACKFILLS_MAX = 100
+const BACKFILLS_MAX = 20
+/** As of a batch of ticks. */
+const BATCH_CHARS_MAX = 4 * 1024 * 1024
 
 interface BackfillOptions {
   world: World
@@ -27,7 +29,9 @@ export function createBackfill(options: BackfillOptions, term: Term): () => Prom
   async function step({ backfill, definition }: RunningBackfill): Promise<boolean> {
     const { atMs, toMs } = backfill
     const schedule = definition?.schedule ?? null
-    const ticks = schedule === null ? [] : ticksBetween(schedule, atMs, toMs, settings.get('schedule_batch_max'))
+    const fitting = Math.max(1, Math.floor(BATCH_CHARS_MAX / (definition?.payload.length ?? 1)))
+    const max = Math.min(settings.get('schedule_batch_max'), fitting)
+    const ticks = schedule === null ? [] : ticksBetween(schedule, atMs, toMs, max)
     const usable = schedule === null ? null : definition
     const { made, goesOn } = await store.write(stepBackfill(term, { backfill, definition: usable, ticks }, maker))
     for (const { outcome } of made) meter.ticked(outcome, null)

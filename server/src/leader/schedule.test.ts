@@ -106,6 +106,17 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     }
   })
 
+  test('all, with a large payload: a batch has fewer of them', async () => {
+    const payload = JSON.stringify('x'.repeat(1_000_000))
+    const definition = await define(scene.store, { cron: '* * * * *' }, { payload })
+    await setDue(scene.store, definition, Math.floor((await now()) / MINUTE) * MINUTE - 6 * MINUTE)
+    const tick = await ticker(scene)
+    await tick()
+    expect(await jobsOf(scene.store, definition)).toHaveLength(4)
+    await tickAll(tick)
+    expect(await jobsOf(scene.store, definition)).toHaveLength(7)
+  })
+
   test('last: of those that were missed the last one', async () => {
     const definition = await missed(3 * HOUR, { catchUp: 'last', cron: '0 * * * *' })
     const firstMs = Math.ceil(((await now()) - 3 * HOUR) / HOUR) * HOUR

@@ -1,19 +1,18 @@
 import type { World } from '@ichido/sdk/world'
 import type { Bus } from '../bus/port.ts'
-import type { Definition } from '../core/definition.ts'
 import { planTicks } from '../core/ticks.ts'
 import type { FairTags } from '../services/fair-tags.ts'
 import type { Meter } from '../services/meter.ts'
 import type { Settings } from '../services/settings.ts'
 import {
+  type DueDefinition,
   findDue,
   findNextTick,
-  findWaitingTicks,
   makeTicks,
   type Planned,
   type Tick,
-  tryWaitingTicks,
 } from '../store/commands/ticks.ts'
+import { findWaitingTicks, tryWaitingTicks } from '../store/commands/waiting-ticks.ts'
 import type { Store } from '../store/port.ts'
 import type { ClockWatch } from './clock-watch.ts'
 import type { Leading } from './elect.ts'
@@ -29,6 +28,8 @@ export interface ScheduleOptions {
   onTrouble(where: string, error: unknown): void
 }
 
+/** Payloads have up to 1 MB: a transaction beyond this gains nothing and holds its locks longer. */
+const BATCH_CHARS_MAX = 4 * 1024 * 1024
 const FIRST = '00000000-0000-0000-0000-000000000000'
 
 /** Makes the jobs of the ticks that are due, and of those that waited, for one term; a bounded batch at a time. */
@@ -45,9 +46,8 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
     bus.wake([...new Set(ticks.flatMap(({ wakes }) => (wakes === null ? [] : [`queue:${wakes}` as const])))])
   }
 
-  function plan(definition: Definition, lateness: { nowMs: number; evenMs: number; max: number }): Planned[] {
-    const { schedule, nextTickAtMs: dueAtMs } = definition
-    if (schedule === null || dueAtMs === null) return []
+  function plan(definition: DueDefinition, lateness: { nowMs: number; evenMs: number; max: number }): Planned[] {
+    const { schedule, dueAtMs } = definition
     try {
       return [{ definition, dueAtMs, plan: planTicks(schedule, { dueAtMs, ...lateness }) }]
     } catch (error) {
@@ -81,23 +81,29 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
 
   /** Whether there is more to do at once. */
   async function tryWaiting(batchMax: number): Promise<boolean> {
-    const waiting = await store.read(findWaitingTicks(tried, batchMax))
-    tried = waiting.length === batchMax ? (waiting.at(-1)?.definitionId ?? FIRST) : FIRST
+    const found = await store.read(findWaitingTicks(tried, batchMax))
+    const waiting = fitting(found)
+    const more = found.length === batchMax || waiting.length < found.length
+    tried = more ? (waiting.at(-1)?.definitionId ?? FIRST) : FIRST
     if (waiting.length === 0) return false
     const made = await store.write(tryWaitingTicks(leading, waiting, maker))
     tell(made)
-    return made.length > 0 || tried !== FIRST
+    return made.length > 0 || more
   }
 
   return async () => {
     const batchMax = settings.get('schedule_batch_max')
     // They were due before anything that is due now.
-    const moreWaits = await tryWaiting(batchMax)
+    const moreWaits = await tryWaiting(batchMax).catch((error: unknown) => {
+      onTrouble('ticks that wait', error)
+      return false
+    })
     const askedMs = world.monotonic()
     const { definitions, nowMs } = await store.read(findDue(batchMax))
     clock.observe(nowMs, askedMs)
-    const max = Math.max(1, Math.floor(batchMax / definitions.length))
-    const planned = definitions.flatMap((one) => plan(one, { nowMs, evenMs: clock.evenMs, max }))
+    const planned = shares(definitions, batchMax).flatMap(({ one, max }) =>
+      plan(one, { nowMs, evenMs: clock.evenMs, max }),
+    )
     const made = await make(planned)
     tell(made)
     // What is due and was passed over, because somebody has it locked or it was changed, has its turn after the interval.
@@ -105,4 +111,20 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
     const nextInMs = await store.read(findNextTick())
     return nextInMs !== null && nextInMs > 0 ? nextInMs : null
   }
+}
+
+/** Of a batch each definition has its share of ticks, and of bytes. */
+function shares(definitions: readonly DueDefinition[], batchMax: number): { one: DueDefinition; max: number }[] {
+  const some = fitting(definitions)
+  const most = (payloadChars: number) => Math.min(batchMax, BATCH_CHARS_MAX / payloadChars) / some.length
+  return some.map((one) => ({ one, max: Math.max(1, Math.floor(most(one.payloadChars))) }))
+}
+
+/** Those at the beginning, at least one; the others have their turn next. */
+function fitting<T extends { payloadChars: number }>(all: readonly T[]): T[] {
+  let chars = 0
+  return all.filter(({ payloadChars }, i) => {
+    chars += payloadChars
+    return i === 0 || chars <= BATCH_CHARS_MAX
+  })
 }

@@ -12,7 +12,8 @@ import { beginBackfill, findBackfill, stepBackfill } from './commands/backfills.
 import { deleteDefinition, pauseDefinition, resumeDefinition, updateDefinition } from './commands/definitions.ts'
 import { renewTerm, type Term, tryToLead } from './commands/leadership.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
-import { findWaitingTicks, makeTicks, type Tick, tryWaitingTicks } from './commands/ticks.ts'
+import { makeTicks, type Tick } from './commands/ticks.ts'
+import { findWaitingTicks, tryWaitingTicks } from './commands/waiting-ticks.ts'
 import type { Command } from './port.ts'
 
 /** A tick meets somebody else at its definition: the outcome is that of one after the other. */

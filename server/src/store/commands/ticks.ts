@@ -1,5 +1,6 @@
 import type { Definition } from '../../core/definition.ts'
 import { DEFAULT_QUEUE } from '../../core/job.ts'
+import type { Schedule } from '../../core/schedule.ts'
 import { jitterMs, type Outcome, type Plan, type Standing, settleTick } from '../../core/ticks.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/ticks.ts'
@@ -25,7 +26,7 @@ import { lockUsersOf } from './users.ts'
 
 /** A definition as it was seen, and what is to be done about it. */
 export interface Planned {
-  definition: Definition
+  definition: Pick<Definition, 'id' | 'version' | 'userId'>
   dueAtMs: number
   plan: Plan
 }
@@ -47,8 +48,14 @@ export interface Tick {
   lateMs: number
 }
 
+export interface DueDefinition extends Pick<Definition, 'id' | 'name' | 'version' | 'userId'> {
+  schedule: Schedule
+  dueAtMs: number
+  payloadChars: number
+}
+
 export interface Due {
-  definitions: Definition[]
+  definitions: DueDefinition[]
   nowMs: number
 }
 
@@ -56,8 +63,20 @@ export function findDue(max: number): Command<Due> {
   return command('find_due', function* work(): Work<Due> {
     const rows = yield* query(sql.readDue, max)
     const nowMs = rows[0] === undefined ? yield* now() : integer(rows[0], 'now')
-    return { definitions: rows.map(toDefinition), nowMs }
+    return { definitions: rows.map(toDue), nowMs }
   })
+}
+
+function toDue(row: Row): DueDefinition {
+  return {
+    id: text(row, 'id'),
+    name: text(row, 'name'),
+    version: integer(row, 'version'),
+    userId: text(row, 'user_id'),
+    schedule: JSON.parse(text(row, 'schedule')) as Schedule,
+    dueAtMs: integer(row, 'next_tick_at'),
+    payloadChars: integer(row, 'payload_chars'),
+  }
 }
 
 /** In ms from now; null when there is none. */
@@ -81,9 +100,11 @@ export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker)
     yield* lockUsersOf(planned.map(({ definition }) => definition.userId))
     const locked = yield* query(sql.lockDue, ...fence(term), seen)
     const nowMs = locked[0] === undefined ? 0 : integer(locked[0], 'now')
-    const held = locked.map((row) => byId.get(text(row, 'id')) ?? missing())
+    const held = locked.map((row) => ({ ...(byId.get(text(row, 'id')) ?? missing()), definition: toDefinition(row) }))
     const standings = yield* readStandings(held.map(({ definition }) => definition.id))
-    const ticks = held.flatMap((one) => settle(one, standings.get(one.definition.id) ?? missing(), nowMs, maker))
+    const ticks = held.flatMap(({ definition, plan }) =>
+      settle(definition, plan, standings.get(definition.id) ?? missing(), nowMs, maker),
+    )
     const done = yield* carryOut(ticks)
     const moves = held.map(({ definition, dueAtMs, plan }) => [
       definition.id,
@@ -105,7 +126,7 @@ interface Draft {
   skippedUntilMs: number | null
 }
 
-function settle({ definition, plan }: Planned, standing: Standing, nowMs: number, maker: Maker): Draft[] {
+function settle(definition: Definition, plan: Plan, standing: Standing, nowMs: number, maker: Maker): Draft[] {
   const { id, schedule } = definition
   const base = (scheduledForMs: number) => ({
     definitionId: id,
@@ -173,7 +194,7 @@ export function* submitTicks(items: readonly SubmitItem[]): Work<Map<string, Sub
 
 const FULL: readonly string[] = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED']
 
-function resultOf(outcome: SubmitOutcome): Pick<Tick, 'outcome' | 'reason' | 'jobId' | 'wakes'> {
+export function resultOf(outcome: SubmitOutcome): Pick<Tick, 'outcome' | 'reason' | 'jobId' | 'wakes'> {
   if (outcome.kind !== 'refused') {
     return { outcome: 'job', reason: null, jobId: outcome.jobId, wakes: outcome.due ? outcome.queue : null }
   }
@@ -223,59 +244,6 @@ export function* readStandings(definitionIds: readonly string[]): Work<Map<strin
   return new Map(
     rows.map((row) => [text(row, 'id'), { active: flag(row, 'active'), waiting: integer(row, 'waiting') }]),
   )
-}
-
-export interface WaitingTick {
-  definitionId: string
-  userId: string
-  scheduledForMs: number
-}
-
-/** Of each definition the first of its ticks that wait. */
-export function findWaitingTicks(afterDefinitionId: string, max: number): Command<WaitingTick[]> {
-  return command('find_waiting_ticks', function* work(): Work<WaitingTick[]> {
-    return (yield* query(sql.readWaitingTicks, afterDefinitionId, max)).map((row) => ({
-      definitionId: text(row, 'definition_id'),
-      userId: text(row, 'user_id'),
-      scheduledForMs: integer(row, 'scheduled_for'),
-    }))
-  })
-}
-
-/** Answers with those that have become jobs. */
-export function tryWaitingTicks(term: Term, waiting: readonly WaitingTick[], maker: Maker): Command<Tick[]> {
-  const asked = JSON.stringify(
-    waiting.map(({ definitionId, scheduledForMs }) => ({ definition_id: definitionId, scheduled_for: scheduledForMs })),
-  )
-  return command('try_waiting_ticks', function* work(): Work<Tick[]> {
-    yield* lockUsersOf(waiting.map(({ userId }) => userId))
-    const locked = yield* query(sql.lockWaitingTicks, ...fence(term), asked)
-    const standings = yield* readStandings(locked.map((row) => text(row, 'id')))
-    const free = locked.filter((row) => {
-      const { schedule } = toDefinition(row)
-      return (schedule?.overlap ?? 'allow') === 'allow' || !standings.get(text(row, 'id'))?.active
-    })
-    const drafts = free.map((row) => waitingDraft(row, maker))
-    const outcomes = yield* submitTicks(drafts.map(({ item }) => item))
-    const ticks = drafts.map(({ tick, item }) => ({ ...tick, ...resultOf(outcomes.get(item.jobId) ?? missing()) }))
-    yield* each(
-      sql.changeOccurrences,
-      ticks.flatMap(({ definitionId, scheduledForMs, outcome, jobId, reason }, i) => {
-        const seen = drafts[i]?.seen ?? missing()
-        return seen === outcome ? [] : [[definitionId, scheduledForMs, seen, outcome, jobId, reason]]
-      }),
-    )
-    return ticks.filter(({ outcome }) => outcome === 'job')
-  })
-}
-
-function waitingDraft(row: Row, maker: Maker): { tick: Omit<Tick, 'outcome'>; item: SubmitItem; seen: string } {
-  const definition = toDefinition(row)
-  const [scheduledForMs, nowMs] = [integer(row, 'scheduled_for'), integer(row, 'now')]
-  const item = tickItem(definition, scheduledForMs, integerOrNull(row, 'run_at') ?? nowMs, nowMs, maker)
-  const lateMs = nowMs - scheduledForMs
-  const tick = { definitionId: definition.id, scheduledForMs, reason: null, jobId: null, wakes: null, lateMs }
-  return { tick, item, seen: text(row, 'outcome') }
 }
 
 const lastOf = ({ make, skip, skipAll }: Plan, dueAtMs: number) =>

@@ -1,10 +1,11 @@
 import { statement } from '../statement.ts'
 import { LED, LED_SQLITE } from './leadership.ts'
 
-/** Takes a maximum: definitions whose tick is due, the one that waits longest first. */
+/** Takes a maximum: definitions whose tick is due, the one that waits longest first. Of payloads, which may be large, the length. */
 export const readDue = statement(
   'read_due_definitions',
-  `SELECT d.*, now_ms() AS now FROM ichido.job_definitions d
+  `SELECT d.id, d.name, d.user_id, d.schedule, d.version, d.next_tick_at, length(d.payload) AS payload_chars, now_ms() AS now
+    FROM ichido.job_definitions d
     WHERE d.next_tick_at IS NOT NULL AND d.next_tick_at <= (SELECT now_ms()) AND d.paused_at IS NULL
     ORDER BY d.next_tick_at LIMIT $1`,
 )
@@ -88,7 +89,7 @@ export const advanceNextTick = statement('advance_next_tick', {
  */
 export const readWaitingTicks = statement(
   'read_waiting_ticks',
-  `SELECT o.definition_id, d.user_id, o.scheduled_for FROM (
+  `SELECT o.definition_id, d.user_id, o.scheduled_for, length(d.payload) AS payload_chars FROM (
       SELECT definition_id, min(scheduled_for) AS scheduled_for FROM ichido.occurrences
       WHERE ${WAITS} AND definition_id > $1 GROUP BY definition_id ORDER BY definition_id LIMIT $2) o
     JOIN ichido.job_definitions d ON d.id = o.definition_id ORDER BY o.definition_id`,
