@@ -6,7 +6,8 @@ import pg from 'pg'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { bareDatabase } from '../../../../scripts/testing/services.ts'
 import { begin, lead, progress, redriver, retry } from '../../testing/dead-letters.ts'
-import { Reaper } from '../../testing/reaper.ts'
+import { Reaper, seize } from '../../testing/reaper.ts'
+import { removeKeys } from '../../testing/retention.ts'
 import { failed, Scene } from '../../testing/scene.ts'
 import { openNode, sql, unique } from '../../testing/store.ts'
 import { BY, content } from '../../testing/ticker.ts'
@@ -15,9 +16,18 @@ import { createDefinition, findDefinition } from '../commands/definitions.ts'
 import { endBatch } from '../commands/end-runs.ts'
 import { publishEvents } from '../commands/events.ts'
 import { extendKeyTo, findKeys } from '../commands/keys.ts'
+import { addCounts } from '../commands/once.ts'
 import { findQuota, setQuota } from '../commands/quotas.ts'
 import { findJob } from '../commands/read-jobs.ts'
 import { consumeSlot, releaseSlot } from '../commands/reservations.ts'
+import {
+  FIRST_JOB,
+  findDueJobs,
+  removeAudit,
+  removeEvents,
+  removeJobs,
+  removeReservations,
+} from '../commands/retention.ts'
 import { DATABASE_FILE, openSqlite } from '../engines/sqlite.ts'
 import type { Store } from '../port.ts'
 import { text } from '../statement.ts'
@@ -189,6 +199,17 @@ async function useEverything(store: Store): Promise<void> {
   expect(reaper.ended).toHaveLength(1)
   const [key] = await store.read(findKeys('k', scene.userId))
   if (key) await store.write(extendKeyTo(key, 1))
+  const counts = { duplicatesRefused: 1, replaysServed: 1, staleWritesFenced: 1 }
+  const batch = { nodeId: crypto.randomUUID(), batchN: 1, counts: new Map([[jobId, counts]]) }
+  for (let i = 0; i < 2; i++) await store.write(addCounts(batch))
+  const term = await seize(store)
+  expect(await store.write(removeEvents(term, [jobId], 1))).toMatchObject({ removed: expect.any(Number) })
+  await store.write(removeReservations(term, 1, 10))
+  await store.write(removeAudit(term, 1, 1))
+  await store.write(removeKeys(10))
+  await store.write(removeJobs(term, [waiting], { jobMs: 1, letterMs: 1 }))
+  expect(await store.read(findJob(waiting))).toBeNull()
+  await store.read(findDueJobs({ queue: null, ageMs: 1, after: FIRST_JOB }, { jobMs: 1, letterMs: 1 }, 10))
   const name = unique('definition')
   const made = { id: crypto.randomUUID(), name, userId: scene.userId, content: content(null, { payload: '1' }) }
   expect(await store.write(createDefinition(made, BY()))).toMatchObject({ kind: 'created' })
