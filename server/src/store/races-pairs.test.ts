@@ -107,15 +107,18 @@ function review() {
   return reviewRuns(term, { nowMs: Date.now(), evenMs: Number.MAX_SAFE_INTEGER, ...bounds })
 }
 
-/** Answers with what its caller is told; null: it came away empty-handed. */
-type Party = Command<string | null>
+/** Answers with what its caller is told. */
+type Party = Command<string>
+
+/** It came away empty-handed. */
+const NOTHING = 'nothing'
 
 function party(verb: Verb, { scene, jobId, held, seen }: Given, nth: number): Party {
   switch (verb) {
     case 'lease':
       return telling(leaseBatch([scene.leaseItem({ token: nth === 0 ? 'next' : 'other' })]), (leases) => {
         const lease = leases[0]?.[0]
-        return lease === undefined ? null : `attempt ${lease.attempt}`
+        return lease && `attempt ${lease.attempt}`
       })
     case 'start':
       return telling(startBatch([scene.startItem(held, { version: null })]), told)
@@ -131,7 +134,7 @@ function party(verb: Verb, { scene, jobId, held, seen }: Given, nth: number): Pa
       return telling(releaseBatch([scene.releaseItem(held)]), told)
     case 'revoke':
       return telling(revokeWorker(scene.workerId, 'ann', v7()), (outcome) =>
-        outcome === null ? null : told([outcome]),
+        outcome === null ? undefined : told([outcome]),
       )
     case 'reap':
       return telling(
@@ -145,11 +148,21 @@ function party(verb: Verb, { scene, jobId, held, seen }: Given, nth: number): Pa
   }
 }
 
-function telling<T>(command: Command<T>, tell: (answer: T) => string | null | undefined): Party {
+function telling<T>(command: Command<T>, tell: (answer: T) => string | undefined): Party {
+  const { name, atOnce } = command
+  const say = (answer: T) => tell(answer) ?? NOTHING
   return {
-    name: command.name,
+    name,
     *work(again) {
-      return tell(yield* command.work(again)) ?? null
+      return say(yield* command.work(again))
+    },
+    atOnce: atOnce && {
+      step: atOnce.step,
+      settle(rows) {
+        const answer = atOnce.settle(rows)
+        return answer === null ? null : say(answer)
+      },
+      left: (rows) => telling(atOnce.left?.(rows) ?? { ...command, atOnce: undefined }, tell),
     },
   }
 }
@@ -160,7 +173,7 @@ function told([outcome]: readonly { kind: string }[]): string {
   return JSON.stringify(Object.fromEntries(facts))
 }
 
-type Meeting = (one: Party, other: Party) => Promise<(string | null)[]>
+type Meeting = (one: Party, other: Party) => Promise<string[]>
 
 const inOrder: Meeting = async (one, other) => [await nodes.a().write(one), await nodes.b().write(other)]
 /** The first has done everything but commit when the second comes. */
@@ -177,7 +190,7 @@ async function outcome(standing: Standing, one: Verb, other: Verb, meeting: Meet
   const parties = [party(one, given, 0), party(other, given, 1)] as const
   const answers = await meeting(...parties)
   // A poll, or a loop of the leader, that found nothing or passed over what somebody had locked comes again.
-  for (const [i, command] of parties.entries()) answers[i] ??= await nodes.a().write(command)
+  for (const [i, command] of parties.entries()) if (answers[i] === NOTHING) answers[i] = await nodes.a().write(command)
   return JSON.stringify({ told: answers, ...(await stored(given)) }, null, 1)
 }
 

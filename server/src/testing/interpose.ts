@@ -1,9 +1,17 @@
 import type { Command } from '../store/port.ts'
 import type { Step, Work } from '../store/statement.ts'
 
-/** The command, with something more after its statement of this name, or before its commit: a step, or a deed. */
+/**
+ * The command, with something more after its statement of this name, or before its commit: a step, or a deed. Before its
+ * commit, it is as PostgreSQL carries it out: by one statement where that will do.
+ */
 export function interpose<T>(command: Command<T>, after: string | null, extra: () => Step | undefined): Command<T> {
   function* work(again: boolean): Work<T> {
+    if (after === null) {
+      const answer = yield* whole(command, again)
+      yield* added()
+      return answer
+    }
     const inner = command.work(again)
     let next = inner.next()
     while (!next.done) {
@@ -11,7 +19,6 @@ export function interpose<T>(command: Command<T>, after: string | null, extra: (
       if (next.value.statement.name === after) yield* added()
       next = inner.next(rows)
     }
-    if (after === null) yield* added()
     return next.value
   }
   function* added(): Work<void> {
@@ -19,4 +26,11 @@ export function interpose<T>(command: Command<T>, after: string | null, extra: (
     if (step !== undefined) yield step
   }
   return { name: command.name, work }
+}
+
+function* whole<T>(command: Command<T>, again: boolean): Work<T> {
+  const { atOnce } = command
+  if (atOnce === undefined || again) return yield* command.work(again)
+  const rows = yield atOnce.step
+  return atOnce.settle(rows) ?? (yield* (atOnce.left?.(rows) ?? command).work(again))
 }

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
 
 const BIN = fileURLToPath(new URL('../bin.ts', import.meta.url))
-const START_WITHIN_MS = 30_000
+const START_WITHIN_MS = 60_000
 
 export type Env = Readonly<Record<string, string>>
 
