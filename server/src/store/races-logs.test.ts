@@ -1,0 +1,110 @@
+import pg from 'pg'
+import { v7 } from 'uuid'
+import { expect, onTestFinished, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
+import { logRefOf } from '../log-archive/port.ts'
+import { insertBulk } from '../testing/bulk.ts'
+import { readPlans, rowsTouched, writePlans } from '../testing/explain.ts'
+import { Gate } from '../testing/gate.ts'
+import { seize } from '../testing/reaper.ts'
+import { only, Scene } from '../testing/scene.ts'
+import { sql } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { archiveLog, findLogRefs, findOldLogs, findRunLog, forgetLogs } from './commands/archive-logs.ts'
+import { findLogs, LOG_END, LOG_START, storeLogs } from './commands/run-logs.ts'
+import { command } from './port.ts'
+
+/** Pairs of commands that meet on one log, from two nodes on PostgreSQL, and what their statements look at. */
+
+const nodes = twoNodes()
+const bytesMax = 1_000
+const chunk = (n: number) => ({ n, stream: 'stdout' as const, text: `${n}` })
+
+async function ended(scene: Scene) {
+  const lease = await scene.running()
+  const { runId, leaseId } = lease
+  const item = { runId, leaseId, workerId: scene.workerId, chunks: [chunk(0), chunk(1), chunk(2)], bytesMax }
+  await scene.store.write(storeLogs(item))
+  await scene.finish(lease)
+  const logRef = logRefOf({ runId, fileId: v7() })
+  const archive = archiveLog(await seize(nodes.a()), { runId, lastN: 2, logRef })
+  const forget = command('forget', () => forgetLogs([runId], 100))
+  const left = async () =>
+    (await sql(nodes.a(), 'SELECT n, log_ref FROM ichido.run_logs WHERE run_id = $1', runId)).map(Object.values)
+  return { archive, forget, left }
+}
+
+test('archive and removal of a log, whichever comes first, leave nothing of it', async () => {
+  const first = await ended(new Scene(nodes.a()))
+  expect(await nodes.meet(first.archive, first.forget)).toEqual([true, true])
+  expect(await first.left()).toEqual([])
+  const second = await ended(new Scene(nodes.a()))
+  expect(await nodes.meet(second.forget, second.archive)).toEqual([true, false])
+  expect(await second.left()).toEqual([])
+})
+
+test('two archives of one log: one of them is named', async () => {
+  const { archive, left } = await ended(new Scene(nodes.a()))
+  expect(await nodes.meet(archive, archive)).toEqual([true, true])
+  expect(await left()).toHaveLength(1)
+})
+
+test('what is added while the run ends is in before the end, and the archive sees all of it', async () => {
+  const scene = new Scene(nodes.b())
+  const lease = await scene.running()
+  const { runId, leaseId } = lease
+  const append = storeLogs({ runId, leaseId, workerId: scene.workerId, chunks: [chunk(0)], bytesMax })
+  const client = new pg.Client(nodes.url())
+  await client.connect()
+  onTestFinished(() => client.end())
+  const gate = await Gate.shut(client)
+  const appending = nodes.a().write(gate.hold(append))
+  await gate.reached()
+  const ending = scene.finish(lease)
+  await gate.someoneWaits()
+  const term = await seize(nodes.a())
+  const archive = archiveLog(term, { runId, lastN: -1, logRef: 'x' })
+  // It is not among those that could be archived, and who tried would wait for the row and then find more.
+  expect(await nodes.a().read(findOldLogs(0, 100))).not.toContain(runId)
+  expect(await nodes.a().write(archive)).toBe(false)
+  await gate.open()
+  expect(await appending).toMatchObject({ kind: 'stored', accepted: 1 })
+  await ending
+  expect(await nodes.a().write(archive)).toBe(false)
+  await expect(nodes.a().write(append)).resolves.toMatchObject({ kind: 'refused' })
+  expect(await nodes.a().read(findOldLogs(0, 100))).toContain(runId)
+})
+
+test('what is old enough is found among many that are not, and a log among many others, by a look at few rows', async () => {
+  const store = nodes.a()
+  const runs = await insertBulk(store, { count: size(2_000, 20_000), state: 'SUCCEEDED' })
+  await sql(
+    store,
+    `INSERT INTO ichido.run_logs (run_id, n, stream, chunk, end_bytes, head, created_at)
+      SELECT id, n, 'stdout', 'some text', n, n = 0, now_ms() - CASE WHEN fair_tag % 100 = 0 THEN 3600000 ELSE 0 END
+      FROM ichido.runs, generate_series(0, 3) n WHERE queue = 'bulk'`,
+  )
+  await sql(
+    store,
+    "UPDATE ichido.runs SET finished_at = now_ms() - 3600000 WHERE queue = 'bulk' AND fair_tag % 100 = 0",
+  )
+  await sql(store, 'ANALYZE ichido.runs, ichido.run_logs')
+  const due = await store.read(findOldLogs(1_800_000, 10))
+  expect(due).toHaveLength(10)
+  const [{ runId, jobId } = only([])] = runs
+  const amount = { chunksMax: 100, bytesMax: 1_000 }
+  const logRef = logRefOf({ runId, fileId: v7() })
+  const plans = [
+    ...(await readPlans(store, findOldLogs(1_800_000, 10))),
+    ...(await readPlans(store, findLogs(jobId, 'after', LOG_START, amount))),
+    ...(await readPlans(store, findLogs(jobId, 'before', LOG_END, amount))),
+    ...(await readPlans(store, findRunLog(runId, -1, amount))),
+    ...(await readPlans(store, findLogRefs([runId]))),
+    ...(await writePlans(store, archiveLog(await seize(store), { runId, lastN: 3, logRef }))),
+    ...(await writePlans(
+      store,
+      command('forget', () => forgetLogs([runId], 100)),
+    )),
+  ]
+  for (const plan of plans) expect(rowsTouched(plan), JSON.stringify(plan, null, 1)).toBeLessThanOrEqual(40)
+})
