@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { Definition } from '../core/definition.ts'
 import type { Schedule } from '../core/schedule.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
@@ -9,7 +9,7 @@ import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
 import { seize } from '../testing/reaper.ts'
 import { ENGINES } from '../testing/services.ts'
 import { sql } from '../testing/store.ts'
-import { BY, define, jobsOf, ledger, setDue, tickAll, ticker } from '../testing/ticker.ts'
+import { BY, define, jobsOf, ledger, setDue, tickAll, ticker, toNextMinute } from '../testing/ticker.ts'
 import { createBackfill } from './backfill.ts'
 
 const MINUTE = 60_000
@@ -24,6 +24,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     step = createBackfill({ ...scene, ...scene.services.deps }, term)
   })
   afterAll(() => scene.close())
+  beforeEach(() => toNextMinute(scene))
 
   const now = () => scene.store.read(readClock())
   const define5 = (schedule: Partial<Schedule> = {}) => define(scene.store, { cron: '* * * * *', ...schedule })

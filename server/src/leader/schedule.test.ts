@@ -11,7 +11,18 @@ import { each, statement } from '../store/statement.ts'
 import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
 import { ENGINES } from '../testing/services.ts'
 import { sql } from '../testing/store.ts'
-import { again, BY, define, EVERY_SECOND, jobsOf, ledger, setDue, tickAll, ticker } from '../testing/ticker.ts'
+import {
+  again,
+  BY,
+  define,
+  EVERY_SECOND,
+  jobsOf,
+  ledger,
+  setDue,
+  tickAll,
+  ticker,
+  toNextMinute,
+} from '../testing/ticker.ts'
 import { ClockWatch } from './clock-watch.ts'
 
 const insertDefinitions = statement('', {
@@ -35,6 +46,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
   beforeEach(async () => {
     for (const table of ['job_definitions', 'occurrences']) await sql(scene.store, `DELETE FROM ichido.${table}`)
     await scene.clear()
+    await toNextMinute(scene)
   })
 
   const now = () => scene.store.read(readClock())
@@ -61,11 +73,11 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
   test('a tick makes one job of the template, and the next one is waited for', async () => {
     const definition = await define(
       scene.store,
-      {},
+      { cron: '* * * * *' },
       { queue: 'q', payload: '{"a":1}', priority: 3, labels: { l: 'v' } },
     )
     const tick = await ticker(scene)
-    expect(await tick()).toBeLessThanOrEqual(1_000)
+    expect(await tick()).toBeLessThanOrEqual(MINUTE)
     expect(await ledger(scene.store, definition)).toEqual([])
     const dueMs = definition.nextTickAtMs ?? 0
     await scene.pass(dueMs - (await now()))

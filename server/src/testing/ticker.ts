@@ -6,7 +6,7 @@ import { createSchedule } from '../leader/schedule.ts'
 import type { Meter } from '../services/meter.ts'
 import type { Settings } from '../services/settings.ts'
 import { createDefinition, findDefinition } from '../store/commands/definitions.ts'
-import type { Term } from '../store/commands/leadership.ts'
+import { readClock, type Term } from '../store/commands/leadership.ts'
 import type { Store } from '../store/port.ts'
 import type { Row } from '../store/statement.ts'
 import type { LeaderScene } from './leader-scene.ts'
@@ -111,6 +111,14 @@ export async function ticker(
     { world, store, bus, meter, settings, fairTags, clock: changes.clock ?? EVEN, onTrouble },
     trusting(term),
   )
+}
+
+const MINUTE_MS = 60_000
+
+/** To the first second of a minute: no other one begins while a test looks. */
+export async function toNextMinute({ store, pass }: Pick<LeaderScene, 'store' | 'pass'>): Promise<void> {
+  const nowMs = await store.read(readClock())
+  await pass(MINUTE_MS - (nowMs % MINUTE_MS) + 1_000)
 }
 
 /** Until nothing is left that it can do now. */
