@@ -1,2 +1,3 @@
 export { ERRORS, type ErrorBody, type ErrorCode, IchidoError } from './errors.ts'
+export * from './seq.ts'
 export * from './shapes.ts'

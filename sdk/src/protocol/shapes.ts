@@ -1,3 +1,5 @@
+import type { Stages } from './seq.ts'
+
 /** What travels over the wire, in the wire's own words: snake_case, instants as ISO 8601 in UTC. */
 
 export const JOB_STATES = [
@@ -33,6 +35,10 @@ export interface SubmitRequest {
   timeout_seconds?: number | undefined
   lease_ttl_seconds?: number | undefined
   continuation_seconds?: number | undefined
+  /** Of its events; default: the kind. */
+  domain?: string | undefined
+  stages?: StageShape[] | 'eco2' | undefined
+  seq_scope?: 'job' | 'attempt' | undefined
   labels?: Record<string, string> | undefined
   estimated_cost?: number | undefined
   traceparent?: string | undefined
@@ -237,10 +243,33 @@ export interface LeaseShape {
   continuation_seconds: number
   timeout_seconds: number | null
   traceparent: string | null
+  /** Which seq numbers the stages of its events have; null: one open stage, `progress`. */
+  stages: Stages | null
   /** What the worker can fetch before it begins. */
   artifacts: { artifact_id: string; name: string; sha256: string; size_bytes: number }[]
   /** The data of the last progress event of the attempts before this one, for checkpoints; null when there is none. */
   last_progress: unknown
+}
+
+/** A fact of a job's progress. */
+export interface EventShape {
+  /** Gapless within the job, in the order of delivery. */
+  cursor: number
+  stage: string
+  seq: number
+  data: unknown
+  timestamp: string
+}
+
+/** How a job stands: its state, its last event, and the last one of each stage that its workers publish in. */
+export interface JobStateShape {
+  job_id: string
+  domain: string
+  state: JobState
+  attempt: number
+  /** Null once its events are past their time. */
+  event: EventShape | null
+  stages: Record<string, EventShape>
 }
 
 export const WORKER_STATES = ['online', 'detached', 'unseen', 'revoked'] as const
@@ -466,7 +495,7 @@ export interface ScheduleShape {
   ends_at: string | null
 }
 
-/** The seq numbers that belong to a stage of a job's events. */
+/** A stage of a job's events and the numbers that belong to it. */
 export interface StageShape {
   name: string
   from: number

@@ -1,3 +1,5 @@
+import type { StoredEvent } from '../core/event.ts'
+
 /**
  * Wake-ups, nothing more: "something changed here, look at the store". A wake-up may be lost or come twice, so whoever
  * waits for one also looks by itself now and then.
@@ -8,6 +10,12 @@ export interface Bus {
   /** The answer ends the subscription. */
   subscribe(topic: Topic, callback: () => void): () => void
   close(): Promise<void>
+}
+
+/** Carries events to where they are read without asking the store. What it does not carry is found there all the same. */
+export interface Relay {
+  /** Told after the commit, of each job's events in the order of their cursors. It neither throws nor keeps anybody waiting. */
+  stored(events: readonly StoredEvent[]): void
 }
 
 /** A queue that has work, a job that moved or whose run wrote something, leadership to be had, or settings that changed. */

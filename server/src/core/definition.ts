@@ -1,15 +1,6 @@
 import type { JobPolicy } from './job.ts'
 import type { Schedule } from './schedule.ts'
-import type { SeqScope } from './seq.ts'
-
-/** A stage of a job's events and the numbers that belong to it. */
-export interface DeclaredStage {
-  name: string
-  from: number
-  to: number
-  /** Its last event is the job's last. */
-  final?: boolean | undefined
-}
+import type { DeclaredStage, SeqScope } from './seq.ts'
 
 /** What a person writes: the jobs to make, and when. */
 export interface DefinitionContent {

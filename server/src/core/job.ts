@@ -1,7 +1,8 @@
 import type { Backoff } from './backoff.ts'
+import type { EventPolicy } from './seq.ts'
 
 /** How a job is to be run; immutable, like the job. What is not set takes the default at the time it is needed. */
-export interface JobPolicy {
+export interface JobPolicy extends EventPolicy {
   max_attempts?: number
   backoff?: Backoff
   timeout_seconds?: number

@@ -1,44 +1,31 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { ECO2_STAGES, nextSeq, SEQ_PER_ATTEMPT, stageRange, storedSeq, UNDECLARED_STAGE } from './seq.ts'
+import { eventRules, SEQ_PER_ATTEMPT, seqProblem, storedSeq } from './seq.ts'
 
-describe('stage ranges', () => {
-  test('eco2 is the table of the seed', () => {
-    expect(Object.entries(ECO2_STAGES).map(([stage, { from, to }]) => [stage, from, to])).toEqual([
-      ['vision', 10, 19],
-      ['rule', 20, 29],
-      ['answer', 30, 39],
-      ['reward', 40, 49],
-      ['done', 50, 59],
-    ])
+describe('the rules of a job', () => {
+  test('without any: the kind, one open stage, each attempt counts anew', () => {
+    const rules = eventRules('scan', {})
+    expect(rules).toMatchObject({ domain: 'scan', seqScope: 'attempt' })
+    expect([0, 999_999].map((seq) => seqProblem(rules, 'progress', seq))).toEqual([null, null])
+    expect(seqProblem(rules, 'vision', 9)).toBeNull()
+    expect(seqProblem(rules, 'vision', 10)).toBe('must be 0 to 9: this job has no stage vision')
   })
 
-  test('no two ranges meet, nor the one of undeclared stages', () => {
-    const taken = [UNDECLARED_STAGE, ...Object.values(ECO2_STAGES)].flatMap(({ from, to }) =>
-      Array.from({ length: to - from + 1 }, (_, i) => from + i),
-    )
-    expect(new Set(taken).size).toBe(taken.length)
+  test('eco2: the ranges of the seed, counted once for the job', () => {
+    const rules = eventRules('scan', { domain: 'd', stages: 'eco2' })
+    expect(rules).toMatchObject({ domain: 'd', seqScope: 'job' })
+    expect([10, 19].map((seq) => seqProblem(rules, 'vision', seq))).toEqual([null, null])
+    expect(seqProblem(rules, 'vision', 20)).toBe('must be 10 to 19: that is the stage vision')
+    expect(seqProblem(rules, 'progress', 10)).toBe('must be 0 to 9: this job has no stage progress')
+    expect(eventRules('scan', { stages: 'eco2', seq_scope: 'attempt' }).seqScope).toBe('attempt')
   })
 
-  test.each(['queued', '__proto__', 'constructor', 'toString', ''])(
-    'the undeclared stage %j may use 0 to 9',
-    (stage) => {
-      expect(stageRange(ECO2_STAGES, stage)).toEqual({ from: 0, to: 9 })
-      expect(nextSeq(ECO2_STAGES, stage, 9)).toBe(9)
-      expect(nextSeq(ECO2_STAGES, stage, 10)).toBeNull()
-    },
-  )
-})
-
-test('nextSeq is the base plus the number inside the stage, or null outside of it', () => {
-  expect(nextSeq(ECO2_STAGES, 'vision')).toBe(10)
-  fc.assert(
-    fc.property(fc.constantFrom(...Object.keys(ECO2_STAGES), 'other'), fc.double(), (stage, sub) => {
-      const { from, to } = stageRange(ECO2_STAGES, stage)
-      const inside = Number.isInteger(sub) && sub >= 0 && sub <= to - from
-      expect(nextSeq(ECO2_STAGES, stage, sub)).toBe(inside ? from + sub : null)
-    }),
-  )
+  test('its own stages; names of what objects have are no stages', () => {
+    const rules = eventRules('scan', { stages: [{ name: '__proto__', from: 100, to: 200 }] })
+    expect(seqProblem(rules, '__proto__', 150)).toBeNull()
+    expect(seqProblem(rules, 'constructor', 150)).toMatch('must be 0 to 9')
+    expect(rules.seqScope).toBe('attempt')
+  })
 })
 
 describe('storedSeq', () => {

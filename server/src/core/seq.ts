@@ -1,37 +1,65 @@
-/** The seq of an event: its number inside its stage. S4's ranges are the preset `eco2`. */
-export interface SeqRange {
+import { ECO2_STAGES, OPEN_STAGES, SEQ_MAX, type Stages, stageRange } from '@ichido/sdk/protocol'
+
+/** A stage of a job's events and the numbers that belong to it. */
+export interface DeclaredStage {
+  name: string
   from: number
   to: number
+  /** Its last event is the job's last. */
+  final?: boolean | undefined
 }
-
-export type Stages = Readonly<Record<string, SeqRange>>
-
-export const ECO2_STAGES: Stages = {
-  vision: { from: 10, to: 19 },
-  rule: { from: 20, to: 29 },
-  answer: { from: 30, to: 39 },
-  reward: { from: 40, to: 49 },
-  done: { from: 50, to: 59 },
-}
-
-/** A stage that the definition does not declare may use these only. */
-export const UNDECLARED_STAGE: SeqRange = { from: 0, to: 9 }
 
 /** Room for each attempt when seq counts per attempt, so that a second attempt's events are new ones. */
-export const SEQ_PER_ATTEMPT = 1_000_000
+export const SEQ_PER_ATTEMPT = SEQ_MAX + 1
 
-export function stageRange(stages: Stages, stage: string): SeqRange {
-  return Object.hasOwn(stages, stage) ? (stages[stage] ?? UNDECLARED_STAGE) : UNDECLARED_STAGE
-}
-
-/** S4's `get_next_seq`: the stage's base plus the number inside the stage; null outside the stage's range. */
-export function nextSeq(stages: Stages, stage: string, sub = 0): number | null {
-  const range = stageRange(stages, stage)
-  const seq = range.from + sub
-  return Number.isInteger(sub) && sub >= 0 && seq <= range.to ? seq : null
-}
-
+/** `job`: an event is the same one in every attempt. */
 export type SeqScope = 'job' | 'attempt'
+
+/** The part of a job's policy that is about its events. What is not set takes the default. */
+export interface EventPolicy {
+  /** Default: the kind. */
+  domain?: string
+  /** Default: one open stage. */
+  stages?: readonly DeclaredStage[] | 'eco2'
+  seq_scope?: SeqScope
+}
+
+export interface EventRules {
+  domain: string
+  stages: Stages
+  seqScope: SeqScope
+}
+
+export function eventRules(kind: string, { domain, stages, seq_scope }: EventPolicy): EventRules {
+  return {
+    domain: domain ?? kind,
+    stages: stagesOf(stages) ?? OPEN_STAGES,
+    seqScope: seq_scope ?? defaultSeqScope(stages),
+  }
+}
+
+/** Null: only the open stage. */
+export function stagesOf(stages: EventPolicy['stages']): Stages | null {
+  if (stages === undefined) return null
+  return stages === 'eco2' ? ECO2_STAGES : rangesOf(stages)
+}
+
+/** S4 counts seq once for the job. */
+export function defaultSeqScope(stages: EventPolicy['stages'] | null): SeqScope {
+  return stages === 'eco2' ? 'job' : 'attempt'
+}
+
+function rangesOf(stages: readonly DeclaredStage[]): Stages {
+  return Object.fromEntries(stages.map(({ name, from, to }) => [name, { from, to }]))
+}
+
+/** What is wrong with a worker's seq; it goes on after the name of the field. */
+export function seqProblem({ stages }: EventRules, stage: string, seq: number): string | null {
+  const { from, to } = stageRange(stages, stage)
+  if (seq >= from && seq <= to) return null
+  const declared = Object.hasOwn(stages, stage)
+  return `must be ${from} to ${to}: ${declared ? `that is the stage ${stage}` : `this job has no stage ${stage}`}`
+}
 
 export function storedSeq(scope: SeqScope, attempt: number, seq: number): number {
   return scope === 'job' ? seq : (attempt - 1) * SEQ_PER_ATTEMPT + seq

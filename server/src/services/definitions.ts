@@ -5,6 +5,7 @@ import type { Definition, DefinitionContent } from '../core/definition.ts'
 import type { JobPolicy } from '../core/job.ts'
 import type { Caller } from '../core/roles.ts'
 import { nextTicks, type Schedule, scheduleProblem } from '../core/schedule.ts'
+import { defaultSeqScope } from '../core/seq.ts'
 import { offsetAt } from '../core/zone.ts'
 import * as store from '../store/commands/definitions.ts'
 import type { Deps } from './deps.ts'
@@ -117,8 +118,7 @@ function contentOf(deps: Deps, input: DefinitionInput): DefinitionContent {
     labels: input.labels ?? null,
     domain: input.domain ?? null,
     stages,
-    // S4 counts seq once for the job.
-    seqScope: input.seq_scope ?? (stages === 'eco2' ? 'job' : 'attempt'),
+    seqScope: input.seq_scope ?? defaultSeqScope(stages),
     schedule: input.schedule == null ? null : toSchedule(input.schedule),
   }
 }

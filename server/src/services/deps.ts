@@ -1,7 +1,7 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import type { Blobs } from '../blobs/port.ts'
-import type { Bus } from '../bus/port.ts'
+import type { Bus, Relay } from '../bus/port.ts'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from '../core/artifact.ts'
 import type { LogArchive } from '../log-archive/port.ts'
 import type { Store } from '../store/port.ts'
@@ -18,6 +18,8 @@ export interface Deps {
   blobs?: Blobs
   /** Absent where this node cannot see archived logs: then it archives none. */
   logArchive?: LogArchive
+  /** Absent where events have no way but the store. */
+  relay?: Relay
   meter: Meter
   limits: Limits
   settings: Settings

@@ -113,7 +113,7 @@ eachServices(({ services, submit }) => {
     expect(await thrownBy(events().publish('other', leaseId, event))).toMatchObject({ code: 'LEASE_LOST' })
     expect(await thrownBy(events().publish('w', 'no lease', event))).toMatchObject({ code: 'NOT_FOUND' })
     await services().runs.report('w', leaseId, finished)
-    expect(await thrownBy(events().publish('w', leaseId, event))).toMatchObject({ code: 'LEASE_LOST' })
+    expect(await thrownBy(events().publish('w', leaseId, event))).toMatchObject({ code: 'ALREADY_ENDED' })
   })
 
   test('its data is limited in bytes', async () => {

@@ -1,22 +1,20 @@
-import { IchidoError } from '@ichido/sdk/protocol'
+import { type EventShape, IchidoError, type JobStateShape } from '@ichido/sdk/protocol'
 import { type Caller, can } from '../core/roles.ts'
 import { isFinal } from '../core/run-state.ts'
-import { storedSeq } from '../core/seq.ts'
-import { findEvents, publishEvents } from '../store/commands/events.ts'
+import {
+  findEvents,
+  findLatestState,
+  type PublishItem,
+  type PublishOutcome,
+  publishBatch,
+} from '../store/commands/events.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
 import { integer, type Row, text } from '../store/statement.ts'
+import { Batcher } from './batcher.ts'
 import type { Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
 import { iso } from './render.ts'
 import { waitFor } from './wait.ts'
-
-export interface EventShape {
-  cursor: number
-  stage: string
-  seq: number
-  data: unknown
-  timestamp: string
-}
 
 export interface NewEvent {
   stage: string
@@ -27,7 +25,7 @@ export interface NewEvent {
 export interface EventService {
   /** False when the event was stored before. */
   publish(workerId: string, leaseId: string, event: NewEvent): Promise<boolean>
-  /** The same for several events of one run, in one transaction. */
+  /** The same for several events of one run: all of them or, when one cannot be published, none. */
   publishAll(workerId: string, leaseId: string, events: readonly NewEvent[]): Promise<boolean[]>
   /** The events after a cursor; waits up to `waitMs` when there is none yet. */
   read(
@@ -37,33 +35,52 @@ export interface EventService {
     waitMs: number,
     signal?: AbortSignal,
   ): Promise<{ events: EventShape[]; ended: boolean }>
+  /** How the job stands now: the last event of all, and of each stage. */
+  state(caller: Caller, jobId: string): Promise<JobStateShape>
 }
 
 const PAGE_MAX = 1_000
 const DATA_BYTES_MAX = 64 * 1024
+const BATCH = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024, inFlightMax: 1 }
 
 export function createEventService(deps: Deps): EventService {
-  const { store, bus, evidence } = deps
+  const { world, store, bus, evidence, meter } = deps
+  const batcher = new Batcher<PublishItem, PublishOutcome>({
+    name: 'publish',
+    world,
+    ...BATCH,
+    bytesOf: ({ events }) => events.reduce((sum, { data }) => sum + data.length + 200, 0),
+    userOf: (item) => item.workerId,
+    onBatch: meter.batch,
+    async run(items) {
+      const outcomes = await store.write(publishBatch(items))
+      const stored = outcomes.flatMap((outcome) => (outcome.kind === 'stored' ? outcome.events : []))
+      const news = stored.filter((event) => event !== null)
+      bus.wake([...new Set(news.map(({ jobId }) => `job:${jobId}` as const))])
+      deps.relay?.stored(news)
+      return outcomes
+    },
+  })
+
   async function publishAll(workerId: string, leaseId: string, events: readonly NewEvent[]): Promise<boolean[]> {
     const runId = runIdOf(leaseId)
     if (runId === null) throw notFound('lease', leaseId)
-    const items = events.map(({ stage, seq, data }) => {
-      const text = JSON.stringify(data ?? null)
-      if (Buffer.byteLength(text) > DATA_BYTES_MAX) {
-        throw new IchidoError('PAYLOAD_TOO_LARGE', `An event's data may have at most ${DATA_BYTES_MAX} bytes`)
-      }
-      return { stage, seqOf: (attempt: number) => storedSeq('attempt', attempt, seq), data: text }
-    })
-    const outcome = await store.write(publishEvents({ runId, workerId, leaseId, events: items }))
+    const outcome = await batcher.add({ runId, workerId, leaseId, events: events.map(toItem) })
     if (outcome.kind === 'refused') {
+      meter.fenced('publish', outcome.reason)
       evidence.refused(runId, outcome.reason)
       throw new IchidoError(outcome.reason)
     }
-    const repeats = outcome.accepted.filter((stored) => !stored).length
+    if (outcome.kind === 'invalid') {
+      const { field, message } = outcome
+      throw new IchidoError('INVALID_PAYLOAD', `${field} ${message}`, { field })
+    }
+    const repeats = outcome.events.filter((event) => event === null).length
     if (repeats > 0) evidence.count(outcome.jobId, 'duplicatesRefused', repeats)
-    if (outcome.accepted.includes(true)) bus.wake([`job:${outcome.jobId}`])
-    return outcome.accepted
+    return outcome.events.map((event) => event !== null)
   }
+
+  const mayRead = (caller: Caller, owner: string) => can(caller, 'readAll') || owner === caller.userId
 
   return {
     async publish(workerId, leaseId, event) {
@@ -75,9 +92,7 @@ export function createEventService(deps: Deps): EventService {
       requireId('job', jobId)
       const look = async () => {
         const found = await store.read(findEvents(jobId, after, PAGE_MAX))
-        if (found === null || !(can(caller, 'readAll') || found.userId === caller.userId)) {
-          throw notFound('job', jobId)
-        }
+        if (found === null || !mayRead(caller, found.userId)) throw notFound('job', jobId)
         const events = found.events.map(renderEvent)
         const seen = events.at(-1)?.cursor ?? after
         // A page that is not full has all that is kept; retention may have removed the last ones.
@@ -86,10 +101,35 @@ export function createEventService(deps: Deps): EventService {
       }
       return (await waitFor(deps, [`job:${jobId}`], waitMs, look, signal)) ?? { events: [], ended: false }
     },
+
+    async state(caller, jobId) {
+      requireId('job', jobId)
+      const found = await store.read(findLatestState(jobId))
+      if (found === null || !mayRead(caller, found.userId)) throw notFound('job', jobId)
+      const stages = found.stages.map(renderEvent)
+      const last = found.last === undefined ? [] : [renderEvent(found.last)]
+      return {
+        job_id: jobId,
+        domain: found.rules.domain,
+        state: found.state,
+        attempt: found.attempt,
+        // An event of a stage may have come in since the last one of all was read.
+        event: [...last, ...stages].reduce<EventShape | null>((a, b) => (a && a.cursor >= b.cursor ? a : b), null),
+        stages: Object.fromEntries(stages.map((event) => [event.stage, event])),
+      }
+    },
   }
 }
 
-function renderEvent(row: Row): EventShape {
+function toItem({ stage, seq, data }: NewEvent, i: number): PublishItem['events'][number] {
+  const text = JSON.stringify(data ?? null)
+  if (Buffer.byteLength(text) <= DATA_BYTES_MAX) return { stage, seq, data: text }
+  throw new IchidoError('PAYLOAD_TOO_LARGE', `An event's data may have at most ${DATA_BYTES_MAX} bytes`, {
+    field: `events.${i}.data`,
+  })
+}
+
+export function renderEvent(row: Row): EventShape {
   return {
     cursor: integer(row, 'n'),
     stage: text(row, 'stage'),

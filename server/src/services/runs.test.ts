@@ -67,6 +67,7 @@ eachServices(
         continuation_seconds: 60,
         timeout_seconds: null,
         traceparent: null,
+        stages: null,
         artifacts: [],
         last_progress: null,
       })
@@ -245,7 +246,7 @@ eachServices(
       for (const percent of [10, 40]) {
         await services().events.publish('w', first.lease_id, { stage: 'progress', seq: percent, data: { percent } })
       }
-      await services().events.publish('w', first.lease_id, { stage: 'other', seq: 99, data: 'other' })
+      await services().events.publish('w', first.lease_id, { stage: 'other', seq: 9, data: 'other' })
       await runs().report('w', first.lease_id, {
         verb: 'fail',
         error: { code: 'C', message: 'm' },

@@ -3,6 +3,7 @@ import type { Topic } from '../bus/port.ts'
 import { DEFAULT_LEASE_TTL_MS } from '../core/job.ts'
 import { requestHash } from '../core/request-hash.ts'
 import { isFinal } from '../core/run-state.ts'
+import { stagesOf } from '../core/seq.ts'
 import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/commands/end-runs.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
 import type { Leased } from '../store/commands/lease-runs.ts'
@@ -215,6 +216,7 @@ function renderLease(leased: Leased): LeaseShape {
     continuation_seconds: leased.continuationMs / 1000,
     timeout_seconds: leased.policy.timeout_seconds ?? null,
     traceparent: leased.traceparent,
+    stages: stagesOf(leased.policy.stages),
     artifacts: JSON.parse(leased.artifacts) as LeaseShape['artifacts'],
     last_progress: leased.lastProgress === null ? null : (JSON.parse(leased.lastProgress) as unknown),
   }

@@ -167,7 +167,15 @@ function whatTheKeyStandsFor(input: SubmitInput): object {
   return request
 }
 
-type PolicyField = 'max_attempts' | 'backoff' | 'timeout_seconds' | 'lease_ttl_seconds' | 'continuation_seconds'
+type PolicyField =
+  | 'max_attempts'
+  | 'backoff'
+  | 'timeout_seconds'
+  | 'lease_ttl_seconds'
+  | 'continuation_seconds'
+  | 'domain'
+  | 'stages'
+  | 'seq_scope'
 
 export function policyOf(input: { [Field in PolicyField]?: SubmitInput[Field] | null }): JobPolicy {
   const policy: JobPolicy = {}
@@ -175,6 +183,9 @@ export function policyOf(input: { [Field in PolicyField]?: SubmitInput[Field] | 
   if (input.timeout_seconds != null) policy.timeout_seconds = input.timeout_seconds
   if (input.lease_ttl_seconds != null) policy.lease_ttl_seconds = input.lease_ttl_seconds
   if (input.continuation_seconds != null) policy.continuation_seconds = input.continuation_seconds
+  if (input.domain != null) policy.domain = input.domain
+  if (input.stages != null) policy.stages = input.stages
+  if (input.seq_scope != null) policy.seq_scope = input.seq_scope
   if (input.backoff != null) {
     policy.backoff = {
       baseSeconds: input.backoff.base_seconds ?? DEFAULT_BACKOFF.baseSeconds,

@@ -137,9 +137,11 @@ CREATE TABLE ichido.events (
   domain text NOT NULL,
   data text NOT NULL,
   created_at bigint NOT NULL,
+  tx bigint NOT NULL DEFAULT ((pg_current_xact_id())::text)::bigint,
   CONSTRAINT events_pkey PRIMARY KEY (job_id, n)
 );
 CREATE UNIQUE INDEX events_identity ON ichido.events USING btree (job_id, stage, seq) WHERE (stage <> 'run'::text);
+CREATE INDEX events_tx ON ichido.events USING brin (tx) WITH (pages_per_range='32', autosummarize='on');
 
 CREATE TABLE ichido.expired_keys (
   job_id uuid NOT NULL,

@@ -15,6 +15,7 @@ export const LEASE: LeaseShape = {
   continuation_seconds: 100,
   timeout_seconds: null,
   traceparent: null,
+  stages: null,
   artifacts: [],
   last_progress: null,
 }

@@ -7,12 +7,11 @@ import type {
 } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { CATCH_UP_WINDOW_SECONDS_MAX, CRON_LENGTH_MAX, type Schedule } from '../schedule.ts'
-import { SEQ_PER_ATTEMPT, UNDECLARED_STAGE } from '../seq.ts'
 import { listQuery } from './list.ts'
+import { stage } from './stages.ts'
 import { name, submitRequest } from './submit.ts'
 
 const DAY_SECONDS = 86_400
-const STAGES_MAX = 100
 const TICKS_MAX = 100
 const TICKS_DEFAULT = 10
 
@@ -58,31 +57,9 @@ const scheduleRequest = z
   })
   .meta({ id: 'ScheduleRequest' }) satisfies z.ZodType<ScheduleRequest>
 
-const seq = z
-  .int()
-  .min(UNDECLARED_STAGE.to + 1)
-  .max(SEQ_PER_ATTEMPT - 1)
-const stage = z.strictObject({ name, from: seq, to: seq, final: z.boolean().optional() })
-
-const stages = z
-  .array(stage)
-  .min(1)
-  .max(STAGES_MAX)
-  .superRefine((list, context) => {
-    const refuse = (i: number, field: string, message: string) =>
-      context.addIssue({ code: 'custom', path: [i, field], message })
-    list.forEach(({ name, from, to, final }, i) => {
-      const before = list.slice(0, i)
-      if (name === 'run') refuse(i, 'name', 'is the stage of what the server itself tells')
-      if (before.some((other) => other.name === name)) refuse(i, 'name', 'is there twice')
-      if (to < from) refuse(i, 'to', 'must not be less than from')
-      if (before.some((other) => from <= other.to && to >= other.from)) refuse(i, 'from', 'lies in another stage')
-      if (final && before.some((other) => other.final)) refuse(i, 'final', 'is there twice')
-    })
-  })
-
 const { kind, queue, payload, priority, labels } = submitRequest.shape
 const { max_attempts, backoff, timeout_seconds, lease_ttl_seconds, continuation_seconds } = submitRequest.shape
+const { domain, stages, seq_scope } = submitRequest.shape
 
 const content = {
   kind,
@@ -95,16 +72,9 @@ const content = {
   timeout_seconds: timeout_seconds.nullable(),
   lease_ttl_seconds: lease_ttl_seconds.nullable(),
   continuation_seconds: continuation_seconds.nullable(),
-  domain: name.nullable().optional().meta({ description: "Of its jobs' events; default: the kind" }),
-  stages: z
-    .union([z.literal('eco2'), stages])
-    .nullable()
-    .optional()
-    .meta({ description: 'The seq numbers of each stage of its jobs’ events, or the preset eco2' }),
-  seq_scope: z
-    .enum(['job', 'attempt'])
-    .optional()
-    .meta({ description: 'Whether seq is counted once for the job (default with eco2) or anew for each attempt' }),
+  domain: domain.nullable(),
+  stages: stages.nullable(),
+  seq_scope,
   schedule: scheduleRequest.nullable().optional().meta({ description: 'Null: it is due only when somebody says so' }),
 }
 

@@ -147,6 +147,10 @@ export const lease = z
     continuation_seconds: z.number(),
     timeout_seconds: z.number().nullable(),
     traceparent: z.string().nullable(),
+    stages: z
+      .record(z.string(), z.object({ from: z.int(), to: z.int() }))
+      .nullable()
+      .meta({ description: 'Which seq numbers the stages of its events have; null: one open stage, `progress`' }),
     artifacts: z.array(z.object({ artifact_id: z.uuid(), name: z.string(), sha256: z.string(), size_bytes: z.int() })),
     last_progress: z.unknown().meta({ description: 'The data of the last progress event of the attempts before' }),
   })

@@ -1,14 +1,12 @@
 import { z } from 'zod'
 import { KEY_MAX_LENGTH } from '../key.ts'
 import { awaitedArtifacts, uploadTtlSeconds } from './artifacts.ts'
+import { name } from './name.ts'
+import { eventPolicy } from './stages.ts'
+
+export { NAME_PATTERN, name } from './name.ts'
 
 /** The request shapes, once: they check HTTP and in-process calls alike, and OpenAPI is made from them. */
-
-/** Kinds, queues and label names: plain enough for URLs, file names, metrics and shells. */
-export const NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
-export const name = z
-  .string()
-  .regex(NAME_PATTERN, 'must be 1 to 128 letters, digits, dots, colons, dashes or underscores')
 
 /** A label is asked for as `name:value`, so its name has no colon. */
 export const LABEL_NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
@@ -40,6 +38,7 @@ export const submitRequest = z
     timeout_seconds: z.number().positive().max(SECONDS_MAX).optional().meta({ description: 'Of one run' }),
     lease_ttl_seconds: z.int().min(1).max(86_400).optional(),
     continuation_seconds: z.int().min(0).max(86_400).optional(),
+    ...eventPolicy,
     labels: z
       .record(labelName, z.string().max(256))
       .refine((labels) => Object.keys(labels).length <= LABELS_MAX, `must have at most ${LABELS_MAX} entries`)

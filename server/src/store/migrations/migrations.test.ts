@@ -14,7 +14,7 @@ import { BY, content } from '../../testing/ticker.ts'
 import { AUTH_REQUIRED, createToken, listTokens, readSettings } from '../commands/access.ts'
 import { createDefinition, findDefinition } from '../commands/definitions.ts'
 import { endBatch } from '../commands/end-runs.ts'
-import { publishEvents } from '../commands/events.ts'
+import { publishBatch } from '../commands/events.ts'
 import { extendKeyTo, findKeys } from '../commands/keys.ts'
 import { addCounts } from '../commands/once.ts'
 import { findQuota, setQuota } from '../commands/quotas.ts'
@@ -189,8 +189,8 @@ async function useEverything(store: Store): Promise<void> {
   for (const id of reservations) await scene.reserve(60_000, id)
   await store.write(consumeSlot(reservations[0] ?? '', scene.userId, jobId))
   await store.write(releaseSlot(reservations[1] ?? '', scene.userId))
-  const published = { ...scene.startItem(running), events: [{ stage: 's', seqOf: () => 1, data: '1' }] }
-  expect(await store.write(publishEvents(published))).toMatchObject({ kind: 'stored' })
+  const published = { ...scene.startItem(running), events: [{ stage: 's', seq: 1, data: '1' }] }
+  expect(await store.write(publishBatch([published]))).toMatchObject([{ kind: 'stored' }])
   await scene.submitted()
   await scene.leased()
   await scene.age(600_000)

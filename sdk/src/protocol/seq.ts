@@ -1,0 +1,34 @@
+/** The seq of an event: its number inside its stage. The server and workers share these rules; S4's ranges are `eco2`. */
+export interface SeqRange {
+  from: number
+  to: number
+}
+
+export type Stages = Readonly<Record<string, SeqRange>>
+
+export const ECO2_STAGES: Stages = {
+  vision: { from: 10, to: 19 },
+  rule: { from: 20, to: 29 },
+  answer: { from: 30, to: 39 },
+  reward: { from: 40, to: 49 },
+  done: { from: 50, to: 59 },
+}
+
+/** A stage that a job does not declare may use these only. */
+export const UNDECLARED_STAGE: SeqRange = { from: 0, to: 9 }
+
+/** The open stage of a job that declares none. */
+export const PROGRESS_STAGE = 'progress'
+export const SEQ_MAX = 999_999
+export const OPEN_STAGES: Stages = { [PROGRESS_STAGE]: { from: 0, to: SEQ_MAX } }
+
+export function stageRange(stages: Stages, stage: string): SeqRange {
+  return Object.hasOwn(stages, stage) ? (stages[stage] ?? UNDECLARED_STAGE) : UNDECLARED_STAGE
+}
+
+/** S4's `get_next_seq`: the stage's base plus the number inside the stage; null outside the stage's range. */
+export function nextSeq(stages: Stages, stage: string, sub = 0): number | null {
+  const range = stageRange(stages, stage)
+  const seq = range.from + sub
+  return Number.isInteger(sub) && sub >= 0 && seq <= range.to ? seq : null
+}
