@@ -145,6 +145,35 @@ test('runs that end while a report is on its way are reported together, and brin
   await running.close(0)
 })
 
+test('of many that end at once a second call goes out beside the first; each brings what it makes room for, under its own name', async () => {
+  plane.work.push(...leases(1_000))
+  const { report } = plane
+  const answers: (() => void)[] = []
+  plane.report = async (reports, next) => {
+    const answered = await report.call(plane, reports, next)
+    await new Promise<void>((resolve) => answers.push(resolve))
+    return answered
+  }
+  const running = loop({ concurrency: 600, startAtOnce: true })
+  await settled()
+  const asked = () => plane.polls.slice(1).map(({ max }) => max)
+  expect(asked()).toEqual([250, 250])
+  expect(worked).toHaveLength(600)
+  expect(new Set(plane.polls.map(({ pollId }) => pollId)).size).toBe(3)
+  answers.shift()?.()
+  await settled()
+  // The 100 that were left, with those of the first answer.
+  expect(asked()).toEqual([250, 250, 250])
+  expect(worked).toHaveLength(850)
+  while (answers.length > 0) {
+    answers.shift()?.()
+    await settled()
+  }
+  expect(worked).toHaveLength(1_000)
+  expect(plane.reports).toHaveLength(1_000)
+  await running.close(0)
+})
+
 test('a call that is refused as a whole because of one report is made for each alone', async () => {
   plane.work.push(...leases(3))
   plane.troubles.report.push(new IchidoError('PAYLOAD_TOO_LARGE'), new IchidoError('PAYLOAD_TOO_LARGE'))

@@ -6,7 +6,7 @@ import { failure, Stopped } from './failure.ts'
 import { Heart } from './heart.ts'
 import { aloneMsOf, type Hold, type Keeper } from './hold.ts'
 import { Pacing } from './pacing.ts'
-import { Reporter } from './reporter.ts'
+import { type NextCall, Reporter } from './reporter.ts'
 import type { FailReport, FinishReport, LeaseCall, RunReport } from './transport.ts'
 
 /** What the loop hands to whoever does the work. */
@@ -60,10 +60,13 @@ export class WorkerLoop {
   readonly #inHand = new Set<string>()
   readonly #slots = new Set<number>()
   readonly #loop: Promise<void>
-  /** Kept until it is answered: what was leased in an answer that got lost is handed out again under the same name. */
-  #pollId: string
-  /** A call that may bring work is on its way; a second one would bring more than there is room for. */
-  #asking: Promise<void> | null = null
+  /** Names of polls that were not answered: what was leased in an answer that got lost is handed out again under its name. */
+  readonly #lostPolls: string[] = []
+  /** Calls that may bring work and are on their way; what they ask for, and what will have left by then. */
+  readonly #asking = new Set<Promise<void>>()
+  #asked = 0
+  #leaving = 0
+  #waitsForWork = false
 
   constructor(options: LoopOptions, deps: WorkerDeps) {
     const { concurrency } = options
@@ -75,23 +78,9 @@ export class WorkerLoop {
     this.#keeper = deps.keeper ?? new Heart(deps, { overrun: (lease) => deps.onTrouble(overrun(lease)) })
     this.#pacing = new Pacing(deps.world)
     this.#startId = deps.world.uuid()
-    this.#pollId = deps.world.uuid()
-    let asked = () => {}
     this.#reporter = new Reporter(deps, {
-      next: (reporting) => {
-        const room = this.#options.concurrency - this.#inHand.size + reporting
-        if (this.#asking !== null || this.#polling.signal.aborted || room < 1) return null
-        this.#asking = new Promise((resolve) => {
-          asked = resolve
-        })
-        return this.#call(room, 0)
-      },
+      next: (reporting) => this.#askNext(reporting),
       heard: (leaseId) => void this.#inHand.delete(leaseId),
-      settled: (answer) => {
-        if (answer !== null) this.#take(answer.leases, answer.sent)
-        this.#asking = null
-        asked()
-      },
     })
     this.#loop = this.#poll()
   }
@@ -116,15 +105,39 @@ export class WorkerLoop {
     const { signal } = this.#polling
     while (!signal.aborted) {
       const room = this.#options.concurrency - this.#inHand.size
-      if (this.#asking !== null) await this.#asking
+      if (this.#asking.size > 0) await Promise.race(this.#asking)
       else if (room < 1) await Promise.race(this.#running.keys())
       else {
-        const asking = this.#ask(room, signal)
-        this.#asking = asking.then(() => {})
-        const pauseMs = await asking
-        this.#asking = null
+        this.#waitsForWork = true
+        const pauseMs = await this.#ask(room, signal)
+        this.#waitsForWork = false
         if (pauseMs > 0) await sleep(this.#deps.world, pauseMs, signal)
       }
+    }
+  }
+
+  /** What to lease along with so many reports. Not while a poll waits: it has asked for all that there is room for. */
+  #askNext(reporting: number): NextCall | null {
+    const room = this.#options.concurrency - this.#inHand.size + this.#leaving + reporting - this.#asked
+    if (this.#waitsForWork || this.#polling.signal.aborted || room < 1) return null
+    const call = this.#call(room, 0)
+    let answered = () => {}
+    const asking = new Promise<void>((resolve) => {
+      answered = resolve
+    })
+    this.#asking.add(asking)
+    this.#asked += call.max
+    this.#leaving += reporting
+    return {
+      call,
+      settled: (answer) => {
+        this.#asked -= call.max
+        this.#leaving -= reporting
+        if (answer === null) this.#lostPolls.push(call.pollId)
+        else this.#take(answer.leases, answer.sent)
+        this.#asking.delete(asking)
+        answered()
+      },
     }
   }
 
@@ -138,6 +151,7 @@ export class WorkerLoop {
       return this.#pacing.answered(elapsedMs(sent, this.#clocks()), leases.length)
     } catch (error) {
       if (signal.aborted) return this.#collect(call)
+      this.#lostPolls.push(call.pollId)
       this.#deps.onTrouble(error)
       const cut = error instanceof IchidoError && error.details.cut === true
       return this.#pacing.failed(elapsedMs(sent, this.#clocks()), cut)
@@ -157,12 +171,12 @@ export class WorkerLoop {
 
   #call(max: number, waitMs: number): LeaseCall {
     const { queues, kinds, startAtOnce } = this.#options
-    const call = { queues, kinds, max: Math.min(max, LEASES_MAX), waitMs, pollId: this.#pollId }
+    const pollId = this.#lostPolls.pop() ?? this.#deps.world.uuid()
+    const call = { queues, kinds, max: Math.min(max, LEASES_MAX), waitMs, pollId }
     return startAtOnce ? { ...call, startId: this.#startId } : call
   }
 
   #take(leases: LeaseShape[], sent: Mark): void {
-    this.#pollId = this.#deps.world.uuid()
     for (const lease of leases) this.#begin(lease, sent)
   }
 

@@ -3,7 +3,11 @@ import { type Clocks, type Mark, monotonicOnly } from './clocks.ts'
 import type { WorkerDeps } from './deps.ts'
 import type { LeaseCall, RunReport } from './transport.ts'
 
-const REPORTS_PER_CALL = 200
+const REPORTS_PER_CALL = 250
+/** While one call is being carried out there, the answer to another is being worked on here. */
+const CALLS_MAX = 2
+/** Fewer wait for the call that is under way. */
+const WORTH_A_CALL = 100
 
 interface Waiting {
   report: RunReport
@@ -11,12 +15,17 @@ interface Waiting {
   reject(error: unknown): void
 }
 
-/** What is to be leased along with a report, and what came of it. */
+/** What is to be leased along with reports. */
 export interface NextWork {
   /** This lease is no longer in hand. */
   heard(leaseId: string): void
-  /** Null: nothing now. Otherwise `settled` is called once, when the call has ended. */
-  next(reporting: number): LeaseCall | null
+  /** Null: nothing now. */
+  next(reporting: number): NextCall | null
+}
+
+export interface NextCall {
+  call: LeaseCall
+  /** Called once, when the call has ended; null: nobody knows what came of it. */
   settled(answer: { leases: LeaseShape[]; sent: Mark } | null): void
 }
 
@@ -25,8 +34,9 @@ export class Reporter {
   readonly #deps: WorkerDeps
   readonly #clocks: Clocks
   readonly #work: NextWork
-  readonly #waiting: Waiting[] = []
-  #sending = false
+  #waiting: Waiting[] = []
+  #scheduled = false
+  #calls = 0
 
   constructor(deps: WorkerDeps, work: NextWork) {
     this.#deps = deps
@@ -38,16 +48,28 @@ export class Reporter {
   send(report: RunReport): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ report, resolve, reject })
-      if (this.#sending) return
-      this.#sending = true
-      // What ends in this very moment goes along.
-      queueMicrotask(() => void this.#drain())
+      this.#schedule()
     })
   }
 
-  async #drain(): Promise<void> {
-    while (this.#waiting.length > 0) await this.#call(this.#waiting.splice(0, REPORTS_PER_CALL))
-    this.#sending = false
+  #schedule(): void {
+    if (this.#scheduled || this.#calls >= CALLS_MAX) return
+    this.#scheduled = true
+    // What ends in this very moment goes along.
+    queueMicrotask(() => {
+      this.#scheduled = false
+      while (this.#waiting.length >= (this.#calls === 0 ? 1 : WORTH_A_CALL) && this.#calls < CALLS_MAX)
+        void this.#next()
+    })
+  }
+
+  async #next(): Promise<void> {
+    const batch = this.#waiting.slice(0, REPORTS_PER_CALL)
+    this.#waiting = this.#waiting.slice(REPORTS_PER_CALL)
+    this.#calls++
+    await this.#call(batch)
+    this.#calls--
+    this.#schedule()
   }
 
   async #call(batch: Waiting[]): Promise<void> {
@@ -55,7 +77,7 @@ export class Reporter {
     const sent = this.#clocks()
     try {
       const reports = batch.map(({ report }) => report)
-      const { refusals, leases } = await this.#deps.transport.report(reports, next)
+      const { refusals, leases } = await this.#deps.transport.report(reports, next?.call ?? null)
       batch.forEach(({ report, resolve, reject }, i) => {
         const refusal = refusals[i] ?? null
         if (refusal === null) {
@@ -63,9 +85,9 @@ export class Reporter {
           resolve()
         } else reject(refusal)
       })
-      if (next !== null) this.#work.settled({ leases, sent })
+      next?.settled({ leases, sent })
     } catch (error) {
-      if (next !== null) this.#work.settled(null)
+      next?.settled(null)
       if (batch.length === 1 || !(error instanceof IchidoError) || error.retryable) {
         for (const { reject } of batch) reject(error)
       } else {
