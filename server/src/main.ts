@@ -202,6 +202,7 @@ function openDatabase({ storage, world, allowNoFsync }: Pick<NodeOptions, 'stora
     ...('pool' in storage ? { pool: storage.pool } : { url: storage.databaseUrl }),
     ...(storage.schema === undefined ? {} : { schema: storage.schema }),
     now: world.now,
+    monotonic: world.monotonic,
     sleep: (ms) => sleep(world, ms),
     allowNoFsync,
   })

@@ -7,6 +7,7 @@ import { renderForTest, Scene } from '../testing/scene.ts'
 import { ENGINES, testServices } from '../testing/services.ts'
 import { eachEngine, sql } from '../testing/store.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
+import { renewTerm, type Term } from './commands/leadership.ts'
 import { setQuota } from './commands/quotas.ts'
 import { stepRedrive } from './commands/redrive-step.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
@@ -22,8 +23,8 @@ const replace = (scene: Scene, jobId: string, key: string | null = null) =>
   submitJobs([replaceItem(scene, jobId, key)], renderForTest)
 
 /** The leader's step that redrives the dead letters of a scene, all marked. */
-async function redriving(scene: Scene, store: Store) {
-  const term = await lead(store)
+async function redriving(scene: Scene, store: Store, led?: Term) {
+  const term = led ?? (await lead(store))
   let redrive = await store.write(begin(scene))
   const step = () =>
     stepRedrive(term, { ...redrive, nextRunIds: Array.from({ length: 10 }, () => v7()), auditId: v7(), tagOf })
@@ -92,6 +93,23 @@ describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConc
     expect(await nodes.meet(replace(scene, jobId), step)).toMatchObject([[{ kind: 'created' }], { retried: [] }])
     expect(await counted(scene, jobId)).toEqual([0, 1])
   })
+})
+
+test('a redrive that waits for a user does not keep the leader from renewing its term', async () => {
+  const scene = new Scene(nodes.a())
+  await nodes.a().write(setQuota(scene.userId, { maxConcurrent: 9, costLimitMicros: null, period: 'day' }))
+  const jobId = await makeOneDead(scene)
+  const term = await lead(nodes.a())
+  const step = await redriving(scene, nodes.a(), term)
+  const held = await nodes.gate()
+  const submitting = nodes.a().write(held.hold(submitJobs([scene.item()], renderForTest)))
+  await held.reached()
+  const stepping = nodes.b().write(step)
+  await held.someoneWaits()
+  expect(await nodes.a().write(renewTerm(term, 60_000))).toMatchObject({ held: true })
+  await held.open()
+  await submitting
+  expect(await stepping).toMatchObject({ retried: [{ jobId }] })
 })
 
 test('unforced, in numbers: of a retry and two replacements from two nodes one goes through', async () => {

@@ -6,6 +6,7 @@ import { asking, conditions } from './dead-letters.ts'
 import { fence, type Term } from './leadership.ts'
 import { countsOf, type Redrive, toRedrive } from './redrive.ts'
 import { type RetryOutcome, retryJobs, type TagOf } from './retry-jobs.ts'
+import { lockUsersOf } from './users.ts'
 
 export interface StepItem {
   redriveId: string
@@ -32,10 +33,15 @@ const LAST_JOB = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 
 /**
  * One bounded step of a redrive, in one transaction with the place that it came to. A crash undoes both, and a second leader
- * finds another version: no dead letter is redriven twice. Locks: the redrive, then as a retry.
+ * finds another version: no dead letter is redriven twice. Locks: users, the term, the redrive, then as a retry: whoever
+ * waited for a user with the term in its hand would hold up its own renewal.
  */
 export function stepRedrive(term: Term, item: StepItem): Command<Stepped> {
   return command('redrive', function* work(): Work<Stepped> {
+    const seen = yield* one(sql.readRedrive, item.redriveId)
+    if (seen === undefined) return { retried: [], ended: false }
+    const ahead = yield* readNext(toRedrive(seen), item)
+    yield* lockUsersOf(ahead.map((letter) => text(letter, 'user_id')))
     const row = yield* one(sql.takeStep, ...fence(term), item.redriveId, item.version)
     if (row === undefined) return { retried: [], ended: false }
     const redrive = toRedrive(row)
@@ -67,11 +73,17 @@ const placeOf = (row: Row) => ({ deadAtMs: integer(row, 'dead_at'), jobId: text(
 type Place = ReturnType<typeof placeOf>
 const byPlace = (a: Place, b: Place) => a.deadAtMs - b.deadAtMs || (a.jobId < b.jobId ? -1 : 1)
 
+/** The dead letters of the next step. */
+function* readNext({ redriveId, marked, at, perSecond }: Redrive, { nextRunIds }: StepItem): Work<Row[]> {
+  if (!marked) return []
+  const max = Math.min(nextRunIds.length, perSecond === null ? Infinity : Math.ceil(perSecond / STEPS_PER_SECOND))
+  return yield* query(sql.readMarked, redriveId, at.userId, at.jobId, max)
+}
+
 function* redriveSome(redrive: Redrive, item: StepItem, nowMs: number): Work<Stepped> {
   const { redriveId, at, perSecond } = redrive
   const first = at.userId === ''
-  const max = Math.min(item.nextRunIds.length, perSecond === null ? Infinity : Math.ceil(perSecond / STEPS_PER_SECOND))
-  const rows = yield* query(sql.readMarked, redriveId, at.userId, at.jobId, max)
+  const rows = yield* readNext(redrive, item)
   const last = rows.at(-1)
   if (last === undefined) return yield* endPass(redrive, item, first ? 0 : redrive.waiting, nowMs)
 

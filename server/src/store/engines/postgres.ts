@@ -13,6 +13,8 @@ export interface PostgresOptions {
   url?: string
   schema?: string
   now: () => number
+  /** Goes forward only: how long to try again is not for a clock that jumps. */
+  monotonic: () => number
   sleep: (ms: number) => Promise<void>
   allowNoFsync?: boolean
 }
@@ -183,7 +185,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
 
   /** Runs again what can run again; only `uncertain` tries may have been committed unheard. */
   async function persist<T>(attempt: (again: boolean) => Promise<T>): Promise<T> {
-    const deadlineMs = options.now() + RETRY_FOR_MS
+    const deadlineMs = options.monotonic() + RETRY_FOR_MS
     let uncertain = false
     for (let pauseMs = RETRY_PAUSE_MS; ; pauseMs = Math.min(1_000, pauseMs * 2)) {
       try {
@@ -195,7 +197,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         const lost = isConnectionLoss(error)
         if (!lost && !ours && !isContention(error)) throw error
         uncertain ||= lost
-        if (options.now() + pauseMs > deadlineMs) {
+        if (options.monotonic() + pauseMs > deadlineMs) {
           throw new StoreUnavailable(`PostgreSQL ${lost ? 'cannot be reached' : 'is held up'}: ${String(error)}`, {
             cause: error,
           })
