@@ -17,6 +17,7 @@ import { flow } from './measure.ts'
 const open: Record<Settings['name'], (settings: Settings) => Promise<Contestant>> = {
   ichido: async (given) => (await import('./ichido/in-process.ts')).openInProcess(given),
   'ichido-http': async (given) => (await import('./ichido/over-http.ts')).openOverHttp(given),
+  floor: async (given) => (await import('./ichido/floor.ts')).openFloor(given),
   'pg-boss': async (given) => (await import('./peers/pg-boss.ts')).openPgBoss(given),
   bullmq: async (given) => (await import('./peers/bullmq.ts')).openBullmq(given),
   'graphile-worker': async (given) => (await import('./peers/graphile-worker.ts')).openGraphileWorker(given),

@@ -16,7 +16,7 @@ export type Pace = 'bulk' | 'prompt'
 
 /** What a contestant needs to be started; it is the child's one argument. */
 export const settings = z.object({
-  name: z.enum(['ichido', 'ichido-http', 'pg-boss', 'bullmq', 'graphile-worker']),
+  name: z.enum(['ichido', 'ichido-http', 'floor', 'pg-boss', 'bullmq', 'graphile-worker']),
   /** A database, a Redis or a server of Ichido's. */
   url: z.string(),
   /** Where the peers' packages are. */
