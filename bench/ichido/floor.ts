@@ -21,7 +21,7 @@ const KEYED = {
 
 /**
  * The rows that the promises need, in the tables and indexes as they are, and nothing else: no wire, no checks, no answers,
- * one statement for all. Whoever writes these rows to PostgreSQL cannot be faster than this.
+ * one statement for all: what is left of a bulk call when everything but the rows is taken away.
  */
 export async function openFloor({ url }: Settings): Promise<Contestant> {
   const store = await openPostgres({ url, now: Date.now, monotonic: performance.now, sleep: () => Promise.resolve() })
