@@ -2,6 +2,7 @@ import type { JobListFilter, Transport } from '@ichido/sdk/client'
 import { IchidoError, type JobShape, type Page, type SubmitRequest, type SubmitResponse } from '@ichido/sdk/protocol'
 import type { LeaseCall, RunReport, WorkerTransport } from '@ichido/sdk/worker'
 import type { z } from 'zod'
+import { publishRequest } from './core/contract/events.ts'
 import { listJobsQuery } from './core/contract/jobs.ts'
 import { isUuid } from './core/contract/list.ts'
 import { describeProblem } from './core/contract/problem.ts'
@@ -142,7 +143,10 @@ export function localWorkerTransport(services: Services, workerId: string): Work
         }),
       ),
     async publish(leaseId, published) {
-      await Promise.all(published.map((event) => events.publish(workerId, leaseId, event)))
+      const list = published.map((event) => ({ ...event, data: event.data ?? null }))
+      const { events: checked } = check(publishRequest, { events: list })
+      for (const [i, { data }] of checked.entries()) checkJson(data, `events.${i}.data`)
+      await events.publishAll(workerId, leaseId, checked).catch(throwOutage)
     },
     async report(reports, next) {
       const recorded = Promise.all(reports.map((report) => record(services, workerId, report)))

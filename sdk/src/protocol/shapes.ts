@@ -272,6 +272,22 @@ export interface JobStateShape {
   stages: Record<string, EventShape>
 }
 
+/** An event among those of all jobs. */
+export interface EventOfAllShape extends EventShape {
+  job_id: string
+  kind: string
+  queue: string
+  domain: string
+}
+
+export interface EventsOfAllShape {
+  data: EventOfAllShape[]
+  /** The list goes on from here, now or when there is more. */
+  next_cursor: string
+  /** There is no more yet. */
+  caught_up: boolean
+}
+
 export const WORKER_STATES = ['online', 'detached', 'unseen', 'revoked'] as const
 export type WorkerState = (typeof WORKER_STATES)[number]
 

@@ -18,6 +18,7 @@ import { installDescription } from './openapi.ts'
 import { requestId } from './request-id.ts'
 import { agentRoutes } from './routes/agent.ts'
 import { alertRoutes } from './routes/alerts.ts'
+import { allEventRoutes } from './routes/all-events.ts'
 import { artifactRoutes } from './routes/artifacts.ts'
 import { auditRoutes } from './routes/audit.ts'
 import type { RouteContext } from './routes/context.ts'
@@ -157,6 +158,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics
   submitRoutes(api, context)
   jobRoutes(api, context)
   outcomeRoutes(api, context)
+  allEventRoutes(api, context)
   keyRoutes(api, context)
   reservationRoutes(api, context)
   quotaRoutes(api, context)

@@ -72,7 +72,11 @@ describe.each(ENGINES)('%s', (engine) => {
     return data.map(({ key }) => key).sort()
   }
   const cancel = (id: string) => scene.services.jobs.cancel(LOCAL_ADMIN, id)
-  const rows = async (table: string) => (await sql(scene.store, `SELECT * FROM ichido.${table}`)).length
+  const rows = async (table: string) => {
+    // On SQLite a row of nobody's takes the place of the last.
+    const whose = table === 'events' ? "WHERE job_id <> '00000000-0000-0000-0000-000000000000'" : ''
+    return (await sql(scene.store, `SELECT * FROM ichido.${table} ${whose}`)).length
+  }
   const ids = async () => (await sql(scene.store, 'SELECT id FROM ichido.jobs')).map(({ id }) => id)
   const get = (id: string) => scene.services.jobs.get(LOCAL_ADMIN, id)
 

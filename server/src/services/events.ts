@@ -1,6 +1,13 @@
-import { type EventShape, IchidoError, type JobStateShape } from '@ichido/sdk/protocol'
+import { type EventOfAllShape, type EventShape, IchidoError, type JobStateShape } from '@ichido/sdk/protocol'
 import { type Caller, can } from '../core/roles.ts'
 import { isFinal } from '../core/run-state.ts'
+import {
+  type EventFilter,
+  type EventPlace,
+  findAllEvents,
+  findLastPlace,
+  type PlacedEvent,
+} from '../store/commands/all-events.ts'
 import {
   findEvents,
   findLatestState,
@@ -15,6 +22,12 @@ import type { Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
 import { iso } from './render.ts'
 import { waitFor } from './wait.ts'
+
+export interface EventList {
+  events: { place: EventPlace; shape: EventOfAllShape }[]
+  next: EventPlace
+  caughtUp: boolean
+}
 
 export interface NewEvent {
   stage: string
@@ -37,6 +50,10 @@ export interface EventService {
   ): Promise<{ events: EventShape[]; ended: boolean }>
   /** How the job stands now: the last event of all, and of each stage. */
   state(caller: Caller, jobId: string): Promise<JobStateShape>
+  /** The events of all jobs after a place, for operators; null when the place is of another store. */
+  list(filter: EventFilter, after: EventPlace, limit: number): Promise<EventList | null>
+  /** The place after all events that can be listed by now. */
+  lastPlace(): Promise<EventPlace>
 }
 
 const PAGE_MAX = 1_000
@@ -118,7 +135,21 @@ export function createEventService(deps: Deps): EventService {
         stages: Object.fromEntries(stages.map((event) => [event.stage, event])),
       }
     },
+
+    async list(filter, after, limit) {
+      const found = await store.write(findAllEvents(after, filter, limit))
+      return (
+        found && { ...found, events: found.events.map((event) => ({ place: event.place, shape: renderPlaced(event) })) }
+      )
+    },
+
+    lastPlace: () => store.read(findLastPlace()),
   }
+}
+
+function renderPlaced({ jobId, kind, queue, domain, n, stage, seq, data, createdAtMs }: PlacedEvent): EventOfAllShape {
+  const timestamp = iso(createdAtMs)
+  return { job_id: jobId, kind, queue, domain, cursor: n, stage, seq, data: JSON.parse(data) as unknown, timestamp }
 }
 
 function toItem({ stage, seq, data }: NewEvent, i: number): PublishItem['events'][number] {

@@ -9,6 +9,7 @@ export interface PlanNode {
   'Actual Rows'?: number
   'Actual Loops'?: number
   'Rows Removed by Filter'?: number
+  'Rows Removed by Index Recheck'?: number
   'Rows Removed by Join Filter'?: number
   Plans?: PlanNode[]
 }
@@ -97,7 +98,8 @@ export function rowsTouched(plan: PlanNode): number {
   return nodes(plan)
     .filter((node) => /Scan$/.test(node['Node Type']) && node['Relation Name'] !== undefined)
     .reduce((sum, node) => {
-      const rows = (node['Actual Rows'] ?? 0) + (node['Rows Removed by Filter'] ?? 0)
+      const removed = (node['Rows Removed by Filter'] ?? 0) + (node['Rows Removed by Index Recheck'] ?? 0)
+      const rows = (node['Actual Rows'] ?? 0) + removed
       return sum + rows * (node['Actual Loops'] ?? 1)
     }, 0)
 }

@@ -71,19 +71,6 @@ export const logsRequest = z.strictObject({
     .max(ITEMS_MAX),
 })
 
-export const publishRequest = z.strictObject({
-  events: z
-    .array(
-      z.strictObject({
-        stage: name.refine((stage) => stage !== 'run', 'is not for workers: the server writes the stage run'),
-        seq: z.int().min(0).max(999_999),
-        data: z.unknown().optional(),
-      }),
-    )
-    .min(1)
-    .max(ITEMS_MAX),
-})
-
 const guards = {
   version: z.int().min(0).optional().meta({ description: 'Refused when the run has another version' }),
   leader_epoch: z.int().min(0).optional().meta({ description: 'Refused when the run was started under another one' }),
@@ -182,10 +169,6 @@ export const heartbeatsResponse = z.object({
 })
 
 export const logsResponse = z.object({ accepted: z.int().meta({ description: 'How many were new' }) })
-
-export const publishResponse = z.object({
-  data: z.array(z.object({ accepted: z.boolean().meta({ description: 'False: it was there already' }) })),
-})
 
 export const resultResponse = z.object({ state, repeated: z.boolean(), leases: leases.optional() })
 

@@ -30,16 +30,10 @@ export const putQueueRequest = z.strictObject({
     .nullable()
     .optional()
     .meta({ description: 'For jobs that do not set their own; null: 60' }),
-  result_ttl_seconds: z
-    .int()
-    .min(0)
-    .max(RESULT_TTL_SECONDS_MAX)
-    .nullable()
-    .optional()
-    .meta({
-      description:
-        'How long jobs can be read after they ended for good; then status, result and files are 404. null or 0: as long as the job is kept',
-    }),
+  result_ttl_seconds: z.int().min(0).max(RESULT_TTL_SECONDS_MAX).nullable().optional().meta({
+    description:
+      'How long jobs can be read after they ended for good; then status, result and files are 404. null or 0: as long as the job is kept',
+  }),
 })
 
 export const queue = z

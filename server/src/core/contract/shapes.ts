@@ -15,6 +15,7 @@ import type {
 } from '@ichido/sdk/protocol'
 import { ERRORS, JOB_STATES, ROLES, WAITING_REASONS } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import { event } from './events.ts'
 
 /** What is answered, for the API's description; the compiler holds each against the shape that the services return. */
 
@@ -168,17 +169,7 @@ export const result = z
   .meta({ id: 'Result' }) satisfies z.ZodType<ResultShape>
 
 export const events = z.object({
-  events: z.array(
-    z
-      .object({
-        cursor: z.int().meta({ description: 'Gapless within the job; `after` of the next request' }),
-        stage: z.string(),
-        seq: z.int(),
-        data: z.unknown(),
-        timestamp: time,
-      })
-      .meta({ id: 'Event' }),
-  ),
+  events: z.array(event),
   ended: z.boolean().meta({ description: 'No further event can come' }),
 })
 

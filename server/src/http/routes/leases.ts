@@ -1,5 +1,6 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyReply, FastifyRequest } from 'fastify'
+import { publishRequest, publishResponse } from '../../core/contract/events.ts'
 import * as contract from '../../core/contract/leases.ts'
 import { iso, isoOrNull } from '../../services/render.ts'
 import { requireQueues } from '../../services/workers.ts'
@@ -130,9 +131,11 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
       schema: {
         tags,
         summary: 'Publish events of a running job',
+        description:
+          'All of them or, when one cannot be published, none. Published again, (job, stage, seq) is the event that is stored, whatever its data.',
         params,
-        body: contract.publishRequest,
-        response: answers({ 200: ['One for each, in their order', contract.publishResponse] }, ...WITH_BODY, ...LOST),
+        body: publishRequest,
+        response: answers({ 200: ['One for each, in their order', publishResponse] }, ...WITH_BODY, ...LOST),
       },
     },
     async (request) => {

@@ -1,0 +1,81 @@
+import type { EventOfAllShape, EventShape, EventsOfAllShape, JobStateShape } from '@ichido/sdk/protocol'
+import { JOB_STATES, SEQ_MAX } from '@ichido/sdk/protocol'
+import { z } from 'zod'
+import { isUuid, listQuery } from './list.ts'
+import { name } from './name.ts'
+
+/** Events: what workers publish, and what is told of them. */
+
+const EVENTS_MAX = 1_000
+
+export const publishRequest = z.strictObject({
+  events: z
+    .array(
+      z.strictObject({
+        stage: name.refine((stage) => stage !== 'run', 'is not for workers: the server writes the stage run'),
+        seq: z.int().min(0).max(SEQ_MAX),
+        data: z.unknown().optional(),
+      }),
+    )
+    .min(1)
+    .max(EVENTS_MAX),
+})
+
+export const publishResponse = z.object({
+  data: z.array(z.object({ accepted: z.boolean().meta({ description: 'False: it was stored before' }) })),
+})
+
+const time = z.iso.datetime()
+
+const eventFields = {
+  cursor: z.int().meta({ description: 'Gapless within the job, in the order of delivery' }),
+  stage: z.string(),
+  seq: z.int().meta({ description: 'Where each attempt counts anew, (attempt − 1) · 1,000,000 is added' }),
+  data: z.unknown(),
+  timestamp: time,
+}
+
+export const event = z.object(eventFields).meta({ id: 'Event' }) satisfies z.ZodType<EventShape>
+
+export const jobState = z
+  .object({
+    job_id: z.uuid(),
+    domain: z.string(),
+    state: z.enum(JOB_STATES),
+    attempt: z.int(),
+    event: event.nullable().meta({ description: 'The last of all; null once its events are past their time' }),
+    stages: z.record(z.string(), event).meta({ description: 'The last of each stage that its workers publish in' }),
+  })
+  .meta({ id: 'JobStateNow' }) satisfies z.ZodType<JobStateShape>
+
+export const listEventsQuery = z.strictObject({
+  job_id: z.uuid().toLowerCase().optional(),
+  kind: name.optional(),
+  queue: name.optional(),
+  domain: name.optional(),
+  stage: name.optional(),
+  ...listQuery,
+})
+
+export const eventOfAll = z
+  .object({ job_id: z.uuid(), kind: z.string(), queue: z.string(), domain: z.string(), ...eventFields })
+  .meta({ id: 'EventOfAll' }) satisfies z.ZodType<EventOfAllShape>
+
+export const eventsOfAll = z.object({
+  data: z.array(eventOfAll),
+  next_cursor: z.string().meta({ description: 'The list goes on from here, now or when there is more' }),
+  caught_up: z.boolean().meta({ description: 'There is no more yet' }),
+}) satisfies z.ZodType<EventsOfAllShape>
+
+const LIST = 'events'
+
+/** A place among the events of all jobs, opaque on purpose. */
+export function encodePlace({ tx, jobId, n }: { tx: number; jobId: string; n: number }): string {
+  return Buffer.from(`${LIST}:${tx}:${jobId}:${n}`).toString('base64url')
+}
+
+export function decodePlace(cursor: string): { tx: number; jobId: string; n: number } | null {
+  const [list, tx = '', jobId = '', n = '', ...rest] = Buffer.from(cursor, 'base64url').toString('latin1').split(':')
+  if (list !== LIST || rest.length > 0 || !isUuid(jobId) || !/^\d{1,15}$/.test(tx) || !/^\d{1,15}$/.test(n)) return null
+  return { tx: Number(tx), jobId, n: Number(n) }
+}
