@@ -297,3 +297,20 @@ test('what is asked for together has its outcomes in its places, also across bat
   ])
   expect(await batcher().addAll([], () => ({ user: 'a', n: 0 }))).toEqual([])
 })
+
+test('beside the batch under way the next one begins when nothing more comes; while more comes, it grows', async () => {
+  const turns: (() => void)[] = []
+  const turn = () => turns.splice(0).forEach((act) => void act())
+  const soon = (act: () => void) => void turns.push(act)
+  const lines = batcher({ inFlightMax: 2, world: { ...realWorld, soon } })
+  void lines.add({ user: 'a', n: 0 })
+  turn()
+  void lines.add({ user: 'a', n: 1 })
+  for (const n of [2, 3]) {
+    void lines.add({ user: 'a', n })
+    turn()
+  }
+  expect(commits.batches.map(names)).toEqual([['a0']])
+  turn()
+  expect(commits.batches.map(names)).toEqual([['a0'], ['a1', 'a2', 'a3']])
+})

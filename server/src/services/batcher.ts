@@ -85,11 +85,16 @@ export class Batcher<Item, Outcome> {
   #schedule(): void {
     if (this.#scheduled || this.#size === 0 || this.#inFlight >= this.#options.inFlightMax) return
     this.#scheduled = true
+    const size = this.#size
     // Calls that arrive in the same turn of the event loop belong together; and a store that answers synchronously
     // must not keep new requests from being read.
     this.#options.world.soon(() => {
       this.#scheduled = false
-      while (this.#size > 0 && this.#inFlight < this.#options.inFlightMax) void this.#next()
+      // While requests keep this process busy, who waits for the batch under way loses nothing: one of 24 jobs costs the
+      // database less than two of 12. Only when nothing more comes does the next one go beside it.
+      const growing = this.#inFlight > 0 && this.#size > size && this.#size < this.#options.itemsMax
+      if (!growing) void this.#next()
+      this.#schedule()
     })
   }
 
