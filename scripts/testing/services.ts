@@ -4,6 +4,7 @@ import { inject } from 'vitest'
 import { type Chromium, findChromium } from '../services/chromium.ts'
 import { type Postgres, type PostgresOptions, startPostgres } from '../services/postgres.ts'
 import { type Redis, type RedisOptions, startRedis } from '../services/redis.ts'
+import { type RedisCluster, startRedisCluster } from '../services/redis-cluster.ts'
 
 export type FreshDatabase = {
   /** Over the unix socket. */
@@ -36,6 +37,9 @@ export const privatePostgres = (options?: PostgresOptions): Promise<Postgres> =>
 export const redisUrl = (): string => inject('redisUrl')
 
 export const privateRedis = (options?: RedisOptions): Promise<Redis> => startRedis(options)
+
+/** Three nodes. */
+export const privateRedisCluster = (): Promise<RedisCluster> => startRedisCluster()
 
 /** Fetched on the first call only: most runs of single files need no browser. */
 export const chromium = (): Promise<Chromium> => findChromium()

@@ -2,13 +2,13 @@ import type { Bus, Topic } from './port.ts'
 
 /** Wake-ups inside one process. */
 export class EmbeddedBus implements Bus {
-  readonly #callbacks = new Map<string, Set<() => void>>()
+  readonly #callbacks = new Map<string, Set<(cursor?: number) => void>>()
 
-  wake(topics: readonly Topic[]): void {
-    for (const topic of topics) for (const callback of [...(this.#callbacks.get(topic) ?? [])]) callback()
+  wake(topics: readonly Topic[], cursor?: number): void {
+    for (const topic of topics) for (const callback of [...(this.#callbacks.get(topic) ?? [])]) callback(cursor)
   }
 
-  subscribe(topic: Topic, callback: () => void): () => void {
+  subscribe(topic: Topic, callback: (cursor?: number) => void): () => void {
     const found = this.#callbacks.get(topic)
     const callbacks = found ?? new Set()
     if (found === undefined) this.#callbacks.set(topic, callbacks)

@@ -7,8 +7,8 @@ import type { StoredEvent } from '../core/event.ts'
 export interface Bus {
   /** Tells every node. Called after the commit, never inside a transaction. */
   wake(topics: readonly Topic[]): void
-  /** The answer ends the subscription. */
-  subscribe(topic: Topic, callback: () => void): () => void
+  /** Called with the cursor of a job's event when that is known. The answer ends the subscription. */
+  subscribe(topic: Topic, callback: (cursor?: number) => void): () => void
   close(): Promise<void>
 }
 
@@ -16,6 +16,13 @@ export interface Bus {
 export interface Relay {
   /** Told after the commit, of each job's events in the order of their cursors. It neither throws nor keeps anybody waiting. */
   stored(events: readonly StoredEvent[]): void
+}
+
+/** For the leader, which looks after what nodes did not relay. */
+export interface Sweep {
+  isReady(): Promise<boolean>
+  /** Relays those of the events that were not yet; `nowMs` is the store's clock. Answers how many they were. */
+  sweep(events: readonly StoredEvent[], nowMs: number): Promise<number>
 }
 
 /** A queue that has work, a job that moved or whose run wrote something, leadership to be had, or settings that changed. */

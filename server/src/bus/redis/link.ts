@@ -1,0 +1,204 @@
+import type { World } from '@ichido/sdk/world'
+import { createClient, createCluster, ErrorReply, type RedisClientType, type RedisClusterType } from '@redis/client'
+import { readAddress } from './address.ts'
+import { Keys, SHARD_NUMBERS } from './keys.ts'
+
+/** Redis cannot be reached, or did not answer in time. What was asked may or may not have happened. */
+export class RedisUnavailable extends Error {
+  override readonly name = 'RedisUnavailable'
+}
+
+export interface LinkOptions {
+  world: World
+  url: string
+  /** Told once for each time that Redis goes away. */
+  onTrouble(error: unknown): void
+}
+
+/** The commands that both a single server and a cluster take. */
+export type Commands = Pick<
+  RedisClusterType,
+  | 'eval'
+  | 'evalSha'
+  | 'exists'
+  | 'mGet'
+  | 'xAck'
+  | 'xAutoClaim'
+  | 'xGroupCreate'
+  | 'xGroupDelConsumer'
+  | 'xInfoConsumers'
+  | 'xRange'
+  | 'xReadGroup'
+  | 'zRange'
+  | 'zRemRangeByScore'
+>
+
+export const DEADLINE_MS = 2_000
+const CONNECT_TIMEOUT_MS = 2_000
+const RECONNECT_MIN_MS = 50
+const RECONNECT_MAX_MS = 1_000
+/** Commands that wait for the socket or for an answer; beyond it they are refused. */
+const COMMANDS_MAX = 10_000
+
+/**
+ * A connection that is made anew whenever it breaks. While there is none, commands are refused at once, and each has a
+ * deadline: Redis may keep nobody waiting.
+ */
+export class RedisLink {
+  readonly keys: Keys
+  readonly #options: LinkOptions
+  /** Told after each new connection. */
+  readonly #ready = new Set<() => void>()
+  #connection: Connection | null = null
+  #callOff = () => {}
+  #inTrouble = false
+  #closed = false
+
+  constructor(options: LinkOptions) {
+    this.#options = options
+    this.keys = new Keys(readAddress(options.url).cluster)
+    this.#connect()
+  }
+
+  /** Refused when there is no connection, and when the answer does not come in time. */
+  call<T>(what: (commands: Commands) => Promise<T>, deadlineMs = DEADLINE_MS): Promise<T> {
+    const connection = this.#connection
+    if (connection === null || !connection.connected) return Promise.reject(new RedisUnavailable('Redis is away'))
+    return new Promise((resolve, reject) => {
+      const callOff = this.#options.world.after(deadlineMs, () => {
+        reject(new RedisUnavailable('Redis does not answer'))
+        // Whatever else waits on this connection would come late, too.
+        this.#renew(connection)
+      })
+      what(connection.client)
+        .finally(callOff)
+        .then(resolve, (error: unknown) => {
+          reject(error instanceof ErrorReply ? error : new RedisUnavailable('Redis is away', { cause: error }))
+        })
+    })
+  }
+
+  /** Hears channels from now on. `began` is told each time that it does anew: something may have been missed. */
+  listen(channels: readonly string[], hear: (message: string) => void, began: () => void): void {
+    const listen = async () => {
+      const connection = this.#connection
+      if (connection === null || !connection.connected) return
+      try {
+        await Promise.all(channels.map((channel) => connection.subscribe(channel, hear)))
+        began()
+      } catch (error) {
+        this.#trouble(error)
+        this.#renew(connection)
+      }
+    }
+    this.#ready.add(() => void listen())
+    void listen()
+  }
+
+  /** Asks every shard for a word. */
+  async check(): Promise<void> {
+    await this.call((redis) => Promise.all(SHARD_NUMBERS.map((shard) => redis.exists(this.keys.domains(shard)))))
+    this.#inTrouble = false
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#callOff()
+    this.#connection?.destroy()
+    this.#connection = null
+  }
+
+  #connect(): void {
+    const { url } = this.#options
+    const connection = readAddress(url).cluster
+      ? clusterConnection(url, (error) => this.#trouble(error))
+      : singleConnection(url, (error) => this.#trouble(error))
+    this.#connection = connection
+    connection
+      .open(() => this.#connected(connection))
+      .catch((error: unknown) => {
+        this.#trouble(error)
+        this.#renew(connection)
+      })
+  }
+
+  #connected(connection: Connection): void {
+    if (this.#connection !== connection) return
+    connection.connected = true
+    this.#inTrouble = false
+    for (const callback of this.#ready) callback()
+  }
+
+  #renew(connection: Connection): void {
+    if (this.#connection !== connection || this.#closed) return
+    connection.connected = false
+    connection.destroy()
+    this.#connection = null
+    this.#callOff = this.#options.world.after(RECONNECT_MAX_MS / 2, () => this.#connect())
+  }
+
+  #trouble(error: unknown): void {
+    if (this.#inTrouble || this.#closed) return
+    this.#inTrouble = true
+    this.#options.onTrouble(error)
+  }
+}
+
+interface Connection {
+  client: Commands
+  connected: boolean
+  /** Calls back after every time that it could connect. */
+  open(connected: () => void): Promise<unknown>
+  subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
+  destroy(): void
+}
+
+const reconnectStrategy = (retries: number) => Math.min(RECONNECT_MIN_MS * 2 ** retries, RECONNECT_MAX_MS)
+
+const common = {
+  disableOfflineQueue: true,
+  commandsQueueMaxLength: COMMANDS_MAX,
+  maintNotifications: 'disabled',
+} as const
+
+function singleConnection(url: string, onError: (error: unknown) => void): Connection {
+  const socket = { connectTimeout: CONNECT_TIMEOUT_MS, reconnectStrategy }
+  const client: RedisClientType = createClient({ url, socket, ...common })
+  client.on('error', onError)
+  return {
+    client,
+    connected: false,
+    open(connected) {
+      client.on('ready', connected)
+      return client.connect()
+    },
+    subscribe: (channel, listener) => client.subscribe(channel, listener),
+    destroy: () => client.destroy(),
+  }
+}
+
+function clusterConnection(url: string, onError: (error: unknown) => void): Connection {
+  const { urls, tls, username, password } = readAddress(url)
+  const credentials = {
+    ...(username === undefined ? {} : { username }),
+    ...(password === undefined ? {} : { password }),
+  }
+  const socket = { connectTimeout: CONNECT_TIMEOUT_MS, reconnectStrategy, ...(tls ? { tls } : {}) }
+  const client: RedisClusterType = createCluster({
+    rootNodes: urls.map((each) => ({ url: each })),
+    defaults: { ...common, ...credentials, socket },
+  })
+  client.on('error', onError)
+  client.on('node-error', onError)
+  return {
+    client,
+    connected: false,
+    async open(connected) {
+      await client.connect()
+      connected()
+      client.on('node-ready', connected)
+    },
+    subscribe: (channel, listener) => client.sSubscribe(channel, listener),
+    destroy: () => client.destroy(),
+  }
+}

@@ -1,0 +1,159 @@
+import type { World } from '@ichido/sdk/world'
+import type { StoredEvent } from '../../core/event.ts'
+import type { Relay, Sweep } from '../port.ts'
+import { eventJson } from './event-json.ts'
+import { SHARD_NUMBERS, shardOf } from './keys.ts'
+import type { RedisLink } from './link.ts'
+import { Script } from './script.ts'
+
+export interface Ttls {
+  stateMs: number
+  markMs: number
+}
+
+export interface RelayMeter {
+  /** Events that this node added to their streams, that were there before, or that it left to the leader's sweep. */
+  relayed(outcome: 'added' | 'repeated' | 'left', count: number): void
+}
+
+export interface RedisRelayOptions {
+  world: World
+  link: RedisLink
+  ttls(): Ttls
+  meter: RelayMeter
+}
+
+/** As S4 has it. */
+const STREAM_LENGTH = 10_000
+const STREAM_IDLE_MS = 24 * 3_600_000
+/** Of one script: nobody else is served while it runs. */
+const SCRIPT_EVENTS_MAX = 100
+const BATCH_MAX = 1_000
+const QUEUE_MAX = 20_000
+const QUEUE_BYTES_MAX = 32 * 1024 * 1024
+
+/** Takes committed events to Redis, in the order in which they came. What it cannot take in time the leader sweeps. */
+export class RedisRelay implements Relay, Sweep {
+  readonly #options: RedisRelayOptions
+  readonly #script = new Script('publish.lua')
+  #queue: StoredEvent[] = []
+  #queuedBytes = 0
+  #flushing: Promise<void> | null = null
+
+  constructor(options: RedisRelayOptions) {
+    this.#options = options
+  }
+
+  stored(events: readonly StoredEvent[]): void {
+    let left = 0
+    for (const event of events) {
+      if (this.#queue.length >= QUEUE_MAX || this.#queuedBytes >= QUEUE_BYTES_MAX) left++
+      else {
+        this.#queue.push(event)
+        this.#queuedBytes += event.data.length
+      }
+    }
+    if (left > 0) this.#options.meter.relayed('left', left)
+    if (this.#queue.length > 0) this.#flushing ??= this.#flush()
+  }
+
+  /** S4's publish, of many: true for those that were added, false for those that had been before. */
+  publish(events: readonly StoredEvent[]): Promise<boolean[]> {
+    return this.#publish(events, () => this.#options.ttls().stateMs)
+  }
+
+  async sweep(events: readonly StoredEvent[], nowMs: number): Promise<number> {
+    const { stateMs } = this.#options.ttls()
+    const missing = await this.#missing(events)
+    // Where a newer state has expired, an older one has, too: an old event must not be taken for the latest.
+    const added = await this.#publish(missing, ({ createdAtMs }) => Math.max(0, createdAtMs + stateMs - nowMs))
+    return added.filter(Boolean).length
+  }
+
+  async isReady(): Promise<boolean> {
+    return this.#options.link.check().then(
+      () => true,
+      () => false,
+    )
+  }
+
+  /** What is under way is let finish; it has a deadline. */
+  async close(): Promise<void> {
+    await this.#flushing
+  }
+
+  async #flush(): Promise<void> {
+    // Those that are committed in this same moment go along.
+    await new Promise<void>((resolve) => this.#options.world.soon(resolve))
+    while (this.#queue.length > 0) {
+      const batch = this.#queue.slice(0, BATCH_MAX)
+      this.#queue = this.#queue.slice(BATCH_MAX)
+      this.#queuedBytes = this.#queue.length === 0 ? 0 : this.#queuedBytes - bytesOf(batch)
+      await this.publish(batch).catch(() => this.#options.meter.relayed('left', batch.length))
+    }
+    this.#flushing = null
+  }
+
+  async #publish(events: readonly StoredEvent[], stateMsOf: (event: StoredEvent) => number): Promise<boolean[]> {
+    const added = new Map<StoredEvent, boolean>()
+    const parts = byStream(events).flatMap(([shard, part]) => inParts(part).map((some) => [shard, some] as const))
+    await Promise.all(
+      parts.map(async ([shard, part]) => {
+        const found = await this.#add(shard, part, stateMsOf)
+        for (const [i, event] of part.entries()) added.set(event, found[i] === 1)
+      }),
+    )
+    const answers = events.map((event) => added.get(event) === true)
+    const count = answers.filter(Boolean).length
+    this.#options.meter.relayed('added', count)
+    this.#options.meter.relayed('repeated', answers.length - count)
+    return answers
+  }
+
+  async #add(shard: number, events: readonly StoredEvent[], stateMsOf: (event: StoredEvent) => number) {
+    const { world, link, ttls } = this.#options
+    const domain = events[0]?.domain ?? ''
+    const keys = [link.keys.stream(domain, shard), link.keys.domains(shard)]
+    const args = [domain, world.now(), ttls().markMs, STREAM_IDLE_MS, STREAM_LENGTH].map(String)
+    for (const event of events) {
+      keys.push(link.keys.state(domain, event.jobId), link.keys.published(event))
+      args.push(eventJson(event), String(event.n), String(Math.floor(stateMsOf(event))))
+    }
+    const answer = await this.#script.run(link, keys, args)
+    return Array.isArray(answer) ? answer : []
+  }
+
+  async #missing(events: readonly StoredEvent[]): Promise<StoredEvent[]> {
+    const { link } = this.#options
+    const marked = new Set<StoredEvent>()
+    await Promise.all(
+      SHARD_NUMBERS.map(async (shard) => {
+        const part = events.filter(({ jobId }) => shardOf(jobId) === shard)
+        if (part.length === 0) return
+        const marks = await link.call((redis) => redis.mGet(part.map((event) => link.keys.published(event))))
+        for (const [i, event] of part.entries()) if (marks[i] != null) marked.add(event)
+      }),
+    )
+    return events.filter((event) => !marked.has(event))
+  }
+}
+
+const bytesOf = (events: readonly StoredEvent[]) => events.reduce((sum, { data }) => sum + data.length, 0)
+
+/** The events of each stream, in their order. */
+function byStream(events: readonly StoredEvent[]): [number, StoredEvent[]][] {
+  const streams = new Map<string, [number, StoredEvent[]]>()
+  for (const event of events) {
+    const shard = shardOf(event.jobId)
+    const name = `${shard} ${event.domain}`
+    const stream = streams.get(name)
+    if (stream === undefined) streams.set(name, [shard, [event]])
+    else stream[1].push(event)
+  }
+  return [...streams.values()]
+}
+
+function inParts(events: readonly StoredEvent[]): StoredEvent[][] {
+  const count = Math.ceil(events.length / SCRIPT_EVENTS_MAX)
+  return Array.from({ length: count }, (_, i) => events.slice(i * SCRIPT_EVENTS_MAX, (i + 1) * SCRIPT_EVENTS_MAX))
+}

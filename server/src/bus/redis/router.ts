@@ -1,0 +1,208 @@
+import { sleep, type World } from '@ichido/sdk/world'
+import { readEventJson } from './event-json.ts'
+import { SHARD_NUMBERS } from './keys.ts'
+import { DEADLINE_MS, type RedisLink } from './link.ts'
+import type { Ttls } from './relay.ts'
+import { isReply, Script } from './script.ts'
+
+export interface RouterMeter {
+  /** Entries of streams that this node has dealt with: new ones, or those that another had dealt with before. */
+  routed(outcome: 'new' | 'repeated', count: number): void
+}
+
+export interface RouterOptions {
+  world: World
+  /** A shard waits for entries on a connection of its own: nothing else is answered on it meanwhile. */
+  connect(): RedisLink
+  ttls(): Ttls
+  meter: RouterMeter
+  onTrouble(error: unknown): void
+  /** An entry that was handed out so long ago and not acknowledged is another's. */
+  reclaimAfterMs?: number
+}
+
+export const GROUP = 'router'
+/** Of one script: nobody else is served while it runs. */
+const READ_MAX = 100
+/** Also how long a domain that is new may go unnoticed. */
+const BLOCK_MS = 1_000
+const RECLAIM_AFTER_MS = 15_000
+const RETRY_MS = 500
+/** A consumer that has nothing and was not seen for so long is of a process that has ended. */
+const CONSUMER_IDLE_MS = 3_600_000
+const DOMAIN_IDLE_MS = 24 * 3_600_000
+
+/** S4's router: takes events from the streams to the states and the gateways. Several nodes share the work. */
+export class Router {
+  readonly #options: RouterOptions
+  readonly #closing = new AbortController()
+  readonly #shards: RouterShard[]
+  readonly #running: Promise<unknown>
+
+  constructor(options: RouterOptions) {
+    this.#options = options
+    const script = new Script('route.lua')
+    const consumer = options.world.uuid()
+    this.#shards = SHARD_NUMBERS.map((shard) => new RouterShard(shard, consumer, script, options))
+    this.#running = Promise.all(this.#shards.map((shard) => this.#keepRouting(shard)))
+  }
+
+  /** What was read and not acknowledged is another router's after a while. */
+  async close(): Promise<void> {
+    this.#closing.abort()
+    for (const shard of this.#shards) shard.link.close()
+    await this.#running
+  }
+
+  async #keepRouting(shard: RouterShard): Promise<void> {
+    const { world, onTrouble } = this.#options
+    const { signal } = this.#closing
+    let inTrouble = false
+    while (!signal.aborted) {
+      try {
+        await shard.turn()
+        inTrouble = false
+      } catch (error) {
+        if (signal.aborted) return
+        // The link tells by itself when Redis is away.
+        if (!inTrouble && isReply(error, 'Redis ') === false) onTrouble(error)
+        inTrouble = true
+        await sleep(world, RETRY_MS, signal)
+      }
+    }
+  }
+}
+
+/** An entry of a stream, as Redis hands it out. */
+interface Entry {
+  id: string
+  message: Readonly<Record<string, unknown>>
+}
+
+class RouterShard {
+  readonly link: RedisLink
+  readonly #shard: number
+  readonly #consumer: string
+  readonly #script: Script
+  readonly #options: RouterOptions
+  #streams: string[] = []
+  #lookAtMs = 0
+  #reclaimAtMs = 0
+
+  constructor(shard: number, consumer: string, script: Script, options: RouterOptions) {
+    this.#shard = shard
+    this.#consumer = consumer
+    this.#script = script
+    this.#options = options
+    this.link = options.connect()
+  }
+
+  async turn(): Promise<void> {
+    const { world } = this.#options
+    if (world.monotonic() >= this.#lookAtMs) await this.#findStreams()
+    if (this.#streams.length === 0) return sleep(world, BLOCK_MS / 5)
+    if (world.monotonic() >= this.#reclaimAtMs) await this.#reclaim()
+    for (const { name, messages } of await this.#read()) await this.#route(name, messages)
+  }
+
+  async #findStreams(): Promise<void> {
+    const { world } = this.#options
+    const { keys } = this.link
+    const key = keys.domains(this.#shard)
+    const domains = await this.link.call((redis) => redis.zRange(key, 0, -1))
+    const streams = domains.map((domain) => keys.stream(domain, this.#shard))
+    const news = streams.filter((stream) => !this.#streams.includes(stream))
+    await this.#createGroups(news)
+    this.#streams = streams
+    this.#lookAtMs = world.monotonic() + BLOCK_MS
+  }
+
+  /** From the beginning of the stream: what is there already has not been routed. */
+  async #createGroups(streams: readonly string[]): Promise<void> {
+    const create = (stream: string) =>
+      this.link.call((redis) => redis.xGroupCreate(stream, GROUP, '0', { MKSTREAM: true }))
+    await Promise.all(
+      streams.map((stream) =>
+        create(stream).catch((error: unknown) => {
+          if (!isReply(error, 'BUSYGROUP')) throw error
+        }),
+      ),
+    )
+  }
+
+  async #read(): Promise<{ name: string; messages: Entry[] }[]> {
+    const streams = this.#streams.map((key) => ({ key, id: '>' }))
+    const options = { COUNT: READ_MAX, BLOCK: BLOCK_MS }
+    try {
+      const found = await this.link.call(
+        (redis) => redis.xReadGroup(GROUP, this.#consumer, streams, options),
+        BLOCK_MS + DEADLINE_MS,
+      )
+      const streamsFound: readonly { name: string; messages: readonly (Entry | null)[] }[] = found ?? []
+      return streamsFound.map(({ name, messages }) => ({ name, messages: messages.filter((entry) => entry !== null) }))
+    } catch (error) {
+      // The streams went, by FLUSHALL or because nobody used them: whatever is in them now is all new.
+      if (!isReply(error, 'NOGROUP') && !isReply(error, 'UNBLOCKED')) throw error
+      await this.#createGroups(this.#streams)
+      return []
+    }
+  }
+
+  /** Acknowledged only after the script: whoever dies in between leaves its entries to others. */
+  async #route(stream: string, entries: readonly Entry[]): Promise<void> {
+    if (entries.length === 0) return
+    const { world, ttls, meter } = this.#options
+    const { keys } = this.link
+    const { stateMs, markMs } = ttls()
+    const nowMs = world.now()
+    const names = [keys.channel(this.#shard)]
+    const args = [keys.cluster ? 'SPUBLISH' : 'PUBLISH', String(markMs)]
+    let count = 0
+    for (const { message } of entries) {
+      const json = typeof message.data === 'string' ? message.data : undefined
+      const event = readEventJson(json)
+      if (json === undefined || event === null) continue
+      const { jobId, domain, cursor, timestampMs } = event
+      names.push(keys.state(domain, jobId), keys.routed(event))
+      args.push(json, String(cursor), jobId, String(Math.min(stateMs, Math.max(0, timestampMs + stateMs - nowMs))))
+      count++
+    }
+    const told = count === 0 ? 0 : Number(await this.#script.run(this.link, names, args))
+    const ids = entries.map(({ id }) => id)
+    await this.link.call((redis) => redis.xAck(stream, GROUP, ids))
+    meter.routed('new', told)
+    meter.routed('repeated', count - told)
+  }
+
+  /** Takes over what others were handed and did not acknowledge, and forgets those that have ended. */
+  async #reclaim(): Promise<void> {
+    const { world, reclaimAfterMs = RECLAIM_AFTER_MS } = this.#options
+    for (const stream of this.#streams) {
+      await this.#reclaimFrom(stream, reclaimAfterMs).catch((error: unknown) => {
+        if (!isReply(error, 'NOGROUP')) throw error
+      })
+    }
+    const key = this.link.keys.domains(this.#shard)
+    await this.link.call((redis) => redis.zRemRangeByScore(key, 0, world.now() - DOMAIN_IDLE_MS))
+    this.#reclaimAtMs = world.monotonic() + reclaimAfterMs / 2
+  }
+
+  async #reclaimFrom(stream: string, idleMs: number): Promise<void> {
+    for (let from = '0-0'; ; ) {
+      const claimed = await this.link.call((redis) =>
+        redis.xAutoClaim(stream, GROUP, this.#consumer, idleMs, from, { COUNT: READ_MAX }),
+      )
+      await this.#route(
+        stream,
+        claimed.messages.filter((entry) => entry !== null),
+      )
+      if (claimed.nextId === '0-0') break
+      from = claimed.nextId
+    }
+    const consumers = await this.link.call((redis) => redis.xInfoConsumers(stream, GROUP))
+    for (const { name, pending, idle } of consumers) {
+      if (pending > 0 || idle < CONSUMER_IDLE_MS) continue
+      await this.link.call((redis) => redis.xGroupDelConsumer(stream, GROUP, name))
+    }
+  }
+}

@@ -1,0 +1,58 @@
+import { EmbeddedBus } from '../embedded.ts'
+import type { Bus, Topic } from '../port.ts'
+import { SHARD_NUMBERS } from './keys.ts'
+import type { RedisLink } from './link.ts'
+
+/** The wake-ups of another bus, and those that routers send over Redis: one subscription for each shard, whatever the jobs. */
+export class RedisBus implements Bus {
+  readonly #inner: Bus
+  readonly #link: RedisLink
+  readonly #heard = new EmbeddedBus()
+
+  /** The link is the bus's own. */
+  constructor(inner: Bus, link: RedisLink) {
+    this.#inner = inner
+    this.#link = link
+    const channels = SHARD_NUMBERS.map((shard) => link.keys.channel(shard))
+    link.listen(
+      channels,
+      (message) => this.#hear(message),
+      () => this.#heard.wakeAll(),
+    )
+  }
+
+  wake(topics: readonly Topic[]): void {
+    this.#inner.wake(topics)
+  }
+
+  subscribe(topic: Topic, callback: (cursor?: number) => void): () => void {
+    const end = this.#inner.subscribe(topic, callback)
+    // Redis tells of nothing but jobs.
+    if (!topic.startsWith('job:')) return end
+    const endHeard = this.#heard.subscribe(topic, callback)
+    return () => {
+      end()
+      endHeard()
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#link.close()
+    await this.#heard.close()
+    await this.#inner.close()
+  }
+
+  #hear(message: string): void {
+    for (const [jobId, cursor] of highestOf(message)) this.#heard.wake([`job:${jobId}`], cursor)
+  }
+}
+
+/** A line each: job, blank, cursor. */
+function highestOf(message: string): Map<string, number> {
+  const highest = new Map<string, number>()
+  for (const line of message.split('\n')) {
+    const [jobId = '', cursor] = line.split(' ')
+    highest.set(jobId, Math.max(highest.get(jobId) ?? 0, Number(cursor)))
+  }
+  return highest
+}

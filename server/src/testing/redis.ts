@@ -1,0 +1,144 @@
+import { randomUUID } from 'node:crypto'
+import { createClient } from '@redis/client'
+import { privateRedis, privateRedisCluster } from '../../../scripts/testing/services.ts'
+import { EmbeddedBus } from '../bus/embedded.ts'
+import { shardOf } from '../bus/redis/keys.ts'
+import { RedisLink } from '../bus/redis/link.ts'
+import { RedisRelay, type Ttls } from '../bus/redis/relay.ts'
+import { Router, type RouterOptions } from '../bus/redis/router.ts'
+import { RedisBus } from '../bus/redis/subscriber.ts'
+import type { StoredEvent } from '../core/event.ts'
+import { realWorld } from '../world.ts'
+import { until } from './store.ts'
+
+export const REDIS_KINDS = ['single', 'cluster'] as const
+export type RedisKind = (typeof REDIS_KINDS)[number]
+
+export interface TestRedis {
+  kind: RedisKind
+  url: string
+  /** Of all its servers at once. */
+  flushAll(): Promise<void>
+  restart(): Promise<void>
+  kill9(): Promise<void>
+  forgetScripts(): Promise<void>
+  stop(): Promise<void>
+}
+
+export async function testRedis(kind: RedisKind): Promise<TestRedis> {
+  const started = kind === 'single' ? await privateRedis() : await privateRedisCluster()
+  const nodes = 'nodes' in started ? started.nodes : [started]
+  const password = 'nodes' in started ? new URL(started.url.replace('+cluster', '').replace(/,.*/, '')).password : null
+  const everywhere = (command: string[]) =>
+    Promise.all(
+      nodes.map(async (node) => {
+        const url = password === null ? node.url : `redis://:${password}@127.0.0.1:${node.port}`
+        const client = createClient({ url })
+        await client.connect()
+        await client.sendCommand(command)
+        client.destroy()
+      }),
+    )
+  return {
+    kind,
+    url: started.url,
+    flushAll: async () => void (await everywhere(['FLUSHALL'])),
+    forgetScripts: async () => void (await everywhere(['SCRIPT', 'FLUSH'])),
+    restart: async () => void (await Promise.all(nodes.map((node) => node.restart()))),
+    kill9: async () => void (await Promise.all(nodes.map((node) => node.kill9()))),
+    stop: () => started.stop(),
+  }
+}
+
+export const DAY_TTLS: Ttls = { stateMs: 3_600_000, markMs: 7_200_000 }
+
+/** The parts of the bus on one Redis, each with connections of its own, as in a process of its own. */
+export class RedisScene {
+  readonly link: RedisLink
+  readonly relay: RedisRelay
+  ttls = DAY_TTLS
+  readonly relayed = { added: 0, repeated: 0, left: 0 }
+  readonly routed = { new: 0, repeated: 0 }
+  readonly troubles: unknown[] = []
+  readonly #url: string
+  readonly #closers: (() => unknown)[] = []
+
+  constructor(url: string) {
+    this.#url = url
+    this.link = this.connect()
+    this.relay = new RedisRelay({
+      world: realWorld,
+      link: this.link,
+      ttls: () => this.ttls,
+      meter: {
+        relayed: (outcome, count) => {
+          this.relayed[outcome] += count
+        },
+      },
+    })
+  }
+
+  connect(): RedisLink {
+    const link = new RedisLink({ world: realWorld, url: this.#url, onTrouble: (error) => this.troubles.push(error) })
+    this.#closers.push(() => link.close())
+    return link
+  }
+
+  router(changes: Partial<RouterOptions> = {}): Router {
+    const router = new Router({
+      world: realWorld,
+      connect: () => this.connect(),
+      ttls: () => this.ttls,
+      meter: {
+        routed: (outcome, count) => {
+          this.routed[outcome] += count
+        },
+      },
+      onTrouble: (error) => this.troubles.push(error),
+      ...changes,
+    })
+    this.#closers.push(() => router.close())
+    return router
+  }
+
+  bus(): RedisBus {
+    const bus = new RedisBus(new EmbeddedBus(), this.connect())
+    this.#closers.push(() => bus.close())
+    return bus
+  }
+
+  /** Redis answers on every shard. */
+  up(): Promise<unknown> {
+    return until('Redis to answer', () => this.relay.isReady())
+  }
+
+  async state(domain: string, jobId: string): Promise<Record<string, unknown> | null> {
+    const [text] = await this.link.call((redis) => redis.mGet([this.link.keys.state(domain, jobId)]))
+    return text == null ? null : JSON.parse(text)
+  }
+
+  /** What is in the stream that a job's events go to. */
+  async entries(domain: string, jobId: string): Promise<Record<string, unknown>[]> {
+    const found = await this.link.call((redis) => redis.xRange(this.link.keys.stream(domain, shardOf(jobId)), '-', '+'))
+    return (found ?? []).map(({ message }) => JSON.parse(message.data ?? ''))
+  }
+
+  async close(): Promise<void> {
+    await this.relay.close()
+    for (const close of this.#closers.splice(0).reverse()) await close()
+  }
+}
+
+export function anEvent(changes: Partial<StoredEvent> = {}): StoredEvent {
+  const data = '{"status":"done"}'
+  return {
+    jobId: randomUUID(),
+    domain: 'scan',
+    n: 2,
+    stage: 'vision',
+    seq: 10,
+    data,
+    createdAtMs: Date.now(),
+    ...changes,
+  }
+}
