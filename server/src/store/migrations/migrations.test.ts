@@ -10,12 +10,22 @@ import { Reaper, seize } from '../../testing/reaper.ts'
 import { removeKeys } from '../../testing/retention.ts'
 import { failed, Scene } from '../../testing/scene.ts'
 import { openNode, sql, unique } from '../../testing/store.ts'
-import { BY, content } from '../../testing/ticker.ts'
+import { again, BY, content, define, ledger, setDue } from '../../testing/ticker.ts'
 import { AUTH_REQUIRED, createToken, listTokens, readSettings } from '../commands/access.ts'
-import { createDefinition, findDefinition } from '../commands/definitions.ts'
+import { turnAlerts } from '../commands/alerts.ts'
+import { beginBackfill, findBackfill, runningBackfills, stepBackfill } from '../commands/backfills.ts'
+import {
+  createDefinition,
+  deleteDefinition,
+  findDefinition,
+  pauseDefinition,
+  resumeDefinition,
+  updateDefinition,
+} from '../commands/definitions.ts'
 import { endBatch } from '../commands/end-runs.ts'
 import { publishBatch } from '../commands/events.ts'
 import { extendKeyTo, findKeys } from '../commands/keys.ts'
+import type { Term } from '../commands/leadership.ts'
 import { addCounts } from '../commands/once.ts'
 import { findQuota, setQuota } from '../commands/quotas.ts'
 import { findJob } from '../commands/read-jobs.ts'
@@ -28,6 +38,9 @@ import {
   removeJobs,
   removeReservations,
 } from '../commands/retention.ts'
+import { changeSetting } from '../commands/settings.ts'
+import { makeTicks } from '../commands/ticks.ts'
+import { findWaitingTicks, tryWaitingTicks } from '../commands/waiting-ticks.ts'
 import { DATABASE_FILE, openSqlite } from '../engines/sqlite.ts'
 import type { Store } from '../port.ts'
 import { text } from '../statement.ts'
@@ -214,6 +227,11 @@ async function useEverything(store: Store): Promise<void> {
   const made = { id: crypto.randomUUID(), name, userId: scene.userId, content: content(null, { payload: '1' }) }
   expect(await store.write(createDefinition(made, BY()))).toMatchObject({ kind: 'created' })
   expect(await store.read(findDefinition(name))).toMatchObject({ payload: '1' })
+  await useSchedule(store, term, scene.userId)
+  await store.write(changeSetting('reap_batch_max', 7, BY()))
+  await store.write(changeSetting('reap_batch_max', null, BY()))
+  const open = [{ alertId: crypto.randomUUID(), rule: 'loop_late', subject: unique('loop'), message: 'm' } as const]
+  expect(await store.write(turnAlerts(term, { open, close: [], keepMs: 1, batchMax: 9 }))).toMatchObject({ opened: 1 })
   const token = {
     tokenId: crypto.randomUUID(),
     tokenHash: unique('hash'),
@@ -279,4 +297,38 @@ async function postgresPlace(): Promise<Place> {
       }
     },
   }
+}
+
+/** A tick, one that waits, a backfill, and every change of a definition. */
+async function useSchedule(store: Store, term: Term, userId: string): Promise<void> {
+  const maker = { newId: () => crypto.randomUUID(), tagOf: () => 1 }
+  const definition = await define(store, { overlap: 'queue_one' }, { userId })
+  await setDue(store, definition, 1_000)
+  const plan = { make: [1_000, 2_000], skip: [], skipAll: null, nextTickAtMs: 3_000 }
+  const ticks = await store.write(makeTicks(term, [{ definition, dueAtMs: 1_000, plan }], maker))
+  expect(ticks.map(({ outcome }) => outcome)).toEqual(['job', 'waiting_overlap'])
+  const first = ticks[0]?.jobId ?? ''
+  await sql(store, "UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE job_id = $1", first)
+  const waiting = (await store.read(findWaitingTicks(FIRST_JOB, 10))).filter(
+    (one) => one.definitionId === definition.id,
+  )
+  expect(await store.write(tryWaitingTicks(term, waiting, maker))).toMatchObject([{ outcome: 'job' }])
+  await sql(store, "UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE definition_id = $1", definition.id)
+
+  const backfillId = crypto.randomUUID()
+  await store.write(beginBackfill({ backfillId, definition, fromMs: 5_000, toMs: 6_000, matched: 1 }, BY()))
+  for (const ticks of [[5_000], []]) {
+    const running = (await store.read(runningBackfills(10))).find(({ backfill }) => backfill.backfillId === backfillId)
+    if (running === undefined) throw new Error('It does not run')
+    await store.write(stepBackfill(term, { ...running, ticks }, maker))
+  }
+  expect(await store.read(findBackfill(backfillId))).toMatchObject({ state: 'done', made: 1 })
+
+  const { name } = definition
+  expect(await store.write(updateDefinition(name, 1, content({}), BY()))).toMatchObject({ kind: 'updated' })
+  expect(await store.write(pauseDefinition(name, BY()))).toMatchObject({ version: 3 })
+  expect(await store.write(resumeDefinition(name, BY()))).toMatchObject({ version: 4 })
+  expect(await again(store, definition)).toMatchObject({ pausedAtMs: null })
+  expect(await store.write(deleteDefinition(name, BY()))).toBe(true)
+  expect((await ledger(store, definition)).length).toBeGreaterThanOrEqual(3)
 }

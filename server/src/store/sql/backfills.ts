@@ -1,4 +1,5 @@
 import { statement } from '../statement.ts'
+import { DEFINITION_COLUMNS } from './definitions.ts'
 import { LED, LED_SQLITE } from './leadership.ts'
 
 export const BACKFILL_COLUMNS = `id, definition_id, actor, from_at, to_at, at, state, version, matched, made, existing, began_at,
@@ -27,12 +28,15 @@ export const readRunningBackfills = statement(
 )
 
 /** Takes a definition's id. */
-export const readDefinition = statement('read_definition', 'SELECT * FROM ichido.job_definitions WHERE id = $1')
+export const readDefinition = statement(
+  'read_definition',
+  `SELECT ${DEFINITION_COLUMNS} FROM ichido.job_definitions WHERE id = $1`,
+)
 
 /** Takes a definition and the version it was seen at. Its ticks wait meanwhile. */
 export const lockDefinition = statement('lock_definition_version', {
-  postgres: 'SELECT *, now_ms() AS now FROM ichido.job_definitions WHERE id = $1 AND version = $2 FOR UPDATE',
-  sqlite: 'SELECT *, now_ms() AS now FROM ichido.job_definitions WHERE id = $1 AND version = $2',
+  postgres: 'SELECT now_ms() AS now FROM ichido.job_definitions WHERE id = $1 AND version = $2 FOR UPDATE',
+  sqlite: 'SELECT now_ms() AS now FROM ichido.job_definitions WHERE id = $1 AND version = $2',
 })
 
 /** Takes epoch, holder, a backfill and the version it was seen at: of two that go on with it at once one takes this step. */

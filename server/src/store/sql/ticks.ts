@@ -1,5 +1,8 @@
 import { statement } from '../statement.ts'
+import { DEFINITION_COLUMNS } from './definitions.ts'
 import { LED, LED_SQLITE } from './leadership.ts'
+
+const DEFINITION = DEFINITION_COLUMNS.replaceAll(/\w+/g, 'd.$&')
 
 /** Takes a maximum: definitions whose tick is due, the one that waits longest first. Of payloads, which may be large, the length. */
 export const readDue = statement(
@@ -24,12 +27,12 @@ export const nextTickIn = statement(
  */
 export const lockDue = statement('lock_due_definitions', {
   postgres: `${LED}
-    SELECT d.*, now_ms() AS now
+    SELECT ${DEFINITION}, now_ms() AS now
     FROM l CROSS JOIN json_to_recordset($3::json) AS t(id uuid, version integer, next_tick_at bigint)
     JOIN ichido.job_definitions d ON d.id = t.id
     WHERE d.version = t.version AND d.next_tick_at = t.next_tick_at AND d.paused_at IS NULL
     ORDER BY d.id FOR UPDATE OF d SKIP LOCKED`,
-  sqlite: `SELECT d.*, now_ms() AS now
+  sqlite: `SELECT ${DEFINITION}, now_ms() AS now
     FROM (SELECT value ->> 'id' AS id, value ->> 'version' AS version, value ->> 'next_tick_at' AS next_tick_at
       FROM json_each($3)) t
     JOIN ichido.job_definitions d ON d.id = t.id
@@ -100,13 +103,13 @@ const WAITING = `o.scheduled_for, o.outcome, o.run_at, now_ms() AS now`
 /** Takes epoch, holder, and a JSON array of ticks. Guards: each still waits, and its definition is there and not paused. */
 export const lockWaitingTicks = statement('lock_waiting_ticks', {
   postgres: `${LED}
-    SELECT d.*, ${WAITING}
+    SELECT ${DEFINITION}, ${WAITING}
     FROM l CROSS JOIN json_to_recordset($3::json) AS t(definition_id uuid, scheduled_for bigint)
     JOIN ichido.occurrences o ON o.definition_id = t.definition_id AND o.scheduled_for = t.scheduled_for
     JOIN ichido.job_definitions d ON d.id = o.definition_id
     WHERE o.${WAITS} AND d.paused_at IS NULL
     ORDER BY d.id FOR UPDATE OF d, o SKIP LOCKED`,
-  sqlite: `SELECT d.*, ${WAITING}
+  sqlite: `SELECT ${DEFINITION}, ${WAITING}
     FROM (SELECT value ->> 'definition_id' AS definition_id, value ->> 'scheduled_for' AS scheduled_for FROM json_each($3)) t
     JOIN ichido.occurrences o ON o.definition_id = t.definition_id AND o.scheduled_for = t.scheduled_for
     JOIN ichido.job_definitions d ON d.id = o.definition_id
