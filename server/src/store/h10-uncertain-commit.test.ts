@@ -11,6 +11,7 @@ import { openNode, sql, unique, until } from '../testing/store.ts'
 import { createToken, findToken } from './commands/access.ts'
 import { cancelJob } from './commands/cancel-job.ts'
 import { endBatch } from './commands/end-runs.ts'
+import { publishBatch } from './commands/events.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
 import { findQuota, findReservation, setQuota } from './commands/quotas.ts'
 import { createEnrollToken } from './commands/register-worker.ts'
@@ -102,6 +103,15 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(outcome).toMatchObject({ kind: 'created', jobId: item.jobId })
     expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'replayed', body: body(outcome) })
     expect(await jobs()).toEqual([item.jobId])
+  })
+
+  test('events are stored once, and their publisher hears that it was first', async () => {
+    const lease = await scene.running()
+    const events = [1, 2].map((seq) => ({ stage: 'progress', seq, data: String(seq) }))
+    const publish = publishBatch([{ ...scene.startItem(lease), events }])
+    expect(await cutOnce(cut, publish)).toMatchObject([{ kind: 'stored', events: [{ n: 3 }, { n: 4 }] }])
+    expect(await node.write(publish)).toMatchObject([{ kind: 'stored', events: [null, null] }])
+    expect((await scene.events(lease.jobId)).slice(2)).toEqual([1, 2])
   })
 
   test('a lone submit without a key, of a known user, makes one job', async () => {

@@ -1,0 +1,167 @@
+import { sleep } from '@ichido/sdk/world'
+import { describe, expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
+import { insertBulk } from '../testing/bulk.ts'
+import { nodes as nodesOf, rowsTouched, waysInto, writePlans } from '../testing/explain.ts'
+import { Scene } from '../testing/scene.ts'
+import { sql, until } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { realWorld } from '../world.ts'
+import { EVERY_EVENT, type EventPlace, FIRST_EVENT, findAllEvents, findLastPlace } from './commands/all-events.ts'
+import { findEvents, type PublishItem, publishBatch } from './commands/events.ts'
+import type { Leased } from './commands/lease-runs.ts'
+import { integer } from './statement.ts'
+
+/** Hazard 13: readers skip what commits late. Whoever goes by a cursor, of one job or of all, sees every event once. */
+
+const nodes = twoNodes()
+
+function publish(scene: Scene, lease: Leased, ...seqs: number[]): PublishItem {
+  return { ...scene.startItem(lease), events: seqs.map((seq) => ({ stage: 'progress', seq, data: String(seq) })) }
+}
+
+/** Reads the events of all jobs, again and again, from where it stands. */
+class Reader {
+  readonly seen: string[] = []
+  #place: EventPlace
+
+  constructor(place: EventPlace) {
+    this.#place = place
+  }
+
+  async read(): Promise<void> {
+    const page = await nodes.b().write(findAllEvents(this.#place, EVERY_EVENT, 10))
+    if (page === null) throw new Error('The place should be known')
+    this.seen.push(...page.events.map(({ jobId, n }) => `${jobId} ${n}`))
+    this.#place = page.next
+  }
+
+  /** Others may have transactions open, on the same server. */
+  async readUntil(count: number): Promise<void> {
+    await until(`${count} events`, async () => {
+      await this.read()
+      return this.seen.length >= count
+    })
+  }
+}
+
+async function place(): Promise<EventPlace> {
+  return nodes.b().read(findLastPlace())
+}
+
+describe('the commit of one of two publishers comes late', () => {
+  test('of two jobs: who reads all of them waits for it, and skips nothing', async () => {
+    const scene = new Scene(nodes.a())
+    const [late, early] = [await scene.running(), await scene.running()]
+    const reader = new Reader(await place())
+    const gate = await nodes.gate()
+    const held = nodes.a().write(gate.hold(publishBatch([publish(scene, late, 1)])))
+    await gate.reached()
+    await nodes.b().write(publishBatch([publish(scene, early, 1, 2)]))
+    const until = performance.now() + size(300, 2_000)
+    while (performance.now() < until) {
+      await reader.read()
+      await sleep(realWorld, 20)
+    }
+    expect(reader.seen.filter((event) => event.endsWith(' 3'))).toEqual([])
+    await gate.open()
+    await held
+    await reader.readUntil(3)
+    const published = [`${late.jobId} 3`, `${early.jobId} 3`, `${early.jobId} 4`]
+    expect(reader.seen.filter((event) => / [34]$/.test(event)).toSorted()).toEqual(published.toSorted())
+  })
+
+  test('of one job: the second publisher waits, and the cursors are those of the commits', async () => {
+    const scene = new Scene(nodes.a())
+    const lease = await scene.running()
+    const seen = async () => (await scene.events(lease.jobId)).slice(2)
+    const gate = await nodes.gate()
+    const first = nodes.a().write(gate.hold(publishBatch([publish(scene, lease, 2)])))
+    await gate.reached()
+    const second = nodes.b().write(publishBatch([publish(scene, lease, 1, 2)]))
+    await gate.someoneWaits()
+    expect(await seen()).toEqual([])
+    await gate.open()
+    expect(await first).toMatchObject([{ events: [{ n: 3 }] }])
+    expect(await second).toMatchObject([{ events: [{ n: 4 }, null] }])
+    expect(await seen()).toEqual([2, 1])
+  })
+})
+
+test('two nodes publish for the same jobs, in batches of all of them, while somebody reads', async () => {
+  const scene = new Scene(nodes.a())
+  const leases: Leased[] = []
+  for (let i = 0; i < 5; i++) leases.push(await scene.running())
+  const reader = new Reader(await place())
+  const rounds = size(15, 200)
+  let publishing = true
+  const seqs = Array.from({ length: rounds }, (_, i) => i + 1)
+  const publishers = [nodes.a(), nodes.b(), nodes.a(), nodes.b()].map(async (node) => {
+    let accepted = 0
+    for (const seq of seqs) {
+      const items = leases.toSorted(() => Math.random() - 0.5).map((lease) => publish(scene, lease, seq, seq + 1))
+      for (const outcome of await node.write(publishBatch(items))) {
+        if (outcome.kind !== 'stored') throw new Error(`It was ${outcome.kind}`)
+        accepted += outcome.events.filter((event) => event !== null).length
+      }
+    }
+    return accepted
+  })
+  const reading = (async () => {
+    while (publishing) await reader.read()
+  })()
+  const accepted = await Promise.all(publishers)
+  publishing = false
+  await reading
+  const each = rounds + 1
+  expect(accepted.reduce((a, b) => a + b)).toBe(leases.length * each)
+  const own = () => reader.seen.filter((event) => leases.some(({ jobId }) => event.startsWith(jobId)))
+  await until('all events', async () => {
+    await reader.read()
+    return own().filter((event) => Number(event.split(' ')[1]) > 2).length >= leases.length * each
+  })
+  expect(new Set(reader.seen).size).toBe(reader.seen.length)
+  for (const { jobId } of leases) {
+    const events = (await nodes.a().read(findEvents(jobId, 0, 10_000)))?.events ?? []
+    expect(events.map((row) => integer(row, 'n'))).toEqual(Array.from({ length: each + 2 }, (_, i) => i + 1))
+  }
+})
+
+test('64 publishers race for one event on two nodes: it is stored once, and one of them hears so', async () => {
+  const scene = new Scene(nodes.a())
+  const lease = await scene.running()
+  const racers = Array.from({ length: 64 }, (_, i) => (i % 2 === 0 ? nodes.a() : nodes.b()))
+  const outcomes = await Promise.all(racers.map((node) => node.write(publishBatch([publish(scene, lease, 7)]))))
+  expect(
+    outcomes.flatMap(([outcome]) => (outcome?.kind === 'stored' ? outcome.events : [])).filter(Boolean),
+  ).toHaveLength(1)
+  expect((await scene.events(lease.jobId)).slice(2)).toEqual([7])
+})
+
+test('of a large table only what is asked for is read', async () => {
+  const store = nodes.a()
+  const [job] = await insertBulk(store, { count: 1, state: 'RUNNING' })
+  const [transactions, each] = [size(40, 1_000), 1_000]
+  let middle = FIRST_EVENT
+  for (let i = 0; i < transactions; i++) {
+    if (i === transactions / 2) middle = await place()
+    await sql(
+      store,
+      `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
+        SELECT $1, $2 + s.n, 'progress', $2 + s.n, 'work', '{"percent":40,"message":"as much as an event has to say"}', 0
+        FROM generate_series(1, ${each}) AS s(n)`,
+      job?.jobId ?? '',
+      i * each + 10,
+    )
+  }
+  await sql(store, `SELECT brin_summarize_new_values('ichido.events_tx')`)
+  for (const after of [middle, { ...middle, tx: middle.tx + 1 }, await place()]) {
+    const plans = await writePlans(store, findAllEvents(after, EVERY_EVENT, 100))
+    const windows = plans.filter((plan) => waysInto(plan, 'events').length > 0)
+    for (const plan of windows)
+      expect(waysInto(plan, 'events').filter((way) => way !== 'events_pkey')).toEqual(['events_tx'])
+    const touched = plans.map(rowsTouched).reduce((a, b) => a + b, 0)
+    expect(touched).toBeLessThan(20 * each)
+    expect(windows.flatMap(nodesOf).map((node) => node['Node Type'])).not.toContain('Seq Scan')
+  }
+})
