@@ -50,6 +50,8 @@ export class Seats {
 
   /** Held until the answer has ended. */
   take(userId: string, reply: FastifyReply): void {
+    // Whoever went away while its token was looked up does not go away again: its seat would be taken for ever.
+    if (reply.raw.destroyed) throw new IchidoError('UNAVAILABLE', 'The client has gone away')
     const own = this.#taken.get(userId) ?? 0
     if (this.#count >= STREAMS_MAX || own >= STREAMS_PER_USER_MAX) {
       reply.header('retry-after', RETRY_AFTER_SECONDS)
