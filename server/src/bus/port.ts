@@ -16,13 +16,12 @@ export interface Bus {
 export interface Relay {
   /** Told after the commit, of each job's events in the order of their cursors. It neither throws nor keeps anybody waiting. */
   stored(events: readonly StoredEvent[]): void
-}
-
-/** For the leader, which looks after what nodes did not relay. */
-export interface Sweep {
-  isReady(): Promise<boolean>
-  /** Relays those of the events that were not yet; `nowMs` is the store's clock. Answers how many they were. */
-  sweep(events: readonly StoredEvent[], nowMs: number): Promise<number>
+  /** Whether what takes the events is there, and still has what it was told to remember. */
+  look(): Promise<'ready' | 'emptied' | 'away'>
+  /** From now on it is noticed when everything is lost there. */
+  remember(): Promise<void>
+  /** Relays those of the events that were not yet. `nowMs` is the store's clock. */
+  sweep(events: readonly StoredEvent[], nowMs: number): Promise<void>
 }
 
 /** A queue that has work, a job that moved or whose run wrote something, leadership to be had, or settings that changed. */

@@ -186,6 +186,10 @@ function createMeter(registers: Registry[]): Meter {
     registers,
   })
   const lost = counter('ichido_evidence_lost_total', 'Jobs of which something was not counted', [])
+  const relayed = counter('ichido_events_relayed_total', 'Events on their way to Redis, by what this node did', [
+    'outcome',
+  ])
+  const routed = counter('ichido_events_routed_total', 'Events that this node took from streams of Redis', ['outcome'])
   const logsArchived = counter('ichido_logs_archived_total', 'Logs of runs that were moved to files', [])
   const logBytes = counter('ichido_log_archived_bytes_total', 'Bytes of those logs, and of their compressed files', [
     'of',
@@ -243,6 +247,8 @@ function createMeter(registers: Registry[]): Meter {
       if (count > 0) removed.inc({ table }, count)
     },
     retentionBehind: (ms) => behind.set(ms / 1000),
+    relayed: (outcome, count) => relayed.inc({ outcome }, count),
+    routed: (outcome, count) => routed.inc({ outcome }, count),
     evidenceLost: (jobs) => lost.inc(jobs),
     batch({ name, items, elapsedMs }) {
       batchItems.observe({ batch: name }, items)

@@ -22,6 +22,10 @@ export interface Meter {
   removed(table: string, count: number): void
   /** For how long retention has had more to remove than it could; 0 when nothing is left. */
   retentionBehind(ms: number): void
+  /** Events that this node added to Redis, found there, left to the leader's sweep, or swept as the leader. */
+  relayed(outcome: 'added' | 'repeated' | 'left' | 'swept', count: number): void
+  /** Events that this node took from Redis's streams to the gateways, or that another had taken before. */
+  routed(outcome: 'new' | 'repeated', count: number): void
   /** Of how many jobs something was not counted, for too many were waiting to be written. */
   evidenceLost(jobs: number): void
   batch(batch: { name: string; items: number; elapsedMs: number }): void
@@ -41,6 +45,8 @@ export const silentMeter: Meter = {
   looped() {},
   removed() {},
   retentionBehind() {},
+  relayed() {},
+  routed() {},
   evidenceLost() {},
   batch() {},
 }

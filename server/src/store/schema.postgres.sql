@@ -327,6 +327,15 @@ CREATE TABLE ichido.redrives (
 );
 CREATE INDEX redrives_running ON ichido.redrives USING btree (next_at) WHERE (state = 'running'::text);
 
+CREATE TABLE ichido.relay_watermark (
+  id integer NOT NULL,
+  tx bigint NOT NULL,
+  job_id uuid NOT NULL,
+  n bigint NOT NULL,
+  checkpoints text NOT NULL,
+  CONSTRAINT relay_watermark_pkey PRIMARY KEY (id)
+);
+
 CREATE TABLE ichido.results (
   run_id uuid NOT NULL,
   job_id uuid NOT NULL,

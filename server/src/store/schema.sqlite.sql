@@ -331,6 +331,14 @@ CREATE TABLE redrives (
 
 CREATE INDEX redrives_running ON redrives (next_at) WHERE state = 'running';
 
+CREATE TABLE relay_watermark (
+  id integer PRIMARY KEY,
+  tx INTEGER NOT NULL,
+  job_id TEXT NOT NULL,
+  n INTEGER NOT NULL,
+  checkpoints text NOT NULL
+) STRICT;
+
 CREATE TABLE results (
   run_id TEXT PRIMARY KEY,
   job_id TEXT NOT NULL,

@@ -57,7 +57,7 @@ export class RedisScene {
   readonly link: RedisLink
   readonly relay: RedisRelay
   ttls = DAY_TTLS
-  readonly relayed = { added: 0, repeated: 0, left: 0 }
+  readonly relayed = { added: 0, repeated: 0, left: 0, swept: 0 }
   readonly routed = { new: 0, repeated: 0 }
   readonly troubles: unknown[] = []
   readonly #url: string
@@ -109,7 +109,7 @@ export class RedisScene {
 
   /** Redis answers on every shard. */
   up(): Promise<unknown> {
-    return until('Redis to answer', () => this.relay.isReady())
+    return until('Redis to answer', async () => (await this.relay.look()) !== 'away')
   }
 
   async state(domain: string, jobId: string): Promise<Record<string, unknown> | null> {

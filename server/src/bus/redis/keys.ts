@@ -47,6 +47,11 @@ export class Keys {
     return `ichido:domains:${this.#tag(shard)}`
   }
 
+  /** There as long as Redis has not lost everything. */
+  memory(shard: number): string {
+    return `ichido:memory:${this.#tag(shard)}`
+  }
+
   channel(shard: number): string {
     return `ichido:wake:${this.#tag(shard)}`
   }

@@ -1,7 +1,7 @@
 import type { World } from '@ichido/sdk/world'
 import { createClient, createCluster, ErrorReply, type RedisClientType, type RedisClusterType } from '@redis/client'
 import { readAddress } from './address.ts'
-import { Keys, SHARD_NUMBERS } from './keys.ts'
+import { Keys } from './keys.ts'
 
 /** Redis cannot be reached, or did not answer in time. What was asked may or may not have happened. */
 export class RedisUnavailable extends Error {
@@ -22,6 +22,7 @@ export type Commands = Pick<
   | 'evalSha'
   | 'exists'
   | 'mGet'
+  | 'set'
   | 'xAck'
   | 'xAutoClaim'
   | 'xGroupCreate'
@@ -93,12 +94,6 @@ export class RedisLink {
     }
     this.#ready.add(() => void listen())
     void listen()
-  }
-
-  /** Asks every shard for a word. */
-  async check(): Promise<void> {
-    await this.call((redis) => Promise.all(SHARD_NUMBERS.map((shard) => redis.exists(this.keys.domains(shard)))))
-    this.#inTrouble = false
   }
 
   close(): void {

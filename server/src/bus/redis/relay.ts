@@ -1,6 +1,6 @@
 import type { World } from '@ichido/sdk/world'
 import type { StoredEvent } from '../../core/event.ts'
-import type { Relay, Sweep } from '../port.ts'
+import type { Relay } from '../port.ts'
 import { eventJson } from './event-json.ts'
 import { SHARD_NUMBERS, shardOf } from './keys.ts'
 import type { RedisLink } from './link.ts'
@@ -12,8 +12,8 @@ export interface Ttls {
 }
 
 export interface RelayMeter {
-  /** Events that this node added to their streams, that were there before, or that it left to the leader's sweep. */
-  relayed(outcome: 'added' | 'repeated' | 'left', count: number): void
+  /** Events that this node added to their streams, found there, left to the leader's sweep, or swept as the leader. */
+  relayed(outcome: 'added' | 'repeated' | 'left' | 'swept', count: number): void
 }
 
 export interface RedisRelayOptions {
@@ -33,7 +33,7 @@ const QUEUE_MAX = 20_000
 const QUEUE_BYTES_MAX = 32 * 1024 * 1024
 
 /** Takes committed events to Redis, in the order in which they came. What it cannot take in time the leader sweeps. */
-export class RedisRelay implements Relay, Sweep {
+export class RedisRelay implements Relay {
   readonly #options: RedisRelayOptions
   readonly #script = new Script('publish.lua')
   #queue: StoredEvent[] = []
@@ -58,23 +58,36 @@ export class RedisRelay implements Relay, Sweep {
   }
 
   /** S4's publish, of many: true for those that were added, false for those that had been before. */
-  publish(events: readonly StoredEvent[]): Promise<boolean[]> {
-    return this.#publish(events, () => this.#options.ttls().stateMs)
+  async publish(events: readonly StoredEvent[]): Promise<boolean[]> {
+    const { ttls, meter } = this.#options
+    const added = await this.#publish(events, () => ttls().stateMs)
+    const count = added.filter(Boolean).length
+    meter.relayed('added', count)
+    meter.relayed('repeated', added.length - count)
+    return added
   }
 
-  async sweep(events: readonly StoredEvent[], nowMs: number): Promise<number> {
-    const { stateMs } = this.#options.ttls()
+  async sweep(events: readonly StoredEvent[], nowMs: number): Promise<void> {
+    const { ttls, meter } = this.#options
     const missing = await this.#missing(events)
     // Where a newer state has expired, an older one has, too: an old event must not be taken for the latest.
-    const added = await this.#publish(missing, ({ createdAtMs }) => Math.max(0, createdAtMs + stateMs - nowMs))
-    return added.filter(Boolean).length
+    const stateMsOf = ({ createdAtMs }: StoredEvent) => Math.max(0, createdAtMs + ttls().stateMs - nowMs)
+    const added = await this.#publish(missing, stateMsOf)
+    meter.relayed('swept', added.filter(Boolean).length)
   }
 
-  async isReady(): Promise<boolean> {
-    return this.#options.link.check().then(
-      () => true,
-      () => false,
+  async look(): Promise<'ready' | 'emptied' | 'away'> {
+    const { link } = this.#options
+    const exists = (shard: number) => link.call((redis) => redis.exists(link.keys.memory(shard)))
+    return Promise.all(SHARD_NUMBERS.map(exists)).then(
+      (found) => (found.includes(0) ? 'emptied' : 'ready'),
+      () => 'away',
     )
+  }
+
+  async remember(): Promise<void> {
+    const { link } = this.#options
+    await Promise.all(SHARD_NUMBERS.map((shard) => link.call((redis) => redis.set(link.keys.memory(shard), '1'))))
   }
 
   /** What is under way is let finish; it has a deadline. */
@@ -103,11 +116,7 @@ export class RedisRelay implements Relay, Sweep {
         for (const [i, event] of part.entries()) added.set(event, found[i] === 1)
       }),
     )
-    const answers = events.map((event) => added.get(event) === true)
-    const count = answers.filter(Boolean).length
-    this.#options.meter.relayed('added', count)
-    this.#options.meter.relayed('repeated', answers.length - count)
-    return answers
+    return events.map((event) => added.get(event) === true)
   }
 
   async #add(shard: number, events: readonly StoredEvent[], stateMsOf: (event: StoredEvent) => number) {

@@ -72,6 +72,15 @@ export const leaderPlane: Migration = {
       PRIMARY KEY (job_id, node_id)
     )`,
 
+    // Relay. Up to where the events of all jobs have been taken to Redis: a place among them, and where that was earlier.
+    `CREATE TABLE ichido.relay_watermark (
+      id integer PRIMARY KEY,
+      tx bigint NOT NULL,
+      job_id uuid NOT NULL,
+      n bigint NOT NULL,
+      checkpoints text NOT NULL
+    )`,
+
     // Leases. With the poll in it, whether a poll was answered before is one look, not one at all that its worker holds.
     'DROP INDEX ichido.runs_live',
     `CREATE INDEX runs_live ON ichido.runs (assigned_worker_id, poll_id, id) WHERE state IN ('ASSIGNED', 'RUNNING')`,

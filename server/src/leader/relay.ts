@@ -1,0 +1,76 @@
+import type { Relay } from '../bus/port.ts'
+import type { Settings } from '../services/settings.ts'
+import { EVERY_EVENT, FIRST_EVENT, findAllEvents, findLastPlace } from '../store/commands/all-events.ts'
+import { readClock } from '../store/commands/leadership.ts'
+import { findWatermark, moveWatermark, type Watermark } from '../store/commands/relay.ts'
+import type { Store } from '../store/port.ts'
+import type { Leading } from './elect.ts'
+
+export interface RelayOptions {
+  store: Store
+  relay: Relay
+  settings: Settings
+}
+
+/** In the time that a state is kept. */
+const CHECKPOINTS = 10
+
+/**
+ * Takes to Redis what nodes did not: they died before they could, Redis was away, too much came at once, or, of lifecycle
+ * events, nobody does it but the leader. Each event is offered; those with a mark are there already.
+ */
+export function createRelay({ store, relay, settings }: RelayOptions, leading: Leading): () => Promise<number | null> {
+  let mark: Watermark | null = null
+
+  const stateTtlMs = () => settings.get('event_state_ttl_seconds') * 1_000
+
+  async function keep(next: Watermark): Promise<boolean> {
+    if (!(await store.write(moveWatermark(leading, next)))) return false
+    mark = next
+    return true
+  }
+
+  /** Whoever begins to relay does not begin with all that ever happened. */
+  async function begin(): Promise<Watermark> {
+    return { place: await store.write(findLastPlace()), checkpoints: [] }
+  }
+
+  /** Redis has lost what it had: all that may be a state there is offered again. */
+  async function rewind({ place, checkpoints }: Watermark, nowMs: number): Promise<boolean> {
+    const since = checkpoints.findLast(({ atMs }) => atMs < nowMs - stateTtlMs()) ?? checkpoints[0]
+    const from = since === undefined || since.tx > place.tx ? place : { ...FIRST_EVENT, tx: since.tx }
+    if (!(await keep({ place: from, checkpoints: checkpoints.filter(({ tx }) => tx <= from.tx) }))) return false
+    await relay.remember()
+    return true
+  }
+
+  function withCheckpoint({ place, checkpoints }: Watermark, nowMs: number): Watermark {
+    const last = checkpoints.at(-1)
+    if (last !== undefined && nowMs - last.atMs < stateTtlMs() / CHECKPOINTS) return { place, checkpoints }
+    const first = checkpoints.findLastIndex(({ atMs }) => atMs < nowMs - stateTtlMs())
+    return { place, checkpoints: [...checkpoints.slice(Math.max(0, first)), { atMs: nowMs, tx: place.tx }] }
+  }
+
+  return async () => {
+    mark ??= await store.read(findWatermark())
+    if (mark === null && !(await keep(await begin()))) return null
+    const found = await relay.look()
+    // Told of where the connection is; what is left waits in the store.
+    if (found === 'away' || mark === null) return null
+    const nowMs = await store.read(readClock())
+    if (found === 'emptied' && !(await rewind(mark, nowMs))) return null
+    const batch = await store.write(findAllEvents(mark.place, EVERY_EVENT, settings.get('relay_batch_max')))
+    if (batch === null) {
+      // The store is another one than the watermark is of.
+      await keep(await begin())
+      return null
+    }
+    await relay.sweep(batch.events, nowMs)
+    const next = withCheckpoint({ place: batch.next, checkpoints: mark.checkpoints }, nowMs)
+    const isNews = batch.events.length > 0 || next.checkpoints !== mark.checkpoints
+    mark = next
+    // Without events the place moves with every transaction: that alone is not worth one more.
+    if (isNews && !(await keep(next))) return null
+    return batch.caughtUp ? null : 0
+  }
+}
