@@ -4,7 +4,7 @@ import { size } from '../../../scripts/testing/size.ts'
 import type { Definition } from '../core/definition.ts'
 import type { Schedule } from '../core/schedule.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
-import { pauseDefinition } from '../store/commands/definitions.ts'
+import { deleteDefinition, pauseDefinition, updateDefinition } from '../store/commands/definitions.ts'
 import { readClock } from '../store/commands/leadership.ts'
 import { command, type Store, StoreUnavailable } from '../store/port.ts'
 import { each, statement } from '../store/statement.ts'
@@ -14,6 +14,7 @@ import { sql } from '../testing/store.ts'
 import {
   again,
   BY,
+  content,
   define,
   EVERY_SECOND,
   jobsOf,
@@ -156,6 +157,26 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     const { nextTickAtMs, lastTickAtMs } = await again(scene.store, definition)
     expect(nextTickAtMs).toBeNull()
     expect(lastTickAtMs).toBe(Math.ceil(endsAtMs / 1000) * 1000 - 1000)
+  })
+
+  test('what is due and can be made no more, because its rule or its definition goes, is recorded', async () => {
+    const [bare, gone, paused] = [await missed(2 * MINUTE), await missed(2 * MINUTE), await missed(2 * MINUTE)]
+    const unknown = await missed(2 * MINUTE)
+    await scene.store.write(updateDefinition(bare.name, null, content(null), BY()))
+    await scene.store.write(pauseDefinition(paused.name, BY()))
+    await sql(
+      scene.store,
+      "UPDATE ichido.job_definitions SET schedule = replace(schedule, 'UTC', 'Mars/Base') WHERE id = $1",
+      unknown.id,
+    )
+    for (const { name } of [gone, paused, unknown]) await scene.store.write(deleteDefinition(name, BY()))
+    await (await ticker(scene))()
+    for (const definition of [bare, gone]) expect(await outcomes(definition)).toEqual(['skipped deleted'])
+    const [entry] = await ledger(scene.store, gone)
+    expect(Number(entry?.skipped_until) - Number(entry?.scheduled_for)).toBe(MINUTE)
+    expect(await outcomes(paused)).toEqual(['skipped paused'])
+    expect(await outcomes(unknown)).toEqual(['skipped deleted'])
+    expect((await again(scene.store, bare)).nextTickAtMs).toBeNull()
   })
 
   test('overlap skip: not while a job of before has not ended', async () => {

@@ -4,6 +4,7 @@ import type { JobPolicy } from '../../core/job.ts'
 import { nextTick, type Schedule, scheduleProblem } from '../../core/schedule.ts'
 import type { SeqScope } from '../../core/seq.ts'
 import { lastTicks } from '../../core/ticks.ts'
+import { isZone } from '../../core/zone.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/definitions.ts'
 import { insertOccurrences } from '../sql/ticks.ts'
@@ -109,7 +110,8 @@ export function updateDefinition(
     // A schedule that has ended meanwhile may stay as it is.
     const problem = schedule === null || same ? null : scheduleProblem(schedule, nowMs)
     if (problem !== null) return { kind: 'problem', problem }
-    if (!same) yield* skipPaused(before, nowMs)
+    // Without a rule a tick that is due can be made no more.
+    if (!same && (before.pausedAtMs !== null || schedule === null)) yield* skipOpen(before, nowMs)
     const next = same ? before.nextTickAtMs : nextAfterChange(before, schedule, nowMs)
     const updated = yield* one(sql.updateDefinition, before.id, before.version, ...columns(content), next)
     if (updated === undefined) return { kind: 'conflict', version: before.version }
@@ -151,7 +153,7 @@ export function resumeDefinition(name: string, by: By): Command<Definition | nul
     const before = toDefinition(row)
     if (before.pausedAtMs === null || (yield* isRecorded(again, by))) return before
     const nowMs = yield* now()
-    yield* skipPaused(before, nowMs)
+    yield* skipOpen(before, nowMs)
     const next = nextAfterChange(before, before.schedule, nowMs)
     const definition = toDefinition(yield* one(sql.resumeDefinition, before.id, before.version, next))
     yield* record(by, 'definition.resume', name, { paused: true }, { paused: false })
@@ -160,19 +162,22 @@ export function resumeDefinition(name: string, by: By): Command<Definition | nul
 }
 
 /**
- * The ticks that came while it was paused are written down: one entry from the first to the last. A backfill may have made
- * some of them meanwhile; the entry begins after those.
+ * The ticks up to now that no job will be made of, because it is paused or goes, are written down: one entry from the first to
+ * the last. A backfill may have made some of them meanwhile; the entry begins after those.
  */
-function* skipPaused({ id, schedule, nextTickAtMs, pausedAtMs }: Definition, nowMs: number): Work<void> {
-  if (pausedAtMs === null || schedule === null || nextTickAtMs === null || nextTickAtMs > nowMs) return
-  const [last = nextTickAtMs] = lastTicks(schedule, nextTickAtMs, nowMs + 1, 1)
+function* skipOpen({ id, schedule, nextTickAtMs, pausedAtMs }: Definition, nowMs: number): Work<void> {
+  if (schedule === null || nextTickAtMs === null || nextTickAtMs > nowMs) return
+  // In a time zone that this node does not know, only the next tick is known.
+  const readable = isZone(schedule.timeZone)
+  const [last = nextTickAtMs] = readable ? lastTicks(schedule, nextTickAtMs, nowMs + 1, 1) : []
   const rows = yield* query(sql.readTicks, id, nextTickAtMs, last, LEDGER_MAX)
   const made = new Set(rows.map((row) => integer(row, 'scheduled_for')))
   let first: number | null = nextTickAtMs
-  while (first !== null && made.has(first)) first = nextTick(schedule, first)
+  while (first !== null && made.has(first)) first = readable ? nextTick(schedule, first) : null
   if (first === null || first > last) return
   const until = last > first ? last : null
-  yield* each(insertOccurrences, [[id, first, 'skipped', null, 'paused', null, until, 'schedule']])
+  const reason = pausedAtMs === null ? 'deleted' : 'paused'
+  yield* each(insertOccurrences, [[id, first, 'skipped', null, reason, null, until, 'schedule']])
 }
 
 /** False when there is none. Its jobs and its ledger stay. */
@@ -182,6 +187,7 @@ export function deleteDefinition(name: string, by: By): Command<boolean> {
     if (yield* isRecorded(again, by)) return true
     if (row === undefined) return false
     const before = toDefinition(row)
+    yield* skipOpen(before, yield* now())
     yield* query(sql.deleteDefinition, before.id, before.version)
     yield* query(sql.dropWaitingTicks, before.id)
     yield* record(by, 'definition.delete', name, describe(before), null)
