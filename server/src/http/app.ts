@@ -2,6 +2,8 @@ import { createServer, type RequestListener, type Server } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
+import { ALL_NODE_ROLES, type NodeRole } from '../core/node-roles.ts'
+import { Feeds } from '../services/feeds.ts'
 import type { Services } from '../services/index.ts'
 import { installAuth } from './auth.ts'
 import { BODY_BYTES_MAX, installBodies } from './bodies.ts'
@@ -24,6 +26,7 @@ import { auditRoutes } from './routes/audit.ts'
 import type { RouteContext } from './routes/context.ts'
 import { deadLetterRoutes } from './routes/dead-letters.ts'
 import { definitionRoutes } from './routes/definitions.ts'
+import { eventRoutes } from './routes/events.ts'
 import { healthRoutes } from './routes/health.ts'
 import { jobRoutes } from './routes/jobs.ts'
 import { keyRoutes } from './routes/keys.ts'
@@ -40,6 +43,7 @@ import { settingRoutes } from './routes/settings.ts'
 import { submitRoutes } from './routes/submit.ts'
 import { tokenRoutes } from './routes/tokens.ts'
 import { workerRoutes } from './routes/workers.ts'
+import { EVENT_FRAMING } from './sse.ts'
 import { Seats } from './stream.ts'
 import { installValidation } from './validation.ts'
 
@@ -55,6 +59,8 @@ declare module 'fastify' {
 
 export interface HttpOptions {
   services: Services
+  /** Which routes it has; all of them, unless it says otherwise. */
+  roles?: ReadonlySet<NodeRole> | undefined
   /** True only when the server listens on a loopback address: then no token is needed until the first one was made. */
   openMode: boolean
   mismatchStatus: MismatchStatus
@@ -77,7 +83,7 @@ const PARAM_LENGTH_MAX = 256 * 3
 const KEEP_ALIVE_MS = 72_000
 
 export async function createApp(options: HttpOptions): Promise<FastifyInstance> {
-  const { services, mismatchStatus, metrics } = options
+  const { services, mismatchStatus, metrics, roles = ALL_NODE_ROLES } = options
   const { world } = services.deps
   const stopping = new AbortController()
   const hot: HotSubmitOptions = {
@@ -104,12 +110,17 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
     // What arrives on an open connection during close() is served; the answer closes the connection.
     return503OnClosing: false,
-    serverFactory: (framework) => createHttpServer(options.tls, hotSubmit(hot, framework)),
+    serverFactory: (framework) =>
+      createHttpServer(options.tls, roles.has('api') ? hotSubmit(hot, framework) : framework),
     clientErrorHandler: createClientErrorHandler(world),
     frameworkErrors: (error, _request, reply) => void answerError(reply, error),
   })
   const answerError = installErrors(app, mismatchStatus)
-  app.decorate('startDraining', () => stopping.abort())
+  const feeds = new Feeds(services.deps, services.events, EVENT_FRAMING)
+  app.decorate('startDraining', () => {
+    stopping.abort()
+    feeds.stop()
+  })
 
   installBodies(app)
   limitBodyTime(app, world)
@@ -140,8 +151,12 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
         publicUrl: publicBase(options),
         draining: stopping.signal,
         seats: new Seats(),
+        feeds,
       }
-      apiRoutes(scope, context, metrics)
+      healthRoutes(scope.withTypeProvider<ZodTypeProvider>(), context, metrics)
+      if (roles.has('gateway')) gatewayRoutes(scope, context)
+      if (!roles.has('api')) return
+      apiRoutes(scope, context)
       await scope.register(artifactRoutes, context)
       await scope.register(cloudRoutes, { services })
       await scope.register(zpeRoutes, { services, mismatchStatus })
@@ -153,12 +168,17 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   return app
 }
 
-function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics): void {
+function gatewayRoutes(app: FastifyInstance, context: RouteContext): void {
+  const api = app.withTypeProvider<ZodTypeProvider>()
+  eventRoutes(api, context)
+  allEventRoutes(api, context)
+}
+
+function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   const api = app.withTypeProvider<ZodTypeProvider>()
   submitRoutes(api, context)
   jobRoutes(api, context)
   outcomeRoutes(api, context)
-  allEventRoutes(api, context)
   keyRoutes(api, context)
   reservationRoutes(api, context)
   quotaRoutes(api, context)
@@ -175,7 +195,6 @@ function apiRoutes(app: FastifyInstance, context: RouteContext, metrics: Metrics
   settingRoutes(api, context)
   auditRoutes(api, context)
   alertRoutes(api, context)
-  healthRoutes(api, context, metrics)
   agentRoutes(app)
   api.get('/openapi.json', { config: { ability: 'public' }, schema: { hide: true } }, () => app.swagger())
 }

@@ -1,20 +1,24 @@
+import type { OutgoingHttpHeaders } from 'node:http'
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyReply } from 'fastify'
+import type { Framing, Sink } from '../services/subscriber.ts'
 import { errorBody, toIchidoError } from './errors.ts'
 import { waitSignal } from './routes/context.ts'
-import { type StreamContext, sendParts } from './stream.ts'
+import { prepareStream, type StreamContext, sendParts } from './stream.ts'
 
 /** Server-sent events, as the HTML standard has them: each with the place to go on from as its id. */
 
 export const SSE_TYPE = 'text/event-stream'
 
 export interface SseEvent {
-  event: string
+  /** Without a name it is a `message`, which an EventSource hands to `onmessage`. */
+  event?: string | undefined
   /** What the client sends back as Last-Event-ID. */
   id?: string | undefined
   data: unknown
 }
 
+const HEARTBEAT = ':\n\n'
 /** Proxies cut off what is silent for a minute, many even earlier. */
 const HEARTBEAT_MS = 15_000
 /** Then the client comes again with its token, which may not be good any more. */
@@ -49,10 +53,7 @@ async function* frames(reply: FastifyReply, world: World, source: AsyncGenerator
   try {
     yield* beating(world, source)
   } catch (thrown) {
-    const error = toIchidoError(thrown)
-    const requestId = reply.request.id
-    if (error.code === 'INTERNAL') reply.log.error({ err: thrown, requestId }, 'a stream failed')
-    yield frame({ event: 'problem', data: errorBody(error, requestId) })
+    yield problem(reply, thrown)
   }
 }
 
@@ -63,7 +64,7 @@ async function* beating(world: World, source: AsyncGenerator<SseEvent>): AsyncGe
       const came = new AbortController()
       const event = await Promise.race([next, sleep(world, HEARTBEAT_MS, came.signal)]).finally(() => came.abort())
       if (event?.done) return
-      if (event === undefined) yield ':\n\n'
+      if (event === undefined) yield HEARTBEAT
       else {
         yield frame(event.value)
         next = source.next()
@@ -76,5 +77,38 @@ async function* beating(world: World, source: AsyncGenerator<SseEvent>): AsyncGe
 
 /** JSON has no line feeds: one line of data is enough. */
 function frame({ event, id, data }: SseEvent): string {
-  return `${id === undefined ? '' : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`
+  const head = `${id === undefined ? '' : `id: ${id}\n`}${event === undefined ? '' : `event: ${event}\n`}`
+  return `${head}data: ${JSON.stringify(data)}\n\n`
+}
+
+export const EVENT_FRAMING: Framing = {
+  event: (event) => frame({ id: String(event.cursor), data: event }),
+  reset: (state, cursor) => frame({ event: 'reset', id: String(cursor), data: { cursor, ...state } }),
+  end: (state) => frame({ event: 'end', data: { state } }),
+  heartbeat: HEARTBEAT,
+}
+
+/**
+ * Answers with what is written to the sink. Bytes go to the connection as they are, so that many streams can share them. The
+ * answer's `close` and `drain` are the caller's to listen to.
+ */
+export function openSink(reply: FastifyReply, context: Pick<StreamContext, 'world' | 'draining'>): Sink {
+  const { raw } = reply
+  prepareStream(reply, context, SSE_TYPE)
+  reply.hijack()
+  raw.writeHead(200, reply.getHeaders() as OutgoingHttpHeaders)
+  // When a node stops, those who followed on it come to the others, but not all in the same moment.
+  raw.write(`retry: ${RETRY_MS + Math.round(context.world.random() * RETRY_MS)}\n\n`)
+  return {
+    write: (bytes) => raw.write(bytes),
+    end: () => void raw.end(),
+    fail: (thrown) => void raw.end(problem(reply, thrown)),
+  }
+}
+
+function problem(reply: FastifyReply, thrown: unknown): string {
+  const error = toIchidoError(thrown)
+  const requestId = reply.request.id
+  if (error.code === 'INTERNAL') reply.log.error({ err: thrown, requestId }, 'a stream failed')
+  return frame({ event: 'problem', data: errorBody(error, requestId) })
 }

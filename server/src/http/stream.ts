@@ -23,11 +23,22 @@ export interface StreamContext {
 /** Answers with parts as they come, and asks for the next one only when the client has taken those before it. */
 export function sendParts(
   reply: FastifyReply,
-  { world, draining }: StreamContext,
+  context: StreamContext,
   contentType: string,
   parts: AsyncIterable<string>,
 ): FastifyReply {
+  prepareStream(reply, context, contentType)
+  return reply.send(Readable.from(parts, { objectMode: false, highWaterMark: BUFFER_BYTES }))
+}
+
+/** An answer that goes on for long ends when the server stops, and when nobody takes it. */
+export function prepareStream(
+  reply: FastifyReply,
+  { world, draining }: Pick<StreamContext, 'world' | 'draining'>,
+  contentType: string,
+): void {
   const { raw } = reply
+  if (raw.destroyed) throw goneAway()
   raw.setTimeout(STALL_MS, () => raw.destroy())
   let callOff = () => {}
   const cutOff = () => {
@@ -40,7 +51,6 @@ export function sendParts(
   })
   // nginx would collect what is meant to be seen at once.
   reply.headers({ 'content-type': contentType, 'cache-control': 'no-store', 'x-accel-buffering': 'no' })
-  return reply.send(Readable.from(parts, { objectMode: false, highWaterMark: BUFFER_BYTES }))
 }
 
 /** Each stream holds a connection and some memory for long: there is room for so many on a node, and for one user. */
@@ -51,7 +61,7 @@ export class Seats {
   /** Held until the answer has ended. */
   take(userId: string, reply: FastifyReply): void {
     // Whoever went away while its token was looked up does not go away again: its seat would be taken for ever.
-    if (reply.raw.destroyed) throw new IchidoError('UNAVAILABLE', 'The client has gone away')
+    if (reply.raw.destroyed) throw goneAway()
     const own = this.#taken.get(userId) ?? 0
     if (this.#count >= STREAMS_MAX || own >= STREAMS_PER_USER_MAX) {
       reply.header('retry-after', RETRY_AFTER_SECONDS)
@@ -69,4 +79,8 @@ export class Seats {
     if (left > 0) this.#taken.set(userId, left)
     else this.#taken.delete(userId)
   }
+}
+
+function goneAway(): IchidoError {
+  return new IchidoError('UNAVAILABLE', 'The client has gone away')
 }

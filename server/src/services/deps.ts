@@ -31,6 +31,8 @@ export interface Limits {
   resultBytesMax: number
   batchItemsMax: number
   artifactBytesMax: number
+  /** Who may follow the events of jobs on this node at the same time. */
+  subscribersMax: number
 }
 
 export const DEFAULT_LIMITS: Limits = {
@@ -38,6 +40,7 @@ export const DEFAULT_LIMITS: Limits = {
   resultBytesMax: 4 * 1024 * 1024,
   batchItemsMax: 1_000,
   artifactBytesMax: DEFAULT_ARTIFACT_BYTES_MAX,
+  subscribersMax: 10_000,
 }
 
 export function blobsOf({ blobs }: Deps): Blobs {

@@ -36,11 +36,11 @@ export function openSse(url: string, headers: Record<string, string> = {}): Prom
         const blocks = (open + part).split('\n\n')
         open = blocks.pop() ?? ''
         for (const block of blocks) {
-          const field = (name: string) => new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1]
-          const event = field('event')
+          const field = (name: string) => new RegExp(`(?:^|\n)${name}: ([^\n]*)`).exec(block)?.[1]
+          const data = field('data')
           if (block.startsWith(':')) heartbeats++
-          else if (event !== undefined) {
-            frames.push({ event, id: field('id') ?? null, data: JSON.parse(field('data') ?? 'null') })
+          else if (data !== undefined) {
+            frames.push({ event: field('event') ?? 'message', id: field('id') ?? null, data: JSON.parse(data) })
           }
         }
       })

@@ -69,6 +69,12 @@ const waitSeconds = z.coerce
 export const resultQuery = z.strictObject({ wait_seconds: waitSeconds })
 
 export const eventsQuery = z.strictObject({
-  after: z.coerce.number().int().min(0).default(0).meta({ description: 'The cursor of the last event that was seen' }),
+  after: z.coerce.number().int().min(0).optional().meta({ description: 'The cursor of the last event that was seen' }),
+  last_seq: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .optional()
+    .meta({ description: 'Instead of `after`: the seq of the last event that was seen' }),
   wait_seconds: waitSeconds,
 })

@@ -4,6 +4,7 @@ import type { FastifyBaseLogger, FastifyInstance, FastifyReply, RawServerDefault
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import { decodeCursor, encodeCursor } from '../../core/contract/list.ts'
+import type { Feeds } from '../../services/feeds.ts'
 import type { Services } from '../../services/index.ts'
 import type { MismatchStatus } from '../errors.ts'
 import type { Seats } from '../stream.ts'
@@ -18,6 +19,8 @@ export interface RouteContext {
   draining: AbortSignal
   /** For answers that go on for long. */
   seats: Seats
+  /** Of the events of jobs. */
+  feeds: Feeds
 }
 
 /** An app whose handlers know their requests' types from their schemas. */

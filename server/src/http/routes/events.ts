@@ -1,0 +1,95 @@
+import { IchidoError } from '@ichido/sdk/protocol'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { z } from 'zod'
+import { eventsQuery } from '../../core/contract/jobs.ts'
+import { events } from '../../core/contract/shapes.ts'
+import type { FeedBeginning, FeedOpening } from '../../services/feeds.ts'
+import { preferredType } from '../accept.ts'
+import { callerOf } from '../auth.ts'
+import { answers } from '../openapi.ts'
+import { openSink, SSE_TYPE } from '../sse.ts'
+import type { StreamContext } from '../stream.ts'
+import { type ApiInstance, jobParams, type RouteContext, waitSignal } from './context.ts'
+
+const JSON_TYPE = 'application/json'
+const CURSOR = /^\d{1,15}$/
+
+const ANSWERS: Record<number, object> = {
+  ...answers({ 204: ['The job has ended, and everything was sent before'] }, 'NOT_FOUND'),
+  200: {
+    description: 'The events, in their order',
+    content: { [JSON_TYPE]: { schema: events }, [SSE_TYPE]: { schema: z.string() } },
+  },
+}
+
+export function eventRoutes(app: ApiInstance, context: RouteContext): void {
+  const { services, feeds, draining } = context
+  const streaming = { ...context, world: services.deps.world }
+
+  app.get(
+    '/v1/jobs/:job_id/events',
+    {
+      // A HEAD would follow the events for nobody.
+      exposeHeadRoute: false,
+      config: { ability: 'readOwn' },
+      schema: {
+        tags: ['jobs'],
+        summary: "List a job's events after a cursor, or follow them",
+        description:
+          `\`Accept\` says how: a page of those that there are, or of the next ones (\`${JSON_TYPE}\`), or as they come ` +
+          `(\`${SSE_TYPE}\`): each event as a \`message\` whose id is its cursor; \`reset\`, with the latest state, when ` +
+          'what comes after the place that was asked for is not kept any more; and `end` when the job has ended and all ' +
+          'was sent. A stream goes on after `Last-Event-ID`; when nothing can come any more, the answer is 204.',
+        params: jobParams,
+        querystring: eventsQuery,
+        response: ANSWERS,
+      },
+    },
+    async (request, reply) => {
+      const caller = callerOf(request)
+      const { job_id: jobId } = request.params
+      const type = preferredType(request.headers.accept, [JSON_TYPE, SSE_TYPE])
+      reply.header('vary', 'accept')
+      const beginning = beginningOf(request)
+      if (type === JSON_TYPE) {
+        const after = 'after' in beginning ? beginning.after : await feeds.cursorOf(jobId, beginning.lastSeq)
+        const waitMs = request.query.wait_seconds * 1000
+        return services.events.read(caller, jobId, after, waitMs, waitSignal(reply, draining))
+      }
+      const resumed = lastEventId(request)
+      const opening = await feeds.open(caller, jobId, resumed === null ? beginning : { after: resumed })
+      // For an EventSource this, and nothing else, is the end.
+      if (opening.over && resumed !== null) return reply.code(204).send()
+      return stream(reply, streaming, opening)
+    },
+  )
+}
+
+function stream(reply: FastifyReply, context: StreamContext, opening: FeedOpening): FastifyReply {
+  const { raw } = reply
+  const subscriber = opening.subscribe(openSink(reply, context))
+  raw.on('drain', () => subscriber.drained())
+  raw.once('close', () => subscriber.close())
+  return reply
+}
+
+type EventsRequest = Pick<FastifyRequest, 'headers'> & { query: z.output<typeof eventsQuery> }
+
+function beginningOf({ query: { after, last_seq } }: EventsRequest): FeedBeginning {
+  if (after !== undefined && last_seq !== undefined) {
+    throw new IchidoError('INVALID_PAYLOAD', 'after and last_seq are two places to begin; send one of them', {
+      field: 'last_seq',
+    })
+  }
+  return last_seq === undefined ? { after: after ?? 0 } : { lastSeq: last_seq }
+}
+
+/** A stream that broke off goes on where it was, wherever it had begun. */
+function lastEventId({ headers }: EventsRequest): number | null {
+  const id = headers['last-event-id']
+  if (id === undefined || id === '') return null
+  if (typeof id === 'string' && CURSOR.test(id)) return Number(id)
+  throw new IchidoError('INVALID_PAYLOAD', 'Last-Event-ID must be the id of an event of this stream', {
+    field: 'Last-Event-ID',
+  })
+}

@@ -1,0 +1,153 @@
+import { IchidoError } from '@ichido/sdk/protocol'
+import { type Caller, can } from '../core/roles.ts'
+import { isFinal } from '../core/run-state.ts'
+import { findCursorOfSeq, findFeedEnds } from '../store/commands/feeds.ts'
+import type { Deps } from './deps.ts'
+import type { EventService } from './events.ts'
+import { JobFeed, readPage } from './job-feed.ts'
+import { notFound, requireId } from './not-found.ts'
+import { type Framing, type Sink, Subscriber, type SubscriberDeps } from './subscriber.ts'
+
+/** Where to begin: after a cursor, or after the cursor of the event with this seq. */
+export type FeedBeginning = { after: number } | { lastSeq: number }
+
+export interface FeedOpening {
+  /** The job has ended, and nothing comes after the place that was asked for. */
+  over: boolean
+  /** Begins to tell. */
+  subscribe(sink: Sink): Subscriber
+}
+
+/** Wake-ups may get lost: all jobs that are followed are looked at by themselves this often, in one query. */
+const POLL_MS = 1_000
+const POLL_JOBS_MAX = 1_000
+/** Proxies cut off what is silent for a minute, many even earlier. */
+const HEARTBEAT_MS = 15_000
+/** After so long a client comes again with its token, which may not be good any more. Not all at the same time. */
+const LIFETIME_MS = { min: 12 * 60_000, max: 15 * 60_000 }
+/** No event has it: everything before was lost. */
+const UNKNOWN = -1
+
+/** Everybody on this node who follows the events of jobs: one feed for each job, however many follow it. */
+export class Feeds {
+  readonly #deps: Pick<Deps, 'world' | 'bus' | 'limits'> & SubscriberDeps
+  readonly #feeds = new Map<string, { feed: JobFeed; unsubscribe: () => void }>()
+  /** Until when each of them stays. */
+  readonly #subscribers = new Map<Subscriber, number>()
+  #opening = 0
+  #callOffPoll: (() => void) | null = null
+  #polling = false
+  #beatMs = Number.NEGATIVE_INFINITY
+  #stopped = false
+
+  constructor({ world, bus, limits, store }: Deps, events: EventService, framing: Framing) {
+    this.#deps = { world, bus, limits, store, events, framing }
+  }
+
+  async open(caller: Caller, jobId: string, beginning: FeedBeginning): Promise<FeedOpening> {
+    requireId('job', jobId)
+    const { limits, store } = this.#deps
+    if (this.#stopped || this.#subscribers.size + this.#opening >= limits.subscribersMax) {
+      throw new IchidoError('UNAVAILABLE', 'This node takes no more subscribers; try another one, or later')
+    }
+    this.#opening++
+    try {
+      const after = 'after' in beginning ? beginning.after : await this.cursorOf(jobId, beginning.lastSeq)
+      const page = await readPage(store, jobId, after)
+      if (page === null || !(can(caller, 'readAll') || page.userId === caller.userId)) throw notFound('job', jobId)
+      return {
+        over: isFinal(page.state) && after === page.lastN,
+        subscribe: (sink) => {
+          const leave = (gone: Subscriber) => this.#leave(gone, jobId)
+          const subscriber = new Subscriber(this.#deps, this.#feedOf(jobId, page.lastN), sink, after, leave)
+          this.#keep(subscriber)
+          subscriber.begin(page)
+          if (this.#stopped) subscriber.stop()
+          return subscriber
+        },
+      }
+    } finally {
+      this.#opening--
+    }
+  }
+
+  /** Seq 0 is also what those send who have seen nothing yet. */
+  async cursorOf(jobId: string, lastSeq: number): Promise<number> {
+    return (await this.#deps.store.read(findCursorOfSeq(jobId, lastSeq))) ?? (lastSeq === 0 ? 0 : UNKNOWN)
+  }
+
+  /** Ends all streams, so that clients come again elsewhere. */
+  stop(): void {
+    this.#stopped = true
+    for (const subscriber of this.#subscribers.keys()) subscriber.stop()
+  }
+
+  #feedOf(jobId: string, lastN: number): JobFeed {
+    const { world, store, framing, bus } = this.#deps
+    const known = this.#feeds.get(jobId)
+    if (known !== undefined) return known.feed
+    const feed = new JobFeed(store, framing.event, jobId, lastN)
+    this.#feeds.set(jobId, { feed, unsubscribe: bus.subscribe(`job:${jobId}`, () => void feed.look()) })
+    // For what came in before the subscription stood.
+    world.soon(() => void feed.look())
+    return feed
+  }
+
+  #keep(subscriber: Subscriber): void {
+    const { world } = this.#deps
+    const { min, max } = LIFETIME_MS
+    this.#subscribers.set(subscriber, world.monotonic() + min + world.random() * (max - min))
+    if (this.#callOffPoll === null && !this.#polling) this.#pollLater()
+  }
+
+  #leave(subscriber: Subscriber, jobId: string): void {
+    this.#subscribers.delete(subscriber)
+    const followed = this.#feeds.get(jobId)
+    if (followed?.feed.followers.size === 0) {
+      followed.unsubscribe()
+      this.#feeds.delete(jobId)
+    }
+    if (this.#subscribers.size > 0) return
+    this.#callOffPoll?.()
+    this.#callOffPoll = null
+  }
+
+  #pollLater(): void {
+    this.#callOffPoll = this.#deps.world.after(POLL_MS, () => void this.#poll())
+  }
+
+  async #poll(): Promise<void> {
+    this.#callOffPoll = null
+    this.#polling = true
+    this.#tend()
+    // A store that does not answer is asked again the next time.
+    await this.#lookAtAll().catch(() => {})
+    this.#polling = false
+    if (this.#subscribers.size > 0) this.#pollLater()
+  }
+
+  #tend(): void {
+    const nowMs = this.#deps.world.monotonic()
+    const beat = nowMs - this.#beatMs >= HEARTBEAT_MS
+    if (beat) this.#beatMs = nowMs
+    for (const [subscriber, untilMs] of this.#subscribers) {
+      if (nowMs >= untilMs) subscriber.stop()
+      else if (beat) subscriber.beat()
+    }
+  }
+
+  async #lookAtAll(): Promise<void> {
+    const jobIds = [...this.#feeds.keys()]
+    for (let i = 0; i < jobIds.length; i += POLL_JOBS_MAX) {
+      const some = jobIds.slice(i, i + POLL_JOBS_MAX)
+      const ends = await this.#deps.store.read(findFeedEnds(some))
+      for (const jobId of some) {
+        const feed = this.#feeds.get(jobId)?.feed
+        const end = ends.get(jobId)
+        const isKnown = end?.lastN === feed?.seen && end !== undefined && isFinal(end.state) === (feed?.ended !== null)
+        if (isKnown) feed?.pump()
+        else void feed?.look()
+      }
+    }
+  }
+}

@@ -1,0 +1,124 @@
+import type { EventShape } from '@ichido/sdk/protocol'
+import { isFinal, type RunState } from '../core/run-state.ts'
+import { type EventRows, findEvents } from '../store/commands/events.ts'
+import { type Store, StoreUnavailable } from '../store/port.ts'
+import { batchesOf, type EventBatch } from './event-batch.ts'
+import { renderEvent } from './events.ts'
+import { notFound } from './not-found.ts'
+
+/** Events of one read; each has up to 64 KiB. */
+const PAGE_MAX = 64
+/** What a feed keeps for readers that are a little behind; the last batch always. */
+const TAIL_BYTES_MAX = 64 * 1024
+
+export interface FeedPage extends Omit<EventRows, 'events'> {
+  /** Without a gap from the cursor on. */
+  events: EventShape[]
+  /** What comes after the cursor is not kept any more, or the cursor is none that was given out. */
+  lost: boolean
+}
+
+/** Null when there is no such job (any more). */
+export async function readPage(store: Store, jobId: string, after: number): Promise<FeedPage | null> {
+  const found = await store.read(findEvents(jobId, after, PAGE_MAX))
+  if (found === null) return null
+  const rows = found.events.map(renderEvent)
+  const gap = rows.findIndex(({ cursor }, i) => cursor !== after + 1 + i)
+  const events = gap < 0 ? rows : rows.slice(0, gap)
+  return { ...found, events, lost: events.length === 0 && after !== found.lastN }
+}
+
+/** Who is told of what a feed has. */
+export interface Follower {
+  /** There may be something new. */
+  pump(): void
+  /** There is nothing any more, and why. */
+  fail(error: unknown): void
+}
+
+/**
+ * The events of one job as they come, read once for all who follow it. The store is the truth: a wake-up only says that it
+ * is worth a look.
+ */
+export class JobFeed {
+  readonly jobId: string
+  readonly followers = new Set<Follower>()
+  /** The cursor up to which it has read. */
+  seen: number
+  /** The last events, without a gap up to `seen`. */
+  tail: EventBatch[] = []
+  /** The cursor after which the tail begins. */
+  tailAfter: number
+  /** How the job has ended, once everything up to its end was read. */
+  ended: RunState | null = null
+  readonly #store: Store
+  readonly #frame: (event: EventShape) => string
+  #tailBytes = 0
+  #looking = false
+  #woken = false
+
+  constructor(store: Store, frame: (event: EventShape) => string, jobId: string, seen: number) {
+    this.jobId = jobId
+    this.seen = seen
+    this.tailAfter = seen
+    this.#store = store
+    this.#frame = frame
+  }
+
+  async look(): Promise<void> {
+    this.#woken = true
+    if (this.#looking) return
+    this.#looking = true
+    try {
+      while (this.#woken && this.followers.size > 0) {
+        this.#woken = false
+        this.#take(await readPage(this.#store, this.jobId, this.seen))
+      }
+    } catch (error) {
+      // A store that does not answer is asked again by the next poll.
+      if (!(error instanceof StoreUnavailable)) this.#fail(error)
+    } finally {
+      this.#looking = false
+    }
+  }
+
+  pump(): void {
+    for (const follower of this.followers) follower.pump()
+  }
+
+  #fail(error: unknown): void {
+    for (const follower of this.followers) follower.fail(error)
+  }
+
+  #take(page: FeedPage | null): void {
+    if (page === null) {
+      this.#fail(notFound('job', this.jobId))
+      return
+    }
+    if (page.lost) this.#skipTo(page.lastN)
+    else for (const batch of batchesOf(page.events, this.#frame)) this.#append(batch)
+    // One that came in since the end was read, or a page that was full: there is more.
+    if (this.seen < page.lastN || page.events.length === PAGE_MAX) this.#woken = true
+    this.ended = isFinal(page.state) && this.seen >= page.lastN ? page.state : null
+    this.pump()
+  }
+
+  #append(batch: EventBatch): void {
+    this.tail.push(batch)
+    this.#tailBytes += batch.bytes.length
+    this.seen = batch.last
+    while (this.#tailBytes > TAIL_BYTES_MAX && this.tail.length > 1) {
+      const dropped = this.tail.shift()
+      this.#tailBytes -= dropped?.bytes.length ?? 0
+      this.tailAfter = dropped?.last ?? this.tailAfter
+    }
+  }
+
+  /** Each reader finds out by itself what it has missed. */
+  #skipTo(cursor: number): void {
+    this.tail = []
+    this.#tailBytes = 0
+    this.seen = cursor
+    this.tailAfter = cursor
+  }
+}

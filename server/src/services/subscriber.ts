@@ -1,0 +1,151 @@
+import type { EventShape, JobStateShape } from '@ichido/sdk/protocol'
+import type { RunState } from '../core/run-state.ts'
+import { type Store, StoreUnavailable } from '../store/port.ts'
+import { LOCAL_ADMIN } from './access.ts'
+import { batchesOf, type EventBatch } from './event-batch.ts'
+import type { EventService } from './events.ts'
+import { type FeedPage, type Follower, type JobFeed, readPage } from './job-feed.ts'
+import { notFound } from './not-found.ts'
+
+/** Where a subscriber's events go. */
+export interface Sink {
+  /** False: it is to be given nothing more before it has drained. */
+  write(bytes: Buffer | string): boolean
+  end(): void
+  /** Says why, and ends. */
+  fail(error: unknown): void
+}
+
+/** How what a subscriber is told is written down. */
+export interface Framing {
+  event(event: EventShape): string
+  /** What lies between was lost: from here it goes on after `cursor`. */
+  reset(state: JobStateShape, cursor: number): string
+  /** The job has ended and everything was told. */
+  end(state: RunState): string
+  heartbeat: string
+}
+
+export interface SubscriberDeps {
+  store: Store
+  events: EventService
+  framing: Framing
+}
+
+/**
+ * One who follows a feed at a pace of its own. What it has not taken yet stays in the store: it holds no more than the batch
+ * that its sink was given last.
+ */
+export class Subscriber implements Follower {
+  readonly #deps: SubscriberDeps
+  readonly #feed: JobFeed
+  readonly #sink: Sink
+  #cursor: number
+  readonly #leave: () => void
+  #stalled = false
+  #pulling = false
+  #closed = false
+
+  /** @param leave is called when it is closed. */
+  constructor(deps: SubscriberDeps, feed: JobFeed, sink: Sink, cursor: number, leave: (self: Subscriber) => void) {
+    this.#deps = deps
+    this.#feed = feed
+    this.#sink = sink
+    this.#cursor = cursor
+    this.#leave = () => leave(this)
+  }
+
+  /** With what was read when its place was looked for. */
+  begin(page: FeedPage): void {
+    this.#feed.followers.add(this)
+    void this.#pull(async () => page)
+  }
+
+  drained(): void {
+    this.#stalled = false
+    this.pump()
+  }
+
+  pump(): void {
+    if (this.#stalled || this.#pulling || this.#closed) return
+    const { seen, tail, tailAfter, ended } = this.#feed
+    if (this.#cursor < seen) {
+      if (this.#cursor < tailAfter) return void this.#pull(() => this.#read())
+      this.#take(tail)
+    }
+    if (ended !== null && this.#cursor >= seen && !this.#stalled) this.#finish(ended)
+  }
+
+  fail(error: unknown): void {
+    if (this.#closed) return
+    this.close()
+    this.#sink.fail(error)
+  }
+
+  beat(): void {
+    if (!this.#stalled) this.#write(this.#deps.framing.heartbeat)
+  }
+
+  /** Ends the stream where it is: whoever follows comes again, here or elsewhere. */
+  stop(): void {
+    if (this.#closed) return
+    this.close()
+    this.#sink.end()
+  }
+
+  /** The sink takes nothing any more. */
+  close(): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.#feed.followers.delete(this)
+    this.#leave()
+  }
+
+  #finish(state: RunState): void {
+    this.#sink.write(this.#deps.framing.end(state))
+    this.stop()
+  }
+
+  #write(bytes: Buffer | string): void {
+    this.#stalled = !this.#sink.write(bytes)
+  }
+
+  #take(batches: readonly EventBatch[]): void {
+    for (const batch of batches) {
+      if (this.#stalled) return
+      if (batch.last <= this.#cursor) continue
+      this.#write(batch.after(this.#cursor))
+      this.#cursor = batch.last
+    }
+  }
+
+  #read(): Promise<FeedPage | null> {
+    return readPage(this.#deps.store, this.#feed.jobId, this.#cursor)
+  }
+
+  async #pull(read: () => Promise<FeedPage | null>): Promise<void> {
+    this.#pulling = true
+    try {
+      const page = await read()
+      if (this.#closed) return
+      if (page === null) return this.fail(notFound('job', this.#feed.jobId))
+      if (page.lost) await this.#reset(page.lastN)
+      else this.#take(batchesOf(page.events, this.#deps.framing.event))
+    } catch (error) {
+      // The feed's next poll goes on from here.
+      if (!(error instanceof StoreUnavailable)) this.fail(error)
+      return
+    } finally {
+      this.#pulling = false
+    }
+    this.pump()
+  }
+
+  async #reset(lastN: number): Promise<void> {
+    const { events, framing } = this.#deps
+    const state = await events.state(LOCAL_ADMIN, this.#feed.jobId)
+    if (this.#closed) return
+    this.#cursor = Math.max(lastN, state.event?.cursor ?? 0)
+    this.#write(framing.reset(state, this.#cursor))
+  }
+}

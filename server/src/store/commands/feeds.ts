@@ -1,0 +1,32 @@
+import type { RunState } from '../../core/run-state.ts'
+import { type Command, command } from '../port.ts'
+import * as sql from '../sql/feeds.ts'
+import { each, integer, integerOrNull, one, text, type Work } from '../statement.ts'
+
+export interface FeedEnd {
+  state: RunState
+  lastN: number
+}
+
+/** Of many jobs at once; those that are gone are left out. */
+export function findFeedEnds(jobIds: readonly string[]): Command<Map<string, FeedEnd>> {
+  return command('find_feed_ends', function* work(): Work<Map<string, FeedEnd>> {
+    const rows = yield* each(
+      sql.readFeedEnds,
+      jobIds.map((jobId) => [jobId]),
+    )
+    return new Map(
+      rows.map((row) => {
+        const end = { state: text(row, 'state') as RunState, lastN: integer(row, 'last_event_n') }
+        return [text(row, 'job_id'), end]
+      }),
+    )
+  })
+}
+
+/** Null when no event of the job has this seq. */
+export function findCursorOfSeq(jobId: string, seq: number): Command<number | null> {
+  return command('find_cursor_of_seq', function* work(): Work<number | null> {
+    return integerOrNull(yield* one(sql.readCursorOfSeq, jobId, seq), 'n')
+  })
+}

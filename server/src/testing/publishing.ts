@@ -1,0 +1,43 @@
+import type { SubmitInput } from '../core/contract/submit.ts'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import type { NewEvent } from '../services/events.ts'
+import type { Services } from '../services/index.ts'
+import { finished } from './scene.ts'
+import { unique } from './store.ts'
+
+/** A job that a worker holds and has started, to publish events of. Its first two events have been: PENDING, RUNNING. */
+export interface Publishing {
+  jobId: string
+  publish(...events: NewEvent[]): Promise<boolean[]>
+  /** The next so many events of the stage `progress`. */
+  progress(count: number, data?: unknown): Promise<void>
+  succeed(): Promise<void>
+}
+
+const WORKER = 'local-publisher'
+
+export async function beginPublishing(
+  services: Services,
+  input: Partial<SubmitInput> = {},
+  caller = LOCAL_ADMIN,
+): Promise<Publishing> {
+  const queue = unique('q')
+  const submitted = await services.submission.submit(caller, { kind: 'work', queue, ...input }, { key: null })
+  if (submitted.kind === 'refused') throw new Error(submitted.refusal.message)
+  const request = { queues: [queue], kinds: [], max: 1, waitMs: 10_000, startId: 's' }
+  const [lease] = await services.runs.lease(WORKER, request)
+  if (lease === undefined) throw new Error('There is no run to lease')
+  const { lease_id: leaseId, job_id: jobId } = lease
+  const publish = (...events: NewEvent[]) => services.events.publishAll(WORKER, leaseId, events)
+  let seq = 0
+  return {
+    jobId,
+    publish,
+    async progress(count, data = null) {
+      await publish(...Array.from({ length: count }, () => ({ stage: 'progress', seq: seq++, data })))
+    },
+    async succeed() {
+      await services.runs.report(WORKER, leaseId, finished())
+    },
+  }
+}
