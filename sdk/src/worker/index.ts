@@ -5,6 +5,7 @@ export { Heart } from './heart.ts'
 export type { Hold, Keeper } from './hold.ts'
 export { httpWorkerTransport, type RemoteTransport, type WorkerHttpOptions } from './http.ts'
 export { type LoopOptions, type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
+export type { Progress } from './progress.ts'
 export type {
   Beat,
   FailReport,

@@ -3,14 +3,14 @@ import type { LeaseShape } from '../protocol/index.ts'
 import type { WorkerDeps } from './deps.ts'
 import { isFatal, Stopped, toFailure } from './failure.ts'
 import { type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
-import type { WorkerTransport } from './transport.ts'
+import { type Progress, Publisher, type PublisherDeps } from './progress.ts'
 
 /** What a handler is given. `job` is for passing downstream: it tells one attempt from another. */
 export interface HandlerContext<Payload> {
   payload: Payload
   /** Aborts when the job is canceled, its time is up, its lease is lost, or the worker must stop. */
   signal: AbortSignal
-  progress(data: unknown): Promise<void>
+  progress: Progress
   /** What the attempts before said last; null when they said nothing. For going on where they stopped. */
   lastProgress: unknown
   job: { id: string; attempt: number; leaseId: string; traceparent: string | null }
@@ -23,8 +23,6 @@ export interface HandleOptions {
   concurrency?: number
 }
 
-export const PROGRESS_STAGE = 'progress'
-
 /** One kind's handler, at work until it is closed. */
 export class HandlerLoop<Payload, Result> extends WorkerLoop {
   constructor(
@@ -33,7 +31,7 @@ export class HandlerLoop<Payload, Result> extends WorkerLoop {
     { concurrency = 1 }: HandleOptions,
     deps: WorkerDeps,
   ) {
-    const work = (run: RunInHand) => handleRun(kind, handler, run, deps.transport)
+    const work = (run: RunInHand) => handleRun(kind, handler, run, deps)
     super({ queues: [kind.queue], kinds: [kind.name], concurrency, startAtOnce: true, work }, deps)
   }
 }
@@ -42,15 +40,17 @@ export class HandlerLoop<Payload, Result> extends WorkerLoop {
 export async function handleRun<Payload, Result>(
   { options }: Pick<Kind<unknown, Payload, unknown, Result>, 'options'>,
   handler: Handler<Payload, Result>,
-  { lease, signal }: RunInHand,
-  transport: WorkerTransport,
+  run: RunInHand,
+  deps: PublisherDeps,
 ): Promise<Outcome> {
+  const { lease, signal, hold } = run
+  const publisher = new Publisher(lease, deps, hold.lost)
   try {
     const payload = await checkValue(options.payload, lease.payload, 'payload')
     const result = await handler({
       payload: payload as Payload,
       signal,
-      progress: progressOf(lease, transport),
+      progress: publisher.progress,
       lastProgress: lease.last_progress,
       job: jobOf(lease),
     })
@@ -63,12 +63,9 @@ export async function handleRun<Payload, Result>(
   } catch (error) {
     const gaveWay = !isFatal(error) && signal.reason instanceof Stopped && signal.reason.code === 'STOPPED'
     return gaveWay ? 'released' : { failure: toFailure(error, signal) }
+  } finally {
+    await publisher.flush(run)
   }
-}
-
-function progressOf({ lease_id: leaseId }: LeaseShape, transport: WorkerTransport) {
-  let seq = 0
-  return (data: unknown) => transport.publish(leaseId, [{ stage: PROGRESS_STAGE, seq: ++seq, data }])
 }
 
 function jobOf(lease: LeaseShape): HandlerContext<unknown>['job'] {

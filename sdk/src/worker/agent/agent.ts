@@ -102,7 +102,7 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
     })
     thread = heart
     onRenewed = (token) => heart.renewed(token)
-    const work = telling.of(handlersWork(handlers, transport))
+    const work = telling.of(handlersWork(handlers, deps))
     loop = new WorkerLoop({ ...rest, kinds, startAtOnce: true, work }, { ...deps, keeper: heart })
   }
   say(`worker ${identity.name} (${identity.worker_id}, process ${process.pid}) takes ${queues.join(', ')} from ${url}`)

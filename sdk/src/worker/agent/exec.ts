@@ -60,8 +60,8 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps) {
   hold.onConfirmed(program.confirm)
   stopWhenTold(program, signal)
   const log = new RunLog(folder.stdoutFile, folder.stderrFile)
-  const progress = new RunProgress(folder.progressFile, (line) =>
-    deps.onTrouble(new Error(`No JSON among the progress of job ${lease.job_id}: ${line.slice(0, 200)}`)),
+  const progress = new RunProgress(folder.progressFile, lease.stages ?? null, (line) =>
+    deps.onTrouble(new Error(`A line of the progress of job ${lease.job_id} is no event: ${line.slice(0, 200)}`)),
   )
   const { world, onTrouble, transport } = deps
   const pumps = [

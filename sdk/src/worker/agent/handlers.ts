@@ -2,7 +2,7 @@ import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { Fatal } from '../failure.ts'
 import type { Outcome, RunInHand } from '../loop.ts'
-import type { WorkerTransport } from '../transport.ts'
+import type { PublisherDeps } from '../progress.ts'
 import { type Handler, handleRun } from '../worker.ts'
 
 /** Handlers by the kind of job that they are for: what a handlers file exports as its default. */
@@ -21,9 +21,9 @@ export async function loadHandlers(file: string): Promise<Handlers> {
 }
 
 /** Hands each lease to the handler of its kind. */
-export function handlersWork(handlers: Handlers, transport: WorkerTransport): (run: RunInHand) => Promise<Outcome> {
+export function handlersWork(handlers: Handlers, deps: PublisherDeps): (run: RunInHand) => Promise<Outcome> {
   const unknown = () => {
     throw new Fatal('UNKNOWN_KIND', 'This worker has no handler for it')
   }
-  return (run) => handleRun({ options: {} }, handlers.get(run.lease.kind) ?? unknown, run, transport)
+  return (run) => handleRun({ options: {} }, handlers.get(run.lease.kind) ?? unknown, run, deps)
 }

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
-import { IchidoError } from '../../protocol/index.ts'
+import { ECO2_STAGES, IchidoError } from '../../protocol/index.ts'
 import { RunLog, RunProgress } from './output.ts'
 import { Pump } from './pump.ts'
 
@@ -48,7 +48,7 @@ test('a program that prints without end fills neither the log nor the disk', () 
 
 test('lines of JSON are progress; others are named and left out; a last line needs no end', () => {
   const bad: string[] = []
-  const progress = new RunProgress(out, (line) => bad.push(line))
+  const progress = new RunProgress(out, null, (line) => bad.push(line))
   appendFileSync(out, '{"a":1}\n\nnonsense\n[2]\n{"half"')
   expect(progress.read(false)).toEqual([
     { stage: 'progress', seq: 1, data: { a: 1 } },
@@ -64,7 +64,7 @@ test('lines of JSON are progress; others are named and left out; a last line nee
 
 test('many lines go in batches; one without end is no progress', () => {
   const bad: string[] = []
-  const progress = new RunProgress(out, (line) => bad.push(line))
+  const progress = new RunProgress(out, null, (line) => bad.push(line))
   appendFileSync(out, Array.from({ length: 250 }, (_, i) => `${i}\n`).join(''))
   const batches = [progress.read(false), progress.read(false), progress.read(false), progress.read(false)]
   expect(batches.map((batch) => batch?.length)).toEqual([100, 100, 50, undefined])
@@ -114,4 +114,18 @@ test('what nobody hears does not hold up the end for long', async () => {
   expect(ended).toBe(false)
   await world.pass(1_000)
   await ending
+})
+
+test('where the job declares stages, lines are also events of those', () => {
+  const bad: string[] = []
+  const progress = new RunProgress(out, ECO2_STAGES, (line) => bad.push(line))
+  appendFileSync(out, '{"stage":"vision","sub":1,"data":[1]}\n{"stage":"done","sub":0}\n{"stage":"vision","sub":10}\n')
+  appendFileSync(out, '{"percent":5}\n{"stage":"vision"}\n')
+  expect(progress.read(false)).toEqual([
+    { stage: 'vision', seq: 11, data: [1] },
+    { stage: 'done', seq: 50, data: null },
+    { stage: 'progress', seq: 1, data: { percent: 5 } },
+    { stage: 'progress', seq: 2, data: { stage: 'vision' } },
+  ])
+  expect(bad).toEqual(['{"stage":"vision","sub":10}'])
 })

@@ -1,5 +1,5 @@
+import { nextSeq, OPEN_STAGES, PROGRESS_STAGE, type Stages } from '../../protocol/index.ts'
 import type { LogChunk, WorkerEvent } from '../transport.ts'
-import { PROGRESS_STAGE } from '../worker.ts'
 import { parseJson } from './files.ts'
 import { Tail } from './tail.ts'
 
@@ -15,8 +15,6 @@ const LINE_MAX = 64 * 1024
 /** Looked at in one go, whatever comes of it: a program that writes nonsense must not keep the agent from its heartbeats. */
 const PIECE_LINES = 200
 const PIECE_LENGTH = 256 * 1024
-/** The highest seq of an attempt. */
-const SEQ_MAX = 999_999
 
 /** The log of a run, out of the files that its program writes to. */
 export class RunLog {
@@ -57,18 +55,20 @@ export class RunLog {
 
 const LAST_ERRORS_MAX = 4_000
 
-/** Lines of JSON, as events of stage progress. */
+/** Lines of JSON, as events of the stage progress; where the job declares stages, also `{"stage", "sub", "data"}` of those. */
 export class RunProgress {
   readonly #tail: Tail
+  readonly #stages: Stages | null
   readonly #onBadLine: (line: string) => void
   /** Whole lines that were read, from `#next` on not looked at yet, and the beginning of the one after them. */
   #lines: string[] = []
   #next = 0
   #open = ''
-  #seq = 0
+  #told = 0
 
-  constructor(file: string, onBadLine: (line: string) => void) {
+  constructor(file: string, stages: Stages | null, onBadLine: (line: string) => void) {
     this.#tail = new Tail(file)
+    this.#stages = stages
     this.#onBadLine = onBadLine
   }
 
@@ -104,11 +104,27 @@ export class RunProgress {
 
   #event(line: string): WorkerEvent[] {
     if (line.trim() === '') return []
-    const data = line.length > LINE_MAX ? undefined : parseJson(line)
-    if (data === undefined || this.#seq >= SEQ_MAX) {
-      this.#onBadLine(line)
-      return []
-    }
-    return [{ stage: PROGRESS_STAGE, seq: ++this.#seq, data }]
+    const told = line.length > LINE_MAX ? undefined : parseJson(line)
+    const event = told === undefined ? null : this.#eventOf(told)
+    if (event === null) this.#onBadLine(line)
+    return event === null ? [] : [event]
   }
+
+  #eventOf(told: unknown): WorkerEvent | null {
+    const stages = this.#stages ?? OPEN_STAGES
+    if (this.#stages !== null && isStaged(told)) {
+      const { stage, sub, data = null } = told
+      const seq = nextSeq(stages, stage, sub)
+      return seq === null ? null : { stage, seq, data }
+    }
+    const seq = nextSeq(stages, PROGRESS_STAGE, this.#told + 1)
+    if (seq === null) return null
+    this.#told++
+    return { stage: PROGRESS_STAGE, seq, data: told }
+  }
+}
+
+function isStaged(told: unknown): told is { stage: string; sub: number; data?: unknown } {
+  if (typeof told !== 'object' || told === null || !('stage' in told && 'sub' in told)) return false
+  return typeof told.stage === 'string' && typeof told.sub === 'number'
 }

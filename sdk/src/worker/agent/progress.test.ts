@@ -18,7 +18,7 @@ afterEach(() => rmSync(folder, { recursive: true }))
 
 /** Carries all that is in the file; how often something else had its turn meanwhile. */
 async function carryAll(onBadLine: (line: string) => void): Promise<{ events: WorkerEvent[]; turns: number }> {
-  const progress = new RunProgress(file, onBadLine)
+  const progress = new RunProgress(file, null, onBadLine)
   const events: WorkerEvent[] = []
   let turns = 0
   let isDone = false
@@ -61,7 +61,7 @@ test.each([
 test('one look is at a piece only', () => {
   appendFileSync(file, 'x\n'.repeat(50_000))
   let bad = 0
-  const progress = new RunProgress(file, () => bad++)
+  const progress = new RunProgress(file, null, () => bad++)
   expect(progress.read(false)).toEqual([])
   expect(bad).toBeGreaterThan(0)
   expect(bad).toBeLessThan(1_000)

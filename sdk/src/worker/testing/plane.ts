@@ -1,5 +1,13 @@
 import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
-import type { Beat, FailReport, LeaseCall, ReportAnswer, RunReport, WorkerTransport } from '../transport.ts'
+import type {
+  Beat,
+  FailReport,
+  LeaseCall,
+  ReportAnswer,
+  RunReport,
+  WorkerEvent,
+  WorkerTransport,
+} from '../transport.ts'
 
 export const LEASE: LeaseShape = {
   job_id: 'job',
@@ -31,16 +39,21 @@ export class Plane implements WorkerTransport {
   readonly beats: number[] = []
   readonly starts: string[] = []
   /** Thrown by the next calls of that sort, one after the other. */
-  readonly troubles: Record<'lease' | 'start' | 'heartbeat' | 'report' | 'release', Error[]> = {
+  readonly troubles: Record<'lease' | 'start' | 'heartbeat' | 'publish' | 'report' | 'release', Error[]> = {
     lease: [],
     start: [],
     heartbeat: [],
+    publish: [],
     report: [],
     release: [],
   }
   /** What was started by a call whose answer got lost. */
   readonly started = new Set<string>()
-  readonly calls = { report: 0 }
+  readonly calls = { report: 0, publish: 0 }
+  /** The events of each call. */
+  readonly published: [string, number, unknown][][] = []
+  refusedStage: string | null = null
+  holdPublish: Promise<void> = Promise.resolve()
   /** What the next reports are refused with. */
   readonly refusals: IchidoError[] = []
   answerBeat: () => Promise<Beat> = async () => HELD
@@ -66,7 +79,14 @@ export class Plane implements WorkerTransport {
     return Promise.all(leaseIds.map(() => this.answerBeat()))
   }
 
-  async publish(): Promise<void> {}
+  async publish(_leaseId: string, events: readonly WorkerEvent[]): Promise<void> {
+    this.calls.publish++
+    this.#trouble('publish')
+    await this.holdPublish
+    const refusal = this.refusedStage === null ? undefined : events.find(({ stage }) => stage === this.refusedStage)
+    if (refusal !== undefined) throw new IchidoError('INVALID_PAYLOAD', `${refusal.stage} is refused`)
+    this.published.push(events.map(({ stage, seq, data }) => [stage, seq, data]))
+  }
 
   async report(reports: readonly RunReport[], next: LeaseCall | null): Promise<ReportAnswer> {
     this.calls.report++

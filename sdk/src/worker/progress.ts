@@ -1,0 +1,144 @@
+import { type LeaseShape, nextSeq, OPEN_STAGES, PROGRESS_STAGE, stageRange } from '../protocol/index.ts'
+import { sleep, type World } from '../world.ts'
+import { isPassing, type RunInHand } from './loop.ts'
+import type { WorkerEvent, WorkerTransport } from './transport.ts'
+
+/**
+ * Tells whoever watches the job. Settles when the event is stored; what it is refused with is thrown. Nobody need wait for it:
+ * whatever was told is on its way before the outcome of the run is.
+ */
+export interface Progress {
+  /** The next event of the stage `progress`, counted from 1. */
+  (data: unknown): Promise<void>
+  /** An event of a stage of the job's, by its number inside the stage, from 0: told again, it is still one event. */
+  (stage: string, sub: number, data?: unknown): Promise<void>
+}
+
+export interface PublisherDeps {
+  transport: WorkerTransport
+  world: World
+  onTrouble(error: unknown): void
+}
+
+interface Waiting {
+  event: WorkerEvent
+  length: number
+  resolve(): void
+  reject(error: unknown): void
+}
+
+/** In one call. */
+const EVENTS_MAX = 100
+const LENGTH_MAX = 1024 * 1024
+/** A handler that tells more than can be sent, and does not wait, hears of it. */
+const WAITING_MAX = 10_000
+const RETRY_FIRST_MS = 250
+const RETRY_MAX_MS = 5_000
+/** After the end of a run its report waits no longer for its last events. */
+const FLUSH_WITHIN_MS = 10_000
+/** Of the time that a run may go on without a heartbeat; one that was told to stop may have little of it left. */
+const ABORTED_PART = 0.05
+
+/** The events of one run, on their way: in order, together when many come up, and sent again until they were heard. */
+export class Publisher {
+  readonly #lease: LeaseShape
+  readonly #deps: PublisherDeps
+  readonly #waiting: Waiting[] = []
+  readonly #late = new AbortController()
+  readonly #over: AbortSignal
+  #sending: Promise<void> | null = null
+  #told = 0
+
+  /** `lost` aborts when the lease is not ours any more. */
+  constructor(lease: LeaseShape, deps: PublisherDeps, lost: AbortSignal) {
+    this.#lease = lease
+    this.#deps = deps
+    this.#over = AbortSignal.any([lost, this.#late.signal])
+  }
+
+  readonly progress: Progress = (...told: [unknown] | [string, number, unknown?]) => {
+    const stored = this.#publish(told)
+    // Who does not wait for it must not be ended by it.
+    stored.catch(() => {})
+    return stored
+  }
+
+  /** Settles when all that was told is stored or was refused, or when the report of the run cannot wait any longer. */
+  async flush({ signal, hold }: Pick<RunInHand, 'signal' | 'hold'>): Promise<void> {
+    if (this.#sending === null) return
+    const withinMs = signal.aborted ? hold.aloneMs * ABORTED_PART : FLUSH_WITHIN_MS
+    const { promise: late, resolve } = Promise.withResolvers<void>()
+    const giveUp = () => {
+      this.#late.abort()
+      resolve()
+    }
+    const callOff = this.#deps.world.after(withinMs, giveUp)
+    signal.addEventListener('abort', giveUp)
+    await Promise.race([this.#sending, late])
+    signal.removeEventListener('abort', giveUp)
+    callOff()
+  }
+
+  async #publish(told: [unknown] | [string, number, unknown?]): Promise<void> {
+    const [stage, sub, data] = told.length === 1 ? [PROGRESS_STAGE, ++this.#told, told[0]] : told
+    const seq = this.#seqOf(stage, sub)
+    // As it is now: what the handler does to it later is another event's.
+    const text = JSON.stringify(data ?? null) ?? 'null'
+    if (this.#waiting.length >= WAITING_MAX)
+      throw new Error(`${WAITING_MAX} events wait to be sent: wait for progress()`)
+    const event = { stage, seq, data: JSON.parse(text) as unknown }
+    await new Promise<void>((resolve, reject) => {
+      this.#waiting.push({ event, length: text.length, resolve, reject })
+      this.#sending ??= this.#drain()
+    })
+  }
+
+  #seqOf(stage: string, sub: number): number {
+    const stages = this.#lease.stages ?? OPEN_STAGES
+    const seq = nextSeq(stages, stage, sub)
+    if (seq !== null) return seq
+    const { from, to } = stageRange(stages, stage)
+    throw new RangeError(`The stage ${stage} of this job has room for the numbers 0 to ${to - from}, not for ${sub}`)
+  }
+
+  async #drain(): Promise<void> {
+    // What is told in this very moment goes along.
+    await null
+    while (this.#waiting.length > 0) await this.#send(this.#take())
+    this.#sending = null
+  }
+
+  #take(): Waiting[] {
+    let [count, length] = [0, 0]
+    for (const waiting of this.#waiting) {
+      length += waiting.length
+      if (count > 0 && (count === EVENTS_MAX || length > LENGTH_MAX)) break
+      count++
+    }
+    return this.#waiting.splice(0, count)
+  }
+
+  async #send(batch: readonly Waiting[]): Promise<void> {
+    const { transport, world, onTrouble } = this.#deps
+    for (let retryMs = RETRY_FIRST_MS; ; retryMs = Math.min(RETRY_MAX_MS, retryMs * 2)) {
+      try {
+        const events = batch.map(({ event }) => event)
+        await transport.publish(this.#lease.lease_id, events)
+        for (const { resolve } of batch) resolve()
+        return
+      } catch (error) {
+        if (isPassing(error) && !this.#over.aborted) {
+          await sleep(world, retryMs * (0.5 + world.random() / 2), this.#over)
+        } else if (!isPassing(error) && batch.length > 1) {
+          // One of them is refused: each speaks for itself.
+          for (const one of batch) await this.#send([one])
+          return
+        } else {
+          onTrouble(error)
+          for (const { reject } of batch) reject(error)
+          return
+        }
+      }
+    }
+  }
+}
