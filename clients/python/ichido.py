@@ -510,6 +510,9 @@ class Stopped(BaseException):
 
 
 _EVENT_BYTES_MAX = 64 * 1024
+_OPEN_STAGES: Mapping[str, Mapping[str, int]] = {'progress': {'from': 0, 'to': 999_999}}
+#: A stage that a job does not declare may use these only.
+_UNDECLARED_STAGE: Mapping[str, int] = {'from': 0, 'to': 9}
 
 
 class Run:
@@ -530,11 +533,22 @@ class Run:
         #: Set when `Stopped` is raised, for threads of the handler's own.
         self.stopping = threading.Event()
         self._send = send
-        self._seqs = itertools.count(1)
+        #: What the job declares, by name; None: one open stage, `progress`.
+        self._stages: Optional[Mapping[str, Mapping[str, int]]] = lease.get('stages')
+        self._subs = itertools.count(1)
 
     def progress(self, data: Any) -> None:
         """Tells whoever watches the job; the last one is `last_progress` of the next attempt."""
-        self.publish('progress', next(self._seqs), data)
+        self.publish('progress', self.next_seq('progress', next(self._subs)), data)
+
+    def next_seq(self, stage: str, sub: int = 0) -> int:
+        """The seq of an event by its number inside its stage, from 0, for `publish`."""
+        stages = _OPEN_STAGES if self._stages is None else self._stages
+        known = stages.get(stage, _UNDECLARED_STAGE)
+        seq = known['from'] + sub
+        if sub < 0 or seq > known['to']:
+            raise ValueError(f"The stage {stage} of this job has room for the numbers 0 to {known['to'] - known['from']}, not for {sub}")
+        return seq
 
     def publish(self, stage: str, seq: int, data: Any = None) -> None:
         """An event of a stage. Its identity is (job, stage, seq): published again, it is still one event."""
