@@ -4,6 +4,8 @@ import { thrownBy } from '../testing/embedded.ts'
 import { sql, unique } from '../testing/store.ts'
 import { LOCAL_ADMIN } from './access.ts'
 
+const STAGES = ['vision', 'rule', 'answer', 'reward', 'done']
+
 eachServices(({ services, submit }) => {
   const events = () => services().events
   const finished = {
@@ -105,6 +107,123 @@ eachServices(({ services, submit }) => {
     const { events: seen } = await events().read(LOCAL_ADMIN, jobId, 0, 0)
     expect(seen.filter(({ stage }) => stage === 'progress').map(({ seq }) => seq)).toEqual([7, 1_000_007])
     expect(seen.map(({ cursor }) => cursor)).toEqual(seen.map((_, i) => i + 1))
+  })
+
+  test('64 publishers of the same event: one of them is the first, and its data is kept', async () => {
+    const { jobId, leaseId } = await running()
+    const racers = Array.from({ length: 64 }, (_, i) => i)
+    const accepted = await Promise.all(
+      racers.map((data) => events().publish('w', leaseId, { stage: 'progress', seq: 7, data })),
+    )
+    expect(accepted.filter(Boolean)).toHaveLength(1)
+    const { events: seen } = await events().read(LOCAL_ADMIN, jobId, 2, 0)
+    expect(seen.map(({ cursor, data }) => [cursor, data])).toEqual([[3, accepted.indexOf(true)]])
+    expect((await services().jobs.get(LOCAL_ADMIN, jobId)).once.duplicates_refused).toBe(63)
+  })
+
+  test('the seed’s own test, and its stages in parallel and out of order: all are delivered, by cursor', async () => {
+    const { jobId, leaseId } = await running({ kind: 'work', domain: 'scan', stages: 'eco2' })
+    const vision = { stage: 'vision', seq: 10, data: { status: 'done' } }
+    expect([await events().publish('w', leaseId, vision), await events().publish('w', leaseId, vision)]).toEqual([
+      true,
+      false,
+    ])
+    const rest = [50, 41, 40, 30, 19, 20, 11].map((seq) => ({ stage: STAGES[Math.floor(seq / 10) - 1] ?? '', seq }))
+    await Promise.all(rest.map((event) => events().publish('w', leaseId, event)))
+    const { events: seen } = await events().read(LOCAL_ADMIN, jobId, 2, 0)
+    expect(seen.map(({ cursor }) => cursor)).toEqual([3, 4, 5, 6, 7, 8, 9, 10])
+    expect(seen.map(({ seq }) => seq)).toEqual([10, ...rest.map(({ seq }) => seq)])
+  })
+
+  test('what a job declares holds for all its attempts; counted once for the job, an event is one of all of them', async () => {
+    const queue = unique('queue')
+    const jobId = await submit(LOCAL_ADMIN, { queue, backoff: { base_seconds: 0 }, stages: 'eco2' })
+    const first = await lease(queue)
+    await events().publish('w', first, { stage: 'vision', seq: 10, data: 1 })
+    await services().runs.report('w', first, { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true })
+    const second = await lease(queue)
+    expect(await events().publish('w', second, { stage: 'vision', seq: 10, data: 2 })).toBe(false)
+    expect(await events().publish('w', second, { stage: 'vision', seq: 11, data: 2 })).toBe(true)
+    expect(await events().state(LOCAL_ADMIN, jobId)).toMatchObject({
+      state: 'RUNNING',
+      attempt: 2,
+      stages: { vision: { seq: 11, data: 2 } },
+    })
+  })
+
+  test('a job keeps the stages of its definition, whatever becomes of that', async () => {
+    const name = unique('definition')
+    const queue = unique('queue')
+    const content = {
+      kind: 'work',
+      queue,
+      domain: 'd',
+      stages: [{ name: 'cut', from: 100, to: 101 }],
+      seq_scope: 'job',
+    } as const
+    await services().definitions.create(LOCAL_ADMIN, name, { ...content, stages: [...content.stages] })
+    const made = await services().occurrences.run(name, null)
+    if (made.kind === 'refused') throw new Error(made.refusal.message)
+    await services().definitions.remove(LOCAL_ADMIN, name)
+    const leaseId = await lease(queue)
+    expect(await events().publish('w', leaseId, { stage: 'cut', seq: 101 })).toBe(true)
+    const refused = await thrownBy(events().publish('w', leaseId, { stage: 'cut', seq: 102 }))
+    expect(refused).toMatchObject({ code: 'INVALID_PAYLOAD', details: { field: 'events.0.seq' } })
+    expect((await events().state(LOCAL_ADMIN, made.jobId)).domain).toBe('d')
+  })
+
+  test('one bad call fails none that goes with it, and publishes nothing of its own', async () => {
+    const [good, bad] = [await running(), await running()]
+    const range = (from: number) => Array.from({ length: 3 }, (_, i) => ({ stage: 'progress', seq: from + i }))
+    const outcomes = await Promise.allSettled([
+      events().publishAll('w', good.leaseId, range(0)),
+      events().publishAll('w', bad.leaseId, [...range(0), { stage: 'vision', seq: 10 }]),
+      events().publishAll('stranger', good.leaseId, range(3)),
+      events().publishAll('w', good.leaseId, range(1)),
+    ])
+    expect(outcomes).toMatchObject([
+      { value: [true, true, true] },
+      { reason: { code: 'INVALID_PAYLOAD', details: { field: 'events.3.seq' } } },
+      { reason: { code: 'LEASE_LOST' } },
+      { value: [false, false, true] },
+    ])
+    expect((await events().read(LOCAL_ADMIN, good.jobId, 2, 0)).events.map(({ seq }) => seq)).toEqual([0, 1, 2, 3])
+    expect((await events().read(LOCAL_ADMIN, bad.jobId, 2, 0)).events).toEqual([])
+  })
+
+  test('the latest state: how the job stands, its last event, and the last of each stage by cursor', async () => {
+    const caller = { userId: unique('u'), role: 'submitter' } as const
+    const queue = unique('queue')
+    const jobId = await submit(caller, { queue })
+    const pending = { cursor: 1, stage: 'run', seq: 1, data: { state: 'PENDING' } }
+    expect(await events().state(caller, jobId)).toMatchObject({
+      ...{ job_id: jobId, domain: 'work', state: 'PENDING', attempt: 0, event: pending, stages: {} },
+    })
+    const leaseId = await lease(queue)
+    const list = [5, 3].map((seq) => ({ stage: 'progress', seq, data: seq }))
+    await events().publishAll('w', leaseId, [...list, { stage: 'extra', seq: 9 }, { stage: 'extra', seq: 1 }])
+    expect(await events().state(caller, jobId)).toMatchObject({
+      state: 'RUNNING',
+      attempt: 1,
+      event: { cursor: 6, stage: 'extra', seq: 1 },
+      stages: { progress: { cursor: 4, seq: 3, data: 3 }, extra: { cursor: 6, seq: 1 } },
+    })
+    await services().runs.report('w', leaseId, finished)
+    expect(await events().state(LOCAL_ADMIN, jobId)).toMatchObject({
+      state: 'SUCCEEDED',
+      event: { cursor: 7, stage: 'run', data: { state: 'SUCCEEDED' } },
+      stages: { progress: { cursor: 4 }, extra: { cursor: 6 } },
+    })
+    const other = { userId: unique('u'), role: 'submitter' } as const
+    for (const [who, id] of [
+      [other, jobId],
+      [caller, crypto.randomUUID()],
+      [caller, 'none'],
+    ] as const) {
+      expect(await thrownBy(events().state(who, id))).toMatchObject({ code: 'NOT_FOUND' })
+    }
+    await sql(services().deps.store, 'DELETE FROM ichido.events WHERE job_id = $1', jobId)
+    expect(await events().state(caller, jobId)).toMatchObject({ state: 'SUCCEEDED', event: null, stages: {} })
   })
 
   test('only the holder publishes, while the run goes on', async () => {
