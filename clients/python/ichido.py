@@ -547,7 +547,8 @@ class Run:
         known = stages.get(stage, _UNDECLARED_STAGE)
         seq = known['from'] + sub
         if sub < 0 or seq > known['to']:
-            raise ValueError(f"The stage {stage} of this job has room for the numbers 0 to {known['to'] - known['from']}, not for {sub}")
+            room = known['to'] - known['from']
+            raise ValueError(f'The stage {stage} of this job has room for the numbers 0 to {room}, not for {sub}')
         return seq
 
     def publish(self, stage: str, seq: int, data: Any = None) -> None:
