@@ -93,6 +93,35 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     expect(await shown(definition, id)).toMatchObject({ state: 'done', made: 5 })
   })
 
+  test('has its turn, however many before it wait', async () => {
+    const stuck = await Promise.all(Array.from({ length: 25 }, () => define5()))
+    const range = await past(1)
+    for (const { userId } of stuck) {
+      await scene.services.quotas.put(LOCAL_ADMIN, userId, { max_concurrent: 0, cost_limit: null, period: 'month' })
+    }
+    const ids = await Promise.all(stuck.map((definition) => begin(definition, range)))
+    const definition = await define5()
+    const id = await begin(definition, range)
+    await tickAll(step)
+    expect(await shown(definition, id)).toMatchObject({ state: 'done', made: 1 })
+    for (const [i, one] of stuck.entries()) await scene.services.backfills.abort(LOCAL_ADMIN, one.name, ids[i] ?? '')
+  })
+
+  test('has its turn, also when one before it fails', async () => {
+    const [broken, definition] = [await define5(), await define5()]
+    const range = await past(1)
+    await begin(broken, range)
+    const id = await begin(definition, range)
+    await sql(
+      scene.store,
+      "UPDATE ichido.job_definitions SET schedule = replace(schedule, 'UTC', 'Mars/Base') WHERE id = $1",
+      broken.id,
+    )
+    for (let i = 0; i < 2; i++) await expect(step()).rejects.toThrow('Mars/Base')
+    expect(await shown(definition, id)).toMatchObject({ state: 'done', made: 1 })
+    await scene.store.write(deleteDefinition(broken.name, BY()))
+  })
+
   test('makes one job at a time where jobs must not overlap', async () => {
     const definition = await define5({ overlap: 'skip' })
     const id = await begin(definition, await past(2))

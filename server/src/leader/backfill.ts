@@ -9,6 +9,7 @@ import type { Term } from '../store/commands/leadership.ts'
 import type { Store } from '../store/port.ts'
 
 const BACKFILLS_MAX = 20
+const FIRST = '00000000-0000-0000-0000-000000000000'
 /** As of a batch of ticks. */
 const BATCH_CHARS_MAX = 4 * 1024 * 1024
 
@@ -25,6 +26,10 @@ interface BackfillOptions {
 export function createBackfill(options: BackfillOptions, term: Term): () => Promise<number | null> {
   const { world, store, bus, meter, settings, fairTags } = options
   const maker = { newId: world.uuid, tagOf: fairTags.tagFor }
+  /** Those that wait for a quota or for a job must not keep the ones behind them from their turn. */
+  let after = FIRST
+  /** Since all had their last turn. */
+  let moved = false
 
   async function step({ backfill, definition }: RunningBackfill): Promise<boolean> {
     const { atMs, toMs } = backfill
@@ -40,8 +45,17 @@ export function createBackfill(options: BackfillOptions, term: Term): () => Prom
   }
 
   return async () => {
-    let more = false
-    for (const running of await store.read(runningBackfills(BACKFILLS_MAX))) more = (await step(running)) || more
+    const found = await store.read(runningBackfills(BACKFILLS_MAX, after))
+    const failures: unknown[] = []
+    for (const running of found) {
+      // One that fails does not hold up the others.
+      moved = (await step(running).catch((error: unknown) => failures.push(error) === 0)) || moved
+    }
+    const full = found.length === BACKFILLS_MAX
+    const more = full || moved
+    after = full ? (found.at(-1)?.backfill.backfillId ?? FIRST) : FIRST
+    moved = full && moved
+    if (failures.length > 0) throw failures[0]
     return more ? 0 : null
   }
 }

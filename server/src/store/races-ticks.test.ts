@@ -106,7 +106,9 @@ describe('ticks', () => {
     const second = await due()
     const [, made] = await meet(deleteDefinition(second.definition.name, BY()), second.make)
     expect(made).toEqual([])
-    expect(await ledger(a(), second.definition)).toMatchObject([{ outcome: 'skipped', reason: 'deleted', job_id: null }])
+    expect(await ledger(a(), second.definition)).toMatchObject([
+      { outcome: 'skipped', reason: 'deleted', job_id: null },
+    ])
   })
 
   test('that wait have a free slot once, and not beside a submission', async () => {

@@ -87,10 +87,10 @@ export interface RunningBackfill {
   definition: Definition | null
 }
 
-export function runningBackfills(max: number): Command<RunningBackfill[]> {
+export function runningBackfills(max: number, afterId: string): Command<RunningBackfill[]> {
   return command('running_backfills', function* work(): Work<RunningBackfill[]> {
     const running: RunningBackfill[] = []
-    for (const row of yield* query(sql.readRunningBackfills, max)) {
+    for (const row of yield* query(sql.readRunningBackfills, max, afterId)) {
       const found = yield* one(sql.readDefinition, text(row, 'definition_id'))
       running.push({ backfill: toBackfill(row), definition: found === undefined ? null : toDefinition(found) })
     }

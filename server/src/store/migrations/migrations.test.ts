@@ -318,7 +318,9 @@ async function useSchedule(store: Store, term: Term, userId: string): Promise<vo
   const backfillId = crypto.randomUUID()
   await store.write(beginBackfill({ backfillId, definition, fromMs: 5_000, toMs: 6_000, matched: 1 }, BY()))
   for (const ticks of [[5_000], []]) {
-    const running = (await store.read(runningBackfills(10))).find(({ backfill }) => backfill.backfillId === backfillId)
+    const running = (await store.read(runningBackfills(10, FIRST_JOB))).find(
+      ({ backfill }) => backfill.backfillId === backfillId,
+    )
     if (running === undefined) throw new Error('It does not run')
     await store.write(stepBackfill(term, { ...running, ticks }, maker))
   }

@@ -21,10 +21,10 @@ export const listBackfills = statement(
   `SELECT ${BACKFILL_COLUMNS} FROM ichido.backfills WHERE definition_id = $1 AND id < $3 ORDER BY id DESC LIMIT $2`,
 )
 
-/** Takes a maximum: those that run, oldest first. */
+/** Takes a maximum and the id to go on after: those that run, oldest first. */
 export const readRunningBackfills = statement(
   'read_running_backfills',
-  `SELECT ${BACKFILL_COLUMNS} FROM ichido.backfills WHERE state = 'running' ORDER BY id LIMIT $1`,
+  `SELECT ${BACKFILL_COLUMNS} FROM ichido.backfills WHERE state = 'running' AND id > $2 ORDER BY id LIMIT $1`,
 )
 
 /** Takes a definition's id. */
