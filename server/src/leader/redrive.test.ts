@@ -4,7 +4,7 @@ import { size } from '../../../scripts/testing/size.ts'
 import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
 import { abortRedrive, countMatching, type Redrive, runningRedrives } from '../store/commands/redrive.ts'
 import { stepRedrive } from '../store/commands/redrive-step.ts'
-import type { Command } from '../store/port.ts'
+import type { Command, Store } from '../store/port.ts'
 import {
   begin,
   failAll,
@@ -46,6 +46,28 @@ eachEngine(({ store }) => {
       expect(await drive(begun)).toMatchObject({ state: 'done', matched: 5, redriven: 5, waiting: 0, skipped: 0 })
       expect([...(await timesRetried(scene)).keys()].sort()).toEqual([...(wanted ?? [])].sort())
       expect((await letters(scene)).map((row) => row.job_id).sort()).toEqual([...(others ?? [])].sort())
+    })
+
+    test('goes on, also when one that began before it fails', async () => {
+      const scene = newScene()
+      const redrives = []
+      for (const jobId of await makeDead(scene, 2)) redrives.push(await write(begin(scene, { jobIds: [jobId] })))
+      const steps: string[] = []
+      /** The first step of every tick fails. */
+      const failing: Store = {
+        ...store(),
+        write: (command) =>
+          command.name === 'redrive' && steps.push(command.name) === 1
+            ? Promise.reject(new Error('held up'))
+            : store().write(command),
+      }
+      const tick = redriver(failing, await lead(store()))
+      await until('the second', async () => {
+        steps.length = 0
+        await expect(tick()).rejects.toThrow('held up')
+        return (await Promise.all(redrives.map((one) => progress(store(), one)))).some(({ redriven }) => redriven === 1)
+      })
+      for (const one of redrives) expect(await drive(one)).toMatchObject({ state: 'done', redriven: 1 })
     })
 
     test('of a list takes those of it that are dead letters', async () => {

@@ -37,7 +37,10 @@ export function createRedrive(
   return async () => {
     const running = await store.read(runningRedrives(REDRIVES_MAX))
     const due = running.filter(({ inMs }) => inMs <= 0 || inMs > PAUSE_MAX_MS)
-    for (const { redriveId, version } of due) await step(redriveId, version)
+    const failures: unknown[] = []
+    // One that fails, for a user who is held up, does not hold up the others.
+    for (const { redriveId, version } of due) await step(redriveId, version).catch((error) => failures.push(error))
+    if (failures.length > 0) throw failures[0]
     if (due.length > 0) return 0
     return running[0]?.inMs ?? null
   }
