@@ -2,8 +2,10 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { removeKeys } from '../testing/retention.ts'
 import { KEY_TTL_MS, only, renderForTest, Scene } from '../testing/scene.ts'
+import { sql, until } from '../testing/store.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { extendKeyTo, findKeys } from './commands/keys.ts'
+import { readClock } from './commands/leadership.ts'
 import { setQuota } from './commands/quotas.ts'
 import { consumeSlot, releaseSlot } from './commands/reservations.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
@@ -136,4 +138,22 @@ describe('a limit that is set while a submit is under way', () => {
     const submit = submitJobs([scene.item()], renderForTest)
     expect(await nodes.meet(setQuota(scene.userId, five), submit)).toMatchObject([undefined, [{ kind: 'refused' }]])
   })
+})
+
+test('a job that ends between the lock on its user and the count makes room, and the history shows no two at once', async () => {
+  const scene = newScene()
+  await limit(scene, 1)
+  const lease = await scene.running()
+  const item = scene.item()
+  const held = await nodes.gate()
+  const submitting = nodes.b().write(held.hold(submitJobs([item], renderForTest), 'lock_users'))
+  await held.reached()
+  const lockedByMs = await nodes.a().read(readClock())
+  await until('a later instant', async () => (await nodes.a().read(readClock())) > lockedByMs)
+  await scene.finish(lease)
+  await held.open()
+  expect(await submitting).toMatchObject([{ kind: 'created' }])
+  const [ended] = await scene.runs(lease.jobId)
+  const [begun] = await sql(nodes.a(), 'SELECT created_at FROM ichido.jobs WHERE id = $1', item.jobId)
+  expect(Number(begun?.created_at)).toBeGreaterThanOrEqual(Number(ended?.finished_at))
 })

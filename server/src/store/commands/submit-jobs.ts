@@ -23,7 +23,7 @@ import {
   submissionName,
 } from './submission.ts'
 import { submitAtOnce } from './submit-at-once.ts'
-import { type LockedUser, lockAndCount, readCosts } from './users.ts'
+import { type LockedUsers, lockAndCount, readCosts } from './users.ts'
 
 /**
  * Key, quota, cost, reservation, job, first run, first event and stored answer, in one transaction, for any number of
@@ -40,7 +40,7 @@ export function* submitWork(
   render: RenderAccepted,
   again: boolean,
 ): Work<SubmitOutcome[]> {
-  const { users, nowMs } = yield* lockAndCount(items.map((item) => item.userId))
+  const { users, nowMs, countedAtMs } = yield* lockAndCount(items.map((item) => item.userId))
   const done = new Map<SubmitItem, SubmitOutcome>()
   if (again) yield* findOwn(items, render, done)
 
@@ -56,7 +56,7 @@ export function* submitWork(
     done,
   )
   const fresh = firsts.filter((item) => !done.has(item))
-  const admitted = yield* admitFresh(fresh, { users, replaced, nowMs }, render, done)
+  const admitted = yield* admitFresh(fresh, { users, replaced, nowMs, countedAtMs }, render, done)
   yield* insert(yield* holdBack(admitted), done)
 
   for (const [item, first] of repeats) done.set(item, repeat(item, first, done.get(first)))
@@ -157,7 +157,7 @@ interface Admitted {
 /** Lets items in one after the other against a running count, so that a batch cannot pass a limit either. */
 function* admitFresh(
   items: readonly SubmitItem[],
-  { users, replaced, nowMs }: { users: Map<string, LockedUser>; replaced: Map<string, Row>; nowMs: number },
+  { users, replaced, nowMs, countedAtMs }: LockedUsers & { replaced: Map<string, Row> },
   render: RenderAccepted,
   done: Map<SubmitItem, SubmitOutcome>,
 ): Work<Admitted[]> {
@@ -195,13 +195,13 @@ function* admitFresh(
     if (item.reservationId === null) user.inUse++
     else held.delete(item.reservationId)
     user.spentMicros += item.estimatedCostMicros
-    const runAtMs = Math.max(nowMs, item.runAtMs ?? nowMs + item.delayMs)
+    const runAtMs = Math.max(countedAtMs, item.runAtMs ?? countedAtMs + item.delayMs)
     const { quotaWarnings, costLimitWarning } = admission
-    const accepted = { ...toAccepted(item, nowMs, runAtMs), quotaWarnings, costLimitWarning }
+    const accepted = { ...toAccepted(item, countedAtMs, runAtMs), quotaWarnings, costLimitWarning }
     // The next of the same batch comes too late.
     if (old !== undefined) replaced.set(text(old, 'job_id'), { ...old, replaced_by: item.jobId })
     const replacedRunId = textOrNull(old, 'run_id')
-    admitted.push({ item, replacedRunId, createdAtMs: nowMs, runAtMs, body: render(accepted) })
+    admitted.push({ item, replacedRunId, createdAtMs: countedAtMs, runAtMs, body: render(accepted) })
   }
   return admitted
 }

@@ -10,25 +10,34 @@ export interface LockedUser extends Quota {
   spentMicros: number
 }
 
+export interface LockedUsers {
+  users: Map<string, LockedUser>
+  /** The instant to decide by. */
+  nowMs: number
+  /** What is let in begins here, and not before what has made room for it ended. */
+  countedAtMs: number
+}
+
 /**
  * Locks users with limits in the order of their ids, then counts in statements of their own: a count in the locking
  * statement would look at a snapshot older than the wait for the lock, and overshoot.
  */
-export function* lockAndCount(userIds: Iterable<string>): Work<{ users: Map<string, LockedUser>; nowMs: number }> {
+export function* lockAndCount(userIds: Iterable<string>): Work<LockedUsers> {
   const locked = yield* lockUsersOf(userIds)
   // The row that was locked last tells a time when all of them were.
   const nowMs = Math.max(...locked.map((row) => integer(row, 'now')))
   const users = new Map(locked.map((row) => [text(row, 'user_id'), toUser(row)]))
 
   const limited = [...users.values()].filter((user) => user.maxConcurrent !== null)
-  for (const row of yield* each(
+  const counts = yield* each(
     countInUse,
     limited.map((user) => [user.userId, nowMs]),
-  )) {
+  )
+  for (const row of counts) {
     const user = users.get(text(row, 'user_id'))
     if (user) user.inUse = integer(row, 'active') + integer(row, 'reserved')
   }
-  return { users, nowMs }
+  return { users, nowMs, countedAtMs: Math.max(nowMs, ...counts.map((row) => integer(row, 'now'))) }
 }
 
 /** In the order of their ids. Those without limits are shared. */

@@ -54,16 +54,18 @@ const OPEN = 'consumed_at IS NULL AND released_at IS NULL'
 /**
  * Takes users whose rows are locked, and the instant that their command decides by: a reservation that is counted as
  * expired must not be brought by a submit of the same batch. A statement of its own: its snapshot must be younger than the
- * lock.
+ * lock. Answers with the time, too: whatever it no longer counts had ended by then.
  */
 export const countInUse = statement('count_in_use', {
   postgres: `SELECT u.id AS user_id,
       (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
-      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved
+      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved,
+      now_ms() AS now
     FROM unnest($1::text[], $2::bigint[]) AS u(id, at)`,
   sqlite: `SELECT u.id AS user_id,
       (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
-      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved
+      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved,
+      now_ms() AS now
     FROM (SELECT $1 AS id, $2 AS at) u`,
 })
 
