@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { Schedule } from './schedule.ts'
-import { ticksBetween } from './schedule.ts'
+import { nextTicks, ticksBetween } from './schedule.ts'
 import { CLOCK_DOUBT_MS, GRACE_MS, jitterMs, lastTicks, planTicks, settleTick, WAITING_MAX } from './ticks.ts'
 
 const [MINUTE, HOUR, DAY] = [60_000, 3_600_000, 86_400_000]
@@ -104,4 +104,12 @@ test.each([
   ['queue_one', { active: true, waiting: 1 }, 'skipped'],
 ] as const)('overlap %s, %j: %s', (overlap, standing, outcome) => {
   expect(settleTick(overlap, { ...standing }).outcome).toBe(outcome)
+})
+
+test('the last ticks of all that there will ever be are found, and nothing after them', () => {
+  for (const timeZone of ['UTC', 'Pacific/Kiritimati', 'Etc/GMT+12']) {
+    const schedule = rule({ cron: '* * * * * *', timeZone })
+    const [last = 0] = lastTicks(schedule, NOW, Date.parse('9999-12-31T00:00:00Z'), 1)
+    expect(nextTicks(schedule, last - 1_000, 5)).toEqual([last])
+  }
 })

@@ -65,11 +65,13 @@ function firstToMake(schedule: Schedule, dueAtMs: number, nowMs: number, evenMs:
 
 const SPAN_MS = 60_000
 const SPAN_TICKS_MAX = 1_000
+/** Rules have no ticks from here on; to look for the last ones backwards from the year 9999 would take a second. */
+const RULES_END_MS = Date.UTC(3000, 0, 2)
 
 /** The last ticks from an instant on and before another, oldest first. Rules only look ahead: this looks at ever longer spans. */
 export function lastTicks(schedule: Schedule, fromMs: number, toMs: number, count: number): number[] {
   const ticks: number[] = []
-  let [spanMs, endMs] = [SPAN_MS, toMs]
+  let [spanMs, endMs] = [SPAN_MS, Math.min(toMs, RULES_END_MS)]
   while (ticks.length < count && endMs > fromMs) {
     const startMs = Math.max(fromMs, endMs - spanMs)
     const found = ticksBetween(schedule, startMs, endMs, SPAN_TICKS_MAX)
