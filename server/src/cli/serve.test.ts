@@ -1,8 +1,11 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, describe, expect, test } from 'vitest'
+import { fileURLToPath } from 'node:url'
+import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest'
 import { freshDatabase } from '../../../scripts/testing/services.ts'
 import { selfSigned } from '../testing/certificate.ts'
 import { begin, type Ended, ichido, ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
@@ -183,11 +186,35 @@ describe('stopping', () => {
     expect(ms).toBeLessThan(STOP_MS)
   })
 
-  test('a second signal ends it at once', async () => {
+  test('a signal to the group, which its parents pass on once more, is one signal', async () => {
+    const dataDir = newFolder()
+    const { PATH = '', HOME = '' } = process.env
+    const env = { PATH, HOME, DATA_DIR: dataDir, PORT: '0', npm_lifecycle_event: 'start' }
+    const boot = fileURLToPath(new URL('../../../scripts/boot.mjs', import.meta.url))
+    const child = spawn(process.execPath, [boot, 'start'], { env, detached: true, stdio: ['ignore', 'ignore', 'pipe'] })
+    const ended = once(child, 'close')
+    onTestFinished(() => void (child.exitCode ?? process.kill(-Number(child.pid), 'SIGKILL')))
+    let stderr = ''
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text))
+    await expect.poll(() => stderr, { timeout: 30_000 }).toContain('Ctrl-C stops it.')
+    process.kill(-Number(child.pid), 'SIGTERM')
+    expect(await ended).toEqual([0, null])
+    expect(stderr).toMatch(/\nStopped\.\n$/)
+    expect(readdirSync(dataDir)).not.toContain('ichido.db-wal')
+  })
+
+  test('a second signal, more than a second later, ends it at once', async () => {
     const server = await serve({ DATA_DIR: newFolder() })
-    server.signal('SIGTERM')
-    await expect.poll(async () => (await fetch(`${server.url}/readyz`)).status, { interval: 5 }).toBe(503)
-    server.signal('SIGTERM')
+    // A request that is still on its way holds the end up for longer than that.
+    const request = connect(Number(new URL(server.url).port), '127.0.0.1')
+    request.on('error', () => {})
+    request.write(
+    clearInterval(signals)
+    request.destroy()
+      'POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{',
+    )
+    await once(request, 'connect')
+    const signals = setInterval(() => server.signal('SIGTERM'), 20)
     const { code, stderr } = await server.ended
     expect(code).toBe(1)
     expect(stderr).toContain('Stopped at once.')

@@ -2,10 +2,11 @@ import type { Command } from 'commander'
 import type { ServerConfig } from '../config.ts'
 import { sayRunning, sayStopped, tokenLine } from './banner.ts'
 import { codeOf, innermost } from './cause.ts'
-import { Failure } from './exit.ts'
+import { EXIT, Failure } from './exit.ts'
 import { opening } from './opening.ts'
 import { VERSION } from './self.ts'
 import { surroundings } from './surroundings.ts'
+import { onStopSignals, STOP_SIGNALS } from './signals.ts'
 import { outJson, paint, say } from './terminal.ts'
 
 interface ServeFlags {
@@ -72,11 +73,11 @@ async function serve({ localWorker = false, json = false }: ServeFlags): Promise
   const { startDemoWorker } = await import('./demo-worker.ts')
   const worker = localWorker ? startDemoWorker(node, world, onTrouble) : null
 
-  closeWithGrace(
+  const { close } = closeWithGrace(
     {
       delay: STOP_WITHIN_MS,
       logger: false,
-      onSecondSignal: () => say('Stopped at once.'),
+      skip: [...STOP_SIGNALS],
       onTimeout: () => say(`Not everything had ended after ${STOP_WITHIN_MS / 1000} s; cut off.`),
     },
     async ({ err }) => {
@@ -86,6 +87,10 @@ async function serve({ localWorker = false, json = false }: ServeFlags): Promise
     },
   )
   if (json) outJson({ url: server.url, pid: process.pid, open_mode: server.open, store: server.location })
+  onStopSignals(close, () => {
+    say('Stopped at once.')
+    process.exit(EXIT.failed)
+  })
   sayRunning(server, config, localWorker)
   // From here on a signal ends the process.
   await new Promise<never>(() => {})
