@@ -209,13 +209,13 @@ describe('stopping', () => {
     const request = connect(Number(new URL(server.url).port), '127.0.0.1')
     request.on('error', () => {})
     request.write(
-    clearInterval(signals)
-    request.destroy()
       'POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{',
     )
     await once(request, 'connect')
     const signals = setInterval(() => server.signal('SIGTERM'), 20)
     const { code, stderr } = await server.ended
+    clearInterval(signals)
+    request.destroy()
     expect(code).toBe(1)
     expect(stderr).toContain('Stopped at once.')
   })
