@@ -17,7 +17,7 @@ export interface World {
 }
 
 /** Settles after `ms`, or as soon as the signal aborts; never rejects. */
-export function sleep(world: World, ms: number, signal?: AbortSignal): Promise<void> {
+export function sleep(world: Pick<World, 'after'>, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve()
     const done = () => {
@@ -28,4 +28,16 @@ export function sleep(world: World, ms: number, signal?: AbortSignal): Promise<v
     const callOff = world.after(ms, done)
     signal?.addEventListener('abort', done, { once: true })
   })
+}
+
+/** What it takes to wait, and not to come again at the same moment as everybody else. */
+export type Timers = Pick<World, 'after' | 'random'>
+
+/** Those that browsers and Node have in common. */
+export const platformTimers: Timers = {
+  after(ms, callback) {
+    const timer = setTimeout(callback, ms)
+    return () => clearTimeout(timer)
+  },
+  random: () => Math.random(),
 }

@@ -11,6 +11,7 @@ import { parseKey } from './core/key.ts'
 import { toMicros } from './core/quota.ts'
 import type { Caller } from './core/roles.ts'
 import { findJsonProblem } from './core/strict-json.ts'
+import { cursorOfSeq } from './services/feeds.ts'
 import type { Services } from './services/index.ts'
 import { refusalError, type SubmitOptions } from './services/submit-job.ts'
 import type { Report } from './store/commands/end-runs.ts'
@@ -25,6 +26,9 @@ export type SubmitIn = (
   input: SubmitInput,
   options: SubmitOptions,
 ) => Promise<SubmitOutcome>
+
+/** Whoever watches looks by itself this often whether it is still to go on. */
+const WATCH_WAIT_MS = 20_000
 
 /**
  * The client's transport inside the process: the same services as behind HTTP, without the wire. `closed` aborts when the
@@ -57,8 +61,22 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
     list: (filter) => whileOpen(() => listJobs(services, caller, filter)),
     cancel: (jobId) => whileOpen(async () => (await services.jobs.cancel(caller, jobId)).job),
     result: (jobId, waitMs, signal) => whileOpen(() => services.jobs.result(caller, jobId, waitMs, orClosed(signal))),
-    events: (jobId, after, waitMs, signal) =>
-      whileOpen(() => services.events.read(caller, jobId, after, waitMs, orClosed(signal))),
+    async *watch(jobId, { after = 0, lastSeq, signal }) {
+      let cursor =
+        lastSeq === undefined ? after : await whileOpen(() => cursorOfSeq(services.deps.store, jobId, lastSeq))
+      for (;;) {
+        signal?.throwIfAborted()
+        const from = cursor
+        const { events, ended } = await whileOpen(() =>
+          services.events.read(caller, jobId, from, WATCH_WAIT_MS, orClosed(signal)),
+        )
+        for (const event of events) {
+          cursor = event.cursor
+          yield event
+        }
+        if (ended) return
+      }
+    },
   }
 }
 

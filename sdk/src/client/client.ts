@@ -1,7 +1,7 @@
 import type { JobShape, Page, SubmitRequest } from '../protocol/index.ts'
 import { Job } from './job.ts'
 import { checkValue, defineKind, type Kind } from './kind.ts'
-import type { JobListFilter, SubmitCall, Transport } from './transport.ts'
+import type { JobEvent, JobListFilter, SubmitCall, Transport, WatchOptions } from './transport.ts'
 
 export interface SubmitOptions {
   /** Names the submission: sent again under the same key, it is the same job. */
@@ -44,6 +44,11 @@ export class Client {
   /** The job of an id that was kept somewhere. */
   job<Result = unknown>(id: string, kind?: Kind<unknown, unknown, Result, unknown>): Job<Result> {
     return new Job<Result>(this.#transport, id, false, kind)
+  }
+
+  /** As `job(id).watch()`. */
+  watch(jobId: string, options: WatchOptions = {}): AsyncGenerator<JobEvent> {
+    return this.#transport.watch(jobId, options)
   }
 
   list(filter: JobListFilter = {}): Promise<Page<JobShape>> {

@@ -143,21 +143,6 @@ test('a result is asked for again until it is there', async () => {
   expect(seen.map(({ url }) => url)).toEqual(Array.from({ length: 3 }, () => '/v1/jobs/a-job/result?wait_seconds=20'))
 })
 
-test('events are read from one cursor to the next until the job has ended', async () => {
-  const event = (cursor: number) => ({ cursor, stage: 'progress', seq: cursor, data: null, timestamp: '' })
-  const pages = [
-    { events: [event(4), event(5)], ended: false },
-    { events: [], ended: false },
-    { events: [event(6)], ended: true },
-  ]
-  answer = () => json(pages[seen.length - 1])
-  const cursors: number[] = []
-  for await (const { cursor } of client().job('a-job').watch({ after: 3 })) cursors.push(cursor)
-  expect(cursors).toEqual([4, 5, 6])
-  expect(seen.map(({ url }) => new URL(url, origin).searchParams.get('after'))).toEqual(['3', '5', '5'])
-  expect(seen[0]?.headers.accept).toBe('application/json')
-})
-
 test('a wait can be called off', async () => {
   const arrived = Promise.withResolvers<void>()
   answer = () => {

@@ -1,5 +1,6 @@
+export { type Call, createCall, createOpen, ForeignAnswer, type HttpOptions, type Open } from './call.ts'
 export { Client, type SubmitOptions } from './client.ts'
-export { type Call, createCall, createOpen, type HttpOptions, httpTransport, type Open } from './http.ts'
+export { httpTransport } from './http.ts'
 export { Job } from './job.ts'
 export { checkValue, defineKind, InvalidValue, type Kind, type KindOptions, type Schema } from './kind.ts'
-export type { EventsPage, JobEvent, JobListFilter, SubmitCall, Transport } from './transport.ts'
+export type { JobEvent, JobListFilter, SubmitCall, Transport, WatchOptions } from './transport.ts'

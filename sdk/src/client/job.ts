@@ -1,6 +1,6 @@
 import { IchidoError, type JobDetail, type JobState } from '../protocol/index.ts'
 import { checkValue, type Kind } from './kind.ts'
-import type { JobEvent, Transport } from './transport.ts'
+import type { JobEvent, Transport, WatchOptions } from './transport.ts'
 
 /** Long enough that waiting costs next to nothing, short enough for proxies that cut idle connections. */
 const WAIT_MS = 20_000
@@ -45,16 +45,8 @@ export class Job<Result = unknown> {
     }
   }
 
-  /** Every event once, in order, from the beginning or after a cursor, until the job has ended. */
-  async *watch({ after = 0, signal }: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<JobEvent> {
-    for (let cursor = after; ; ) {
-      signal?.throwIfAborted()
-      const { events, ended } = await this.#transport.events(this.id, cursor, WAIT_MS, signal)
-      for (const event of events) {
-        cursor = event.cursor
-        yield event
-      }
-      if (ended) return
-    }
+  /** Every event once, in order, from the beginning or after the last one that was seen, until the job has ended. */
+  watch(options: WatchOptions = {}): AsyncGenerator<JobEvent> {
+    return this.#transport.watch(this.id, options)
   }
 }

@@ -1,4 +1,13 @@
-import type { JobDetail, JobShape, Page, ResultShape, SubmitRequest, SubmitResponse } from '../protocol/index.ts'
+import type {
+  EventShape,
+  JobDetail,
+  JobShape,
+  JobStateShape,
+  Page,
+  ResultShape,
+  SubmitRequest,
+  SubmitResponse,
+} from '../protocol/index.ts'
 
 /** How a client reaches the control plane: over HTTP, or by calls inside the process. */
 export interface Transport {
@@ -8,8 +17,8 @@ export interface Transport {
   cancel(jobId: string): Promise<JobDetail>
   /** Waits for the end of the job, but no longer than this; then it is refused with RESULT_NOT_READY. */
   result(jobId: string, waitMs: number, signal?: AbortSignal): Promise<ResultShape>
-  /** The events after a cursor, at once or, when there is none yet, as soon as there is one or the time is up. */
-  events(jobId: string, after: number, waitMs: number, signal?: AbortSignal): Promise<EventsPage>
+  /** Every event once, in the order of their cursors, until the job has ended. */
+  watch(jobId: string, options: WatchOptions): AsyncGenerator<JobEvent>
 }
 
 export interface SubmitCall {
@@ -29,16 +38,16 @@ export interface JobListFilter {
 }
 
 /** A fact of a job's progress. */
-export interface JobEvent {
-  cursor: number
-  stage: string
-  seq: number
-  data: unknown
-  timestamp: string
-}
+export type JobEvent = EventShape
 
-export interface EventsPage {
-  events: JobEvent[]
-  /** No further event can come: the job has ended and these are the last. */
-  ended: boolean
+export interface WatchOptions {
+  /** The cursor of the last event that was seen. */
+  after?: number | undefined
+  /** Instead of it: the seq of the last event that was seen. */
+  lastSeq?: number | undefined
+  signal?: AbortSignal | undefined
+  /** What came next is not kept any more: this is how the job stands, and it goes on from here. */
+  onReset?: ((state: JobStateShape) => void) | undefined
+  /** It tries again after this error, or has got through again (null). What it throws ends the watch. */
+  onTrouble?: ((error: unknown) => void) | undefined
 }

@@ -1,4 +1,4 @@
-import { type CallOptions, createCall } from '../client/http.ts'
+import { type CallOptions, createCall } from '../client/call.ts'
 import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../protocol/index.ts'
 import type { World } from '../world.ts'
 import type { Beat, LeaseCall, LogChunk, RunReport, WorkerTransport } from './transport.ts'

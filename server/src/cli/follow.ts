@@ -1,4 +1,3 @@
-import { setTimeout as pause } from 'node:timers/promises'
 import type { JobEvent } from '@ichido/sdk/client'
 import { IchidoError, type JobDetail, type WaitingForShape } from '@ichido/sdk/protocol'
 import { type Connection, Unreachable } from './connect.ts'
@@ -13,7 +12,6 @@ export interface FollowOptions {
   onEvent?: (event: JobEvent) => void
 }
 
-const WAIT_MS = 20_000
 /** A server that restarts is back before this; then following a job was not worth an error. */
 export const UNREACHABLE_MAX_MS = 30_000
 export const RETRY_MS = 300
@@ -58,30 +56,19 @@ function howToLook(jobId: string): string {
   return ['Look at it with', ...lines, 'or end it with', `  ${commandLine(`jobs cancel ${jobId}`)}`].join('\n')
 }
 
-async function* eventsOf(
-  { transport }: Connection,
-  jobId: string,
-  signal: AbortSignal,
-  view: View,
-): AsyncGenerator<JobEvent> {
-  let lastAnswerMs = performance.now()
-  for (let cursor = 0; ; ) {
-    const askedMs = performance.now()
-    try {
-      const { events, ended } = await transport.events(jobId, cursor, WAIT_MS, signal)
-      lastAnswerMs = performance.now()
-      view.trouble = null
-      yield* events
-      cursor = events.at(-1)?.cursor ?? cursor
-      if (ended) return
-      // A server that stops answers at once, with nothing.
-      if (events.length === 0 && lastAnswerMs - askedMs < RETRY_MS) await pause(RETRY_MS, undefined, { signal })
-    } catch (error) {
-      if (signal.aborted || !mayPass(error) || performance.now() - lastAnswerMs > UNREACHABLE_MAX_MS) throw error
-      view.trouble = 'the server does not answer, trying again'
-      await pause(RETRY_MS, undefined, { signal })
-    }
-  }
+function eventsOf({ transport }: Connection, jobId: string, signal: AbortSignal, view: View): AsyncGenerator<JobEvent> {
+  let troubledMs: number | null = null
+  return transport.watch(jobId, {
+    signal,
+    onReset: ({ event }) => {
+      if (event !== null) view.show(event)
+    },
+    onTrouble(error) {
+      troubledMs = error === null ? null : (troubledMs ?? performance.now())
+      if (troubledMs !== null && performance.now() - troubledMs > UNREACHABLE_MAX_MS) throw error
+      view.trouble = error === null ? null : 'the server does not answer, trying again'
+    },
+  })
 }
 
 /** Nobody answers at the moment. */

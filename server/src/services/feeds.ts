@@ -2,6 +2,7 @@ import { IchidoError } from '@ichido/sdk/protocol'
 import { type Caller, can } from '../core/roles.ts'
 import { isFinal } from '../core/run-state.ts'
 import { findCursorOfSeq, findFeedEnds } from '../store/commands/feeds.ts'
+import type { Store } from '../store/port.ts'
 import type { Deps } from './deps.ts'
 import type { EventService } from './events.ts'
 import { JobFeed, readPage } from './job-feed.ts'
@@ -28,6 +29,11 @@ const LIFETIME_MS = { min: 12 * 60_000, max: 15 * 60_000 }
 /** No event has it: everything before was lost. */
 const UNKNOWN = -1
 
+/** Seq 0 is also what those send who have seen nothing yet. */
+export async function cursorOfSeq(store: Store, jobId: string, lastSeq: number): Promise<number> {
+  return (await store.read(findCursorOfSeq(jobId, lastSeq))) ?? (lastSeq === 0 ? 0 : UNKNOWN)
+}
+
 /** Everybody on this node who follows the events of jobs: one feed for each job, however many follow it. */
 export class Feeds {
   readonly #deps: Pick<Deps, 'world' | 'bus' | 'limits'> & SubscriberDeps
@@ -52,7 +58,7 @@ export class Feeds {
     }
     this.#opening++
     try {
-      const after = 'after' in beginning ? beginning.after : await this.cursorOf(jobId, beginning.lastSeq)
+      const after = 'after' in beginning ? beginning.after : await cursorOfSeq(store, jobId, beginning.lastSeq)
       const page = await readPage(store, jobId, after)
       if (page === null || !(can(caller, 'readAll') || page.userId === caller.userId)) throw notFound('job', jobId)
       return {
@@ -69,11 +75,6 @@ export class Feeds {
     } finally {
       this.#opening--
     }
-  }
-
-  /** Seq 0 is also what those send who have seen nothing yet. */
-  async cursorOf(jobId: string, lastSeq: number): Promise<number> {
-    return (await this.#deps.store.read(findCursorOfSeq(jobId, lastSeq))) ?? (lastSeq === 0 ? 0 : UNKNOWN)
   }
 
   /** Ends all streams, so that clients come again elsewhere. */

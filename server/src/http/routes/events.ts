@@ -3,7 +3,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { z } from 'zod'
 import { eventsQuery } from '../../core/contract/jobs.ts'
 import { events } from '../../core/contract/shapes.ts'
-import type { FeedBeginning, FeedOpening } from '../../services/feeds.ts'
+import { cursorOfSeq, type FeedBeginning, type FeedOpening } from '../../services/feeds.ts'
 import { preferredType } from '../accept.ts'
 import { callerOf } from '../auth.ts'
 import { answers } from '../openapi.ts'
@@ -52,7 +52,8 @@ export function eventRoutes(app: ApiInstance, context: RouteContext): void {
       reply.header('vary', 'accept')
       const beginning = beginningOf(request)
       if (type === JSON_TYPE) {
-        const after = 'after' in beginning ? beginning.after : await feeds.cursorOf(jobId, beginning.lastSeq)
+        const after =
+          'after' in beginning ? beginning.after : await cursorOfSeq(services.deps.store, jobId, beginning.lastSeq)
         const waitMs = request.query.wait_seconds * 1000
         return services.events.read(caller, jobId, after, waitMs, waitSignal(reply, draining))
       }
