@@ -37,7 +37,9 @@ export const jobParams = z.object({ job_id: z.uuid().toLowerCase() })
 /** Ends a wait when the client has gone away or the server stops. */
 export function waitSignal(reply: FastifyReply, draining: AbortSignal): AbortSignal {
   const gone = new AbortController()
-  reply.raw.once('close', () => gone.abort())
+  // Whoever went away while its token was looked up does not go away again.
+  if (reply.raw.destroyed) gone.abort()
+  else reply.raw.once('close', () => gone.abort())
   return AbortSignal.any([gone.signal, draining])
 }
 
