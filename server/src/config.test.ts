@@ -120,7 +120,7 @@ test('what may hold a password is not repeated', () => {
   const problems = problemsOf({ DATABASE_URL: 'mysql://root:hunter2@db', REDIS_URL: 'http://:hunter2@r' })
   expect(problems).toEqual([
     'DATABASE_URL must be an address like postgres://user:password@host/database',
-    'REDIS_URL must be an address like redis://host:6379',
+    'REDIS_URL must be an address like redis://host:6379, or redis+cluster://host:6379,host:6379',
   ])
 })
 

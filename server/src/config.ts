@@ -1,6 +1,7 @@
 import { resolve } from 'node:path'
 import { z } from 'zod'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from './core/artifact.ts'
+import { REDIS_ADDRESS } from './core/redis-address.ts'
 import { type FixedSettings, SETTING_NAMES, settingProblem, settingVariable } from './core/settings.ts'
 
 /** Where settings come from: the environment, the folder the program was started in, and the files they name. */
@@ -107,7 +108,7 @@ const serverSettings = {
     .default(8001),
   REDIS_URL: z
     .string()
-    .regex(/^rediss?:\/\//, secret('an address like redis://host:6379'))
+    .regex(REDIS_ADDRESS, secret('an address like redis://host:6379, or redis+cluster://host:6379,host:6379'))
     .optional(),
   TLS_CERT_FILE: z.string().optional(),
   TLS_KEY_FILE: z.string().optional(),

@@ -6,6 +6,7 @@ import { EmbeddedBus } from './bus/embedded.ts'
 import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus } from './bus/postgres.ts'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
+import { ALL_NODE_ROLES, type NodeRole } from './core/node-roles.ts'
 import type { FixedSettings, SettingName } from './core/settings.ts'
 import { createAlert } from './leader/alert.ts'
 import { createArchive } from './leader/archive.ts'
@@ -16,14 +17,17 @@ import { Loop } from './leader/loop.ts'
 import { createPromote } from './leader/promote.ts'
 import { createReap } from './leader/reap.ts'
 import { createRedrive } from './leader/redrive.ts'
+import { createRelay } from './leader/relay.ts'
 import { createRetain } from './leader/retain.ts'
 import { createSchedule } from './leader/schedule.ts'
 import { createExpireUploads, createTidyArtifacts } from './leader/tidy-artifacts.ts'
 import type { SubmitIn } from './local-transport.ts'
+import { openRedis } from './redis-adapters.ts'
 import { DEFAULT_LIMITS } from './services/deps.ts'
 import { createServices, type Services } from './services/index.ts'
 import type { Meter } from './services/meter.ts'
 import { takeOverFolder } from './store/commands/reap-runs.ts'
+import { beginWatermark } from './store/commands/relay.ts'
 import { openPostgres, type PgClient, type PostgresStore } from './store/engines/postgres.ts'
 import { openSqlite } from './store/engines/sqlite.ts'
 import type { Store } from './store/port.ts'
@@ -40,6 +44,10 @@ export interface NodeOptions {
   meter: Meter
   allowNoFsync: boolean
   artifacts?: ArtifactOptions | undefined
+  /** Events also go over this Redis. */
+  redisUrl?: string | null | undefined
+  /** All of them, unless it says otherwise. */
+  roles?: ReadonlySet<NodeRole> | undefined
   /** What the environment says of settings; it beats what is stored. */
   fixed?: FixedSettings | undefined
   /** For what goes wrong outside of any call: a loop that failed, a wake-up connection that broke. */
@@ -59,17 +67,29 @@ const CONNECT_TIMEOUT_MS = 5_000
 
 /** The composition root: the only place that chooses adapters. */
 export async function startNode(options: NodeOptions): Promise<ControlNode> {
-  const { world, meter, onTrouble } = options
-  const { store, bus, submitIn } = await openStorage(options)
+  const { world, meter, onTrouble, redisUrl = null, roles = ALL_NODE_ROLES } = options
+  const { store, bus: storeBus, submitIn } = await openStorage(options)
   // The folder's lock is ours, so whoever worked in it before is dead.
   if ('dataDir' in options.storage) await store.write(takeOverFolder(LOCAL_WORKER_PREFIX))
-  const kept = await openFiles(options, store).catch(async (error: unknown) => {
-    await bus.close()
+  const prepare = async () => {
+    // From here on nothing that happens is missed, whoever leads and whenever that is.
+    if (redisUrl !== null) await store.write(beginWatermark())
+    return openFiles(options, store)
+  }
+  const kept = await prepare().catch(async (error: unknown) => {
+    await storeBus.close()
     await store.close()
     throw error
   })
   const limits = { ...DEFAULT_LIMITS, ...kept.limits }
-  const services = createServices({ world, store, bus, meter, limits, ...kept.deps }, options.fixed)
+  const ttls = () => ({
+    stateMs: settings.get('event_state_ttl_seconds') * 1_000,
+    markMs: settings.get('event_mark_ttl_seconds') * 1_000,
+  })
+  const redis = redisUrl === null ? null : openRedis({ world, url: redisUrl, roles, meter, ttls, onTrouble }, storeBus)
+  const bus = redis?.bus ?? storeBus
+  const relay = redis === null ? {} : { relay: redis.relay }
+  const services = createServices({ world, store, bus, meter, limits, ...relay, ...kept.deps }, options.fixed)
   const { settings } = services
   await settings.refresh()
   const every = (name: SettingName) => () => settings.get(name) * 1_000
@@ -132,6 +152,15 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
       intervalMs: every('alert_interval_seconds'),
       tick: createAlert({ ...services.deps, loops: running }, leading),
     },
+    ...(redis === null
+      ? []
+      : [
+          {
+            name: 'relay',
+            intervalMs: every('relay_interval_seconds'),
+            tick: createRelay({ store, relay: redis.relay, settings }, leading),
+          },
+        ]),
     ...(logArchive === undefined
       ? []
       : [
@@ -149,7 +178,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     for (const loop of running()) loop.hurry()
   })
   for (const loop of loops) loop.start()
-  election.start()
+  if (roles.has('leader')) election.start()
 
   return {
     services,
@@ -157,6 +186,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     async close() {
       await Promise.all([election.stop(), ...loops.map((loop) => loop.stop())])
       await services.evidence.close()
+      await redis?.close()
       await bus.close()
       await store.close()
     },

@@ -1,3 +1,5 @@
+import { sleep } from '@ichido/sdk/world'
+import { DEADLINE_MS, RedisLink } from './bus/redis/link.ts'
 import type { StorageConfig, StoreConfig } from './config.ts'
 import { openStore } from './main.ts'
 import { createAccessService, LOCAL_ADMIN, type NewToken } from './services/access.ts'
@@ -37,6 +39,18 @@ export function createToken(store: Store, token: NewToken): Promise<{ token: str
 
 export function isAuthRequired(store: Store): Promise<boolean> {
   return access(store).isAuthRequired()
+}
+
+/** Whether Redis can be connected to; the reason when it cannot. */
+export async function redisTrouble(url: string): Promise<string | null> {
+  const troubles: unknown[] = []
+  const link = new RedisLink({ world: realWorld, url, onTrouble: (error) => troubles.push(error) })
+  const connected = new Promise<boolean>((resolve) => link.onConnect(() => resolve(true)))
+  const inTime = await Promise.race([connected, sleep(realWorld, DEADLINE_MS)])
+  link.close()
+  if (inTime === true) return null
+  const [trouble] = troubles
+  return trouble instanceof Error && trouble.message !== '' ? trouble.message : 'it does not answer'
 }
 
 function access(store: Store) {

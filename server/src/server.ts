@@ -1,6 +1,7 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import { isLoopback, type ServerConfig } from './config.ts'
+import type { NodeRole } from './core/node-roles.ts'
 import { createApp } from './http/app.ts'
 import type { Metrics } from './http/metrics.ts'
 import type { ControlNode } from './main.ts'
@@ -22,6 +23,7 @@ export interface ServerOptions {
   /** Closed with the server, and also when the server cannot be started. */
   node: ControlNode
   metrics: Metrics
+  roles?: ReadonlySet<NodeRole> | undefined
   config: ServerConfig
   world: World
   logger: FastifyBaseLogger
@@ -39,7 +41,7 @@ const NOTICE_MS = 300
 const REQUESTS_MS = 1_000
 
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
-  const { node, metrics, config, world, logger, version } = options
+  const { node, metrics, roles, config, world, logger, version } = options
   try {
     const { services } = node
     const authRequired = await services.access.isAuthRequired()
@@ -47,7 +49,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     if (!loopback && !authRequired) throw new TokenNeeded(`${config.host} can be reached from other machines`)
     const { mismatchStatus, trustProxy, basePath, publicUrl, tls } = config
     const settings = { mismatchStatus, trustProxy, basePath, publicUrl, tls, logger, version }
-    const app = await createApp({ services, openMode: loopback, metrics, ...settings })
+    const app = await createApp({ services, roles, openMode: loopback, metrics, ...settings })
     try {
       await app.listen({ host: config.host, port: config.port })
     } catch (error) {

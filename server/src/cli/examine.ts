@@ -1,7 +1,7 @@
 import { accessSync, constants, existsSync, statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { ConfigError, isLoopback, readServerConfig, type ServerConfig, type StorageConfig } from '../config.ts'
-import { isAuthRequired, type StoreHealth, StoreInUse, schemaState } from '../maintenance.ts'
+import { isAuthRequired, redisTrouble, type StoreHealth, StoreInUse, schemaState } from '../maintenance.ts'
 import { tokenLine } from './banner.ts'
 import { innermost } from './cause.ts'
 import { connect } from './connect.ts'
@@ -33,6 +33,7 @@ export async function examine(): Promise<Finding[]> {
     findings.push(...examineSettings(config))
     if ('dataDir' in config.storage) findings.push(...examineFolder(config.storage.dataDir))
     findings.push(...(await examineStore(config)))
+    if (config.redisUrl !== null) findings.push(await examineRedis(config.redisUrl))
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
     findings.push(...error.problems.map((problem) => broken('settings', problem, 'Change or unset that variable.')))
@@ -61,11 +62,15 @@ function examineNode(): Finding {
   return broken('node', `Node ${process.versions.node} is too old`, `Install Node ${NODE_MIN.join('.')} or newer.`)
 }
 
+async function examineRedis(url: string): Promise<Finding> {
+  const trouble = await redisTrouble(url)
+  if (trouble === null) return ok('redis', 'Redis answers')
+  const advice = 'Until it is there, events are read from the store. Look at REDIS_URL and at the server it names.'
+  return warning('redis', `Redis cannot be used: ${trouble}`, advice)
+}
+
 function examineSettings(config: ServerConfig): Finding[] {
   const findings = [ok('settings', 'all settings can be read')]
-  if (config.redisUrl !== null) {
-    findings.push(warning('settings', 'REDIS_URL is set, but this version does not use Redis yet', 'Unset it.'))
-  }
   if (config.allowNoFsync) {
     findings.push(
       warning(

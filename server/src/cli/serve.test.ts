@@ -121,11 +121,6 @@ describe('starting', () => {
     expect(stderr).not.toContain('hunter2')
   })
 
-  test('REDIS_URL is accepted with a warning', async () => {
-    const server = await serve({ DATA_DIR: newFolder(), REDIS_URL: 'redis://127.0.0.1:1' })
-    expect(server.stderr()).toContain('does not use Redis yet')
-  })
-
   test('on PostgreSQL two servers share a database, and the demo runs there too', async () => {
     const database = await freshDatabase()
     const env = { DATABASE_URL: database.url, DATABASE_SCHEMA: 'mine' }

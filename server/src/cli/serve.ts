@@ -1,17 +1,19 @@
 import type { Command } from 'commander'
 import type { ServerConfig } from '../config.ts'
+import { ALL_NODE_ROLES, isNodeRole, NODE_ROLES, type NodeRole } from '../core/node-roles.ts'
 import { sayRunning, sayStopped, tokenLine } from './banner.ts'
 import { codeOf, innermost } from './cause.ts'
 import { EXIT, Failure } from './exit.ts'
 import { opening } from './opening.ts'
 import { VERSION } from './self.ts'
-import { surroundings } from './surroundings.ts'
 import { onStopSignals, STOP_SIGNALS } from './signals.ts'
-import { outJson, paint, say } from './terminal.ts'
+import { surroundings } from './surroundings.ts'
+import { outJson, say } from './terminal.ts'
 
 interface ServeFlags {
   localWorker?: boolean
   json?: boolean
+  roles?: string
 }
 
 /** "Ctrl-C stops everything within 2 s": what has not ended by now is cut off. */
@@ -23,6 +25,7 @@ export function addServe(program: Command): void {
     .command('serve')
     .description('run the control plane')
     .option('--local-worker', 'with one worker of its own for the queue "demo"')
+    .option('--roles <list>', `what this process does: some of ${NODE_ROLES.join(',')} (default: all)`)
     .option('--json', 'print where it listens as a line of JSON')
     .addHelpText('after', SETTINGS)
     .action(serve)
@@ -34,6 +37,7 @@ The environment says how:
   DATA_DIR                      folder of the embedded store (./data)
   DATABASE_URL                  PostgreSQL instead of it: postgres://user:password@host/database
   DATABASE_SCHEMA               where its tables are (ichido)
+  REDIS_URL                     events also go over Redis: redis://host:6379 or redis+cluster://host:6379,host:6379
   ARTIFACTS_DIR                 folder of artifacts, shared by all nodes (DATA_DIR/artifacts; with PostgreSQL none)
   ARTIFACT_BYTES_MAX            how large an artifact may be (5368709120)
   TLS_CERT_FILE, TLS_KEY_FILE   serve HTTPS with these
@@ -43,16 +47,12 @@ The environment says how:
   IDEMPOTENCY_MISMATCH_STATUS   409 or 422 for a key that comes with another request (409)
   REAP_INTERVAL_SECONDS, …      each of GET /v1/settings, in capitals: fixed, whatever is stored
   ALLOW_NO_FSYNC                1 runs on a store that may lose acknowledged jobs
-DATABASE_URL can also be given as the file that holds it: DATABASE_URL_FILE.`
+DATABASE_URL and REDIS_URL can also be given as the file that holds them: DATABASE_URL_FILE, REDIS_URL_FILE.`
 
-async function serve({ localWorker = false, json = false }: ServeFlags): Promise<void> {
+async function serve({ localWorker = false, json = false, roles: roleNames }: ServeFlags): Promise<void> {
   const { readServerConfig } = await import('../config.ts')
   const config = readServerConfig(surroundings)
-  if (config.redisUrl !== null) {
-    say(
-      `${paint('yellow', 'warning:')} REDIS_URL is set, but this version does not use Redis yet; events go through the store.`,
-    )
-  }
+  const roles = readRoles(roleNames, config)
   const [{ createMetrics, startServer }, { startNode }, { realWorld: world }, { pino }, { default: closeWithGrace }] =
     await Promise.all([
       import('../server.ts'),
@@ -64,11 +64,12 @@ async function serve({ localWorker = false, json = false }: ServeFlags): Promise
   const logger = pino({ level: config.logLevel }, pino.destination({ fd: 2, sync: true }))
   const onTrouble = (where: string, error: unknown) => logger.warn({ where, err: error }, 'trouble')
   const metrics = createMetrics()
-  const { storage, allowNoFsync, artifacts, settings: fixed } = config
-  const starting = startNode({ storage, world, meter: metrics.meter, allowNoFsync, artifacts, fixed, onTrouble })
+  const { storage, allowNoFsync, artifacts, redisUrl, settings: fixed } = config
+  const given = { storage, allowNoFsync, artifacts, redisUrl, roles, fixed }
+  const starting = startNode({ ...given, world, meter: metrics.meter, onTrouble })
   const node = await opening(config, starting)
-  const server = await startServer({ node, metrics, config, world, logger, version: VERSION }).catch((error: unknown) =>
-    explain(error, config),
+  const server = await startServer({ node, metrics, roles, config, world, logger, version: VERSION }).catch(
+    (error: unknown) => explain(error, config),
   )
   const { startDemoWorker } = await import('./demo-worker.ts')
   const worker = localWorker ? startDemoWorker(node, world, onTrouble) : null
@@ -86,14 +87,35 @@ async function serve({ localWorker = false, json = false }: ServeFlags): Promise
       sayStopped()
     },
   )
-  if (json) outJson({ url: server.url, pid: process.pid, open_mode: server.open, store: server.location })
   onStopSignals(close, () => {
     say('Stopped at once.')
     process.exit(EXIT.failed)
   })
+  if (json) outJson({ url: server.url, pid: process.pid, open_mode: server.open, store: server.location })
   sayRunning(server, config, localWorker)
   // From here on a signal ends the process.
   await new Promise<never>(() => {})
+}
+
+function readRoles(list: string | undefined, { storage, redisUrl }: ServerConfig): ReadonlySet<NodeRole> {
+  if (list === undefined) return ALL_NODE_ROLES
+  const names = list.split(',').map((name) => name.trim())
+  const roles = new Set(names.filter(isNodeRole))
+  const unknown = names.find((name) => !isNodeRole(name))
+  if (unknown !== undefined) {
+    throw new Failure(`There is no role ${JSON.stringify(unknown)}.`, `The roles are ${NODE_ROLES.join(', ')}.`, 2)
+  }
+  if ('dataDir' in storage && roles.size < NODE_ROLES.length) {
+    throw new Failure(
+      'A folder belongs to one process, which has to do everything.',
+      'Leave out --roles, or set DATABASE_URL to split the roles over processes.',
+      2,
+    )
+  }
+  if (redisUrl === null && roles.has('router') && roles.size === 1) {
+    throw new Failure('A router has nothing to do without Redis.', 'Set REDIS_URL.', 2)
+  }
+  return roles
 }
 
 /** What can be wrong with the address, said as what to do about it; all else is the store's. */

@@ -2,7 +2,7 @@ import type { Relay } from '../bus/port.ts'
 import type { Settings } from '../services/settings.ts'
 import { EVERY_EVENT, FIRST_EVENT, findAllEvents, findLastPlace } from '../store/commands/all-events.ts'
 import { readClock } from '../store/commands/leadership.ts'
-import { findWatermark, moveWatermark, type Watermark } from '../store/commands/relay.ts'
+import { beginWatermark, moveWatermark, type Watermark } from '../store/commands/relay.ts'
 import type { Store } from '../store/port.ts'
 import type { Leading } from './elect.ts'
 
@@ -30,11 +30,6 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
     return true
   }
 
-  /** Whoever begins to relay does not begin with all that ever happened. */
-  async function begin(): Promise<Watermark> {
-    return { place: await store.write(findLastPlace()), checkpoints: [] }
-  }
-
   /** Redis has lost what it had: all that may be a state there is offered again. */
   async function rewind({ place, checkpoints }: Watermark, nowMs: number): Promise<boolean> {
     const since = checkpoints.findLast(({ atMs }) => atMs < nowMs - stateTtlMs()) ?? checkpoints[0]
@@ -52,17 +47,16 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
   }
 
   return async () => {
-    mark ??= await store.read(findWatermark())
-    if (mark === null && !(await keep(await begin()))) return null
     const found = await relay.look()
-    // Told of where the connection is; what is left waits in the store.
-    if (found === 'away' || mark === null) return null
+    // The connection tells of it by itself; what is left waits in the store.
+    if (found === 'away') return null
+    mark ??= await store.write(beginWatermark())
     const nowMs = await store.read(readClock())
     if (found === 'emptied' && !(await rewind(mark, nowMs))) return null
     const batch = await store.write(findAllEvents(mark.place, EVERY_EVENT, settings.get('relay_batch_max')))
     if (batch === null) {
       // The store is another one than the watermark is of.
-      await keep(await begin())
+      await keep({ place: await store.write(findLastPlace()), checkpoints: [] })
       return null
     }
     await relay.sweep(batch.events, nowMs)

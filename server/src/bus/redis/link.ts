@@ -1,6 +1,6 @@
 import type { World } from '@ichido/sdk/world'
 import { createClient, createCluster, ErrorReply, type RedisClientType, type RedisClusterType } from '@redis/client'
-import { readAddress } from './address.ts'
+import { readAddress } from '../../core/redis-address.ts'
 import { Keys } from './keys.ts'
 
 /** Redis cannot be reached, or did not answer in time. What was asked may or may not have happened. */
@@ -48,7 +48,6 @@ const COMMANDS_MAX = 10_000
 export class RedisLink {
   readonly keys: Keys
   readonly #options: LinkOptions
-  /** Told after each new connection. */
   readonly #ready = new Set<() => void>()
   #connection: Connection | null = null
   #callOff = () => {}
@@ -92,8 +91,13 @@ export class RedisLink {
         this.#renew(connection)
       }
     }
-    this.#ready.add(() => void listen())
-    void listen()
+    this.onConnect(() => void listen())
+  }
+
+  /** Told of each new connection, and at once when there is one. */
+  onConnect(callback: () => void): void {
+    this.#ready.add(callback)
+    if (this.#connection?.connected) callback()
   }
 
   close(): void {

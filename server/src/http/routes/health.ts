@@ -11,12 +11,16 @@ const STORE_TIMEOUT_MS = 2_000
 const tags = ['health']
 const health = z.object({ status: z.literal('ok') })
 const readiness = z.object({
-  status: z.enum(['ready', 'not ready']),
-  checks: z.object({ store: z.string(), server: z.enum(['ok', 'stopping']) }),
+  status: z.enum(['ready', 'degraded', 'not ready']),
+  checks: z.object({
+    store: z.string(),
+    redis: z.enum(['ok', 'away']).optional(),
+    server: z.enum(['ok', 'stopping']),
+  }),
 })
 
 export function healthRoutes(app: ApiInstance, { services, draining }: RouteContext, metrics: Metrics): void {
-  const { world, store } = services.deps
+  const { world, store, relay } = services.deps
   const counts = rationedRead(world, () => services.jobs.counts())
   const workerCounts = rationedRead(world, () => services.workers.counts())
   const queueCounts = rationedRead(world, () => services.queues.list())
@@ -30,6 +34,10 @@ export function healthRoutes(app: ApiInstance, { services, draining }: RouteCont
     )
     const tooLate = sleep(world, STORE_TIMEOUT_MS, asked.signal).then(() => 'does not answer')
     return Promise.race([answered, tooLate]).finally(() => asked.abort())
+  })
+  const checkRedis = sharedRead(async () => {
+    if (relay === undefined) return {}
+    return { redis: (await relay.look()) === 'away' ? 'away' : 'ok' } as const
   })
 
   app.get(
@@ -48,14 +56,17 @@ export function healthRoutes(app: ApiInstance, { services, draining }: RouteCont
       schema: {
         tags,
         summary: 'Can it take requests?',
-        description: 'The store answers, and the server is not stopping.',
+        description:
+          'The store answers, and the server is not stopping. It is degraded while Redis is away: then all goes on over the ' +
+          'store, only a little later.',
         response: { 200: readiness, 503: readiness },
       },
     },
     async (_request, reply) => {
-      const checks = { store: await checkStore(), server: draining.aborted ? 'stopping' : 'ok' } as const
-      if (checks.store === 'ok' && checks.server === 'ok') return { status: 'ready' as const, checks }
-      return reply.code(503).send({ status: 'not ready', checks })
+      const [atStore, atRedis] = await Promise.all([checkStore(), checkRedis()])
+      const checks = { store: atStore, ...atRedis, server: draining.aborted ? 'stopping' : 'ok' } as const
+      if (checks.store !== 'ok' || checks.server !== 'ok') return reply.code(503).send({ status: 'not ready', checks })
+      return { status: checks.redis === 'away' ? 'degraded' : 'ready', checks } as const
     },
   )
 

@@ -1,7 +1,7 @@
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/relay.ts'
-import { integer, one, text, type Work } from '../statement.ts'
-import type { EventPlace } from './all-events.ts'
+import { integer, one, query, type Row, text, type Work } from '../statement.ts'
+import { type EventPlace, findLastPlace } from './all-events.ts'
 import { fence, type Term } from './leadership.ts'
 
 /** Where the watermark was at an instant of the store's clock. */
@@ -16,14 +16,20 @@ export interface Watermark {
   checkpoints: readonly Checkpoint[]
 }
 
-/** Null before anything was ever relayed. */
-export function findWatermark(): Command<Watermark | null> {
-  return command('find_watermark', function* work(): Work<Watermark | null> {
-    const row = yield* one(sql.readWatermark)
-    if (row === undefined) return null
-    const place = { tx: integer(row, 'tx'), jobId: text(row, 'job_id'), n: integer(row, 'n') }
-    return { place, checkpoints: JSON.parse(text(row, 'checkpoints')) as Checkpoint[] }
+/** Whoever begins to relay does not begin with all that ever happened, but with what happens from now on. */
+export function beginWatermark(): Command<Watermark> {
+  return command('begin_watermark', function* work(again): Work<Watermark> {
+    const found = yield* one(sql.readWatermark)
+    if (found !== undefined) return toWatermark(found)
+    const { tx, jobId, n } = yield* findLastPlace().work(again)
+    yield* query(sql.addWatermark, tx, jobId, n)
+    return toWatermark(yield* one(sql.readWatermark))
   })
+}
+
+function toWatermark(row: Row | undefined): Watermark {
+  const place = { tx: integer(row, 'tx'), jobId: text(row, 'job_id'), n: integer(row, 'n') }
+  return { place, checkpoints: JSON.parse(text(row, 'checkpoints')) as Checkpoint[] }
 }
 
 /** False when the term is over. */

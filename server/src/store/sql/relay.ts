@@ -6,6 +6,13 @@ export const readWatermark = statement(
   'SELECT tx, job_id, n, checkpoints FROM ichido.relay_watermark WHERE id = 1',
 )
 
+/** Takes transaction, job and number: where to begin, unless somebody has begun. */
+export const addWatermark = statement(
+  'add_watermark',
+  `INSERT INTO ichido.relay_watermark (id, tx, job_id, n, checkpoints) VALUES (1, $1, $2, $3, '[]')
+    ON CONFLICT (id) DO NOTHING`,
+)
+
 const SET = `ON CONFLICT (id) DO UPDATE SET tx = excluded.tx, job_id = excluded.job_id, n = excluded.n,
   checkpoints = excluded.checkpoints RETURNING id`
 

@@ -1,0 +1,104 @@
+import { createClient } from '@redis/client'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { Redis } from '../../../scripts/services/redis.ts'
+import { freshDatabase, privateRedis } from '../../../scripts/testing/services.ts'
+import { until } from '../testing/store.ts'
+import { type Env, ichido, killAll, type Serving, serve } from './testing/cli.ts'
+
+let redis: Redis
+beforeAll(async () => {
+  redis = await privateRedis()
+})
+afterAll(async () => {
+  await killAll()
+  await redis.stop()
+})
+
+async function get({ url }: Serving, path: string): Promise<{ status: number; body: Record<string, unknown> }> {
+  const answer = await fetch(`${url}${path}`, { headers: { accept: 'application/json' } })
+  return { status: answer.status, body: await answer.json() }
+}
+
+async function submit({ url }: Serving): Promise<string> {
+  const headers = { 'content-type': 'application/json' }
+  const body = JSON.stringify({ kind: 'demo.hello', queue: 'demo', payload: { name: 'world' } })
+  const answer = await fetch(`${url}/v1/jobs`, { method: 'POST', headers, body })
+  return (await answer.json()).job_id
+}
+
+const status = async (server: Serving) => (await get(server, '/readyz')).body.status
+
+const ended = (server: Serving, jobId: string) =>
+  until('the job to end', async () => (await get(server, `/v1/jobs/${jobId}`)).body.state === 'SUCCEEDED')
+
+/** What Redis has as the state of a job, whatever its domain is called. */
+async function stateInRedis(jobId: string): Promise<Record<string, unknown> | null> {
+  const client = await createClient({ url: redis.url }).connect()
+  try {
+    const [key] = await client.keys(`*:state:${jobId}`)
+    const text = key === undefined ? null : await client.get(key)
+    return text === null ? null : JSON.parse(text)
+  } finally {
+    client.destroy()
+  }
+}
+
+const succeeded = async (jobId: string) => {
+  const state = await stateInRedis(jobId)
+  return JSON.stringify(state?.data).includes('SUCCEEDED')
+}
+
+test('without its Redis a server is degraded and does all it should; when Redis comes back it catches up', async () => {
+  const database = await freshDatabase()
+  const env: Env = { DATABASE_URL: database.url, REDIS_URL: redis.url, RELAY_INTERVAL_SECONDS: '0.1' }
+  const server = await serve(env, ['--local-worker'])
+  await until('Redis to be there', async () => (await status(server)) === 'ready')
+  await redis.kill9()
+  await until('Redis to be missed', async () => (await status(server)) === 'degraded')
+  expect(await get(server, '/readyz')).toMatchObject({ status: 200, body: { checks: { store: 'ok', redis: 'away' } } })
+  const jobId = await submit(server)
+  await ended(server, jobId)
+  expect((await ichido(['doctor'], env)).stderr).toContain('Redis cannot be used')
+  await redis.restart()
+  await until('Redis to be used again', async () => (await status(server)) === 'ready')
+  await until('what happened meanwhile', () => succeeded(jobId))
+  expect((await ichido(['doctor'], env)).stderr).toContain('Redis answers')
+  expect((await server.stop()).code).toBe(0)
+  await database.drop()
+})
+
+test('roles are split over processes', async () => {
+  const database = await freshDatabase()
+  const env: Env = { DATABASE_URL: database.url, REDIS_URL: redis.url, RELAY_INTERVAL_SECONDS: '0.1' }
+  const [api, leader, router, gateway] = await Promise.all([
+    serve(env, ['--roles', 'api', '--local-worker']),
+    serve(env, ['--roles', 'leader']),
+    serve(env, ['--roles', 'router']),
+    serve(env, ['--roles', 'gateway']),
+  ])
+  const jobId = await submit(api)
+  const events = `/v1/jobs/${jobId}/events`
+  await ended(api, jobId)
+  expect(await get(gateway, events)).toMatchObject({ status: 200 })
+  await until('its state in Redis', () => succeeded(jobId))
+  for (const server of [api, leader, router]) expect((await get(server, events)).status).toBe(404)
+  for (const server of [leader, router, gateway]) expect((await get(server, `/v1/jobs/${jobId}`)).status).toBe(404)
+  const metric = async (server: Serving, line: RegExp) => line.test(await (await fetch(`${server.url}/metrics`)).text())
+  await until('the router to route', () => metric(router, /^ichido_events_routed_total\{outcome="new"\} [1-9]/m))
+  await until('the leader to lead', () => metric(leader, /^ichido_is_leader 1$/m))
+  expect(await metric(api, /^ichido_is_leader 1$/m)).toBe(false)
+  expect(
+    (await Promise.all([api, leader, router, gateway].map((server) => server.stop()))).map(({ code }) => code),
+  ).toEqual([0, 0, 0, 0])
+  await database.drop()
+})
+
+test.each([
+  [['--roles', 'api,cook'], {}, 'There is no role "cook".'],
+  [['--roles', 'api'], {}, 'A folder belongs to one process'],
+  [['--roles', 'router'], { DATABASE_URL: 'postgres://127.0.0.1:1/x' }, 'A router has nothing to do without Redis.'],
+])('serve %s is refused', async (args, env: Env, problem) => {
+  const { code, stderr } = await ichido(['serve', ...args], { PORT: '0', ...env })
+  expect(code).toBe(2)
+  expect(stderr).toContain(problem)
+})

@@ -1,0 +1,137 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { FIRST_EVENT } from '../store/commands/all-events.ts'
+import { beginWatermark, moveWatermark } from '../store/commands/relay.ts'
+import { beginPublishing } from '../testing/publishing.ts'
+import { seize, trusting } from '../testing/reaper.ts'
+import { RedisScene, type TestRedis, testRedis } from '../testing/redis.ts'
+import { settingsOf } from '../testing/retention.ts'
+import { ENGINES, type TestServices, testServices } from '../testing/services.ts'
+import { sql } from '../testing/store.ts'
+import { createRelay } from './relay.ts'
+
+let redis: TestRedis
+beforeAll(async () => {
+  redis = await testRedis('single')
+})
+afterAll(() => redis.stop())
+
+describe.each(ENGINES)('%s', (engine) => {
+  let opened: TestServices
+  let scene: RedisScene
+  const services = () => opened.services
+  const store = () => opened.services.deps.store
+  beforeAll(async () => {
+    opened = await testServices(engine)
+  })
+  afterAll(() => opened.close())
+  beforeEach(async () => {
+    await sql(store(), 'DELETE FROM ichido.relay_watermark')
+    await redis.flushAll()
+    scene = new RedisScene(redis.url)
+    await scene.up()
+  })
+  afterEach(() => scene.close())
+
+  /** The duty of a new leader, until there is nothing left to do. */
+  async function leader(batchMax = 100) {
+    const settings = settingsOf({ relay_batch_max: batchMax, event_state_ttl_seconds: 3_600 })
+    const tick = createRelay({ store: store(), relay: scene.relay, settings }, trusting(await seize(store())))
+    return async () => {
+      while ((await tick()) === 0);
+    }
+  }
+
+  const cursors = async (jobId: string, domain = 'work') =>
+    (await scene.entries(domain, jobId)).filter(({ job_id }) => job_id === jobId).map(({ cursor }) => cursor)
+
+  test('what no node relayed is swept once, in order, lifecycle events as well, from when somebody began to', async () => {
+    const before = await beginPublishing(services())
+    await before.succeed()
+    const sweep = await leader(3)
+    await sweep()
+    const job = await beginPublishing(services())
+    await job.progress(4)
+    await job.succeed()
+    await sweep()
+    await sweep()
+    expect(await cursors(job.jobId)).toEqual([1, 2, 3, 4, 5, 6, 7])
+    expect(await cursors(before.jobId)).toEqual([])
+    expect(scene.relayed.swept).toBe(7)
+    expect(await scene.state('work', job.jobId)).toMatchObject({ cursor: 7, data: { state: 'SUCCEEDED' } })
+    // The next leader goes on from there.
+    await (await leader())()
+    expect(scene.relayed.swept).toBe(7)
+  })
+
+  test('what nodes relayed is left alone', async () => {
+    await (await leader())()
+    const sweep = await leader()
+    services().deps.relay = scene.relay
+    const job = await beginPublishing(services(), { domain: 'scan' })
+    await job.progress(5)
+    await scene.relay.close()
+    delete services().deps.relay
+    expect(scene.relayed.added).toBe(5)
+    await sweep()
+    expect(await cursors(job.jobId, 'scan')).toHaveLength(7)
+    expect(scene.relayed.swept).toBe(2)
+  })
+
+  test('after FLUSHALL all that may be a state is there again', async () => {
+    const sweep = await leader()
+    await sweep()
+    const job = await beginPublishing(services())
+    await job.progress(3)
+    await sweep()
+    await redis.flushAll()
+    await sweep()
+    expect(await cursors(job.jobId)).toEqual([1, 2, 3, 4, 5])
+    expect(await scene.state('work', job.jobId)).toMatchObject({ cursor: 5 })
+    await sweep()
+    expect(scene.relayed.swept).toBe(10)
+  })
+
+  test('while Redis is away everything goes on, and it catches up', async () => {
+    const sweep = await leader()
+    await sweep()
+    const watermark = await store().write(beginWatermark())
+    await redis.kill9()
+    services().deps.relay = scene.relay
+    const job = await beginPublishing(services())
+    await job.progress(20)
+    await job.succeed()
+    await scene.relay.close()
+    delete services().deps.relay
+    await sweep()
+    expect(await store().write(beginWatermark())).toEqual(watermark)
+    await redis.restart()
+    await scene.up()
+    await sweep()
+    expect(await cursors(job.jobId)).toEqual(Array.from({ length: 23 }, (_, i) => i + 1))
+    expect(await scene.state('work', job.jobId)).toMatchObject({ cursor: 23 })
+  })
+
+  test('a leader whose term is over does not move the watermark', async () => {
+    const sweep = await leader()
+    await sweep()
+    const job = await beginPublishing(services())
+    const term = await seize(store())
+    const before = await store().write(beginWatermark())
+    await sweep()
+    expect(await store().write(beginWatermark())).toEqual(before)
+    expect(
+      await store().write(moveWatermark({ ...term, epoch: term.epoch - 1 }, { place: FIRST_EVENT, checkpoints: [] })),
+    ).toBe(false)
+    expect(await cursors(job.jobId)).toEqual([1, 2])
+  })
+
+  test('a watermark of another store is begun anew', async () => {
+    const place = { ...FIRST_EVENT, tx: Number.MAX_SAFE_INTEGER }
+    await store().write(moveWatermark(await seize(store()), { place, checkpoints: [] }))
+    const sweep = await leader()
+    await sweep()
+    const job = await beginPublishing(services())
+    await sweep()
+    expect(await cursors(job.jobId)).toEqual([1, 2])
+  })
+})

@@ -1,0 +1,47 @@
+import type { World } from '@ichido/sdk/world'
+import type { Bus } from './bus/port.ts'
+import { RedisLink } from './bus/redis/link.ts'
+import { RedisRelay, type Ttls } from './bus/redis/relay.ts'
+import { Router } from './bus/redis/router.ts'
+import { RedisBus } from './bus/redis/subscriber.ts'
+import type { NodeRole } from './core/node-roles.ts'
+import type { Meter } from './services/meter.ts'
+
+export interface RedisAdaptersOptions {
+  world: World
+  url: string
+  roles: ReadonlySet<NodeRole>
+  meter: Meter
+  ttls(): Ttls
+  onTrouble(where: string, error: unknown): void
+}
+
+/** What a node does with Redis; without it the store alone does for everything. */
+export interface RedisAdapters {
+  relay: RedisRelay
+  /** Takes the place of the one it was given. */
+  bus: Bus
+  /** Before the bus is closed. */
+  close(): Promise<void>
+}
+
+/** Does not wait for Redis: a node starts without it, and goes on without it. */
+export function openRedis(options: RedisAdaptersOptions, bus: Bus): RedisAdapters {
+  const { world, url, roles, meter, ttls, onTrouble } = options
+  const connect = (onLinkTrouble: (error: unknown) => void) => new RedisLink({ world, url, onTrouble: onLinkTrouble })
+  // One connection tells for all of them that Redis is away.
+  const link = connect((error) => onTrouble('redis', error))
+  const quiet = () => connect(() => {})
+  const relay = new RedisRelay({ world, link, ttls, meter })
+  const router = roles.has('router')
+    ? new Router({ world, connect: quiet, ttls, meter, onTrouble: (error) => onTrouble('router', error) })
+    : null
+  return {
+    relay,
+    bus: roles.has('gateway') ? new RedisBus(bus, quiet()) : bus,
+    async close() {
+      await Promise.all([router?.close(), relay.close()])
+      link.close()
+    },
+  }
+}
