@@ -3,7 +3,8 @@ import type { Timers } from '../world.ts'
 
 export interface HttpOptions {
   url: string
-  token?: string | undefined
+  /** Or where to get one, for each request anew: stream tokens last for minutes. */
+  token?: string | (() => string | Promise<string>) | undefined
   fetch?: typeof fetch
   /** For coming again after a connection was lost; default: the platform's. */
   timers?: Timers
@@ -48,17 +49,19 @@ export function createOpen(options: HttpOptions): Open {
 
 function createSend({ url, token, fetch: send = fetch }: HttpOptions) {
   const base = url.replace(/\/+$/, '')
-  return (method: string, path: string, { body, headers = {}, signal }: CallOptions): Promise<Response> =>
-    send(`${base}${path}`, {
+  return async (method: string, path: string, { body, headers = {}, signal }: CallOptions): Promise<Response> => {
+    const bearer = typeof token === 'function' ? await token() : token
+    return send(`${base}${path}`, {
       method,
       headers: {
         ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-        ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+        ...(bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }),
         ...headers,
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       ...(signal === undefined ? {} : { signal }),
     })
+  }
 }
 
 /** Undefined when it is not JSON. */

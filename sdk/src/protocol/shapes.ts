@@ -272,6 +272,12 @@ export interface JobStateShape {
   stages: Record<string, EventShape>
 }
 
+/** Opens the events of one job, for a few minutes: for browsers, which cannot send a token otherwise. */
+export interface StreamTokenShape {
+  token: string
+  expires_at: string
+}
+
 /** An event among those of all jobs. */
 export interface EventOfAllShape extends EventShape {
   job_id: string

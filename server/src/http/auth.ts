@@ -4,6 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Ability, type Caller, can } from '../core/roles.ts'
 import { type AccessService, LOCAL_ADMIN } from '../services/access.ts'
 import type { Services } from '../services/index.ts'
+import { STREAM_TOKEN_PREFIX } from '../services/stream-tokens.ts'
 import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../services/workers.ts'
 import { FailureLimit } from './failure-limit.ts'
 import { openModeRefusal } from './open-mode.ts'
@@ -14,6 +15,8 @@ declare module 'fastify' {
     ability?: Ability | 'public' | 'worker'
     /** Beside those who have the ability, workers may call it too. */
     workersToo?: boolean
+    /** A stream token of the job in its path will do. */
+    streamTokens?: boolean
   }
   interface FastifyRequest {
     caller: Caller | null
@@ -44,7 +47,7 @@ export interface AuthOptions {
 
 /** Puts a caller or a worker on each request, before its body is read. */
 export function installAuth(app: FastifyInstance, { services, openMode }: AuthOptions): void {
-  const { access, workers, deps } = services
+  const { access, workers, streamTokens, deps } = services
   const failures = new FailureLimit(deps.world)
 
   // A right token is never held up, whoever fails from the same address: 256 random bits are not guessed, and one
@@ -85,18 +88,27 @@ export function installAuth(app: FastifyInstance, { services, openMode }: AuthOp
     return worker
   }
 
+  async function authenticateStream(request: FastifyRequest, reply: FastifyReply, token: string): Promise<Caller> {
+    const { job_id: jobId } = request.params as { job_id: string }
+    const caller = await streamTokens.verify(token, jobId.toLowerCase())
+    return caller ?? refuseCredentials(request, reply, 'The stream token is wrong, of another job, or its time is up')
+  }
+
   app.decorate('refuseCredentials', refuseCredentials)
   app.decorateRequest('caller', null)
   app.decorateRequest('worker', null)
   app.addHook('onRequest', async (request, reply) => {
-    const { ability, workersToo = false } = request.routeOptions.config
+    const { ability, workersToo = false, streamTokens: takesStreamToken = false } = request.routeOptions.config
     if (request.is404 || ability === 'public') return
     if (ability === undefined) throw new Error(`The route ${request.routeOptions.url} does not say who may call it`)
     if (ability === 'worker' || (workersToo && sentByWorker(request))) {
       request.worker = await authenticateWorker(request, reply)
       return
     }
-    const caller = await authenticateCaller(request, reply)
+    const streamToken = takesStreamToken ? streamTokenOf(request) : undefined
+    const caller = await (streamToken === undefined
+      ? authenticateCaller(request, reply)
+      : authenticateStream(request, reply, streamToken))
     if (!can(caller, ability)) {
       throw new IchidoError('FORBIDDEN', `The role ${caller.role} may not do this`)
     }
@@ -122,4 +134,12 @@ function bearer(authorization: string | undefined): string | undefined {
 
 function sentByWorker(request: FastifyRequest): boolean {
   return bearer(request.headers.authorization)?.startsWith(WORKER_TOKEN_PREFIX) ?? false
+}
+
+/** In the URL, from an EventSource; or where other tokens are. */
+function streamTokenOf({ query, headers }: FastifyRequest): string | undefined {
+  const { stream_token: inUrl } = query as { stream_token?: unknown }
+  if (inUrl !== undefined) return String(inUrl)
+  const token = bearer(headers.authorization)
+  return token?.startsWith(STREAM_TOKEN_PREFIX) ? token : undefined
 }

@@ -21,6 +21,7 @@ import { createReservationService, type ReservationService } from './reservation
 import { createRunService, type RunService } from './runs.ts'
 import { createSettingsService, type SettingsService } from './settings.ts'
 import { noting, Sightings } from './sightings.ts'
+import { createStreamTokenService, type StreamTokenService } from './stream-tokens.ts'
 import { createSubmitService, type SubmitService } from './submit-job.ts'
 import { createWorkerService, type WorkerService } from './workers.ts'
 
@@ -33,6 +34,7 @@ export interface Services {
   reservations: ReservationService
   quotas: QuotaService
   access: AccessService
+  streamTokens: StreamTokenService
   definitions: DefinitionService
   occurrences: OccurrenceService
   backfills: BackfillService
@@ -68,6 +70,7 @@ export function createServices(given: Omit<Deps, 'settings' | 'evidence'>, fixed
     reservations: createReservationService(deps),
     quotas: createQuotaService(deps),
     access: createAccessService(deps),
+    streamTokens: createStreamTokenService(deps, jobs),
     definitions: createDefinitionService(deps),
     occurrences: createOccurrenceService(deps, submission),
     backfills: createBackfillService(deps),

@@ -76,5 +76,10 @@ export const eventsQuery = z.strictObject({
     .min(0)
     .optional()
     .meta({ description: 'Instead of `after`: the seq of the last event that was seen' }),
+  stream_token: z
+    .string()
+    .max(1_000)
+    .optional()
+    .meta({ description: 'Of this job, in place of a token; an API token never belongs into a URL' }),
   wait_seconds: waitSeconds,
 })

@@ -1,4 +1,4 @@
-import { IchidoError } from '@ichido/sdk/protocol'
+import { IchidoError, type StreamTokenShape } from '@ichido/sdk/protocol'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { z } from 'zod'
 import { eventsQuery } from '../../core/contract/jobs.ts'
@@ -13,6 +13,10 @@ import { type ApiInstance, jobParams, type RouteContext, waitSignal } from './co
 
 const JSON_TYPE = 'application/json'
 const CURSOR = /^\d{1,15}$/
+
+const streamToken = z
+  .object({ token: z.string(), expires_at: z.iso.datetime() })
+  .meta({ id: 'StreamToken' }) satisfies z.ZodType<StreamTokenShape>
 
 const ANSWERS: Record<number, object> = {
   ...answers({ 204: ['The job has ended, and everything was sent before'] }, 'NOT_FOUND'),
@@ -31,7 +35,7 @@ export function eventRoutes(app: ApiInstance, context: RouteContext): void {
     {
       // A HEAD would follow the events for nobody.
       exposeHeadRoute: false,
-      config: { ability: 'readOwn' },
+      config: { ability: 'readOwn', streamTokens: true },
       schema: {
         tags: ['jobs'],
         summary: "List a job's events after a cursor, or follow them",
@@ -63,6 +67,29 @@ export function eventRoutes(app: ApiInstance, context: RouteContext): void {
       if (opening.over && resumed !== null) return reply.code(204).send()
       return stream(reply, streaming, opening)
     },
+  )
+
+  streamTokenRoute(app, context)
+}
+
+function streamTokenRoute(app: ApiInstance, { services }: RouteContext): void {
+  app.post(
+    '/v1/jobs/:job_id/stream-token',
+    {
+      config: { ability: 'readOwn' },
+      schema: {
+        tags: ['jobs'],
+        summary: "Make a token that opens a job's events, and nothing else, for a few minutes",
+        description: 'For an EventSource of a browser, which sends no headers: `?stream_token=…`. Every node takes it.',
+        params: jobParams,
+        response: answers({ 201: ['The token', streamToken] }, 'NOT_FOUND'),
+      },
+    },
+    async (request, reply) =>
+      reply
+        .code(201)
+        .header('cache-control', 'no-store')
+        .send(await services.streamTokens.create(callerOf(request), request.params.job_id)),
   )
 }
 
