@@ -1,11 +1,12 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
+import { seize } from '../testing/reaper.ts'
 import { removeKeys } from '../testing/retention.ts'
 import { KEY_TTL_MS, only, renderForTest, Scene } from '../testing/scene.ts'
 import { sql, until } from '../testing/store.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { extendKeyTo, findKeys } from './commands/keys.ts'
-import { readClock } from './commands/leadership.ts'
+import { readClock, renewTerm } from './commands/leadership.ts'
 import { setQuota } from './commands/quotas.ts'
 import { consumeSlot, releaseSlot } from './commands/reservations.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
@@ -156,4 +157,25 @@ test('a job that ends between the lock on its user and the count makes room, and
   const [ended] = await scene.runs(lease.jobId)
   const [begun] = await sql(nodes.a(), 'SELECT created_at FROM ichido.jobs WHERE id = $1', item.jobId)
   expect(Number(begun?.created_at)).toBeGreaterThanOrEqual(Number(ended?.finished_at))
+})
+
+test('hazard 9: many who wait for one user hold up neither the heartbeats of others nor the leader', async () => {
+  const other = newScene()
+  const lease = await other.running()
+  const term = await seize(nodes.a())
+  const scene = newScene()
+  await limit(scene, 9)
+  const held = await nodes.gate()
+  const holder = nodes.b().write(held.hold(submitJobs([scene.item()], renderForTest)))
+  await held.reached()
+  const waiting = Array.from({ length: 8 }, () => scene.reserve(60_000, v7()))
+  await held.someoneWaits()
+  const beganMs = performance.now()
+  await other.heartbeat(lease)
+  expect(await nodes.a().write(renewTerm(term, 60_000))).toMatchObject({ held: true })
+  // Without connections of their own, they wait until the first of the others gives up, after 5 s.
+  expect(performance.now() - beganMs).toBeLessThan(3_000)
+  await held.open()
+  await holder
+  await Promise.all(waiting)
 })

@@ -22,6 +22,12 @@ export interface PostgresOptions {
 const POOL_MAX = 10
 /** Two batches of submits, one of each other sort, and a few commands that come alone. */
 const WRITERS_MAX = 6
+/**
+ * Have connections of their own: a user whose row somebody keeps locked can hold up all the others for seconds, and by then
+ * every worker's leases would lapse and the leader lose its term.
+ */
+const URGENT: ReadonlySet<string> = new Set(['heartbeat', 'take_leadership', 'renew_leadership', 'resign_leadership'])
+const URGENT_MAX = 2
 const CONNECT_TIMEOUT_MS = 5_000
 /** How long a command is tried again while the database restarts or fails over, before the caller hears of it. */
 const RETRY_FOR_MS = 15_000
@@ -96,15 +102,16 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   const own = { connectionString: options.url, max: POOL_MAX, connectionTimeoutMillis: CONNECT_TIMEOUT_MS }
   const readers = options.pool ?? new pg.Pool(own)
   // The options as they are: a copy would lack the password, which a pool hides from listings.
-  const writers = new pg.Pool(options.pool?.options ?? own)
+  const [writers, urgent] = [new pg.Pool(options.pool?.options ?? own), new pg.Pool(options.pool?.options ?? own)]
   writers.options.max = WRITERS_MAX
+  urgent.options.max = URGENT_MAX
   // A server that is killed right after "ready" says so in the same piece of data, before whoever awaits the connection
   // runs: that too must be heard.
   const hear = (client: pg.PoolClient) => void client.on('error', () => {})
-  const ours = options.pool === undefined ? [readers, writers] : [writers]
+  const ours = options.pool === undefined ? [readers, writers, urgent] : [writers, urgent]
   // A connection that breaks while idle is replaced when it is needed; unheard, the event would end the process.
   for (const pool of ours) pool.on('error', () => {})
-  for (const pool of [readers, writers]) pool.on('connect', hear)
+  for (const pool of [readers, writers, urgent]) pool.on('connect', hear)
 
   async function letGo(): Promise<void> {
     readers.off('connect', hear)
@@ -119,7 +126,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     try {
       const found = await durability(client)
       if (!isDurable(found) && !options.allowNoFsync) throw new Error(notDurable(found))
-      if (pool === writers) await client.query({ text: SESSION, ...WITHIN })
+      if (pool !== readers) await client.query({ text: SESSION, ...WITHIN })
       seen.add(client)
       return client
     } catch (error) {
@@ -154,8 +161,10 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     return next.value
   }
 
+  const poolOf = ({ name }: Pick<Command<unknown>, 'name'>) => (URGENT.has(name) ? urgent : writers)
+
   async function transaction<T>(command: Command<T>, again: boolean): Promise<T> {
-    const client = await connect(writers)
+    const client = await connect(poolOf(command))
     try {
       await client.query({ text: BEGIN, ...WITHIN })
       const answer = await drive(client, command.work(again), true)
@@ -175,7 +184,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     return persist(async (again) => {
       const { atOnce } = left
       if (atOnce === undefined || again) return transaction(left, again)
-      const rows = await withClient(writers, (client) => perform(client, atOnce.step, true))
+      const rows = await withClient(poolOf(left), (client) => perform(client, atOnce.step, true))
       const answer = atOnce.settle(rows)
       if (answer !== null) return answer
       left = atOnce.left?.(rows) ?? { ...command, atOnce: undefined }
