@@ -50,7 +50,7 @@ eachEngine(({ store }) => {
 
     test('goes on, also when one that began before it fails', async () => {
       const scene = newScene()
-      const redrives = []
+      const redrives: Redrive[] = []
       for (const jobId of await makeDead(scene, 2)) redrives.push(await write(begin(scene, { jobIds: [jobId] })))
       const steps: string[] = []
       /** The first step of every tick fails. */
