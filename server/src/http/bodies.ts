@@ -19,6 +19,11 @@ export function installBodies(app: FastifyInstance): void {
       done(error instanceof Error ? error : new Error(String(error)))
     }
   })
+  // An empty body is none, whatever it is called: `curl -d ''` says that it is a form.
+  app.addContentTypeParser('*', ({ headers }, _payload, done) => {
+    const isEmpty = (headers['content-length'] ?? '0') === '0' && headers['transfer-encoding'] === undefined
+    done(isEmpty ? null : new IchidoError('UNSUPPORTED_MEDIA_TYPE'), undefined)
+  })
 }
 
 export function parseBody(body: Buffer): unknown {
