@@ -111,7 +111,7 @@ test.each([
   { args: ['enroll', 'pc', '--queue', 'a', '--ttl', 'soon'], says: 'a time like', code: 2 },
   { args: ['enroll', 'pc', '--queue', 'no spaces'], says: 'INVALID_PAYLOAD', code: 1 },
   { args: ['show', '01a1e12b-0000-7000-8000-000000000000'], says: 'NOT_FOUND', code: 1 },
-  { args: ['revoke', 'nobody'], says: 'worker_id must be a UUID', code: 1 },
+  { args: ['revoke', 'nobody'], says: 'There is no worker "nobody": ids look like', code: 1 },
 ])('ichido workers $args', async ({ args, says, code }) => {
   const ended = await ichido(...args)
   expect(ended).toMatchObject({ code, stdout: '' })

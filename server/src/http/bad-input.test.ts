@@ -172,7 +172,8 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     ['GET', '/v1/jobs?created_after=yesterday', 400, /^created_after must be an ISO 8601 instant/],
     ['GET', '/v1/jobs?cursor=x', 400, /^cursor must be the next_cursor/],
     ['GET', `/v1/jobs?cursor=${Buffer.from('jobs:x').toString('base64url')}`, 400, /^cursor must be the next_cursor/],
-    ['GET', '/v1/jobs/none', 404, 'job_id must be a UUID'],
+    ['GET', '/v1/jobs/none', 404, /^There is no job "none": ids look like [0-9a-f-]{36}$/],
+    ['DELETE', '/v1/workers/none', 404, /^There is no worker "none": ids look like/],
     ['GET', '/v1/jobs/%ff', 400, /percent-encoding/],
     ['GET', '/v1/jobs/01900000-0000-7000-8000-000000000000', 404, /^There is no job/],
     [
@@ -194,6 +195,13 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     const { message } = expectRefusal(await http.call(method, path), status)
     if (typeof words === 'string') expect(message).toBe(words)
     else expect(message).toMatch(words)
+  })
+
+  test('an empty body is no body, whatever it is called', async () => {
+    const path = '/v1/jobs/01900000-0000-7000-8000-000000000000/cancel'
+    const form = { 'content-type': 'application/x-www-form-urlencoded' }
+    expectRefusal(await http.call('POST', path, { body: '', headers: form }), 404)
+    expectRefusal(await http.call('POST', path, { body: 'a=b', headers: form }), 415)
   })
 
   test.each([
