@@ -1,6 +1,7 @@
 import { IchidoError, type SettingShape } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import type { Bus } from '../bus/port.ts'
+import { nearest } from '../core/nearest.ts'
 import { type Caller, can } from '../core/roles.ts'
 import {
   type FixedSettings,
@@ -103,7 +104,7 @@ function administer(caller: Caller): void {
 
 function known(name: string): SettingName {
   if (isSettingName(name)) return name
-  const message = `There is no setting ${name}; there are ${SETTING_NAMES.join(', ')}`
+  const message = `There is no setting ${name}; the nearest is ${nearest(name, SETTING_NAMES)}`
   throw new IchidoError('NOT_FOUND', message, { names: SETTING_NAMES })
 }
 
