@@ -9,7 +9,8 @@ test('a line when a run begins and one when it ends, with how it ended and how l
   const telling = new Telling((line) => void said.push(line), world)
   const run = { lease: { job_id: 'j', kind: 'k', attempt: 2 } } as RunInHand
   const failure = { code: 'EXIT_3', message: 'no \x1b[31mred\nand more', retryable: true }
-  const outcomes: Outcome[] = [{ result: { result: 1 } }, { failure }, 'released']
+  const canceled = { code: 'CANCELED', message: 'The job was canceled', retryable: true }
+  const outcomes: Outcome[] = [{ result: { result: 1 } }, { failure }, { failure: canceled }, 'released']
   for (const outcome of outcomes) {
     let end = () => {}
     const work = telling.of(() => new Promise((resolve) => (end = () => resolve(outcome))))
@@ -25,6 +26,8 @@ test('a line when a run begins and one when it ends, with how it ended and how l
     'job j (k, attempt 2) succeeded, after 1.5 s',
     'job j (k, attempt 2) began',
     'job j (k, attempt 2) failed with EXIT_3: no  [31mred, after 1.5 s',
+    'job j (k, attempt 2) began',
+    'job j (k, attempt 2) canceled, after 1.5 s',
     'job j (k, attempt 2) began',
     'job j (k, attempt 2) released, after 1.5 s',
   ])

@@ -40,6 +40,7 @@ export function outcomeText(outcome: Outcome | RunReport): string {
   if (outcome === 'released') return 'released'
   if ('result' in outcome) return 'succeeded'
   const { code, message } = outcome.failure
+  if (code === 'CANCELED') return 'canceled'
   // What a program wrote goes to a terminal here.
   const [line = ''] = message.trim().split('\n')
   const words = line.replace(/\p{Cc}/gu, ' ')
