@@ -74,6 +74,20 @@ async function writer(url: string) {
   }
 }
 
+test('who follows a log hears what its job waits for, and how it ended', async () => {
+  const server = await serve({ DATA_DIR: mkdtempSync(join(dataDir, 'd-')) })
+  const env = { ICHIDO_URL: server.url }
+  const { job_id: jobId } = await post<{ job_id: string }>(server.url, '/v1/jobs', { kind: 'work' })
+  const following = begin(['jobs', 'logs', jobId, '-f'], env)
+  await until('the reason', async () => following.stderr().includes('No worker that takes jobs of kind work'))
+  await post(server.url, `/v1/jobs/${jobId}/cancel`, {})
+  const { code, stdout, stderr } = await following.ended
+  expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
+  expect(stderr).toContain(`Job ${jobId} ended CANCELED`)
+  expect(await ichido(['jobs', 'logs', jobId], env)).toMatchObject({ code: 0 })
+  await server.stop()
+})
+
 test('killed -9 while it archives, a server has every log, once; and who follows one goes on', async () => {
   const [count, kills] = [size(20, 300), size(1, 20)]
   const written = await writeLogs(count)

@@ -1,7 +1,9 @@
 import type { Page, RunLogShape } from '@ichido/sdk/protocol'
 import { type Connection, connect, query } from './connect.ts'
 import { followLog } from './log-stream.ts'
+import { withoutSuccess } from './outcome.ts'
 import { outJson, paint, say } from './terminal.ts'
+import { waitingText } from './waiting-text.ts'
 
 interface LogFlags {
   follow?: boolean
@@ -14,6 +16,10 @@ const PAGE = 200
 /** What the runs of a job wrote, oldest first. */
 export async function printLogs(jobId: string, { follow = false, tail, json = false }: LogFlags): Promise<void> {
   const connection = connect()
+  if (follow) {
+    const { waiting_for: waiting } = await connection.transport.get(jobId)
+    if (waiting !== null) say(paint('yellow', waitingText(waiting)))
+  }
   const chunks = follow ? followLog(connection, jobId, tail) : readLog(connection, jobId, tail)
   const data: RunLogShape[] = []
   let runNo: number | null = null
@@ -28,6 +34,9 @@ export async function printLogs(jobId: string, { follow = false, tail, json = fa
   }
   if (json && !follow) outJson({ data })
   else if (!json && runNo === null) say('Its runs have written nothing.')
+  if (!follow) return
+  const job = await connection.transport.get(jobId)
+  if (job.state !== 'SUCCEEDED') throw withoutSuccess(job)
 }
 
 async function* readLog({ ask }: Connection, jobId: string, tail: number | undefined): AsyncGenerator<RunLogShape> {

@@ -7,12 +7,16 @@ import { out, outJson, paint, say } from './terminal.ts'
 export async function showOutcome({ transport }: Connection, job: JobDetail, json: boolean): Promise<void> {
   if (job.state !== 'SUCCEEDED') {
     if (json) outJson({ ...job, result: null })
-    throw new Failure(`Job ${job.job_id} ended ${job.state}${job.error === null ? '' : `: ${job.error.message}`}`)
+    throw withoutSuccess(job)
   }
   const { result } = await transport.result(job.job_id, 0)
   if (json) return outJson({ ...job, result })
   say(`${paint('green', 'Done')} ${secondsOf(job)} s after it was submitted`)
   out(JSON.stringify(result, null, 2))
+}
+
+export function withoutSuccess({ job_id: jobId, state, error }: JobDetail): Failure {
+  return new Failure(`Job ${jobId} ended ${state}${error === null ? '' : `: ${error.message}`}`)
 }
 
 function secondsOf({ created_at, finished_at }: JobDetail): string {
