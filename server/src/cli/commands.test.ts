@@ -152,6 +152,9 @@ describe('jobs, quota and tokens', () => {
     expect(code).toBe(1)
     expect(stdout).toBe('')
     expect(stderr).toContain('There is no job 01a1e150-0f86-71de-92fc-23ac1bcde25e (NOT_FOUND)')
+    expect((await ichido(['jobs', 'show', 'hello'])).stderr).toMatch(
+      /There is no job "hello": ids look like [0-9a-f-]{36} /,
+    )
   })
 
   test('a quota is set, changed in part, kept to, and cleared', async () => {
@@ -174,6 +177,9 @@ describe('usage', () => {
     [['build'], "unknown command 'build'"],
     [['build'], 'See `npm run -s ichido -- --help`'],
     [['job', 'list'], 'Did you mean jobs?'],
+    [['schedules', 'list', '--json'], 'definitions --help'],
+    [['audit'], '/v1/audit'],
+    [['settings', 'set', 'a', '--value', '1'], 'docs/operations.md#settings'],
     [['jobs', 'list', '--sate', 'x'], 'See `npm run -s ichido -- jobs list --help`'],
     [['jobs', 'lst'], 'Did you mean list?'],
     [['submit'], "missing required argument 'kind'"],

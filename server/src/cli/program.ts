@@ -4,6 +4,7 @@ import { addDead } from './dead.ts'
 import { addDefinitions } from './definitions.ts'
 import { addDemo } from './demo.ts'
 import { addDoctor } from './doctor.ts'
+import { addElsewhere } from './elsewhere.ts'
 import { EXIT, type ExitCode } from './exit.ts'
 import { addJobs } from './jobs.ts'
 import { addKeys } from './keys.ts'
@@ -28,7 +29,8 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
     .addHelpText('after', ABOUT)
     .exitOverride()
   const commands = [addServe, addWorker, addSubmit, addWatch, addJobs, addKeys, addQuota, addDead, addDefinitions]
-  for (const add of [...commands, addWorkers, addToken, addMigrate, addBackup, addDoctor, addDemo]) add(program)
+  for (const add of [...commands, addWorkers, addToken, addMigrate, addBackup, addDoctor, addDemo, addElsewhere])
+    add(program)
   pointToHelp(program, '')
   try {
     await program.parseAsync(argv, { from: 'user' })

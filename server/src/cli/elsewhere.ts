@@ -1,0 +1,33 @@
+import type { Command } from 'commander'
+import { readClientConfig } from '../config.ts'
+import { EXIT, Failure } from './exit.ts'
+import { commandLine } from './self.ts'
+import { surroundings } from './surroundings.ts'
+
+/** Words that people try because the API has them, and the page that tells of each. */
+const OVER_HTTP = {
+  alerts: 'docs/operations.md#alerts',
+  audit: 'docs/operations.md#audit',
+  queues: 'docs/api.md#queues',
+  settings: 'docs/operations.md#settings',
+} as const
+
+/** Commands that there are not, each with the place of what was meant. */
+export function addElsewhere(program: Command): void {
+  const add = (name: string, advice: () => string) =>
+    program
+      .command(`${name} [words...]`, { hidden: true })
+      .allowUnknownOption()
+      .helpOption(false)
+      .action(() => {
+        throw new Failure(`unknown command '${name}'`, advice(), EXIT.usage)
+      })
+  add('schedules', () => `Schedules belong to definitions: \`${commandLine('definitions --help')}\``)
+  for (const [name, page] of Object.entries(OVER_HTTP)) {
+    add(name, () => {
+      const { url, token } = readClientConfig(surroundings)
+      const header = token === undefined ? '' : ' -H "authorization: Bearer $ICHIDO_TOKEN"'
+      return `It is there over HTTP (${page}):\n  curl -s ${url}/v1/${name}${header}`
+    })
+  }
+}
