@@ -85,6 +85,8 @@ test('the packages hold what runs, and neither sources nor tests', () => {
   )
   expect(files.filter((path) => /(?<!\.d)\.ts$|\.test\.|\/testing\/|\/conformance/.test(path))).toEqual([])
   expect(files).toContain('node_modules/ichido/dist/index.js')
+  expect(files).toContain('node_modules/ichido/dist/bus/lua/publish.lua')
+  expect(files).toContain('node_modules/ichido/dist/bus/lua/route.lua')
   expect(files).toContain('node_modules/@ichido/sdk/dist/index.d.ts')
 })
 

@@ -22,6 +22,9 @@ export interface TestRedis {
   restart(): Promise<void>
   kill9(): Promise<void>
   forgetScripts(): Promise<void>
+  /** It does not answer, and does not hang up either. */
+  freeze(): void
+  thaw(): void
   stop(): Promise<void>
 }
 
@@ -44,6 +47,8 @@ export async function testRedis(kind: RedisKind): Promise<TestRedis> {
     url: started.url,
     flushAll: async () => void (await everywhere(['FLUSHALL'])),
     forgetScripts: async () => void (await everywhere(['SCRIPT', 'FLUSH'])),
+    freeze: () => nodes.forEach(({ pid }) => void process.kill(pid, 'SIGSTOP')),
+    thaw: () => nodes.forEach(({ pid }) => void process.kill(pid, 'SIGCONT')),
     restart: async () => void (await Promise.all(nodes.map((node) => node.restart()))),
     kill9: async () => void (await Promise.all(nodes.map((node) => node.kill9()))),
     stop: () => started.stop(),

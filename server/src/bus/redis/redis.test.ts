@@ -161,6 +161,22 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     for (const { jobId } of last) expect((await scene.entries('scan-0', jobId)).length).toBeLessThan(10_200)
   })
 
+  test('a Redis that hangs keeps nobody waiting for long, and is used again when it answers', async () => {
+    const event = anEvent()
+    redis.freeze()
+    try {
+      await expect(scene.relay.publish([event])).rejects.toThrow('Redis does not answer')
+      // The connection is given up, so whoever comes next is refused at once.
+      await expect(scene.relay.publish([event])).rejects.toThrow('Redis is away')
+    } finally {
+      redis.thaw()
+    }
+    await scene.up()
+    // It may have been added while nobody heard of it: that is what marks are for.
+    await publishUntilDone(scene, [event])
+    expect((await scene.entries('scan', event.jobId)).filter(({ job_id }) => job_id === event.jobId)).toHaveLength(1)
+  })
+
   test('away, Redis keeps nobody waiting; back, it is used again', async () => {
     await redis.kill9()
     const beganMs = performance.now()

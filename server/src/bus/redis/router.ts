@@ -1,7 +1,7 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import { readEventJson } from './event-json.ts'
 import { SHARD_NUMBERS } from './keys.ts'
-import { DEADLINE_MS, type RedisLink } from './link.ts'
+import { DEADLINE_MS, type RedisLink, RedisUnavailable } from './link.ts'
 import type { Ttls } from './relay.ts'
 import { isReply, Script } from './script.ts'
 
@@ -65,7 +65,7 @@ export class Router {
       } catch (error) {
         if (signal.aborted) return
         // The link tells by itself when Redis is away.
-        if (!inTrouble && isReply(error, 'Redis ') === false) onTrouble(error)
+        if (!inTrouble && !(error instanceof RedisUnavailable)) onTrouble(error)
         inTrouble = true
         await sleep(world, RETRY_MS, signal)
       }
