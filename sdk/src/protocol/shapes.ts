@@ -611,11 +611,13 @@ export interface BackfillShape {
   state: BackfillState
   from: string
   to: string
-  /** Ticks of the rule in the range, when it began. */
+  /** Ticks in the range, by the rule that it began with. */
   matched: number
   made: number
-  /** Ticks that were in the ledger already, and were left alone. */
-  existing: number
+  /** Ticks whose job was made before, or waits to be. */
+  made_before: number
+  /** Ticks that were skipped, and stay so. */
+  skipped: number
   began_at: string
   ended_at: string | null
 }

@@ -6,7 +6,7 @@ import { followProgress } from './progress.ts'
 import { commandLine } from './self.ts'
 import { instant, table } from './table.ts'
 import { out, outJson, say } from './terminal.ts'
-import { instantOf, wholeNumber } from './values.ts'
+import { instantOf, instantOrNow, NOW, wholeNumber } from './values.ts'
 
 interface BackfillFlags {
   from: string
@@ -28,7 +28,8 @@ interface JsonFlag {
 
 interface Counted {
   matched: number
-  existing: number
+  made_before: number
+  skipped: number
   would_make: number
 }
 
@@ -37,7 +38,7 @@ export function addBackfill(definitions: Command): void {
     .command('backfill <name>')
     .description('make up for the ticks of a past range that the ledger does not know; Ctrl-C leaves it running')
     .requiredOption('--from <instant>', 'ticks at this instant or later', instantOf)
-    .requiredOption('--to <instant>', 'ticks before this instant', instantOf)
+    .requiredOption('--to <instant>', 'ticks before this instant, or now', instantOrNow)
     .option('--dry-run', 'only count them')
     .option('--no-wait', 'do not wait until it is done')
     .option('--json', 'print JSON')
@@ -69,13 +70,15 @@ function pathOf(name: string, backfillId: string): string {
   return `/v1/definitions/${encodeURIComponent(name)}/backfills/${encodeURIComponent(backfillId)}`
 }
 
-async function backfill(name: string, { from, to, dryRun, wait, json }: BackfillFlags): Promise<void> {
+async function backfill(name: string, { dryRun, wait, json, ...range }: BackfillFlags): Promise<void> {
+  const from = range.from
+  const to = range.to === NOW ? undefined : range.to
   const connection = connect()
   const path = `/v1/definitions/${encodeURIComponent(name)}/backfill`
   if (dryRun) {
     const counted = await connection.ask<Counted>('POST', path, { from, to, dry_run: true })
     if (json) outJson(counted)
-    else say(`${counted.would_make} of ${counted.matched} ticks would be made; the ledger has ${counted.existing}.`)
+    else say(`${counted.would_make} of ${counted.matched} ticks would be made${found(counted)}.`)
     return
   }
   const begun = await connection.ask<BackfillShape>('POST', path, { from, to })
@@ -98,8 +101,14 @@ function follow(connection: Connection, name: string, backfillId: string): Promi
   })
 }
 
-function tell({ matched, made, existing }: BackfillShape): string {
-  return `${made} of ${matched} ticks made${existing > 0 ? `, ${existing} were there` : ''}`
+function tell(backfill: BackfillShape): string {
+  return `${backfill.made} of ${backfill.matched} ticks made${found(backfill)}`
+}
+
+/** What it leaves alone. */
+function found({ made_before, skipped }: Pick<BackfillShape, 'made_before' | 'skipped'>): string {
+  const made = made_before > 0 ? `, ${made_before} made before` : ''
+  return skipped > 0 ? `${made}, ${skipped} skipped (a backfill does not make up for these)` : made
 }
 
 function finish(backfill: BackfillShape, json: boolean | undefined): void {

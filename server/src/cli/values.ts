@@ -37,11 +37,24 @@ export function limit(text: string): number | null {
   return text === 'none' ? null : number(text)
 }
 
-/** An instant as ISO 8601, with its offset. */
+const INSTANT = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})$/
+
+/** An instant as ISO 8601. Without its offset it would be another one on a machine in another time zone. */
 export function instantOf(text: string): string {
-  const ms = /^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?$/.test(text) ? Date.parse(text) : Number.NaN
-  if (Number.isNaN(ms)) throw new InvalidArgumentError('It must be an instant like 2026-11-15T22:00:00Z.')
+  const ms = INSTANT.test(text) ? Date.parse(text) : Number.NaN
+  if (Number.isNaN(ms)) {
+    throw new InvalidArgumentError(
+      'It must be an instant with its offset, like 2026-11-15T22:00:00Z or 2026-11-15T23:00:00+01:00.',
+    )
+  }
   return new Date(ms).toISOString()
+}
+
+/** The server's, whose clock decides. */
+export const NOW = 'now'
+
+export function instantOrNow(text: string): string {
+  return text === NOW ? NOW : instantOf(text)
 }
 
 /** `name=value`, as often as there are labels. */

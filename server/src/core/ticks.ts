@@ -103,6 +103,8 @@ export const WAITING_MAX = 1_000
 export interface Standing {
   active: boolean
   waiting: number
+  /** The jobs that have not ended are of a backfill, which may take its time: a tick of now is not lost to it. */
+  backfilledOnly?: boolean
 }
 
 /** What becomes of the next tick. The standing is changed as if it were so, for the tick after it. */
@@ -110,7 +112,7 @@ export function settleTick(
   overlap: Schedule['overlap'],
   standing: Standing,
 ): { outcome: Outcome; reason: 'overlap' | 'quota' | null } {
-  const { active, waiting } = standing
+  const { active, waiting, backfilledOnly = false } = standing
   if (overlap === 'allow') {
     // Those that wait were first.
     if (waiting === 0) return { outcome: 'job', reason: null }
@@ -118,7 +120,7 @@ export function settleTick(
     standing.waiting++
     return { outcome: 'waiting_quota', reason: null }
   }
-  if (waiting > 0 || (active && overlap === 'skip')) return { outcome: 'skipped', reason: 'overlap' }
+  if (waiting > 0 || (active && overlap === 'skip' && !backfilledOnly)) return { outcome: 'skipped', reason: 'overlap' }
   if (active) {
     standing.waiting++
     return { outcome: 'waiting_overlap', reason: null }

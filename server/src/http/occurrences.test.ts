@@ -1,4 +1,4 @@
-import type { BackfillShape, JobDetail, OccurrenceShape, Page, SubmitResponse } from '@ichido/sdk/protocol'
+import type { AuditShape, BackfillShape, JobDetail, OccurrenceShape, Page, SubmitResponse } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { backfill as backfillShape, occurrence as occurrenceShape } from '../core/contract/occurrences.ts'
 import { type Call, type TestApp, testApp } from '../testing/app.ts'
@@ -35,19 +35,25 @@ const shown = async (jobId: string) =>
 test('run now makes a job of the template, for the user of the definition, and one for each key', async () => {
   const name = await defined({ schedule: null, max_attempts: 7 })
   const keyed = { headers: { 'idempotency-key': 'once' } }
-  const first = await call('POST', `${name}/run`, keyed)
+  const first = await call('POST', `${name}/run`, { ...keyed, token: token.other })
   expect(first.status).toBe(201)
   const { job_id } = first.body as SubmitResponse
   const job = await shown(job_id)
   expect(job).toMatchObject({ definition: name, scheduled_for: null, user_id: 'ops', queue: 'q', payload: { a: 1 } })
   expect(job).toMatchObject({ labels: { l: 'v' }, policy: { max_attempts: 7 }, idempotency_key: 'once' })
 
-  const again = await call('POST', `${name}/run`, { ...keyed, token: token.other })
+  const again = await call('POST', `${name}/run`, keyed)
   expect([again.status, again.text, again.headers['idempotent-replayed']]).toEqual([201, first.text, 'true'])
   const elsewhere = await call('POST', `${await defined()}/run`, keyed)
   expect(elsewhere).toMatchObject({ status: 409, body: { error: { code: 'IDEMPOTENCY_KEY_REUSED' } } })
   const another = (await call('POST', `${name}/run`)).body as SubmitResponse
   expect(another.job_id).not.toBe(job_id)
+  const entries = await http.call('GET', `/v1/audit?subject=${name}&action=definition.run`, { token: token.ops })
+  const audited = (entries.body as Page<AuditShape>).data.map(({ actor, after }) => ({ actor, after }))
+  expect(audited, 'none for a key that is replayed').toEqual([
+    { actor: 'ops', after: { job_id: another.job_id } },
+    { actor: 'other', after: { job_id } },
+  ])
 })
 
 test('run now meets the quota of that user', async () => {
@@ -65,7 +71,10 @@ test('a backfill is counted, begun, shown, listed and aborted', async () => {
   const to = Math.floor(Date.now() / 60_000) * 60_000
   const body = { from: new Date(to - 300_000).toISOString(), to: new Date(to).toISOString() }
   const dry = await call('POST', `${name}/backfill`, { body: { ...body, dry_run: true } })
-  expect(dry).toMatchObject({ status: 200, body: { dry_run: true, matched: 5, existing: 0, would_make: 5 } })
+  expect(dry).toMatchObject({
+    status: 200,
+    body: { dry_run: true, matched: 5, made_before: 0, skipped: 0, would_make: 5 },
+  })
   const begun = await call('POST', `${name}/backfill`, { body })
   expect(begun).toMatchObject({ status: 202, body: { ...body, state: 'running', matched: 5, made: 0, actor: 'ops' } })
   const { backfill_id } = backfillShape.parse(begun.body)
@@ -115,7 +124,7 @@ test('the ledger is read page by page', async () => {
 
 test.each([
   ['POST', 'backfill', { from: 'yesterday', to: '2026-01-01T00:00:00Z' }, 'from'],
-  ['POST', 'backfill', { from: '2026-01-01T00:00:00Z' }, 'to'],
+  ['POST', 'backfill', { from: '2999-01-01T00:00:00Z' }, 'to'],
   ['POST', 'backfill', { from: '2026-01-02T00:00:00Z', to: '2026-01-01T00:00:00Z' }, 'to'],
   ['POST', 'backfill', { from: '2026-01-01T00:00:00Z', to: '2999-01-01T00:00:00Z' }, 'to'],
   ['POST', 'backfill', { from: '1999-01-01T00:00:00Z', to: '2026-01-01T00:00:00Z' }, 'from'],

@@ -3,13 +3,13 @@ import type { Definition } from '../core/definition.ts'
 import type { Schedule } from '../core/schedule.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import type { PastRange } from '../services/backfills.ts'
-import { deleteDefinition } from '../store/commands/definitions.ts'
+import { deleteDefinition, updateDefinition } from '../store/commands/definitions.ts'
 import { readClock, type Term } from '../store/commands/leadership.ts'
 import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
 import { seize } from '../testing/reaper.ts'
 import { ENGINES } from '../testing/services.ts'
 import { sql } from '../testing/store.ts'
-import { BY, define, jobsOf, ledger, setDue, tickAll, ticker, toNextMinute } from '../testing/ticker.ts'
+import { BY, content, define, jobsOf, ledger, setDue, tickAll, ticker, toNextMinute } from '../testing/ticker.ts'
 import { createBackfill } from './backfill.ts'
 
 const MINUTE = 60_000
@@ -43,7 +43,13 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     const { fromMs, toMs } = await past(5)
     const id = await begin(definition, { fromMs, toMs })
     await tickAll(step)
-    expect(await shown(definition, id)).toMatchObject({ state: 'done', matched: 5, made: 5, existing: 0 })
+    expect(await shown(definition, id)).toMatchObject({
+      state: 'done',
+      matched: 5,
+      made: 5,
+      made_before: 0,
+      skipped: 0,
+    })
     const jobs = await jobsOf(scene.store, definition)
     expect(jobs.map((job) => job.scheduled_for)).toEqual([0, 1, 2, 3, 4].map((i) => fromMs + i * MINUTE))
     expect(await ledger(scene.store, definition)).toMatchObject(
@@ -55,12 +61,13 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     }
     expect(await scene.services.backfills.count(definition.name, { fromMs: fromMs - MINUTE, toMs })).toEqual({
       matched: 6,
-      existing: 5,
+      made_before: 5,
+      skipped: 0,
       would_make: 1,
     })
     const second = await begin(definition, { fromMs: fromMs - MINUTE, toMs })
     await tickAll(step)
-    expect(await shown(definition, second)).toMatchObject({ state: 'done', matched: 6, made: 1, existing: 5 })
+    expect(await shown(definition, second)).toMatchObject({ state: 'done', matched: 6, made: 1, made_before: 5 })
     expect((await jobsOf(scene.store, definition)).map((job) => job.scheduled_for)).toEqual([fromMs - MINUTE])
   })
 
@@ -71,9 +78,44 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     await tickAll(await ticker(scene, { term, batchMax: 3 }))
     const [entry] = await ledger(scene.store, definition)
     expect(entry).toMatchObject({ outcome: 'skipped', scheduled_for: fromMs, skipped_until: expect.any(Number) })
-    const id = await begin(definition, { fromMs: fromMs - MINUTE, toMs })
+    const before = { fromMs: fromMs - MINUTE, toMs: fromMs }
+    const wide = { ...before, toMs }
+    await begin(definition, before)
     await tickAll(step)
-    expect(await shown(definition, id)).toMatchObject({ state: 'done', made: 1, existing: 10 })
+    expect(await scene.services.backfills.count(definition.name, wide)).toEqual({
+      matched: 11,
+      made_before: 1,
+      skipped: 10,
+      would_make: 0,
+    })
+    const id = await begin(definition, wide)
+    await tickAll(step)
+    expect(await shown(definition, id)).toMatchObject({ state: 'done', made: 0, made_before: 1, skipped: 10 })
+  })
+
+  test('goes by the rule that it began with, whatever becomes of it', async () => {
+    const definition = await define5({ overlap: 'skip' })
+    const range = await past(3)
+    const id = await begin(definition, range)
+    const change = (schedule: Partial<Schedule> | null) =>
+      scene.store.write(updateDefinition(definition.name, null, content(schedule), BY()))
+    for (const rule of [{ cron: '* * * * * *', overlap: 'skip' as const }, null]) {
+      await tickAll(step)
+      await end(definition)
+      await change(rule)
+    }
+    await tickAll(step)
+    await end(definition)
+    await tickAll(step)
+    expect(await shown(definition, id)).toMatchObject({
+      state: 'done',
+      matched: 3,
+      made: 3,
+      made_before: 0,
+      skipped: 0,
+    })
+    const jobs = await jobsOf(scene.store, definition)
+    expect(jobs.map((job) => job.scheduled_for)).toEqual([0, 1, 2].map((i) => range.fromMs + i * MINUTE))
   })
 
   test('stops at a full quota, and goes on when a slot is free', async () => {
@@ -114,7 +156,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     const id = await begin(definition, range)
     await sql(
       scene.store,
-      "UPDATE ichido.job_definitions SET schedule = replace(schedule, 'UTC', 'Mars/Base') WHERE id = $1",
+      "UPDATE ichido.backfills SET schedule = replace(schedule, 'UTC', 'Mars/Base') WHERE definition_id = $1",
       broken.id,
     )
     for (let i = 0; i < 2; i++) await expect(step()).rejects.toThrow('Mars/Base')
@@ -127,6 +169,30 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     const id = await begin(definition, await past(2))
     await tickAll(step)
     expect(await shown(definition, id)).toMatchObject({ state: 'running', made: 1 })
+    await end(definition)
+    await tickAll(step)
+    expect(await shown(definition, id)).toMatchObject({ state: 'done', made: 2 })
+  })
+
+  test('costs a schedule that skips no tick: the tick waits for its job, and it for the tick', async () => {
+    const definition = await define5({ overlap: 'skip' })
+    const { fromMs, toMs } = await past(3)
+    const id = await begin(definition, { fromMs, toMs: fromMs + 2 * MINUTE })
+    await tickAll(step)
+    await setDue(scene.store, definition, toMs)
+    const tick = await ticker(scene, { term })
+    const outcomes = async () => (await ledger(scene.store, definition)).map(({ outcome }) => outcome)
+    await tickAll(tick)
+    expect(await outcomes()).toEqual(['job', 'waiting_overlap'])
+    await end(definition)
+    await tickAll(step)
+    expect(await outcomes(), 'the tick goes first').toEqual(['job', 'waiting_overlap'])
+    await tickAll(tick)
+    await tickAll(step)
+    expect(await outcomes()).toEqual(['job', 'job'])
+    await setDue(scene.store, definition, toMs + 1)
+    await tickAll(tick)
+    expect(await outcomes(), 'the job of a tick is in the way as ever').toEqual(['job', 'job', 'skipped'])
     await end(definition)
     await tickAll(step)
     expect(await shown(definition, id)).toMatchObject({ state: 'done', made: 2 })

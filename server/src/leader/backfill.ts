@@ -32,13 +32,11 @@ export function createBackfill(options: BackfillOptions, term: Term): () => Prom
   let moved = false
 
   async function step({ backfill, definition }: RunningBackfill): Promise<boolean> {
-    const { atMs, toMs } = backfill
-    const schedule = definition?.schedule ?? null
+    const { atMs, toMs, schedule } = backfill
     const fitting = Math.max(1, Math.floor(BATCH_CHARS_MAX / (definition?.payload.length ?? 1)))
     const max = Math.min(settings.get('schedule_batch_max'), fitting)
-    const ticks = schedule === null ? [] : ticksBetween(schedule, atMs, toMs, max)
-    const usable = schedule === null ? null : definition
-    const { made, goesOn } = await store.write(stepBackfill(term, { backfill, definition: usable, ticks }, maker))
+    const ticks = definition === null ? [] : ticksBetween(schedule, atMs, toMs, max)
+    const { made, goesOn } = await store.write(stepBackfill(term, { backfill, definition, ticks }, maker))
     for (const { outcome } of made) meter.ticked(outcome, null)
     bus.wake([...new Set(made.flatMap(({ wakes }) => (wakes === null ? [] : [`queue:${wakes}` as const])))])
     return goesOn

@@ -6,7 +6,7 @@ import { beginBackfill, findBackfill } from '../store/commands/backfills.ts'
 import type { PostgresStore } from '../store/engines/postgres.ts'
 import { NodeProcess } from '../testing/node-process.ts'
 import { openNode, sql, until } from '../testing/store.ts'
-import { again, BY, define, ledger } from '../testing/ticker.ts'
+import { again, BY, define, EVERY_SECOND, ledger } from '../testing/ticker.ts'
 import { realWorld } from '../world.ts'
 
 /** Real processes on PostgreSQL: whatever happens to the leader, each tick is made once. */
@@ -101,10 +101,10 @@ describe('ticks of every second', () => {
 
     await until('retention', async () => (await jobsByTick(store, removed)).length === 0)
     const backfillId = realWorld.uuid()
-    const range = { fromMs: firstMs, toMs: endsAtMs, matched: count }
+    const range = { fromMs: firstMs, toMs: endsAtMs, schedule: EVERY_SECOND, matched: count }
     await store.write(beginBackfill({ backfillId, definition: removed, ...range }, BY()))
     await until('the backfill', async () => (await store.read(findBackfill(backfillId)))?.state === 'done')
-    expect(await store.read(findBackfill(backfillId))).toMatchObject({ made: 0, existing: count })
+    expect(await store.read(findBackfill(backfillId))).toMatchObject({ made: 0, madeBefore: count })
     expect(await jobsByTick(store, removed)).toEqual([])
     expect(await ledger(store, removed)).toEqual(entries)
   })

@@ -11,19 +11,26 @@ import {
   listBackfills,
 } from '../store/commands/backfills.ts'
 import { findDefinitionNow } from '../store/commands/definitions.ts'
-import { countKnown } from '../store/commands/occurrences.ts'
+import { findKnown } from '../store/commands/occurrences.ts'
 import type { Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
 import { iso, isoOrNull } from './render.ts'
 
-/** To is exclusive. */
 export interface PastRange {
   fromMs: number
-  toMs: number
+  /** Exclusive; null: now. */
+  toMs: number | null
+}
+
+export interface BackfillCounts {
+  matched: number
+  made_before: number
+  skipped: number
+  would_make: number
 }
 
 export interface BackfillService {
-  count(name: string, range: PastRange): Promise<{ matched: number; existing: number; would_make: number }>
+  count(name: string, range: PastRange): Promise<BackfillCounts>
   /** The leader carries it out, from now on and across restarts. */
   begin(caller: Caller, name: string, range: PastRange): Promise<BackfillShape>
   get(name: string, backfillId: string): Promise<BackfillShape>
@@ -42,9 +49,10 @@ export function createBackfillService({ world, store }: Deps): BackfillService {
     return { definition, nowMs }
   }
 
-  async function ticksOf(name: string, { fromMs, toMs }: PastRange) {
+  async function ticksOf(name: string, range: PastRange) {
     const { definition, nowMs } = await find(name)
     const { schedule } = definition
+    const { fromMs, toMs } = { ...range, toMs: range.toMs ?? nowMs }
     if (schedule === null) throw refusal('from', `The definition ${name} has no schedule, and no ticks`)
     if (fromMs >= toMs) throw refusal('to', 'to must lie after from')
     if (toMs > nowMs) throw refusal('to', 'to must not lie in the future')
@@ -52,7 +60,7 @@ export function createBackfillService({ world, store }: Deps): BackfillService {
     if (ticks.length > BACKFILL_TICKS_MAX) {
       throw refusal('from', `There are more than ${BACKFILL_TICKS_MAX} ticks from then on: take a part at a time`)
     }
-    return { definition, ticks }
+    return { definition, schedule, fromMs, toMs, ticks }
   }
 
   async function findOf(definition: Definition, backfillId: string): Promise<Backfill> {
@@ -65,16 +73,18 @@ export function createBackfillService({ world, store }: Deps): BackfillService {
   return {
     async count(name, range) {
       const { definition, ticks } = await ticksOf(name, range)
-      let existing = 0
+      const counts = { made: 0, skipped: 0 }
       for (let i = 0; i < ticks.length; i += LOOKUP_MAX) {
-        existing += await store.read(countKnown(definition.id, ticks.slice(i, i + LOOKUP_MAX)))
+        const known = await store.read(findKnown(definition.id, ticks.slice(i, i + LOOKUP_MAX)))
+        for (const what of known.values()) counts[what]++
       }
-      return { matched: ticks.length, existing, would_make: ticks.length - existing }
+      const { made, skipped } = counts
+      return { matched: ticks.length, made_before: made, skipped, would_make: ticks.length - made - skipped }
     },
 
     async begin(caller, name, range) {
-      const { definition, ticks } = await ticksOf(name, range)
-      const item = { backfillId: world.uuid(), definition, ...range, matched: ticks.length }
+      const { ticks, ...found } = await ticksOf(name, range)
+      const item = { backfillId: world.uuid(), ...found, matched: ticks.length }
       const by = { id: world.uuid(), actor: caller.userId }
       return render(name, await store.write(beginBackfill(item, by)))
     },
@@ -107,7 +117,7 @@ function refusal(field: string, message: string): IchidoError {
 }
 
 function render(name: string, backfill: Backfill): BackfillShape {
-  const { actor, state, matched, made, existing } = backfill
+  const { actor, state, matched, made, madeBefore, skipped } = backfill
   return {
     backfill_id: backfill.backfillId,
     definition: name,
@@ -117,7 +127,8 @@ function render(name: string, backfill: Backfill): BackfillShape {
     to: iso(backfill.toMs),
     matched,
     made,
-    existing,
+    made_before: madeBefore,
+    skipped,
     began_at: iso(backfill.beganAtMs),
     ended_at: isoOrNull(backfill.endedAtMs),
   }

@@ -5,6 +5,7 @@ import type { Caller } from '../core/roles.ts'
 import { GRACE_MS, lastTicks } from '../core/ticks.ts'
 import { findDefinitionNow } from '../store/commands/definitions.ts'
 import { findOccurrences, type Occurrence, readScheduleCounts } from '../store/commands/occurrences.ts'
+import { runDefinition } from '../store/commands/run-definition.ts'
 import type { SubmitOutcome } from '../store/commands/submission.ts'
 import type { Deps } from './deps.ts'
 import { notFound } from './not-found.ts'
@@ -28,8 +29,8 @@ export interface OccurrenceService {
     limit: number,
     beforeMs: number | null,
   ): Promise<{ data: OccurrenceShape[]; nextMs: number | null }>
-  /** A job of the definition now, of the user whose jobs it makes. */
-  run(name: string, key: string | null): Promise<SubmitOutcome>
+  /** A job of the definition now, of the user whose jobs it makes; the audit says who asked for it. */
+  run(caller: Caller, name: string, key: string | null): Promise<SubmitOutcome>
   /** For metrics. */
   counts(): Promise<{ overdue: number; waiting: number }>
 }
@@ -37,7 +38,7 @@ export interface OccurrenceService {
 /** Keys of run now do not meet those of submissions. */
 const OPERATION = 'run'
 
-export function createOccurrenceService({ store }: Deps, submission: SubmitService): OccurrenceService {
+export function createOccurrenceService({ world, store }: Deps, submission: SubmitService): OccurrenceService {
   async function find(name: string) {
     const { definition, nowMs } = await store.read(findDefinitionNow(name))
     if (definition === null) throw notFound('definition', name)
@@ -61,14 +62,19 @@ export function createOccurrenceService({ store }: Deps, submission: SubmitServi
       return { data: page.map(({ shape }) => shape), nextMs }
     },
 
-    async run(name, key) {
+    async run(caller, name, key) {
       const { definition } = await find(name)
       const { id, userId, kind, queue, priority, labels, policy } = definition
-      const caller: Caller = { userId, role: 'submitter' }
+      const by = { id: world.uuid(), actor: caller.userId }
       const payload = JSON.parse(definition.payload) as unknown
       const input = { kind, queue: queue ?? DEFAULT_QUEUE, payload, priority, ...(labels === null ? {} : { labels }) }
       const asked = { key, operation: OPERATION, hashOver: { definition_id: id }, policy, definitionId: id }
-      return submission.submit(caller, input, asked)
+      return submission.submitBy(
+        (item, render) => runDefinition(name, item, render, by),
+        { userId, role: 'submitter' },
+        input,
+        asked,
+      )
     },
 
     counts: () => store.read(readScheduleCounts(GRACE_MS)),

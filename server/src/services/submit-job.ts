@@ -6,7 +6,13 @@ import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, type JobPolicy } from '../core/jo
 import { toMicros } from '../core/quota.ts'
 import { requestHash } from '../core/request-hash.ts'
 import type { Caller } from '../core/roles.ts'
-import type { Accepted, SubmitItem, SubmitOutcome, SubmitRefusal } from '../store/commands/submission.ts'
+import type {
+  Accepted,
+  RenderAccepted,
+  SubmitItem,
+  SubmitOutcome,
+  SubmitRefusal,
+} from '../store/commands/submission.ts'
 import { submitJobs } from '../store/commands/submit-jobs.ts'
 import type { Command } from '../store/port.ts'
 import { Batcher } from './batcher.ts'
@@ -48,6 +54,13 @@ export interface SubmitService {
   ): Promise<PromiseSettledResult<SubmitOutcome>[]>
   /** The same as a command, for a transaction of the caller's own, which also wakes the workers when it commits. */
   prepare(caller: Caller, input: SubmitInput, options: SubmitOptions): Command<SubmitOutcome[]>
+  /** By a command that does more than that. */
+  submitBy(
+    commandOf: (item: SubmitItem, render: RenderAccepted) => Command<SubmitOutcome>,
+    caller: Caller,
+    input: SubmitInput,
+    options: SubmitOptions,
+  ): Promise<SubmitOutcome>
 }
 
 /** A transaction beyond this many rows or bytes gains nothing and holds its locks longer. */
@@ -66,17 +79,21 @@ export function createSubmitService(deps: Deps, fairTags: FairTags): SubmitServi
     onBatch: (batch) => deps.meter.batch(batch),
     async run(items) {
       const outcomes = await deps.store.write(submitJobs(items, renderAccepted))
-      const queues = new Set<`queue:${string}`>()
-      outcomes.forEach((outcome, i) => {
-        if (outcome.kind === 'created' && outcome.due) queues.add(`queue:${outcome.queue}`)
-        if (outcome.kind !== 'created') deps.evidence.notCreated(outcome)
-        const code = outcome.kind === 'refused' ? outcome.refusal.code : null
-        deps.meter.submitted(outcome.kind, (items[i]?.key ?? null) !== null, code)
-      })
-      deps.bus.wake([...queues])
+      tell(items, outcomes)
       return outcomes
     },
   })
+
+  function tell(items: readonly SubmitItem[], outcomes: readonly SubmitOutcome[]): void {
+    const queues = new Set<`queue:${string}`>()
+    outcomes.forEach((outcome, i) => {
+      if (outcome.kind === 'created' && outcome.due) queues.add(`queue:${outcome.queue}`)
+      if (outcome.kind !== 'created') deps.evidence.notCreated(outcome)
+      const code = outcome.kind === 'refused' ? outcome.refusal.code : null
+      deps.meter.submitted(outcome.kind, (items[i]?.key ?? null) !== null, code)
+    })
+    deps.bus.wake([...queues])
+  }
 
   return {
     submit: async (caller, input, options) => batcher.add(toItem(deps, fairTags, caller, input, options)),
@@ -86,6 +103,12 @@ export function createSubmitService(deps: Deps, fairTags: FairTags): SubmitServi
         return toItem(deps, fairTags, caller, input, options)
       }),
     prepare: (caller, input, options) => submitJobs([toItem(deps, fairTags, caller, input, options)], renderAccepted),
+    async submitBy(commandOf, caller, input, options) {
+      const item = toItem(deps, fairTags, caller, input, options)
+      const outcome = await deps.store.write(commandOf(item, renderAccepted))
+      tell([item], [outcome])
+      return outcome
+    },
   }
 }
 

@@ -5,7 +5,7 @@ import { planTicks } from '../core/ticks.ts'
 import { seize } from '../testing/reaper.ts'
 import { Scene } from '../testing/scene.ts'
 import { sql } from '../testing/store.ts'
-import { again, BY, content, define, jobsOf, ledger, setDue } from '../testing/ticker.ts'
+import { again, BY, content, define, EVERY_SECOND, jobsOf, ledger, setDue } from '../testing/ticker.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { realWorld } from '../world.ts'
 import { beginBackfill, findBackfill, stepBackfill } from './commands/backfills.ts'
@@ -175,7 +175,7 @@ describe('ticks', () => {
       const { id, name, nextTickAtMs } = definition
       const fromMs = nextTickAtMs ?? 0
       const backfillId = realWorld.uuid()
-      const range = { fromMs, toMs: fromMs + 3 * MINUTE, matched: 3 }
+      const range = { fromMs, toMs: fromMs + 3 * MINUTE, schedule: EVERY_SECOND, matched: 3 }
       const backfill = await a().write(beginBackfill({ backfillId, definition: { id, name }, ...range }, BY()))
       const ticks = [0, 1, 2].map((i) => fromMs + i * MINUTE)
       const step = stepBackfill(term, { backfill, definition, ticks }, maker)

@@ -78,11 +78,13 @@ CREATE TABLE backfills (
   from_at INTEGER NOT NULL,
   to_at INTEGER NOT NULL,
   at INTEGER NOT NULL,
+  schedule text NOT NULL,
   state text NOT NULL,
   version integer NOT NULL,
   matched integer NOT NULL,
   made integer NOT NULL,
-  existing integer NOT NULL,
+  made_before integer NOT NULL,
+  skipped integer NOT NULL,
   began_at INTEGER NOT NULL,
   ended_at INTEGER
 ) STRICT;

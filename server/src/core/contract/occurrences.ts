@@ -17,7 +17,9 @@ export const backfillParams = definitionParams.extend({ backfill_id: z.uuid().to
 
 export const backfillRequest = z.strictObject({
   from: instant.meta({ description: 'Ticks at this instant or later' }),
-  to: instant.meta({ description: 'Ticks before this instant, which must not lie in the future' }),
+  to: instant.optional().meta({
+    description: 'Ticks before this instant, which must not lie in the future; default: now',
+  }),
   dry_run: z.boolean().optional().meta({ description: 'Only count' }),
 })
 
@@ -50,9 +52,10 @@ export const backfill = z
     state: z.enum(BACKFILL_STATES),
     from: time,
     to: time,
-    matched: z.int().meta({ description: 'Ticks of the rule in the range, when it began' }),
+    matched: z.int().meta({ description: 'Ticks in the range, by the rule that it began with' }),
     made: z.int(),
-    existing: z.int().meta({ description: 'Ticks that were in the ledger already, and were left alone' }),
+    made_before: z.int().meta({ description: 'Ticks whose job was made before, or waits to be' }),
+    skipped: z.int().meta({ description: 'Ticks that were skipped, and stay so' }),
     began_at: time,
     ended_at: time.nullable(),
   })
@@ -61,7 +64,8 @@ export const backfill = z
 export const backfillDryRun = z.object({
   dry_run: z.literal(true),
   matched: z.int(),
-  existing: z.int(),
+  made_before: z.int(),
+  skipped: z.int(),
   would_make: z.int(),
 })
 

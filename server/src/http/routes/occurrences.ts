@@ -65,7 +65,8 @@ function runRoute(app: ApiInstance, { services, mismatchStatus }: RouteContext):
       },
     },
     async (request, reply) => {
-      const outcome = await services.occurrences.run(request.params.name, keyOf(request.raw, {}))
+      const { name } = request.params
+      const outcome = await services.occurrences.run(callerOf(request), name, keyOf(request.raw, {}))
       if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
       if (outcome.kind === 'replayed') reply.header('idempotent-replayed', 'true')
       return reply.code(outcome.status).header('content-type', JSON_TYPE).send(outcome.body)
@@ -84,8 +85,9 @@ function backfillRoutes(app: ApiInstance, { services }: RouteContext): void {
         tags,
         summary: 'Make up for the ticks of a past range',
         description:
-          'Each tick of the rule as it is now makes one job, unless the ledger knows of it already, made or skipped. At ' +
-          'a full quota it waits; where jobs must not overlap it makes one at a time. At most ' +
+          'Each tick of the rule as it is now makes one job, unless the ledger knows of it already, made or skipped; a ' +
+          'later change of the rule changes nothing about it. At a full quota it waits; where jobs must not overlap it ' +
+          'makes one at a time. At most ' +
           `${contract.BACKFILL_TICKS_MAX} ticks.`,
         params,
         body: contract.backfillRequest,
@@ -97,7 +99,7 @@ function backfillRoutes(app: ApiInstance, { services }: RouteContext): void {
       },
     },
     async (request, reply) => {
-      const { from, to, dry_run } = request.body
+      const { from, to = null, dry_run } = request.body
       const [{ name }, range] = [request.params, { fromMs: from, toMs: to }]
       if (dry_run) return { dry_run: true as const, ...(await backfills.count(name, range)) }
       return reply.code(202).send(await backfills.begin(callerOf(request), name, range))

@@ -1,8 +1,9 @@
 import type { Definition } from '../../core/definition.ts'
+import type { Schedule } from '../../core/schedule.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/backfills.ts'
 import { insertOccurrences } from '../sql/ticks.ts'
-import { each, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import { each, flag, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
 import { type By, isRecorded, record } from './audit.ts'
 import { toDefinition } from './definitions.ts'
 import { fence, type Term } from './leadership.ts'
@@ -22,12 +23,16 @@ export interface Backfill {
   toMs: number
   /** Where it goes on. */
   atMs: number
+  /** As it was when this began: ticks of two rules would add up to nonsense. */
+  schedule: Schedule
   state: BackfillState
   version: number
   matched: number
   made: number
-  /** Ticks that were in the ledger already. */
-  existing: number
+  /** Ticks whose job was made before, or waits to be. */
+  madeBefore: number
+  /** Ticks that were skipped, and stay so. */
+  skipped: number
   beganAtMs: number
   endedAtMs: number | null
 }
@@ -37,6 +42,7 @@ export interface NewBackfill {
   definition: Pick<Definition, 'id' | 'name'>
   fromMs: number
   toMs: number
+  schedule: Schedule
   matched: number
 }
 
@@ -44,9 +50,10 @@ const LAST = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 
 export function beginBackfill(item: NewBackfill, by: By): Command<Backfill> {
   return command('begin_backfill', function* work(again): Work<Backfill> {
-    const { backfillId, definition, fromMs, toMs, matched } = item
+    const { backfillId, definition, fromMs, toMs, schedule, matched } = item
     if (!(yield* isRecorded(again, by))) {
-      yield* query(sql.insertBackfill, backfillId, definition.id, by.actor, fromMs, toMs, matched)
+      const rule = JSON.stringify(schedule)
+      yield* query(sql.insertBackfill, backfillId, definition.id, by.actor, fromMs, toMs, rule, matched)
       const range = { from: new Date(fromMs).toISOString(), to: new Date(toMs).toISOString() }
       yield* record(by, 'definition.backfill', definition.name, null, { backfill_id: backfillId, ...range, matched })
     }
@@ -75,8 +82,9 @@ export function abortBackfill(backfillId: string, name: string, by: By): Command
   return command('abort_backfill', function* work(): Work<Backfill | null> {
     const row = yield* one(sql.endBackfill, backfillId, 'aborted')
     if (row === undefined) return null
-    const { made, existing } = toBackfill(row)
-    yield* record(by, 'definition.backfill.abort', name, null, { backfill_id: backfillId, made, existing })
+    const { made, madeBefore, skipped } = toBackfill(row)
+    const counts = { made, made_before: madeBefore, skipped }
+    yield* record(by, 'definition.backfill.abort', name, null, { backfill_id: backfillId, ...counts })
     return toBackfill(row)
   })
 }
@@ -101,7 +109,7 @@ export function runningBackfills(max: number, afterId: string): Command<RunningB
 export interface BackfillStep {
   /** As it was seen. */
   backfill: Backfill
-  /** Null: nothing can be made any more. */
+  /** Null: it was deleted. */
   definition: Definition | null
   /** The next of them. */
   ticks: readonly number[]
@@ -129,21 +137,30 @@ export function stepBackfill(term: Term, { backfill, definition, ticks }: Backfi
       return { made: [], goesOn: false }
     }
     const locked = yield* one(sql.lockDefinition, definition.id, definition.version)
-    // It was changed since: so may have been its ticks.
+    // It was changed since: so may have been what its jobs are like.
     if (locked === undefined) return { made: [], goesOn: true }
-    const { made, dealtWith } = yield* makeSome(definition, ticks, integer(locked, 'now'), maker)
+    const overlap = (definition.schedule ?? backfill.schedule).overlap
+    const { made, known, dealtWith } = yield* makeSome({ definition, overlap, ticks }, integer(locked, 'now'), maker)
     const last = dealtWith.at(-1)
     if (last === undefined) return { made, goesOn: false }
-    yield* query(sql.recordBackfillStep, backfillId, last + 1, made.length, dealtWith.length - made.length)
+    const skipped = dealtWith.filter((tick) => known.get(tick) === 'skipped').length
+    const madeBefore = dealtWith.length - made.length - skipped
+    yield* query(sql.recordBackfillStep, backfillId, last + 1, made.length, madeBefore, skipped)
     return { made, goesOn: true }
   })
 }
 
-function* makeSome(definition: Definition, ticks: readonly number[], nowMs: number, maker: Maker) {
-  const { id, schedule } = definition
+interface Asked {
+  definition: Definition
+  overlap: Schedule['overlap']
+  ticks: readonly number[]
+}
+
+function* makeSome({ definition, overlap, ticks }: Asked, nowMs: number, maker: Maker) {
+  const { id } = definition
   const known = yield* readKnown(id, ticks)
   let fresh = ticks.filter((tick) => !known.has(tick))
-  if (schedule?.overlap !== 'allow') {
+  if (overlap !== 'allow') {
     const { active, waiting } = (yield* readStandings([id])).get(id) ?? { active: true, waiting: 0 }
     fresh = active || waiting > 0 ? [] : fresh.slice(0, 1)
   }
@@ -161,16 +178,18 @@ function* makeSome(definition: Definition, ticks: readonly number[], nowMs: numb
   if (inserted.length !== made.length) throw new Error('A tick came into the ledger while its definition was locked')
   const done = new Set(made.map(({ scheduledForMs }) => scheduledForMs))
   const open = ticks.findIndex((tick) => !known.has(tick) && !done.has(tick))
-  return { made, dealtWith: open === -1 ? ticks : ticks.slice(0, open) }
+  return { made, known, dealtWith: open === -1 ? ticks : ticks.slice(0, open) }
 }
 
-/** Which of these ticks the ledger knows of. */
-export function* readKnown(definitionId: string, ticks: readonly number[]): Work<Set<number>> {
+export type Known = 'made' | 'skipped'
+
+/** Which of these ticks the ledger knows of. One that waits will be made. */
+export function* readKnown(definitionId: string, ticks: readonly number[]): Work<Map<number, Known>> {
   const rows = yield* each(
     sql.readKnownTicks,
     ticks.map((tick) => [definitionId, tick]),
   )
-  return new Set(rows.map((row) => integer(row, 'tick')))
+  return new Map(rows.map((row) => [integer(row, 'tick'), flag(row, 'skipped') ? 'skipped' : 'made']))
 }
 
 function toBackfill(row: Row | undefined): Backfill {
@@ -181,11 +200,13 @@ function toBackfill(row: Row | undefined): Backfill {
     fromMs: integer(row, 'from_at'),
     toMs: integer(row, 'to_at'),
     atMs: integer(row, 'at'),
+    schedule: JSON.parse(text(row, 'schedule')) as Schedule,
     state: text(row, 'state') as BackfillState,
     version: integer(row, 'version'),
     matched: integer(row, 'matched'),
     made: integer(row, 'made'),
-    existing: integer(row, 'existing'),
+    madeBefore: integer(row, 'made_before'),
+    skipped: integer(row, 'skipped'),
     beganAtMs: integer(row, 'began_at'),
     endedAtMs: integerOrNull(row, 'ended_at'),
   }

@@ -2,7 +2,7 @@ import type { Outcome } from '../../core/ticks.ts'
 import { type Command, command } from '../port.ts'
 import { countSchedules, readOccurrences } from '../sql/backfills.ts'
 import { integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
-import { readKnown } from './backfills.ts'
+import { type Known, readKnown } from './backfills.ts'
 
 /** What the ledger says of a tick. */
 export interface Occurrence {
@@ -36,11 +36,9 @@ export function findOccurrences(
   })
 }
 
-/** How many of these ticks are in the ledger. */
-export function countKnown(definitionId: string, ticks: readonly number[]): Command<number> {
-  return command('count_known_ticks', function* work(): Work<number> {
-    return (yield* readKnown(definitionId, ticks)).size
-  })
+/** Of these ticks, those that are in the ledger. */
+export function findKnown(definitionId: string, ticks: readonly number[]): Command<Map<number, Known>> {
+  return command('find_known_ticks', () => readKnown(definitionId, ticks))
 }
 
 /** Schedules whose tick is later than it may be, and ticks that wait. */

@@ -102,6 +102,7 @@ export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker)
     const nowMs = locked[0] === undefined ? 0 : integer(locked[0], 'now')
     const held = locked.map((row) => ({ ...(byId.get(text(row, 'id')) ?? missing()), definition: toDefinition(row) }))
     const standings = yield* readStandings(held.map(({ definition }) => definition.id))
+    yield* markBackfilled(held, standings)
     const ticks = held.flatMap(({ definition, plan }) =>
       settle(definition, plan, standings.get(definition.id) ?? missing(), nowMs, maker),
     )
@@ -244,6 +245,21 @@ export function* readStandings(definitionIds: readonly string[]): Work<Map<strin
   return new Map(
     rows.map((row) => [text(row, 'id'), { active: flag(row, 'active'), waiting: integer(row, 'waiting') }]),
   )
+}
+
+/** Only `skip` minds whose job it is. */
+function* markBackfilled(held: readonly { definition: Definition }[], standings: Map<string, Standing>): Work<void> {
+  const asked = held.filter(
+    ({ definition: { id, schedule } }) => schedule?.overlap === 'skip' && standings.get(id)?.active,
+  )
+  const rows = yield* each(
+    sql.readBackfilledOnly,
+    asked.map(({ definition }) => [definition.id]),
+  )
+  for (const row of rows) {
+    const standing = standings.get(text(row, 'id'))
+    if (standing !== undefined) standing.backfilledOnly = true
+  }
 }
 
 const lastOf = ({ make, skip, skipAll }: Plan, dueAtMs: number) =>

@@ -37,6 +37,7 @@ export const leaderPlane: Migration = {
     'ALTER TABLE ichido.occurrences ADD COLUMN skipped_until bigint',
     `CREATE INDEX occurrences_skipped ON ichido.occurrences (definition_id, scheduled_for)
       WHERE skipped_until IS NOT NULL`,
+    // A backfill goes by the rule that it began with.
     `CREATE TABLE ichido.backfills (
       id uuid PRIMARY KEY,
       definition_id uuid NOT NULL,
@@ -44,11 +45,13 @@ export const leaderPlane: Migration = {
       from_at bigint NOT NULL,
       to_at bigint NOT NULL,
       at bigint NOT NULL,
+      schedule text NOT NULL,
       state text NOT NULL,
       version integer NOT NULL,
       matched integer NOT NULL,
       made integer NOT NULL,
-      existing integer NOT NULL,
+      made_before integer NOT NULL,
+      skipped integer NOT NULL,
       began_at bigint NOT NULL,
       ended_at bigint
     )`,

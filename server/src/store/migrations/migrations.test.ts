@@ -10,7 +10,7 @@ import { Reaper, seize } from '../../testing/reaper.ts'
 import { removeKeys } from '../../testing/retention.ts'
 import { failed, Scene } from '../../testing/scene.ts'
 import { openNode, sql, unique } from '../../testing/store.ts'
-import { again, BY, content, define, ledger, setDue } from '../../testing/ticker.ts'
+import { again, BY, content, define, EVERY_SECOND, ledger, setDue } from '../../testing/ticker.ts'
 import { AUTH_REQUIRED, createToken, listTokens, readSettings } from '../commands/access.ts'
 import { turnAlerts } from '../commands/alerts.ts'
 import { beginBackfill, findBackfill, runningBackfills, stepBackfill } from '../commands/backfills.ts'
@@ -316,7 +316,8 @@ async function useSchedule(store: Store, term: Term, userId: string): Promise<vo
   await sql(store, "UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE definition_id = $1", definition.id)
 
   const backfillId = crypto.randomUUID()
-  await store.write(beginBackfill({ backfillId, definition, fromMs: 5_000, toMs: 6_000, matched: 1 }, BY()))
+  const range = { fromMs: 5_000, toMs: 6_000, schedule: EVERY_SECOND, matched: 1 }
+  await store.write(beginBackfill({ backfillId, definition, ...range }, BY()))
   for (const ticks of [[5_000], []]) {
     const running = (await store.read(runningBackfills(10, FIRST_JOB))).find(
       ({ backfill }) => backfill.backfillId === backfillId,

@@ -2,14 +2,14 @@ import { statement } from '../statement.ts'
 import { DEFINITION_COLUMNS } from './definitions.ts'
 import { LED, LED_SQLITE } from './leadership.ts'
 
-export const BACKFILL_COLUMNS = `id, definition_id, actor, from_at, to_at, at, state, version, matched, made, existing, began_at,
-  ended_at`
+export const BACKFILL_COLUMNS = `id, definition_id, actor, from_at, to_at, at, schedule, state, version, matched, made,
+  made_before, skipped, began_at, ended_at`
 
-/** Takes id, definition, actor, from, to, and how many ticks lie between. */
+/** Takes id, definition, actor, from, to, schedule, and how many of its ticks lie between. */
 export const insertBackfill = statement(
   'insert_backfill',
   `INSERT INTO ichido.backfills (${BACKFILL_COLUMNS})
-    VALUES ($1, $2, $3, $4, $5, $4, 'running', 1, $6, 0, 0, now_ms(), NULL)
+    VALUES ($1, $2, $3, $4, $5, $4, $6, 'running', 1, $7, 0, 0, 0, now_ms(), NULL)
     ON CONFLICT (id) DO NOTHING`,
 )
 
@@ -48,10 +48,11 @@ export const takeBackfillStep = statement('take_backfill_step', {
     WHERE id = $3 AND version = $4 AND state = 'running' AND ${LED_SQLITE} RETURNING id`,
 })
 
-/** Takes a backfill, the instant to go on from, and what this step has made and found. */
+/** Takes a backfill, the instant to go on from, and how many ticks this step has made, found made and found skipped. */
 export const recordBackfillStep = statement(
   'record_backfill_step',
-  'UPDATE ichido.backfills SET at = $2, made = made + $3, existing = existing + $4 WHERE id = $1',
+  `UPDATE ichido.backfills SET at = $2, made = made + $3, made_before = made_before + $4, skipped = skipped + $5
+    WHERE id = $1`,
 )
 
 /** Takes a backfill and its last state. */
@@ -66,10 +67,18 @@ const known = (id: string, tick: string) => `(
   OR EXISTS (SELECT 1 FROM ichido.occurrences o WHERE o.definition_id = ${id} AND o.skipped_until IS NOT NULL
     AND o.scheduled_for <= ${tick} AND o.skipped_until >= ${tick}))`
 
-/** Takes definition and tick; answers with the ticks that are in the ledger, by themselves or among those of a skip. */
+/** A skip that stands for many may go over a tick that was made. */
+const skipped = (id: string, tick: string) => `NOT EXISTS (SELECT 1 FROM ichido.occurrences o
+  WHERE o.definition_id = ${id} AND o.scheduled_for = ${tick} AND o.outcome <> 'skipped')`
+
+/**
+ * Takes definition and tick; answers with the ticks that are in the ledger, by themselves or among those of a skip, and
+ * whether they were skipped.
+ */
 export const readKnownTicks = statement('read_known_ticks', {
-  postgres: `SELECT t.tick FROM unnest($1::uuid[], $2::bigint[]) AS t(id, tick) WHERE ${known('t.id', 't.tick')}`,
-  sqlite: `SELECT $2 AS tick WHERE ${known('$1', '$2')}`,
+  postgres: `SELECT t.tick, ${skipped('t.id', 't.tick')} AS skipped FROM unnest($1::uuid[], $2::bigint[]) AS t(id, tick)
+    WHERE ${known('t.id', 't.tick')}`,
+  sqlite: `SELECT $2 AS tick, ${skipped('$1', '$2')} AS skipped WHERE ${known('$1', '$2')}`,
 })
 
 /** Takes a definition, from, to (exclusive) and a limit. Newest first. */

@@ -42,14 +42,26 @@ export const lockDue = statement('lock_due_definitions', {
 
 const WAITS = `outcome IN ('waiting_quota', 'waiting_overlap')`
 
-const STANDING = `EXISTS (SELECT 1 FROM ichido.runs r WHERE r.definition_id = t.id AND r.definition_id IS NOT NULL AND r.latest
-    AND r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')) AS active,
+const ACTIVE = `r.definition_id = t.id AND r.definition_id IS NOT NULL AND r.latest
+    AND r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
+
+const STANDING = `EXISTS (SELECT 1 FROM ichido.runs r WHERE ${ACTIVE}) AS active,
   (SELECT count(*) FROM ichido.occurrences o WHERE o.definition_id = t.id AND o.${WAITS}) AS waiting`
 
 /** Takes definitions that are locked: whether a job of theirs has not ended, and how many of their ticks wait. */
 export const readStanding = statement('read_standing', {
   postgres: `SELECT t.id, ${STANDING} FROM unnest($1::uuid[]) AS t(id)`,
   sqlite: `SELECT t.id, ${STANDING} FROM (SELECT $1 AS id) t`,
+})
+
+const OTHERS = `EXISTS (SELECT 1 FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id WHERE ${ACTIVE}
+    AND NOT EXISTS (SELECT 1 FROM ichido.occurrences o WHERE o.definition_id = t.id AND o.scheduled_for = j.scheduled_for
+      AND o.origin = 'backfill'))`
+
+/** Takes definitions; answers with those that have no job that has not ended, other than jobs of backfills. */
+export const readBackfilledOnly = statement('read_backfilled_only', {
+  postgres: `SELECT t.id FROM unnest($1::uuid[]) AS t(id) WHERE NOT ${OTHERS}`,
+  sqlite: `SELECT t.id FROM (SELECT $1 AS id) t WHERE NOT ${OTHERS}`,
 })
 
 const OCCURRENCE = `definition_id, scheduled_for, outcome, job_id, reason, run_at, skipped_until, origin, created_at, updated_at`
