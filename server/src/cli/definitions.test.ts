@@ -68,6 +68,7 @@ describe('definitions', () => {
     })
     expect(ticks.data).toHaveLength(3)
     expect(taken).toMatchObject({ code: 1, stderr: expect.stringContaining('DEFINITION_EXISTS') })
+    expect(taken.stderr).toContain('definitions update NAME')
     expect(wrong).toMatchObject({ code: 1, stderr: expect.stringContaining('schedule.cron') })
 
     const file = join(folder, 'nightly.json')
@@ -90,23 +91,37 @@ describe('definitions', () => {
 
   test('pause, resume, run now, look at ticks, backfill', async () => {
     await json('create', 'yearly', '--kind', 'report', '--cron', '0 0 1 1 *')
-    expect((await ichido('pause', 'yearly')).stdout).toMatch(/paused +since/)
+    expect((await ichido('pause', 'yearly')).stdout).toMatch(/paused +since .*\nnext tick +-\n/)
+    expect((await ichido('ticks', 'yearly')).stderr).toMatch(/^It is paused since .* definitions resume yearly/)
     expect(await json('resume', 'yearly')).toMatchObject({ paused: false, version: 3 })
-    const range = ['--from', '2021-06-01', '--to', '2024-06-01']
+    const range = ['--from', '2021-06-01T00:00:00Z', '--to', '2024-06-01T00:00:00Z']
     const { job_id } = await json('run', 'yearly', '--key', 'a"b\\c')
     const again = await json('run', 'yearly', '--key', 'a"b\\c')
     const counted = await ichido('backfill', 'yearly', ...range, '--dry-run')
     expect(again.job_id).toBe(job_id)
-    expect(counted.stderr).toBe('3 of 3 ticks would be made; the ledger has 0.\n')
+    expect(counted.stderr).toBe('3 of 3 ticks would be made.\n')
     expect(await json('backfill', 'yearly', ...range)).toMatchObject({ state: 'done', made: 3 })
-    const ledger = await ichido('occurrences', 'yearly', '--from', '2021-01-01', '--to', '2025-01-01')
+    const ledger = await ichido(
+      'occurrences',
+      'yearly',
+      '--from',
+      '2021-01-01T00:00:00Z',
+      '--to',
+      '2025-01-01T00:00:00Z',
+    )
     const backfills = await ichido('backfills', 'yearly')
-    for (const year of [2022, 2023, 2024]) expect(ledger.stdout).toMatch(new RegExp(`${year}-01-01T00:00:00Z +job`))
+    for (const year of [2022, 2023, 2024])
+      expect(ledger.stdout).toMatch(new RegExp(`${year}-01-01T00:00:00Z +job +backfill`))
     expect(backfills.stdout).toContain('3 of 3 ticks made')
+    const wide = await ichido('backfill', 'yearly', '--from', '2021-06-01T00:00:00Z', '--to', 'now', '--dry-run')
+    expect(wide.stderr).toMatch(/^\d of \d ticks would be made, 3 made before\.\n$/)
+    const [{ job_id: ticked }] = (await json('occurrences', 'yearly', '--to', '2024-06-01T00:00:00Z')).data
+    const job = await run(['jobs', 'show', ticked], { ICHIDO_URL: server.url })
+    expect(job.stdout).toMatch(/definition +yearly\ntick +2024-01-01T00:00:00Z\n/)
   })
 
   test('preview of a rule that is not stored', async () => {
-    const spring = ['--time-zone', 'America/New_York', '--starts-at', '2031-03-09', '--limit', '1']
+    const spring = ['--time-zone', 'America/New_York', '--starts-at', '2031-03-09T00:00:00-05:00', '--limit', '1']
     const shown = await ichido('preview', '30 2 * * *', ...spring)
     const wrong = await ichido('preview', '* * *', '--json')
     expect(shown.stdout).toMatch(/2031-03-09T07:00:00Z +2031-03-09T03:00:00-04:00\n$/)
@@ -122,8 +137,10 @@ describe('definitions', () => {
     const key = await ichido('run', 'x', '--key', 'ä')
     const file = await ichido('create', 'x', '--file', join(folder, 'none'))
     const choice = await ichido('create', 'x', '--catch-up', 'some')
+    const local = await ichido('create', 'x', '--starts-at', '2031-03-09T00:00:00')
     expect(key).toMatchObject({ code: 2, stderr: expect.stringContaining('--key') })
     expect(file).toMatchObject({ code: 2, stderr: expect.stringContaining('--file') })
+    expect(local.stderr).toMatch(/--starts-at.*2026-11-15T22:00:00Z/s)
     expect(choice).toMatchObject({ code: 2, stderr: expect.stringContaining('--catch-up') })
   })
 })

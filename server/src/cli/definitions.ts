@@ -25,7 +25,7 @@ import { showOutcome } from './outcome.ts'
 import { commandLine } from './self.ts'
 import { facts, instant, table } from './table.ts'
 import { out, outJson, say } from './terminal.ts'
-import { instantOf, seconds, wholeNumber } from './values.ts'
+import { instantOf, instantOrNow, NOW, seconds, wholeNumber } from './values.ts'
 
 interface JsonFlag {
   json?: boolean
@@ -98,15 +98,13 @@ function addTicks(definitions: Command): void {
       .command('ticks <name>')
       .description('show when it is due next')
       .option('--limit <n>', 'so many (default: 10)', wholeNumber),
-  ).action(async (name: string, { limit, json }: ListFlags) =>
-    printTicks(await connect().ask<{ data: TickShape[] }>('GET', `${pathOf(name)}/ticks${query({ limit })}`), json),
-  )
+  ).action(ticks)
   paged(
     definitions
       .command('occurrences <name>')
       .description('show what became of its ticks, newest first, and which of them are missing')
       .option('--from <instant>', 'ticks at this instant or later', instantOf)
-      .option('--to <instant>', 'ticks before this instant', instantOf),
+      .option('--to <instant>', 'ticks before this instant (default: now)', instantOrNow),
   ).action(occurrences)
   shown(
     withSchedule(
@@ -195,19 +193,32 @@ async function run(name: string, { key, wait, timeout, json }: RunFlags): Promis
   say(`Look at it with ${commandLine(`jobs show ${job.job_id}`)}`)
 }
 
-async function occurrences(name: string, { json, ...filter }: OccurrenceFlags): Promise<void> {
-  const path = `${pathOf(name)}/occurrences${query({ ...filter })}`
+async function ticks(name: string, { limit, json }: ListFlags): Promise<void> {
+  const { ask } = connect()
+  printTicks(await ask<{ data: TickShape[] }>('GET', `${pathOf(name)}/ticks${query({ limit })}`), json)
+  if (json) return
+  const { paused, paused_at } = await ask<DefinitionShape>('GET', pathOf(name))
+  if (paused) {
+    say(
+      `It is paused since ${instant(paused_at)}: these are skipped until ${commandLine(`definitions resume ${name}`)}`,
+    )
+  }
+}
+
+async function occurrences(name: string, { json, to, ...filter }: OccurrenceFlags): Promise<void> {
+  const path = `${pathOf(name)}/occurrences${query({ ...filter, to: to === NOW ? undefined : to })}`
   const page = await connect().ask<Page<OccurrenceShape>>('GET', path)
   if (json) return outJson(page)
   if (page.data.length === 0) return say('No ticks.')
   out(
     table(
-      ['TICK', 'OUTCOME', 'LATE', 'JOB', 'REASON'],
+      ['TICK', 'OUTCOME', 'BY', 'LATE', 'JOB', 'REASON'],
       page.data.map((one) => [
         one.skipped_until === null
           ? instant(one.scheduled_for)
           : `${instant(one.scheduled_for)} to ${instant(one.skipped_until)}`,
         one.outcome,
+        one.origin,
         one.late_seconds === null ? '-' : `${Math.round(one.late_seconds)} s`,
         one.job_id ?? '-',
         one.reason ?? '-',
@@ -240,7 +251,7 @@ function describe(definition: DefinitionShape): string {
     ['version', String(definition.version)],
     ['schedule', schedule === null ? 'none' : scheduleText(schedule)],
     ['paused', definition.paused ? `since ${instant(definition.paused_at)}` : null],
-    ['next tick', definition.next_tick_at && instant(definition.next_tick_at)],
+    ['next tick', schedule && instant(definition.next_tick_at)],
     ['last tick', definition.last_tick_at && instant(definition.last_tick_at)],
     ['priority', definition.priority === 0 ? null : String(definition.priority)],
     ['labels', Object.keys(labels).length === 0 ? null : JSON.stringify(labels)],

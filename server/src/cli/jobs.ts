@@ -155,6 +155,8 @@ async function show(job: JobDetail): Promise<void> {
       ['state', job.state],
       ['kind', job.kind],
       ['queue', job.queue],
+      ['definition', job.definition],
+      ['tick', job.scheduled_for && instant(job.scheduled_for)],
       ['user', job.user_id],
       ['key', job.idempotency_key],
       ['labels', labels.length === 0 ? null : labels.join(', ')],

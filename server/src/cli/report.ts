@@ -40,6 +40,8 @@ function adviceFor({ code, message }: IchidoError): string | undefined {
       return 'Call it at 127.0.0.1 from its own machine, or make a token.'
     case 'IDEMPOTENCY_KEY_REUSED':
       return `\`${commandLine('keys show KEY')}\` shows the job that the key stands for.`
+    case 'DEFINITION_EXISTS':
+      return `\`${commandLine('definitions update NAME')}\` changes it.`
     case 'QUOTA_EXCEEDED':
     case 'COST_LIMIT_EXCEEDED':
       return `\`${commandLine('quota show USER')}\` shows what is in use.`

@@ -120,7 +120,8 @@ export function scheduleProblem(schedule: Schedule, nowMs: number): Problem | nu
   const { cron, timeZone, catchUp, catchUpWindowSeconds, startsAtMs, endsAtMs } = schedule
   const wrong = cronProblem(cron)
   if (wrong !== null) return problem('cron', wrong)
-  if (!isZone(timeZone)) return problem('time_zone', 'must be the name of a time zone, like Europe/Berlin')
+  if (!isZone(timeZone))
+    return problem('time_zone', `must be the name of a time zone, like Europe/Berlin, not ${JSON.stringify(timeZone)}`)
   if (startsAtMs !== null && endsAtMs !== null && endsAtMs <= startsAtMs) {
     return problem('ends_at', 'must lie after starts_at')
   }
@@ -146,16 +147,21 @@ const problem = (field: string, message: string): Problem => ({
 })
 
 const FIELDS = ['second', 'minute', 'hour', 'day of month', 'month', 'day of week']
+const BOUNDS = ['0 to 59', '0 to 59', '0 to 23', '1 to 31', '1 to 12 or JAN to DEC', '0 to 7 or SUN to SAT']
+/** Read by croner. */
+const NICKNAMES = ['@hourly', '@daily', '@weekly', '@monthly', '@yearly']
 
 function cronProblem(cron: string): string | null {
+  if (NICKNAMES.includes(cron)) return null
   const given = cron.trim().split(/\s+/)
   if (cron.length > CRON_LENGTH_MAX) return `must have at most ${CRON_LENGTH_MAX} characters`
   if (given.length !== 5 && given.length !== 6) {
-    return 'must have 5 fields (minute, hour, day of month, month, day of week), or 6 with the second before them'
+    const fields = '5 fields (minute, hour, day of month, month, day of week), or 6 with the second before them'
+    return `must have ${fields}, or be one of ${NICKNAMES.join(', ')}`
   }
   const fields = given.length === 5 ? ['0', ...given] : given
   const bad = fields.findIndex((field, i) => !parses(FIELDS.map((_, j) => (i === j ? field : '*')).join(' ')))
-  return bad === -1 ? null : `has a ${FIELDS[bad]} that cannot be read: ${fields[bad]}`
+  return bad === -1 ? null : `has a ${FIELDS[bad]} that cannot be read: ${fields[bad]} (${BOUNDS[bad]})`
 }
 
 /** croner would read more than that: `?` as the time of reading, `+` as another way to join the two days. */

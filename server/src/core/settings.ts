@@ -34,7 +34,11 @@ export const SETTINGS = {
   reap_batch_max: count(200, 10_000, 'Runs that the reaper ends or orphans in one transaction'),
   promote_interval_seconds: span(1, 30, 'How often delayed runs that are due are let into their queues'),
   promote_batch_max: count(1_000, 10_000, 'Delayed runs let in by one transaction'),
-  schedule_interval_seconds: span(1, 30, 'How often the leader looks for ticks that are due'),
+  schedule_interval_seconds: span(
+    1,
+    30,
+    'How often the leader looks for ticks at least; it wakes for the next one by itself',
+  ),
   schedule_batch_max: count(500, 10_000, 'Ticks made by one transaction'),
   redrive_interval_seconds: span(1, 30, 'How often redrives go on'),
   redrive_batch_max: count(200, 1_000, 'Dead letters redriven by one transaction'),

@@ -1,4 +1,5 @@
 import type {
+  AuditShape,
   DeadLetterDetail,
   DeadLetterGroup,
   DeadLetterShape,
@@ -258,6 +259,8 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
         { actor: 'op', action: 'redrive.begin' },
         { actor: 'op', action: 'redrive.done' },
       ])
+      const entries = await read<Page<AuditShape>>(`/v1/audit?subject=${redrive_id}&action=redrive.begin`)
+      expect(entries.data.map(({ after }) => after)).toEqual([{ filter: { queue }, matched: 3, per_second: 100 }])
     })
 
     test('is aborted by who began it or an operator, and the same abort again is the same answer', async () => {

@@ -175,12 +175,28 @@ describe.each(ENGINES)('%s', (engine) => {
       {
         action: 'definition.update',
         before: { kind: 'work', payload: { n: 1 }, schedule: null, version: 1 },
-        after: { kind: 'other', payload: { n: 2 }, schedule: { cron: NIGHTLY.cron }, version: 2 },
+        after: {
+          kind: 'other',
+          payload: { n: 2 },
+          schedule: { ...NIGHTLY, catch_up: 'last', starts_at: null },
+          version: 2,
+        },
       },
       { action: 'definition.pause', before: { paused: false }, after: { paused: true } },
       { action: 'definition.resume', before: { paused: true }, after: { paused: false } },
       { action: 'definition.delete', before: { kind: 'other', version: 4 }, after: null },
     ])
+  })
+
+  test('the audit shows no change that nobody made', async () => {
+    const { name } = await defined({ max_attempts: 3 })
+    const { definition_id, paused, paused_at, user_id, next_tick_at, last_tick_at, created_at, updated_at, ...read } =
+      await get(name)
+    const { name: _, version, ...content } = read
+    expect((await put(name, { ...content, version })).status).toBe(200)
+    const [, { before, after } = { before: {}, after: {} }] = await audited(name)
+    expect(before).toEqual({ definition_id, version: 1, ...content })
+    expect(after).toEqual({ definition_id, version: 2, ...content })
   })
 
   test('what is not there is not found, whatever is asked of it', async () => {
@@ -246,9 +262,10 @@ describe.each(ENGINES)('%s', (engine) => {
       await post(hourly.name, 'pause')
       const first = await overdue(hourly, 3_600_000)
       const changed = (await put(hourly.name, { kind: 'work', schedule: NIGHTLY })).body as DefinitionShape
-      expect(changed.paused).toBe(true)
+      expect(changed).toMatchObject({ paused: true, next_tick_at: null })
       expect(await ledger(hourly)).toMatchObject([{ scheduled_for: first, skipped_until: null, reason: 'paused' }])
-      expect((await post(hourly.name, 'resume')).body).toMatchObject({ next_tick_at: changed.next_tick_at })
+      const [next] = ((await ask(`${hourly.name}/ticks?limit=1`)) as { data: TickShape[] }).data
+      expect((await post(hourly.name, 'resume')).body).toMatchObject({ next_tick_at: next?.scheduled_for })
       expect(await ledger(hourly)).toHaveLength(1)
     })
   })

@@ -162,7 +162,11 @@ function createMeter(registers: Registry[]): Meter {
     buckets: PARKED_SECONDS,
     registers,
   })
-  const ticks = counter('ichido_ticks_total', 'Ticks of schedules, by what became of them', ['outcome'])
+  const ticks = counter(
+    'ichido_ticks_total',
+    'Ticks of schedules and backfills, by what became of them; not those that a pause or a deletion skipped',
+    ['outcome'],
+  )
   const lateness = new Histogram({
     name: 'ichido_tick_lateness_seconds',
     help: 'From when a tick was due until its job was made',

@@ -1,6 +1,5 @@
 import {
   type DeadLetterDetail,
-  type DeadLetterFilter,
   type DeadLetterGroup,
   type DeadLetterShape,
   IchidoError,
@@ -185,18 +184,5 @@ function renderGroup(row: Row): DeadLetterGroup {
     first_dead_at: iso(integer(row, 'first_dead_at')),
     last_dead_at: iso(integer(row, 'last_dead_at')),
     sample_message: text(row, 'sample_message'),
-  }
-}
-
-export function renderFilter(filter: DeadFilter): DeadLetterFilter {
-  const { queue, kind, errorCode, userId, deadFromMs, deadToMs } = filter
-  return {
-    ...(queue === null ? {} : { queue }),
-    ...(kind === null ? {} : { kind }),
-    ...(errorCode === null ? {} : { error_code: errorCode }),
-    ...(userId === null ? {} : { user_id: userId }),
-    ...(deadFromMs === null ? {} : { dead_after: iso(deadFromMs) }),
-    ...(deadToMs === null ? {} : { dead_before: iso(deadToMs) }),
-    ...(filter.text === null ? {} : { text: filter.text }),
   }
 }

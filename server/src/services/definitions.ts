@@ -1,5 +1,5 @@
-import { type DefinitionShape, IchidoError, type Page, type ScheduleShape, type TickShape } from '@ichido/sdk/protocol'
-import { type DefinitionInput, toSchedule } from '../core/contract/definitions.ts'
+import { type DefinitionShape, IchidoError, type Page, type TickShape } from '@ichido/sdk/protocol'
+import { type DefinitionInput, toContentShape, toSchedule } from '../core/contract/definitions.ts'
 import type { Problem } from '../core/contract/problem.ts'
 import type { Definition, DefinitionContent } from '../core/definition.ts'
 import type { JobPolicy } from '../core/job.ts'
@@ -58,7 +58,7 @@ export function createDefinitionService(deps: Deps): DefinitionService {
       const outcome = await deps.store.write(store.createDefinition(made, by(caller)))
       if (outcome.kind === 'problem') throw refusal(outcome.problem)
       if (outcome.kind === 'created') return render(outcome.definition)
-      throw new IchidoError('DEFINITION_EXISTS', `There is a definition ${name} already`, { field: 'name' })
+      throw new IchidoError('DEFINITION_EXISTS', taken(name), { field: 'name' })
     },
 
     get: async (name) => shown(name, await deps.store.read(store.findDefinition(name))),
@@ -123,50 +123,21 @@ function contentOf(deps: Deps, input: DefinitionInput): DefinitionContent {
   }
 }
 
+const taken = (name: string) => `There is a definition ${name} already; PUT /v1/definitions/${name} changes it`
+
 function render(definition: Definition): DefinitionShape {
-  const { policy, stages } = definition
-  const { backoff } = policy
   return {
     definition_id: definition.id,
     name: definition.name,
-    kind: definition.kind,
-    queue: definition.queue,
-    payload: JSON.parse(definition.payload) as unknown,
-    priority: definition.priority,
-    labels: { ...definition.labels },
-    max_attempts: policy.max_attempts ?? null,
-    backoff:
-      backoff === undefined
-        ? null
-        : { base_seconds: backoff.baseSeconds, cap_seconds: backoff.capSeconds, jitter: backoff.jitter },
-    timeout_seconds: policy.timeout_seconds ?? null,
-    lease_ttl_seconds: policy.lease_ttl_seconds ?? null,
-    continuation_seconds: policy.continuation_seconds ?? null,
-    domain: definition.domain,
-    stages: stages === null || stages === 'eco2' ? stages : [...stages],
-    seq_scope: definition.seqScope,
-    schedule: definition.schedule === null ? null : renderSchedule(definition.schedule),
+    ...toContentShape(definition),
     paused: definition.pausedAtMs !== null,
     paused_at: isoOrNull(definition.pausedAtMs),
     version: definition.version,
     user_id: definition.userId,
-    next_tick_at: isoOrNull(definition.nextTickAtMs),
+    next_tick_at: definition.pausedAtMs === null ? isoOrNull(definition.nextTickAtMs) : null,
     last_tick_at: isoOrNull(definition.lastTickAtMs),
     created_at: iso(definition.createdAtMs),
     updated_at: iso(definition.updatedAtMs),
-  }
-}
-
-function renderSchedule(schedule: Schedule): ScheduleShape {
-  return {
-    cron: schedule.cron,
-    time_zone: schedule.timeZone,
-    catch_up: schedule.catchUp,
-    catch_up_window_seconds: schedule.catchUpWindowSeconds,
-    overlap: schedule.overlap,
-    jitter_seconds: schedule.jitterSeconds,
-    starts_at: isoOrNull(schedule.startsAtMs),
-    ends_at: isoOrNull(schedule.endsAtMs),
   }
 }
 

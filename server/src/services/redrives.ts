@@ -1,6 +1,6 @@
 import { IchidoError, type Page, type RedriveShape } from '@ichido/sdk/protocol'
 import { type Caller, can, visibleUser } from '../core/roles.ts'
-import type { DeadFilter } from '../store/commands/dead-letters.ts'
+import { type DeadFilter, renderFilter } from '../store/commands/dead-letters.ts'
 import {
   abortRedrive,
   beginRedrive,
@@ -9,7 +9,7 @@ import {
   listRedrives,
   type Redrive,
 } from '../store/commands/redrive.ts'
-import { limitTo, renderFilter } from './dead-letters.ts'
+import { limitTo } from './dead-letters.ts'
 import type { Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
 import { iso, isoOrNull } from './render.ts'

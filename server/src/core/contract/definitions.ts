@@ -6,6 +6,7 @@ import type {
   TickShape,
 } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import type { DefinitionContent } from '../definition.ts'
 import { CATCH_UP_WINDOW_SECONDS_MAX, CRON_LENGTH_MAX, type Schedule } from '../schedule.ts'
 import { listQuery } from './list.ts'
 import { stage } from './stages.ts'
@@ -25,7 +26,8 @@ const scheduleFields = {
     .meta({
       description:
         'Minute, hour, day of month, month, day of week; with six fields the second comes before them. `*`, lists, ranges, ' +
-        'steps, names (`MON-FRI`, `JAN`), `L`, `W`, `#`. Where both days are set, either will do.',
+        'steps, names (`MON-FRI`, `JAN`), `L`, `W`, `#`. Where both days are set, either will do. Or `@hourly`, `@daily`, ' +
+        '`@weekly`, `@monthly`, `@yearly`.',
     }),
   time_zone: z.string().max(64).meta({ description: 'A name of the IANA database, like Europe/Berlin' }),
   catch_up: z.enum(['skip', 'last', 'all']).meta({
@@ -125,7 +127,9 @@ export const definition = z
     paused_at: time.nullable(),
     version: z.int().meta({ description: 'Raised by every change that somebody makes' }),
     user_id: z.string().meta({ description: 'Whose jobs its ticks make' }),
-    next_tick_at: time.nullable().meta({ description: 'Null without a schedule, or when it has ended' }),
+    next_tick_at: time
+      .nullable()
+      .meta({ description: 'Null without a schedule, when it has ended, and while it is paused' }),
     last_tick_at: time.nullable(),
     created_at: time,
     updated_at: time,
@@ -155,5 +159,46 @@ export function toSchedule(input: ScheduleRequest): Schedule {
     jitterSeconds: input.jitter_seconds ?? 0,
     startsAtMs: ms(input.starts_at),
     endsAtMs: ms(input.ends_at),
+  }
+}
+
+type ContentShape = Pick<DefinitionShape, keyof DefinitionShape & keyof DefinitionRequest>
+
+/** What somebody wrote, with the defaults in the place of what was left out: for answers, and for the audit. */
+export function toContentShape(content: DefinitionContent): ContentShape {
+  const { policy, stages, schedule } = content
+  const { backoff } = policy
+  return {
+    kind: content.kind,
+    queue: content.queue,
+    payload: JSON.parse(content.payload) as unknown,
+    priority: content.priority,
+    labels: { ...content.labels },
+    max_attempts: policy.max_attempts ?? null,
+    backoff:
+      backoff === undefined
+        ? null
+        : { base_seconds: backoff.baseSeconds, cap_seconds: backoff.capSeconds, jitter: backoff.jitter },
+    timeout_seconds: policy.timeout_seconds ?? null,
+    lease_ttl_seconds: policy.lease_ttl_seconds ?? null,
+    continuation_seconds: policy.continuation_seconds ?? null,
+    domain: content.domain,
+    stages: stages === null || stages === 'eco2' ? stages : [...stages],
+    seq_scope: content.seqScope,
+    schedule: schedule === null ? null : toScheduleShape(schedule),
+  }
+}
+
+function toScheduleShape(schedule: Schedule): ScheduleShape {
+  const iso = (ms: number | null) => (ms === null ? null : new Date(ms).toISOString())
+  return {
+    cron: schedule.cron,
+    time_zone: schedule.timeZone,
+    catch_up: schedule.catchUp,
+    catch_up_window_seconds: schedule.catchUpWindowSeconds,
+    overlap: schedule.overlap,
+    jitter_seconds: schedule.jitterSeconds,
+    starts_at: iso(schedule.startsAtMs),
+    ends_at: iso(schedule.endsAtMs),
   }
 }

@@ -1,3 +1,4 @@
+import type { DeadLetterFilter } from '@ichido/sdk/protocol'
 import { type Command, command } from '../port.ts'
 import { DEAD_LETTER_COLUMNS, readDeadLetter } from '../sql/dead-letters.ts'
 import {
@@ -32,6 +33,20 @@ export const EVERY_DEAD_LETTER: DeadFilter = {
   deadFromMs: null,
   deadToMs: null,
   text: null,
+}
+
+/** As callers write it: for answers, and for the audit. */
+export function renderFilter(filter: DeadFilter): DeadLetterFilter {
+  const { queue, kind, errorCode, userId, deadFromMs, deadToMs } = filter
+  return {
+    ...(queue === null ? {} : { queue }),
+    ...(kind === null ? {} : { kind }),
+    ...(errorCode === null ? {} : { error_code: errorCode }),
+    ...(userId === null ? {} : { user_id: userId }),
+    ...(deadFromMs === null ? {} : { dead_after: new Date(deadFromMs).toISOString() }),
+    ...(deadToMs === null ? {} : { dead_before: new Date(deadToMs).toISOString() }),
+    ...(filter.text === null ? {} : { text: filter.text }),
+  }
 }
 
 /** Where a list of dead letters goes on. */

@@ -1,3 +1,4 @@
+import { toContentShape } from '../../core/contract/definitions.ts'
 import type { Problem } from '../../core/contract/problem.ts'
 import type { Definition, DefinitionContent } from '../../core/definition.ts'
 import type { JobPolicy } from '../../core/job.ts'
@@ -243,7 +244,5 @@ function jsonOrNull<T>(row: Row | undefined, column: string): T | null {
 
 /** What the audit keeps of one. */
 function describe(definition: Definition): Record<string, unknown> {
-  const { id, version, kind, queue, payload, policy, priority, labels, domain, stages, seqScope, schedule } = definition
-  const content = { kind, queue, payload: JSON.parse(payload) as unknown, policy, priority, labels, domain, stages }
-  return { definition_id: id, version, ...content, seq_scope: seqScope, schedule }
+  return { definition_id: definition.id, version: definition.version, ...toContentShape(definition) }
 }

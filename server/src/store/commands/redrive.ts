@@ -14,7 +14,7 @@ import {
   type Work,
 } from '../statement.ts'
 import { record } from './audit.ts'
-import { asking, conditions, type DeadFilter } from './dead-letters.ts'
+import { asking, conditions, type DeadFilter, renderFilter } from './dead-letters.ts'
 import type { Listed } from './list-jobs.ts'
 
 export type RedriveState = 'running' | 'done' | 'aborted'
@@ -78,8 +78,9 @@ export function beginRedrive(item: NewRedrive): Command<Redrive> {
     }
     const stored = JSON.stringify(jobIds === null ? filter : null)
     yield* query(sql.insertRedrive, redriveId, actor, stored, perSecond, jobIds !== null, matched)
-    const asked = { ...(jobIds === null ? { filter } : { job_ids: jobIds }), matched, per_second: perSecond }
-    yield* record({ id: item.auditId, actor }, 'redrive.begin', redriveId, null, asked)
+    const asked = jobIds === null ? { filter: renderFilter(filter) } : { job_ids: jobIds }
+    const after = { ...asked, matched, per_second: perSecond }
+    yield* record({ id: item.auditId, actor }, 'redrive.begin', redriveId, null, after)
     return toRedrive((yield* one(sql.readRedrive, redriveId)) ?? missing())
   })
 }
