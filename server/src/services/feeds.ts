@@ -7,7 +7,7 @@ import type { Deps } from './deps.ts'
 import type { EventService } from './events.ts'
 import { JobFeed, readPage } from './job-feed.ts'
 import { notFound, requireId } from './not-found.ts'
-import { type Framing, type Sink, Subscriber, type SubscriberDeps } from './subscriber.ts'
+import { FIRST_PAGE_MAX, type Framing, type Sink, Subscriber, type SubscriberDeps } from './subscriber.ts'
 
 /** Where to begin: after a cursor, or after the cursor of the event with this seq. */
 export type FeedBeginning = { after: number } | { lastSeq: number }
@@ -59,7 +59,7 @@ export class Feeds {
     this.#opening++
     try {
       const after = 'after' in beginning ? beginning.after : await cursorOfSeq(store, jobId, beginning.lastSeq)
-      const page = await readPage(store, jobId, after)
+      const page = await readPage(store, jobId, after, FIRST_PAGE_MAX)
       if (page === null || !(can(caller, 'readAll') || page.userId === caller.userId)) throw notFound('job', jobId)
       return {
         over: isFinal(page.state) && after === page.lastN,

@@ -7,9 +7,9 @@ import { renderEvent } from './events.ts'
 import { notFound } from './not-found.ts'
 
 /** Events of one read; each has up to 64 KiB. */
-const PAGE_MAX = 64
-/** What a feed keeps for readers that are a little behind; the last batch always. */
-const TAIL_BYTES_MAX = 64 * 1024
+export const PAGE_MAX = 64
+/** What a feed keeps for readers that are a little behind: the more of them, the more; the last batch always. */
+const TAIL_BYTES = { perFollower: 16 * 1024, max: 1024 * 1024 }
 
 export interface FeedPage extends Omit<EventRows, 'events'> {
   /** Without a gap from the cursor on. */
@@ -19,8 +19,8 @@ export interface FeedPage extends Omit<EventRows, 'events'> {
 }
 
 /** Null when there is no such job (any more). */
-export async function readPage(store: Store, jobId: string, after: number): Promise<FeedPage | null> {
-  const found = await store.read(findEvents(jobId, after, PAGE_MAX))
+export async function readPage(store: Store, jobId: string, after: number, max: number): Promise<FeedPage | null> {
+  const found = await store.read(findEvents(jobId, after, max))
   if (found === null) return null
   const rows = found.events.map(renderEvent)
   const gap = rows.findIndex(({ cursor }, i) => cursor !== after + 1 + i)
@@ -72,7 +72,7 @@ export class JobFeed {
     try {
       while (this.#woken && this.followers.size > 0) {
         this.#woken = false
-        this.#take(await readPage(this.#store, this.jobId, this.seen))
+        this.#take(await readPage(this.#store, this.jobId, this.seen, PAGE_MAX))
       }
     } catch (error) {
       // A store that does not answer is asked again by the next poll.
@@ -107,7 +107,8 @@ export class JobFeed {
     this.tail.push(batch)
     this.#tailBytes += batch.bytes.length
     this.seen = batch.last
-    while (this.#tailBytes > TAIL_BYTES_MAX && this.tail.length > 1) {
+    const bytesMax = Math.min(this.followers.size * TAIL_BYTES.perFollower, TAIL_BYTES.max)
+    while (this.#tailBytes > bytesMax && this.tail.length > 1) {
       const dropped = this.tail.shift()
       this.#tailBytes -= dropped?.bytes.length ?? 0
       this.tailAfter = dropped?.last ?? this.tailAfter

@@ -4,7 +4,7 @@ import { type Store, StoreUnavailable } from '../store/port.ts'
 import { LOCAL_ADMIN } from './access.ts'
 import { batchesOf, type EventBatch } from './event-batch.ts'
 import type { EventService } from './events.ts'
-import { type FeedPage, type Follower, type JobFeed, readPage } from './job-feed.ts'
+import { type FeedPage, type Follower, type JobFeed, PAGE_MAX, readPage } from './job-feed.ts'
 import { notFound } from './not-found.ts'
 
 /** Where a subscriber's events go. */
@@ -32,6 +32,9 @@ export interface SubscriberDeps {
   framing: Framing
 }
 
+/** Most have few events to catch up on, and some have large ones. */
+export const FIRST_PAGE_MAX = 16
+
 /**
  * One who follows a feed at a pace of its own. What it has not taken yet stays in the store: it holds no more than the batch
  * that its sink was given last.
@@ -43,6 +46,7 @@ export class Subscriber implements Follower {
   #cursor: number
   readonly #leave: () => void
   #stalled = false
+  #pageMax = FIRST_PAGE_MAX
   #pulling = false
   #closed = false
 
@@ -119,8 +123,15 @@ export class Subscriber implements Follower {
     }
   }
 
+  #takePage(events: readonly EventShape[]): void {
+    const before = this.#cursor
+    this.#take(batchesOf(events, this.#deps.framing.event))
+    // What it could not take was read for nothing.
+    this.#pageMax = Math.min(PAGE_MAX, Math.max(1, (this.#cursor - before) * 2))
+  }
+
   #read(): Promise<FeedPage | null> {
-    return readPage(this.#deps.store, this.#feed.jobId, this.#cursor)
+    return readPage(this.#deps.store, this.#feed.jobId, this.#cursor, this.#pageMax)
   }
 
   async #pull(read: () => Promise<FeedPage | null>): Promise<void> {
@@ -130,7 +141,7 @@ export class Subscriber implements Follower {
       if (this.#closed) return
       if (page === null) return this.fail(notFound('job', this.#feed.jobId))
       if (page.lost) await this.#reset(page.lastN)
-      else this.#take(batchesOf(page.events, this.#deps.framing.event))
+      else this.#takePage(page.events)
     } catch (error) {
       // The feed's next poll goes on from here.
       if (!(error instanceof StoreUnavailable)) this.fail(error)
