@@ -162,7 +162,7 @@ eachServices(({ services, submit }) => {
       seq_scope: 'job',
     } as const
     await services().definitions.create(LOCAL_ADMIN, name, { ...content, stages: [...content.stages] })
-    const made = await services().occurrences.run(name, null)
+    const made = await services().occurrences.run(LOCAL_ADMIN, name, null)
     if (made.kind === 'refused') throw new Error(made.refusal.message)
     await services().definitions.remove(LOCAL_ADMIN, name)
     const leaseId = await lease(queue)

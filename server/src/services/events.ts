@@ -8,14 +8,10 @@ import {
   findLastPlace,
   type PlacedEvent,
 } from '../store/commands/all-events.ts'
-import {
-  findEvents,
-  findLatestState,
-  type PublishItem,
-  type PublishOutcome,
-  publishBatch,
-} from '../store/commands/events.ts'
+import { findEvents, findLatestState } from '../store/commands/events.ts'
+import { type PublishItem, type PublishOutcome, publishBatch } from '../store/commands/publish.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
+import { BadValue } from '../store/port.ts'
 import { integer, type Row, text } from '../store/statement.ts'
 import { Batcher } from './batcher.ts'
 import type { Deps } from './deps.ts'
@@ -70,7 +66,10 @@ export function createEventService(deps: Deps): EventService {
     userOf: (item) => item.workerId,
     onBatch: meter.batch,
     async run(items) {
-      const outcomes = await store.write(publishBatch(items))
+      const outcomes = await store.write(publishBatch(items, false)).catch((error: unknown) => {
+        if (!(error instanceof BadValue)) throw error
+        return store.write(publishBatch(items, true))
+      })
       const stored = outcomes.flatMap((outcome) => (outcome.kind === 'stored' ? outcome.events : []))
       const news = stored.filter((event) => event !== null)
       bus.wake([...new Set(news.map(({ jobId }) => `job:${jobId}` as const))])

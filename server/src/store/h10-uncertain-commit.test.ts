@@ -11,8 +11,8 @@ import { openNode, sql, unique, until } from '../testing/store.ts'
 import { createToken, findToken } from './commands/access.ts'
 import { cancelJob } from './commands/cancel-job.ts'
 import { endBatch } from './commands/end-runs.ts'
-import { publishBatch } from './commands/events.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
+import { publishBatch } from './commands/publish.ts'
 import { findQuota, findReservation, setQuota } from './commands/quotas.ts'
 import { createEnrollToken } from './commands/register-worker.ts'
 import { consumeSlot, releaseSlot, reserveSlot } from './commands/reservations.ts'
@@ -108,9 +108,11 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
   test('events are stored once, and their publisher hears that it was first', async () => {
     const lease = await scene.running()
     const events = [1, 2].map((seq) => ({ stage: 'progress', seq, data: String(seq) }))
-    const publish = publishBatch([{ ...scene.startItem(lease), events }])
-    expect(await cutOnce(cut, publish)).toMatchObject([{ kind: 'stored', events: [{ n: 3 }, { n: 4 }] }])
-    expect(await node.write(publish)).toMatchObject([{ kind: 'stored', events: [null, null] }])
+    const items = [{ ...scene.startItem(lease), events }]
+    expect(await cutOnce(cut, publishBatch(items, false))).toMatchObject([
+      { kind: 'stored', events: [{ n: 3 }, { n: 4 }] },
+    ])
+    expect(await node.write(publishBatch(items, true))).toMatchObject([{ kind: 'stored', events: [null, null] }])
     expect((await scene.events(lease.jobId)).slice(2)).toEqual([1, 2])
   })
 

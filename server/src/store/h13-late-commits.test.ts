@@ -8,8 +8,9 @@ import { sql, until } from '../testing/store.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { realWorld } from '../world.ts'
 import { EVERY_EVENT, type EventPlace, FIRST_EVENT, findAllEvents, findLastPlace } from './commands/all-events.ts'
-import { findEvents, type PublishItem, publishBatch } from './commands/events.ts'
+import { findEvents } from './commands/events.ts'
 import type { Leased } from './commands/lease-runs.ts'
+import { type PublishItem, publishBatch } from './commands/publish.ts'
 import { integer } from './statement.ts'
 
 /** Hazard 13: readers skip what commits late. Whoever goes by a cursor, of one job or of all, sees every event once. */
@@ -55,9 +56,9 @@ describe('the commit of one of two publishers comes late', () => {
     const [late, early] = [await scene.running(), await scene.running()]
     const reader = new Reader(await place())
     const gate = await nodes.gate()
-    const held = nodes.a().write(gate.hold(publishBatch([publish(scene, late, 1)])))
+    const held = nodes.a().write(gate.hold(publishBatch([publish(scene, late, 1)], true)))
     await gate.reached()
-    await nodes.b().write(publishBatch([publish(scene, early, 1, 2)]))
+    await nodes.b().write(publishBatch([publish(scene, early, 1, 2)], true))
     const until = performance.now() + size(300, 2_000)
     while (performance.now() < until) {
       await reader.read()
@@ -76,9 +77,9 @@ describe('the commit of one of two publishers comes late', () => {
     const lease = await scene.running()
     const seen = async () => (await scene.events(lease.jobId)).slice(2)
     const gate = await nodes.gate()
-    const first = nodes.a().write(gate.hold(publishBatch([publish(scene, lease, 2)])))
+    const first = nodes.a().write(gate.hold(publishBatch([publish(scene, lease, 2)], true)))
     await gate.reached()
-    const second = nodes.b().write(publishBatch([publish(scene, lease, 1, 2)]))
+    const second = nodes.b().write(publishBatch([publish(scene, lease, 1, 2)], true))
     await gate.someoneWaits()
     expect(await seen()).toEqual([])
     await gate.open()
@@ -100,7 +101,7 @@ test('two nodes publish for the same jobs, in batches of all of them, while some
     let accepted = 0
     for (const seq of seqs) {
       const items = leases.toSorted(() => Math.random() - 0.5).map((lease) => publish(scene, lease, seq, seq + 1))
-      for (const outcome of await node.write(publishBatch(items))) {
+      for (const outcome of await node.write(publishBatch(items, true))) {
         if (outcome.kind !== 'stored') throw new Error(`It was ${outcome.kind}`)
         accepted += outcome.events.filter((event) => event !== null).length
       }
@@ -131,7 +132,7 @@ test('64 publishers race for one event on two nodes: it is stored once, and one 
   const scene = new Scene(nodes.a())
   const lease = await scene.running()
   const racers = Array.from({ length: 64 }, (_, i) => (i % 2 === 0 ? nodes.a() : nodes.b()))
-  const outcomes = await Promise.all(racers.map((node) => node.write(publishBatch([publish(scene, lease, 7)]))))
+  const outcomes = await Promise.all(racers.map((node) => node.write(publishBatch([publish(scene, lease, 7)], true))))
   expect(
     outcomes.flatMap(([outcome]) => (outcome?.kind === 'stored' ? outcome.events : [])).filter(Boolean),
   ).toHaveLength(1)

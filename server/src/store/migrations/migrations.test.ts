@@ -23,10 +23,10 @@ import {
   updateDefinition,
 } from '../commands/definitions.ts'
 import { endBatch } from '../commands/end-runs.ts'
-import { publishBatch } from '../commands/events.ts'
 import { extendKeyTo, findKeys } from '../commands/keys.ts'
 import type { Term } from '../commands/leadership.ts'
 import { addCounts } from '../commands/once.ts'
+import { publishBatch } from '../commands/publish.ts'
 import { findQuota, setQuota } from '../commands/quotas.ts'
 import { findJob } from '../commands/read-jobs.ts'
 import { consumeSlot, releaseSlot } from '../commands/reservations.ts'
@@ -203,7 +203,7 @@ async function useEverything(store: Store): Promise<void> {
   await store.write(consumeSlot(reservations[0] ?? '', scene.userId, jobId))
   await store.write(releaseSlot(reservations[1] ?? '', scene.userId))
   const published = { ...scene.startItem(running), events: [{ stage: 's', seq: 1, data: '1' }] }
-  expect(await store.write(publishBatch([published]))).toMatchObject([{ kind: 'stored' }])
+  expect(await store.write(publishBatch([published], true))).toMatchObject([{ kind: 'stored' }])
   await scene.submitted()
   await scene.leased()
   await scene.age(600_000)

@@ -1,0 +1,143 @@
+import type { StoredEvent } from '../../core/event.ts'
+import type { JobPolicy } from '../../core/job.ts'
+import type { RunRefusal } from '../../core/run-state.ts'
+import { eventRules, seqProblem, storedSeq } from '../../core/seq.ts'
+import { type Command, command } from '../port.ts'
+import * as sql from '../sql/events.ts'
+import { readFacts } from '../sql/runs.ts'
+import { each, integer, type Row, text, type Work } from '../statement.ts'
+import { foldBy } from './fold.ts'
+import { explain } from './run-facts.ts'
+
+export interface PublishItem {
+  runId: string
+  workerId: string
+  leaseId: string
+  /** `data` is JSON text. */
+  events: readonly { stage: string; seq: number; data: string }[]
+}
+
+export type PublishOutcome =
+  /** For each event what was stored; null: it was there before. */
+  | { kind: 'stored'; jobId: string; events: (StoredEvent | null)[] }
+  | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
+  /** Nothing of the item was stored. */
+  | { kind: 'invalid'; field: string; message: string }
+
+/** What an item wants to be stored; the numbers are given out last. */
+interface Wanted {
+  kind: 'wanted'
+  jobId: string
+  events: StoredEvent[]
+}
+
+/**
+ * (job, stage, seq) is stored once: who comes first is stored, whatever the data of the others. The cursor is raised under the
+ * run's row lock, so that readers never skip an event. An item is published as a whole or not at all, and none fails another.
+ * Most events are new. Unless it is to `look` for them first, one that is there already fails the batch as a BadValue.
+ */
+export function publishBatch(items: readonly PublishItem[], look: boolean): Command<PublishOutcome[]> {
+  /** Of tries whose commit may not have been heard of. */
+  const transactions = new Set<number>()
+  return command('publish', function* work(again): Work<PublishOutcome[]> {
+    const { firsts } = foldBy(items, holderOf)
+    const room = new Map<string, number>()
+    for (const item of items) raise(room, holderOf(item), item.events.length)
+    const rows = yield* each(
+      sql.raisePublishers,
+      firsts.map((item) => [item.runId, item.workerId, item.leaseId, room.get(holderOf(item)) ?? 0]),
+    )
+    const publishers = new Map(rows.map((row) => [holderIn(row), row]))
+    const refusals = yield* refuse(firsts.filter((item) => !publishers.has(holderOf(item))))
+    const read = items.map((item) => refusals.get(holderOf(item)) ?? wantedOf(item, publishers.get(holderOf(item))))
+    const wanted = foldBy(read.flatMap(eventsOf), identityOf).firsts
+    const found = look || again ? yield* find(wanted) : new Map<string, Row>()
+    const ours = wanted.filter((event) => claim(event, found.get(identityOf(event)), transactions))
+    const news = wanted.filter((event) => !found.has(identityOf(event)))
+    yield* insert(news, rows, room)
+    for (const row of rows) transactions.add(integer(row, 'tx'))
+    const stored = new Set([...ours, ...news])
+    return read.map((one): PublishOutcome => {
+      if (one.kind !== 'wanted') return one
+      return { ...one, kind: 'stored', events: one.events.map((event) => (stored.has(event) ? event : null)) }
+    })
+  })
+}
+
+// A lease_id begins with its run's id; neither it, nor an id or a seq, has a space in it.
+const holderOf = ({ workerId, leaseId }: PublishItem) => `${leaseId} ${workerId}`
+const holderIn = (row: Row) => `${text(row, 'lease_id')} ${text(row, 'worker_id')}`
+const identityOf = ({ jobId, stage, seq }: StoredEvent) => `${jobId} ${seq} ${stage}`
+const identityIn = (row: Row) => `${text(row, 'job_id')} ${integer(row, 'seq')} ${text(row, 'stage')}`
+const eventsOf = (one: Wanted | PublishOutcome) => (one.kind === 'wanted' ? one.events : [])
+
+function raise(counts: Map<string, number>, name: string, by: number): number {
+  const count = (counts.get(name) ?? 0) + by
+  counts.set(name, count)
+  return count
+}
+
+function* refuse(strangers: readonly PublishItem[]): Work<Map<string, PublishOutcome>> {
+  const rows = yield* each(
+    readFacts,
+    strangers.map((item) => [item.runId]),
+  )
+  const facts = new Map(rows.map((row) => [text(row, 'id'), row]))
+  return new Map(
+    strangers.map((item) => {
+      const { workerId, leaseId } = item
+      const reason = explain(facts.get(item.runId), { verb: 'heartbeat', workerId, leaseId })
+      return [holderOf(item), { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }]
+    }),
+  )
+}
+
+function wantedOf({ events }: PublishItem, row: Row | undefined): Wanted | PublishOutcome {
+  const rules = eventRules(text(row, 'kind'), JSON.parse(text(row, 'policy')) as JobPolicy)
+  for (const [i, { stage, seq }] of events.entries()) {
+    const problem = seqProblem(rules, stage, seq)
+    if (problem !== null) return { kind: 'invalid', field: `events.${i}.seq`, message: problem }
+  }
+  const { domain, seqScope } = rules
+  const [jobId, attempt, createdAtMs] = [text(row, 'job_id'), integer(row, 'attempt'), integer(row, 'now')]
+  return {
+    kind: 'wanted',
+    jobId,
+    events: events.map(({ stage, seq, data }) => {
+      return { jobId, domain, n: 0, stage, seq: storedSeq(seqScope, attempt, seq), data, createdAtMs }
+    }),
+  }
+}
+
+function* find(wanted: readonly StoredEvent[]): Work<Map<string, Row>> {
+  const rows = yield* each(
+    sql.readPublished,
+    wanted.map(({ jobId, stage, seq }) => [jobId, stage, seq]),
+  )
+  return new Map(rows.map((row) => [identityIn(row), row]))
+}
+
+/** Whether it was stored by one of our own tries. */
+function claim(event: StoredEvent, row: Row | undefined, transactions: ReadonlySet<number>): boolean {
+  if (row === undefined || !transactions.has(integer(row, 'tx'))) return false
+  event.n = integer(row, 'n')
+  event.createdAtMs = integer(row, 'created_at')
+  return true
+}
+
+/** There is room for all that was wanted; what repeats and refused ones do not need goes back, so that no gap is left. */
+function* insert(news: readonly StoredEvent[], rows: readonly Row[], room: ReadonlyMap<string, number>): Work<void> {
+  const last = new Map(rows.map((row) => [text(row, 'job_id'), integer(row, 'last_n')]))
+  for (const event of news) event.n = raise(last, event.jobId, 1)
+  yield* each(
+    sql.insertEvents,
+    news.map(({ jobId, n, stage, seq, domain, data, createdAtMs }) => {
+      return [jobId, n, stage, seq, domain, data, createdAtMs]
+    }),
+  )
+  const lower = rows.flatMap((row) => {
+    const [n, raised] = [last.get(text(row, 'job_id')) ?? 0, integer(row, 'last_n') + (room.get(holderIn(row)) ?? 0)]
+    return n < raised ? [[text(row, 'run_id'), n]] : []
+  })
+  yield* each(sql.lowerPublishers, lower)
+}
