@@ -83,8 +83,8 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   })
   const limits = { ...DEFAULT_LIMITS, ...kept.limits }
   const ttls = () => ({
-    stateMs: settings.get('event_state_ttl_seconds') * 1_000,
-    markMs: settings.get('event_mark_ttl_seconds') * 1_000,
+    stateMs: Math.ceil(settings.get('event_state_ttl_seconds') * 1_000),
+    markMs: Math.ceil(settings.get('event_mark_ttl_seconds') * 1_000),
   })
   const redis = redisUrl === null ? null : openRedis({ world, url: redisUrl, roles, meter, ttls, onTrouble }, storeBus)
   const bus = redis?.bus ?? storeBus

@@ -6,7 +6,7 @@ import { seize, trusting } from '../testing/reaper.ts'
 import { RedisScene, type TestRedis, testRedis } from '../testing/redis.ts'
 import { settingsOf } from '../testing/retention.ts'
 import { ENGINES, type TestServices, testServices } from '../testing/services.ts'
-import { sql } from '../testing/store.ts'
+import { sql, until } from '../testing/store.ts'
 import { createRelay } from './relay.ts'
 
 let redis: TestRedis
@@ -69,9 +69,8 @@ describe.each(ENGINES)('%s', (engine) => {
     services().deps.relay = scene.relay
     const job = await beginPublishing(services(), { domain: 'scan' })
     await job.progress(5)
-    await scene.relay.close()
+    await until('the node to relay them', async () => scene.relayed.added === 5)
     delete services().deps.relay
-    expect(scene.relayed.added).toBe(5)
     await sweep()
     expect(await cursors(job.jobId, 'scan')).toHaveLength(7)
     expect(scene.relayed.swept).toBe(2)
@@ -100,7 +99,7 @@ describe.each(ENGINES)('%s', (engine) => {
     const job = await beginPublishing(services())
     await job.progress(20)
     await job.succeed()
-    await scene.relay.close()
+    await until('the node to give up', async () => scene.relayed.left === 20)
     delete services().deps.relay
     await sweep()
     expect(await store().write(beginWatermark())).toEqual(watermark)

@@ -2,7 +2,7 @@ import type { StoredEvent } from '../../core/event.ts'
 
 /** An event as S4 has it, with its cursor. The scripts read the cursor, so it comes first. */
 export function eventJson({ jobId, domain, n, stage, seq, data, createdAtMs }: StoredEvent): string {
-  const about = `"job_id":"${jobId}","domain":"${domain}","stage":"${stage}","seq":${seq}`
+  const about = `"job_id":"${jobId}","domain":${JSON.stringify(domain)},"stage":${JSON.stringify(stage)},"seq":${seq}`
   return `{"cursor":${n},${about},"data":${data},"timestamp":"${new Date(createdAtMs).toISOString()}"}`
 }
 

@@ -1,4 +1,4 @@
-import type { World } from '@ichido/sdk/world'
+import { sleep, type World } from '@ichido/sdk/world'
 import type { StoredEvent } from '../../core/event.ts'
 import type { Relay } from '../port.ts'
 import { eventJson } from './event-json.ts'
@@ -31,6 +31,8 @@ const SCRIPT_EVENTS_MAX = 100
 const BATCH_MAX = 1_000
 const QUEUE_MAX = 20_000
 const QUEUE_BYTES_MAX = 32 * 1024 * 1024
+/** How long closing waits for the last events to go. */
+const LAST_FLUSH_MS = 500
 
 /** Takes committed events to Redis, in the order in which they came. What it cannot take in time the leader sweeps. */
 export class RedisRelay implements Relay {
@@ -90,9 +92,11 @@ export class RedisRelay implements Relay {
     await Promise.all(SHARD_NUMBERS.map((shard) => link.call((redis) => redis.set(link.keys.memory(shard), '1'))))
   }
 
-  /** What is under way is let finish; it has a deadline. */
+  /** What cannot be taken any more is left to the leader. */
   async close(): Promise<void> {
-    await this.#flushing
+    const done = new AbortController()
+    await Promise.race([this.#flushing, sleep(this.#options.world, LAST_FLUSH_MS, done.signal)])
+    done.abort()
   }
 
   async #flush(): Promise<void> {
