@@ -16,6 +16,11 @@ const MINUTE_MS = 60_000
 const HOUR_MS = 60 * MINUTE_MS
 const DAY_MS = 24 * HOUR_MS
 const WORKER = 'worker'
+/**
+ * A transaction of the leader that is idle for 2 s, which happens on a busy machine, is ended by PostgreSQL and tried again; where
+ * that is before its locks are gone, what they hold is left for the next time.
+ */
+const PATIENT = { timeout: 20_000 }
 /** All that belongs to a job. */
 const OF_JOBS = [
   'jobs',
@@ -251,7 +256,7 @@ describe.each(ENGINES)('%s', (engine) => {
       )
       values = { job_retention_seconds: 60 }
       await scene.pass(HOUR_MS)
-      expect(await retain()).not.toBeNull()
+      await expect.poll(retain, PATIENT).not.toBeNull()
       expect([await ids(), await rows('events')]).toEqual([[id], 1_000])
       await retainAll()
       expect([await ids(), await rows('events')]).toEqual([[], 0])
@@ -289,8 +294,7 @@ describe.each(ENGINES)('%s', (engine) => {
       for (const read of reads) await gone(read())
       expect((await all()).data).toEqual([])
       expect(await scene.submit(brief, 'key')).toBe(id)
-      await retainAll()
-      expect(await ids()).toEqual([])
+      await expect.poll(() => retainAll().then(ids), PATIENT).toEqual([])
       expect(await scene.submit(brief, 'key')).toBe(id)
       await scene.pass(DAY_MS)
       expect(await scene.submit(brief, 'key')).not.toBe(id)

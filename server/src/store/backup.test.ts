@@ -58,7 +58,12 @@ async function fill({ submission, runs, events, quotas, reservations, access, de
 
   const [lease] = await runs.lease('w', { queues: ['work'], kinds: ['k'], max: 1, waitMs: 0, startId: 's' })
   if (lease === undefined) throw new Error('there is work')
-  await events.publish('w', lease.lease_id, { stage: 'progress', seq: 1, data: { percent: 40 } })
+  const said = Array.from({ length: JOBS }, (_, n) => ({
+    stage: 'progress',
+    seq: n + 10,
+    data: { n, text: `"一度"\\ \n ${n}` },
+  }))
+  await events.publishAll('w', lease.lease_id, said)
   await runs.report('w', lease.lease_id, {
     verb: 'finish',
     result: '{"ok":true}',
@@ -86,6 +91,16 @@ async function emptyStore(engine: Engine): Promise<Services> {
   const made = await testServices(engine)
   opened.push(made)
   return made.services
+}
+
+/** What a backup file has. */
+function countIn(file: string, rows: string): number {
+  const db = new DatabaseSync(file, { readOnly: true })
+  try {
+    return Number(db.prepare(`SELECT count(*) AS n FROM ${rows}`).get()?.n)
+  } finally {
+    db.close()
+  }
 }
 
 type Sums = Record<string, { rows: number; sum: string }>
@@ -120,12 +135,14 @@ for (const from of ENGINES) {
       const target = await emptyStore(to)
       const report = await restoreStore(target.deps.store, file, {})
       expect(report.engine).toBe(from)
-      expect(report.rows).toBeGreaterThan(JOBS * 3.5)
+      // Jobs, their runs, half as many keys and labels, and the events of one of them.
+      expect(report.rows).toBeGreaterThan(JOBS * 4)
 
       const again = join(folder, `${from}-${to}`)
       await backup(target, again)
       expect(withoutLeadership(sumsOf(again))).toEqual(withoutLeadership(sumsOf(file)))
       expect(sumsOf(file)).toMatchObject({
+        jobs: { rows: JOBS + 1 },
         results: { rows: 1 },
         api_tokens: { rows: 1 },
         job_definitions: { rows: 1 },
@@ -164,18 +181,26 @@ for (const from of ENGINES) {
   })
 }
 
-test('a backup of PostgreSQL is of one instant, while others go on submitting', async () => {
-  const { deps, submission } = await emptyStore('postgres')
+test('a backup of PostgreSQL is of one instant, while others go on submitting and canceling', async () => {
+  const { deps, submission, jobs: made } = await emptyStore('postgres')
   const file = join(folder, 'while-submitting')
   let stop = false
   let submitted = 0
-  const submitter = async () => {
-    while (!stop) {
-      await submission.submit(LOCAL_ADMIN, { kind: 'k', labels: { a: 'b' } }, { key: `key-${submitted++}` })
-    }
+  let canceled = 0
+  const submit = async () => {
+    const job = { kind: 'k', labels: { a: 'b' } }
+    const outcome = await submission.submit(LOCAL_ADMIN, job, { key: `key-${submitted++}` })
+    if (outcome.kind === 'refused') throw new Error(outcome.refusal.message)
+    return outcome.jobId
   }
-  const submitters = [submitter(), submitter(), submitter()]
-  await expect.poll(() => submitted, { timeout: 30_000 }).toBeGreaterThan(200)
+  const submitter = async () => {
+    while (!stop) await submit()
+  }
+  const canceler = async () => {
+    for (; !stop; canceled++) await made.cancel(LOCAL_ADMIN, await submit())
+  }
+  const submitters = [submitter(), submitter(), canceler()]
+  await expect.poll(() => submitted > 200 && canceled > 20, { timeout: 30_000 }).toBe(true)
   const before = submitted
   await backupStore(deps.store, file, {
     world: realWorld,
@@ -187,7 +212,10 @@ test('a backup of PostgreSQL is of one instant, while others go on submitting', 
 
   const { jobs, runs, job_labels, idempotency_keys, events } = sumsOf(file)
   expect(jobs?.rows).toBeGreaterThan(190)
-  for (const table of [runs, job_labels, idempotency_keys, events]) expect(table?.rows).toBe(jobs?.rows)
+  for (const table of [runs, job_labels, idempotency_keys]) expect(table?.rows).toBe(jobs?.rows)
+  // The one event of a job that is stored so far is that it was canceled.
+  expect(events?.rows).toBeGreaterThan(20)
+  expect(events?.rows).toBe(countIn(file, "runs WHERE state = 'CANCELED'"))
 })
 
 test('an existing file is replaced only when asked to', async () => {
