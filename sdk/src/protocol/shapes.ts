@@ -569,7 +569,7 @@ export interface DefinitionShape {
   version: number
   /** Whose jobs its ticks make. */
   user_id: string
-  /** Null without a schedule, or when it has ended. */
+  /** Null without a schedule, when it has ended, and while it is paused. */
   next_tick_at: string | null
   last_tick_at: string | null
   created_at: string

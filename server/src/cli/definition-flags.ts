@@ -51,7 +51,10 @@ export function withContent(command: Command): Command {
     .option('--domain <name>', "of its jobs' events (default: the kind)")
     .option('--stages <json>', "of its jobs' events: JSON, @file, or eco2", stages)
     .addOption(new Option('--seq-scope <scope>', 'of the numbers of events').choices(['job', 'attempt']))
-    .option('--cron <rule>', 'minute, hour, day of month, month, day of week; with six fields the second is first')
+    .option(
+      '--cron <rule>',
+      'minute, hour, day of month, month, day of week; with six fields the second is first; or @daily',
+    )
   return withSchedule(command)
 }
 

@@ -10,8 +10,10 @@ import {
   resumeDefinition,
   updateDefinition,
 } from '../store/commands/definitions.ts'
+import { runDefinition } from '../store/commands/run-definition.ts'
 import type { Command } from '../store/port.ts'
 import { type TestApp, testApp } from '../testing/app.ts'
+import { Scene } from '../testing/scene.ts'
 import { ENGINES } from '../testing/services.ts'
 import { sql, unique } from '../testing/store.ts'
 import { BY, content } from '../testing/ticker.ts'
@@ -348,9 +350,11 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await twice(updateDefinition(made.name, 1, content(null), BY()))).toMatchObject({ kind: 'updated' })
     await twice(pauseDefinition(made.name, BY()))
     expect(await twice(resumeDefinition(made.name, BY()))).toMatchObject({ version: 4 })
+    const item = new Scene(store).item({ userId: 'local' })
+    expect(await twice(runDefinition(made.name, item, () => '{}', BY()))).toMatchObject({ kind: 'created' })
     expect(await twice(deleteDefinition(made.name, BY()))).toBe(true)
     expect(await store.write(deleteDefinition(made.name, BY()))).toBe(false)
-    expect(await audited(made.name)).toHaveLength(5)
+    expect(await audited(made.name)).toHaveLength(6)
   })
 })
 

@@ -164,7 +164,8 @@ function createMeter(registers: Registry[]): Meter {
   })
   const ticks = counter(
     'ichido_ticks_total',
-    'Ticks of schedules and backfills, by what became of them; not those that a pause or a deletion skipped',
+    'Ticks of schedules and backfills, by what became of them; not those that a pause or a deletion skipped, and a skip ' +
+      'of many as one',
     ['outcome'],
   )
   const lateness = new Histogram({
