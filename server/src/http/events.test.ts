@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import type { EventShape } from '@ichido/sdk/protocol'
+import type { EventShape, EventsOfAllShape } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
@@ -13,7 +13,7 @@ import { beginPublishing } from '../testing/publishing.ts'
 import { only } from '../testing/scene.ts'
 import { ENGINES } from '../testing/services.ts'
 import { openSse, type SseClient } from '../testing/sse.ts'
-import { openNode, sql, testStore, until } from '../testing/store.ts'
+import { openNode, sql, testStore, unique, until } from '../testing/store.ts'
 import { realWorld } from '../world.ts'
 
 const POLL_MS = 1_000
@@ -210,6 +210,44 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     }
   })
 
+  test('of all jobs are told as they come, from now on or after a place, also those of one kind only', async () => {
+    pollMs = 20
+    const kind = unique('kind')
+    const before = await beginPublishing(http.services, { kind })
+    await before.progress(1)
+    const live = await open(`${url}/v1/events?kind=${kind}`)
+    expect([live.status, live.headers['x-accel-buffering']]).toEqual([200, 'no'])
+    const run = await beginPublishing(http.services, { kind })
+    const other = await beginPublishing(http.services)
+    await other.progress(3)
+    await run.progress(2)
+    await run.succeed()
+    // Another transaction on the same server may have held up what came before.
+    const own = () => live.frames.filter(({ data }) => (data as { job_id: string }).job_id === run.jobId)
+    await until('its events', async () => own().length >= 5)
+    expect(own().map(({ data }) => data)).toMatchObject(upTo(5).map((cursor) => ({ kind, cursor })))
+    let page: EventsOfAllShape | undefined
+    while (page === undefined || page.data.length === 0) {
+      const after = page === undefined ? '' : `&cursor=${page.next_cursor}`
+      page = (await http.call('GET', `/v1/events?kind=${kind}&limit=1${after}`)).body as EventsOfAllShape
+    }
+    const { next_cursor } = page
+    const rest = await open(`${url}/v1/events?kind=${kind}&cursor=${next_cursor}`)
+    await rest.count(7)
+    expect(cursorsOf(rest)).toEqual([2, 3, ...upTo(5)])
+    const resumed = await open(`${url}/v1/events?kind=${kind}`, { 'last-event-id': own()[2]?.id ?? '' })
+    await resumed.count(2)
+    expect(cursorsOf(resumed)).toEqual([4, 5])
+    for (const [query, id, field] of [
+      ['?cursor=x', '', 'cursor'],
+      ['', 'x', 'Last-Event-ID'],
+    ] as const) {
+      const headers = { accept: 'text/event-stream', 'last-event-id': id }
+      const { status, body } = await http.call('GET', `/v1/events${query}`, { headers })
+      expect([status, body]).toMatchObject([400, { error: { details: { field } } }])
+    }
+  })
+
   test('are found by themselves when no wake-up comes', async () => {
     pollMs = 50
     const run = await beginPublishing(http.services)
@@ -278,7 +316,7 @@ describe('a stream', () => {
     for (let i = 0; i < 10; i++) await run.progress(10, 'x'.repeat(60_000))
     await quick.count(102)
     const response = only(responses)
-    expect(response.writableNeedDrain).toBe(true)
+    await until('the stream to stand still', async () => response.writableNeedDrain)
     expect(response.writableLength).toBeLessThan(256 * 1024)
     await run.succeed()
     expect([await quick.ended, cursorsOf(quick)]).toEqual([true, upTo(103)])

@@ -1,12 +1,46 @@
 import { IchidoError } from '@ichido/sdk/protocol'
+import { sleep } from '@ichido/sdk/world'
+import { z } from 'zod'
 import { decodePlace, encodePlace, eventsOfAll, jobState, listEventsQuery } from '../../core/contract/events.ts'
-import { FIRST_EVENT } from '../../store/commands/all-events.ts'
+import type { EventList } from '../../services/events.ts'
+import { type EventFilter, type EventPlace, FIRST_EVENT } from '../../store/commands/all-events.ts'
+import { preferredType } from '../accept.ts'
 import { callerOf } from '../auth.ts'
 import { answers } from '../openapi.ts'
+import { SSE_TYPE, type SseEvent, sendEvents, streamSignal } from '../sse.ts'
 import { type ApiInstance, jobParams, type RouteContext } from './context.ts'
 
+const JSON_TYPE = 'application/json'
+const POLL_MS = 1_000
+const STREAM_PAGE_MAX = 100
+
+const ANSWERS: Record<number, object> = {
+  ...answers({}),
+  200: {
+    description: 'A page of events, or as they come',
+    content: { [JSON_TYPE]: { schema: eventsOfAll }, [SSE_TYPE]: { schema: z.string() } },
+  },
+}
+
 /** The events of all jobs, and what the last ones of one job come to. */
-export function allEventRoutes(app: ApiInstance, { services }: RouteContext): void {
+export function allEventRoutes(app: ApiInstance, context: RouteContext): void {
+  const { services } = context
+  const { world } = services.deps
+  const streaming = { ...context, world }
+
+  async function pageAfter(
+    field: string,
+    filter: EventFilter,
+    after: EventPlace | null,
+    max: number,
+  ): Promise<EventList> {
+    const page = after && (await services.events.list(filter, after, max))
+    if (page !== null) return page
+    throw new IchidoError('INVALID_PAYLOAD', `${field} must be a place that an earlier answer of this list gave`, {
+      field,
+    })
+  }
+
   app.get(
     '/v1/jobs/:job_id/state',
     {
@@ -24,26 +58,55 @@ export function allEventRoutes(app: ApiInstance, { services }: RouteContext): vo
   app.get(
     '/v1/events',
     {
+      // A HEAD would follow the events for nobody.
+      exposeHeadRoute: false,
       config: { ability: 'operate' },
       schema: {
         tags: ['events'],
-        summary: 'List the events of all jobs, oldest first',
+        summary: 'List the events of all jobs, oldest first, or follow them',
         description:
-          'A list without an end: `next_cursor` is where to go on, also when `caught_up` says that there is no more yet. What commits late is not skipped. An answer may be short, or empty, before the list is caught up.',
+          'A list without an end: `next_cursor` is where to go on, also when `caught_up` says that there is no more yet. What ' +
+          'commits late is not skipped. An answer may be short, or empty, before the list is caught up. With ' +
+          `\`Accept: ${SSE_TYPE}\` they are sent as they come, from now on or after \`cursor\` or \`Last-Event-ID\`.`,
         querystring: listEventsQuery,
-        response: answers({ 200: ['A page of events', eventsOfAll] }),
+        response: ANSWERS,
       },
     },
-    async (request) => {
+    async (request, reply) => {
       const { job_id = null, kind = null, queue = null, domain = null, stage = null, limit, cursor } = request.query
-      const after = cursor === undefined ? FIRST_EVENT : decodePlace(cursor)
-      const page = after && (await services.events.list({ jobId: job_id, kind, queue, domain, stage }, after, limit))
-      if (page === null) {
-        const message = 'cursor must be the next_cursor of an earlier answer of this list'
-        throw new IchidoError('INVALID_PAYLOAD', message, { field: 'cursor' })
+      const filter = { jobId: job_id, kind, queue, domain, stage }
+      reply.header('vary', 'accept')
+      if (preferredType(request.headers.accept, [JSON_TYPE, SSE_TYPE]) === JSON_TYPE) {
+        const page = await pageAfter('cursor', filter, cursor === undefined ? FIRST_EVENT : decodePlace(cursor), limit)
+        const { events, next, caughtUp } = page
+        return { data: events.map(({ shape }) => shape), next_cursor: encodePlace(next), caught_up: caughtUp }
       }
-      const { events, next, caughtUp } = page
-      return { data: events.map(({ shape }) => shape), next_cursor: encodePlace(next), caught_up: caughtUp }
+      context.seats.take(callerOf(request).userId, reply)
+      const lastId = request.headers['last-event-id']
+      const [field, from] = typeof lastId === 'string' && lastId !== '' ? ['Last-Event-ID', lastId] : ['cursor', cursor]
+      const after = from === undefined ? await services.events.lastPlace() : decodePlace(from)
+      const first = await pageAfter(field, filter, after, STREAM_PAGE_MAX)
+      const signal = streamSignal(reply, streaming)
+      const nextPage = (place: EventPlace) => pageAfter(field, filter, place, STREAM_PAGE_MAX)
+      return sendEvents(
+        reply,
+        streaming,
+        eventsOf(first, nextPage, () => sleep(world, POLL_MS, signal), signal),
+      )
     },
   )
+}
+
+/** There is no wake-up for all jobs: operators can wait so long. */
+async function* eventsOf(
+  first: EventList,
+  nextPage: (place: EventPlace) => Promise<EventList>,
+  wait: () => Promise<void>,
+  signal: AbortSignal,
+): AsyncGenerator<SseEvent> {
+  for (let page = first; ; page = await nextPage(page.next)) {
+    for (const { place, shape } of page.events) yield { id: encodePlace(place), data: shape }
+    if (page.caughtUp) await wait()
+    if (signal.aborted) return
+  }
 }
