@@ -58,6 +58,7 @@ export class Client {
 
 function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): SubmitRequest {
   const { maxAttempts, timeoutSeconds, leaseTtlSeconds, continuationSeconds, backoff, priority } = kind.options
+  const { domain, stages, seqScope } = kind.options
   return compact({
     kind: kind.name,
     queue: kind.queue,
@@ -72,6 +73,9 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
     timeout_seconds: timeoutSeconds,
     lease_ttl_seconds: leaseTtlSeconds,
     continuation_seconds: continuationSeconds,
+    domain,
+    stages,
+    seq_scope: seqScope,
     labels: options.labels,
     estimated_cost: options.estimatedCost,
     reservation_id: options.reservationId,

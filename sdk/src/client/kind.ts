@@ -1,3 +1,5 @@
+import type { StageShape } from '../protocol/index.ts'
+
 /** What zod, valibot, arktype and others have in common (standardschema.dev), as far as it is needed here. */
 export interface Schema<Input = unknown, Output = Input> {
   readonly '~standard': {
@@ -28,6 +30,12 @@ export interface KindOptions<P extends Schema | undefined, R extends Schema | un
   leaseTtlSeconds?: number
   /** How long the job still waits for a worker whose lease ran out before another one gets it. */
   continuationSeconds?: number
+  /** Of its jobs' events; default: the kind. */
+  domain?: string
+  /** The seq numbers of each stage of its jobs' events, or S4's; default: one open stage. */
+  stages?: StageShape[] | 'eco2'
+  /** Whether seq is counted once for a job (default with `eco2`) or anew for each attempt. */
+  seqScope?: 'job' | 'attempt'
 }
 
 /** A sort of work, with the types of what goes in and what comes out, before and after their schemas' transformations. */

@@ -2,7 +2,7 @@ import { sleep } from '@ichido/sdk/world'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
 import { insertBulk } from '../testing/bulk.ts'
-import { nodes as nodesOf, rowsTouched, waysInto, writePlans } from '../testing/explain.ts'
+import { keptPlan, nodes as nodesOf, rowsTouched, waysInto, writePlans } from '../testing/explain.ts'
 import { Scene } from '../testing/scene.ts'
 import { sql, until } from '../testing/store.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
@@ -11,6 +11,7 @@ import { EVERY_EVENT, type EventPlace, FIRST_EVENT, findAllEvents, findLastPlace
 import { findEvents } from './commands/events.ts'
 import type { Leased } from './commands/lease-runs.ts'
 import { type PublishItem, publishBatch } from './commands/publish.ts'
+import { raisePublishers, readPublished } from './sql/events.ts'
 import { integer } from './statement.ts'
 
 /** Hazard 13: readers skip what commits late. Whoever goes by a cursor, of one job or of all, sees every event once. */
@@ -137,6 +138,14 @@ test('64 publishers race for one event on two nodes: it is stored once, and one 
     outcomes.flatMap(([outcome]) => (outcome?.kind === 'stored' ? outcome.events : [])).filter(Boolean),
   ).toHaveLength(1)
   expect((await scene.events(lease.jobId)).slice(2)).toEqual([7])
+})
+
+test('publishers and what they published are found by their keys, also in an empty store', async () => {
+  const raised = await keptPlan(nodes.a(), raisePublishers)
+  expect([waysInto(raised, 'runs'), waysInto(raised, 'jobs')]).toEqual([['runs_pkey'], ['jobs_pkey']])
+  const joins = nodesOf(raised).filter((node) => node['Node Type'] === 'Nested Loop')
+  expect(joins.map(({ Plans }) => Plans?.map((plan) => plan['Node Type']))).toEqual([['CTE Scan', 'Index Scan']])
+  expect(waysInto(await keptPlan(nodes.a(), readPublished), 'events')).toEqual(['events_identity'])
 })
 
 test('of a large table only what is asked for is read', async () => {
