@@ -22,7 +22,6 @@ import { createRetain } from './leader/retain.ts'
 import { createSchedule } from './leader/schedule.ts'
 import { createExpireUploads, createTidyArtifacts } from './leader/tidy-artifacts.ts'
 import type { SubmitIn } from './local-transport.ts'
-import { openRedis } from './redis-adapters.ts'
 import { DEFAULT_LIMITS } from './services/deps.ts'
 import { createServices, type Services } from './services/index.ts'
 import type { Meter } from './services/meter.ts'
@@ -72,9 +71,13 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   // The folder's lock is ours, so whoever worked in it before is dead.
   if ('dataDir' in options.storage) await store.write(takeOverFolder(LOCAL_WORKER_PREFIX))
   const prepare = async () => {
+    const files = await openFiles(options, store)
+    if (redisUrl === null) return { ...files, openRedis: null }
     // From here on nothing that happens is missed, whoever leads and whenever that is.
-    if (redisUrl !== null) await store.write(beginWatermark())
-    return openFiles(options, store)
+    await store.write(beginWatermark())
+    // Redis's client takes a quarter of a second to load: only who uses it waits for it.
+    const { openRedis } = await import('./redis-adapters.ts')
+    return { ...files, openRedis: openRedis.bind(null, redisUrl, storeBus) }
   }
   const kept = await prepare().catch(async (error: unknown) => {
     await storeBus.close()
@@ -86,7 +89,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     stateMs: Math.ceil(settings.get('event_state_ttl_seconds') * 1_000),
     markMs: Math.ceil(settings.get('event_mark_ttl_seconds') * 1_000),
   })
-  const redis = redisUrl === null ? null : openRedis({ world, url: redisUrl, roles, meter, ttls, onTrouble }, storeBus)
+  const redis = kept.openRedis?.({ world, roles, meter, ttls, onTrouble }) ?? null
   const bus = redis?.bus ?? storeBus
   const relay = redis === null ? {} : { relay: redis.relay }
   const services = createServices({ world, store, bus, meter, limits, ...relay, ...kept.deps }, options.fixed)

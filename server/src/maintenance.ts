@@ -1,5 +1,4 @@
 import { sleep } from '@ichido/sdk/world'
-import { DEADLINE_MS, RedisLink } from './bus/redis/link.ts'
 import type { StorageConfig, StoreConfig } from './config.ts'
 import { openStore } from './main.ts'
 import { createAccessService, LOCAL_ADMIN, type NewToken } from './services/access.ts'
@@ -43,6 +42,7 @@ export function isAuthRequired(store: Store): Promise<boolean> {
 
 /** Whether Redis can be connected to; the reason when it cannot. */
 export async function redisTrouble(url: string): Promise<string | null> {
+  const { DEADLINE_MS, RedisLink } = await import('./bus/redis/link.ts')
   const troubles: unknown[] = []
   const link = new RedisLink({ world: realWorld, url, onTrouble: (error) => troubles.push(error) })
   const connected = new Promise<boolean>((resolve) => link.onConnect(() => resolve(true)))

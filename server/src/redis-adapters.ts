@@ -9,7 +9,6 @@ import type { Meter } from './services/meter.ts'
 
 export interface RedisAdaptersOptions {
   world: World
-  url: string
   roles: ReadonlySet<NodeRole>
   meter: Meter
   ttls(): Ttls
@@ -26,8 +25,8 @@ export interface RedisAdapters {
 }
 
 /** Does not wait for Redis: a node starts without it, and goes on without it. */
-export function openRedis(options: RedisAdaptersOptions, bus: Bus): RedisAdapters {
-  const { world, url, roles, meter, ttls, onTrouble } = options
+export function openRedis(url: string, bus: Bus, options: RedisAdaptersOptions): RedisAdapters {
+  const { world, roles, meter, ttls, onTrouble } = options
   const connect = (onLinkTrouble: (error: unknown) => void) => new RedisLink({ world, url, onTrouble: onLinkTrouble })
   // One connection tells for all of them that Redis is away.
   const link = connect((error) => onTrouble('redis', error))
