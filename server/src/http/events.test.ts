@@ -7,7 +7,7 @@ import { freshDatabase } from '../../../scripts/testing/services.ts'
 import { PostgresBus } from '../bus/postgres.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import { DEFAULT_LIMITS } from '../services/deps.ts'
-import type { Store } from '../store/port.ts'
+import { type Store, StoreUnavailable } from '../store/port.ts'
 import { type TestApp, testApp } from '../testing/app.ts'
 import { beginPublishing } from '../testing/publishing.ts'
 import { only } from '../testing/scene.ts'
@@ -50,11 +50,13 @@ const upTo = (last: number, first = 1) => Array.from({ length: last - first + 1 
 
 /** What happens after a page was read and before whoever asked for it hears of it. */
 let meanwhile: (() => Promise<unknown>) | null = null
+let away = false
 function seen(store: Store): Store {
   return {
     engine: store.engine,
     write: (command) => store.write(command),
     async read(command) {
+      if (away) throw new StoreUnavailable('away')
       const answer = await store.read(command)
       const deed = command.name === 'find_events' ? meanwhile : null
       if (deed !== null) meanwhile = null
@@ -260,6 +262,19 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     await client.count(4)
     await run.succeed()
     bus.wake = wake
+    expect([await client.ended, cursorsOf(client)]).toEqual([true, upTo(5)])
+  })
+
+  test('go on when the store does, after it did not answer', async () => {
+    pollMs = 20
+    const run = await beginPublishing(http.services)
+    const client = await follow(run.jobId)
+    await client.count(2)
+    away = true
+    expect((await follow(run.jobId)).status).toBe(503)
+    await run.progress(2)
+    await run.succeed()
+    away = false
     expect([await client.ended, cursorsOf(client)]).toEqual([true, upTo(5)])
   })
 

@@ -5,7 +5,7 @@ import { findCursorOfSeq, findFeedEnds } from '../store/commands/feeds.ts'
 import type { Store } from '../store/port.ts'
 import type { Deps } from './deps.ts'
 import type { EventService } from './events.ts'
-import { JobFeed, readPage } from './job-feed.ts'
+import { JobFeed, readPage, UNKNOWN_CURSOR } from './job-feed.ts'
 import { notFound, requireId } from './not-found.ts'
 import { FIRST_PAGE_MAX, type Framing, type Sink, Subscriber, type SubscriberDeps } from './subscriber.ts'
 
@@ -26,12 +26,10 @@ const POLL_JOBS_MAX = 1_000
 const HEARTBEAT_MS = 15_000
 /** After so long a client comes again with its token, which may not be good any more. Not all at the same time. */
 const LIFETIME_MS = { min: 12 * 60_000, max: 15 * 60_000 }
-/** No event has it: everything before was lost. */
-const UNKNOWN = -1
 
 /** Seq 0 is also what those send who have seen nothing yet. */
 export async function cursorOfSeq(store: Store, jobId: string, lastSeq: number): Promise<number> {
-  return (await store.read(findCursorOfSeq(jobId, lastSeq))) ?? (lastSeq === 0 ? 0 : UNKNOWN)
+  return (await store.read(findCursorOfSeq(jobId, lastSeq))) ?? (lastSeq === 0 ? 0 : UNKNOWN_CURSOR)
 }
 
 /** Everybody on this node who follows the events of jobs: one feed for each job, however many follow it. */

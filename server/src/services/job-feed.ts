@@ -11,6 +11,9 @@ export const PAGE_MAX = 64
 /** What a feed keeps for readers that are a little behind: the more of them, the more; the last batch always. */
 const TAIL_BYTES = { perFollower: 16 * 1024, max: 1024 * 1024 }
 
+/** No event comes right after it: everything before was lost. */
+export const UNKNOWN_CURSOR = -1
+
 export interface FeedPage extends Omit<EventRows, 'events'> {
   /** Without a gap from the cursor on. */
   events: EventShape[]

@@ -4,7 +4,7 @@ import { type Store, StoreUnavailable } from '../store/port.ts'
 import { LOCAL_ADMIN } from './access.ts'
 import { batchesOf, type EventBatch } from './event-batch.ts'
 import type { EventService } from './events.ts'
-import { type FeedPage, type Follower, type JobFeed, PAGE_MAX, readPage } from './job-feed.ts'
+import { type FeedPage, type Follower, type JobFeed, PAGE_MAX, readPage, UNKNOWN_CURSOR } from './job-feed.ts'
 import { notFound } from './not-found.ts'
 
 /** Where a subscriber's events go. */
@@ -154,6 +154,8 @@ export class Subscriber implements Follower {
 
   async #reset(lastN: number): Promise<void> {
     const { events, framing } = this.#deps
+    // Should the store not answer now, the next page is lost, too.
+    this.#cursor = UNKNOWN_CURSOR
     const state = await events.state(LOCAL_ADMIN, this.#feed.jobId)
     if (this.#closed) return
     this.#cursor = Math.max(lastN, state.event?.cursor ?? 0)
