@@ -15,6 +15,7 @@ const COMMANDS = {
   test: ['scripts/test.ts'],
   bench: ['bench/main.ts'],
   'zpe-h2': ['examples/zpe-h2/main.ts'],
+  'scan-pipeline': ['examples/scan-pipeline/main.ts'],
   format: ['node_modules/@biomejs/biome/bin/biome', 'check', '--write', '.'],
 }
 

@@ -1,0 +1,110 @@
+import { execFile } from 'node:child_process'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { Api } from './api.ts'
+import { PageServer } from './page-server.ts'
+import { CLI, Service } from './service.ts'
+
+const run = promisify(execFile)
+const HANDLERS = fileURLToPath(new URL('handlers.ts', import.meta.url))
+/** What has not ended by then is killed: Ctrl-C takes no longer than 2 s. */
+const STOP_WITHIN_MS = 1_500
+
+export interface Pipeline {
+  /** Of the page. */
+  url: string
+  /** Settles when everything has ended. */
+  stopped: Promise<void>
+}
+
+export interface PipelineOptions {
+  /** The store, the token and the ports: the next start goes on with them. */
+  folder: string
+  /** Stops it, also in the middle of starting. */
+  signal: AbortSignal
+  say(line: string): void
+  failed(error: Error): void
+}
+
+/** A control plane, a worker and the page: three processes, of which this is the page's. */
+export async function startPipeline({ folder, signal, say, failed }: PipelineOptions): Promise<Pipeline> {
+  mkdirSync(folder, { recursive: true })
+  const { PATH, HOME, NODE_COMPILE_CACHE, REDIS_URL, SCAN_STEP_MS } = process.env
+  const inherited = { PATH, HOME, NODE_COMPILE_CACHE }
+  const DATA_DIR = join(folder, 'store')
+  const token = await remembered(join(folder, 'token'), async () => {
+    const args = [...CLI, 'token', 'create', '--user', 'scan', '--role', 'operator', '--json']
+    const { stdout } = await run(process.execPath, args, { env: { ...inherited, DATA_DIR }, signal })
+    return (JSON.parse(stdout) as { token: string }).token
+  })
+  const port = await portOf(join(folder, 'port'))
+  const url = `http://127.0.0.1:${port}`
+  const serve = { DATA_DIR, PORT: String(port), ...(REDIS_URL === undefined ? {} : { REDIS_URL }) }
+  const server = new Service({
+    name: 'server',
+    args: ['serve'],
+    env: { ...inherited, ...serve },
+    ready: /Ctrl-C stops it/,
+    say,
+    failed,
+  })
+  const worker = new Service({
+    name: 'worker',
+    // Nothing to wait for at the end: what it is at is given back, and goes on after the next start.
+    args: `worker --queue scan --concurrency 4 --drain 0 --name scan`
+      .split(' ')
+      .concat('--state', join(folder, 'worker'), '--handlers', HANDLERS),
+    env: { ...inherited, SCAN_STEP_MS, ICHIDO_URL: url, ICHIDO_TOKEN: token },
+    ready: /takes scan/,
+    say,
+    failed,
+  })
+  const api = new Api(url, token)
+  const page = new PageServer({ api, port: await portOf(join(folder, 'page-port')), kill: () => server.kill() })
+  const stopAll = async () => {
+    page.close()
+    const late = setTimeout(() => [worker, server].map((service) => service.kill()), STOP_WITHIN_MS)
+    // The worker first, as it has still something to tell the server.
+    await worker.stop()
+    await server.stop()
+    clearTimeout(late)
+  }
+  const stopped = new Promise<void>((resolve) => {
+    signal.addEventListener('abort', () => resolve(stopAll()))
+  })
+  for (const begin of [() => server.start(), () => api.define(), () => worker.start(), () => page.listen()]) {
+    if (!signal.aborted) await begin()
+  }
+  return { url: page.url, stopped }
+}
+
+async function remembered(file: string, make: () => Promise<string>): Promise<string> {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch {
+    const made = await make()
+    writeFileSync(file, made, { mode: 0o600 })
+    return made
+  }
+}
+
+/** The one of the last time, so that a page that is open finds its way back; another one when somebody took it meanwhile. */
+async function portOf(file: string): Promise<number> {
+  const before = Number(await remembered(file, async () => '0'))
+  const port = await freePort(before).catch(() => freePort(0))
+  writeFileSync(file, String(port))
+  return port
+}
+
+function freePort(wanted: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const probe = createServer().once('error', reject)
+    probe.listen(wanted, '127.0.0.1', () => {
+      const address = probe.address()
+      probe.close(() => resolve(typeof address === 'object' && address !== null ? address.port : wanted))
+    })
+  })
+}

@@ -1,0 +1,72 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+
+const BIN = fileURLToPath(new URL('../../server/src/cli/bin.ts', import.meta.url))
+export const CLI = ['--conditions=ichido-source', BIN]
+
+export interface ServiceOptions {
+  name: string
+  args: readonly string[]
+  env: NodeJS.ProcessEnv
+  /** What it writes when it is there. */
+  ready: RegExp
+  say(line: string): void
+  /** It cannot be started. */
+  failed(error: Error): void
+}
+
+/** A command of `ichido` as a process of its own. Whoever kills it sees it come again. */
+export class Service {
+  readonly #options: ServiceOptions
+  #child: ChildProcess | null = null
+  #ended: Promise<unknown> = Promise.resolve()
+  #stopping = false
+
+  constructor(options: ServiceOptions) {
+    this.#options = options
+  }
+
+  async start(): Promise<void> {
+    const { name, args, env, ready, say, failed } = this.#options
+    // In a group of its own: Ctrl-C is for us, who stop one after the other.
+    const child = spawn(process.execPath, [...CLI, ...args], {
+      env,
+      stdio: ['ignore', 'ignore', 'pipe'],
+      detached: true,
+    })
+    this.#child = child
+    this.#ended = once(child, 'exit')
+    const said: string[] = []
+    const isReady = new Promise<boolean>((resolve) => {
+      void this.#ended.then(() => resolve(false))
+      createInterface(child.stderr).on('line', (line) => {
+        said.push(line)
+        if (said.length > 20) said.shift()
+        if (ready.test(line)) resolve(true)
+      })
+    })
+    if (!(await isReady)) {
+      if (this.#stopping) return
+      throw new Error(`The ${name} did not start:\n${said.join('\n')}`)
+    }
+    say(`${name}: process ${child.pid}`)
+    void this.#ended.then(() => {
+      if (this.#stopping) return
+      say(`${name}: gone; it is started again`)
+      this.start().catch(failed)
+    })
+  }
+
+  /** As a crash would: nothing is said good-bye to. */
+  kill(): void {
+    this.#child?.kill('SIGKILL')
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping = true
+    this.#child?.kill('SIGTERM')
+    await this.#ended
+  }
+}
