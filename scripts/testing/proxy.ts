@@ -43,11 +43,14 @@ export class Link {
 export class TcpProxy {
   /** May be changed at any time; unless it is set, everything passes. */
   rule: Rule = () => 'pass'
+  /** Of the server that new connections go to: one that is started again has another. */
+  targetPort: number
   readonly #server: Server
   readonly #links = new Set<Link>()
 
   private constructor(host: string, port: number) {
-    this.#server = createServer((client) => this.#accept(client, connect({ host, port })))
+    this.targetPort = port
+    this.#server = createServer((client) => this.#accept(client, connect({ host, port: this.targetPort })))
   }
 
   static async to(host: string, port: number): Promise<TcpProxy> {

@@ -1,0 +1,132 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createClient } from '@redis/client'
+import { afterAll, expect, test } from 'vitest'
+import { freshDatabase, privateRedis } from '../../../scripts/testing/services.ts'
+import { size } from '../../../scripts/testing/size.ts'
+import { HttpPublisher } from '../testing/http-publisher.ts'
+import { ENGINES } from '../testing/services.ts'
+import { until } from '../testing/store.ts'
+import { killAll, serve } from './testing/cli.ts'
+import { Restarted, Watcher } from './testing/tormented-events.ts'
+
+const JOBS = size(6, 100)
+const EVENTS_PER_JOB = size(50, 100)
+/** Of each; a server takes a second of a processor to start. */
+const KILLS = { ofEach: size(2, 5), alone: size(1, 5) }
+const TEST_WITHIN_MS = size(120_000, 600_000)
+/** PENDING, RUNNING, SUCCEEDED. */
+const LIFECYCLE = 3
+
+const folder = mkdtempSync(join(tmpdir(), 'ichido-events-'))
+afterAll(async () => {
+  await killAll()
+  rmSync(folder, { recursive: true, force: true })
+})
+
+interface Victim {
+  kill(): Promise<void>
+  start(): Promise<void>
+  /** Before it is killed again, so that it is killed in the middle of its work. */
+  atWork(): Promise<unknown>
+}
+
+/** Events come while a victim is killed, while it is away, and while it comes back; the next one does not wait for that. */
+async function torment(publisher: HttpPublisher, victims: readonly Victim[], kills: number): Promise<void> {
+  const turns = Array.from({ length: kills }, () => victims).flat()
+  const coming = new Map<Victim, Promise<void>>()
+  const parts = turns.length * 3
+  let part = 0
+  const publish = () => publisher.publish(shareOf(part++, parts))
+  for (const victim of turns) {
+    await coming.get(victim)
+    await victim.atWork()
+    const killed = publish()
+    await victim.kill()
+    const away = publish()
+    // Where it is the victim that takes events, they wait for it.
+    if (victims.length > 1) await Promise.all([killed, away])
+    const started = victim.start()
+    started.catch(() => {})
+    coming.set(victim, started)
+    await Promise.all([killed, away, publish()])
+  }
+  await publisher.finish()
+  await Promise.all(coming.values())
+}
+
+/** How many of a job's events come in one part. */
+function shareOf(part: number, parts: number): number {
+  return Math.floor(((part + 1) * EVENTS_PER_JOB) / parts) - Math.floor((part * EVENTS_PER_JOB) / parts)
+}
+
+const allFollow = (watchers: readonly Watcher[]) =>
+  until('everybody to follow', async () => watchers.every(({ seen, isAway }) => seen.length > 0 && !isAway))
+
+function check(watchers: readonly Watcher[], kills: number): void {
+  const count = EVENTS_PER_JOB + LIFECYCLE
+  for (const { seen, resets, interruptions } of watchers) {
+    expect(seen.map(({ cursor }) => cursor)).toEqual(Array.from({ length: count }, (_, i) => i + 1))
+    const published = seen.filter(({ stage }) => stage === 'progress').map(({ seq, data }) => [seq, data])
+    const byNumber = published.toSorted(([a], [b]) => Number(a) - Number(b))
+    expect(byNumber).toEqual(Array.from({ length: EVENTS_PER_JOB }, (_, i) => [i, i]))
+    expect(seen.at(-1)).toMatchObject({ stage: 'run', data: { state: 'SUCCEEDED' } })
+    expect(resets).toBe(0)
+    expect(interruptions).toBeGreaterThanOrEqual(kills)
+  }
+}
+
+test(
+  `${JOBS * EVENTS_PER_JOB} events over ${JOBS} jobs while router, gateway and Redis are killed: all see each once`,
+  async () => {
+    const [database, redis] = await Promise.all([freshDatabase(), privateRedis()])
+    const env = { DATABASE_URL: database.url, REDIS_URL: redis.url, RELAY_INTERVAL_SECONDS: '0.1' }
+    const begin = (roles: string) => Restarted.serve(() => serve(env, ['--roles', roles]))
+    const [api, router, gateway] = await Promise.all(['api,leader', 'router', 'gateway'].map(begin))
+    if (api === undefined || router === undefined || gateway === undefined) throw new Error('Three were started')
+    const publisher = await HttpPublisher.begin(api.url, JOBS)
+    const watchers = publisher.jobIds.map((jobId) => new Watcher(gateway.url, jobId))
+    const atOnce = async () => {}
+    await torment(
+      publisher,
+      [
+        { kill: () => gateway.kill(), start: () => gateway.start(), atWork: () => allFollow(watchers) },
+        { kill: () => router.kill(), start: () => router.start(), atWork: atOnce },
+        // It keeps nothing: each time it comes back, it is empty.
+        { kill: () => redis.kill9(), start: () => redis.restart(), atWork: atOnce },
+      ],
+      KILLS.ofEach,
+    )
+    await Promise.all(watchers.map(({ ended }) => ended))
+    check(watchers, KILLS.ofEach)
+    const client = await createClient({ url: redis.url }).connect()
+    const keys = publisher.jobIds.map((jobId) => `scan:state:${jobId}`)
+    await until('the last states to be in Redis', async () =>
+      (await client.mGet(keys)).every((state) => state?.includes('"SUCCEEDED"')),
+    )
+    client.destroy()
+    await Promise.all([api, router, gateway].map((server) => server.close()))
+    await redis.stop()
+    await database.drop()
+  },
+  TEST_WITHIN_MS,
+)
+
+test.each(ENGINES)(
+  'on %s alone, the server is killed: all see each event once',
+  async (engine) => {
+    const database = engine === 'postgres' ? await freshDatabase() : null
+    const env = database === null ? { DATA_DIR: join(folder, engine) } : { DATABASE_URL: database.url }
+    const server = await Restarted.serve(() => serve(env))
+    const publisher = await HttpPublisher.begin(server.url, JOBS)
+    const watchers = publisher.jobIds.map((jobId) => new Watcher(server.url, jobId))
+    const victim = { kill: () => server.kill(), start: () => server.start(), atWork: () => allFollow(watchers) }
+    await torment(publisher, [victim], KILLS.alone)
+    await Promise.all(watchers.map(({ ended }) => ended))
+    check(watchers, KILLS.alone)
+    await server.close()
+    await database?.drop()
+  },
+  TEST_WITHIN_MS,
+)

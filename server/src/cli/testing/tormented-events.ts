@@ -1,0 +1,69 @@
+import { Client, httpTransport } from '@ichido/sdk'
+import type { EventShape } from '@ichido/sdk/protocol'
+import { TcpProxy } from '../../../../scripts/testing/proxy.ts'
+import type { Serving } from './cli.ts'
+
+/** One server behind an address that stays the same however often it is killed and started again. */
+export class Restarted {
+  readonly #begin: () => Promise<Serving>
+  readonly #proxy: TcpProxy
+  #serving: Promise<Serving>
+
+  private constructor(serving: Serving, proxy: TcpProxy, begin: () => Promise<Serving>) {
+    this.#serving = Promise.resolve(serving)
+    this.#proxy = proxy
+    this.#begin = begin
+  }
+
+  static async serve(begin: () => Promise<Serving>): Promise<Restarted> {
+    const serving = await begin()
+    return new Restarted(serving, await TcpProxy.to('127.0.0.1', portOf(serving)), begin)
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.#proxy.port}`
+  }
+
+  async kill(): Promise<void> {
+    await (await this.#serving).kill9()
+  }
+
+  async start(): Promise<void> {
+    this.#serving = this.#begin()
+    this.#proxy.targetPort = portOf(await this.#serving)
+  }
+
+  async close(): Promise<void> {
+    await (await this.#serving).kill9()
+    await this.#proxy.close()
+  }
+}
+
+const portOf = ({ url }: Serving) => Number(new URL(url).port)
+
+/** Follows a job from its beginning to its end, through whatever happens to the server. */
+export class Watcher {
+  readonly seen: EventShape[] = []
+  resets = 0
+  /** How often it was cut off. */
+  interruptions = 0
+  isAway = false
+  readonly ended: Promise<void>
+
+  constructor(url: string, jobId: string) {
+    this.ended = this.#watch(url, jobId)
+    // Whoever awaits it is told, even if that is later.
+    this.ended.catch(() => {})
+  }
+
+  async #watch(url: string, jobId: string): Promise<void> {
+    const events = new Client(httpTransport({ url })).watch(jobId, {
+      onReset: () => void this.resets++,
+      onTrouble: (error) => {
+        if (error !== null && !this.isAway) this.interruptions++
+        this.isAway = error !== null
+      },
+    })
+    for await (const event of events) this.seen.push(event)
+  }
+}
