@@ -20,13 +20,13 @@ import { installDescription } from './openapi.ts'
 import { requestId } from './request-id.ts'
 import { agentRoutes } from './routes/agent.ts'
 import { alertRoutes } from './routes/alerts.ts'
-import { allEventRoutes } from './routes/all-events.ts'
+import { allEventRoutes, stateRoutes } from './routes/all-events.ts'
 import { artifactRoutes } from './routes/artifacts.ts'
 import { auditRoutes } from './routes/audit.ts'
 import type { RouteContext } from './routes/context.ts'
 import { deadLetterRoutes } from './routes/dead-letters.ts'
 import { definitionRoutes } from './routes/definitions.ts'
-import { eventRoutes } from './routes/events.ts'
+import { eventRoutes, streamTokenRoutes } from './routes/events.ts'
 import { healthRoutes } from './routes/health.ts'
 import { jobRoutes } from './routes/jobs.ts'
 import { keyRoutes } from './routes/keys.ts'
@@ -179,6 +179,8 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   submitRoutes(api, context)
   jobRoutes(api, context)
   outcomeRoutes(api, context)
+  stateRoutes(api, context)
+  streamTokenRoutes(api, context)
   keyRoutes(api, context)
   reservationRoutes(api, context)
   quotaRoutes(api, context)

@@ -22,7 +22,24 @@ const ANSWERS: Record<number, object> = {
   },
 }
 
-/** The events of all jobs, and what the last ones of one job come to. */
+/** What the last events of a job come to. */
+export function stateRoutes(app: ApiInstance, { services }: RouteContext): void {
+  app.get(
+    '/v1/jobs/:job_id/state',
+    {
+      config: { ability: 'readOwn' },
+      schema: {
+        tags: ['jobs'],
+        summary: 'Show how a job stands: its state, and its last events',
+        params: jobParams,
+        response: answers({ 200: ['The state and the last events', jobState] }, 'NOT_FOUND'),
+      },
+    },
+    (request) => services.events.state(callerOf(request), request.params.job_id),
+  )
+}
+
+/** The events of all jobs. */
 export function allEventRoutes(app: ApiInstance, context: RouteContext): void {
   const { services } = context
   const { world } = services.deps
@@ -40,20 +57,6 @@ export function allEventRoutes(app: ApiInstance, context: RouteContext): void {
       field,
     })
   }
-
-  app.get(
-    '/v1/jobs/:job_id/state',
-    {
-      config: { ability: 'readOwn' },
-      schema: {
-        tags: ['jobs'],
-        summary: 'Show how a job stands: its state, and its last events',
-        params: jobParams,
-        response: answers({ 200: ['The state and the last events', jobState] }, 'NOT_FOUND'),
-      },
-    },
-    (request) => services.events.state(callerOf(request), request.params.job_id),
-  )
 
   app.get(
     '/v1/events',

@@ -68,11 +68,10 @@ export function eventRoutes(app: ApiInstance, context: RouteContext): void {
       return stream(reply, streaming, opening)
     },
   )
-
-  streamTokenRoute(app, context)
 }
 
-function streamTokenRoute(app: ApiInstance, { services }: RouteContext): void {
+/** Apart from the streams: a node may have these and not those. */
+export function streamTokenRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.post(
     '/v1/jobs/:job_id/stream-token',
     {
