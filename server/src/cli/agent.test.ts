@@ -11,6 +11,7 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { selfSigned } from '../testing/certificate.ts'
 import {
@@ -250,20 +251,28 @@ test.concurrent('a job that is canceled stops its program; the next attempt is t
 
 test.concurrent('told to stop, an agent lets what runs come to its end, or gives it back at no cost', async () => {
   const queue = unique('drained')
-  const ledger = join(folder, unique('ledger'))
+  const [ledger, go] = [join(folder, unique('ledger')), join(folder, unique('go'))]
   writeFileSync(ledger, '')
   const env = { LEDGER: ledger }
-  const program = `${NOTE('began')}; case $(cat) in '"short"') sleep 1;; *) [ $ICHIDO_ATTEMPT = 2 ] || exec sleep 60;; esac`
+  const untilGo = `until [ -f ${go} ]; do sleep 0.05; done`
+  const program = `${NOTE('began')}; case $(cat) in '"short"') ${untilGo};; *) [ $ICHIDO_ATTEMPT = 3 ] || exec sleep 600;; esac`
   const state = join(folder, unique('state'))
-  const args = ['--enroll', await enrollToken(server.url, queue), '--concurrency', '2', '--drain', '3']
-  const given = { url: server.url, queue, work: ['--exec', program] as const, state, env, args }
-  const first = await startAgent(given)
+  const args = ['--enroll', await enrollToken(server.url, queue), '--concurrency', '2']
+  const given = { url: server.url, queue, work: ['--exec', program] as const, state, env }
+  const first = await startAgent({ ...given, args: [...args, '--drain', '600'] })
   const { job_id: short } = await submit(queue, 'short')
   const { job_id: long } = await submit(queue, 'long')
   for (const jobId of [short, long]) await seen(ledger, { jobId, what: 'began' })
   const { job_id: later } = await submit(queue, 'short')
-  expect(await first.drain()).toBe(0)
-  expect(first.stderr()).toContain('takes no more work and waits for what runs')
+  first.signal('SIGTERM')
+  const said = (words: string) => vi.waitFor(() => expect(first.stderr()).toContain(words), WITHIN)
+  await said('takes no more work and waits for what runs')
+  writeFileSync(go, '')
+  await said(`job ${short} (k, attempt 1) succeeded`)
+  // Before a second has passed it would be the same signal.
+  await pause(1_100)
+  first.signal('SIGTERM')
+  expect(await first.ended).toBe(0)
   expect(first.stderr()).toContain(`job ${long} (k, attempt 1) released`)
   expect(await job(short)).toMatchObject({ state: 'SUCCEEDED' })
   // It said goodbye: nobody takes it for a worker that is only busy.
@@ -283,12 +292,17 @@ test.concurrent('told to stop, an agent lets what runs come to its end, or gives
     runs: [{ error: { code: 'RELEASED' } }, { state: 'PENDING' }],
   })
 
-  const second = await startAgent(given)
-  expect(await result(long)).toMatchObject({ state: 'SUCCEEDED' })
+  const second = await startAgent({ ...given, args: [...args, '--drain', '0'] })
+  await seen(ledger, { jobId: long, attempt: 2, what: 'began' })
   expect(await result(later)).toMatchObject({ state: 'SUCCEEDED' })
   expect(await standing()).toBe('online')
+  expect(await second.drain()).toBe(0)
+  expect(second.stderr()).toContain(`job ${long} (k, attempt 2) released`)
+
+  const third = await startAgent({ ...given, args })
+  expect(await result(long)).toMatchObject({ state: 'SUCCEEDED' })
   expect(overlaps(readLedger(ledger))).toEqual([])
-  await second.drain()
+  await third.drain()
 })
 
 test.concurrent('a result that nobody could hear is kept, and delivered after a restart', async () => {

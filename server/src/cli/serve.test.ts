@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { connect, createServer } from 'node:net'
+import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -196,23 +196,6 @@ describe('stopping', () => {
     expect(await ended).toEqual([0, null])
     expect(stderr).toMatch(/\nStopped\.\n$/)
     expect(readdirSync(dataDir)).not.toContain('ichido.db-wal')
-  })
-
-  test('a second signal, more than a second later, ends it at once', async () => {
-    const server = await serve({ DATA_DIR: newFolder() })
-    // A request that is still on its way holds the end up for longer than that.
-    const request = connect(Number(new URL(server.url).port), '127.0.0.1')
-    request.on('error', () => {})
-    request.write(
-      'POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{',
-    )
-    await once(request, 'connect')
-    const signals = setInterval(() => server.signal('SIGTERM'), 20)
-    const { code, stderr } = await server.ended
-    clearInterval(signals)
-    request.destroy()
-    expect(code).toBe(1)
-    expect(stderr).toContain('Stopped at once.')
   })
 
   test('whoever waits for a job goes on waiting through a restart', async () => {

@@ -3,6 +3,10 @@ import { BadOptions, type RunningAgent, startAgent } from './agent.ts'
 import { readCommandLine, USAGE } from './command-line.ts'
 import { NotEnrolled, OtherWorker } from './identity.ts'
 import { StateTaken } from './lock.ts'
+import { nodeWorld } from './world.ts'
+
+/** What a terminal or systemd sends to the whole group comes again from npm, and from the script that npm runs. */
+const SAME_SIGNAL_MS = 1_000
 
 /** The agent as a program of its own. */
 export async function runAgent(file: string): Promise<void> {
@@ -30,13 +34,16 @@ export async function untilStopped(
   say: (line: string) => void,
 ): Promise<string | null> {
   let agent: RunningAgent | null = null
-  let times = 0
+  let firstMs: number | null = null
   const stop = () => {
     if (agent === null) {
       say('stopped')
       process.exit(0)
     }
-    if (++times === 1 && agent.running() > 0) say('takes no more work and waits for what runs; once more to stop it')
+    const nowMs = nodeWorld.monotonic()
+    if (firstMs !== null && nowMs - firstMs < SAME_SIGNAL_MS) return
+    if (firstMs === null && agent.running() > 0) say('takes no more work and waits for what runs; once more to stop it')
+    firstMs ??= nowMs
     agent.stop()
   }
   // Heard from the first moment on in which it can have work in its hands: unheard, they would leave that behind.

@@ -1,0 +1,32 @@
+import { expect, test, vi } from 'vitest'
+import { untilStopped } from './run.ts'
+import { nodeWorld } from './world.ts'
+
+test('what comes twice within a second, directly and through npm, stops once; later it is a second time', async () => {
+  const nowMs = vi.spyOn(nodeWorld, 'monotonic').mockReturnValue(5_000)
+  const before = new Set(process.listeners('SIGTERM'))
+  const said: string[] = []
+  const stop = vi.fn()
+  const ended = Promise.withResolvers<null>()
+  const running = untilStopped(
+    async () => ({ stop, running: () => 1, ended: ended.promise }),
+    (line) => void said.push(line),
+  )
+  await Promise.resolve()
+  const ours = process.listeners('SIGTERM').filter((listener) => !before.has(listener))
+  const signal = () => {
+    for (const listener of ours) listener('SIGTERM')
+  }
+  signal()
+  nowMs.mockReturnValue(5_999)
+  signal()
+  expect(stop).toHaveBeenCalledTimes(1)
+  nowMs.mockReturnValue(6_000)
+  signal()
+  expect(stop).toHaveBeenCalledTimes(2)
+  ended.resolve(null)
+  await running
+  expect(said).toEqual(['takes no more work and waits for what runs; once more to stop it', 'stopped'])
+  for (const name of ['SIGTERM', 'SIGINT']) for (const listener of ours) process.removeListener(name, listener)
+  nowMs.mockRestore()
+})
