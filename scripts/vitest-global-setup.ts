@@ -25,7 +25,12 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide('pgTcpUrl', postgres.tcpUrl ?? '')
   project.provide('redisUrl', redis.url)
   project.provide('pgTemplate', TEMPLATE)
-  const store = await openPostgres({ url: await postgres.createDatabase(TEMPLATE), now: Date.now, monotonic: performance.now, sleep })
+  const store = await openPostgres({
+    url: await postgres.createDatabase(TEMPLATE),
+    now: Date.now,
+    monotonic: performance.now,
+    sleep,
+  })
   await store.close()
   return async () => {
     await Promise.all([postgres.stop(), redis.stop()])

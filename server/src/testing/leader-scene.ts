@@ -92,7 +92,12 @@ async function onPostgres(): Promise<Place> {
   const { pool, shift } = await shiftedClock(url)
   let passedMs = 0
   const world: World = { ...realWorld, monotonic: () => realWorld.monotonic() + passedMs }
-  const store = await openPostgres({ pool, now: world.now, monotonic: world.monotonic, sleep: (ms) => sleep(world, ms) })
+  const store = await openPostgres({
+    pool,
+    now: world.now,
+    monotonic: world.monotonic,
+    sleep: (ms) => sleep(world, ms),
+  })
   return {
     store,
     world,

@@ -37,7 +37,13 @@ export function openNode(
   url: string,
   changes: { schema?: string; allowNoFsync?: boolean } = {},
 ): Promise<PostgresStore> {
-  return openPostgres({ url, now: () => realWorld.now(), monotonic: realWorld.monotonic, sleep: (ms) => sleep(realWorld, ms), ...changes })
+  return openPostgres({
+    url,
+    now: () => realWorld.now(),
+    monotonic: realWorld.monotonic,
+    sleep: (ms) => sleep(realWorld, ms),
+    ...changes,
+  })
 }
 
 /** Runs a suite once for each engine, each on a store that all its tests share: a test takes names of its own. */

@@ -26,6 +26,8 @@ test('a PostgreSQL that is killed in the moment it is connected to does not end 
   const address = server.address()
   const port = typeof address === 'object' ? address?.port : 0
   const url = `postgres://u@127.0.0.1:${port}/x`
-  await expect(openPostgres({ url, now: Date.now, monotonic: performance.now, sleep: async () => {} })).rejects.toThrow()
+  await expect(
+    openPostgres({ url, now: Date.now, monotonic: performance.now, sleep: async () => {} }),
+  ).rejects.toThrow()
   server.close()
 })
