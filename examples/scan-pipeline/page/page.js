@@ -168,7 +168,6 @@ function make(name, text = '', className = '') {
 
 function tally() {
   const count = log.childElementCount
-  $('empty').hidden = count > 0
   $('events').hidden = count === 0
   $('tally').textContent = count === 0 ? 'Nothing yet' : `${count} events, ${missing} missing, ${repeated} repeated`
 }
