@@ -7,7 +7,7 @@ import { busyByOthers, machineLine } from './machine.ts'
 import { peerVersions } from './peers/packages.ts'
 import { judge, table, type Verdict } from './report.ts'
 import { LONG, QUICK, setStage } from './stage.ts'
-import { SUITES } from './suites/index.ts'
+import { NOT_QUICK, SUITES } from './suites/index.ts'
 
 const usage = `usage: npm run bench -- [quick] [${Object.keys(SUITES).join('|')} …] [--json FILE]`
 const say = (text: string) => process.stderr.write(`${text}\n`)
@@ -50,9 +50,11 @@ function readArguments(): { quick: boolean; names: string[]; json: string | unde
   const names = positionals.filter((word) => word !== 'quick')
   const unknown = names.filter((name) => !Object.hasOwn(SUITES, name))
   if (unknown.length > 0) throw new Trouble(`There is no suite ${unknown.join(', ')}.\n${usage}`)
+  const quick = positionals.includes('quick')
+  const all = Object.keys(SUITES).filter((name) => !(quick && NOT_QUICK.has(name)))
   return {
-    quick: positionals.includes('quick'),
-    names: names.length === 0 ? Object.keys(SUITES) : names,
+    quick,
+    names: names.length === 0 ? all : names,
     json: values.json === undefined ? undefined : resolve(values.json),
   }
 }

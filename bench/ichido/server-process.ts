@@ -14,10 +14,10 @@ export interface ServerProcess {
 }
 
 /** `ichido serve` on a database, as people run it. */
-export async function serve(databaseUrl: string): Promise<ServerProcess> {
+export async function serve(databaseUrl: string, env: Readonly<Record<string, string>> = {}): Promise<ServerProcess> {
   const child = spawn(process.execPath, ['--conditions=ichido-source', program, 'serve', '--json'], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, HOST: '127.0.0.1', PORT: '0', DATABASE_URL: databaseUrl, LOG_LEVEL: 'error' },
+    env: { ...process.env, HOST: '127.0.0.1', PORT: '0', DATABASE_URL: databaseUrl, LOG_LEVEL: 'error', ...env },
   })
   let said = ''
   child.stderr.on('data', (chunk) => {

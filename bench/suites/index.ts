@@ -2,6 +2,7 @@ import type { Comparison } from '../report.ts'
 import type { Stage } from '../stage.ts'
 import { batch } from './batch.ts'
 import { drain } from './drain.ts'
+import { events } from './events.ts'
 import { floor } from './floor.ts'
 import { growth } from './growth.ts'
 import { lone } from './lone.ts'
@@ -11,4 +12,7 @@ import { submit } from './submit.ts'
 export type Suite = (stage: Stage) => Promise<Comparison[]>
 
 /** In the order in which they run: what fills the disk comes last. */
-export const SUITES: Readonly<Record<string, Suite>> = { submit, batch, floor, lone, drain, start, growth }
+export const SUITES: Readonly<Record<string, Suite>> = { submit, batch, floor, lone, drain, start, events, growth }
+
+/** `quick` runs them only when they are named. */
+export const NOT_QUICK: ReadonlySet<string> = new Set(['events'])

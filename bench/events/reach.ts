@@ -1,0 +1,50 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Client, httpTransport } from '@ichido/sdk'
+import { HttpPublisher } from '../../server/src/testing/http-publisher.ts'
+import { serve } from '../ichido/server-process.ts'
+import type { Comparison } from '../report.ts'
+import type { Stage } from '../stage.ts'
+
+const EVERY_MS = 10
+const WITHIN_MS = 10
+const WARM_UP = 100
+
+/** From a worker's call until a page's `watch` has the event, 100 events a second, with Redis. */
+export async function reach({ size, database, say }: Stage, redisUrl: string): Promise<Comparison> {
+  const server = await serve(await database('events_reach'), { REDIS_URL: redisUrl })
+  try {
+    say(`from publish to a reader, ${1000 / EVERY_MS} events a second`)
+    const publisher = await HttpPublisher.begin(server.url, 1)
+    const watching = watch(server.url, publisher.jobIds[0] ?? '')
+    const sentMs: number[] = []
+    const calls: Promise<void>[] = []
+    const first = performance.now()
+    for (let i = 0; i < WARM_UP + size.calls; i++) {
+      await sleep(Math.max(0, first + i * EVERY_MS - performance.now()))
+      sentMs.push(performance.now())
+      calls.push(publisher.publish(1))
+    }
+    await Promise.all(calls)
+    await publisher.finish()
+    const seenMs = await watching
+    return {
+      what: `from publish to reader, ${1000 / EVERY_MS} events a second, p50`,
+      unit: 'ms',
+      ours: sentMs.map((sent, seq) => (seenMs.get(seq) ?? Number.POSITIVE_INFINITY) - sent).slice(WARM_UP),
+      against: 'the time it may take',
+      theirs: [WITHIN_MS],
+      target: { most: 1 },
+    }
+  } finally {
+    await server.stop()
+  }
+}
+
+/** When each event came, by its seq. */
+async function watch(url: string, jobId: string): Promise<Map<number, number>> {
+  const seenMs = new Map<number, number>()
+  for await (const { stage, seq } of new Client(httpTransport({ url })).watch(jobId)) {
+    if (stage !== 'run') seenMs.set(seq, performance.now())
+  }
+  return seenMs
+}

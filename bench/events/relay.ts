@@ -1,0 +1,117 @@
+import { randomUUID } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { createClient } from '@redis/client'
+import { eventJson } from '../../server/src/bus/redis/event-json.ts'
+import { Keys, SHARD_NUMBERS, shardOf } from '../../server/src/bus/redis/keys.ts'
+import { RedisLink } from '../../server/src/bus/redis/link.ts'
+import { RedisRelay } from '../../server/src/bus/redis/relay.ts'
+import type { StoredEvent } from '../../server/src/core/event.ts'
+import { realWorld } from '../../server/src/world.ts'
+import { interleave, time } from '../measure.ts'
+import type { Comparison } from '../report.ts'
+import type { Stage } from '../stage.ts'
+
+const SCRIPT = readFileSync(new URL('../../server/src/bus/lua/publish.lua', import.meta.url), 'utf8')
+const DOMAIN = 'scan'
+const JOBS = 100
+const BATCH = 1_000
+/** As the relay does. */
+const SCRIPT_EVENTS = 100
+const STATE_MS = 3_600_000
+const MARK_MS = 7_200_000
+const IDLE_MS = 86_400_000
+const STREAM_LENGTH = 10_000
+const LOOK_MS = 10
+/** About what a millisecond is good for. */
+const EVENTS_A_MS = 20
+
+interface ScriptCall {
+  keys: string[]
+  arguments: string[]
+}
+
+/** The relay, beside its script called with keys and arguments that were made before. */
+export async function relaying({ size, say }: Stage, redisUrl: string): Promise<Comparison> {
+  const client = await createClient({ url: redisUrl }).connect()
+  const link = new RedisLink({ world: realWorld, url: redisUrl, onTrouble: (error) => say(`redis: ${error}`) })
+  const ttls = () => ({ stateMs: STATE_MS, markMs: MARK_MS })
+  const relay = new RedisRelay({ world: realWorld, link, ttls, meter: { relayed() {} } })
+  const batches = Math.ceil((size.roundMs * EVENTS_A_MS) / BATCH)
+  const rateOf = (elapsedMs: number) => (batches * BATCH * 1_000) / elapsedMs
+
+  async function ours(): Promise<number> {
+    await client.flushAll()
+    const given = makeBatches(batches)
+    return rateOf(
+      await time(async () => {
+        for (const batch of given) await relay.publish(batch)
+      }),
+    )
+  }
+
+  async function bare(): Promise<number> {
+    await client.flushAll()
+    const sha = await client.scriptLoad(SCRIPT)
+    const given = makeBatches(batches).map(callsFor)
+    return rateOf(
+      await time(async () => {
+        for (const calls of given) await Promise.all(calls.map((call) => client.evalSha(sha, call)))
+      }),
+    )
+  }
+
+  try {
+    while ((await relay.look()) === 'away') await new Promise((resolve) => setTimeout(resolve, LOOK_MS))
+    say(`relaying ${batches * BATCH} events to Redis`)
+    await interleave(1, { bare, ours })
+    const found = await interleave(size.rounds, { bare, ours })
+    return {
+      what: `relay to Redis, ${BATCH.toLocaleString('en-US')} events a batch`,
+      unit: '/s',
+      ours: found.ours,
+      against: 'bare EVALSHA, same client',
+      theirs: found.bare,
+      target: { least: 0.7 },
+    }
+  } finally {
+    await relay.close()
+    link.close()
+    client.destroy()
+  }
+}
+
+function makeBatches(count: number): StoredEvent[][] {
+  const jobs = Array.from({ length: JOBS }, () => randomUUID())
+  const createdAtMs = Date.now()
+  return Array.from({ length: count }, (_, batch) =>
+    Array.from({ length: BATCH }, (_, i) => {
+      const n = 3 + Math.floor((batch * BATCH + i) / JOBS)
+      const data = JSON.stringify({ step: n, note: 'what a page would show of it' })
+      return { jobId: jobs[i % JOBS] ?? '', domain: DOMAIN, n, stage: 'progress', seq: n, data, createdAtMs }
+    }),
+  )
+}
+
+function callsFor(events: readonly StoredEvent[]): ScriptCall[] {
+  return SHARD_NUMBERS.flatMap((shard) => {
+    const part = events.filter(({ jobId }) => shardOf(jobId) === shard)
+    const calls: ScriptCall[] = []
+    for (let i = 0; i < part.length; i += SCRIPT_EVENTS) calls.push(callFor(shard, part.slice(i, i + SCRIPT_EVENTS)))
+    return calls
+  })
+}
+
+function callFor(shard: number, events: readonly StoredEvent[]): ScriptCall {
+  const names = new Keys(false)
+  return {
+    keys: [
+      names.stream(DOMAIN, shard),
+      names.domains(shard),
+      ...events.flatMap((event) => [names.state(DOMAIN, event.jobId), names.published(event)]),
+    ],
+    arguments: [
+      ...[DOMAIN, Date.now(), MARK_MS, IDLE_MS, STREAM_LENGTH].map(String),
+      ...events.flatMap((event) => [eventJson(event), String(event.n), String(STATE_MS)]),
+    ],
+  }
+}
