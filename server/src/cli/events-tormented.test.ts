@@ -36,9 +36,10 @@ interface Victim {
 async function torment(publisher: HttpPublisher, victims: readonly Victim[], kills: number): Promise<void> {
   const turns = Array.from({ length: kills }, () => victims).flat()
   const coming = new Map<Victim, Promise<void>>()
-  const parts = turns.length * 3
+  const parts = 1 + turns.length * 3
   let part = 0
   const publish = () => publisher.publish(shareOf(part++, parts))
+  await publish()
   for (const victim of turns) {
     await coming.get(victim)
     await victim.atWork()
@@ -61,8 +62,9 @@ function shareOf(part: number, parts: number): number {
   return Math.floor(((part + 1) * EVENTS_PER_JOB) / parts) - Math.floor((part * EVENTS_PER_JOB) / parts)
 }
 
+/** And has a part to go on after. */
 const allFollow = (watchers: readonly Watcher[]) =>
-  until('everybody to follow', async () => watchers.every(({ seen, isAway }) => seen.length > 0 && !isAway))
+  until('everybody to follow', async () => watchers.every(({ seen, isAway }) => seen.length >= LIFECYCLE && !isAway))
 
 function check(watchers: readonly Watcher[], kills: number): void {
   const count = EVENTS_PER_JOB + LIFECYCLE
