@@ -14,7 +14,7 @@ import { Restarted, Watcher } from './testing/tormented-events.ts'
 const JOBS = size(6, 100)
 const EVENTS_PER_JOB = size(50, 100)
 /** Of each; a server takes a second of a processor to start. */
-const KILLS = { ofEach: size(2, 5), alone: size(1, 5) }
+const KILLS = { ofEach: size(1, 5), alone: size(1, 5) }
 const TEST_WITHIN_MS = size(120_000, 600_000)
 /** PENDING, RUNNING, SUCCEEDED. */
 const LIFECYCLE = 3
