@@ -10,8 +10,9 @@ import { CLI, Service } from './service.ts'
 
 const run = promisify(execFile)
 const HANDLERS = fileURLToPath(new URL('handlers.ts', import.meta.url))
-/** What has not ended by then is killed: Ctrl-C takes no longer than 2 s. */
-const STOP_WITHIN_MS = 1_500
+/** What has not ended by then is killed: Ctrl-C takes no longer than 2 s in all. */
+const STOP_WORKER_MS = 1_000
+const STOP_SERVER_MS = 700
 
 export interface Pipeline {
   /** Of the page. */
@@ -54,7 +55,7 @@ export async function startPipeline({ folder, signal, say, failed }: PipelineOpt
   const worker = new Service({
     name: 'worker',
     // Nothing to wait for at the end: what it is at is given back, and goes on after the next start.
-    args: `worker --queue scan --concurrency 4 --drain 0 --name scan`
+    args: 'worker --queue scan --concurrency 4 --drain 0 --name scan'
       .split(' ')
       .concat('--state', join(folder, 'worker'), '--handlers', HANDLERS),
     env: { ...inherited, SCAN_STEP_MS, ICHIDO_URL: url, ICHIDO_TOKEN: token },
@@ -66,11 +67,9 @@ export async function startPipeline({ folder, signal, say, failed }: PipelineOpt
   const page = new PageServer({ api, port: await portOf(join(folder, 'page-port')), kill: () => server.kill() })
   const stopAll = async () => {
     page.close()
-    const late = setTimeout(() => [worker, server].map((service) => service.kill()), STOP_WITHIN_MS)
     // The worker first, as it has still something to tell the server.
-    await worker.stop()
-    await server.stop()
-    clearTimeout(late)
+    await worker.stop(STOP_WORKER_MS)
+    await server.stop(STOP_SERVER_MS)
   }
   const stopped = new Promise<void>((resolve) => {
     signal.addEventListener('abort', () => resolve(stopAll()))

@@ -64,9 +64,11 @@ export class Service {
     this.#child?.kill('SIGKILL')
   }
 
-  async stop(): Promise<void> {
+  async stop(withinMs: number): Promise<void> {
     this.#stopping = true
     this.#child?.kill('SIGTERM')
+    const late = setTimeout(() => this.kill(), withinMs)
     await this.#ended
+    clearTimeout(late)
   }
 }
