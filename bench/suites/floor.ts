@@ -5,11 +5,15 @@ import type { Stage } from '../stage.ts'
 
 const BATCH = 1_000
 const CALLERS = 2
+const DRAINED = 20_000
 
-/** What PostgreSQL alone takes for the rows of a bulk call, beside the peer whose bulk call is fastest. Told, not judged. */
-export async function floor({ size, packages, database, say }: Stage): Promise<Comparison[]> {
-  const ours = await enter({ name: 'floor', url: await database('floor_ours'), packages })
-  const peer = await enter({ name: 'graphile-worker', url: await database('floor_graphile'), packages })
+/** What PostgreSQL alone takes for our rows, beside the peer that is fastest at the same. Told, not judged. */
+export async function floor(stage: Stage): Promise<Comparison[]> {
+  return [...(await bulkFloor(stage)), ...(await drainFloor(stage))]
+}
+
+async function bulkFloor({ size, say, ...stage }: Stage): Promise<Comparison[]> {
+  const { ours, peer, close } = await enterBoth(stage, 'bulk')
   try {
     say(`the rows alone, ${BATCH} jobs a statement: ${ours.name}, ${peer.name}`)
     const found: Comparison[] = []
@@ -28,7 +32,26 @@ export async function floor({ size, packages, database, say }: Stage): Promise<C
     }
     return found
   } finally {
-    await ours.close()
-    await peer.close()
+    await close()
   }
+}
+
+async function drainFloor({ size, say, ...stage }: Stage): Promise<Comparison[]> {
+  const { ours, peer, close } = await enterBoth(stage, 'drain')
+  try {
+    say(`the moves alone of ${DRAINED.toLocaleString('en-US')} runs: ${ours.name}, ${peer.name}`)
+    const drain = { jobs: DRAINED }
+    const rates = await interleave(size.rounds, { ours: () => ours.run(drain), peer: () => peer.run(drain) })
+    const what = `our moves alone, ${DRAINED.toLocaleString('en-US')} runs, a lease and a finish each`
+    const against = 'graphile-worker, local queue'
+    return [{ what, unit: '/s', ours: rates.ours, against, theirs: rates.peer, target: null }]
+  } finally {
+    await close()
+  }
+}
+
+async function enterBoth({ packages, database }: Pick<Stage, 'packages' | 'database'>, name: string) {
+  const ours = await enter({ name: 'floor', url: await database(`floor_${name}_ours`), packages })
+  const peer = await enter({ name: 'graphile-worker', url: await database(`floor_${name}_graphile`), packages })
+  return { ours, peer, close: () => Promise.all([ours.close(), peer.close()]) }
 }
