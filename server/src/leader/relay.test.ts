@@ -37,8 +37,17 @@ describe.each(ENGINES)('%s', (engine) => {
     const settings = settingsOf({ relay_batch_max: batchMax, event_state_ttl_seconds: 3_600 })
     const tick = createRelay({ store: store(), relay: scene.relay, settings }, trusting(await seize(store())))
     return async () => {
+      await settled()
       while ((await tick()) === 0);
     }
+  }
+
+  /** Transactions of other databases hold up what is read in the order of all transactions of the server. */
+  async function settled(): Promise<void> {
+    if (engine === 'sqlite') return
+    const text = `SELECT coalesce(max(tx::text::bigint), 0) < pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS settled
+      FROM ichido.events`
+    await until('older transactions to end', async () => (await sql(store(), text))[0]?.settled)
   }
 
   const cursors = async (jobId: string, domain = 'work') =>
