@@ -15,9 +15,9 @@ import {
   startWorker,
 } from './testing/python.ts'
 
-const JOBS = size(10, 200)
+const JOBS = size(6, 200)
 const WORKERS = 3
-const BLOWS = size(3, 80)
+const BLOWS = size(2, 80)
 const [LEASE_SECONDS, CONTINUATION_SECONDS, ATTEMPTS_MAX] = [1, 2, 100]
 const WITHIN_MS = size(1, 20) * 60_000
 const QUEUE = 'kill'

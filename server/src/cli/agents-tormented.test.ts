@@ -19,7 +19,7 @@ import {
 } from './testing/agent.ts'
 import { killAll, type Serving, serve } from './testing/cli.ts'
 
-const JOBS = size(24, 1000)
+const JOBS = size(16, 1000)
 const AGENTS = 10
 /** One job in so many fails whenever it is tried. */
 const FAILING_EVERY = 10
@@ -29,7 +29,7 @@ const MAX_ATTEMPTS = { good: 40, failing: 3 }
 /** Long enough for the jobs of a stopped agent to be handed on, and begun by another one, while it is away. */
 const STOPPED_MS = (LEASE_SECONDS + CONTINUATION_SECONDS) * 1000 + 3_000
 const HURT_MAX = 5
-const TORMENTS_MAX = size(10, 400)
+const TORMENTS_MAX = size(6, 400)
 const TORMENT_MS = 250
 const TEST_WITHIN_MS = size(180_000, 1_800_000)
 const TICK_SECONDS = 0.1

@@ -11,8 +11,8 @@ import { until } from '../testing/store.ts'
 import { killAll, serve } from './testing/cli.ts'
 import { Restarted, Watcher } from './testing/tormented-events.ts'
 
-const JOBS = size(6, 100)
-const EVENTS_PER_JOB = size(50, 100)
+const JOBS = size(4, 100)
+const EVENTS_PER_JOB = size(30, 100)
 /** Of each; a server takes a second of a processor to start. */
 const KILLS = { ofEach: size(1, 5), alone: size(1, 5) }
 const TEST_WITHIN_MS = size(120_000, 600_000)

@@ -114,8 +114,8 @@ function check({ acknowledged }: Submitters, keys: Stored[], jobs: string[], run
 
 const KEYS = 'SELECT idempotency_key AS key, job_id FROM'
 
-test(`${size(5, 200)} × kill -9 of the server on SQLite: nothing acknowledged is lost, no key has two jobs`, async () => {
-  const kills = size(5, 200)
+test(`${size(3, 200)} × kill -9 of the server on SQLite: nothing acknowledged is lost, no key has two jobs`, async () => {
+  const kills = size(3, 200)
   const env = { DATA_DIR: folder }
   let server: Serving = await serve(env)
   const submitters = new Submitters(server.url)

@@ -163,7 +163,7 @@ test('two leaders at once, one of the past: each run ends once', async () => {
 })
 
 test('unforced, in numbers: a worker that was heard of keeps its run, and any other has lost it', async () => {
-  for (let round = 0; round < size(40, 1_000); round++) {
+  for (let round = 0; round < size(20, 1_000); round++) {
     scene = new Scene(nodes.a())
     const { lease, expire } = await confirming()
     const worker = round % 2 === 0 ? beat(lease) : finish(lease)

@@ -185,7 +185,7 @@ eachEngine(({ store }) => {
 
   test('10,000 in stated size, all matching, paced, while new ones arrive and old ones die again: each once', async () => {
     const scene = newScene()
-    const dead = await makeDead(scene, size(300, 10_000))
+    const dead = await makeDead(scene, size(150, 10_000))
     const begun = await write(begin(scene, { perSecond: size(400, 5_000) }))
     const tick = redriver(store(), await lead(store()))
     const late: string[] = []

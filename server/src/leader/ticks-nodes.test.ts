@@ -73,7 +73,7 @@ async function jobsByTick(store: PostgresStore, { id }: Definition): Promise<(re
 
 describe('ticks of every second', () => {
   test('are each made once while leaders are killed, and with jobs removed at once, and a backfill over it', async () => {
-    const [ticks, kills] = [size(8, 200), size(2, 20)]
+    const [ticks, kills] = [size(6, 200), size(1, 20)]
     await leaderOf(nodes)
     const endsAtMs = Math.ceil(realWorld.now() / SECOND) * SECOND + (ticks + 1) * SECOND
     const [kept, removed] = [await define(store, { endsAtMs }), await define(store, { endsAtMs })]
@@ -111,7 +111,7 @@ describe('ticks of every second', () => {
 
   test('are not doubled by a leader that was paused until another one led', async () => {
     const leader = await leaderOf(nodes)
-    const endsAtMs = Math.ceil(realWorld.now() / SECOND) * SECOND + size(9, 30) * SECOND
+    const endsAtMs = Math.ceil(realWorld.now() / SECOND) * SECOND + size(7, 30) * SECOND
     const definition = await define(store, { endsAtMs })
     const firstMs = definition.nextTickAtMs ?? 0
     await until('a tick', async () => (await ledger(store, definition)).length > 0)

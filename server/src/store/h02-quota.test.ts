@@ -76,7 +76,7 @@ describe('100 submits and reservations at once on two nodes', () => {
     const services = nodes.map((store) =>
       createServices({ world: realWorld, store, bus: new EmbeddedBus(), meter: silentMeter, limits: DEFAULT_LIMITS }),
     )
-    for (let round = 0; round < size(4, 60); round++) {
+    for (let round = 0; round < size(3, 60); round++) {
       const userId = unique('user')
       await firstNode().write(setQuota(userId, QUOTA))
       const sampler = await sample(userId)

@@ -30,7 +30,7 @@ afterAll(async () => {
 })
 
 test('finish, heartbeat and cancel over the same rows on three nodes', { timeout: 1_800_000 }, async () => {
-  const count = size(10_000, 300_000)
+  const count = size(6_000, 300_000)
   const nodes = await threeNodes()
   const runs = await insertBulk(nodes[0], { count, state: 'RUNNING', workerId: 'w' })
   await observer.query('ANALYZE')

@@ -113,7 +113,7 @@ test('a redrive that waits for a user does not keep the leader from renewing its
 })
 
 test('unforced, in numbers: of a retry and two replacements from two nodes one goes through', async () => {
-  for (let round = 0; round < size(40, 1_000); round++) {
+  for (let round = 0; round < size(20, 1_000); round++) {
     const scene = new Scene(nodes.a())
     const jobId = await makeOneDead(scene)
     await Promise.all([

@@ -163,7 +163,7 @@ test('two cancels: one cancels, one repeats, and the estimate is given back once
 })
 
 test('unforced, in numbers: every run has one outcome, one holder and one line of events', async () => {
-  const rounds = size(40, 1_000)
+  const rounds = size(20, 1_000)
   for (let round = 0; round < rounds; round++) {
     const scene = newScene()
     await scene.submitted()

@@ -6,7 +6,7 @@ import { type Answer, type TestApp, testApp } from '../../testing/app.ts'
 import { openNode, sql } from '../../testing/store.ts'
 import { FAILURE, RESULT, submitZpe, ZpeWorker } from '../../testing/zpe.ts'
 
-const ROUNDS = size(20, 200)
+const ROUNDS = size(10, 200)
 const SECOND = { ...RESULT, result: { zpe_ev: 0.1 } }
 
 /** Two nodes on one PostgreSQL; then one on SQLite, where both are the same. */
