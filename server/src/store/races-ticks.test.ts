@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { Definition } from '../core/definition.ts'
 import type { Schedule } from '../core/schedule.ts'
 import { planTicks } from '../core/ticks.ts'
+import { keptPlan, waysInto } from '../testing/explain.ts'
 import { seize } from '../testing/reaper.ts'
 import { Scene } from '../testing/scene.ts'
 import { sql } from '../testing/store.ts'
@@ -15,6 +16,7 @@ import { submitJobs } from './commands/submit-jobs.ts'
 import { makeTicks, type Tick } from './commands/ticks.ts'
 import { findWaitingTicks, tryWaitingTicks } from './commands/waiting-ticks.ts'
 import type { Command } from './port.ts'
+import { advanceNextTick, lockDue } from './sql/ticks.ts'
 
 /** A tick meets somebody else at its definition: the outcome is that of one after the other. */
 
@@ -196,4 +198,10 @@ describe('ticks', () => {
     expect(await a().write({ ...make, work: () => make.work(true) })).toEqual([])
     expect(await jobsOf(a(), definition)).toHaveLength(3)
   })
+})
+
+test('definitions that are due are locked and moved by their ids, also by a plan made for few of them', async () => {
+  for (const statement of [lockDue, advanceNextTick]) {
+    expect(waysInto(await keptPlan(a(), statement), 'job_definitions')).toEqual(['job_definitions_pkey'])
+  }
 })

@@ -23,15 +23,16 @@ export const nextTickIn = statement(
 /**
  * Takes epoch, holder, and a JSON array of definitions as they were seen (id, version, next_tick_at). Guards all of it, and
  * that none is paused: a tick meets a pause, another rule or another leader here, and changes nothing. One that somebody has
- * locked has time. Stays locked until the ticks are committed.
+ * locked has time. Stays locked until the ticks are committed. LATERAL and coalesce hold PostgreSQL to the primary key: a plan
+ * made for few definitions went through all of them for each of thousands that are due at once.
  */
 export const lockDue = statement('lock_due_definitions', {
-  postgres: `${LED}
-    SELECT ${DEFINITION}, now_ms() AS now
-    FROM l CROSS JOIN json_to_recordset($3::json) AS t(id uuid, version integer, next_tick_at bigint)
-    JOIN ichido.job_definitions d ON d.id = t.id
-    WHERE d.version = t.version AND d.next_tick_at = t.next_tick_at AND d.paused_at IS NULL
-    ORDER BY d.id FOR UPDATE OF d SKIP LOCKED`,
+  postgres: `${LED}, t AS MATERIALIZED (
+      SELECT * FROM json_to_recordset($3::json) AS t(id uuid, version integer, next_tick_at bigint) ORDER BY id)
+    SELECT d.*, now_ms() AS now FROM l CROSS JOIN t CROSS JOIN LATERAL (
+      SELECT ${DEFINITION} FROM ichido.job_definitions d
+      WHERE d.id = t.id AND d.version = t.version AND d.next_tick_at = t.next_tick_at AND coalesce(d.paused_at, 0) = 0
+      FOR UPDATE OF d SKIP LOCKED) d`,
   sqlite: `SELECT ${DEFINITION}, now_ms() AS now
     FROM (SELECT value ->> 'id' AS id, value ->> 'version' AS version, value ->> 'next_tick_at' AS next_tick_at
       FROM json_each($3)) t
