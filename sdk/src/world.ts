@@ -33,11 +33,20 @@ export function sleep(world: Pick<World, 'after'>, ms: number, signal?: AbortSig
 /** What it takes to wait, and not to come again at the same moment as everybody else. */
 export type Timers = Pick<World, 'after' | 'random'>
 
+/** Beyond this, 24.8 days, setTimeout fires at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1
+
 /** Those that browsers and Node have in common. */
 export const platformTimers: Timers = {
   after(ms, callback) {
-    const timer = setTimeout(callback, ms)
-    return () => clearTimeout(timer)
+    if (ms <= TIMER_MAX_MS) {
+      const timer = setTimeout(callback, ms)
+      return () => clearTimeout(timer)
+    }
+    let callOff = platformTimers.after(TIMER_MAX_MS, () => {
+      callOff = platformTimers.after(ms - TIMER_MAX_MS, callback)
+    })
+    return () => callOff()
   },
   random: () => Math.random(),
 }

@@ -1,5 +1,5 @@
 import { randomBytes, randomFillSync } from 'node:crypto'
-import type { World } from '@ichido/sdk/world'
+import { platformTimers, type World } from '@ichido/sdk/world'
 import { v7 } from 'uuid'
 
 /** Asking the system for 16 random bytes at a time took a tenth of a submit. */
@@ -28,25 +28,12 @@ function orderedUuid(): string {
   return v7({ msecs: ms, seq, random: randomPart(16) })
 }
 
-/** Beyond this, 24.8 days, setTimeout fires at once. */
-const TIMER_MAX_MS = 2 ** 31 - 1
-
 /** The real world: the process's clock, timers and random source. */
 export const realWorld: World = {
+  ...platformTimers,
   now: () => Date.now(),
   monotonic: () => performance.now(),
-  after(ms, callback) {
-    if (ms <= TIMER_MAX_MS) {
-      const timer = setTimeout(callback, ms)
-      return () => clearTimeout(timer)
-    }
-    let callOff = realWorld.after(TIMER_MAX_MS, () => {
-      callOff = realWorld.after(ms - TIMER_MAX_MS, callback)
-    })
-    return () => callOff()
-  },
   soon: (callback) => void setImmediate(callback),
-  random: () => Math.random(),
   uuid: orderedUuid,
   secret: (bytes) => randomBytes(bytes).toString('base64url'),
 }

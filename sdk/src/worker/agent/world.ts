@@ -1,10 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { uptime } from 'node:os'
-import type { World } from '../../world.ts'
+import { platformTimers, type World } from '../../world.ts'
 import type { Clocks } from '../clocks.ts'
-
-/** Beyond this, 24.8 days, setTimeout fires at once. */
-const TIMER_MAX_MS = 2 ** 31 - 1
 
 /** Ms since the machine started: the same number in every process and thread of it. */
 function machineMs(): number {
@@ -13,20 +10,10 @@ function machineMs(): number {
 
 /** The real world of an agent, which has no dependency to make its ids. */
 export const nodeWorld: World = {
+  ...platformTimers,
   now: () => Date.now(),
   monotonic: machineMs,
-  after(ms, callback) {
-    if (ms <= TIMER_MAX_MS) {
-      const timer = setTimeout(callback, ms)
-      return () => clearTimeout(timer)
-    }
-    let callOff = nodeWorld.after(TIMER_MAX_MS, () => {
-      callOff = nodeWorld.after(ms - TIMER_MAX_MS, callback)
-    })
-    return () => callOff()
-  },
   soon: (callback) => void setImmediate(callback),
-  random: () => Math.random(),
   uuid: orderedUuid,
   secret: (bytes) => randomBytes(bytes).toString('base64url'),
 }
