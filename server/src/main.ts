@@ -7,20 +7,11 @@ import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus } from './bus/postgres.ts'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import { ALL_NODE_ROLES, type NodeRole } from './core/node-roles.ts'
-import type { FixedSettings, SettingName } from './core/settings.ts'
-import { createAlert } from './leader/alert.ts'
-import { createArchive } from './leader/archive.ts'
-import { createBackfill } from './leader/backfill.ts'
+import type { FixedSettings } from './core/settings.ts'
 import { ClockWatch } from './leader/clock-watch.ts'
-import { Election, type Leading } from './leader/elect.ts'
+import { leaderDuties, nodeDuties } from './leader/duties.ts'
+import { type Duty, Election, type Leading } from './leader/elect.ts'
 import { Loop } from './leader/loop.ts'
-import { createPromote } from './leader/promote.ts'
-import { createReap } from './leader/reap.ts'
-import { createRedrive } from './leader/redrive.ts'
-import { createRelay } from './leader/relay.ts'
-import { createRetain } from './leader/retain.ts'
-import { createSchedule } from './leader/schedule.ts'
-import { createExpireUploads, createTidyArtifacts } from './leader/tidy-artifacts.ts'
 import type { SubmitIn } from './local-transport.ts'
 import { DEFAULT_LIMITS } from './services/deps.ts'
 import { createServices, type Services } from './services/index.ts'
@@ -95,87 +86,21 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const services = createServices({ world, store, bus, meter, limits, ...relay, ...kept.deps }, options.fixed)
   const { settings } = services
   await settings.refresh()
-  const every = (name: SettingName) => () => settings.get(name) * 1_000
-  const loop = (name: string, intervalMs: () => number, tick: () => Promise<number | null>) =>
-    new Loop({ name, world, meter, intervalMs, tick, onTrouble })
-  const watchSettings = loop(
-    'settings',
-    () => SETTINGS_INTERVAL_MS,
-    async () => {
+  const newLoop = (duty: Duty) => new Loop({ ...duty, world, meter, onTrouble })
+  const watchSettings = newLoop({
+    name: 'settings',
+    intervalMs: () => SETTINGS_INTERVAL_MS,
+    async tick() {
       await settings.refresh()
       return null
     },
-  )
+  })
   bus.subscribe('settings', () => watchSettings.hurry())
-  const loops = [
-    watchSettings,
-    loop(
-      'promote',
-      every('promote_interval_seconds'),
-      createPromote({ ...services.deps, fairTags: services.fairTags }),
-    ),
-    loop('evidence', every('evidence_interval_seconds'), services.evidence.flush),
-    loop('expire-uploads', every('uploads_interval_seconds'), createExpireUploads(services.deps)),
-  ]
-  const { blobs, logArchive } = kept.deps
-  if (blobs !== undefined) {
-    loops.push(
-      loop('tidy-artifacts', every('artifacts_interval_seconds'), createTidyArtifacts({ store, blobs, settings })),
-    )
-  }
+  const loops = [watchSettings, ...nodeDuties(services).map(newLoop)]
   const clock = new ClockWatch(world)
-  const duties = (leading: Leading) => [
-    {
-      name: 'reap',
-      intervalMs: every('reap_interval_seconds'),
-      tick: createReap({ ...services.deps, clock, leading }),
-    },
-    {
-      name: 'retain',
-      intervalMs: every('retain_interval_seconds'),
-      tick: createRetain(services.deps, leading),
-    },
-    {
-      name: 'schedule',
-      intervalMs: every('schedule_interval_seconds'),
-      tick: createSchedule({ ...services.deps, fairTags: services.fairTags, clock, onTrouble }, leading),
-    },
-    {
-      name: 'backfill',
-      intervalMs: every('schedule_interval_seconds'),
-      tick: createBackfill({ ...services.deps, fairTags: services.fairTags }, leading),
-    },
-    {
-      name: 'redrive',
-      intervalMs: every('redrive_interval_seconds'),
-      tick: createRedrive({ ...services.deps, fairTags: services.fairTags }, leading),
-    },
-    {
-      name: 'alert',
-      intervalMs: every('alert_interval_seconds'),
-      tick: createAlert({ ...services.deps, loops: running }, leading),
-    },
-    ...(redis === null
-      ? []
-      : [
-          {
-            name: 'relay',
-            intervalMs: every('relay_interval_seconds'),
-            tick: createRelay({ store, relay: redis.relay, settings }, leading),
-          },
-        ]),
-    ...(logArchive === undefined
-      ? []
-      : [
-          {
-            name: 'archive',
-            intervalMs: every('archive_interval_seconds'),
-            tick: createArchive({ ...services.deps, logArchive }, leading),
-          },
-        ]),
-  ]
-  const election = new Election({ world, store, bus, meter, clock, onTrouble, duties })
   const running = () => [...loops, ...election.loops]
+  const duties = (leading: Leading) => leaderDuties(services, { clock, loops: running, onTrouble }, leading)
+  const election = new Election({ world, store, bus, meter, clock, onTrouble, duties })
   // A loop that waits would only notice after its wait that its interval has become shorter.
   settings.onChange(() => {
     for (const loop of running()) loop.hurry()

@@ -1,0 +1,71 @@
+import type { SettingName } from '../core/settings.ts'
+import type { Services } from '../services/index.ts'
+import { createAlert } from './alert.ts'
+import { createArchive } from './archive.ts'
+import { createBackfill } from './backfill.ts'
+import type { ClockWatch } from './clock-watch.ts'
+import type { Duty, Leading } from './elect.ts'
+import type { Loop } from './loop.ts'
+import { createPromote } from './promote.ts'
+import { createReap } from './reap.ts'
+import { createRedrive } from './redrive.ts'
+import { createRelay } from './relay.ts'
+import { createRetain } from './retain.ts'
+import { createSchedule } from './schedule.ts'
+import { createExpireUploads, createTidyArtifacts } from './tidy-artifacts.ts'
+
+type IntervalSetting = Extract<SettingName, `${string}_interval_seconds`>
+
+const dutyOf =
+  ({ settings }: Services) =>
+  (name: string, interval: IntervalSetting, tick: Duty['tick']): Duty => ({
+    name,
+    intervalMs: () => settings.get(interval) * 1_000,
+    tick,
+  })
+
+/** What every node does: several at once do no harm. */
+export function nodeDuties(services: Services): Duty[] {
+  const { deps, fairTags, evidence } = services
+  const { blobs } = deps
+  const duty = dutyOf(services)
+  const duties = [
+    duty('promote', 'promote_interval_seconds', createPromote({ ...deps, fairTags })),
+    duty('evidence', 'evidence_interval_seconds', evidence.flush),
+    duty('expire-uploads', 'uploads_interval_seconds', createExpireUploads(deps)),
+  ]
+  if (blobs !== undefined) {
+    duties.push(duty('tidy-artifacts', 'artifacts_interval_seconds', createTidyArtifacts({ ...deps, blobs })))
+  }
+  return duties
+}
+
+export interface LeaderSurroundings {
+  clock: ClockWatch
+  /** All that run on this node. */
+  loops(): readonly Loop[]
+  onTrouble(where: string, error: unknown): void
+}
+
+/** What the leader alone does, for one term. */
+export function leaderDuties(services: Services, surroundings: LeaderSurroundings, leading: Leading): Duty[] {
+  const { deps, fairTags } = services
+  const { relay, logArchive } = deps
+  const { clock, loops, onTrouble } = surroundings
+  const duty = dutyOf(services)
+  const duties = [
+    duty('reap', 'reap_interval_seconds', createReap({ ...deps, clock, leading })),
+    duty('retain', 'retain_interval_seconds', createRetain(deps, leading)),
+    duty('schedule', 'schedule_interval_seconds', createSchedule({ ...deps, fairTags, clock, onTrouble }, leading)),
+    duty('backfill', 'schedule_interval_seconds', createBackfill({ ...deps, fairTags }, leading)),
+    duty('redrive', 'redrive_interval_seconds', createRedrive({ ...deps, fairTags }, leading)),
+    duty('alert', 'alert_interval_seconds', createAlert({ ...deps, loops }, leading)),
+  ]
+  if (relay !== undefined) {
+    duties.push(duty('relay', 'relay_interval_seconds', createRelay({ ...deps, relay }, leading)))
+  }
+  if (logArchive !== undefined) {
+    duties.push(duty('archive', 'archive_interval_seconds', createArchive({ ...deps, logArchive }, leading)))
+  }
+  return duties
+}
