@@ -4,6 +4,14 @@ export interface SeqRange {
   to: number
 }
 
+/** A stage of a job's events and the numbers that belong to it. */
+export interface StageShape {
+  name: string
+  from: number
+  to: number
+  final?: boolean | undefined
+}
+
 export type Stages = Readonly<Record<string, SeqRange>>
 
 export const ECO2_STAGES: Stages = {

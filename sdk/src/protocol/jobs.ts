@@ -1,0 +1,179 @@
+import type { AwaitedArtifactShape } from './artifacts.ts'
+import type { StageShape } from './seq.ts'
+
+export const JOB_STATES = [
+  'PENDING',
+  'ASSIGNED',
+  'RUNNING',
+  'ORPHANED',
+  'SUCCEEDED',
+  'FAILED',
+  'TIMED_OUT',
+  'CANCELED',
+] as const
+export type JobState = (typeof JOB_STATES)[number]
+
+export interface BackoffShape {
+  base_seconds?: number | undefined
+  cap_seconds?: number | undefined
+  jitter?: number | undefined
+}
+
+export interface SubmitRequest {
+  kind: string
+  queue?: string | undefined
+  payload?: unknown
+  priority?: number | undefined
+  run_at?: string | undefined
+  delay_seconds?: number | undefined
+  max_attempts?: number | undefined
+  backoff?: BackoffShape | undefined
+  timeout_seconds?: number | undefined
+  lease_ttl_seconds?: number | undefined
+  continuation_seconds?: number | undefined
+  /** Of its events; default: the kind. */
+  domain?: string | undefined
+  stages?: StageShape[] | 'eco2' | undefined
+  seq_scope?: 'job' | 'attempt' | undefined
+  labels?: Record<string, string> | undefined
+  estimated_cost?: number | undefined
+  traceparent?: string | undefined
+  reservation_id?: string | undefined
+  idempotency_key?: string | undefined
+  key_ttl_hours?: number | undefined
+  artifacts?: AwaitedArtifactShape[] | undefined
+  upload_ttl_seconds?: number | undefined
+}
+
+export interface SubmitResponse {
+  job_id: string
+  kind: string
+  queue: string
+  state: JobState
+  created_at: string
+  run_at: string
+  quota_warnings: string[]
+  cost_limit_warning: string | null
+}
+
+export interface RunErrorShape {
+  code: string
+  message: string
+  traceback?: string | undefined
+}
+
+export interface JobShape {
+  job_id: string
+  kind: string
+  queue: string
+  user_id: string
+  state: JobState
+  priority: number
+  attempt: number
+  retry_count: number
+  labels: Record<string, string>
+  estimated_cost: number
+  created_at: string
+  run_at: string
+  /** It is held back until the artifacts that it waits for have been sent. */
+  awaits_artifacts: boolean
+  started_at: string | null
+  finished_at: string | null
+  cancel_requested_at: string | null
+  replaces_job_id: string | null
+  /** The definition that it was made by. */
+  definition: string | null
+  /** The tick that it was made for. */
+  scheduled_for: string | null
+  error: RunErrorShape | null
+}
+
+export interface RunShape {
+  run_id: string
+  run_no: number
+  state: JobState
+  version: number
+  attempt: number
+  retry_count: number
+  run_at: string
+  created_at: string
+  assigned_worker_id: string | null
+  assigned_at: string | null
+  lease_expires_at: string | null
+  started_at: string | null
+  finished_at: string | null
+  /** CONFIRMING: the worker has not been heard of, and has until the deadline before the run ends without it. */
+  continuation_state: 'NONE' | 'CONFIRMING'
+  continuation_check_deadline_at: string | null
+  cancel_requested_at: string | null
+  error: RunErrorShape | null
+}
+
+/** What the promises were kept against, of one job. */
+export interface OnceShape {
+  duplicates_refused: number
+  replays_served: number
+  stale_writes_fenced: number
+  reassignments: number
+}
+
+export interface JobDetail extends JobShape {
+  payload: unknown
+  policy: Record<string, unknown>
+  traceparent: string | null
+  idempotency_key: string | null
+  /** Why nobody works on it; null when it does not wait. */
+  waiting_for: WaitingForShape | null
+  runs: RunShape[]
+  once: OnceShape
+}
+
+export const WAITING_REASONS = ['artifacts', 'run_at', 'paused', 'limit', 'no_worker', 'workers_busy', 'quota'] as const
+export type WaitingReason = (typeof WAITING_REASONS)[number]
+
+export interface WaitingForShape {
+  reason: WaitingReason
+  message: string
+  queue?: string | undefined
+  /** What would help. */
+  command?: string | undefined
+  run_at?: string | undefined
+  since?: string | undefined
+  max_concurrent?: number | undefined
+  running?: number | undefined
+  /** Names of those that have not come. */
+  artifacts?: string[] | undefined
+  redrive_id?: string | undefined
+}
+
+export interface ResultShape {
+  job_id: string
+  state: JobState
+  result: unknown
+  summary_text: string | null
+  freqs_csv: string | null
+  meta: unknown
+  cost: number | null
+  finished_at: string | null
+}
+
+/** A piece of what a run's program wrote. */
+export interface RunLogShape {
+  run_id: string
+  run_no: number
+  n: number
+  stream: 'stdout' | 'stderr'
+  text: string
+  created_at: string
+}
+
+export interface KeyShape {
+  key: string
+  user_id: string
+  operation: string
+  job_id: string
+  request_hash: string
+  active: boolean
+  created_at: string
+  expires_at: string
+}

@@ -1,0 +1,4 @@
+export interface Page<T> {
+  data: T[]
+  next_cursor: string | null
+}

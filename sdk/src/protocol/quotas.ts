@@ -1,0 +1,20 @@
+export interface ReservationShape {
+  reservation_id: string
+  user_id: string
+  state: 'active' | 'consumed' | 'released' | 'expired'
+  created_at: string
+  expires_at: string
+  job_id: string | null
+}
+
+export interface QuotaShape {
+  user_id: string
+  max_concurrent: number | null
+  cost_limit: number | null
+  period: 'day' | 'month'
+  /** Whether the limits are the user's own; otherwise they are those of `*`. */
+  custom: boolean
+  active_jobs: number
+  active_reservations: number
+  spent: number
+}
