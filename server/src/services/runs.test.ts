@@ -259,6 +259,22 @@ eachServices(
       expect(await runs().lease('w', poll)).toEqual([second])
     })
 
+    test('an attempt at a job with stages is told what was said last, in whatever stage', async () => {
+      const first = await running({ backoff: { base_seconds: 0 }, stages: 'eco2' })
+      // The last of them is late, and has the lower seq.
+      for (const [stage, seq] of [
+        ['vision', 10],
+        ['answer', 31],
+        ['answer', 30],
+      ] as const) {
+        await services().events.publish('w', first.lease_id, { stage, seq, data: { seq } })
+      }
+      const failure = { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true } as const
+      await runs().report('w', first.lease_id, failure)
+      const [second] = await runs().lease('w', asks([first.queue], { startId: 'p' }))
+      expect(second).toMatchObject({ job_id: first.job_id, attempt: 2, last_progress: { seq: 30 } })
+    })
+
     test('whoever watches a job is woken by a lease and a start; whoever waits for work by what is given back', async () => {
       const q = queue()
       const jobId = await submit(LOCAL_ADMIN, { queue: q, backoff: { base_seconds: 0 } })

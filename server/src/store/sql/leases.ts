@@ -7,22 +7,24 @@ const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
 const HELD = "state IN ('ASSIGNED', 'RUNNING')"
 const ORDER = 'priority DESC, fair_tag, id'
 
-const RUN = (perAttempt: string) => `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.version,
+/** The last event of the attempts before, in whatever stage when the job declares its own. `stage || ''`: found by its number. */
+const RUN = (perAttempt: string, staged: string) => `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.version,
   r.lease_id, r.lease_expires_at, r.leader_epoch, r.queue, r.kind, r.user_id, r.priority, r.fair_tag,
   r.assigned_worker_id AS worker_id, r.poll_id, r.lease_ttl_ms, r.continuation_ms, j.payload, j.policy, j.traceparent,
   CASE WHEN r.attempt > 1 THEN (SELECT e.data FROM ichido.events e
-    WHERE e.job_id = r.job_id AND e.stage = 'progress' AND e.stage <> 'run' AND e.seq < (r.attempt - 1) * ${perAttempt}
-    ORDER BY e.seq DESC LIMIT 1) END AS last_progress`
+    WHERE e.job_id = r.job_id AND e.seq < (r.attempt - 1) * ${perAttempt}
+      AND CASE WHEN ${staged} THEN e.stage || '' <> 'run' ELSE e.stage || '' = 'progress' END
+    ORDER BY e.n DESC LIMIT 1) END AS last_progress`
 const FIELDS = "'artifact_id', a.id, 'name', a.name, 'sha256', a.sha256, 'size_bytes', a.size_bytes"
 // What the job was given, not what an earlier run of it has left.
 const READY_ARTIFACTS = "FROM ichido.artifacts a WHERE a.job_id = r.job_id AND a.run_id IS NULL AND a.state = 'ready'"
-const LEASED_POSTGRES = `${RUN(`bigint '${SEQ_PER_ATTEMPT}'`)},
+const LEASED_POSTGRES = `${RUN(`bigint '${SEQ_PER_ATTEMPT}'`, `nullif(j.policy, '{}')::json -> 'stages' IS NOT NULL`)},
   CASE WHEN EXISTS (SELECT 1 FROM ichido.artifacts)
     THEN (SELECT json_agg(json_build_object(${FIELDS}) ORDER BY a.name, a.id)::text ${READY_ARTIFACTS}) END AS artifacts`
 /** What these and RUN name. */
 const LEASED = `run_id, job_id, attempt, retry_count, version, lease_id, lease_expires_at, leader_epoch, queue, kind, user_id,
   priority, fair_tag, worker_id, poll_id, lease_ttl_ms, continuation_ms, payload, policy, traceparent, last_progress, artifacts`
-const LEASED_SQLITE = `${RUN(String(SEQ_PER_ATTEMPT))},
+const LEASED_SQLITE = `${RUN(String(SEQ_PER_ATTEMPT), `json_extract(j.policy, '$.stages') IS NOT NULL`)},
   (SELECT json_group_array(json_object(${FIELDS}) ORDER BY a.name, a.id) ${READY_ARTIFACTS}) AS artifacts`
 
 /**
