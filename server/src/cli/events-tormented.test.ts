@@ -1,11 +1,11 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createClient } from '@redis/client'
-import { afterAll, expect, test } from 'vitest'
-import { freshDatabase, privateRedis } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
+import { afterAll, describe, expect, test } from 'vitest'
+import { freshDatabase } from '../../../scripts/testing/services.ts'
+import { full, size } from '../../../scripts/testing/size.ts'
 import { HttpPublisher } from '../testing/http-publisher.ts'
+import { REDIS_KINDS, RedisScene, testRedis } from '../testing/redis.ts'
 import { ENGINES } from '../testing/services.ts'
 import { until } from '../testing/store.ts'
 import { killAll, serve } from './testing/cli.ts'
@@ -14,7 +14,9 @@ import { Restarted, Watcher } from './testing/tormented-events.ts'
 const JOBS = size(4, 100)
 const EVENTS_PER_JOB = size(30, 100)
 /** Of each; a server takes a second of a processor to start. */
-const KILLS = { ofEach: size(1, 5), alone: size(1, 5) }
+const KILLS = size(1, 5)
+const PARTS = full ? ['gateway', 'router'] : ['gateway,router']
+const REDIS_NODES_MAX = size(1, 3)
 const TEST_WITHIN_MS = size(120_000, 600_000)
 /** PENDING, RUNNING, SUCCEEDED. */
 const LIFECYCLE = 3
@@ -79,41 +81,52 @@ function check(watchers: readonly Watcher[], kills: number): void {
   }
 }
 
-test(
-  `${JOBS * EVENTS_PER_JOB} events over ${JOBS} jobs while router, gateway and Redis are killed: all see each once`,
-  async () => {
-    const [database, redis] = await Promise.all([freshDatabase(), privateRedis()])
-    const env = { DATABASE_URL: database.url, REDIS_URL: redis.url, RELAY_INTERVAL_SECONDS: '0.1' }
-    const begin = (roles: string) => Restarted.serve(() => serve(env, ['--roles', roles]))
-    const [api, router, gateway] = await Promise.all(['api,leader', 'router', 'gateway'].map(begin))
-    if (api === undefined || router === undefined || gateway === undefined) throw new Error('Three were started')
-    const publisher = await HttpPublisher.begin(api.url, JOBS)
-    const watchers = publisher.jobIds.map((jobId) => new Watcher(gateway.url, jobId))
-    const atOnce = async () => {}
-    await torment(
-      publisher,
-      [
-        { kill: () => gateway.kill(), start: () => gateway.start(), atWork: () => allFollow(watchers) },
-        { kill: () => router.kill(), start: () => router.start(), atWork: atOnce },
-        // It keeps nothing: each time it comes back, it is empty.
-        { kill: () => redis.kill9(), start: () => redis.restart(), atWork: atOnce },
-      ],
-      KILLS.ofEach,
-    )
-    await Promise.all(watchers.map(({ ended }) => ended))
-    check(watchers, KILLS.ofEach)
-    const client = await createClient({ url: redis.url }).connect()
-    const keys = publisher.jobIds.map((jobId) => `scan:state:${jobId}`)
-    await until('the last states to be in Redis', async () =>
-      (await client.mGet(keys)).every((state) => state?.includes('"SUCCEEDED"')),
-    )
-    client.destroy()
-    await Promise.all([api, router, gateway].map((server) => server.close()))
-    await redis.stop()
-    await database.drop()
-  },
-  TEST_WITHIN_MS,
-)
+describe.each(REDIS_KINDS)('with a %s Redis', (kind) => {
+  test(
+    `${JOBS * EVENTS_PER_JOB} events over ${JOBS} jobs while router, gateway and Redis are killed: all see each once`,
+    async () => {
+      const [database, redis] = await Promise.all([freshDatabase(), testRedis(kind)])
+      const env = { DATABASE_URL: database.url, REDIS_URL: redis.url, RELAY_INTERVAL_SECONDS: '0.1' }
+      const begin = (roles: string) => Restarted.serve(() => serve(env, ['--roles', roles]))
+      const [api, gateway, ...routers] = await Promise.all(['api,leader', ...PARTS].map(begin))
+      if (api === undefined || gateway === undefined) throw new Error('Both were started')
+      const publisher = await HttpPublisher.begin(api.url, JOBS)
+      const watchers = publisher.jobIds.map((jobId) => new Watcher(gateway.url, jobId))
+      const atOnce = async () => {}
+      await torment(
+        publisher,
+        [
+          { kill: () => gateway.kill(), start: () => gateway.start(), atWork: () => allFollow(watchers) },
+          ...routers.map((router) => ({ kill: () => router.kill(), start: () => router.start(), atWork: atOnce })),
+          // A node keeps nothing: each time it comes back, it is empty.
+          ...redis.nodes
+            .slice(0, REDIS_NODES_MAX)
+            .map((node) => ({ kill: () => node.kill9(), start: () => node.restart(), atWork: atOnce })),
+        ],
+        KILLS,
+      )
+      await Promise.all(watchers.map(({ ended }) => ended))
+      check(watchers, KILLS)
+      await lastStatesIn(redis.url, publisher.jobIds)
+      await Promise.all([api, gateway, ...routers].map((server) => server.close()))
+      await redis.stop()
+      await database.drop()
+    },
+    TEST_WITHIN_MS,
+  )
+})
+
+async function lastStatesIn(redisUrl: string, jobIds: readonly string[]): Promise<void> {
+  const scene = new RedisScene(redisUrl)
+  await scene.up()
+  for (const jobId of jobIds) {
+    await until('the last state to be in Redis', async () => {
+      const state = await scene.state('scan', jobId).catch(() => null)
+      return JSON.stringify(state).includes('"SUCCEEDED"')
+    })
+  }
+  await scene.close()
+}
 
 test.each(ENGINES)(
   'on %s alone, the server is killed: all see each event once',
@@ -124,9 +137,9 @@ test.each(ENGINES)(
     const publisher = await HttpPublisher.begin(server.url, JOBS)
     const watchers = publisher.jobIds.map((jobId) => new Watcher(server.url, jobId))
     const victim = { kill: () => server.kill(), start: () => server.start(), atWork: () => allFollow(watchers) }
-    await torment(publisher, [victim], KILLS.alone)
+    await torment(publisher, [victim], KILLS)
     await Promise.all(watchers.map(({ ended }) => ended))
-    check(watchers, KILLS.alone)
+    check(watchers, KILLS)
     await server.close()
     await database?.drop()
   },

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { createClient } from '@redis/client'
+import type { Redis } from '../../../scripts/services/redis.ts'
 import { privateRedis, privateRedisCluster } from '../../../scripts/testing/services.ts'
 import { EmbeddedBus } from '../bus/embedded.ts'
 import { shardOf } from '../bus/redis/keys.ts'
@@ -17,6 +18,8 @@ export type RedisKind = (typeof REDIS_KINDS)[number]
 export interface TestRedis {
   kind: RedisKind
   url: string
+  /** Its servers: one, or three. */
+  nodes: readonly Redis[]
   /** Of all its servers at once. */
   flushAll(): Promise<void>
   restart(): Promise<void>
@@ -45,6 +48,7 @@ export async function testRedis(kind: RedisKind): Promise<TestRedis> {
   return {
     kind,
     url: started.url,
+    nodes,
     flushAll: async () => void (await everywhere(['FLUSHALL'])),
     forgetScripts: async () => void (await everywhere(['SCRIPT', 'FLUSH'])),
     freeze: () => nodes.forEach(({ pid }) => void process.kill(pid, 'SIGSTOP')),
