@@ -50,3 +50,23 @@ export const platformTimers: Timers = {
   },
   random: () => Math.random(),
 }
+
+/** What a client takes of it: clocks, timers, and the ids that its keys are made of. */
+export type ClientWorld = Pick<World, 'now' | 'monotonic' | 'after' | 'random' | 'uuid'>
+
+/** Of browsers and Node alike. */
+export const platformWorld: ClientWorld = {
+  ...platformTimers,
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  /** Not by `crypto.randomUUID`, which pages that came over plain HTTP lack. */
+  uuid() {
+    const bytes = crypto.getRandomValues(new Uint8Array(16))
+    const ms = Date.now()
+    for (let i = 0; i < 6; i++) bytes[i] = ms / 2 ** (40 - 8 * i)
+    bytes[6] = 0x70 | ((bytes[6] ?? 0) & 0x0f)
+    bytes[8] = 0x80 | ((bytes[8] ?? 0) & 0x3f)
+    const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
+    return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-')
+  },
+}

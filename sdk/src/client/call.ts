@@ -1,16 +1,21 @@
-import { ERRORS, type ErrorBody, IchidoError } from '../protocol/index.ts'
-import type { Timers } from '../world.ts'
+import { ERRORS, type ErrorAdvice, type ErrorBody, IchidoError } from '../protocol/index.ts'
+import { type ClientWorld, platformWorld } from '../world.ts'
+import { ForeignAnswer, NoAnswer } from './errors.ts'
+import { type RetryOptions, retryAfterMs } from './retry.ts'
 
 export interface HttpOptions {
   url: string
   /** Or where to get one, for each request anew: stream tokens last for minutes. */
   token?: string | (() => string | Promise<string>) | undefined
   fetch?: typeof fetch
-  /** For coming again after a connection was lost; default: the platform's. */
-  timers?: Timers
+  /** When calls that fail are made again, and how long they may take. */
+  retry?: RetryOptions | undefined
+  /** Clocks, timers and chance, for tests; default: the platform's. */
+  world?: Partial<ClientWorld> | undefined
 }
 
 export interface CallOptions {
+  /** Sent as JSON; bytes as they are. */
   body?: unknown
   headers?: Record<string, string>
   signal?: AbortSignal
@@ -26,11 +31,11 @@ export type Call = (
 export function createCall(options: HttpOptions): Call {
   const send = createSend(options)
   return async (method, path, callOptions = {}) => {
-    const response = await send(method, path, callOptions)
-    const text = await response.text()
+    const { response, reading } = await send(method, path, callOptions)
+    const text = await reading(response.text())
     const answer = parse(text)
     if (response.ok && answer !== undefined) return { body: answer, response }
-    throw toError(response.status, answer, text)
+    throw toError(response, answer, text, options)
   }
 }
 
@@ -40,28 +45,43 @@ export type Open = (path: string, options: Omit<CallOptions, 'body'>) => Promise
 export function createOpen(options: HttpOptions): Open {
   const send = createSend(options)
   return async (path, callOptions) => {
-    const response = await send('GET', path, callOptions)
+    const { response, reading } = await send('GET', path, callOptions)
     if (response.ok) return response
-    const text = await response.text()
-    throw toError(response.status, parse(text), text)
+    const text = await reading(response.text())
+    throw toError(response, parse(text), text, options)
   }
 }
 
 function createSend({ url, token, fetch: send = fetch }: HttpOptions) {
   const base = url.replace(/\/+$/, '')
-  return async (method: string, path: string, { body, headers = {}, signal }: CallOptions): Promise<Response> => {
+  /** What the network does to a request is told from what is wrong with the request itself: fetch has TypeErrors for both. */
+  const reading = <T>(answer: Promise<T>): Promise<T> =>
+    answer.catch((error: unknown) => {
+      throw error instanceof TypeError
+        ? new NoAnswer(`No answer from ${base}: ${innermost(error)}`, { cause: error })
+        : error
+    })
+  return async (method: string, path: string, { body, headers = {}, signal }: CallOptions) => {
     const bearer = typeof token === 'function' ? await token() : token
-    return send(`${base}${path}`, {
+    const target = new URL(`${base}${path}`, globalThis.location?.href)
+    const bytes = body instanceof Blob
+    const request: RequestInit = {
       method,
-      headers: {
-        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      headers: new Headers({
+        ...(body === undefined ? {} : { 'content-type': bytes ? 'application/octet-stream' : 'application/json' }),
         ...(bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }),
         ...headers,
-      },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      }),
+      ...(body === undefined ? {} : { body: bytes ? body : JSON.stringify(body) }),
       ...(signal === undefined ? {} : { signal }),
-    })
+    }
+    return { response: await reading(send(target.href, request)), reading }
   }
+}
+
+/** fetch wraps what went wrong in "fetch failed". */
+export function innermost(error: Error): string {
+  return error.cause instanceof Error ? innermost(error.cause) : error.message
 }
 
 /** Undefined when it is not JSON. */
@@ -73,23 +93,17 @@ function parse(text: string): unknown {
   }
 }
 
-function toError(status: number, answer: unknown, text: string): Error {
+function toError({ status, headers }: Response, answer: unknown, text: string, { world }: HttpOptions): Error {
+  const shouldRetry = headers.get('should-retry')
+  const advice: ErrorAdvice = {
+    shouldRetry: shouldRetry === null ? undefined : shouldRetry.trim().toLowerCase() === 'true',
+    retryAfterMs: retryAfterMs(headers, (world?.now ?? platformWorld.now)()),
+  }
   if (isErrorBody(answer)) {
     const { code, message, details, request_id } = answer.error
-    return new IchidoError(code, message, { ...details, request_id })
+    return new IchidoError(code, message, { ...details, request_id }, advice)
   }
-  return new ForeignAnswer(status, text)
-}
-
-/** Of a proxy, say. */
-export class ForeignAnswer extends Error {
-  override readonly name = 'ForeignAnswer'
-  readonly status: number
-
-  constructor(status: number, text: string) {
-    super(`The server answered ${status} with something that is not Ichido's: ${text.slice(0, 200)}`)
-    this.status = status
-  }
+  return new ForeignAnswer(status, text, advice)
 }
 
 function isErrorBody(answer: unknown): answer is ErrorBody {

@@ -1,4 +1,4 @@
-import { platformTimers } from '../world.ts'
+import { platformWorld } from '../world.ts'
 import { createCall, createOpen, type HttpOptions } from './call.ts'
 import type { Transport } from './transport.ts'
 import { watchEvents } from './watch.ts'
@@ -7,7 +7,7 @@ import { watchEvents } from './watch.ts'
 export function httpTransport(options: HttpOptions): Transport {
   const call = createCall(options)
   const open = createOpen(options)
-  const { timers = platformTimers } = options
+  const world = { ...platformWorld, ...options.world }
   return {
     async submit(request, { key, tx }) {
       if (tx !== undefined) throw new TypeError('tx works in process only: open({ pool }), not open({ url })')
@@ -23,7 +23,7 @@ export function httpTransport(options: HttpOptions): Transport {
       const path = `${pathOf(jobId)}/result?wait_seconds=${Math.floor(waitMs / 1000)}`
       return (await call('GET', path, signal ? { signal } : {})).body as never
     },
-    watch: (jobId, watchOptions) => watchEvents(open, timers, `${pathOf(jobId)}/events`, watchOptions),
+    watch: (jobId, watchOptions) => watchEvents(open, world, `${pathOf(jobId)}/events`, watchOptions),
   }
 }
 

@@ -56,7 +56,7 @@ const timers: Timers = {
   },
 }
 
-const client = (token?: string) => new Client(httpTransport({ url: origin, token, timers }))
+const client = (token?: string) => new Client(httpTransport({ url: origin, token, world: timers }))
 const eventOf = (cursor: number) => ({ cursor, stage: 'progress', seq: cursor, data: '€', timestamp: '' })
 const message = (cursor: number) => `id: ${cursor}\ndata: ${JSON.stringify(eventOf(cursor))}\n\n`
 const END = 'event: end\ndata: {"state":"SUCCEEDED"}\n\n'

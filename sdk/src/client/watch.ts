@@ -1,7 +1,8 @@
 import { createParser } from 'eventsource-parser'
 import { type ErrorBody, IchidoError, type JobStateShape } from '../protocol/index.ts'
 import { sleep, type Timers } from '../world.ts'
-import { ForeignAnswer, type Open } from './call.ts'
+import type { Open } from './call.ts'
+import { ForeignAnswer } from './errors.ts'
 import type { JobEvent, WatchOptions } from './transport.ts'
 
 /** Three heartbeats of the server: a connection that says nothing for so long is broken. */

@@ -169,16 +169,33 @@ export interface ErrorBody {
   error: { code: ErrorCode; message: string; details: Record<string, unknown>; request_id: string }
 }
 
+/** What the headers of an error answer add to it. */
+export interface ErrorAdvice {
+  /** `Should-Retry`. */
+  shouldRetry?: boolean | undefined
+  /** `Retry-After`, from when the answer came. */
+  retryAfterMs?: number | undefined
+}
+
 /** An error answer, as a value that can be thrown: by the SDK for what the server said, by the server to say it. */
 export class IchidoError extends Error {
-  override readonly name = 'IchidoError'
+  override readonly name: string = 'IchidoError'
   readonly code: ErrorCode
   readonly details: Record<string, unknown>
+  readonly shouldRetry: boolean | undefined
+  readonly retryAfterMs: number | undefined
 
-  constructor(code: ErrorCode, message: string = ERRORS[code].sentence, details: Record<string, unknown> = {}) {
+  constructor(
+    code: ErrorCode,
+    message: string = ERRORS[code].sentence,
+    details: Record<string, unknown> = {},
+    { shouldRetry, retryAfterMs }: ErrorAdvice = {},
+  ) {
     super(message)
     this.code = code
     this.details = details
+    this.shouldRetry = shouldRetry
+    this.retryAfterMs = retryAfterMs
   }
 
   get status(): number {

@@ -1,0 +1,77 @@
+import { type ErrorAdvice, IchidoError } from '../protocol/index.ts'
+
+/** Nobody answered, or the answer broke off: what was asked may have been done all the same. */
+export class NoAnswer extends Error {
+  override readonly name = 'NoAnswer'
+}
+
+/** Of a proxy, say, or of the page on which a network asks its guests to log in. */
+export class ForeignAnswer extends Error {
+  override readonly name = 'ForeignAnswer'
+  readonly status: number
+  readonly shouldRetry: boolean | undefined
+  readonly retryAfterMs: number | undefined
+
+  constructor(status: number, text: string, { shouldRetry, retryAfterMs }: ErrorAdvice = {}) {
+    super(`The server answered ${status} with something that is not Ichido's: ${text.slice(0, 200)}`)
+    this.status = status
+    this.shouldRetry = shouldRetry
+    this.retryAfterMs = retryAfterMs
+  }
+}
+
+/** The user has as many active jobs and reservations as its quota allows. */
+export class QuotaExceeded extends IchidoError {
+  override readonly name = 'QuotaExceeded'
+}
+
+/** The estimated cost would pass the user's cost limit. */
+export class CostLimit extends IchidoError {
+  override readonly name = 'CostLimit'
+}
+
+/** The key stands for another request; `details.job_id` is the job that it names. */
+export class KeyReused extends IchidoError {
+  override readonly name = 'KeyReused'
+}
+
+/** It may pass by itself. With its key the same call can be made again: it is carried out once. */
+export class Transient extends IchidoError {
+  override readonly name: string = 'Transient'
+  /** Of the call, given or made for it; undefined for calls that have none. */
+  readonly key: string | undefined
+
+  constructor(cause: Error, key: string | undefined, before = '') {
+    const known = cause instanceof IchidoError ? cause : undefined
+    const after =
+      key === undefined ? '' : `. It may have been carried out: sent again with the key ${key} it is done once`
+    const advice = cause instanceof ForeignAnswer ? cause : known
+    super(known?.code ?? 'UNAVAILABLE', `${before}${cause.message}${after}`, known?.details, advice)
+    this.key = key
+    this.cause = cause
+  }
+}
+
+/** It was tried as often, or for as long, as it may be; `cause` is what came of the last try. */
+export class MaxRetriesExceeded extends Transient {
+  override readonly name = 'MaxRetriesExceeded'
+  readonly tries: number
+
+  constructor(cause: Error, key: string | undefined, tries: number) {
+    super(cause, key, `Gave up after ${tries} tries: `)
+    this.tries = tries
+  }
+}
+
+/** A refusal as the class that stands for its code. */
+export function refusal(error: unknown): unknown {
+  if (!(error instanceof IchidoError) || error.constructor !== IchidoError) return error
+  const Refusal = REFUSALS[error.code]
+  return Refusal === undefined ? error : new Refusal(error.code, error.message, error.details, error)
+}
+
+const REFUSALS: Readonly<Record<string, typeof IchidoError>> = {
+  QUOTA_EXCEEDED: QuotaExceeded,
+  COST_LIMIT_EXCEEDED: CostLimit,
+  IDEMPOTENCY_KEY_REUSED: KeyReused,
+}

@@ -1,0 +1,120 @@
+import { type ClientWorld, sleep } from '../world.ts'
+import { MaxRetriesExceeded, NoAnswer, refusal, Transient } from './errors.ts'
+
+/** When, how often and for how long a call is made again. */
+export interface RetryOptions {
+  /** How often a call is made in all; default 3. 1: never again. */
+  tries?: number | undefined
+  /** How long one try may take; default 120 s, 300 s for a part of an upload. */
+  timeoutMs?: number | undefined
+  /** How long all tries of a call may take together, with the time between them; default 10 min. */
+  totalMs?: number | undefined
+  /** Told before each wait. What it throws ends the call. */
+  onRetry?: ((retry: Retry) => void) | undefined
+}
+
+export interface Retry {
+  /** What came of the last try. */
+  error: unknown
+  /** How often it was tried so far. */
+  tries: number
+  /** Until it is tried again. */
+  delayMs: number
+  /** Of the call, given or made for it. */
+  key: string | undefined
+}
+
+export const TRIES = 3
+export const TIMEOUT_MS = 120_000
+export const UPLOAD_TIMEOUT_MS = 300_000
+const TOTAL_MS = 600_000
+
+/** S3's delays: 1 s, 2 s, 4 s … ± 10 %. Beyond the cap, waiting longer helps nobody. */
+const FIRST_DELAY_MS = 1_000
+const DELAY_MAX_MS = 60_000
+const JITTER = 0.1
+
+/** Whatever an answer says: the same request would meet the same refusal. */
+const NEVER = [400, 401, 403, 404, 409]
+
+/**
+ * Whether what failed may go through later, unchanged: when nobody answered, for 5xx, 408 and 429, unless the answer's
+ * `Should-Retry` knows better; of the 409s only while the first request with the key is under way.
+ */
+export function mayRetry(error: unknown): error is Error {
+  if (error instanceof NoAnswer) return true
+  if (!(error instanceof Error && 'status' in error && typeof error.status === 'number')) return false
+  const { status } = error
+  const inProgress = 'code' in error && error.code === 'IDEMPOTENCY_IN_PROGRESS'
+  if (NEVER.includes(status) && !inProgress) return false
+  const advice = 'shouldRetry' in error && typeof error.shouldRetry === 'boolean' ? error.shouldRetry : undefined
+  return advice ?? (inProgress || status >= 500 || status === 408 || status === 429)
+}
+
+/** How long to wait after so many tries: doubled each time, and never less than the answer asks for. */
+export function retryDelayMs(tries: number, error: unknown, random: () => number): number {
+  const backoffMs = Math.min(DELAY_MAX_MS, FIRST_DELAY_MS * 2 ** (tries - 1))
+  const askedMs = error instanceof Error && 'retryAfterMs' in error ? Number(error.retryAfterMs ?? 0) : 0
+  // Those who were all asked to wait for the same time do not come back at the same moment.
+  return askedMs > backoffMs ? askedMs * (1 + JITTER * random()) : backoffMs * (1 - JITTER + 2 * JITTER * random())
+}
+
+/** `Retry-After` in seconds or as a date, which is held against the answer's own `Date` where it has one. */
+export function retryAfterMs(headers: Headers, nowMs: number): number | undefined {
+  const text = headers.get('retry-after')?.trim()
+  if (text === undefined || text === '') return undefined
+  if (/^\d+$/.test(text)) return Number(text) * 1000
+  // All three forms of an HTTP date begin with the day of the week; Date.parse makes a date of `-1`.
+  const atMs = /^[a-z]{3}/i.test(text) ? Date.parse(text) : Number.NaN
+  if (Number.isNaN(atMs)) return undefined
+  const sentMs = Date.parse(headers.get('date') ?? '')
+  return Math.max(0, atMs - (Number.isNaN(sentMs) ? nowMs : sentMs))
+}
+
+/** As callers see it: what may pass is `Transient`, a refusal is of its own class. */
+export function typed(error: unknown, key?: string, tries = 1): unknown {
+  if (error instanceof Transient || !mayRetry(error)) return refusal(error)
+  return tries === 1 ? new Transient(error, key) : new MaxRetriesExceeded(error, key, tries)
+}
+
+/** Makes a call until it goes through or is not to be made again. */
+export async function retrying<T>(
+  world: ClientWorld,
+  options: RetryOptions & { key?: string | undefined; signal?: AbortSignal | undefined },
+  call: (tries: number, signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const { tries: triesMax = TRIES, timeoutMs = TIMEOUT_MS, totalMs = TOTAL_MS, onRetry, key, signal } = options
+  const untilMs = world.monotonic() + totalMs
+  for (let tries = 1; ; tries++) {
+    signal?.throwIfAborted()
+    try {
+      const leftMs = untilMs - world.monotonic()
+      return await within(world, Math.min(timeoutMs, leftMs), signal, (either) => call(tries, either))
+    } catch (error) {
+      signal?.throwIfAborted()
+      const delayMs = retryDelayMs(tries, error, world.random)
+      const again = mayRetry(error) && tries < triesMax && world.monotonic() + delayMs < untilMs
+      if (!again) throw typed(error, key, tries)
+      onRetry?.({ error, tries, delayMs, key })
+      await sleep(world, delayMs, signal)
+    }
+  }
+}
+
+async function within<T>(
+  world: ClientWorld,
+  ms: number,
+  signal: AbortSignal | undefined,
+  call: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const late = new AbortController()
+  const callOff = world.after(ms, () => late.abort(new NoAnswer(`No answer within ${Math.round(ms / 1000)} s`)))
+  try {
+    return await call(signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]))
+  } catch (error) {
+    late.signal.throwIfAborted()
+    throw error
+  } finally {
+    callOff()
+  }
+}
