@@ -14,7 +14,6 @@ import { report } from './report.ts'
 import { commandLine, VERSION } from './self.ts'
 import { addServe } from './serve.ts'
 import { addSubmit } from './submit.ts'
-import { endQuietlyOnClosedPipe } from './terminal.ts'
 import { addToken } from './token.ts'
 import { addWatch } from './watch.ts'
 import { addWorker } from './worker.ts'
@@ -22,7 +21,6 @@ import { addWorkers } from './workers.ts'
 
 /** Runs one command line and answers with how the process should end. */
 export async function main(argv: readonly string[]): Promise<ExitCode> {
-  endQuietlyOnClosedPipe()
   const program = new Command('ichido')
     .description('A job control plane: a job is accepted once, held by one worker at a time, its outcome accepted once')
     .version(VERSION, '-V, --version')

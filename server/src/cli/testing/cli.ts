@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
+import { runResident } from './resident.ts'
 
 const BIN = fileURLToPath(new URL('../bin.ts', import.meta.url))
 const START_WITHIN_MS = 60_000
@@ -15,9 +16,13 @@ export interface Ended {
 }
 
 /** Nothing of this process's settings, so that a developer's own ICHIDO_URL or DATA_DIR is never touched. */
-function launch(args: readonly string[], env: Env): ChildProcess {
+function environment(env: Env): Env {
   const { PATH = '', HOME = '', TMPDIR = '/tmp' } = process.env
-  return spawn(process.execPath, [...nodeArgs, BIN, ...args], { env: { PATH, HOME, TMPDIR, ...env } })
+  return { PATH, HOME, TMPDIR, ...env }
+}
+
+function launch(args: readonly string[], env: Env): ChildProcess {
+  return spawn(process.execPath, [...nodeArgs, BIN, ...args], { env: environment(env) })
 }
 
 function collect(child: ChildProcess): { stdout: string; stderr: string } {
@@ -31,9 +36,11 @@ function collect(child: ChildProcess): { stdout: string; stderr: string } {
   return text
 }
 
-/** Runs one command line to its end. */
-export function ichido(args: readonly string[], env: Env = {}, input = ''): Promise<Ended> {
-  return begin(args, env, input).ended
+/** Runs one command line to its end; one with something for Node itself or to read, in a process of its own. */
+export function ichido(args: readonly string[], env: Env = {}, input?: string): Promise<Ended> {
+  const plain = input === undefined && !Object.keys(env).some((name) => name.startsWith('NODE_'))
+  const resident = plain ? runResident(args, environment(env)) : null
+  return resident ?? begin(args, env, input).ended
 }
 
 export interface Begun {
