@@ -7,6 +7,11 @@ export interface ReservationShape {
   job_id: string | null
 }
 
+/** As it was just made. */
+export interface NewReservationShape extends ReservationShape {
+  quota_warnings: string[]
+}
+
 export interface QuotaShape {
   user_id: string
   max_concurrent: number | null

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { expect, test } from 'vitest'
 import { callerOf, eachServices } from '../testing/each-services.ts'
 import { thrownBy } from '../testing/embedded.ts'
@@ -91,6 +92,26 @@ eachServices(
       expect(await thrownBy(reservations().release(caller, expired.reservation_id))).toMatchObject({
         code: 'RESERVATION_NOT_ACTIVE',
       })
+    })
+
+    test('asked for again under an id of the caller’s own it holds one slot, also when all at once ask', async () => {
+      const caller = callerOf('submitter')
+      counted.length = 0
+      for (const max of [1, null]) {
+        if (max !== null) await limit(caller.userId, max)
+        else await services().quotas.clear(LOCAL_ADMIN, caller.userId)
+        const id = randomUUID()
+        const made = await Promise.all(Array.from({ length: 8 }, () => reservations().reserve(caller, 60, id)))
+        expect(new Set(made.map(({ reservation_id }) => reservation_id))).toEqual(new Set([id]))
+        const page = { userId: caller.userId, activeOnly: true, limit: 10, cursor: null }
+        expect((await reservations().list(caller, page)).data).toHaveLength(1)
+        await reservations().release(caller, id)
+        const message = `The reservation ${id} is released`
+        expect(await thrownBy(reservations().reserve(caller, 60, id))).toMatchObject({ message })
+        const other = await thrownBy(reservations().reserve(callerOf('submitter'), 60, id))
+        expect(other).toMatchObject({ code: 'NOT_FOUND' })
+      }
+      expect(counted).toEqual(['reserved', 'released', 'reserved', 'released'])
     })
 
     test('lists show the newest first, only active ones when asked, page by page', async () => {

@@ -1,4 +1,4 @@
-import { IchidoError, type Page, type ReservationShape } from '@ichido/sdk/protocol'
+import { IchidoError, type NewReservationShape, type Page, type ReservationShape } from '@ichido/sdk/protocol'
 import { type Caller, can, visibleUser } from '../core/roles.ts'
 import { findReservation, listReservations } from '../store/commands/quotas.ts'
 import { consumeSlot, type Reservation, releaseSlot, reserveSlot } from '../store/commands/reservations.ts'
@@ -9,7 +9,8 @@ import { iso } from './render.ts'
 export const DEFAULT_RESERVATION_TTL_SECONDS = 300
 
 export interface ReservationService {
-  reserve(caller: Caller, ttlSeconds?: number): Promise<ReservationShape & { quota_warnings: string[] }>
+  /** With an id that the caller has chosen it can be asked for again when the answer got lost. */
+  reserve(caller: Caller, ttlSeconds?: number, reservationId?: string): Promise<NewReservationShape>
   consume(caller: Caller, reservationId: string, jobId: string): Promise<ReservationShape>
   release(caller: Caller, reservationId: string): Promise<ReservationShape>
   get(caller: Caller, reservationId: string): Promise<ReservationShape>
@@ -25,10 +26,14 @@ export interface ReservationFilter {
 
 export function createReservationService({ world, store, meter }: Deps): ReservationService {
   return {
-    async reserve(caller, ttlSeconds = DEFAULT_RESERVATION_TTL_SECONDS) {
-      const outcome = await store.write(reserveSlot(world.uuid(), caller.userId, Math.round(ttlSeconds * 1000)))
-      meter.reservation(outcome.kind)
-      if (outcome.kind === 'refused') throw new IchidoError(outcome.code, outcome.message)
+    async reserve(caller, ttlSeconds = DEFAULT_RESERVATION_TTL_SECONDS, chosen) {
+      const ttlMs = Math.round(ttlSeconds * 1000)
+      const outcome = await store.write(reserveSlot(chosen ?? world.uuid(), caller.userId, ttlMs, chosen !== undefined))
+      if (outcome.kind === 'refused') {
+        if (outcome.code === 'QUOTA_EXCEEDED') meter.reservation('refused')
+        throw new IchidoError(outcome.code, outcome.message)
+      }
+      if (outcome.kind === 'reserved') meter.reservation('reserved')
       return { ...renderReservation(outcome.reservation), quota_warnings: outcome.quotaWarnings }
     },
 

@@ -33,6 +33,11 @@ export const reserveRequest = z.strictObject({
     .max(RESERVATION_TTL_SECONDS_MAX)
     .optional()
     .meta({ description: 'Then the slot is free again, if it was not consumed; default 300' }),
+  reservation_id: z
+    .uuid()
+    .toLowerCase()
+    .optional()
+    .meta({ description: 'Chosen by the caller at random: sent again with it, the request holds one slot' }),
 })
 
 export const consumeRequest = z.strictObject({ job_id: z.uuid().toLowerCase() })

@@ -18,12 +18,17 @@ export function reservationRoutes(app: ApiInstance, { services }: RouteContext):
         tags,
         summary: 'Reserve a slot of the quota',
         body: reserveRequest,
-        response: answers({ 201: ['The slot is held', newReservation] }, 'QUOTA_EXCEEDED', ...WITH_BODY),
+        response: answers(
+          { 201: ['The slot is held', newReservation] },
+          'QUOTA_EXCEEDED',
+          'RESERVATION_NOT_ACTIVE',
+          ...WITH_BODY,
+        ),
       },
     },
     async (request, reply) => {
-      const reserved = await services.reservations.reserve(callerOf(request), request.body.ttl_seconds)
-      return reply.code(201).send(reserved)
+      const { ttl_seconds, reservation_id } = request.body
+      return reply.code(201).send(await services.reservations.reserve(callerOf(request), ttl_seconds, reservation_id))
     },
   )
 

@@ -17,28 +17,53 @@ export interface Reservation {
 }
 
 export type ReserveOutcome =
-  | { kind: 'reserved'; reservation: Reservation; quotaWarnings: string[] }
-  | { kind: 'refused'; code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED'; message: string }
+  | { kind: 'reserved' | 'repeated'; reservation: Reservation; quotaWarnings: string[] }
+  | { kind: 'refused'; code: Refusal | 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED'; message: string }
 
-/** Takes a slot before its job exists. Nothing has to run for it to expire: every count looks at its time. */
-export function reserveSlot(reservationId: string, userId: string, ttlMs: number): Command<ReserveOutcome> {
+type Refusal = 'RESERVATION_NOT_ACTIVE' | 'NOT_FOUND'
+
+/**
+ * Takes a slot before its job exists. Nothing has to run for it to expire: every count looks at its time. An id that the
+ * caller has chosen may be there already: the same reservation, asked for again.
+ */
+export function reserveSlot(
+  reservationId: string,
+  userId: string,
+  ttlMs: number,
+  chosen = false,
+): Command<ReserveOutcome> {
   return command('reserve', function* work(again): Work<ReserveOutcome> {
     const user = (yield* lockAndCount([userId])).users.get(userId)
     if (user === undefined) throw new Error('A locked user has a row')
-    const own = again ? yield* one(readReservation, reservationId) : undefined
-    if (own !== undefined) return { kind: 'reserved', reservation: toReservation(own), quotaWarnings: [] }
+    const own = again || chosen ? yield* one(readReservation, reservationId) : undefined
+    if (own !== undefined) return again && !chosen ? reserved(own) : repeated(own, userId)
     const admission = admit(user, user, 1, 0)
     if (!admission.ok) return { kind: 'refused', code: admission.code, message: admission.message }
-    yield* one(insertReservation, reservationId, userId, ttlMs)
+    const made = yield* one(insertReservation, reservationId, userId, ttlMs)
     const row = yield* one(readReservation, reservationId)
     if (row === undefined) throw new Error('The reservation that was just written is there')
-    return { kind: 'reserved', reservation: toReservation(row), quotaWarnings: admission.quotaWarnings }
+    return made === undefined ? repeated(row, userId) : reserved(row, admission.quotaWarnings)
   })
 }
 
-export type ReservationOutcome =
-  | { kind: 'done' | 'repeated'; reservation: Reservation }
-  | { kind: 'refused'; code: 'RESERVATION_NOT_ACTIVE' | 'NOT_FOUND'; message: string }
+function reserved(row: Row, quotaWarnings: string[] = []): ReserveOutcome {
+  return { kind: 'reserved', reservation: toReservation(row), quotaWarnings }
+}
+
+function repeated(row: Row, userId: string): ReserveOutcome {
+  const reservation = toReservation(row)
+  if (reservation.userId !== userId) return notFound('reservation', reservation.reservationId)
+  if (reservation.state !== 'active') return notActive(reservation)
+  return { kind: 'repeated', reservation, quotaWarnings: [] }
+}
+
+export type ReservationOutcome = { kind: 'done' | 'repeated'; reservation: Reservation } | Refused
+
+interface Refused {
+  kind: 'refused'
+  code: Refusal
+  message: string
+}
 
 /** Names the job that the slot was for. The job must be the caller's own. */
 export function consumeSlot(reservationId: string, userId: string, jobId: string): Command<ReservationOutcome> {
@@ -71,11 +96,14 @@ function* settled(
   const reservation = toReservation(row)
   if (changed.length > 0) return { kind: 'done', reservation }
   if (isRepeat(row)) return { kind: 'repeated', reservation }
-  const message = `The reservation ${reservationId} is ${reservation.state}`
-  return { kind: 'refused', code: 'RESERVATION_NOT_ACTIVE', message }
+  return notActive(reservation)
 }
 
-function notFound(what: string, id: string): ReservationOutcome {
+function notActive({ reservationId, state }: Reservation): Refused {
+  return { kind: 'refused', code: 'RESERVATION_NOT_ACTIVE', message: `The reservation ${reservationId} is ${state}` }
+}
+
+function notFound(what: string, id: string): Refused {
   return { kind: 'refused', code: 'NOT_FOUND', message: `There is no ${what} ${id}` }
 }
 
