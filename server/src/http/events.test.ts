@@ -4,9 +4,12 @@ import type { World } from '@ichido/sdk/world'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { freshDatabase } from '../../../scripts/testing/services.ts'
+import { EmbeddedBus } from '../bus/embedded.ts'
 import { PostgresBus } from '../bus/postgres.ts'
+import { decodePlace } from '../core/contract/events.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import { DEFAULT_LIMITS } from '../services/deps.ts'
+import { FIRST_EVENT } from '../store/commands/all-events.ts'
 import { type Store, StoreUnavailable } from '../store/port.ts'
 import { type TestApp, testApp } from '../testing/app.ts'
 import { beginPublishing } from '../testing/publishing.ts'
@@ -46,10 +49,25 @@ async function open(url: string, headers: Record<string, string> = {}): Promise<
 const eventsOf = ({ frames }: SseClient) =>
   frames.filter(({ event }) => event === 'message').map(({ data }) => data as EventShape)
 const cursorsOf = (client: SseClient) => eventsOf(client).map(({ cursor }) => cursor)
+/** What a node says of itself: that number, or 0. */
+async function metric({ call }: TestApp, name: string): Promise<number> {
+  const { text } = await call('GET', '/metrics')
+  return Number(
+    text
+      .split('\n')
+      .find((line) => line.startsWith(`${name} `))
+      ?.split(' ')
+      .at(-1) ?? 0,
+  )
+}
+const CURRENT = 'ichido_event_subscribers{pace="current"}'
+const BEHIND = 'ichido_event_subscribers{pace="behind"}'
+const broken = (how: string) => `ichido_event_streams_broken_total{how="${how}"}`
 const upTo = (last: number, first = 1) => Array.from({ length: last - first + 1 }, (_, i) => first + i)
 
 /** What happens after a page was read and before whoever asked for it hears of it. */
 let meanwhile: (() => Promise<unknown>) | null = null
+let pagesRead = 0
 let away = false
 function seen(store: Store): Store {
   return {
@@ -58,6 +76,7 @@ function seen(store: Store): Store {
     async read(command) {
       if (away) throw new StoreUnavailable('away')
       const answer = await store.read(command)
+      if (command.name === 'find_events') pagesRead++
       const deed = command.name === 'find_events' ? meanwhile : null
       if (deed !== null) meanwhile = null
       await deed?.()
@@ -71,9 +90,10 @@ function seen(store: Store): Store {
 describe.each(ENGINES)('the events of a job, on %s', (engine) => {
   let http: TestApp
   let url = ''
+  const bus = new EmbeddedBus()
   beforeAll(async () => {
     const { store, close } = await testStore(engine)
-    http = await testApp(engine, { deps: { world }, opened: { store: seen(store), remove: close } })
+    http = await testApp(engine, { deps: { world, bus }, opened: { store: seen(store), remove: close } })
     url = await http.app.listen({ host: '127.0.0.1', port: 0 })
   })
   afterAll(() => http.close())
@@ -190,6 +210,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
       }
       expect(frame).toMatchObject({ event: 'reset', id: '7', data: { job_id: run.jobId, ...latest } })
     }
+    expect(await metric(http, broken('reset'))).toBe(2)
     await run.succeed()
     expect([await ahead.ended, cursorsOf(ahead), await unknown.ended, cursorsOf(unknown)]).toEqual([
       true,
@@ -250,12 +271,72 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     }
   })
 
+  test('of all jobs: who hears of none of them is told where to go on, all the same', async () => {
+    pollMs = 20
+    const live = await open(`${url}/v1/events?kind=${unique('kind')}`)
+    const run = await beginPublishing(http.services)
+    await run.succeed()
+    const end = await http.services.events.lastPlace()
+    const placeOf = (id: string) => decodePlace(id) ?? FIRST_EVENT
+    await until('a place after what was left out', async () => live.ids.some((id) => placeOf(id).tx >= end.tx))
+    expect(live.frames).toEqual([])
+    const resumed = await open(`${url}/v1/events?kind=work`, { 'last-event-id': live.ids.at(-1) ?? '' })
+    const next = await beginPublishing(http.services)
+    await resumed.count(2)
+    const jobs = resumed.frames.map(({ data }) => (data as { job_id: string }).job_id)
+    expect(jobs).toEqual([next.jobId, next.jobId])
+  })
+
+  test('are read once, however often they are heard of', async () => {
+    pollMs = HOUR_MS
+    const run = await beginPublishing(http.services)
+    const first = pagesRead
+    const client = await follow(run.jobId)
+    await client.count(2)
+    // For who comes, and then for what came in before the feed was there.
+    await until('the feed to look', async () => pagesRead - first === 2)
+    const wake = (cursor: number) => bus.wake([`job:${run.jobId}`], cursor)
+    const before = pagesRead
+    meanwhile = async () => wake(3)
+    await run.progress(1)
+    await client.count(3)
+    wake(3)
+    wake(2)
+    expect(pagesRead - before).toBe(1)
+    // What nobody has stored is looked for, and not again and again.
+    wake(99)
+    await until('a look', async () => pagesRead - before === 2)
+    await run.succeed()
+    expect([await client.ended, cursorsOf(client)]).toEqual([true, upTo(4)])
+    expect(pagesRead - before).toBe(3)
+  })
+
+  test('are kept for nobody who went away before they were there', async () => {
+    const run = await beginPublishing(http.services)
+    const responses: ServerResponse[] = []
+    const listen = (_: unknown, response: ServerResponse) => void responses.push(response)
+    http.app.server.on('request', listen)
+    const gone = new AbortController()
+    const opened = Promise.withResolvers<void>()
+    meanwhile = async () => {
+      gone.abort()
+      await until('it to be gone', async () => only(responses).destroyed)
+      opened.resolve()
+    }
+    const headers = { accept: 'text/event-stream' }
+    await expect(fetch(url + pathOf(run.jobId), { headers, signal: gone.signal })).rejects.toThrow()
+    http.app.server.off('request', listen)
+    await opened.promise
+    // It would be there for as long as the job goes on.
+    expect((await http.call('GET', pathOf(run.jobId))).status).toBe(200)
+    await until('nobody', async () => (await metric(http, CURRENT)) + (await metric(http, BEHIND)) === 0)
+  })
+
   test('are found by themselves when no wake-up comes', async () => {
     pollMs = 50
     const run = await beginPublishing(http.services)
     const client = await follow(run.jobId)
     await client.count(2)
-    const { bus } = http.services.deps
     const wake = bus.wake.bind(bus)
     bus.wake = () => {}
     await run.progress(2)
@@ -328,15 +409,33 @@ describe('a stream', () => {
     http.app.server.off('request', listen)
     slow.pause()
     const quick = await open(url + pathOf(run.jobId))
-    for (let i = 0; i < 10; i++) await run.progress(10, 'x'.repeat(60_000))
-    await quick.count(102)
     const response = only(responses)
-    await until('the stream to stand still', async () => response.writableNeedDrain)
+    // The system takes a few megabytes, now more and now less.
+    let last = 2
+    while (!response.writableNeedDrain || last < 102) {
+      await run.progress(10, 'x'.repeat(60_000))
+      last += 10
+      await quick.count(last)
+      expect(last).toBeLessThan(1_000)
+    }
     expect(response.writableLength).toBeLessThan(256 * 1024)
+    expect([await metric(http, CURRENT), await metric(http, BEHIND)]).toEqual([1, 1])
     await run.succeed()
-    expect([await quick.ended, cursorsOf(quick)]).toEqual([true, upTo(103)])
+    expect([await quick.ended, cursorsOf(quick)]).toEqual([true, upTo(last + 1)])
     slow.resume()
-    expect([await slow.ended, cursorsOf(slow), slow.frames.at(-1)?.event]).toEqual([true, upTo(103), 'end'])
+    expect([await slow.ended, cursorsOf(slow), slow.frames.at(-1)?.event]).toEqual([true, upTo(last + 1), 'end'])
+  })
+
+  test('that takes nothing for a minute is dropped, and that is counted', async () => {
+    const run = await beginPublishing(http.services)
+    const responses: ServerResponse[] = []
+    const listen = (_: unknown, response: ServerResponse) => void responses.push(response)
+    http.app.server.on('request', listen)
+    const client = await open(url + pathOf(run.jobId))
+    http.app.server.off('request', listen)
+    only(responses).emit('timeout')
+    expect(await client.ended).toBe(false)
+    expect(await metric(http, broken('dropped'))).toBe(1)
   })
 
   test('is refused where there are as many as there may be', async () => {

@@ -3,8 +3,12 @@ import { createMetrics } from './metrics.ts'
 
 test('who leads, in which epoch, and when each loop last ran', async () => {
   const { meter, render } = createMetrics()
-  const page = () =>
-    render({ jobs: null, workers: null, queues: null, schedules: { overdue: 2, waiting: 1 }, alerts: { loop_late: 1 } })
+  const counts = {
+    schedules: { overdue: 2, waiting: 1 },
+    alerts: { loop_late: 1 },
+    subscribers: { current: 2, behind: 1 },
+  }
+  const page = () => render({ jobs: null, workers: null, queues: null, ...counts })
   meter.leadership(true, 7)
   meter.looped('reap', 1_500)
   meter.looped('elect', 2_000)

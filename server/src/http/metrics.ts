@@ -21,6 +21,8 @@ export interface Counts {
   schedules: { overdue: number; waiting: number } | null
   /** Those that are open, by rule. */
   alerts: Readonly<Record<string, number>> | null
+  /** Of the events of jobs, on this node. */
+  subscribers: { current: number; behind: number }
 }
 
 /** Of the queues with the most work: each has a few lines of its own. */
@@ -73,6 +75,12 @@ export function createMetrics(): Metrics {
     help: 'Ticks that wait for a free slot, or for the job before them',
     registers,
   })
+  const subscribersByPace = new Gauge({
+    name: 'ichido_event_subscribers',
+    help: 'Streams of events of jobs that are open on this node: current, or behind what there is',
+    labelNames: ['pace'],
+    registers,
+  })
   const showQueues = createQueueGauges(registers)
   const requests = new Histogram({
     name: 'ichido_http_request_seconds',
@@ -86,7 +94,7 @@ export function createMetrics(): Metrics {
     built: (version) => build.set({ version, node: process.version }, 1),
     answered: ({ method, route, status, elapsedMs }) => requests.observe({ method, route, status }, elapsedMs / 1000),
     contentType: registry.contentType,
-    async render({ jobs, workers, queues, schedules, alerts }) {
+    async render({ jobs, workers, queues, schedules, alerts, subscribers }) {
       showQueues(queues ?? [])
       if (schedules !== null) {
         overdue.set(schedules.overdue)
@@ -98,6 +106,7 @@ export function createMetrics(): Metrics {
       for (const [state, count] of Object.entries(workers ?? {})) workersByState.set({ state }, count)
       alertsByRule.reset()
       for (const [rule, count] of Object.entries(alerts ?? {})) alertsByRule.set({ rule }, count)
+      for (const [pace, count] of Object.entries(subscribers)) subscribersByPace.set({ pace }, count)
       return registry.metrics()
     },
   }
@@ -195,6 +204,11 @@ function createMeter(registers: Registry[]): Meter {
     'outcome',
   ])
   const routed = counter('ichido_events_routed_total', 'Events that this node took from streams of Redis', ['outcome'])
+  const streamsBroken = counter(
+    'ichido_event_streams_broken_total',
+    'Streams of events that went on with a reset, or were dropped as nobody took anything for a minute',
+    ['how'],
+  )
   const logsArchived = counter('ichido_logs_archived_total', 'Logs of runs that were moved to files', [])
   const logBytes = counter('ichido_log_archived_bytes_total', 'Bytes of those logs, and of their compressed files', [
     'of',
@@ -254,6 +268,7 @@ function createMeter(registers: Registry[]): Meter {
     retentionBehind: (ms) => behind.set(ms / 1000),
     relayed: (outcome, count) => relayed.inc({ outcome }, count),
     routed: (outcome, count) => routed.inc({ outcome }, count),
+    streamBroken: (how) => streamsBroken.inc({ how }),
     evidenceLost: (jobs) => lost.inc(jobs),
     batch({ name, items, elapsedMs }) {
       batchItems.observe({ batch: name }, items)

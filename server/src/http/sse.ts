@@ -15,7 +15,8 @@ export interface SseEvent {
   event?: string | undefined
   /** What the client sends back as Last-Event-ID. */
   id?: string | undefined
-  data: unknown
+  /** Without any, a client learns where to go on from, and hears of nothing. */
+  data?: unknown
 }
 
 const HEARTBEAT = ':\n\n'
@@ -78,7 +79,7 @@ async function* beating(world: World, source: AsyncGenerator<SseEvent>): AsyncGe
 /** JSON has no line feeds: one line of data is enough. */
 function frame({ event, id, data }: SseEvent): string {
   const head = `${id === undefined ? '' : `id: ${id}\n`}${event === undefined ? '' : `event: ${event}\n`}`
-  return `${head}data: ${JSON.stringify(data)}\n\n`
+  return data === undefined ? `${head}\n` : `${head}data: ${JSON.stringify(data)}\n\n`
 }
 
 export const EVENT_FRAMING: Framing = {

@@ -44,8 +44,14 @@ export class Feeds {
   #beatMs = Number.NEGATIVE_INFINITY
   #stopped = false
 
-  constructor({ world, bus, limits, store }: Deps, events: EventService, framing: Framing) {
-    this.#deps = { world, bus, limits, store, events, framing }
+  constructor({ world, bus, limits, store, meter }: Deps, events: EventService, framing: Framing) {
+    this.#deps = { world, bus, limits, store, meter, events, framing }
+  }
+
+  /** How many there are who have taken all that there is, and how many who have not. */
+  get counts(): { current: number; behind: number } {
+    const behind = [...this.#subscribers.keys()].filter(({ isBehind }) => isBehind).length
+    return { current: this.#subscribers.size - behind, behind }
   }
 
   async open(caller: Caller, jobId: string, beginning: FeedBeginning): Promise<FeedOpening> {
@@ -86,7 +92,7 @@ export class Feeds {
     const known = this.#feeds.get(jobId)
     if (known !== undefined) return known.feed
     const feed = new JobFeed(store, framing.event, jobId, lastN)
-    this.#feeds.set(jobId, { feed, unsubscribe: bus.subscribe(`job:${jobId}`, () => void feed.look()) })
+    this.#feeds.set(jobId, { feed, unsubscribe: bus.subscribe(`job:${jobId}`, (cursor) => void feed.look(cursor)) })
     // For what came in before the subscription stood.
     world.soon(() => void feed.look())
     return feed

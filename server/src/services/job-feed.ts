@@ -58,7 +58,8 @@ export class JobFeed {
   readonly #frame: (event: EventShape) => string
   #tailBytes = 0
   #looking = false
-  #woken = false
+  /** There may be events up to here. */
+  #heardOf = 0
 
   constructor(store: Store, frame: (event: EventShape) => string, jobId: string, seen: number) {
     this.jobId = jobId
@@ -68,13 +69,15 @@ export class JobFeed {
     this.#frame = frame
   }
 
-  async look(): Promise<void> {
-    this.#woken = true
+  /** @param cursor of the event that was heard of, if that is known: it may have been read by now. */
+  async look(cursor = Number.POSITIVE_INFINITY): Promise<void> {
+    this.#heardOf = Math.max(this.#heardOf, cursor)
     if (this.#looking) return
     this.#looking = true
     try {
-      while (this.#woken && this.followers.size > 0) {
-        this.#woken = false
+      while (this.#heardOf > this.seen && this.followers.size > 0) {
+        // Whatever was said of it: one look is enough.
+        this.#heardOf = 0
         this.#take(await readPage(this.#store, this.jobId, this.seen, PAGE_MAX))
       }
     } catch (error) {
@@ -100,8 +103,8 @@ export class JobFeed {
     }
     if (page.lost) this.#skipTo(page.lastN)
     else for (const batch of batchesOf(page.events, this.#frame)) this.#append(batch)
-    // One that came in since the end was read, or a page that was full: there is more.
-    if (this.seen < page.lastN || page.events.length === PAGE_MAX) this.#woken = true
+    // A page that was full, or the end was not that of these events: there is more to know.
+    if (this.seen !== page.lastN || page.events.length === PAGE_MAX) this.#heardOf = Number.POSITIVE_INFINITY
     this.ended = isFinal(page.state) && this.seen >= page.lastN ? page.state : null
     this.pump()
   }

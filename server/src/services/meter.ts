@@ -26,6 +26,8 @@ export interface Meter {
   relayed(outcome: 'added' | 'repeated' | 'left' | 'swept', count: number): void
   /** Events that this node took from Redis's streams to the gateways, or that another had taken before. */
   routed(outcome: 'new' | 'repeated', count: number): void
+  /** Of what a subscriber has not seen something is not kept any more; or it took nothing for so long that it was cut off. */
+  streamBroken(how: 'reset' | 'dropped'): void
   /** Of how many jobs something was not counted, for too many were waiting to be written. */
   evidenceLost(jobs: number): void
   batch(batch: { name: string; items: number; elapsedMs: number }): void
@@ -47,6 +49,7 @@ export const silentMeter: Meter = {
   retentionBehind() {},
   relayed() {},
   routed() {},
+  streamBroken() {},
   evidenceLost() {},
   batch() {},
 }

@@ -5,6 +5,7 @@ import { LOCAL_ADMIN } from './access.ts'
 import { batchesOf, type EventBatch } from './event-batch.ts'
 import type { EventService } from './events.ts'
 import { type FeedPage, type Follower, type JobFeed, PAGE_MAX, readPage, UNKNOWN_CURSOR } from './job-feed.ts'
+import type { Meter } from './meter.ts'
 import { notFound } from './not-found.ts'
 
 /** Where a subscriber's events go. */
@@ -30,6 +31,7 @@ export interface SubscriberDeps {
   store: Store
   events: EventService
   framing: Framing
+  meter: Pick<Meter, 'streamBroken'>
 }
 
 /** Most have few events to catch up on, and some have large ones. */
@@ -57,6 +59,10 @@ export class Subscriber implements Follower {
     this.#sink = sink
     this.#cursor = cursor
     this.#leave = () => leave(this)
+  }
+
+  get isBehind(): boolean {
+    return this.#stalled || this.#cursor < this.#feed.seen
   }
 
   /** With what was read when its place was looked for. */
@@ -153,12 +159,13 @@ export class Subscriber implements Follower {
   }
 
   async #reset(lastN: number): Promise<void> {
-    const { events, framing } = this.#deps
+    const { events, framing, meter } = this.#deps
     // Should the store not answer now, the next page is lost, too.
     this.#cursor = UNKNOWN_CURSOR
     const state = await events.state(LOCAL_ADMIN, this.#feed.jobId)
     if (this.#closed) return
     this.#cursor = Math.max(lastN, state.event?.cursor ?? 0)
+    meter.streamBroken('reset')
     this.#write(framing.reset(state, this.#cursor))
   }
 }

@@ -12,6 +12,8 @@ export interface SseClient {
   headers: Record<string, unknown>
   /** All that has come so far. */
   frames: SseFrame[]
+  /** Of frames, and those that came alone. */
+  ids: string[]
   heartbeats(): number
   /** Stops to take what comes, or goes on. */
   pause(): void
@@ -30,6 +32,7 @@ export function openSse(url: string, headers: Record<string, string> = {}): Prom
     asking.on('error', reject)
     asking.on('response', (response) => {
       const frames: SseFrame[] = []
+      const ids: string[] = []
       let heartbeats = 0
       let open = ''
       response.setEncoding('utf8').on('data', (part: string) => {
@@ -37,10 +40,11 @@ export function openSse(url: string, headers: Record<string, string> = {}): Prom
         open = blocks.pop() ?? ''
         for (const block of blocks) {
           const field = (name: string) => new RegExp(`(?:^|\n)${name}: ([^\n]*)`).exec(block)?.[1]
-          const data = field('data')
+          const [data, id] = [field('data'), field('id')]
+          if (id !== undefined) ids.push(id)
           if (block.startsWith(':')) heartbeats++
           else if (data !== undefined) {
-            frames.push({ event: field('event') ?? 'message', id: field('id') ?? null, data: JSON.parse(data) })
+            frames.push({ event: field('event') ?? 'message', id: id ?? null, data: JSON.parse(data) })
           }
         }
       })
@@ -52,6 +56,7 @@ export function openSse(url: string, headers: Record<string, string> = {}): Prom
         status: response.statusCode ?? 0,
         headers: response.headers,
         frames,
+        ids,
         heartbeats: () => heartbeats,
         pause: () => void response.pause(),
         resume: () => void response.resume(),

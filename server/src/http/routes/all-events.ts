@@ -109,6 +109,8 @@ async function* eventsOf(
 ): AsyncGenerator<SseEvent> {
   for (let page = first; ; page = await nextPage(page.next)) {
     for (const { place, shape } of page.events) yield { id: encodePlace(place), data: shape }
+    // What the filter left out is not to be looked at again by who comes again.
+    if (page.events.length === 0) yield { id: encodePlace(page.next) }
     if (page.caughtUp) await wait()
     if (signal.aborted) return
   }

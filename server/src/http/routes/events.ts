@@ -65,6 +65,7 @@ export function eventRoutes(app: ApiInstance, context: RouteContext): void {
       const opening = await feeds.open(caller, jobId, resumed === null ? beginning : { after: resumed })
       // For an EventSource this, and nothing else, is the end.
       if (opening.over && resumed !== null) return reply.code(204).send()
+      reply.raw.once('timeout', () => services.deps.meter.streamBroken('dropped'))
       return stream(reply, streaming, opening)
     },
   )

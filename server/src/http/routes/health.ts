@@ -19,7 +19,7 @@ const readiness = z.object({
   }),
 })
 
-export function healthRoutes(app: ApiInstance, { services, draining }: RouteContext, metrics: Metrics): void {
+export function healthRoutes(app: ApiInstance, { services, draining, feeds }: RouteContext, metrics: Metrics): void {
   const { world, store, relay } = services.deps
   const counts = rationedRead(world, () => services.jobs.counts())
   const workerCounts = rationedRead(world, () => services.workers.counts())
@@ -92,7 +92,7 @@ export function healthRoutes(app: ApiInstance, { services, draining }: RouteCont
         scheduleCounts().catch(() => null),
         alertCounts().catch(() => null),
       ])
-      const page = await metrics.render({ jobs, workers, queues, schedules, alerts })
+      const page = await metrics.render({ jobs, workers, queues, schedules, alerts, subscribers: feeds.counts })
       return reply.header('content-type', metrics.contentType).send(page)
     },
   )
