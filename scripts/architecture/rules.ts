@@ -33,6 +33,8 @@ export const ROOMS: Room[] = [
     files: 'server/src/cli/',
     mayImport: ['server/src/cli/', CORE, 'sdk/src/', ...FRONTS, 'server/src/config.ts', 'server/src/world.ts'],
   },
+  // For applications that run no control plane: nothing of one comes along.
+  { files: 'server/src/idempotency/', mayImport: ['server/src/idempotency/', CORE, WORLD] },
   { files: 'server/src/world.ts', mayImport: [WORLD] },
   { files: 'server/src/config.ts', mayImport: [CORE] },
   // The fronts choose the adapters: they see everything.
@@ -67,11 +69,12 @@ export const INJECTED = [
   'server/src/bus/',
   'server/src/blobs/',
   'server/src/log-archive/',
+  'server/src/idempotency/',
   'sdk/src/',
 ]
 
 /** … and these files are what gets injected. */
-export const WORLDS = [WORLD, 'server/src/world.ts', 'sdk/src/worker/agent/world.ts']
+export const WORLDS = [WORLD, 'server/src/world.ts', 'server/src/idempotency/world.ts', 'sdk/src/worker/agent/world.ts']
 
 export const WORLD_GLOBALS = ['setTimeout', 'setInterval', 'randomUUID']
 export const WORLD_MEMBERS = ['Date.now', 'Math.random', 'performance.now', 'AbortSignal.timeout', 'crypto.randomUUID']

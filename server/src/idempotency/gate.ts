@@ -1,0 +1,209 @@
+import { sleep } from '@ichido/sdk/world'
+import { REQUEST_HASH_VERSION } from '../core/request-hash.ts'
+import { type Answer, encodeAnswer, type StoredAnswer } from './answer.ts'
+import { type Call, Hold, KeylessCall } from './hold.ts'
+import type { Claim, KeyRecord, Keys, Place } from './port.ts'
+import { bodyNotKept, refuse } from './refusal.ts'
+import { type Asked, hashOf, parseHeader } from './request.ts'
+import type { Settings } from './settings.ts'
+
+/** What is known of a request that broke off, for a hook that finds out whether it took effect. */
+export interface BrokenOff {
+  user: string
+  route: string
+  key: string
+  /** When the key was first seen. */
+  createdAtMs: number
+}
+
+/**
+ * What a `recover` hook says: the answer that the first request should have got (it is stored and replayed); `run`: it
+ * did nothing, run the handler; `unknown`: cannot be told yet, the caller is to come back.
+ */
+export type Recovery = Answer | 'run' | 'unknown'
+
+export interface Route {
+  /** The template, not the path: `POST /orders/{id}/items`. */
+  route: string
+  /** Whose key it is: keys of two users never meet. */
+  user: string
+  /** Without a key: 400, the default, or when false the handler just runs. */
+  required?: boolean
+  /** Asked before a key whose holder died or failed is used again; without it such a key is answered 409 for good. */
+  recover?: (request: BrokenOff) => Recovery | Promise<Recovery>
+}
+
+export type Admission<Tx, Returned> =
+  | { kind: 'answer'; answer: StoredAnswer }
+  | { kind: 'keyless'; call: Call<Tx, Returned> }
+  | { kind: 'hold'; hold: Hold<Tx, Returned> }
+
+const TEXT_MAX = 512
+const HEADER = 'Idempotency-Key'
+const REPLAYED: [string, string] = ['idempotent-replayed', 'true']
+const OF_THE_BODY = ['content-type', 'content-encoding', 'etag']
+/** Of a key that another process holds. */
+const POLL_FIRST_MS = 50
+const POLL_MAX_MS = 1_000
+const TIDY_EVERY_MS = 60_000
+const TIDY_BATCH_MAX = 500
+
+/** Lets the first request of a key through, and answers every other one. */
+export class Gate<Tx, Returned> {
+  readonly #keys: Keys<Tx, Returned>
+  readonly #settings: Settings
+  /** What this process holds, by place: waiting for it needs no polling, and it is alive whatever its lease says. */
+  readonly #holds = new Map<string, Hold<Tx, Returned>>()
+  #tidyAtMs: number
+
+  constructor(keys: Keys<Tx, Returned>, settings: Settings) {
+    this.#keys = keys
+    this.#settings = settings
+    this.#tidyAtMs = settings.world.monotonic() + TIDY_EVERY_MS
+  }
+
+  async admit(header: string | undefined, asked: Asked, route: Route): Promise<Admission<Tx, Returned>> {
+    for (const name of ['user', 'route'] as const) checkText(name, route[name])
+    if (header === undefined) {
+      if (route.required === false) return { kind: 'keyless', call: new KeylessCall(this.#keys) }
+      return refused('INVALID_PAYLOAD', { field: HEADER, message: `Missing required header: ${HEADER}` })
+    }
+    const parse = parseHeader(header)
+    if (!parse.ok) return refused('INVALID_PAYLOAD', { field: HEADER, message: `${HEADER} ${parse.problem}` })
+    this.#tidyNow()
+    return this.#enter({ user: route.user, route: route.route, key: parse.key }, hashOf(asked), route.recover)
+  }
+
+  /** What the answer of a holder that lost its key gives way to. */
+  async lookAgain(place: Place): Promise<StoredAnswer> {
+    const record = await this.#keys.find(place)
+    return record?.answer ? replay(record.answer) : refuse('IDEMPOTENCY_IN_PROGRESS')
+  }
+
+  /** Removes answers whose time is over, a batch at a time; returns how many. */
+  async tidy(): Promise<number> {
+    let removed = 0
+    for (;;) {
+      const batch = await this.#keys.removeExpired(TIDY_BATCH_MAX)
+      removed += batch
+      if (batch < TIDY_BATCH_MAX) return removed
+    }
+  }
+
+  async #enter(place: Place, requestHash: string, recover: Route['recover']): Promise<Admission<Tx, Returned>> {
+    const { world, leaseMs, waitMs } = this.#settings
+    const deadlineMs = world.monotonic() + waitMs
+    for (let pauseMs = POLL_FIRST_MS; ; pauseMs = Math.min(POLL_MAX_MS, pauseMs * 2)) {
+      const claim = { ...place, holder: world.uuid(), requestHash, hashVersion: REQUEST_HASH_VERSION, leaseMs }
+      if (await this.#claimed(claim)) return this.#hold(claim)
+      const record = await this.#keys.find(place)
+      // Released or removed in between: it can be claimed now.
+      if (record === null) continue
+      const admission = await this.#passOrAnswer(claim, record, recover)
+      if (admission !== null) return admission
+      const leftMs = deadlineMs - world.monotonic()
+      if (leftMs <= 0) return refused('IDEMPOTENCY_IN_PROGRESS')
+      const local = this.#holds.get(nameOf(place))
+      if (local === undefined) await sleep(world, Math.min(leftMs, pauseMs))
+      else await this.#settledWithin(local, leftMs)
+    }
+  }
+
+  /** A connection that broke may have entered the key all the same, with nobody to answer it. */
+  async #claimed(claim: Claim): Promise<boolean> {
+    try {
+      return await this.#keys.claim(claim)
+    } catch (error) {
+      this.#keys.release(claim).catch(this.#settings.onError)
+      throw error
+    }
+  }
+
+  /** By a record that is in the way; null: its request is still running. */
+  async #passOrAnswer(
+    claim: Claim,
+    record: KeyRecord,
+    recover: Route['recover'],
+  ): Promise<Admission<Tx, Returned> | null> {
+    if (record.expired) return (await this.#keys.reclaim(claim, record.holder)) ? this.#hold(claim) : null
+    const comparable = record.hashVersion === claim.hashVersion
+    if (comparable && record.requestHash !== claim.requestHash) {
+      return refused('IDEMPOTENCY_KEY_REUSED', { status: this.#settings.mismatchStatus })
+    }
+    if (record.answer !== null) return { kind: 'answer', answer: replay(record.answer) }
+    const brokenOff = !this.#holds.has(nameOf(claim)) && (record.state === 'in_doubt' || record.lapsed)
+    if (!brokenOff) return null
+    if (recover === undefined) return refused('IDEMPOTENCY_IN_DOUBT')
+    const taken = await this.#keys.takeOver(claim, claim.leaseMs, record.holder)
+    return taken ? this.#recovered(this.#hold(claim), record, recover) : null
+  }
+
+  async #recovered(
+    admission: { kind: 'hold'; hold: Hold<Tx, Returned> },
+    { createdAtMs }: KeyRecord,
+    recover: NonNullable<Route['recover']>,
+  ): Promise<Admission<Tx, Returned>> {
+    const { hold } = admission
+    const recovery = await this.#ask(() => recover({ ...hold.place, createdAtMs }))
+    if (recovery === 'run') return admission
+    if (recovery === 'unknown') {
+      await hold.leaveInDoubt()
+      return refused('IDEMPOTENCY_IN_PROGRESS')
+    }
+    const answer = encodeAnswer(recovery)
+    const { send } = await hold.finish(answer)
+    return { kind: 'answer', answer: send === 'look_again' ? await this.lookAgain(hold.place) : replay(answer) }
+  }
+
+  async #ask(recover: () => Recovery | Promise<Recovery>): Promise<Recovery> {
+    try {
+      return await recover()
+    } catch (error) {
+      this.#settings.onError(error)
+      return 'unknown'
+    }
+  }
+
+  #hold(claim: Claim): { kind: 'hold'; hold: Hold<Tx, Returned> } {
+    const name = nameOf(claim)
+    const hold = new Hold(this.#keys, claim, this.#settings)
+    this.#holds.set(name, hold)
+    hold.settled.then(() => {
+      if (this.#holds.get(name) === hold) this.#holds.delete(name)
+    })
+    return { kind: 'hold', hold }
+  }
+
+  async #settledWithin(hold: Hold<Tx, Returned>, ms: number): Promise<void> {
+    const stop = new AbortController()
+    hold.settled.then(() => stop.abort())
+    await sleep(this.#settings.world, ms, stop.signal)
+  }
+
+  #tidyNow(): void {
+    const { world, onError } = this.#settings
+    if (world.monotonic() < this.#tidyAtMs) return
+    this.#tidyAtMs = world.monotonic() + TIDY_EVERY_MS
+    this.#keys.removeExpired(TIDY_BATCH_MAX).catch(onError)
+  }
+}
+
+const nameOf = ({ user, route, key }: Place): string => JSON.stringify([user, route, key])
+
+const refused = (...reason: Parameters<typeof refuse>): { kind: 'answer'; answer: StoredAnswer } => ({
+  kind: 'answer',
+  answer: refuse(...reason),
+})
+
+function replay({ status, headers, body }: StoredAnswer): StoredAnswer {
+  if (body !== null) return { status, headers: [...headers, REPLAYED], body }
+  const notOfTheBody = headers.filter(([name]) => !OF_THE_BODY.includes(name))
+  return { status, headers: [...notOfTheBody, ['content-type', 'application/json'], REPLAYED], body: bodyNotKept() }
+}
+
+function checkText(name: string, text: string): void {
+  const fits = typeof text === 'string' && text.length > 0 && text.length <= TEXT_MAX
+  if (!fits || !text.isWellFormed() || text.includes('\0')) {
+    throw new TypeError(`${name} must be text of 1 to ${TEXT_MAX} characters, not ${JSON.stringify(text)}`)
+  }
+}

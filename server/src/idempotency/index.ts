@@ -1,0 +1,38 @@
+import type { IncomingMessage } from 'node:http'
+import { fetchAdapter } from './fetch.ts'
+import { Gate } from './gate.ts'
+import type { Call } from './hold.ts'
+import { nodeAdapter } from './node.ts'
+import type { Keys } from './port.ts'
+import { type Settings, settingsOf } from './settings.ts'
+
+export type { Answer } from './answer.ts'
+export type { FetchHandler } from './fetch.ts'
+export type { BrokenOff, Recovery, Route } from './gate.ts'
+export type { Call } from './hold.ts'
+export { KeyLost, type Keys } from './port.ts'
+export { type PostgresKeys, postgresKeys } from './postgres.ts'
+export type { Settings } from './settings.ts'
+export { POSTGRES_SCHEMA, SQLITE_SCHEMA } from './sql.ts'
+export { type SqliteKeys, sqliteKeys } from './sqlite.ts'
+export type { IdempotencyWorld } from './world.ts'
+
+export interface Idempotency<Tx, Returned> {
+  /** In front of a handler that makes a Response of a Request. */
+  fetch: ReturnType<typeof fetchAdapter<Tx, Returned>>
+  /** In front of a handler that writes to `res`: never rejects, and calls `next` for the first request of a key only. */
+  node: ReturnType<typeof nodeAdapter<Tx, Returned>>['node']
+  /** The call of a request that `node` let through. */
+  callOf(req: IncomingMessage): Call<Tx, Returned>
+  /** Removes answers whose time is over; a batch of them is removed now and then by itself. */
+  tidy(): Promise<number>
+}
+
+export function createIdempotency<Tx, Returned>(
+  options: { keys: Keys<Tx, Returned> } & Partial<Settings>,
+): Idempotency<Tx, Returned> {
+  const { keys, ...given } = options
+  const settings = settingsOf(given)
+  const gate = new Gate(keys, settings)
+  return { fetch: fetchAdapter(gate, settings), ...nodeAdapter(gate, settings), tidy: () => gate.tidy() }
+}

@@ -1,0 +1,113 @@
+import type { Pool, PoolClient } from 'pg'
+import type { Answer } from './answer.ts'
+import { KeyLost, type Keys, type Sectioned } from './port.ts'
+import {
+  answerValues,
+  claimValues,
+  holderValues,
+  POSTGRES_SCHEMA,
+  placeValues,
+  readRecord,
+  type SqlValue,
+  statements,
+  TABLE,
+} from './sql.ts'
+
+export type PostgresKeys = Keys<PoolClient, Answer | Promise<Answer>>
+
+/** The database's own clock: those of several nodes differ, and a lease must not lapse by that. */
+const DATABASE_CLOCK = '(extract(epoch FROM clock_timestamp()) * 1000)::bigint'
+
+const SQL = statements({
+  now: (parameter) => `coalesce(${parameter}::bigint, ${DATABASE_CLOCK})`,
+  unlessLocked: 'FOR UPDATE SKIP LOCKED',
+})
+const NOW = null
+/** `CREATE TABLE IF NOT EXISTS` of two nodes at once fails in one of them without it. Any number will do. */
+const SCHEMA_LOCK = 0x1c41d0
+
+/** Keys in the application's own PostgreSQL database, over its own pool, where its search_path leads. */
+export function postgresKeys(pool: Pool): PostgresKeys {
+  let ready: Promise<void> | null = null
+
+  function migrated(): Promise<void> {
+    ready ??= migrate(pool).catch((error: unknown) => {
+      ready = null
+      throw error
+    })
+    return ready
+  }
+
+  async function change(text: string, values: SqlValue[]): Promise<boolean> {
+    await migrated()
+    return (await pool.query(text, values)).rowCount === 1
+  }
+
+  return {
+    claim: (claim) => change(SQL.claim, claimValues(claim, NOW)),
+    async find(place) {
+      await migrated()
+      const { rows } = await pool.query(SQL.find, [...placeValues(place), NOW])
+      return rows[0] === undefined ? null : readRecord(rows[0])
+    },
+    reclaim: (claim, seen) => change(SQL.reclaim, [...claimValues(claim, NOW), seen]),
+    takeOver: (holder, leaseMs, seen) => change(SQL.takeOver, [...holderValues(holder), NOW, leaseMs, seen]),
+    renew: (holder, leaseMs) => change(SQL.renew, [...holderValues(holder), NOW, leaseMs]),
+    answer: (holder, answer, ttlMs) => change(SQL.answer, answerValues(holder, answer, ttlMs, NOW)),
+    doubt: (holder) => change(SQL.doubt, holderValues(holder)),
+    release: (holder) => change(SQL.release, holderValues(holder)),
+    async removeExpired(limit) {
+      await migrated()
+      return (await pool.query(SQL.removeExpired, [NOW, limit])).rowCount ?? 0
+    },
+    async section(holder, work, settle) {
+      await migrated()
+      const client = await pool.connect()
+      const { sectioned, broken } = await transact(client, holder, work, settle)
+      client.release(broken)
+      return sectioned
+    },
+  }
+}
+
+type Transacted = { sectioned: Sectioned; broken: boolean }
+
+async function transact(
+  client: PoolClient,
+  ...[holder, work, settle]: Parameters<PostgresKeys['section']>
+): Promise<Transacted> {
+  let committing = false
+  try {
+    await client.query('BEGIN')
+    if (holder !== null) {
+      const { rows } = await client.query(`${SQL.hold} FOR UPDATE`, holderValues(holder))
+      if (rows.length === 0) throw new KeyLost()
+    }
+    const answer = await work(client)
+    const kept = settle(answer)
+    if (kept === null) {
+      await client.query('ROLLBACK')
+      return { sectioned: { outcome: 'rolled_back', answer }, broken: false }
+    }
+    if (holder !== null) {
+      const stored = await client.query(SQL.answer, answerValues(holder, kept.store, kept.ttlMs, NOW))
+      if (stored.rowCount !== 1) throw new KeyLost()
+    }
+    committing = true
+    await client.query('COMMIT')
+    return { sectioned: { outcome: 'committed', answer }, broken: false }
+  } catch (error) {
+    const undone = await client.query('ROLLBACK').then(
+      () => true,
+      () => false,
+    )
+    // A connection that broke before COMMIT takes its transaction with it.
+    return { sectioned: { outcome: 'failed', error, certain: !committing }, broken: !undone }
+  }
+}
+
+async function migrate(pool: Pool): Promise<void> {
+  // Looks first: the application's role may not be allowed to make tables.
+  const { rows } = await pool.query('SELECT to_regclass($1) IS NOT NULL AS found', [TABLE])
+  if (rows[0].found !== true) await pool.query(`SELECT pg_advisory_xact_lock(${SCHEMA_LOCK}); ${POSTGRES_SCHEMA}`)
+}

@@ -1,0 +1,134 @@
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import { sleep } from '@ichido/sdk/world'
+import type { Answer } from './answer.ts'
+import { KeyLost, type Keys, type Sectioned } from './port.ts'
+import {
+  answerValues,
+  claimValues,
+  holderValues,
+  placeValues,
+  readRecord,
+  SQLITE_SCHEMA,
+  type SqlValue,
+  statements,
+} from './sql.ts'
+import { type IdempotencyWorld, platformWorld } from './world.ts'
+
+export type SqliteKeys = Keys<DatabaseSync, Answer>
+
+const SQL = statements({ now: (parameter) => parameter, unlessLocked: '' })
+
+/** How long a write waits for another process, or for a transaction that the application left open over an await. */
+const BUSY_MAX_MS = 5_000
+const BUSY_PAUSE_MS = 5
+const SQLITE_BUSY = 5
+/** The primary result code; the rest of the number says more about it. */
+const PRIMARY_CODE = 0xff
+
+/** Keys in the application's own SQLite database, on its own connection. */
+export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = platformWorld): SqliteKeys {
+  const prepared = new Map<string, StatementSync>()
+  let ready = false
+
+  function statement(text: string): StatementSync {
+    if (!ready) {
+      database.exec(SQLITE_SCHEMA)
+      ready = true
+    }
+    let known = prepared.get(text)
+    if (known === undefined) {
+      known = database.prepare(text)
+      prepared.set(text, known)
+    }
+    return known
+  }
+
+  const run = (text: string, values: SqlValue[]): number => Number(statement(text).run(byName(values)).changes)
+  const first = (text: string, values: SqlValue[]) => statement(text).get(byName(values))
+
+  /**
+   * Outside of every transaction of the application: a write that lands in one which a handler holds open over an await
+   * would be undone by its ROLLBACK, after its answer went out.
+   */
+  async function alone<T>(work: () => T): Promise<T> {
+    const deadlineMs = world.monotonic() + BUSY_MAX_MS
+    for (;;) {
+      const inside = database.isTransaction === true
+      const late = world.monotonic() >= deadlineMs
+      if (inside && late) {
+        throw new Error(
+          `The application has held a transaction open for ${BUSY_MAX_MS} ms; on SQLite it must not await inside of one`,
+        )
+      }
+      if (!inside) {
+        try {
+          return work()
+        } catch (error) {
+          if (!isBusy(error) || late) throw error
+        }
+      }
+      await sleep(world, BUSY_PAUSE_MS)
+    }
+  }
+
+  const change = (text: string, values: SqlValue[]): Promise<boolean> => alone(() => run(text, values) === 1)
+  const now = () => world.now()
+
+  return {
+    claim: (claim) => change(SQL.claim, claimValues(claim, now())),
+    find: (place) =>
+      alone(() => {
+        const row = first(SQL.find, [...placeValues(place), now()])
+        return row === undefined ? null : readRecord(row)
+      }),
+    reclaim: (claim, seen) => change(SQL.reclaim, [...claimValues(claim, now()), seen]),
+    takeOver: (holder, leaseMs, seen) => change(SQL.takeOver, [...holderValues(holder), now(), leaseMs, seen]),
+    renew: (holder, leaseMs) => change(SQL.renew, [...holderValues(holder), now(), leaseMs]),
+    answer: (holder, answer, ttlMs) => change(SQL.answer, answerValues(holder, answer, ttlMs, now())),
+    doubt: (holder) => change(SQL.doubt, holderValues(holder)),
+    release: (holder) => change(SQL.release, holderValues(holder)),
+    removeExpired: (limit) => alone(() => run(SQL.removeExpired, [now(), limit])),
+
+    async section(holder, work, settle) {
+      if (work.constructor.name === 'AsyncFunction') throw new TypeError(MUST_NOT_AWAIT)
+      // From BEGIN to COMMIT or ROLLBACK nothing awaits: no other request can get in between.
+      return alone(() => {
+        statement(SQL.hold)
+        database.exec('BEGIN IMMEDIATE')
+        return transact(holder, work, settle)
+      })
+    },
+  }
+
+  function transact(...[holder, work, settle]: Parameters<SqliteKeys['section']>): Sectioned {
+    try {
+      if (holder !== null && first(SQL.hold, holderValues(holder)) === undefined) throw new KeyLost()
+      const answer = work(database)
+      if (answer instanceof Promise) throw new TypeError(MUST_NOT_AWAIT)
+      const kept = settle(answer)
+      if (kept === null) {
+        database.exec('ROLLBACK')
+        return { outcome: 'rolled_back', answer }
+      }
+      if (holder !== null) run(SQL.answer, answerValues(holder, kept.store, kept.ttlMs, now()))
+      database.exec('COMMIT')
+      return { outcome: 'committed', answer }
+    } catch (error) {
+      // A section that ended the transaction by itself may have committed half of its work.
+      const certain = database.isTransaction !== false
+      if (certain) database.exec('ROLLBACK')
+      return { outcome: 'failed', error, certain }
+    }
+  }
+}
+
+/** Under their whole names, `$1`, whatever the application has set for bare ones. */
+const byName = (values: SqlValue[]) => Object.fromEntries(values.map((value, i) => [`$${i + 1}`, value]))
+
+const MUST_NOT_AWAIT =
+  'On SQLite the section of withKey must be synchronous: all requests share one connection, and an await would let the writes of others into this transaction'
+
+function isBusy(error: unknown): boolean {
+  if (!(error instanceof Error) || !('errcode' in error)) return false
+  return (Number(error.errcode) & PRIMARY_CODE) === SQLITE_BUSY
+}
