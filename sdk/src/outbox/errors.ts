@@ -1,0 +1,39 @@
+/** The outbox cannot be opened or written: nothing was kept. The message says why and what to do. */
+export class OutboxUnavailable extends Error {
+  override readonly name = 'OutboxUnavailable'
+}
+
+/** There is no room for another item: nothing was kept. */
+export class OutboxFull extends Error {
+  override readonly name = 'OutboxFull'
+}
+
+/** The outbox was written by a newer version; nothing was read or changed. */
+export class OutboxTooNew extends Error {
+  override readonly name = 'OutboxTooNew'
+}
+
+export class NoSuchItem extends Error {
+  override readonly name = 'NoSuchItem'
+
+  constructor(id: string) {
+    super(`There is no item ${id} in the outbox; it was sent or dropped, or never there`)
+  }
+}
+
+/** The key names an item that is kept already, with another body. */
+export class KeyKept extends Error {
+  override readonly name = 'KeyKept'
+
+  constructor(key: string) {
+    super(`The key ${key} is kept in the outbox already, with another body; use a new key, or drop that item first`)
+  }
+}
+
+export class OutboxClosed extends Error {
+  override readonly name = 'OutboxClosed'
+
+  constructor() {
+    super('The outbox was closed')
+  }
+}

@@ -1,0 +1,7 @@
+export { AutoOutbox, type AutoOutboxOptions } from './auto-outbox.ts'
+export { browserNetwork, type OpenOutboxOptions, openOutbox, openTabs, webLock } from './browser.ts'
+export { KeyKept, NoSuchItem, OutboxClosed, OutboxFull, OutboxTooNew, OutboxUnavailable } from './errors.ts'
+export { type IndexedDbOptions, indexedDbStore } from './indexed-db.ts'
+export type { OutboxChange, OutboxItem, OutboxStatus, Send } from './item.ts'
+export { type FlushOptions, Outbox, type OutboxOptions, type OutboxWorld } from './outbox.ts'
+export type { ItemProgress, Network, OutboxLock, OutboxStore, StoredItem, Tabs } from './ports.ts'

@@ -1,0 +1,160 @@
+import { type DBSchema, type IDBPDatabase, type IDBPObjectStore, openDB } from 'idb'
+import { OutboxFull, OutboxTooNew, OutboxUnavailable } from './errors.ts'
+import { ITEMS_MAX, type ItemProgress, type OutboxStore, type StoredItem } from './ports.ts'
+import { parseItem, progressed } from './stored-item.ts'
+
+const VERSION = 1
+
+interface Tables extends DBSchema {
+  /** Under the number that each got when it was added. */
+  items: { key: number; value: StoredItem; indexes: { id: string; key: string } }
+  /** What was found among the items and is none. */
+  damaged: { key: number; value: unknown }
+}
+
+type Names = ('items' | 'damaged')[]
+type Items = IDBPObjectStore<Tables, Names, 'items', 'readwrite'>
+type Damaged = IDBPObjectStore<Tables, Names, 'damaged', 'readwrite'>
+
+export interface IndexedDbOptions {
+  name: string
+  /** Told, in words for people, what could not be read. */
+  warn(message: string): void
+}
+
+/** Items in a browser's IndexedDB. */
+export async function indexedDbStore(options: IndexedDbOptions): Promise<OutboxStore> {
+  const store = new IndexedDbStore(options)
+  await store.open()
+  return store
+}
+
+class IndexedDbStore implements OutboxStore {
+  readonly #options: IndexedDbOptions
+  #db: IDBPDatabase<Tables> | undefined
+
+  constructor(options: IndexedDbOptions) {
+    this.#options = options
+  }
+
+  async open(): Promise<IDBPDatabase<Tables>> {
+    if (this.#db !== undefined) return this.#db
+    if (globalThis.indexedDB === undefined) throw unavailable('it has no IndexedDB')
+    const forget = () => {
+      this.#db?.close()
+      this.#db = undefined
+    }
+    const db = await openDB<Tables>(this.#options.name, VERSION, {
+      upgrade(fresh) {
+        const items = fresh.createObjectStore('items', { autoIncrement: true })
+        items.createIndex('id', 'id', { unique: true })
+        items.createIndex('key', 'key', { unique: true })
+        fresh.createObjectStore('damaged', { autoIncrement: true })
+      },
+      // A page with a newer version waits for us to let go.
+      blocking: forget,
+      // The browser closed it: the data of the site was cleared, say.
+      terminated: forget,
+    }).catch((error: unknown) => {
+      throw explain(error)
+    })
+    this.#db = db
+    return db
+  }
+
+  add(item: StoredItem): Promise<StoredItem> {
+    return this.#transact(async (items, damaged) => {
+      const n = await items.index('key').getKey(item.key)
+      const kept = n === undefined ? undefined : await this.#read(items, damaged, n, await items.get(n))
+      if (kept !== undefined) return kept
+      if ((await items.count()) >= ITEMS_MAX) {
+        throw new OutboxFull(`There are ${ITEMS_MAX} items in the outbox, and no more fit; this one was not kept`)
+      }
+      await items.add(item)
+      return item
+    })
+  }
+
+  get(id: string): Promise<StoredItem | undefined> {
+    return this.#transact(async (items) => {
+      const found = parseItem(await items.index('id').get(id))
+      return found.ok ? found.value : undefined
+    })
+  }
+
+  list(): Promise<StoredItem[]> {
+    return this.#transact(async (items, damaged) => {
+      const [numbers, rows] = await Promise.all([items.getAllKeys(), items.getAll()])
+      const read = await Promise.all(numbers.map((n, i) => this.#read(items, damaged, n, rows[i])))
+      return read.filter((item) => item !== undefined)
+    })
+  }
+
+  update(id: string, progress: ItemProgress): Promise<boolean> {
+    return this.#transact(async (items) => {
+      const n = await items.index('id').getKey(id)
+      const found = n === undefined ? undefined : parseItem(await items.get(n))
+      if (!found?.ok) return false
+      await items.put(progressed(found.value, progress), n)
+      return true
+    })
+  }
+
+  remove(id: string): Promise<boolean> {
+    return this.#transact(async (items) => {
+      const n = await items.index('id').getKey(id)
+      if (n === undefined) return false
+      await items.delete(n)
+      return true
+    })
+  }
+
+  async close(): Promise<void> {
+    this.#db?.close()
+    this.#db = undefined
+  }
+
+  async #transact<T>(work: (items: Items, damaged: Damaged) => Promise<T>): Promise<T> {
+    const db = await this.open()
+    try {
+      const names: Names = ['items', 'damaged']
+      // Strict: settled when it is on the disk, and not only handed to the system.
+      const transaction = db.transaction(names, 'readwrite', { durability: 'strict' })
+      const worked = work(transaction.objectStore('items'), transaction.objectStore('damaged'))
+      const [result] = await Promise.all([worked, transaction.done])
+      return result
+    } catch (error) {
+      throw explain(error)
+    }
+  }
+
+  /** What is no item is set aside, and the others go on. */
+  async #read(items: Items, damaged: Damaged, n: number, row: unknown): Promise<StoredItem | undefined> {
+    const found = parseItem(row)
+    if (found.ok) return found.value
+    await Promise.all([damaged.add(row), items.delete(n)])
+    const { name, warn } = this.#options
+    warn(`An item of ${name} cannot be read: ${found.problem}. It was set aside in "damaged"; the others are kept.`)
+    return undefined
+  }
+}
+
+function explain(error: unknown): unknown {
+  if (!(error instanceof DOMException)) return error
+  if (error.name === 'QuotaExceededError') {
+    return new OutboxFull('The browser gives this site no more room, so this was not kept; free some, and try again', {
+      cause: error,
+    })
+  }
+  if (error.name === 'VersionError') {
+    return new OutboxTooNew('The outbox was written by a newer version of this page; reload the page', { cause: error })
+  }
+  return unavailable(error.message, error)
+}
+
+function unavailable(why: string, cause?: unknown): OutboxUnavailable {
+  return new OutboxUnavailable(
+    `This browser keeps nothing for later here (a private window, or site data is blocked): ${why}`,
+    { cause },
+  )
+}

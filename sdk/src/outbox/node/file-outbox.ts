@@ -1,0 +1,45 @@
+import { platformWorld, type Timers } from '../../world.ts'
+import { AutoOutbox, type AutoOutboxOptions } from '../auto-outbox.ts'
+import type { Outbox } from '../outbox.ts'
+import type { Network, OutboxLock } from '../ports.ts'
+import { FileStore } from './file-store.ts'
+import { FileLock } from './lock.ts'
+
+export interface FileOutboxOptions<Body, Answer>
+  extends Pick<AutoOutboxOptions<Body, Answer>, 'send' | 'attemptsMax' | 'onTrouble'> {
+  /** Processes that name the same file share it. */
+  path: string
+  /** Told, in words for people, what could not be read and where it is now. */
+  warn(message: string): void
+}
+
+/**
+ * The outbox of a program, kept in a file. It flushes by itself, from one process at a time, until it is closed.
+ *
+ * ```ts
+ * const outbox = openFileOutbox({
+ *   path: 'outbox.jsonl',
+ *   send: sendJobs({ url: 'http://127.0.0.1:8001' }),
+ *   warn: (message) => console.warn(message),
+ * })
+ * await outbox.put({ kind: 'resize', payload: { width: 80 } })
+ * ```
+ */
+export function openFileOutbox<Body = unknown, Answer = unknown>({
+  path,
+  warn,
+  ...options
+}: FileOutboxOptions<Body, Answer>): Outbox<Body, Answer> {
+  const world = platformWorld
+  const store = new FileStore({ path, world, warn })
+  return new AutoOutbox({ ...options, store, lock: fileFlushLock(path, world), network: nodeNetwork, world })
+}
+
+/** Held by the process that flushes the file. */
+export function fileFlushLock(path: string, timers: Timers): OutboxLock {
+  const lock = new FileLock(`${path}.flush-lock`, timers)
+  return (work, signal) => lock.run(work, signal)
+}
+
+/** Nothing tells a program that the network is there: it finds out by trying. */
+export const nodeNetwork: Network = { online: () => true, onOnline: () => () => {} }

@@ -1,0 +1,79 @@
+import { mkdirSync } from 'node:fs'
+import { dirname } from 'node:path'
+import type { DatabaseSync } from 'node:sqlite'
+import { sleep, type Timers } from '../../world.ts'
+import { OutboxUnavailable } from '../errors.ts'
+
+const SQLITE_BUSY = 5
+const ASK_AGAIN_MS = 20
+
+/**
+ * One holder among all processes of a machine. It is the lock that SQLite takes on a file, which the system itself
+ * keeps: it ends with the process, however that ends. A file with a process number in it would have to be judged by
+ * others, who see other numbers in a container, or the same number again.
+ */
+export class FileLock {
+  readonly #path: string
+  readonly #timers: Timers
+  #database: DatabaseSync | undefined
+  #last: Promise<unknown> = Promise.resolve()
+
+  constructor(path: string, timers: Timers) {
+    this.#path = path
+    this.#timers = timers
+  }
+
+  /** Waits for its turn, or until the signal aborts. */
+  run<T>(work: () => T | Promise<T>, signal?: AbortSignal): Promise<T> {
+    const turn = this.#last.then(async () => {
+      const database = this.#open()
+      while (!this.#taken(database)) {
+        signal?.throwIfAborted()
+        await sleep(this.#timers, ASK_AGAIN_MS * (0.5 + this.#timers.random()), signal)
+      }
+      try {
+        signal?.throwIfAborted()
+        return await work()
+      } finally {
+        database.exec('ROLLBACK')
+      }
+    })
+    this.#last = turn.catch(() => {})
+    return turn
+  }
+
+  async close(): Promise<void> {
+    await this.#last
+    this.#database?.close()
+    this.#database = undefined
+  }
+
+  #open(): DatabaseSync {
+    if (this.#database !== undefined) return this.#database
+    const sqlite = process.getBuiltinModule?.('node:sqlite')
+    if (sqlite === undefined) throw new OutboxUnavailable('An outbox in a file needs Node 22.13 or later')
+    try {
+      mkdirSync(dirname(this.#path), { recursive: true, mode: 0o700 })
+      this.#database = new sqlite.DatabaseSync(this.#path, { timeout: 0 })
+    } catch (error) {
+      throw this.#unusable(error)
+    }
+    return this.#database
+  }
+
+  #taken(database: DatabaseSync): boolean {
+    try {
+      database.exec('BEGIN EXCLUSIVE')
+      return true
+    } catch (error) {
+      // The lowest byte says what it is, the others say more about it.
+      if (error instanceof Error && 'errcode' in error && (Number(error.errcode) & 0xff) === SQLITE_BUSY) return false
+      throw this.#unusable(error)
+    }
+  }
+
+  #unusable(error: unknown): OutboxUnavailable {
+    const why = error instanceof Error ? error.message : String(error)
+    return new OutboxUnavailable(`The lock file ${this.#path} cannot be used: ${why}`, { cause: error })
+  }
+}

@@ -1,0 +1,59 @@
+import { ForeignAnswer, NoAnswer } from '../client/errors.ts'
+import { mayRetry, retryAfterMs, retryDelayMs } from '../client/retry.ts'
+import type { World } from '../world.ts'
+
+/** What a try that failed means: nobody answered; it may go through later; it was refused for good. */
+export type Verdict = 'unanswered' | 'again' | 'refused'
+
+export function judge(error: unknown): Verdict {
+  const cause = innermost(error)
+  if (isUnanswered(cause)) return 'unanswered'
+  return mayRetry(cause) ? 'again' : 'refused'
+}
+
+/** The client's own errors carry what they are about. */
+function innermost(error: unknown): unknown {
+  return mayRetry(error) && error.cause !== undefined ? innermost(error.cause) : error
+}
+
+function isUnanswered(error: unknown): boolean {
+  // `fetch` says TypeError when it got no connection, or lost it.
+  if (error instanceof NoAnswer || error instanceof TypeError) return true
+  if (error instanceof DOMException) return error.name === 'AbortError' || error.name === 'TimeoutError'
+  // A page where the application's answer should be: of a network that wants its guests to log in.
+  return error instanceof ForeignAnswer && error.status < 400
+}
+
+/** Nobody waits for it, and a server that is being restarted is back by then: 16 s, 32 s, 60 s … */
+const SLOWER = 4
+export const DELAY_MAX_MS = 3_600_000
+
+export function dueInMs(attempts: number, error: unknown, random: () => number): number {
+  return Math.round(Math.min(DELAY_MAX_MS, retryDelayMs(attempts + SLOWER, error, random)))
+}
+
+/** An answer that `send` got and did not look at. */
+class ErrorAnswer extends Error {
+  override readonly name = 'ErrorAnswer'
+  readonly status: number
+  readonly code: string | undefined
+  readonly shouldRetry: boolean | undefined
+  readonly retryAfterMs: number | undefined
+
+  constructor(response: Response, message: string, code: string | undefined, nowMs: number) {
+    super(message)
+    this.status = response.status
+    this.code = code
+    const advice = response.headers.get('should-retry')
+    this.shouldRetry = advice === null ? undefined : advice === 'true'
+    this.retryAfterMs = retryAfterMs(response.headers, nowMs)
+  }
+}
+
+/** `send: () => fetch(…)` must not count an error answer as a delivery. */
+export async function refuseErrorAnswer(answer: unknown, world: Pick<World, 'now'>): Promise<void> {
+  if (!(answer instanceof Response) || answer.ok) return
+  const { error } = await answer.json().catch(() => ({}))
+  const { code, message = `The server answered ${answer.status} ${answer.statusText}` } = error ?? {}
+  throw new ErrorAnswer(answer, String(message), typeof code === 'string' ? code : undefined, world.now())
+}
