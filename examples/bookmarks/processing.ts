@@ -1,0 +1,120 @@
+import { type Ichido, IchidoError, type Job, type JobDetail } from 'ichido'
+import { z } from 'zod'
+import type { BookmarkRow, BookmarkTable, Step } from './bookmark-table.ts'
+import type { FailedJobTable } from './failed-job-table.ts'
+import { type BookmarkProcessing, isHopeless, keyOf, messageOf, processBookmark } from './job.ts'
+import type { Network } from './reading/fetch-page.ts'
+import type { Summariser } from './reading/summarise.ts'
+
+const AGAIN_MS = 2_000
+const CONCURRENCY = 4
+
+const stepEvent = z.object({ step: z.enum(['fetch', 'extraction', 'llm_processing']) })
+
+export interface ProcessingDeps {
+  ichido: Ichido
+  kind: BookmarkProcessing
+  bookmarks: BookmarkTable
+  failedJobs: FailedJobTable
+  network: Network
+  summariser: Summariser
+  /** A bookmark is not as it was. */
+  changed(bookmarkId: string): void
+  onTrouble(error: unknown): void
+}
+
+/** Gives bookmarks to Ichido and writes down what becomes of their jobs. */
+export class Processing {
+  readonly #deps: ProcessingDeps
+  readonly #closed = new AbortController()
+
+  constructor(deps: ProcessingDeps) {
+    this.#deps = deps
+  }
+
+  /** Goes on with whatever was under way when the application ended, however it ended. */
+  start(): void {
+    const { ichido, kind, network, summariser, bookmarks } = this.#deps
+    ichido.handle(kind, (context) => processBookmark(context, network, summariser), { concurrency: CONCURRENCY })
+    for (const bookmark of bookmarks.listOpen()) if (bookmark.job_id !== null) this.#follow(bookmark, bookmark.job_id)
+    void this.submitMissing()
+  }
+
+  /**
+   * The bookmark is in one database, its job in another, and a crash can come in between. So the job is always made from here, from the rows
+   * that lack one, at a save as at a start. Its key comes of the row: made twice, it is the same job.
+   */
+  async submitMissing(): Promise<void> {
+    const { ichido, kind, bookmarks } = this.#deps
+    try {
+      for (const bookmark of bookmarks.listOpen().filter(({ job_id }) => job_id === null)) {
+        const job = await ichido.submit(kind, messageOf(bookmark, 1), { key: keyOf(bookmark) })
+        if (bookmarks.setJob(bookmark, job.id)) this.#follow(bookmark, job.id)
+      }
+    } catch (error) {
+      this.#again(error, () => void this.submitMissing())
+    }
+  }
+
+  close(): void {
+    this.#closed.abort()
+  }
+
+  #follow(bookmark: BookmarkRow, jobId: string): void {
+    this.#toItsEnd(bookmark, jobId).catch((error: unknown) => this.#again(error, () => this.#follow(bookmark, jobId)))
+  }
+
+  async #toItsEnd(bookmark: BookmarkRow, jobId: string): Promise<void> {
+    const { ichido, kind, bookmarks, changed } = this.#deps
+    const job = ichido.job(jobId, kind)
+    let step: Step | null = null
+    try {
+      for await (const event of job.watch({ signal: this.#closed.signal })) {
+        step = stepEvent.safeParse(event.data).data?.step ?? step
+        const { state, retry_count, run_at } = await job.get()
+        const status = retry_count > 0 || bookmark.round > 1 ? 'retrying' : 'processing'
+        const isWaiting = retry_count > 0 && state === 'PENDING'
+        const retryAtMs = isWaiting ? Date.parse(run_at) : null
+        if (bookmarks.setProgress(bookmark, status, isWaiting ? null : step, retryAtMs)) changed(bookmark.id)
+      }
+      await this.#end(bookmark, job, await job.get(), step ?? 'fetch')
+    } catch (error) {
+      if (!(error instanceof IchidoError && error.code === 'NOT_FOUND')) throw error
+      if (bookmarks.beginInstead(bookmark)) await this.submitMissing()
+    }
+    changed(bookmark.id)
+  }
+
+  async #end(
+    bookmark: BookmarkRow,
+    job: Job<{ title: string; summary: string }>,
+    detail: JobDetail,
+    step: Step,
+  ): Promise<void> {
+    const { bookmarks, failedJobs } = this.#deps
+    if (detail.state === 'SUCCEEDED') {
+      const { title, summary } = await job.result()
+      bookmarks.finish(bookmark, title, summary)
+      return
+    }
+    const { code, message } = detail.error ?? { code: detail.state, message: `The job ended: ${detail.state}` }
+    // Repeatable, and in this order: the bookmark is open until its failed job is written down.
+    failedJobs.add({
+      jobId: job.id,
+      bookmarkId: bookmark.id,
+      jobType: step,
+      errorMessage: message,
+      payload: messageOf(bookmark, detail.attempt),
+      failedAtMs: Date.parse(detail.finished_at ?? detail.created_at),
+      retryable: !isHopeless(code),
+    })
+    bookmarks.fail(bookmark, code, message)
+  }
+
+  #again(error: unknown, callback: () => void): void {
+    if (this.#closed.signal.aborted) return
+    this.#deps.onTrouble(error)
+    const timer = setTimeout(callback, AGAIN_MS)
+    this.#closed.signal.addEventListener('abort', () => clearTimeout(timer))
+  }
+}
