@@ -4,19 +4,17 @@ import { TcpProxy } from '../../scripts/testing/proxy.ts'
 import { killAll } from '../../server/src/cli/testing/cli.ts'
 import { openDroppingProxy } from './testing/dropping-proxy.ts'
 import { enlist, firstNote, gone, kept, stopped, WITHIN } from './testing/enlist.ts'
-import { ENGINES, type Engine, type Plane, startPlane } from './testing/plane.ts'
+import { ENGINES, type Plane, type Planes, startPlanes } from './testing/plane.ts'
 import { childrenOf, findPython, killWorkers, script, startWorker } from './testing/python.ts'
 
 let python: string
-let planes: Record<Engine, Plane>
+let planes: Planes
 beforeAll(async () => {
-  const [found, sqlite, postgres] = await Promise.all([findPython(), startPlane('sqlite'), startPlane('postgres')])
-  python = found
-  planes = { sqlite, postgres }
+  ;[python, planes] = await Promise.all([findPython(), startPlanes()])
 })
 afterAll(async () => {
   await killWorkers()
-  await Promise.all(Object.values(planes).map((plane) => plane.stop()))
+  await planes.stop()
   await killAll()
 })
 
@@ -24,7 +22,7 @@ afterAll(async () => {
 describe.concurrent.each(ENGINES)('on %s', (engine) => {
   let plane: Plane
   beforeAll(() => {
-    plane = planes[engine]
+    plane = planes.on(engine)
   })
 
   const logsOf = async (jobId: string) =>
@@ -138,7 +136,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
 describe.concurrent('its processes', () => {
   let plane: Plane
   beforeAll(() => {
-    plane = planes.sqlite
+    plane = planes.on('sqlite')
   })
 
   const POLICY = { lease_ttl_seconds: 1, continuation_seconds: 2, backoff: { base_seconds: 0 } }

@@ -6,18 +6,16 @@ import type { JobShape, Page } from '@ichido/sdk/protocol'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { killAll } from '../../server/src/cli/testing/cli.ts'
 import { openDroppingProxy } from './testing/dropping-proxy.ts'
-import { ENGINES, type Engine, type Plane, startPlane } from './testing/plane.ts'
+import { ENGINES, type Plane, type Planes, startPlanes } from './testing/plane.ts'
 import { commandLine, findPython, script } from './testing/python.ts'
 
 let python: string
-let planes: Record<Engine, Plane>
+let planes: Planes
 beforeAll(async () => {
-  const [found, sqlite, postgres] = await Promise.all([findPython(), startPlane('sqlite'), startPlane('postgres')])
-  python = found
-  planes = { sqlite, postgres }
+  ;[python, planes] = await Promise.all([findPython(), startPlanes()])
 })
 afterAll(async () => {
-  await Promise.all(Object.values(planes).map((plane) => plane.stop()))
+  await planes.stop()
   await killAll()
 })
 
@@ -161,7 +159,7 @@ test('nobody there: exit 1 and a word on why; nonsense: exit 2', async () => {
 describe.concurrent.each(ENGINES)('on %s', (engine) => {
   let plane: Plane
   beforeAll(() => {
-    plane = planes[engine]
+    plane = planes.on(engine)
   })
 
   const jobsOf = async (queue: string) => (await plane.call<Page<JobShape>>('GET', `/v1/jobs?queue=${queue}`)).data

@@ -4,10 +4,12 @@ import { join } from 'node:path'
 import type { EnrollTokenShape, JobDetail, JobState, SubmitRequest, SubmitResponse } from '@ichido/sdk/protocol'
 import { expect, vi } from 'vitest'
 import { freshDatabase } from '../../../scripts/testing/services.ts'
+import { full } from '../../../scripts/testing/size.ts'
 import { type Serving, serve } from '../../../server/src/cli/testing/cli.ts'
 
-export const ENGINES = ['sqlite', 'postgres'] as const
-export type Engine = (typeof ENGINES)[number]
+export type Engine = 'sqlite' | 'postgres'
+/** A client cannot tell them apart, and the servers' own tests run on both. */
+export const ENGINES: readonly Engine[] = full ? ['sqlite', 'postgres'] : ['sqlite']
 
 /** A control plane that runs: its own processes, on a store of its own. */
 export interface Plane {
@@ -20,6 +22,26 @@ export interface Plane {
   job(jobId: string): Promise<JobDetail>
   jobIn(jobId: string, state: JobState, timeoutMs?: number): Promise<JobDetail>
   stop(): Promise<void>
+}
+
+export interface Planes {
+  on(engine: Engine): Plane
+  stop(): Promise<void>
+}
+
+/** One on each engine. */
+export async function startPlanes(): Promise<Planes> {
+  const planes = await Promise.all(ENGINES.map(startPlane))
+  return {
+    on(engine) {
+      const plane = planes[ENGINES.indexOf(engine)]
+      if (plane === undefined) throw new Error(`There is no plane on ${engine} at this size`)
+      return plane
+    },
+    async stop() {
+      await Promise.all(planes.map((plane) => plane.stop()))
+    },
+  }
 }
 
 /** Two nodes where the engine allows it. */
