@@ -1,14 +1,14 @@
-import type { Bus, Topic } from './port.ts'
+import type { Bus, News, Topic } from './port.ts'
 
 /** Wake-ups inside one process. */
 export class EmbeddedBus implements Bus {
-  readonly #callbacks = new Map<string, Set<(cursor?: number) => void>>()
+  readonly #callbacks = new Map<string, Set<(news?: News) => void>>()
 
-  wake(topics: readonly Topic[], cursor?: number): void {
-    for (const topic of topics) for (const callback of [...(this.#callbacks.get(topic) ?? [])]) callback(cursor)
+  wake(topics: readonly Topic[], news?: News): void {
+    for (const topic of topics) for (const callback of [...(this.#callbacks.get(topic) ?? [])]) callback(news)
   }
 
-  subscribe(topic: Topic, callback: (cursor?: number) => void): () => void {
+  subscribe(topic: Topic, callback: (news?: News) => void): () => void {
     const found = this.#callbacks.get(topic)
     const callbacks = found ?? new Set()
     if (found === undefined) this.#callbacks.set(topic, callbacks)

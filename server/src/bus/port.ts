@@ -5,11 +5,19 @@ import type { StoredEvent } from '../core/event.ts'
  * waits for one also looks by itself now and then.
  */
 export interface Bus {
-  /** Tells every node. Called after the commit, never inside a transaction. */
-  wake(topics: readonly Topic[]): void
-  /** Called with the cursor of a job's event when that is known. The answer ends the subscription. */
-  subscribe(topic: Topic, callback: (cursor?: number) => void): () => void
+  /** Tells every node. Called after the commit, never inside a transaction. The news are told in this process alone. */
+  wake(topics: readonly Topic[], news?: News): void
+  /** The answer ends the subscription. */
+  subscribe(topic: Topic, callback: (news?: News) => void): () => void
   close(): Promise<void>
+}
+
+/** What is known of a job whose events are new. */
+export interface News {
+  /** Of the last one. */
+  cursor: number
+  /** Those that this process itself has stored: nobody needs to ask the store for them. */
+  events?: readonly StoredEvent[]
 }
 
 /** Carries events to where they are read without asking the store. What it does not carry is found there all the same. */

@@ -1,7 +1,7 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type pg from 'pg'
 import { EmbeddedBus } from './embedded.ts'
-import type { Bus, Topic } from './port.ts'
+import type { Bus, News, Topic } from './port.ts'
 
 export interface PostgresBusOptions {
   world: World
@@ -43,13 +43,13 @@ export class PostgresBus implements Bus {
     this.#running = this.#keepListening()
   }
 
-  wake(topics: readonly Topic[]): void {
-    this.#local.wake(topics)
+  wake(topics: readonly Topic[], news?: News): void {
+    this.#local.wake(topics, news)
     for (const topic of topics) if (this.#pending.size < PENDING_MAX) this.#pending.add(topic)
     this.#flush()
   }
 
-  subscribe(topic: Topic, callback: () => void): () => void {
+  subscribe(topic: Topic, callback: (news?: News) => void): () => void {
     return this.#local.subscribe(topic, callback)
   }
 

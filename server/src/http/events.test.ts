@@ -9,10 +9,11 @@ import { PostgresBus } from '../bus/postgres.ts'
 import { decodePlace } from '../core/contract/events.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import { DEFAULT_LIMITS } from '../services/deps.ts'
+import { createServices } from '../services/index.ts'
 import { FIRST_EVENT } from '../store/commands/all-events.ts'
 import { type Store, StoreUnavailable } from '../store/port.ts'
 import { type TestApp, testApp } from '../testing/app.ts'
-import { beginPublishing } from '../testing/publishing.ts'
+import { beginPublishing, type Publishing } from '../testing/publishing.ts'
 import { only } from '../testing/scene.ts'
 import { ENGINES } from '../testing/services.ts'
 import { openSse, type SseClient } from '../testing/sse.ts'
@@ -100,6 +101,14 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
 
   const follow = (jobId: string, query = '', headers: Record<string, string> = {}) =>
     open(url + pathOf(jobId, query), headers)
+  /** Once it has nothing to read any more: for who comes, and then for what came in before the feed was there. */
+  async function followed(run: Publishing): Promise<SseClient> {
+    const first = pagesRead
+    const client = await follow(run.jobId)
+    await client.count(2)
+    await until('the feed to look', async () => pagesRead - first === 2)
+    return client
+  }
 
   test('are told from the first one, then as they come, and end with the job; a page says the same', async () => {
     pollMs = HOUR_MS
@@ -289,16 +298,14 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
 
   test('are read once, however often they are heard of', async () => {
     pollMs = HOUR_MS
-    const run = await beginPublishing(http.services)
-    const first = pagesRead
-    const client = await follow(run.jobId)
-    await client.count(2)
-    // For who comes, and then for what came in before the feed was there.
-    await until('the feed to look', async () => pagesRead - first === 2)
-    const wake = (cursor: number) => bus.wake([`job:${run.jobId}`], cursor)
+    // Of what another node stores this one hears nothing by itself.
+    const run = await beginPublishing(createServices({ ...http.services.deps, bus: new EmbeddedBus() }))
+    const client = await followed(run)
     const before = pagesRead
+    const wake = (cursor: number) => bus.wake([`job:${run.jobId}`], { cursor })
     meanwhile = async () => wake(3)
     await run.progress(1)
+    wake(3)
     await client.count(3)
     wake(3)
     wake(2)
@@ -307,8 +314,35 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     wake(99)
     await until('a look', async () => pagesRead - before === 2)
     await run.succeed()
+    wake(4)
     expect([await client.ended, cursorsOf(client)]).toEqual([true, upTo(4)])
     expect(pagesRead - before).toBe(3)
+  })
+
+  test('are not read where they were stored, unless something is missing before them', async () => {
+    pollMs = HOUR_MS
+    const run = await beginPublishing(http.services)
+    const client = await followed(run)
+    const before = pagesRead
+    await run.progress(2, { text: 'one\ntwo' })
+    await run.progress(1)
+    await client.count(5)
+    expect(pagesRead - before).toBe(0)
+    expect(eventsOf(client)).toEqual((await http.services.events.read(LOCAL_ADMIN, run.jobId, 0, 0)).events)
+    const [news] = eventsOf(client).map((event) => ({
+      ...event,
+      jobId: run.jobId,
+      domain: '',
+      data: '0',
+      createdAtMs: 0,
+    }))
+    for (const ns of [[5], [7], [6, 8]]) {
+      const events = ns.flatMap((n) => (news === undefined ? [] : [{ ...news, n }]))
+      bus.wake([`job:${run.jobId}`], { cursor: 5, events })
+    }
+    await run.progress(1)
+    await client.count(6)
+    expect(cursorsOf(client)).toEqual(upTo(6))
   })
 
   test('are kept for nobody who went away before they were there', async () => {

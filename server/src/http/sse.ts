@@ -1,6 +1,7 @@
 import type { OutgoingHttpHeaders } from 'node:http'
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyReply } from 'fastify'
+import { iso } from '../services/render.ts'
 import type { Framing, Sink } from '../services/subscriber.ts'
 import { errorBody, toIchidoError } from './errors.ts'
 import { waitSignal } from './routes/context.ts'
@@ -83,7 +84,11 @@ function frame({ event, id, data }: SseEvent): string {
 }
 
 export const EVENT_FRAMING: Framing = {
-  event: (event) => frame({ id: String(event.cursor), data: event }),
+  // The data is JSON already.
+  event({ n, stage, seq, data, createdAtMs }) {
+    const about = `"cursor":${n},"stage":${JSON.stringify(stage)},"seq":${seq}`
+    return `id: ${n}\ndata: {${about},"data":${data},"timestamp":"${iso(createdAtMs)}"}\n\n`
+  },
   reset: (state, cursor) => frame({ event: 'reset', id: String(cursor), data: { cursor, ...state } }),
   end: (state) => frame({ event: 'end', data: { state } }),
   heartbeat: HEARTBEAT,

@@ -1,7 +1,10 @@
-import type { EventShape } from '@ichido/sdk/protocol'
+import type { StoredEvent } from '../core/event.ts'
 
 /** What a reader that stands still holds at most, beside a single event: batches are written whole. */
 const BATCH_BYTES_MAX = 64 * 1024
+
+/** What its readers are told of an event. */
+export type ToldEvent = Pick<StoredEvent, 'n' | 'stage' | 'seq' | 'data' | 'createdAtMs'>
 
 /** Consecutive events of a job, framed, in one piece that all readers share. */
 export class EventBatch {
@@ -25,7 +28,7 @@ export class EventBatch {
   }
 }
 
-export function batchesOf(events: readonly EventShape[], frame: (event: EventShape) => string): EventBatch[] {
+export function batchesOf(events: readonly ToldEvent[], frame: (event: ToldEvent) => string): EventBatch[] {
   const batches: EventBatch[] = []
   let frames: Buffer[] = []
   let ends: number[] = []
@@ -38,11 +41,11 @@ export function batchesOf(events: readonly EventShape[], frame: (event: EventSha
   }
   for (const event of events) {
     const bytes = Buffer.from(frame(event))
-    if (length + bytes.length > BATCH_BYTES_MAX) close(event.cursor - 1)
+    if (length + bytes.length > BATCH_BYTES_MAX) close(event.n - 1)
     frames.push(bytes)
     length += bytes.length
     ends.push(length)
   }
-  close(events.at(-1)?.cursor ?? 0)
+  close(events.at(-1)?.n ?? 0)
   return batches
 }

@@ -72,7 +72,9 @@ export function createEventService(deps: Deps): EventService {
       })
       const stored = outcomes.flatMap((outcome) => (outcome.kind === 'stored' ? outcome.events : []))
       const news = stored.filter((event) => event !== null)
-      bus.wake([...new Set(news.map(({ jobId }) => `job:${jobId}` as const))])
+      for (const [jobId, events] of Map.groupBy(news, ({ jobId }) => jobId)) {
+        bus.wake([`job:${jobId}`], { cursor: events.at(-1)?.n ?? 0, events })
+      }
       deps.relay?.stored(news)
       return outcomes
     },
@@ -159,7 +161,7 @@ function toItem({ stage, seq, data }: NewEvent, i: number): PublishItem['events'
   })
 }
 
-export function renderEvent(row: Row): EventShape {
+function renderEvent(row: Row): EventShape {
   return {
     cursor: integer(row, 'n'),
     stage: text(row, 'stage'),

@@ -92,7 +92,7 @@ export class Feeds {
     const known = this.#feeds.get(jobId)
     if (known !== undefined) return known.feed
     const feed = new JobFeed(store, framing.event, jobId, lastN)
-    this.#feeds.set(jobId, { feed, unsubscribe: bus.subscribe(`job:${jobId}`, (cursor) => void feed.look(cursor)) })
+    this.#feeds.set(jobId, { feed, unsubscribe: bus.subscribe(`job:${jobId}`, (news) => feed.hear(news)) })
     // For what came in before the subscription stood.
     world.soon(() => void feed.look())
     return feed

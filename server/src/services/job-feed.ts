@@ -1,9 +1,9 @@
-import type { EventShape } from '@ichido/sdk/protocol'
+import type { News } from '../bus/port.ts'
 import { isFinal, type RunState } from '../core/run-state.ts'
 import { type EventRows, findEvents } from '../store/commands/events.ts'
 import { type Store, StoreUnavailable } from '../store/port.ts'
-import { batchesOf, type EventBatch } from './event-batch.ts'
-import { renderEvent } from './events.ts'
+import { integer, type Row, text } from '../store/statement.ts'
+import { batchesOf, type EventBatch, type ToldEvent } from './event-batch.ts'
 import { notFound } from './not-found.ts'
 
 /** Events of one read; each has up to 64 KiB. */
@@ -16,7 +16,7 @@ export const UNKNOWN_CURSOR = -1
 
 export interface FeedPage extends Omit<EventRows, 'events'> {
   /** Without a gap from the cursor on. */
-  events: EventShape[]
+  events: ToldEvent[]
   /** What comes after the cursor is not kept any more, or the cursor is none that was given out. */
   lost: boolean
 }
@@ -25,10 +25,15 @@ export interface FeedPage extends Omit<EventRows, 'events'> {
 export async function readPage(store: Store, jobId: string, after: number, max: number): Promise<FeedPage | null> {
   const found = await store.read(findEvents(jobId, after, max))
   if (found === null) return null
-  const rows = found.events.map(renderEvent)
-  const gap = rows.findIndex(({ cursor }, i) => cursor !== after + 1 + i)
+  const rows = found.events.map(toTold)
+  const gap = rows.findIndex(({ n }, i) => n !== after + 1 + i)
   const events = gap < 0 ? rows : rows.slice(0, gap)
   return { ...found, events, lost: events.length === 0 && after !== found.lastN }
+}
+
+function toTold(row: Row): ToldEvent {
+  const [n, stage, seq, data] = [integer(row, 'n'), text(row, 'stage'), integer(row, 'seq'), text(row, 'data')]
+  return { n, stage, seq, data, createdAtMs: integer(row, 'created_at') }
 }
 
 /** Who is told of what a feed has. */
@@ -55,18 +60,27 @@ export class JobFeed {
   /** How the job has ended, once everything up to its end was read. */
   ended: RunState | null = null
   readonly #store: Store
-  readonly #frame: (event: EventShape) => string
+  readonly #frame: (event: ToldEvent) => string
   #tailBytes = 0
   #looking = false
   /** There may be events up to here. */
   #heardOf = 0
 
-  constructor(store: Store, frame: (event: EventShape) => string, jobId: string, seen: number) {
+  constructor(store: Store, frame: (event: ToldEvent) => string, jobId: string, seen: number) {
     this.jobId = jobId
     this.seen = seen
     this.tailAfter = seen
     this.#store = store
     this.#frame = frame
+  }
+
+  /** What was stored right after what it has read is as good as read. */
+  hear({ cursor, events = [] }: News = { cursor: Number.POSITIVE_INFINITY }): void {
+    if (!this.#looking && events.length > 0 && events.every(({ n }, i) => n === this.seen + 1 + i)) {
+      this.#append(events)
+      this.pump()
+    }
+    void this.look(cursor)
   }
 
   /** @param cursor of the event that was heard of, if that is known: it may have been read by now. */
@@ -102,17 +116,19 @@ export class JobFeed {
       return
     }
     if (page.lost) this.#skipTo(page.lastN)
-    else for (const batch of batchesOf(page.events, this.#frame)) this.#append(batch)
+    else this.#append(page.events)
     // A page that was full, or the end was not that of these events: there is more to know.
     if (this.seen !== page.lastN || page.events.length === PAGE_MAX) this.#heardOf = Number.POSITIVE_INFINITY
     this.ended = isFinal(page.state) && this.seen >= page.lastN ? page.state : null
     this.pump()
   }
 
-  #append(batch: EventBatch): void {
-    this.tail.push(batch)
-    this.#tailBytes += batch.bytes.length
-    this.seen = batch.last
+  #append(events: readonly ToldEvent[]): void {
+    for (const batch of batchesOf(events, this.#frame)) {
+      this.tail.push(batch)
+      this.#tailBytes += batch.bytes.length
+      this.seen = batch.last
+    }
     const bytesMax = Math.min(this.followers.size * TAIL_BYTES.perFollower, TAIL_BYTES.max)
     while (this.#tailBytes > bytesMax && this.tail.length > 1) {
       const dropped = this.tail.shift()

@@ -1,8 +1,8 @@
-import type { EventShape, JobStateShape } from '@ichido/sdk/protocol'
+import type { JobStateShape } from '@ichido/sdk/protocol'
 import type { RunState } from '../core/run-state.ts'
 import { type Store, StoreUnavailable } from '../store/port.ts'
 import { LOCAL_ADMIN } from './access.ts'
-import { batchesOf, type EventBatch } from './event-batch.ts'
+import { batchesOf, type EventBatch, type ToldEvent } from './event-batch.ts'
 import type { EventService } from './events.ts'
 import { type FeedPage, type Follower, type JobFeed, PAGE_MAX, readPage, UNKNOWN_CURSOR } from './job-feed.ts'
 import type { Meter } from './meter.ts'
@@ -19,7 +19,7 @@ export interface Sink {
 
 /** How what a subscriber is told is written down. */
 export interface Framing {
-  event(event: EventShape): string
+  event(event: ToldEvent): string
   /** What lies between was lost: from here it goes on after `cursor`. */
   reset(state: JobStateShape, cursor: number): string
   /** The job has ended and everything was told. */
@@ -129,7 +129,7 @@ export class Subscriber implements Follower {
     }
   }
 
-  #takePage(events: readonly EventShape[]): void {
+  #takePage(events: readonly ToldEvent[]): void {
     const before = this.#cursor
     this.#take(batchesOf(events, this.#deps.framing.event))
     // What it could not take was read for nothing.

@@ -213,7 +213,7 @@ async function hear(scene: RedisScene, jobIds: readonly string[]): Promise<Map<s
   const listening = Promise.withResolvers<void>()
   const heard = new Map(jobIds.map((jobId): [string, number[]] => [jobId, []]))
   for (const [jobId, cursors] of heard) {
-    bus.subscribe(`job:${jobId}`, (cursor) => (cursor === undefined ? listening.resolve() : cursors.push(cursor)))
+    bus.subscribe(`job:${jobId}`, (news) => (news === undefined ? listening.resolve() : cursors.push(news.cursor)))
   }
   await listening.promise
   return heard

@@ -1,5 +1,5 @@
 import { EmbeddedBus } from '../embedded.ts'
-import type { Bus, Topic } from '../port.ts'
+import type { Bus, News, Topic } from '../port.ts'
 import { SHARD_NUMBERS } from './keys.ts'
 import type { RedisLink } from './link.ts'
 
@@ -21,11 +21,11 @@ export class RedisBus implements Bus {
     )
   }
 
-  wake(topics: readonly Topic[]): void {
-    this.#inner.wake(topics)
+  wake(topics: readonly Topic[], news?: News): void {
+    this.#inner.wake(topics, news)
   }
 
-  subscribe(topic: Topic, callback: (cursor?: number) => void): () => void {
+  subscribe(topic: Topic, callback: (news?: News) => void): () => void {
     const end = this.#inner.subscribe(topic, callback)
     // Redis tells of nothing but jobs.
     if (!topic.startsWith('job:')) return end
@@ -43,7 +43,7 @@ export class RedisBus implements Bus {
   }
 
   #hear(message: string): void {
-    for (const [jobId, cursor] of highestOf(message)) this.#heard.wake([`job:${jobId}`], cursor)
+    for (const [jobId, cursor] of highestOf(message)) this.#heard.wake([`job:${jobId}`], { cursor })
   }
 }
 
