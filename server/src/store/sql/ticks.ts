@@ -115,13 +115,13 @@ const WAITING = `o.scheduled_for, o.outcome, o.run_at, now_ms() AS now`
 
 /** Takes epoch, holder, and a JSON array of ticks. Guards: each still waits, and its definition is there and not paused. */
 export const lockWaitingTicks = statement('lock_waiting_ticks', {
-  postgres: `${LED}
-    SELECT ${DEFINITION}, ${WAITING}
-    FROM l CROSS JOIN json_to_recordset($3::json) AS t(definition_id uuid, scheduled_for bigint)
-    JOIN ichido.occurrences o ON o.definition_id = t.definition_id AND o.scheduled_for = t.scheduled_for
-    JOIN ichido.job_definitions d ON d.id = o.definition_id
-    WHERE o.${WAITS} AND d.paused_at IS NULL
-    ORDER BY d.id FOR UPDATE OF d, o SKIP LOCKED`,
+  postgres: `${LED}, t AS MATERIALIZED (
+      SELECT * FROM json_to_recordset($3::json) AS t(definition_id uuid, scheduled_for bigint) ORDER BY definition_id)
+    SELECT w.* FROM l CROSS JOIN t CROSS JOIN LATERAL (
+      SELECT ${DEFINITION}, ${WAITING}
+      FROM ichido.occurrences o JOIN ichido.job_definitions d ON d.id = o.definition_id
+      WHERE o.definition_id = t.definition_id AND o.scheduled_for = t.scheduled_for AND o.${WAITS} AND d.paused_at IS NULL
+      FOR UPDATE OF d, o SKIP LOCKED) w`,
   sqlite: `SELECT ${DEFINITION}, ${WAITING}
     FROM (SELECT value ->> 'definition_id' AS definition_id, value ->> 'scheduled_for' AS scheduled_for FROM json_each($3)) t
     JOIN ichido.occurrences o ON o.definition_id = t.definition_id AND o.scheduled_for = t.scheduled_for
