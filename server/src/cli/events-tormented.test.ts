@@ -9,6 +9,7 @@ import { REDIS_KINDS, RedisScene, testRedis } from '../testing/redis.ts'
 import { ENGINES } from '../testing/services.ts'
 import { until } from '../testing/store.ts'
 import { killAll, serve } from './testing/cli.ts'
+import { serveHere } from './testing/serve-here.ts'
 import { Restarted, Watcher } from './testing/tormented-events.ts'
 
 const JOBS = size(4, 100)
@@ -88,8 +89,9 @@ describe.each(REDIS_KINDS)('with a %s Redis', (kind) => {
       const [database, redis] = await Promise.all([freshDatabase(), testRedis(kind)])
       const env = { DATABASE_URL: database.url, REDIS_URL: redis.url, RELAY_INTERVAL_SECONDS: '0.1' }
       const begin = (roles: string) => Restarted.serve(() => serve(env, ['--roles', roles]))
-      const [api, gateway, ...routers] = await Promise.all(['api,leader', ...PARTS].map(begin))
-      if (api === undefined || gateway === undefined) throw new Error('Both were started')
+      const api = await serveHere(env, new Set(['api', 'leader']))
+      const [gateway, ...routers] = await Promise.all(PARTS.map(begin))
+      if (gateway === undefined) throw new Error('It was started')
       const publisher = await HttpPublisher.begin(api.url, JOBS)
       const watchers = publisher.jobIds.map((jobId) => new Watcher(gateway.url, jobId))
       const atOnce = async () => {}
@@ -108,7 +110,7 @@ describe.each(REDIS_KINDS)('with a %s Redis', (kind) => {
       await Promise.all(watchers.map(({ ended }) => ended))
       check(watchers, KILLS)
       await lastStatesIn(redis.url, publisher.jobIds)
-      await Promise.all([api, gateway, ...routers].map((server) => server.close()))
+      await Promise.all([api.kill9(), ...[gateway, ...routers].map((server) => server.close())])
       await redis.stop()
       await database.drop()
     },

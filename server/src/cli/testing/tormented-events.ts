@@ -3,19 +3,21 @@ import type { EventShape } from '@ichido/sdk/protocol'
 import { TcpProxy } from '../../../../scripts/testing/proxy.ts'
 import type { Serving } from './cli.ts'
 
+type Killable = Pick<Serving, 'url' | 'kill9'>
+
 /** One server behind an address that stays the same however often it is killed and started again. */
 export class Restarted {
-  readonly #begin: () => Promise<Serving>
+  readonly #begin: () => Promise<Killable>
   readonly #proxy: TcpProxy
-  #serving: Promise<Serving>
+  #serving: Promise<Killable>
 
-  private constructor(serving: Serving, proxy: TcpProxy, begin: () => Promise<Serving>) {
+  private constructor(serving: Killable, proxy: TcpProxy, begin: () => Promise<Killable>) {
     this.#serving = Promise.resolve(serving)
     this.#proxy = proxy
     this.#begin = begin
   }
 
-  static async serve(begin: () => Promise<Serving>): Promise<Restarted> {
+  static async serve(begin: () => Promise<Killable>): Promise<Restarted> {
     const serving = await begin()
     return new Restarted(serving, await TcpProxy.to('127.0.0.1', portOf(serving)), begin)
   }
@@ -39,7 +41,7 @@ export class Restarted {
   }
 }
 
-const portOf = ({ url }: Serving) => Number(new URL(url).port)
+const portOf = ({ url }: Killable) => Number(new URL(url).port)
 
 /** Follows a job from its beginning to its end, through whatever happens to the server. */
 export class Watcher {

@@ -1,0 +1,96 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
+import { size } from '../../../scripts/testing/size.ts'
+import { ALL_NODE_ROLES, type NodeRole } from '../core/node-roles.ts'
+import { HttpPublisher } from '../testing/http-publisher.ts'
+import { REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../testing/redis.ts'
+import { openNode, sql, until } from '../testing/store.ts'
+import { serveHere } from './testing/serve-here.ts'
+import { Restarted, Watcher } from './testing/tormented-events.ts'
+
+/** Hazard 14: marks and states that are gone before they should be, a router that is down, and a Redis that forgets. */
+
+const JOBS = size(3, 10)
+const EVENTS_PER_JOB = size(60, 3_000)
+const CALL_MAX = 100
+const TTL_SECONDS = '1'
+/** PENDING, RUNNING, SUCCEEDED. */
+const LAST = EVENTS_PER_JOB + 3
+
+describe.each(REDIS_KINDS)('with a %s Redis that keeps marks and states for a second', (kind) => {
+  let redis: TestRedis
+  let database: FreshDatabase
+  beforeAll(async () => {
+    ;[redis, database] = await Promise.all([testRedis(kind), freshDatabase()])
+  })
+  afterAll(async () => {
+    await redis.stop()
+    await database.drop()
+  })
+
+  const serve = (roles: ReadonlySet<NodeRole>) => {
+    const ttls = { EVENT_STATE_TTL_SECONDS: TTL_SECONDS, EVENT_MARK_TTL_SECONDS: TTL_SECONDS }
+    const env = { DATABASE_URL: database.url, REDIS_URL: redis.url, RELAY_INTERVAL_SECONDS: '0.05', ...ttls }
+    return Restarted.serve(() => serveHere(env, roles))
+  }
+
+  async function publish(publisher: HttpPublisher, count: number): Promise<void> {
+    for (let left = count; left > 0; left -= CALL_MAX) await publisher.publish(Math.min(left, CALL_MAX))
+  }
+
+  async function allIsRight(url: string, watchers: readonly Watcher[], jobIds: readonly string[]): Promise<void> {
+    await Promise.all(watchers.map(({ ended }) => ended))
+    for (const { seen, resets } of watchers) {
+      expect(seen.map(({ cursor }) => cursor)).toEqual(Array.from({ length: LAST }, (_, i) => i + 1))
+      expect([seen.at(-1)?.data, resets]).toEqual([{ state: 'SUCCEEDED', attempt: 1 }, 0])
+    }
+    for (const jobId of jobIds) {
+      const state = await (await fetch(`${url}/v1/jobs/${jobId}/state`)).json()
+      expect(state).toMatchObject({ state: 'SUCCEEDED', event: { cursor: LAST } })
+    }
+    await swept()
+    const scene = new RedisScene(redis.url)
+    await scene.up()
+    // What is older would mislead whoever reads Redis; what is missing sends to the API.
+    for (const jobId of jobIds) expect([LAST, undefined]).toContain((await scene.state('scan', jobId))?.cursor)
+    await scene.close()
+  }
+
+  /** The leader has offered everything to Redis. */
+  async function swept(): Promise<void> {
+    const store = await openNode(database.url)
+    const text = 'SELECT (SELECT tx FROM ichido.relay_watermark) >= (SELECT max(tx) FROM ichido.events) AS swept'
+    await until('all to be swept', async () => (await sql(store, text))[0]?.swept)
+    await store.close()
+  }
+
+  test(`no router during ${JOBS * EVENTS_PER_JOB} events, FLUSHALL in the middle: states are right, streams go on`, async () => {
+    const server = await serve(new Set(['api', 'leader', 'gateway']))
+    const publisher = await HttpPublisher.begin(server.url, JOBS)
+    const watchers = publisher.jobIds.map((jobId) => new Watcher(server.url, jobId))
+    await publish(publisher, EVENTS_PER_JOB / 2)
+    await redis.flushAll()
+    await publish(publisher, EVENTS_PER_JOB / 2)
+    const router = await serve(new Set(['router']))
+    await publisher.finish()
+    await allIsRight(server.url, watchers, publisher.jobIds)
+    await Promise.all([server.close(), router.close()])
+  })
+
+  test('the same with all roles in one process, which goes away and comes again', async () => {
+    const server = await serve(ALL_NODE_ROLES)
+    const publisher = await HttpPublisher.begin(server.url, JOBS)
+    const watchers = publisher.jobIds.map((jobId) => new Watcher(server.url, jobId))
+    await publish(publisher, EVENTS_PER_JOB / 3)
+    const meanwhile = publish(publisher, EVENTS_PER_JOB / 3)
+    await server.kill()
+    await redis.flushAll()
+    await server.start()
+    await meanwhile
+    await redis.flushAll()
+    await publish(publisher, EVENTS_PER_JOB / 3)
+    await publisher.finish()
+    await allIsRight(server.url, watchers, publisher.jobIds)
+    await server.close()
+  })
+})
