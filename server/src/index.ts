@@ -1,4 +1,6 @@
 export {
+  type BatchItem,
+  CostLimit,
   defineKind,
   Fatal,
   type HandlerContext,
@@ -9,8 +11,13 @@ export {
   type JobEvent,
   type JobShape,
   type JobState,
+  KeyReused,
   type Kind,
+  MaxRetriesExceeded,
+  QuotaExceeded,
   Stopped,
   type SubmitOptions,
+  Transient,
+  type UploadOptions,
 } from '@ichido/sdk'
 export { type Ichido, type OpenOptions, open } from './open.ts'

@@ -1,23 +1,36 @@
-import type { JobListFilter, Transport } from '@ichido/sdk/client'
-import { IchidoError, type JobShape, type Page, type SubmitRequest, type SubmitResponse } from '@ichido/sdk/protocol'
-import type { LeaseCall, RunReport, WorkerTransport } from '@ichido/sdk/worker'
-import type { z } from 'zod'
-import { publishRequest } from './core/contract/events.ts'
+import { Readable } from 'node:stream'
+import {
+  type Accepted,
+  type JobListFilter,
+  type ReservationListFilter,
+  type Retried,
+  type RetryCall,
+  type Transport,
+  typed,
+  type UploadOptions,
+} from '@ichido/sdk/client'
+import {
+  type ArtifactShape,
+  IchidoError,
+  type JobShape,
+  type Page,
+  type ReservationShape,
+  type SubmitRequest,
+  type SubmitResponse,
+} from '@ichido/sdk/protocol'
+import { uploadQuery } from './core/contract/artifacts.ts'
 import { listJobsQuery } from './core/contract/jobs.ts'
 import { isUuid } from './core/contract/list.ts'
-import { describeProblem } from './core/contract/problem.ts'
+import { listReservationsQuery, reserveRequest } from './core/contract/quotas.ts'
 import { type SubmitInput, submitRequest } from './core/contract/submit.ts'
 import { parseKey } from './core/key.ts'
-import { toMicros } from './core/quota.ts'
 import type { Caller } from './core/roles.ts'
-import { findJsonProblem } from './core/strict-json.ts'
+import { check, checkJson, toOutage } from './local-checks.ts'
 import { cursorOfSeq } from './services/feeds.ts'
 import type { Services } from './services/index.ts'
-import { refusalError, type SubmitOptions } from './services/submit-job.ts'
-import type { Report } from './store/commands/end-runs.ts'
+import { refusalError, type Submission, type SubmitOptions } from './services/submit-job.ts'
 import { EVERY_JOB } from './store/commands/list-jobs.ts'
 import type { SubmitOutcome } from './store/commands/submission.ts'
-import { StoreUnavailable } from './store/port.ts'
 
 /** Carries a submission out on a transaction of the caller's own. */
 export type SubmitIn = (
@@ -41,7 +54,7 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
       return await call()
     } catch (error) {
       closed.throwIfAborted()
-      throw toOutage(error)
+      throw typed(toOutage(error))
     }
   }
   const orClosed = (signal: AbortSignal | undefined) => (signal ? AbortSignal.any([signal, closed]) : closed)
@@ -49,18 +62,38 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
   return {
     submit: (request, { key, tx }) =>
       whileOpen(async () => {
-        const input = checkRequest(request)
-        const options = { key: checkKey(key ?? input.idempotency_key) }
-        const outcome = await (tx === undefined
-          ? services.submission.submit(caller, input, options)
-          : submitIn(tx, caller, input, options))
-        if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
-        return { response: JSON.parse(outcome.body) as SubmitResponse, replayed: outcome.kind === 'replayed' }
+        const { input, options } = readSubmission(request, key)
+        return acceptedOf(
+          await (tx === undefined
+            ? services.submission.submit(caller, input, options)
+            : submitIn(tx, caller, input, options)),
+        )
+      }),
+    submitMany: (requests) =>
+      whileOpen(async () => {
+        const outcomes = await services.submission.submitMany(caller, requests, (request) => readSubmission(request))
+        return Promise.allSettled(outcomes.map(settle))
       }),
     get: (jobId) => whileOpen(() => services.jobs.get(caller, jobId)),
     list: (filter) => whileOpen(() => listJobs(services, caller, filter)),
     cancel: (jobId) => whileOpen(async () => (await services.jobs.cancel(caller, jobId)).job),
     result: (jobId, waitMs, signal) => whileOpen(() => services.jobs.result(caller, jobId, waitMs, orClosed(signal))),
+    retry: (jobId, call) => whileOpen(() => retryJob(services, caller, jobId, call)),
+    reserve: (ttlSeconds) =>
+      whileOpen(() => {
+        const { ttl_seconds } = check(reserveRequest, { ttl_seconds: ttlSeconds })
+        return services.reservations.reserve(caller, ttl_seconds)
+      }),
+    consume: (reservationId, jobId) => whileOpen(() => services.reservations.consume(caller, reservationId, jobId)),
+    release: (reservationId) => whileOpen(() => services.reservations.release(caller, reservationId)),
+    reservations: (filter) => whileOpen(() => listReservations(services, caller, filter)),
+    upload: (bytes, options) => whileOpen(() => upload(services, caller, bytes, options)),
+    artifacts: (jobId) => whileOpen(() => services.artifacts.ofJob({ caller }, jobId)),
+    download: (artifactId) =>
+      whileOpen(async () => {
+        const { open } = await services.artifacts.find({ caller }, artifactId)
+        return Readable.toWeb(await open(null)) as ReadableStream<Uint8Array>
+      }),
     async *watch(jobId, { after = 0, lastSeq, signal }) {
       let cursor =
         lastSeq === undefined ? after : await whileOpen(() => cursorOfSeq(services.deps.store, jobId, lastSeq))
@@ -80,16 +113,74 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
   }
 }
 
-/** What passes by itself has a code that says so. */
-function toOutage(error: unknown): unknown {
-  return error instanceof StoreUnavailable ? new IchidoError('UNAVAILABLE', error.message) : error
+function acceptedOf(outcome: SubmitOutcome): Accepted {
+  if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
+  return { response: JSON.parse(outcome.body) as SubmitResponse, replayed: outcome.kind === 'replayed' }
+}
+
+async function settle(outcome: PromiseSettledResult<SubmitOutcome>): Promise<Accepted> {
+  try {
+    if (outcome.status === 'rejected') throw outcome.reason
+    return acceptedOf(outcome.value)
+  } catch (error) {
+    throw typed(toOutage(error))
+  }
+}
+
+async function retryJob(services: Services, caller: Caller, jobId: string, call: RetryCall): Promise<Retried> {
+  if (!('payload' in call)) return { job: await services.deadLetters.retry(caller, jobId), replayed: false }
+  const payload = JSON.parse(checkJson(call.payload, 'payload')) as unknown
+  return services.deadLetters.replace(caller, jobId, payload, checkKey(call.key))
+}
+
+async function listReservations(
+  services: Services,
+  caller: Caller,
+  filter: ReservationListFilter,
+): Promise<Page<ReservationShape>> {
+  const { active, ...asked } = filter
+  const query = check(listReservationsQuery, { ...asked, ...(active === undefined ? {} : { active: String(active) }) })
+  const { user_id: userId = null, active: activeOnly = false, limit } = query
+  return services.reservations.list(caller, { userId, activeOnly, limit, cursor: placeOf(query.cursor) })
+}
+
+async function upload(
+  services: Services,
+  caller: Caller,
+  bytes: Blob,
+  { name, jobId, sha256, onProgress, signal }: UploadOptions,
+): Promise<ArtifactShape> {
+  const { size } = bytes
+  const query = check(uploadQuery, { name, job_id: jobId, sha256, size_bytes: size })
+  async function* source(): AsyncGenerator<Uint8Array> {
+    let sentBytes = 0
+    for await (const chunk of bytes.stream()) {
+      signal?.throwIfAborted()
+      yield chunk
+      sentBytes += chunk.length
+      onProgress?.({ sentBytes, totalBytes: size })
+    }
+  }
+  const uploaded = await services.artifacts.upload(
+    { caller },
+    {
+      name: query.name,
+      jobId: query.job_id ?? null,
+      leaseId: null,
+      sha256: query.sha256 ?? null,
+      sizeBytes: size,
+      fromByte: null,
+      contentLength: size,
+      source: source(),
+    },
+  )
+  signal?.throwIfAborted()
+  if (uploaded.kind === 'ready' || uploaded.kind === 'repeated') return uploaded.artifact
+  throw new IchidoError('INVALID_PAYLOAD', `${name} could not be read to its end`)
 }
 
 async function listJobs(services: Services, caller: Caller, filter: JobListFilter): Promise<Page<JobShape>> {
-  const { limit, cursor = null, state, queue, kind, label, key } = check(listJobsQuery, filter)
-  if (cursor !== null && !isUuid(cursor)) {
-    throw new IchidoError('INVALID_PAYLOAD', 'cursor must be the next_cursor of an earlier list', { field: 'cursor' })
-  }
+  const { limit, cursor, state, queue, kind, label, key } = check(listJobsQuery, filter)
   return services.jobs.list(
     caller,
     {
@@ -101,37 +192,22 @@ async function listJobs(services: Services, caller: Caller, filter: JobListFilte
       key: key ?? null,
     },
     limit,
-    cursor,
+    placeOf(cursor),
   )
 }
 
-function check<T>(schema: z.ZodType<T>, value: unknown): T {
-  const parsed = schema.safeParse(value)
-  if (parsed.success) return parsed.data
-  const { field, message } = describeProblem(parsed.error)
-  throw new IchidoError('INVALID_PAYLOAD', message, { field })
+function placeOf(cursor: string | undefined): string | null {
+  if (cursor === undefined || isUuid(cursor)) return cursor ?? null
+  throw new IchidoError('INVALID_PAYLOAD', 'cursor must be the next_cursor of an earlier list', { field: 'cursor' })
 }
 
-/** What does not survive a round trip through JSON is refused here as it is over HTTP. */
-function checkRequest(request: SubmitRequest): SubmitInput {
+function readSubmission(request: SubmitRequest, key?: string): Submission {
   const input = check(submitRequest, request)
   const { payload, labels } = input
   if (labels !== undefined) checkJson(labels, 'labels')
-  return payload === undefined ? input : { ...input, payload: JSON.parse(checkJson(payload, 'payload')) as unknown }
-}
-
-function checkJson(value: unknown, field: string): string {
-  const refuse = (why: string) => new IchidoError('INVALID_PAYLOAD', `${field} ${why}`, { field })
-  let text: string | undefined
-  try {
-    text = JSON.stringify(value)
-  } catch (error) {
-    throw refuse(`cannot be written as JSON: ${error instanceof Error ? error.message : String(error)}`)
-  }
-  if (text === undefined) throw refuse(`cannot be written as JSON: it is a ${typeof value}`)
-  const problem = findJsonProblem(text)
-  if (problem !== null) throw refuse(problem.message)
-  return text
+  const options = { key: checkKey(key ?? input.idempotency_key) }
+  if (payload === undefined) return { input, options }
+  return { input: { ...input, payload: JSON.parse(checkJson(payload, 'payload')) as unknown }, options }
 }
 
 function checkKey(key: string | undefined): string | null {
@@ -139,73 +215,4 @@ function checkKey(key: string | undefined): string | null {
   const parsed = parseKey(key)
   if (parsed.ok) return parsed.key
   throw new IchidoError('INVALID_PAYLOAD', `idempotency_key ${parsed.problem}`, { field: 'idempotency_key' })
-}
-
-/** The worker's transport inside the process. */
-export function localWorkerTransport(services: Services, workerId: string): WorkerTransport {
-  const { runs, events } = services
-  const lease = (call: LeaseCall, signal?: AbortSignal) => runs.lease(workerId, call, signal)
-  return {
-    lease,
-    async start(leaseId, startId) {
-      const outcome = await runs.start(workerId, leaseId, startId).catch(throwOutage)
-      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
-      return { repeated: outcome.kind === 'repeated' }
-    },
-    heartbeat: (leaseIds) =>
-      Promise.all(
-        leaseIds.map(async (leaseId) => {
-          const outcome = await runs.heartbeat(workerId, leaseId)
-          const held = outcome.kind === 'extended'
-          return { held, cancelRequested: held && outcome.cancelRequested }
-        }),
-      ),
-    async publish(leaseId, published) {
-      const list = published.map((event) => ({ ...event, data: event.data ?? null }))
-      const { events: checked } = check(publishRequest, { events: list })
-      for (const [i, { data }] of checked.entries()) checkJson(data, `events.${i}.data`)
-      await events.publishAll(workerId, leaseId, checked).catch(throwOutage)
-    },
-    async report(reports, next) {
-      const recorded = Promise.all(reports.map((report) => record(services, workerId, report)))
-      // Neither waits for the other: the database does both at once.
-      const [refusals, leases] = await Promise.all([recorded, next === null ? [] : lease(next)])
-      return { refusals, leases }
-    },
-    async release(leaseId) {
-      const outcome = await runs.release(workerId, leaseId).catch(throwOutage)
-      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
-    },
-  }
-}
-
-/** Answers with why it was refused. */
-async function record(services: Services, workerId: string, report: RunReport): Promise<IchidoError | null> {
-  try {
-    const outcome = await services.runs.report(workerId, report.leaseId, toReport(report)).catch(throwOutage)
-    return outcome.kind === 'refused' ? new IchidoError(outcome.reason) : null
-  } catch (error) {
-    if (error instanceof IchidoError) return error
-    throw error
-  }
-}
-
-function toReport(report: RunReport): Report {
-  if ('failure' in report) {
-    const { code, message, traceback, retryable } = report.failure
-    return { verb: 'fail', error: { code, message, ...(traceback === undefined ? {} : { traceback }) }, retryable }
-  }
-  const { result, meta, cost } = report.result
-  return {
-    verb: 'finish',
-    result: checkJson(result, 'result'),
-    summaryText: null,
-    freqsCsv: null,
-    meta: meta === undefined ? null : checkJson(meta, 'meta'),
-    costMicros: cost === undefined ? null : toMicros(cost),
-  }
-}
-
-function throwOutage(error: unknown): never {
-  throw toOutage(error)
 }

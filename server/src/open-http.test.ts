@@ -58,7 +58,7 @@ test('what is refused there is refused in the same words as in process', async (
   await ichido.submit(sum, { of: [1] }, { key: 'used' })
   const reused = await thrownBy(ichido.submit(sum, { of: [2] }, { key: 'used' }))
   expect(reused).toMatchObject({
-    name: 'IchidoError',
+    name: 'KeyReused',
     code: 'IDEMPOTENCY_KEY_REUSED',
     details: { job_id: expect.any(String), request_id: expect.any(String) },
   })

@@ -2,7 +2,8 @@ import { Client, type HandleOptions, type Handler, httpTransport, type Kind, typ
 import { HandlerLoop } from '@ichido/sdk/worker'
 import type pg from 'pg'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
-import { localTransport, localWorkerTransport } from './local-transport.ts'
+import { localTransport } from './local-transport.ts'
+import { localWorkerTransport } from './local-worker.ts'
 import { type ControlNode, startNode } from './main.ts'
 import { LOCAL_ADMIN } from './services/access.ts'
 import { silentMeter } from './services/meter.ts'
@@ -21,7 +22,7 @@ export type OpenOptions = (
 }
 
 /** Ichido inside an application, or a connection to one that runs elsewhere. */
-export interface Ichido extends Pick<Client, 'submit' | 'job' | 'list'> {
+export interface Ichido extends Submitting {
   /** Works on jobs of this kind until closed. In process only. */
   handle<PayloadIn, PayloadOut, Result, ResultIn>(
     kind: Kind<PayloadIn, PayloadOut, Result, ResultIn>,
@@ -31,6 +32,8 @@ export interface Ichido extends Pick<Client, 'submit' | 'job' | 'list'> {
   /** Takes no more work, waits for running handlers (30 s unless told otherwise), and lets go of the store. */
   close(options?: { drainMs?: number }): Promise<void>
 }
+
+type Submitting = Pick<Client, 'submit' | 'batch' | 'job' | 'list' | 'reservations' | 'artifacts'>
 
 const DRAIN_MS = 30_000
 const CLOSED = 'This Ichido is closed'
@@ -63,9 +66,7 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
   }
 
   return {
-    submit: client.submit.bind(client) as Ichido['submit'],
-    job: client.job.bind(client) as Ichido['job'],
-    list: client.list.bind(client),
+    ...submitting(client),
     handle(kind, handler, handleOptions = {}) {
       if (closing !== null) throw new Error(CLOSED)
       const transport = localWorkerTransport(node.services, `${LOCAL_WORKER_PREFIX}${world.uuid()}`)
@@ -82,13 +83,22 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
 function overHttp({ url, token }: { url: string; token?: string }): Ichido {
   const client = new Client(httpTransport({ url, token }))
   return {
-    submit: client.submit.bind(client) as Ichido['submit'],
-    job: client.job.bind(client) as Ichido['job'],
-    list: client.list.bind(client),
+    ...submitting(client),
     handle() {
       throw new TypeError('Handlers run where the store is: open({ dataDir }) or open({ pool })')
     },
     async close() {},
+  }
+}
+
+function submitting(client: Client): Submitting {
+  return {
+    submit: client.submit.bind(client) as Ichido['submit'],
+    batch: client.batch.bind(client),
+    job: client.job.bind(client) as Ichido['job'],
+    list: client.list.bind(client),
+    reservations: client.reservations,
+    artifacts: client.artifacts,
   }
 }
 

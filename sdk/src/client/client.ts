@@ -1,10 +1,16 @@
 import type { JobShape, Page, SubmitRequest } from '../protocol/index.ts'
+import { Artifacts } from './artifacts.ts'
 import { Job } from './job.ts'
 import { checkValue, defineKind, type Kind } from './kind.ts'
-import type { JobEvent, JobListFilter, SubmitCall, Transport, WatchOptions } from './transport.ts'
+import { Reservations } from './reservations.ts'
+import type { JobEvent, JobListFilter, Transport, WatchOptions } from './transport.ts'
 
 export interface SubmitOptions {
-  /** Names the submission: sent again under the same key, it is the same job. */
+  /**
+   * Names the submission: sent again under the same key, it is the same job. Over HTTP a submission without one is given
+   * a key of its own (`client-` and a UUID), which holds over the tries of this call. In process no answer gets lost on its
+   * way, and none is made.
+   */
   key?: string
   /** A PostgreSQL client inside a transaction: the job exists exactly if that transaction commits. */
   tx?: unknown
@@ -16,14 +22,29 @@ export interface SubmitOptions {
   reservationId?: string
   keyTtlHours?: number
   traceparent?: string
+  /** Files that the job waits for, to be sent with `artifacts.upload`. */
+  artifacts?: readonly { name: string; sha256?: string; sizeBytes?: number }[]
+  /** How long the next chunk of an artifact may take before the job is canceled; default 300. */
+  uploadTtlSeconds?: number
+  signal?: AbortSignal
+}
+
+/** One of the jobs that are submitted together. */
+export interface BatchItem extends Omit<SubmitOptions, 'tx' | 'signal'> {
+  kind: Kind | string
+  payload: unknown
 }
 
 /** Submits jobs and follows them, over whatever transport. */
 export class Client {
   readonly #transport: Transport
+  readonly reservations: Reservations
+  readonly artifacts: Artifacts
 
   constructor(transport: Transport) {
     this.#transport = transport
+    this.reservations = new Reservations(transport)
+    this.artifacts = new Artifacts(transport)
   }
 
   async submit<PayloadIn, PayloadOut, Result, ResultIn>(
@@ -34,16 +55,37 @@ export class Client {
     const definition: Kind = typeof kind === 'string' ? defineKind(kind) : kind
     // Checked, and sent as it was given: the handler's side applies the schema's transformations.
     await checkValue(definition.options.payload, payload, 'payload')
-    const call: SubmitCall = {}
-    if (options.key !== undefined) call.key = options.key
-    if (options.tx !== undefined) call.tx = options.tx
-    const { response, replayed } = await this.#transport.submit(toRequest(definition, payload, options), call)
-    return new Job<Result>(this.#transport, response.job_id, replayed, definition)
+    const accepted = await this.#transport.submit(toRequest(definition, payload, options), options)
+    return Job.accepted<Result>(this.#transport, accepted, definition)
+  }
+
+  /**
+   * Submits up to 1,000 jobs in one call. Each has its own key and its own outcome, in its place: one that is refused does
+   * not keep the others back.
+   */
+  async batch(
+    items: readonly BatchItem[],
+    { signal }: { signal?: AbortSignal } = {},
+  ): Promise<PromiseSettledResult<Job>[]> {
+    const kinds = items.map(({ kind }): Kind => (typeof kind === 'string' ? defineKind(kind) : kind))
+    const requests = kinds.map((kind, i) => {
+      const { payload, ...options } = items[i] as BatchItem
+      return compact({ ...toRequest(kind, payload, options), idempotency_key: options.key })
+    })
+    for (const [i, kind] of kinds.entries()) {
+      await checkValue(kind.options.payload, requests[i]?.payload, `items.${i}.payload`)
+    }
+    const outcomes = await this.#transport.submitMany(requests, signal)
+    return outcomes.map((outcome, i) =>
+      outcome.status === 'rejected'
+        ? outcome
+        : { status: 'fulfilled', value: Job.accepted(this.#transport, outcome.value, kinds[i]) },
+    )
   }
 
   /** The job of an id that was kept somewhere. */
   job<Result = unknown>(id: string, kind?: Kind<unknown, unknown, Result, unknown>): Job<Result> {
-    return new Job<Result>(this.#transport, id, false, kind)
+    return new Job<Result>(this.#transport, id, { kind })
   }
 
   /** As `job(id).watch()`. */
@@ -51,8 +93,9 @@ export class Client {
     return this.#transport.watch(jobId, options)
   }
 
-  list(filter: JobListFilter = {}): Promise<Page<JobShape>> {
-    return this.#transport.list(filter)
+  /** Newest first. */
+  list(filter: JobListFilter = {}, { signal }: { signal?: AbortSignal } = {}): Promise<Page<JobShape>> {
+    return this.#transport.list(filter, signal)
   }
 }
 
@@ -81,6 +124,10 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
     reservation_id: options.reservationId,
     key_ttl_hours: options.keyTtlHours,
     traceparent: options.traceparent,
+    artifacts: options.artifacts?.map(({ name, sha256, sizeBytes }) =>
+      compact({ name, sha256, size_bytes: sizeBytes }),
+    ),
+    upload_ttl_seconds: options.uploadTtlSeconds,
   })
 }
 

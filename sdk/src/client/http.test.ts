@@ -3,8 +3,11 @@ import { createServer, type IncomingMessage, type Server } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { IchidoError } from '../protocol/index.ts'
+import { platformTimers } from '../world.ts'
 import { Client } from './client.ts'
+import { ForeignAnswer, MaxRetriesExceeded, NoAnswer, QuotaExceeded, Transient } from './errors.ts'
 import { httpTransport } from './http.ts'
+import type { RetryOptions } from './retry.ts'
 
 interface Seen {
   method: string
@@ -19,10 +22,13 @@ interface Answer {
   body: string
 }
 
+/** The connection is cut instead of an answer. */
+const CUT = 'cut'
+
 let server: Server
 let origin: string
 let seen: Seen[]
-let answer: (request: Seen) => Answer | Promise<Answer>
+let answer: (request: Seen) => Answer | typeof CUT | Promise<Answer>
 
 beforeAll(async () => {
   server = createServer(async (request, response) => {
@@ -30,7 +36,9 @@ beforeAll(async () => {
     const { method = '', url = '', headers } = request
     const one = { method, url, headers, body: body === '' ? undefined : JSON.parse(body) }
     seen.push(one)
-    const { status = 200, headers: answered = {}, body: sent } = await answer(one)
+    const given = await answer(one)
+    if (given === CUT) return void request.socket.destroy()
+    const { status = 200, headers: answered = {}, body: sent } = given
     response.writeHead(status, answered).end(sent)
   })
   server.listen(0, '127.0.0.1')
@@ -42,11 +50,24 @@ beforeAll(async () => {
 afterAll(() => server.close())
 beforeEach(() => {
   seen = []
+  waits = []
 })
 
-const client = (path = '', token?: string) => new Client(httpTransport({ url: `${origin}${path}`, token }))
+/** Waits between tries, which take no time here; how long one may take stays as it is. */
+let waits: number[]
+const world = {
+  random: () => 0.5,
+  after(ms: number, callback: () => void) {
+    if (ms >= 100_000) return platformTimers.after(ms, callback)
+    waits.push(ms)
+    return platformTimers.after(0, callback)
+  },
+}
+
+const client = (path = '', token?: string, retry?: RetryOptions) =>
+  new Client(httpTransport({ url: `${origin}${path}`, token, retry, world }))
 const json = (body: unknown, more: Omit<Answer, 'body'> = {}): Answer => ({ ...more, body: JSON.stringify(body) })
-const JOB = { job_id: 'a-job', state: 'PENDING' }
+const JOB = { job_id: 'a-job', state: 'PENDING', quota_warnings: [], cost_limit_warning: null }
 
 async function thrownBy(call: Promise<unknown>): Promise<unknown> {
   return call.then(
@@ -105,35 +126,149 @@ test('ids and filters are percent-encoded', async () => {
   ])
 })
 
-test('an error answer is thrown as what it says', async () => {
-  const error = { code: 'QUOTA_EXCEEDED', message: 'Quota exceeded', details: { max: 5 }, request_id: 'r-1' }
-  answer = () => json({ error }, { status: 409 })
+const refused = (code: string, more: Omit<Answer, 'body'> = {}) =>
+  json({ error: { code, message: code, details: { max: 5 }, request_id: 'r-1' } }, { status: 409, ...more })
+
+test('an error answer is thrown as what it says, and not asked again', async () => {
+  answer = () => refused('QUOTA_EXCEEDED', { headers: { 'should-retry': 'true', 'retry-after': '1' } })
   const thrown = await thrownBy(client().submit('work', null))
+  expect(thrown).toBeInstanceOf(QuotaExceeded)
   expect(thrown).toBeInstanceOf(IchidoError)
   expect(thrown).toMatchObject({
-    name: 'IchidoError',
+    name: 'QuotaExceeded',
     code: 'QUOTA_EXCEEDED',
-    message: 'Quota exceeded',
+    message: 'QUOTA_EXCEEDED',
     details: { max: 5, request_id: 'r-1' },
     status: 409,
     retryable: false,
   })
+  expect(seen).toHaveLength(1)
 })
 
 test.each<[string, Answer]>([
   ['an HTML page as an error', { status: 502, body: '<h1>Bad Gateway</h1>' }],
+  ['an HTML page that refuses', { status: 403, body: '<h1>Forbidden</h1>' }],
   ['an HTML page as an answer', { body: '<h1>Please log in</h1>' }],
   ['JSON that is no envelope', json({ error: 'nope' }, { status: 500 })],
   ['a code that only an object has', json({ error: { code: 'toString' } }, { status: 500 })],
   ['a code that nobody knows', json({ error: { code: 'TEAPOT', message: 'short and stout' } }, { status: 418 })],
   ['nothing', { status: 500, body: '' }],
-])('%s is a clear error', async (_, sent) => {
+])('%s is a clear error, and asked again when its status says so', async (_, sent) => {
+  const { status = 200, body } = sent
   answer = () => sent
   const thrown = await thrownBy(client().job('a-job').get())
-  expect(thrown).toBeInstanceOf(Error)
-  expect(thrown).not.toBeInstanceOf(IchidoError)
-  expect(String(thrown)).toContain(`The server answered ${sent.status ?? 200} with something that is not Ichido's`)
-  expect(String(thrown)).toContain(sent.body.slice(0, 20))
+  expect(String(thrown)).toContain(`The server answered ${status} with something that is not Ichido's`)
+  expect(String(thrown)).toContain(body.slice(0, 20))
+  expect(seen).toHaveLength(status >= 500 ? 3 : 1)
+  if (status >= 500) expect(thrown).toMatchObject({ name: 'MaxRetriesExceeded', cause: expect.any(ForeignAnswer) })
+  else expect(thrown).toBeInstanceOf(ForeignAnswer)
+})
+
+test('a submission keeps its key over its tries, and tells the server how often it was tried', async () => {
+  const answers = [
+    () => CUT,
+    () => refused('UNAVAILABLE', { status: 503, headers: { 'retry-after': '7' } }),
+    () => json(JOB, { status: 201, headers: { 'idempotent-replayed': 'true' } }),
+  ] as const
+  answer = () => answers[Math.min(seen.length, answers.length) - 1]?.() ?? CUT
+  const told: unknown[] = []
+  const onRetry = ({ error, key }: { error: unknown; key: string | undefined }) => void told.push([error, key])
+  expect(await client('', undefined, { onRetry }).submit('work', { n: 1 })).toMatchObject({
+    id: 'a-job',
+    replayed: true,
+  })
+  expect(seen.map(({ headers }) => headers['ichido-attempt'])).toEqual(['1', '2', '3'])
+  const [key, ...others] = seen.map(({ body }) => (body as { idempotency_key: string }).idempotency_key)
+  expect(key).toMatch(/^client-[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/)
+  expect(others).toEqual([key, key])
+  expect(waits).toEqual([1_000, 7_350])
+  expect(told).toEqual([
+    [expect.any(NoAnswer), key],
+    [expect.objectContaining({ code: 'UNAVAILABLE', retryAfterMs: 7_000 }), key],
+  ])
+  await client().submit('work', { n: 1 })
+  expect(seen[3]?.body).not.toMatchObject({ idempotency_key: key })
+})
+
+test('no answer in time: the job may be there, and the error has the key to find out', async () => {
+  answer = () => new Promise(() => {})
+  const timers = { after: (ms: number, callback: () => void) => platformTimers.after(ms / 1_000, callback) }
+  const patient = new Client(httpTransport({ url: origin, world: timers, retry: { tries: 2 } }))
+  const thrown = await thrownBy(patient.submit('work', null, { key: 'mine' }))
+  server.closeAllConnections()
+  expect(thrown).toBeInstanceOf(MaxRetriesExceeded)
+  expect(thrown).toMatchObject({ code: 'UNAVAILABLE', key: 'mine', tries: 2, cause: { name: 'NoAnswer' } })
+  expect(String(thrown)).toContain('No answer within 120 s')
+  expect(String(thrown)).toContain('It may have been carried out: sent again with the key mine it is done once')
+  expect(seen).toHaveLength(2)
+})
+
+test('where nobody listens is told, with what the network says', async () => {
+  const nobody = new Client(httpTransport({ url: 'http://127.0.0.1:2', world, retry: { tries: 1 } }))
+  const thrown = await thrownBy(nobody.list())
+  expect(thrown).toBeInstanceOf(Transient)
+  expect(String(thrown)).toMatch(/^Transient: No answer from http:\/\/127.0.0.1:2: connect ECONNREFUSED/)
+})
+
+test.each<[string, () => Promise<unknown>]>([
+  ['a payload that is no JSON', () => client().submit('work', 1n)],
+  ['a token that no header can carry', () => client('', 'a\nb').list()],
+  ['an address that is none', () => new Client(httpTransport({ url: 'nowhere' })).list()],
+])('%s is the caller’s own mistake, and not tried again', async (_, call) => {
+  expect(await thrownBy(call())).toBeInstanceOf(TypeError)
+  expect([seen, waits]).toEqual([[], []])
+})
+
+test('a batch: each job has its own key over the tries, and its own outcome', async () => {
+  const error = { code: 'IDEMPOTENCY_KEY_REUSED', message: 'no', details: { job_id: 'j' }, request_id: 'r' }
+  const gone = { code: 'UNAVAILABLE', message: 'gone', details: {}, request_id: 'r' }
+  const data = [
+    { status: 201, replayed: true, body: { ...JOB, quota_warnings: ['1 of 1'], cost_limit_warning: 'much' } },
+    { status: 409, replayed: false, error },
+    { status: 503, replayed: false, error: gone },
+  ]
+  answer = () => (seen.length === 1 ? CUT : json({ data }))
+  const [first, second, third] = await client().batch([
+    { kind: 'a', payload: 1, key: 'mine' },
+    { kind: 'b', payload: 2, labels: { x: 'y' } },
+    { kind: 'c', payload: 3 },
+  ])
+  expect(first).toMatchObject({ value: { id: 'a-job', replayed: true, warnings: ['1 of 1', 'much'] } })
+  expect(second).toMatchObject({ reason: { name: 'KeyReused', details: { job_id: 'j', request_id: 'r' } } })
+  const auto = expect.stringMatching(/^client-/)
+  expect(third).toMatchObject({ reason: { name: 'Transient', key: auto } })
+  expect(seen).toHaveLength(2)
+  expect(seen[1]?.body).toEqual(seen[0]?.body)
+  expect(seen[0]?.body).toEqual({
+    jobs: [
+      { kind: 'a', queue: 'default', payload: 1, idempotency_key: 'mine' },
+      { kind: 'b', queue: 'default', payload: 2, labels: { x: 'y' }, idempotency_key: auto },
+      { kind: 'c', queue: 'default', payload: 3, idempotency_key: auto },
+    ],
+  })
+})
+
+test('a retry of a job is sent once; with a payload it has a key, and is sent until it is answered', async () => {
+  answer = () => CUT
+  expect(await thrownBy(client().job('a-job').retry())).toMatchObject({ name: 'Transient', key: undefined })
+  expect(seen).toMatchObject([{ url: '/v1/jobs/a-job/retry', body: {} }])
+  seen = []
+  answer = () => (seen.length === 1 ? CUT : json({ job_id: 'b-job' }, { headers: { 'idempotent-replayed': 'true' } }))
+  const job = await client().job('a-job').retry({ payload: null, key: '"a\\b' })
+  expect(job).toMatchObject({ id: 'b-job', replayed: true })
+  const sent = { body: { payload: null }, headers: { 'idempotency-key': '"\\"a\\\\b"' } }
+  expect(seen).toMatchObject([sent, sent])
+  expect(await thrownBy(client().job('a-job').retry({ payload: 1, key: 'é' }))).toMatchObject({
+    details: { field: 'key' },
+  })
+})
+
+test('a reservation is asked for again under the same id: it holds one slot', async () => {
+  answer = () => (seen.length === 1 ? CUT : json({ reservation_id: 'r' }, { status: 201 }))
+  await client().reservations.reserve({ ttlSeconds: 60 })
+  expect(seen).toHaveLength(2)
+  expect(seen[0]?.body).toEqual({ ttl_seconds: 60, reservation_id: expect.stringMatching(/^[0-9a-f-]{36}$/) })
+  expect(seen[1]?.body).toEqual(seen[0]?.body)
 })
 
 test('a result is asked for again until it is there', async () => {

@@ -1,39 +1,100 @@
+import { type ErrorBody, IchidoError, type SubmitRequest, type SubmitResponse } from '../protocol/index.ts'
 import { platformWorld } from '../world.ts'
-import { createCall, createOpen, type HttpOptions } from './call.ts'
-import type { Transport } from './transport.ts'
+import { createOpen, type HttpOptions } from './call.ts'
+import { query } from './query.ts'
+import { createRequest, type Request } from './request.ts'
+import { retrying, typed } from './retry.ts'
+import type { Accepted, Retried, RetryCall, Transport } from './transport.ts'
+import { uploadParts } from './upload.ts'
 import { watchEvents } from './watch.ts'
 
-/** The control plane over HTTP. */
+/**
+ * The control plane over HTTP. Calls that fail are made again where that is safe; a submission without a key is given one,
+ * so that it is.
+ */
 export function httpTransport(options: HttpOptions): Transport {
-  const call = createCall(options)
+  const request = createRequest(options)
   const open = createOpen(options)
   const world = { ...platformWorld, ...options.world }
+  const newKey = () => `client-${world.uuid()}`
+  /** The answer is trusted to have the shape that the API's description gives it. */
+  const get = async (path: string, signal?: AbortSignal) => (await request('GET', path, { signal })).body as never
+  const post = async (path: string, body?: unknown, signal?: AbortSignal) =>
+    (await request('POST', path, { body, signal })).body as never
   return {
-    async submit(request, { key, tx }) {
+    async submit(job, { key: given, tx, signal }) {
       if (tx !== undefined) throw new TypeError('tx works in process only: open({ pool }), not open({ url })')
+      const key = given ?? job.idempotency_key ?? newKey()
       // In the body, where every key can be written: a header takes no quote at its beginning, and ASCII only.
-      const keyed = key === undefined ? request : { ...request, idempotency_key: key }
-      const { body, response } = await call('POST', '/v1/jobs', { body: keyed })
-      return { response: body as never, replayed: response.headers.get('idempotent-replayed') === 'true' }
+      const { body, response } = await request('POST', '/v1/jobs', {
+        body: { ...job, idempotency_key: key },
+        key,
+        signal,
+      })
+      return { response: body as never, replayed: isReplay(response) }
     },
-    get: async (jobId) => (await call('GET', pathOf(jobId))).body as never,
-    list: async (filter) => (await call('GET', `/v1/jobs?${query(filter)}`)).body as never,
-    cancel: async (jobId) => (await call('POST', `${pathOf(jobId)}/cancel`)).body as never,
-    async result(jobId, waitMs, signal) {
-      const path = `${pathOf(jobId)}/result?wait_seconds=${Math.floor(waitMs / 1000)}`
-      return (await call('GET', path, signal ? { signal } : {})).body as never
+    async submitMany(jobs, signal) {
+      const keyed = jobs.map((job) => ({ ...job, idempotency_key: job.idempotency_key ?? newKey() }))
+      return settledOf(keyed, await post('/v1/jobs/batch', { jobs: keyed }, signal))
     },
-    watch: (jobId, watchOptions) => watchEvents(open, world, `${pathOf(jobId)}/events`, watchOptions),
+    get: (jobId, signal) => get(pathOf('jobs', jobId), signal),
+    list: (filter, signal) => get(`/v1/jobs?${query(filter)}`, signal),
+    cancel: (jobId, signal) => post(`${pathOf('jobs', jobId)}/cancel`, undefined, signal),
+    retry: (jobId, call) => retryJob(request, `${pathOf('jobs', jobId)}/retry`, call, newKey),
+    result: (jobId, waitMs, signal) =>
+      get(`${pathOf('jobs', jobId)}/result?wait_seconds=${Math.floor(waitMs / 1000)}`, signal),
+    watch: (jobId, watchOptions) => watchEvents(open, world, `${pathOf('jobs', jobId)}/events`, watchOptions),
+    reserve: (ttlSeconds, signal) =>
+      post('/v1/reservations', { ttl_seconds: ttlSeconds, reservation_id: world.uuid() }, signal),
+    consume: (id, jobId, signal) => post(`${pathOf('reservations', id)}/consume`, { job_id: jobId }, signal),
+    release: (id, signal) => post(`${pathOf('reservations', id)}/release`, undefined, signal),
+    reservations: (filter, signal) => get(`/v1/reservations?${query(filter)}`, signal),
+    upload: (bytes, uploadOptions) => uploadParts(request, bytes, uploadOptions),
+    artifacts: async (jobId, signal) =>
+      ((await get(`${pathOf('jobs', jobId)}/artifacts`, signal)) as { data: never }).data,
+    async download(artifactId, signal) {
+      const response = await retrying(world, { ...options.retry, signal }, (tries, either) =>
+        open(pathOf('artifacts', artifactId), { headers: { 'ichido-attempt': String(tries) }, signal: either }),
+      )
+      return response.body ?? new Blob().stream()
+    },
   }
 }
 
-function pathOf(jobId: string): string {
-  return `/v1/jobs/${encodeURIComponent(jobId)}`
+/** With a payload it is a submission, which a key makes safe. Without one nothing tells a repeat from a second wish. */
+async function retryJob(request: Request, path: string, call: RetryCall, newKey: () => string): Promise<Retried> {
+  const { payload, key = newKey(), signal } = call
+  if (!('payload' in call)) {
+    return { job: (await request('POST', path, { body: {}, once: true, signal })).body as never, replayed: false }
+  }
+  const headers = { 'idempotency-key': quoted(key) }
+  const { body, response } = await request('POST', path, { body: { payload }, headers, key, signal })
+  return { job: body as never, replayed: isReplay(response) }
 }
 
-function query(filter: object): string {
-  const entries = Object.entries(filter).flatMap(([name, value]) =>
-    value === undefined ? [] : [[name, String(value)]],
-  )
-  return new URLSearchParams(entries as [string, string][]).toString()
+/** As a string of RFC 8941: bare, a key that begins with a quote would be read as another one. */
+function quoted(key: string): string {
+  if (/^[\x21-\x7e]{1,256}$/.test(key)) return `"${key.replace(/["\\]/g, '\\$&')}"`
+  throw new IchidoError('INVALID_PAYLOAD', 'key must have 1 to 256 visible ASCII characters', { field: 'key' })
+}
+
+interface BatchAnswer {
+  data: { replayed: boolean; body?: SubmitResponse; error?: ErrorBody['error'] }[]
+}
+
+function settledOf(jobs: readonly SubmitRequest[], { data }: BatchAnswer): PromiseSettledResult<Accepted>[] {
+  return data.map(({ replayed, body, error }, i) => {
+    if (body !== undefined) return { status: 'fulfilled', value: { response: body, replayed } }
+    const { code, message, details, request_id } = error ?? { code: 'INTERNAL', message: 'No outcome' }
+    const refused = new IchidoError(code, message, { ...details, request_id })
+    return { status: 'rejected', reason: typed(refused, jobs[i]?.idempotency_key) }
+  })
+}
+
+function isReplay({ headers }: Response): boolean {
+  return headers.get('idempotent-replayed') === 'true'
+}
+
+function pathOf(list: 'jobs' | 'reservations' | 'artifacts', id: string): string {
+  return `/v1/${list}/${encodeURIComponent(id)}`
 }

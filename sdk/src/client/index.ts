@@ -1,5 +1,6 @@
+export { Artifacts } from './artifacts.ts'
 export { type Call, createCall, createOpen, type HttpOptions, type Open } from './call.ts'
-export { Client, type SubmitOptions } from './client.ts'
+export { type BatchItem, Client, type SubmitOptions } from './client.ts'
 export {
   CostLimit,
   ForeignAnswer,
@@ -12,5 +13,18 @@ export {
 export { httpTransport } from './http.ts'
 export { Job } from './job.ts'
 export { checkValue, defineKind, InvalidValue, type Kind, type KindOptions, type Schema } from './kind.ts'
+export { Reservations } from './reservations.ts'
 export { mayRetry, type Retry, type RetryOptions, retryDelayMs, typed } from './retry.ts'
-export type { JobEvent, JobListFilter, SubmitCall, Transport, WatchOptions } from './transport.ts'
+export type {
+  Accepted,
+  JobEvent,
+  JobListFilter,
+  ReservationListFilter,
+  Retried,
+  RetryCall,
+  SubmitCall,
+  Transport,
+  UploadOptions,
+  UploadProgress,
+  WatchOptions,
+} from './transport.ts'

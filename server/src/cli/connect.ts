@@ -24,7 +24,8 @@ export class Unreachable extends Failure {}
 
 export function connect(): Connection {
   const { url, token } = readClientConfig(surroundings)
-  const options = { url, token, fetch: reachingOut(url) }
+  // Whoever sits before it hears at once that nobody answers, and decides.
+  const options = { url, token, fetch: reachingOut(url), retry: { tries: 1 } }
   const call: Call = createCall(options)
   return {
     url,

@@ -1,0 +1,29 @@
+import type { ArtifactShape } from '../protocol/index.ts'
+import type { Transport, UploadOptions } from './transport.ts'
+
+/** Files that jobs are given and make. */
+export class Artifacts {
+  readonly #transport: Transport
+
+  constructor(transport: Transport) {
+    this.#transport = transport
+  }
+
+  /**
+   * Sends a file, part by part, and goes on where it broke off. A `File` of a page, or in Node `await openAsBlob(path)`, is
+   * read as it is sent; bytes are sent as they are.
+   */
+  upload(bytes: Blob | Uint8Array<ArrayBuffer>, options: UploadOptions): Promise<ArtifactShape> {
+    return this.#transport.upload(bytes instanceof Blob ? bytes : new Blob([bytes]), options)
+  }
+
+  /** What a job waits for, was given and has made. */
+  list(jobId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ArtifactShape[]> {
+    return this.#transport.artifacts(jobId, signal)
+  }
+
+  /** The bytes, as they come. */
+  download(artifactId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ReadableStream<Uint8Array>> {
+    return this.#transport.download(artifactId, signal)
+  }
+}

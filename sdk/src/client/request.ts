@@ -1,0 +1,31 @@
+import { platformWorld } from '../world.ts'
+import { type CallOptions, createCall, type HttpOptions } from './call.ts'
+import { retrying } from './retry.ts'
+
+export interface RequestOptions extends Omit<CallOptions, 'signal'> {
+  signal?: AbortSignal | undefined
+  /** What its error names, for whoever makes the call again. */
+  key?: string | undefined
+  /** How long one try may take, unless the caller of it all has said so. */
+  timeoutMs?: number
+  /** It has no key, and made again it might be done twice. */
+  once?: boolean
+}
+
+export type Request = (
+  method: string,
+  path: string,
+  options?: RequestOptions,
+) => Promise<{ body: unknown; response: Response }>
+
+/** A call that is made again when it fails, by the rules of `retry.ts`, and tells the server how often it was tried. */
+export function createRequest(options: HttpOptions): Request {
+  const call = createCall(options)
+  const world = { ...platformWorld, ...options.world }
+  return (method, path, { once = false, key, signal, timeoutMs, headers, body } = {}) => {
+    const retry = { timeoutMs, ...options.retry, key, signal, ...(once ? { tries: 1 } : {}) }
+    return retrying(world, retry, (tries, either) =>
+      call(method, path, { body, headers: { ...headers, 'ichido-attempt': String(tries) }, signal: either }),
+    )
+  }
+}

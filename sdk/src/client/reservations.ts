@@ -1,0 +1,31 @@
+import type { NewReservationShape, Page, ReservationShape } from '../protocol/index.ts'
+import type { ReservationListFilter, Transport } from './transport.ts'
+
+/** Slots of the quota, held before their jobs exist. */
+export class Reservations {
+  readonly #transport: Transport
+
+  constructor(transport: Transport) {
+    this.#transport = transport
+  }
+
+  /** Holds a slot, for 300 s unless told otherwise; refused with `QuotaExceeded`. */
+  reserve({ ttlSeconds, signal }: { ttlSeconds?: number; signal?: AbortSignal } = {}): Promise<NewReservationShape> {
+    return this.#transport.reserve(ttlSeconds, signal)
+  }
+
+  /** Names the job that the slot was for. A submit that brings `reservationId` does so by itself. */
+  consume(reservationId: string, jobId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ReservationShape> {
+    return this.#transport.consume(reservationId, jobId, signal)
+  }
+
+  /** Gives the slot back. */
+  release(reservationId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ReservationShape> {
+    return this.#transport.release(reservationId, signal)
+  }
+
+  /** Newest first. */
+  list(filter: ReservationListFilter = {}, { signal }: { signal?: AbortSignal } = {}): Promise<Page<ReservationShape>> {
+    return this.#transport.reservations(filter, signal)
+  }
+}

@@ -1,0 +1,55 @@
+import { type ArtifactShape, IchidoError } from '../protocol/index.ts'
+import { query } from './query.ts'
+import type { Request } from './request.ts'
+import { UPLOAD_TIMEOUT_MS } from './retry.ts'
+import type { UploadOptions } from './transport.ts'
+
+/** What is lost at most when a connection breaks, and how often progress is told. */
+const PART_BYTES = 8 * 1024 * 1024
+/** The server keeps up to 1,000; a part that breaks off in the middle leaves two. */
+const PARTS_MAX = 500
+/** How often in a row the server may say that it is elsewhere before somebody else must be sending, too. */
+const DETOURS_MAX = 10
+
+/**
+ * Sends the bytes part by part, each from where the server is: a connection that breaks costs a part of a part. Bytes that
+ * an earlier call has left are taken for a beginning of these only if a hash will tell.
+ */
+export async function uploadParts(request: Request, bytes: Blob, options: UploadOptions): Promise<ArtifactShape> {
+  const { name, jobId, sha256, onProgress, signal } = options
+  const partBytes = Math.max(PART_BYTES, Math.ceil(bytes.size / PARTS_MAX))
+  const path = `/v1/artifacts?${query({ name, job_id: jobId, sha256, size_bytes: bytes.size })}`
+  const tell = (sentBytes: number) => onProgress?.({ sentBytes, totalBytes: bytes.size })
+  // With a hash the first request only asks how much is there.
+  let asks = sha256 !== undefined
+  let from: number | undefined = asks ? 0 : undefined
+  for (let detours = 0; ; ) {
+    const at: number = from ?? 0
+    const body = bytes.slice(at, asks ? at : at + partBytes)
+    const headers: Record<string, string> = from === undefined ? {} : { 'upload-offset': String(from) }
+    asks = false
+    try {
+      const answer = await request('POST', path, { body, headers, signal, timeoutMs: UPLOAD_TIMEOUT_MS })
+      if (answer.response.status !== 202) {
+        tell(bytes.size)
+        return answer.body as ArtifactShape
+      }
+      from = at + body.size
+      detours = 0
+    } catch (error) {
+      const elsewhere = placeOf(error, at, bytes.size)
+      if (elsewhere === undefined || ++detours > DETOURS_MAX) throw error
+      from = elsewhere
+    }
+    tell(from)
+  }
+}
+
+/** Where to go on after a refusal; undefined when it is not about that. */
+function placeOf(error: unknown, at: number, totalBytes: number): number | undefined {
+  if (!(error instanceof IchidoError)) return undefined
+  const { upload_offset: offset } = error.details
+  if (error.code === 'UPLOAD_OFFSET_MISMATCH' && typeof offset === 'number') return offset
+  // All of it is there: the answer to the last part got lost. At its end the server answers as it did then.
+  return error.code === 'ARTIFACT_CONFLICT' && at > 0 && at < totalBytes ? totalBytes : undefined
+}

@@ -1,0 +1,34 @@
+import { IchidoError } from '@ichido/sdk/protocol'
+import type { z } from 'zod'
+import { describeProblem } from './core/contract/problem.ts'
+import { findJsonProblem } from './core/strict-json.ts'
+import { StoreUnavailable } from './store/port.ts'
+
+/** What HTTP does for calls over the wire, for those inside the process. */
+
+export function check<T>(schema: z.ZodType<T>, value: unknown): T {
+  const parsed = schema.safeParse(value)
+  if (parsed.success) return parsed.data
+  const { field, message } = describeProblem(parsed.error)
+  throw new IchidoError('INVALID_PAYLOAD', message, { field })
+}
+
+/** What does not survive a round trip through JSON is refused here as it is over HTTP. */
+export function checkJson(value: unknown, field: string): string {
+  const refuse = (why: string) => new IchidoError('INVALID_PAYLOAD', `${field} ${why}`, { field })
+  let text: string | undefined
+  try {
+    text = JSON.stringify(value)
+  } catch (error) {
+    throw refuse(`cannot be written as JSON: ${error instanceof Error ? error.message : String(error)}`)
+  }
+  if (text === undefined) throw refuse(`cannot be written as JSON: it is a ${typeof value}`)
+  const problem = findJsonProblem(text)
+  if (problem !== null) throw refuse(problem.message)
+  return text
+}
+
+/** What passes by itself has a code that says so. */
+export function toOutage(error: unknown): unknown {
+  return error instanceof StoreUnavailable ? new IchidoError('UNAVAILABLE', error.message) : error
+}

@@ -1,0 +1,76 @@
+import { IchidoError } from '@ichido/sdk/protocol'
+import type { LeaseCall, RunReport, WorkerTransport } from '@ichido/sdk/worker'
+import { publishRequest } from './core/contract/events.ts'
+import { toMicros } from './core/quota.ts'
+import { check, checkJson, toOutage } from './local-checks.ts'
+import type { Services } from './services/index.ts'
+import type { Report } from './store/commands/end-runs.ts'
+
+/** The worker's transport inside the process. */
+export function localWorkerTransport(services: Services, workerId: string): WorkerTransport {
+  const { runs, events } = services
+  const lease = (call: LeaseCall, signal?: AbortSignal) => runs.lease(workerId, call, signal)
+  return {
+    lease,
+    async start(leaseId, startId) {
+      const outcome = await runs.start(workerId, leaseId, startId).catch(throwOutage)
+      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+      return { repeated: outcome.kind === 'repeated' }
+    },
+    heartbeat: (leaseIds) =>
+      Promise.all(
+        leaseIds.map(async (leaseId) => {
+          const outcome = await runs.heartbeat(workerId, leaseId)
+          const held = outcome.kind === 'extended'
+          return { held, cancelRequested: held && outcome.cancelRequested }
+        }),
+      ),
+    async publish(leaseId, published) {
+      const list = published.map((event) => ({ ...event, data: event.data ?? null }))
+      const { events: checked } = check(publishRequest, { events: list })
+      for (const [i, { data }] of checked.entries()) checkJson(data, `events.${i}.data`)
+      await events.publishAll(workerId, leaseId, checked).catch(throwOutage)
+    },
+    async report(reports, next) {
+      const recorded = Promise.all(reports.map((report) => record(services, workerId, report)))
+      // Neither waits for the other: the database does both at once.
+      const [refusals, leases] = await Promise.all([recorded, next === null ? [] : lease(next)])
+      return { refusals, leases }
+    },
+    async release(leaseId) {
+      const outcome = await runs.release(workerId, leaseId).catch(throwOutage)
+      if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+    },
+  }
+}
+
+/** Answers with why it was refused. */
+async function record(services: Services, workerId: string, report: RunReport): Promise<IchidoError | null> {
+  try {
+    const outcome = await services.runs.report(workerId, report.leaseId, toReport(report)).catch(throwOutage)
+    return outcome.kind === 'refused' ? new IchidoError(outcome.reason) : null
+  } catch (error) {
+    if (error instanceof IchidoError) return error
+    throw error
+  }
+}
+
+function toReport(report: RunReport): Report {
+  if ('failure' in report) {
+    const { code, message, traceback, retryable } = report.failure
+    return { verb: 'fail', error: { code, message, ...(traceback === undefined ? {} : { traceback }) }, retryable }
+  }
+  const { result, meta, cost } = report.result
+  return {
+    verb: 'finish',
+    result: checkJson(result, 'result'),
+    summaryText: null,
+    freqsCsv: null,
+    meta: meta === undefined ? null : checkJson(meta, 'meta'),
+    costMicros: cost === undefined ? null : toMicros(cost),
+  }
+}
+
+function throwOutage(error: unknown): never {
+  throw toOutage(error)
+}
