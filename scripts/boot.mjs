@@ -16,6 +16,7 @@ const COMMANDS = {
   bench: ['bench/main.ts'],
   'zpe-h2': ['examples/zpe-h2/main.ts'],
   'scan-pipeline': ['examples/scan-pipeline/main.ts'],
+  bookmarks: ['examples/bookmarks/main.ts'],
   format: ['node_modules/@biomejs/biome/bin/biome', 'check', '--write', '.'],
 }
 

@@ -1,0 +1,71 @@
+import { mkdirSync } from 'node:fs'
+import type { IncomingMessage } from 'node:http'
+import { join } from 'node:path'
+import { open } from 'ichido'
+import { Api } from './api.ts'
+import { BookmarkTable } from './bookmark-table.ts'
+import { Changes } from './changes.ts'
+import { openDatabase } from './database.ts'
+import { FailedJobTable } from './failed-job-table.ts'
+import { bookmarkProcessing, RETRY_BASE_SECONDS } from './job.ts'
+import { pageFiles } from './page-files.ts'
+import { Processing } from './processing.ts'
+import { internet, type Network } from './reading/fetch-page.ts'
+import { extractive, type Summariser } from './reading/summarise.ts'
+import { bookmarkShape } from './shapes.ts'
+import { WebServer } from './web-server.ts'
+
+export interface AppOptions {
+  /** The two databases. */
+  folder: string
+  /** 0: a free one. */
+  port: number
+  /** Told of what goes wrong outside of any request. */
+  onTrouble(error: unknown): void
+  /** Whose bookmarks they are; default: everybody's who is at this machine. */
+  userOf?(request: IncomingMessage): string
+  network?: Network
+  summariser?: Summariser
+  retryBaseSeconds?: number
+}
+
+export interface App {
+  url: string
+  close(): Promise<void>
+}
+
+/** The application, its processing included, in this process. */
+export async function startApp(options: AppOptions): Promise<App> {
+  const { folder, port, onTrouble, userOf = () => 'local', network = internet, summariser = extractive } = options
+  mkdirSync(folder, { recursive: true })
+  const files = await pageFiles()
+  // The first: it refuses a folder that another process works in.
+  const ichido = await open({ dataDir: join(folder, 'ichido'), onTrouble: (_, error) => onTrouble(error) })
+  const database = openDatabase(join(folder, 'bookmarks.db'))
+  const bookmarks = new BookmarkTable(database)
+  const failedJobs = new FailedJobTable(database)
+  const changes = new Changes()
+  const changed = (id: string) => {
+    const bookmark = bookmarks.find(id)
+    if (bookmark !== null) changes.tell(bookmark.user_id, bookmarkShape(bookmark))
+  }
+  const kind = bookmarkProcessing(options.retryBaseSeconds ?? RETRY_BASE_SECONDS)
+  const processing = new Processing({ ichido, kind, bookmarks, failedJobs, network, summariser, changed, onTrouble })
+  const api = new Api({ database, bookmarks, failedJobs, processing, changes, changed, userOf, onTrouble })
+  const server = new WebServer({ files, api, onTrouble })
+
+  async function close(): Promise<void> {
+    server.close()
+    processing.close()
+    // What is at work is given back, and goes on after the next start.
+    await ichido.close({ drainMs: 0 })
+    database.close()
+  }
+  try {
+    processing.start()
+    return { url: await server.listen(port), close }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}

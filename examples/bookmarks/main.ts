@@ -1,0 +1,25 @@
+// One command: bookmarks that are summed up in the background, on a page that also works offline.
+import { join, resolve } from 'node:path'
+import { startApp } from './app.ts'
+
+const say = (line: string) => process.stdout.write(`${line}\n`)
+const messageOf = (error: unknown) => (error instanceof Error ? error.message : String(error))
+
+const folder = resolve(process.argv[2] ?? join(import.meta.dirname, 'data'))
+/** The same each time: to a browser another port is another site, without what was kept offline. */
+const PORT = Number(process.env.PORT ?? 8006)
+
+const stopped = new Promise<void>((stop) => {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => stop())
+})
+
+try {
+  const app = await startApp({ folder, port: PORT, onTrouble: (error) => say(`Trouble: ${messageOf(error)}`) })
+  say(`Save a page: ${app.url}\nCtrl-C stops it.`)
+  await stopped
+  await app.close()
+  say('Stopped.')
+} catch (error) {
+  say(messageOf(error))
+  process.exitCode = 1
+}

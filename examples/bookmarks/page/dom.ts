@@ -1,0 +1,25 @@
+type Constructor<T> = new () => T
+
+export function element(id: string): HTMLElement
+export function element<T extends HTMLElement>(id: string, type: Constructor<T>): T
+export function element(id: string, type: Constructor<HTMLElement> = HTMLElement): HTMLElement {
+  const found = document.getElementById(id)
+  if (!(found instanceof type)) throw new Error(`There is no #${id}`)
+  return found
+}
+
+export function make<Name extends keyof HTMLElementTagNameMap>(
+  name: Name,
+  className = '',
+  ...children: Node[]
+): HTMLElementTagNameMap[Name] {
+  const made = document.createElement(name)
+  made.className = className
+  made.append(...children)
+  return made
+}
+
+/** What is written anew without having changed is read out anew. */
+export function write(into: HTMLElement, text: string): void {
+  if (into.textContent !== text) into.textContent = text
+}

@@ -1,0 +1,19 @@
+import type { Call } from '@ichido/sdk/client'
+import { type Outbox, type OutboxChange, openOutbox } from '@ichido/sdk/outbox'
+import type { Bookmark, Save } from './bookmark.ts'
+
+/** What is saved here and not there yet. It outlives the tab, and each has a key: sent twice, it is one bookmark. */
+export async function openSaves(
+  call: Call,
+  changed: (change: OutboxChange<Save, Bookmark>) => void,
+): Promise<Outbox<Save, Bookmark>> {
+  const outbox = await openOutbox<Save, Bookmark>({
+    name: 'bookmarks',
+    send: async ({ key, body }, signal) => {
+      const answer = await call('POST', '/v1/bookmarks', { body, headers: { 'idempotency-key': key }, signal })
+      return answer.body as Bookmark
+    },
+  })
+  outbox.onChange(changed)
+  return outbox
+}
