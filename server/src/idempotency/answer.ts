@@ -29,6 +29,9 @@ export function fateOf(status: number): Fate {
   return status >= 500 || status === REQUEST_TIMEOUT ? 'doubt' : 'store'
 }
 
+/** Only ever said by the plugin: whatever a client or a handler puts there is dropped. */
+export const REPLAYED = 'idempotent-replayed'
+
 const STATUS_MIN = 200
 const STATUS_MAX = 599
 
@@ -36,7 +39,9 @@ export function encodeAnswer({ status, headers, body }: Answer): StoredAnswer {
   if (!Number.isInteger(status) || status < STATUS_MIN || status > STATUS_MAX) {
     throw new TypeError(`status must be an integer from ${STATUS_MIN} to ${STATUS_MAX}, not ${String(status)}`)
   }
-  const named = Object.entries(headers ?? {}).map(([name, value]): [string, string] => [name.toLowerCase(), value])
+  const named = Object.entries(headers ?? {})
+    .map(([name, value]): [string, string] => [name.toLowerCase(), String(value)])
+    .filter(([name]) => name !== REPLAYED)
   const { bytes, type } = encodeBody(body)
   if (type !== null && !named.some(([name]) => name === 'content-type')) named.push(['content-type', type])
   return { status, headers: named, body: bytes }

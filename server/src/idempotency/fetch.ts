@@ -1,4 +1,4 @@
-import { type Answer, encodeAnswer, type StoredAnswer } from './answer.ts'
+import { type Answer, encodeAnswer, REPLAYED, type StoredAnswer } from './answer.ts'
 import type { Gate, Route } from './gate.ts'
 import type { Call } from './hold.ts'
 import { refuse } from './refusal.ts'
@@ -71,7 +71,7 @@ async function drained(made: Response | Answer, maxBytes: number): Promise<Drain
   }
   const { chunks, rest } = await readUpTo(made.body, maxBytes)
   const headers = new Headers(made.headers)
-  headers.delete('idempotent-replayed')
+  headers.delete(REPLAYED)
   const answer = { status: made.status, headers: [...headers], body: rest === null ? Buffer.concat(chunks) : null }
   const body = rest === null ? bodyOf(answer) : resumed(chunks, rest)
   return { answer, response: new Response(body, { status: made.status, statusText: made.statusText, headers }) }
@@ -110,7 +110,7 @@ function bodyOf({ status, body }: Pick<StoredAnswer, 'status' | 'body'>): Uint8A
   return body === null || WITHOUT_BODY.includes(status) ? null : new Uint8Array(body)
 }
 
-const OF_THE_BODY = ['content-length', 'content-encoding', 'content-type', 'etag', 'idempotent-replayed']
+const OF_THE_BODY = ['content-length', 'content-encoding', 'content-type', 'etag', REPLAYED]
 
 /** `around`: headers of a response whose place it takes, for those that middleware has added. */
 function responseOf(answer: StoredAnswer, around?: Headers): Response {

@@ -1,6 +1,6 @@
 import { sleep } from '@ichido/sdk/world'
 import { REQUEST_HASH_VERSION } from '../core/request-hash.ts'
-import { type Answer, encodeAnswer, type StoredAnswer } from './answer.ts'
+import { type Answer, encodeAnswer, REPLAYED, type StoredAnswer } from './answer.ts'
 import { type Call, Hold, KeylessCall } from './hold.ts'
 import type { Claim, KeyRecord, Keys, Place } from './port.ts'
 import { bodyNotKept, refuse } from './refusal.ts'
@@ -40,7 +40,6 @@ export type Admission<Tx, Returned> =
 
 const TEXT_MAX = 512
 const HEADER = 'Idempotency-Key'
-const REPLAYED: [string, string] = ['idempotent-replayed', 'true']
 const OF_THE_BODY = ['content-type', 'content-encoding', 'etag']
 /** Of a key that another process holds. */
 const POLL_FIRST_MS = 50
@@ -196,9 +195,13 @@ const refused = (...reason: Parameters<typeof refuse>): { kind: 'answer'; answer
 })
 
 function replay({ status, headers, body }: StoredAnswer): StoredAnswer {
-  if (body !== null) return { status, headers: [...headers, REPLAYED], body }
+  if (body !== null) return { status, headers: [...headers, [REPLAYED, 'true']], body }
   const notOfTheBody = headers.filter(([name]) => !OF_THE_BODY.includes(name))
-  return { status, headers: [...notOfTheBody, ['content-type', 'application/json'], REPLAYED], body: bodyNotKept() }
+  return {
+    status,
+    headers: [...notOfTheBody, ['content-type', 'application/json'], [REPLAYED, 'true']],
+    body: bodyNotKept(),
+  }
 }
 
 function checkText(name: string, text: string): void {

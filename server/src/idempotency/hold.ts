@@ -1,3 +1,4 @@
+import { sleep } from '@ichido/sdk/world'
 import { type Answer, encodeAnswer, fateOf, keptHeaders, type StoredAnswer } from './answer.ts'
 import type { Holder, Keys, Place } from './port.ts'
 import type { Settings } from './settings.ts'
@@ -16,6 +17,8 @@ export interface Call<Tx, Returned> {
 /** Renewing goes on for as long as a handler may take; one that never answers must not hold its key for ever. */
 const HOLD_MAX_MS = 60 * 60_000
 const RENEWALS_PER_LEASE = 3
+const SETTLE_TRIES = 3
+const SETTLE_PAUSE_MS = 200
 
 /** What becomes of an answer: it goes out, it gives way to the one that was committed, or the key was taken over meanwhile. */
 export type Finished = { send: 'own' } | { send: 'other'; answer: StoredAnswer } | { send: 'look_again' }
@@ -79,7 +82,7 @@ export class Hold<Tx, Returned> implements Call<Tx, Returned> {
   async finish(answer: StoredAnswer): Promise<Finished> {
     try {
       if (this.#committed !== null) return { send: 'other', answer: this.#committed }
-      return (await this.#settle(answer)) ? { send: 'own' } : { send: 'look_again' }
+      return (await this.#persist(() => this.#settle(answer))) ? { send: 'own' } : { send: 'look_again' }
     } catch (error) {
       // The effect stands and its caller may know; for all others the key is in doubt once its lease has lapsed.
       this.#settings.onError(error)
@@ -89,9 +92,21 @@ export class Hold<Tx, Returned> implements Call<Tx, Returned> {
     }
   }
 
+  /** A connection that broke is no reason to leave a key in doubt: the next one may do. */
+  async #persist(write: () => Promise<boolean>): Promise<boolean> {
+    for (let tries = 1; tries < SETTLE_TRIES; tries++) {
+      try {
+        return await write()
+      } catch {
+        await sleep(this.#settings.world, SETTLE_PAUSE_MS)
+      }
+    }
+    return write()
+  }
+
   /** For a `recover` hook to look at again. */
   async leaveInDoubt(): Promise<void> {
-    await this.#keys.doubt(this.#holder).catch(this.#settings.onError)
+    await this.#persist(() => this.#keys.doubt(this.#holder)).catch(this.#settings.onError)
     this.#end()
   }
 

@@ -1,12 +1,15 @@
 import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import type { StoredAnswer } from './answer.ts'
+import { REPLAYED, type StoredAnswer } from './answer.ts'
 import { refuse } from './refusal.ts'
 
 const HELD_BACK = ['writeHead', 'write', 'end', 'flushHeaders'] as const
 
+/** What a request is to be answered with, by its handler or instead of it. */
+export type Draft = { by: 'handler' | 'plugin'; answer: StoredAnswer }
+
 export interface HeldResponse {
-  /** The answer once the handler has ended it, or it is too large to be kept, or it turns out to be a stream. */
-  drafted: Promise<StoredAnswer>
+  /** Once the handler has ended its answer, or it is too large to be kept, or it turns out to be a stream. */
+  drafted: Promise<Draft>
   /** Sends what was held back, and lets whatever the handler writes from now on through. */
   letGo(): void
   /** Sends another answer instead, among the other headers that are set; what the handler writes is dropped. */
@@ -18,7 +21,7 @@ type Args = readonly unknown[]
 
 /** Nothing goes out before the key's record is written: a caller never hears of an answer that can still get lost. */
 export function holdBack(res: ServerResponse, maxBytes: number): HeldResponse {
-  const drafted = Promise.withResolvers<StoredAnswer>()
+  const drafted = Promise.withResolvers<Draft>()
   const chunks: Buffer[] = []
   let bytes = 0
   let ended = false
@@ -39,11 +42,11 @@ export function holdBack(res: ServerResponse, maxBytes: number): HeldResponse {
   /** The first word counts: an error handler that comes too late to answer still changes status and headers. */
   function fix(): void {
     if (head !== null) return
-    res.removeHeader('idempotent-replayed')
+    res.removeHeader(REPLAYED)
     head = { status: res.statusCode, message: res.statusMessage, headers: res.getHeaders() }
     const body = bytes > maxBytes ? null : Buffer.concat(chunks)
-    const answer = { status: head.status, headers: pairs(head.headers), body }
-    drafted.resolve(isStream(res) ? refuse('IDEMPOTENCY_STREAM_REFUSED') : answer)
+    if (isStream(res)) drafted.resolve({ by: 'plugin', answer: refuse('IDEMPOTENCY_STREAM_REFUSED') })
+    else drafted.resolve({ by: 'handler', answer: { status: head.status, headers: pairs(head.headers), body } })
   }
 
   const methods = {
@@ -115,7 +118,7 @@ function setHead(res: ServerResponse, { status, message, headers }: Head): void 
 const OF_THE_BODY = ['content-length', 'content-encoding', 'content-type', 'transfer-encoding', 'etag']
 
 export function sendAnswer(res: ServerResponse, { status, headers, body }: StoredAnswer, onEnded?: () => void): void {
-  for (const name of [...OF_THE_BODY, 'idempotent-replayed']) res.removeHeader(name)
+  for (const name of [...OF_THE_BODY, REPLAYED]) res.removeHeader(name)
   for (const name of new Set(headers.map(([name]) => name))) {
     const values = headers.filter(([other]) => other === name).map(([, value]) => value)
     res.setHeader(name, values.length === 1 ? values.join() : values)

@@ -1,9 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { StoredAnswer } from './answer.ts'
 import type { Gate, Route } from './gate.ts'
 import type { Call } from './hold.ts'
 import { peekBody } from './node-body.ts'
-import { type HeldResponse, holdBack, sendAnswer } from './node-response.ts'
+import { type Draft, type HeldResponse, holdBack, sendAnswer } from './node-response.ts'
 import { refuse } from './refusal.ts'
 import type { Asked } from './request.ts'
 import type { Settings } from './settings.ts'
@@ -30,9 +29,12 @@ export function nodeAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: Se
     const { hold } = admission
     calls.set(req, hold)
     const held = holdBack(res, settings.responseMaxBytes)
-    const finished = await hold.finish(await draftOf(held, next, settings.onError))
-    if (finished.send === 'own') held.letGo()
-    else held.replace(finished.send === 'other' ? finished.answer : await gate.lookAgain(hold.place))
+    const draft = await draftOf(held, next, settings.onError)
+    const finished = await hold.finish(draft.answer)
+    if (finished.send === 'other') held.replace(finished.answer)
+    else if (finished.send === 'look_again') held.replace(await gate.lookAgain(hold.place))
+    else if (draft.by === 'handler') held.letGo()
+    else held.replace(draft.answer)
   }
 
   return {
@@ -55,13 +57,13 @@ export function nodeAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: Se
 }
 
 /** A handler may answer after it returned, as with callbacks; one that throws has answered with a 500. */
-function draftOf(held: HeldResponse, next: () => unknown, onError: (error: unknown) => void): Promise<StoredAnswer> {
+function draftOf(held: HeldResponse, next: () => unknown, onError: (error: unknown) => void): Promise<Draft> {
   return new Promise((resolve) => {
     held.drafted.then(resolve)
     const run = async () => next()
     run().catch((error: unknown) => {
       onError(error)
-      resolve(refuse('INTERNAL'))
+      resolve({ by: 'plugin', answer: refuse('INTERNAL') })
     })
   })
 }

@@ -18,11 +18,7 @@ export type PostgresKeys = Keys<PoolClient, Answer | Promise<Answer>>
 /** The database's own clock: those of several nodes differ, and a lease must not lapse by that. */
 const DATABASE_CLOCK = '(extract(epoch FROM clock_timestamp()) * 1000)::bigint'
 
-const SQL = statements({
-  now: (parameter) => `coalesce(${parameter}::bigint, ${DATABASE_CLOCK})`,
-  unlessLocked: 'FOR UPDATE SKIP LOCKED',
-})
-const NOW = null
+const SQL = statements({ now: DATABASE_CLOCK, unlessLocked: 'FOR UPDATE SKIP LOCKED' })
 /** `CREATE TABLE IF NOT EXISTS` of two nodes at once fails in one of them without it. Any number will do. */
 const SCHEMA_LOCK = 0x1c41d0
 
@@ -44,21 +40,21 @@ export function postgresKeys(pool: Pool): PostgresKeys {
   }
 
   return {
-    claim: (claim) => change(SQL.claim, claimValues(claim, NOW)),
+    claim: (claim) => change(SQL.claim, claimValues(claim)),
     async find(place) {
       await migrated()
-      const { rows } = await pool.query(SQL.find, [...placeValues(place), NOW])
+      const { rows } = await pool.query(SQL.find, [...placeValues(place)])
       return rows[0] === undefined ? null : readRecord(rows[0])
     },
-    reclaim: (claim, seen) => change(SQL.reclaim, [...claimValues(claim, NOW), seen]),
-    takeOver: (holder, leaseMs, seen) => change(SQL.takeOver, [...holderValues(holder), NOW, leaseMs, seen]),
-    renew: (holder, leaseMs) => change(SQL.renew, [...holderValues(holder), NOW, leaseMs]),
-    answer: (holder, answer, ttlMs) => change(SQL.answer, answerValues(holder, answer, ttlMs, NOW)),
+    reclaim: (claim, seen) => change(SQL.reclaim, [...claimValues(claim), seen]),
+    takeOver: (holder, leaseMs, seen) => change(SQL.takeOver, [...holderValues(holder), leaseMs, seen]),
+    renew: (holder, leaseMs) => change(SQL.renew, [...holderValues(holder), leaseMs]),
+    answer: (holder, answer, ttlMs) => change(SQL.answer, answerValues(holder, answer, ttlMs)),
     doubt: (holder) => change(SQL.doubt, holderValues(holder)),
     release: (holder) => change(SQL.release, holderValues(holder)),
     async removeExpired(limit) {
       await migrated()
-      return (await pool.query(SQL.removeExpired, [NOW, limit])).rowCount ?? 0
+      return (await pool.query(SQL.removeExpired, [limit])).rowCount ?? 0
     },
     async section(holder, work, settle) {
       await migrated()
@@ -90,7 +86,7 @@ async function transact(
       return { sectioned: { outcome: 'rolled_back', answer }, broken: false }
     }
     if (holder !== null) {
-      const stored = await client.query(SQL.answer, answerValues(holder, kept.store, kept.ttlMs, NOW))
+      const stored = await client.query(SQL.answer, answerValues(holder, kept.store, kept.ttlMs))
       if (stored.rowCount !== 1) throw new KeyLost()
     }
     committing = true

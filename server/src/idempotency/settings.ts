@@ -1,4 +1,4 @@
-import { KEPT_HEADERS } from './answer.ts'
+import { KEPT_HEADERS, REPLAYED } from './answer.ts'
 import { type IdempotencyWorld, platformWorld } from './world.ts'
 
 /** All that can be set, with its default. */
@@ -49,5 +49,8 @@ export function settingsOf(given: Partial<Settings>): Settings {
   if (settings.mismatchStatus !== 409 && settings.mismatchStatus !== 422) {
     throw new TypeError(`mismatchStatus must be 409 or 422, not ${String(settings.mismatchStatus)}`)
   }
-  return { ...settings, headers: settings.headers.map((name) => name.toLowerCase()) }
+  return {
+    ...settings,
+    headers: settings.headers.map((name) => name.toLowerCase()).filter((name) => name !== REPLAYED),
+  }
 }

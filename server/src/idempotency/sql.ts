@@ -29,8 +29,8 @@ export const SQLITE_SCHEMA = columns('BLOB')
 export const POSTGRES_SCHEMA = columns('BYTEA')
 
 export interface Dialect {
-  /** The present as an expression of a parameter that may be null where the database's own clock is used. */
-  now: (parameter: string) => string
+  /** The present, as an expression. */
+  now: string
   /** Behind a SELECT: passes over a record that a section is writing, for its holder is alive. */
   unlessLocked: string
 }
@@ -39,44 +39,42 @@ const PLACE = 'user_id = $1 AND route = $2 AND key = $3'
 const MINE = `${PLACE} AND holder = $4`
 const CLEARED = 'response_status = NULL, response_headers = NULL, response_body = NULL, expires_at = NULL'
 
-/** Statements of one place take user, route, key first; those of a holder its id as the fourth. */
+/** All but the last take user, route and key first, and those of a holder its id as the fourth; one row changed is a yes. */
 export function statements({ now, unlessLocked }: Dialect) {
-  const NOW = now('$5')
-  const at = (condition: string) =>
-    `(user_id, route, key) IN (SELECT user_id, route, key FROM ${TABLE} WHERE ${PLACE} AND ${condition} ${unlessLocked})`
+  const notLocked = `EXISTS (SELECT 1 FROM ${TABLE} WHERE ${PLACE} ${unlessLocked})`
   return {
-    /** holder, now, lease ms, request hash, hash version. One row: the key is the caller's. */
+    /** holder, lease ms, request hash, hash version. Guards: there is no record. */
     claim: `INSERT INTO ${TABLE}
       (user_id, route, key, holder, state, created_at, lease_expires_at, request_hash, hash_version)
-      VALUES ($1, $2, $3, $4, 'held', ${NOW}, ${NOW} + $6, $7, $8)
+      VALUES ($1, $2, $3, $4, 'held', ${now}, ${now} + $5, $6, $7)
       ON CONFLICT (user_id, route, key) DO NOTHING`,
-    /** (unused), now. */
     find: `SELECT request_hash, hash_version, holder, state, response_status, response_headers, response_body, created_at,
-      CASE WHEN state = 'held' AND lease_expires_at <= ${now('$4')} THEN 1 ELSE 0 END AS lapsed,
-      CASE WHEN expires_at <= ${now('$4')} THEN 1 ELSE 0 END AS expired
+      CASE WHEN state = 'held' AND lease_expires_at <= ${now} THEN 1 ELSE 0 END AS lapsed,
+      CASE WHEN expires_at <= ${now} THEN 1 ELSE 0 END AS expired
       FROM ${TABLE} WHERE ${PLACE}`,
     /** As claim, and the holder that was seen. Guards: still that answer, and its time still over. */
-    reclaim: `UPDATE ${TABLE} SET holder = $4, state = 'held', created_at = ${NOW}, lease_expires_at = ${NOW} + $6,
-      request_hash = $7, hash_version = $8, ${CLEARED}
-      WHERE ${at(`holder = $9 AND expires_at <= ${NOW}`)}`,
-    /** holder, now, lease ms, the holder that was seen. Guards: still that holder, still without a lease. */
-    takeOver: `UPDATE ${TABLE} SET holder = $4, state = 'held', lease_expires_at = ${NOW} + $6
-      WHERE ${at(`holder = $7 AND (state = 'in_doubt' OR (state = 'held' AND lease_expires_at <= ${NOW}))`)}`,
-    /** holder, now, lease ms. A lapsed lease that nobody took over can still be renewed. */
-    renew: `UPDATE ${TABLE} SET lease_expires_at = ${NOW} + $6 WHERE ${at("holder = $4 AND state = 'held'")}`,
-    /** holder, now, ttl ms, status, headers, body. Late answers count as long as nobody took over. */
-    answer: `UPDATE ${TABLE} SET state = 'answered', expires_at = ${NOW} + $6,
-      response_status = $7, response_headers = $8, response_body = $9
+    reclaim: `UPDATE ${TABLE} SET holder = $4, state = 'held', created_at = ${now}, lease_expires_at = ${now} + $5,
+      request_hash = $6, hash_version = $7, ${CLEARED}
+      WHERE ${PLACE} AND holder = $8 AND expires_at <= ${now} AND ${notLocked}`,
+    /** holder, lease ms, the holder that was seen. Guards: still that holder, still without a lease. */
+    takeOver: `UPDATE ${TABLE} SET holder = $4, state = 'held', lease_expires_at = ${now} + $5
+      WHERE ${PLACE} AND holder = $6 AND (state = 'in_doubt' OR (state = 'held' AND lease_expires_at <= ${now}))
+      AND ${notLocked}`,
+    /** holder, lease ms. Guards: nobody took over; a lease that lapsed unseen is renewed too. */
+    renew: `UPDATE ${TABLE} SET lease_expires_at = ${now} + $5 WHERE ${MINE} AND state = 'held' AND ${notLocked}`,
+    /** holder, ttl ms, status, headers, body. Guards: nobody took over; then a late answer counts as well. */
+    answer: `UPDATE ${TABLE} SET state = 'answered', expires_at = ${now} + $5,
+      response_status = $6, response_headers = $7, response_body = $8
       WHERE ${MINE} AND state <> 'answered'`,
-    /** holder. */
+    /** holder. Guards: held by it. */
     doubt: `UPDATE ${TABLE} SET state = 'in_doubt' WHERE ${MINE} AND state = 'held'`,
-    /** holder. */
+    /** holder. Guards: held by it. */
     release: `DELETE FROM ${TABLE} WHERE ${MINE} AND state = 'held'`,
     /** holder. One row: the caller may write; on PostgreSQL nobody can take over until the transaction ends. */
     hold: `SELECT 1 FROM ${TABLE} WHERE ${MINE} AND state = 'held'`,
-    /** now, limit. */
-    removeExpired: `DELETE FROM ${TABLE} WHERE (user_id, route, key) IN (SELECT user_id, route, key FROM ${TABLE}
-      WHERE expires_at <= ${now('$1')} ORDER BY expires_at LIMIT $2 ${unlessLocked})`,
+    /** limit. Records without an answer stay: somebody has to find out about them. */
+    removeExpired: `DELETE FROM ${TABLE} WHERE expires_at <= ${now} AND (user_id, route, key) IN (
+      SELECT user_id, route, key FROM ${TABLE} WHERE expires_at <= ${now} ORDER BY expires_at LIMIT $1 ${unlessLocked})`,
   }
 }
 
@@ -85,20 +83,16 @@ export type SqlValue = string | number | null | Uint8Array
 export const placeValues = ({ user, route, key }: Place): SqlValue[] => [user, route, key]
 export const holderValues = (holder: Holder): SqlValue[] => [...placeValues(holder), holder.holder]
 
-export const claimValues = (claim: Claim, nowMs: number | null): SqlValue[] => [
+export const claimValues = (claim: Claim): SqlValue[] => [
   ...holderValues(claim),
-  nowMs,
   claim.leaseMs,
   claim.requestHash,
   claim.hashVersion,
 ]
 
-export const answerValues = (
-  holder: Holder,
-  { status, headers, body }: StoredAnswer,
-  ttlMs: number,
-  nowMs: number | null,
-): SqlValue[] => [...holderValues(holder), nowMs, ttlMs, status, JSON.stringify(headers), body]
+export function answerValues(holder: Holder, { status, headers, body }: StoredAnswer, ttlMs: number): SqlValue[] {
+  return [...holderValues(holder), ttlMs, status, JSON.stringify(headers), body]
+}
 
 export type Row = Readonly<Record<string, unknown>>
 

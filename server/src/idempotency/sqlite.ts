@@ -16,7 +16,8 @@ import { type IdempotencyWorld, platformWorld } from './world.ts'
 
 export type SqliteKeys = Keys<DatabaseSync, Answer>
 
-const SQL = statements({ now: (parameter) => parameter, unlessLocked: '' })
+const NOW = '$now'
+const SQL = statements({ now: NOW, unlessLocked: '' })
 
 /** How long a write waits for another process, or for a transaction that the application left open over an await. */
 const BUSY_MAX_MS = 5_000
@@ -43,8 +44,14 @@ export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = pla
     return known
   }
 
-  const run = (text: string, values: SqlValue[]): number => Number(statement(text).run(byName(values)).changes)
-  const first = (text: string, values: SqlValue[]) => statement(text).get(byName(values))
+  /** Under their whole names, whatever the application has set for bare ones. */
+  function named(text: string, values: SqlValue[]): Record<string, SqlValue> {
+    const parameters = Object.fromEntries(values.map((value, i) => [`$${i + 1}`, value]))
+    return text.includes(NOW) ? { ...parameters, [NOW]: world.now() } : parameters
+  }
+
+  const run = (text: string, values: SqlValue[]) => Number(statement(text).run(named(text, values)).changes)
+  const first = (text: string, values: SqlValue[]) => statement(text).get(named(text, values))
 
   /**
    * Outside of every transaction of the application: a write that lands in one which a handler holds open over an await
@@ -72,22 +79,21 @@ export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = pla
   }
 
   const change = (text: string, values: SqlValue[]): Promise<boolean> => alone(() => run(text, values) === 1)
-  const now = () => world.now()
 
   return {
-    claim: (claim) => change(SQL.claim, claimValues(claim, now())),
+    claim: (claim) => change(SQL.claim, claimValues(claim)),
     find: (place) =>
       alone(() => {
-        const row = first(SQL.find, [...placeValues(place), now()])
+        const row = first(SQL.find, [...placeValues(place)])
         return row === undefined ? null : readRecord(row)
       }),
-    reclaim: (claim, seen) => change(SQL.reclaim, [...claimValues(claim, now()), seen]),
-    takeOver: (holder, leaseMs, seen) => change(SQL.takeOver, [...holderValues(holder), now(), leaseMs, seen]),
-    renew: (holder, leaseMs) => change(SQL.renew, [...holderValues(holder), now(), leaseMs]),
-    answer: (holder, answer, ttlMs) => change(SQL.answer, answerValues(holder, answer, ttlMs, now())),
+    reclaim: (claim, seen) => change(SQL.reclaim, [...claimValues(claim), seen]),
+    takeOver: (holder, leaseMs, seen) => change(SQL.takeOver, [...holderValues(holder), leaseMs, seen]),
+    renew: (holder, leaseMs) => change(SQL.renew, [...holderValues(holder), leaseMs]),
+    answer: (holder, answer, ttlMs) => change(SQL.answer, answerValues(holder, answer, ttlMs)),
     doubt: (holder) => change(SQL.doubt, holderValues(holder)),
     release: (holder) => change(SQL.release, holderValues(holder)),
-    removeExpired: (limit) => alone(() => run(SQL.removeExpired, [now(), limit])),
+    removeExpired: (limit) => alone(() => run(SQL.removeExpired, [limit])),
 
     async section(holder, work, settle) {
       if (work.constructor.name === 'AsyncFunction') throw new TypeError(MUST_NOT_AWAIT)
@@ -110,20 +116,24 @@ export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = pla
         database.exec('ROLLBACK')
         return { outcome: 'rolled_back', answer }
       }
-      if (holder !== null) run(SQL.answer, answerValues(holder, kept.store, kept.ttlMs, now()))
+      if (holder !== null) run(SQL.answer, answerValues(holder, kept.store, kept.ttlMs))
       database.exec('COMMIT')
       return { outcome: 'committed', answer }
     } catch (error) {
-      // A section that ended the transaction by itself may have committed half of its work.
-      const certain = database.isTransaction !== false
-      if (certain) database.exec('ROLLBACK')
-      return { outcome: 'failed', error, certain }
+      return { outcome: 'failed', error, certain: rolledBack() }
+    }
+  }
+
+  /** No, when the section ended the transaction by itself: it may have committed half of its work. */
+  function rolledBack(): boolean {
+    try {
+      database.exec('ROLLBACK')
+      return true
+    } catch {
+      return false
     }
   }
 }
-
-/** Under their whole names, `$1`, whatever the application has set for bare ones. */
-const byName = (values: SqlValue[]) => Object.fromEntries(values.map((value, i) => [`$${i + 1}`, value]))
 
 const MUST_NOT_AWAIT =
   'On SQLite the section of withKey must be synchronous: all requests share one connection, and an await would let the writes of others into this transaction'
