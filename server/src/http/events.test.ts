@@ -468,7 +468,7 @@ describe('a stream', () => {
     const client = await open(url + pathOf(run.jobId))
     http.app.server.off('request', listen)
     only(responses).emit('timeout')
-    expect(await client.ended).toBe(false)
+    await client.ended
     expect(await metric(http, broken('dropped'))).toBe(1)
   })
 
