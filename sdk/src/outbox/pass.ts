@@ -1,7 +1,7 @@
 import type { World } from '../world.ts'
 import type { OutboxItem, Send } from './item.ts'
 import type { Network, OutboxStore, StoredItem } from './ports.ts'
-import { DELAY_MAX_MS, dueInMs, judge, refuseErrorAnswer, type Verdict } from './verdict.ts'
+import { DELAY_MAX_MS, dueInMs, judge, refuseErrorAnswer, type Verdict, wordsOf } from './verdict.ts'
 
 export interface PassOptions<Body, Answer> {
   store: OutboxStore
@@ -25,8 +25,6 @@ export interface Outcome<Answer> {
 type Delivery<Answer> =
   | { verdict: 'sent'; answer: Answer; error?: undefined }
   | { verdict: Verdict; error: unknown; answer?: undefined }
-
-const ERROR_LENGTH_MAX = 1_000
 
 /** One flush, by whoever holds the lock. */
 export class Pass<Body, Answer> {
@@ -75,8 +73,9 @@ export class Pass<Body, Answer> {
     let outcome: Outcome<Answer> = { item, dropped: false }
     try {
       const { verdict, answer, error } = await this.#deliver(item)
+      // Cut off by us: whatever it says, that was no attempt.
+      if (verdict !== 'sent') signal.throwIfAborted()
       if (verdict === 'unanswered') {
-        signal.throwIfAborted()
         this.#unanswered.push({ item, error })
         return false
       }
@@ -112,7 +111,7 @@ export class Pass<Body, Answer> {
       attempts,
       status: refused || attempts >= attemptsMax ? 'failed' : 'queued',
       dueAtMs: world.now() + dueInMs(attempts, error, world.random),
-      error: (error instanceof Error ? error.message : String(error)).slice(0, ERROR_LENGTH_MAX),
+      error: wordsOf(error),
     } as const
     return { item: { ...item, ...progress }, dropped: !(await store.update(item.id, progress)) }
   }

@@ -24,6 +24,14 @@ function isUnanswered(error: unknown): boolean {
   return error instanceof ForeignAnswer && error.status < 400
 }
 
+const WORDS_LENGTH_MAX = 1_000
+
+/** What went wrong, for the person who looks at the list. */
+export function wordsOf(error: unknown): string {
+  const cause = innermost(error)
+  return (cause instanceof Error ? cause.message : String(cause)).slice(0, WORDS_LENGTH_MAX)
+}
+
 /** Nobody waits for it, and a server that is being restarted is back by then: 16 s, 32 s, 60 s … */
 const SLOWER = 4
 export const DELAY_MAX_MS = 3_600_000
