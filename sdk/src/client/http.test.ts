@@ -23,7 +23,7 @@ interface Answer {
 }
 
 /** The connection is cut instead of an answer. */
-const CUT = 'cut'
+const CUT = 'cut' as const
 
 let server: Server
 let origin: string

@@ -137,7 +137,13 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   metrics.built(options.version)
   app.addHook('onResponse', (request, reply, done) => {
     const route = request.routeOptions.url ?? 'none'
-    metrics.answered({ method: request.method, route, status: reply.statusCode, elapsedMs: reply.elapsedTime })
+    metrics.answered({
+      method: request.method,
+      route,
+      status: reply.statusCode,
+      elapsedMs: reply.elapsedTime,
+      attempt: request.headers['ichido-attempt'],
+    })
     done()
   })
 

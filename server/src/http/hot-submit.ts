@@ -87,7 +87,8 @@ async function answer(
     headers['content-type'] = JSON_TYPE
     headers['content-length'] = String(Buffer.byteLength(body))
     response.writeHead(status, headers).end(body)
-    metrics.answered({ method: 'POST', route: path, status, elapsedMs: world.monotonic() - began })
+    const attempt = request.headers['ichido-attempt']
+    metrics.answered({ method: 'POST', route: path, status, elapsedMs: world.monotonic() - began, attempt })
   }
   try {
     const outcome = await services.submission.submit(caller, input, { key })

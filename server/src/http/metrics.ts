@@ -8,9 +8,18 @@ export interface Metrics {
   /** Says what is running. */
   built(version: string): void
   /** One answered request; `route` is the template, never the path: paths hold ids and keys. */
-  answered(request: { method: string; route: string; status: number; elapsedMs: number }): void
+  answered(request: AnsweredRequest): void
   contentType: string
   render(counts: Counts): Promise<string>
+}
+
+export interface AnsweredRequest {
+  method: string
+  route: string
+  status: number
+  elapsedMs: number
+  /** `Ichido-Attempt`: how often the client has made this call by now. */
+  attempt: string | string[] | undefined
 }
 
 /** By state, as the store has them; null when it cannot say. */
@@ -89,10 +98,19 @@ export function createMetrics(): Metrics {
     buckets: SECONDS,
     registers,
   })
+  const clientRetries = new Counter({
+    name: 'ichido_client_retries_total',
+    help: 'Calls that a client had made before (Ichido-Attempt), by what came of this try',
+    labelNames: ['outcome'],
+    registers,
+  })
   return {
     meter: createMeter(registers),
     built: (version) => build.set({ version, node: process.version }, 1),
-    answered: ({ method, route, status, elapsedMs }) => requests.observe({ method, route, status }, elapsedMs / 1000),
+    answered({ method, route, status, elapsedMs, attempt }) {
+      requests.observe({ method, route, status }, elapsedMs / 1000)
+      if (Number(attempt) > 1) clientRetries.inc({ outcome: status < 400 ? 'succeeded' : 'failed' })
+    },
     contentType: registry.contentType,
     async render({ jobs, workers, queues, schedules, alerts, subscribers }) {
       showQueues(queues ?? [])

@@ -1,0 +1,72 @@
+import { Client, httpTransport } from '@ichido/sdk/client'
+import { platformTimers } from '@ichido/sdk/world'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { seeded } from '../../../scripts/testing/seeded.ts'
+import { full, size } from '../../../scripts/testing/size.ts'
+import { TormentProxy } from '../../../scripts/testing/torment-proxy.ts'
+import { type TestApp, testApp } from '../testing/app.ts'
+import { ENGINES } from '../testing/services.ts'
+
+const SUBMITS = size(150, 2_000)
+const AT_ONCE = 25
+const SEED = 20_31
+/** The client's seconds: what waits for one waits for ten milliseconds, and a try is given up after 1.2 s. */
+const HASTE = 100
+
+describe.each(full ? ENGINES : (['sqlite'] as const))('%s', (engine) => {
+  let http: TestApp
+  let proxy: TormentProxy
+  beforeAll(async () => {
+    http = await testApp(engine)
+    const url = await http.app.listen({ host: '127.0.0.1', port: 0 })
+    proxy = await TormentProxy.before(url, { random: seeded(SEED), share: 0.5, pauseMs: 60 })
+  })
+  afterAll(async () => {
+    proxy.close()
+    await http.close()
+  })
+
+  async function metric(series: string): Promise<number> {
+    const { text } = await http.call('GET', '/metrics')
+    const line = text.split('\n').find((found) => found.startsWith(`${series} `))
+    return Number(line?.slice(series.length + 1) ?? 0)
+  }
+
+  test(`${SUBMITS} submits through a network that drops, delays, duplicates and resets: as many jobs`, async () => {
+    const retries: unknown[] = []
+    const client = new Client(
+      httpTransport({
+        url: proxy.url,
+        retry: { tries: 40, onRetry: ({ error }) => void retries.push(error) },
+        world: {
+          random: seeded(SEED + 1),
+          after: (ms, callback) => platformTimers.after(ms / HASTE, callback),
+        },
+      }),
+    )
+    const ids: string[] = []
+    let replays = 0
+    const left = Array.from({ length: SUBMITS }, (_, n) => n)
+    const submitAll = async () => {
+      for (let n = left.pop(); n !== undefined; n = left.pop()) {
+        // The same payload each time: only the keys tell one wish from another.
+        const job = await client.submit('tormented', null, n % 2 === 0 ? {} : { key: `given-${n}` })
+        ids.push(job.id)
+        if (job.replayed) replays++
+      }
+    }
+    await Promise.all(Array.from({ length: AT_ONCE }, submitAll))
+    await proxy.settled()
+
+    expect(new Set(ids).size).toBe(SUBMITS)
+    const jobs = await http.services.jobs.counts()
+    expect(jobs).toEqual({ PENDING: SUBMITS })
+    const { pass, ...torments } = proxy.counts
+    console.log(`${SUBMITS} submits on ${engine}: ${retries.length} tries more, ${replays} replays`, proxy.counts)
+    for (const [what, times] of Object.entries(torments)) expect(times, what).toBeGreaterThan(0)
+    expect(replays).toBeGreaterThan(0)
+    expect(await metric('ichido_submits_total{outcome="created",keyed="true"}')).toBe(SUBMITS)
+    expect(await metric('ichido_idempotency_keys_total{result="mismatch"}')).toBe(0)
+    expect(await metric('ichido_client_retries_total{outcome="succeeded"}')).toBeGreaterThan(0)
+  }, 300_000)
+})
