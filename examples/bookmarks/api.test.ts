@@ -209,28 +209,33 @@ test('a crash between bookmark and job, or in the middle of the job, is made goo
   await save(`${siteUrl}/held-over`, me)
   await vi.waitFor(() => expect(held.has('/held-over')).toBe(true), WAIT)
   held.delete('/held-over')
+  const before = await list(me)
   await app.close()
 
-  // As if the process had died right after the commit: the row is there, its job is not known.
   const database = new DatabaseSync(join(folder, 'bookmarks.db'))
-  database.exec(`INSERT INTO bookmarks (id, user_id, url, normal_url, created_from, idempotency_key, created_at, llm_status)
-    SELECT '${randomUUID()}', user_id, '${siteUrl}/left', '${siteUrl}/left', 'web', 'k', 1, 'processing' FROM bookmarks`)
-  // And as if it had died between the submission and the note of it.
-  const { job_id } = database.prepare(`SELECT job_id FROM bookmarks WHERE url LIKE '%held-over'`).get() as {
-    job_id: string
-  }
-  database.exec(`UPDATE bookmarks SET job_id = NULL WHERE url LIKE '%held-over'`)
+  const insert = database.prepare(
+    `INSERT INTO bookmarks (id, user_id, url, normal_url, created_from, idempotency_key, created_at, llm_status, job_id)
+     VALUES (?, ?, :url, :url, 'web', 'k', 1, 'processing', :jobId)`,
+  )
+  const [was] = before
+  // As if the process had died right after the commit of the bookmark …
+  insert.run({ url: `${siteUrl}/left`, jobId: null }, randomUUID(), me['x-user'])
+  // … or had been away for so long that the job is not kept any more …
+  insert.run({ url: `${siteUrl}/lost`, jobId: randomUUID() }, randomUUID(), me['x-user'])
+  // … or had died between the submission of the job and the note of it.
+  database.prepare('UPDATE bookmarks SET job_id = NULL WHERE id = ?').run(was?.id ?? '')
   database.close()
 
   app = await start()
   await vi.waitFor(() => expect(held.has('/held-over')).toBe(true), WAIT)
   held.get('/held-over')?.()
-  await vi.waitFor(
-    async () => expect((await list(me)).map(({ llm_status }) => llm_status)).toEqual(['done', 'done']),
-    WAIT,
-  )
-  expect((await list(me)).map(({ url }) => url)).toEqual([`${siteUrl}/left`, `${siteUrl}/held-over`])
-  expect((await list(me))[1]?.job_id).toBe(job_id)
+  const paths = ['/lost', '/left', '/held-over']
+  await vi.waitFor(async () => {
+    const now = await list(me)
+    expect(now.map(({ url, llm_status }) => [url, llm_status])).toEqual(paths.map((path) => [siteUrl + path, 'done']))
+    expect(now.at(-1)?.job_id).toBe(was?.job_id)
+  }, WAIT)
+  expect(visits.filter((path) => path === '/held-over')).toHaveLength(2)
 })
 
 test('a change is told to the pages of its user while it happens', async () => {

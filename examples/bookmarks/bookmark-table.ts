@@ -11,6 +11,7 @@ const row = z.object({
   created_from: z.string(),
   idempotency_key: z.string(),
   created_at: z.int(),
+  version: z.int(),
   round: z.int(),
   job_id: z.string().nullable(),
   llm_status: z.enum(['processing', 'retrying', 'done', 'failed']),
@@ -73,17 +74,25 @@ export class BookmarkTable {
   /** The latest first; `before` is the last one's number of the page before. */
   list(userId: string, limit: number, before: number): BookmarkRow[] {
     const statement = 'SELECT * FROM bookmarks WHERE user_id = ? AND n < ? ORDER BY n DESC LIMIT ?'
-    return row.array().parse(this.#database.prepare(statement).all(userId, before, limit))
+    return this.#all(statement, userId, before, limit)
   }
 
-  /** What processing has not ended, with and without a job. */
+  /** What has not ended. */
   listOpen(): BookmarkRow[] {
-    return row.array().parse(this.#database.prepare(`SELECT * FROM bookmarks WHERE ${IS_OPEN} ORDER BY n`).all())
+    return this.#all(`SELECT * FROM bookmarks WHERE ${IS_OPEN} ORDER BY n`)
+  }
+
+  /** What is still to be given to Ichido. */
+  listWithoutJob(): BookmarkRow[] {
+    return this.#all(`SELECT * FROM bookmarks WHERE ${IS_OPEN} AND job_id IS NULL ORDER BY n`)
   }
 
   /** False: somebody else has done so. */
   setJob({ id, round }: Round, jobId: string): boolean {
-    return this.#run(`UPDATE bookmarks SET job_id = :jobId WHERE ${OF_ROUND} AND job_id IS NULL`, { id, round, jobId })
+    return this.#run(
+      `UPDATE bookmarks SET version = version + 1, job_id = :jobId WHERE ${OF_ROUND} AND job_id IS NULL`,
+      { id, round, jobId },
+    )
   }
 
   setProgress(
@@ -93,7 +102,7 @@ export class BookmarkTable {
     retryAtMs: number | null,
   ): boolean {
     return this.#run(
-      `UPDATE bookmarks SET llm_status = :status, step = :step, retry_at = :retryAtMs
+      `UPDATE bookmarks SET version = version + 1, llm_status = :status, step = :step, retry_at = :retryAtMs
        WHERE ${OF_ROUND} AND (llm_status, step, retry_at) IS NOT (:status, :step, :retryAtMs)`,
       { id, round, status, step, retryAtMs },
     )
@@ -101,7 +110,7 @@ export class BookmarkTable {
 
   finish({ id, round }: Round, title: string, summary: string): boolean {
     return this.#run(
-      `UPDATE bookmarks SET llm_status = 'done', title = :title, summary = :summary,
+      `UPDATE bookmarks SET version = version + 1, llm_status = 'done', title = :title, summary = :summary,
          step = NULL, retry_at = NULL, error_code = NULL, error_message = NULL
        WHERE ${OF_ROUND}`,
       { id, round, title, summary },
@@ -110,7 +119,7 @@ export class BookmarkTable {
 
   fail({ id, round }: Round, code: string, message: string): boolean {
     return this.#run(
-      `UPDATE bookmarks SET llm_status = 'failed', retry_at = NULL, error_code = :code, error_message = :message
+      `UPDATE bookmarks SET version = version + 1, llm_status = 'failed', retry_at = NULL, error_code = :code, error_message = :message
        WHERE ${OF_ROUND}`,
       { id, round, code, message },
     )
@@ -119,7 +128,7 @@ export class BookmarkTable {
   /** The next round, unless one is under way. */
   begin({ id, round }: Round): boolean {
     return this.#run(
-      `UPDATE bookmarks SET llm_status = 'retrying', round = round + 1, job_id = NULL, step = NULL
+      `UPDATE bookmarks SET version = version + 1, llm_status = 'retrying', round = round + 1, job_id = NULL, step = NULL
        WHERE id = :id AND round = :round AND NOT ${IS_OPEN}`,
       { id, round },
     )
@@ -127,7 +136,14 @@ export class BookmarkTable {
 
   /** Its job is not kept any more, and nobody knows how it ended: another one takes its place. */
   beginInstead({ id, round }: Round): boolean {
-    return this.#run(`UPDATE bookmarks SET round = round + 1, job_id = NULL WHERE ${OF_ROUND}`, { id, round })
+    return this.#run(`UPDATE bookmarks SET version = version + 1, round = round + 1, job_id = NULL WHERE ${OF_ROUND}`, {
+      id,
+      round,
+    })
+  }
+
+  #all(statement: string, ...values: (string | number)[]): BookmarkRow[] {
+    return row.array().parse(this.#database.prepare(statement).all(...values))
   }
 
   #run(statement: string, values: Record<string, string | number | null>): boolean {

@@ -11,6 +11,8 @@ const SCHEMA = `
     created_from TEXT NOT NULL,
     idempotency_key TEXT NOT NULL,
     created_at INTEGER NOT NULL,
+    -- Rises with every change: a reader keeps the higher one, in whatever order they reach it.
+    version INTEGER NOT NULL DEFAULT 1,
     -- How often it was given to processing. With the id it names the job.
     round INTEGER NOT NULL DEFAULT 1,
     -- Of this round; NULL until it was submitted.
@@ -24,7 +26,7 @@ const SCHEMA = `
     error_message TEXT,
     UNIQUE (user_id, normal_url)
   ) STRICT;
-  CREATE INDEX IF NOT EXISTS bookmarks_open ON bookmarks (n) WHERE llm_status IN ('processing', 'retrying');
+  CREATE INDEX IF NOT EXISTS bookmarks_open ON bookmarks (job_id) WHERE llm_status IN ('processing', 'retrying');
 
   CREATE TABLE IF NOT EXISTS failed_jobs (
     -- Of the job in Ichido.

@@ -47,7 +47,7 @@ export class Processing {
   async submitMissing(): Promise<void> {
     const { ichido, kind, bookmarks } = this.#deps
     try {
-      for (const bookmark of bookmarks.listOpen().filter(({ job_id }) => job_id === null)) {
+      for (const bookmark of bookmarks.listWithoutJob()) {
         const job = await ichido.submit(kind, messageOf(bookmark, 1), { key: keyOf(bookmark) })
         if (bookmarks.setJob(bookmark, job.id)) this.#follow(bookmark, job.id)
       }

@@ -7,7 +7,7 @@ import { isHopeless } from './job.ts'
 const instant = (ms: number) => new Date(ms).toISOString()
 
 export function bookmarkShape(row: BookmarkRow) {
-  const { id, url, source_hint, created_from, title, summary, llm_status, step, retry_at, job_id } = row
+  const { id, url, source_hint, created_from, title, summary, llm_status, step, retry_at, job_id, version } = row
   const { created_at, error_code, error_message } = row
   return {
     id,
@@ -25,6 +25,7 @@ export function bookmarkShape(row: BookmarkRow) {
         ? null
         : { code: error_code, message: error_message ?? '', retryable: !isHopeless(error_code) },
     job_id,
+    version,
   }
 }
 export type BookmarkShape = ReturnType<typeof bookmarkShape>

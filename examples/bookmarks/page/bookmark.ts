@@ -3,6 +3,23 @@ import type { BookmarkShape } from '../shapes.ts'
 /** As `GET /v1/bookmarks` has it. */
 export type Bookmark = BookmarkShape
 
+export function parseBookmark(value: unknown): Bookmark {
+  if (!isBookmark(value)) throw new TypeError('The server answered with something that is no bookmark')
+  return value
+}
+
+export function parsePage(value: unknown): { data: Bookmark[]; next_cursor: string | null } {
+  const { data, next_cursor } = Object(value)
+  if (!Array.isArray(data)) throw new TypeError('The server answered with something that is no list')
+  return { data: data.map(parseBookmark), next_cursor: typeof next_cursor === 'string' ? next_cursor : null }
+}
+
+/** The server has made it; what stands between us and it may have not. */
+function isBookmark(value: unknown): value is Bookmark {
+  const { id, url, created_at, llm_status } = Object(value)
+  return [id, url, created_at, llm_status].every((member) => typeof member === 'string')
+}
+
 /** What `POST /v1/bookmarks` takes. */
 export interface Save {
   url: string

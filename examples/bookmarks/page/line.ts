@@ -48,12 +48,14 @@ export class Line {
     this.element.dataset.status = state.status
     this.#link.href = url
     write(this.#link, title)
+    this.#link.lang = languageOf(title)
     write(this.#tile, host.charAt(0).toUpperCase())
     this.#tile.style.setProperty('--hue', String(hueOf(host)))
     write(this.#host, host)
     this.#time.dateTime = savedAt.toISOString()
     write(this.#time, savedAt.toLocaleString(currentLanguage(), { dateStyle: 'medium', timeStyle: 'short' }))
     write(this.#summary, summary)
+    this.#summary.lang = languageOf(summary)
     this.#summary.hidden = summary === ''
     write(this.#chip, state.errorMessage ?? label)
     write(this.#detail, detail)
@@ -71,8 +73,9 @@ function onClick(button: HTMLButtonElement, act: () => Promise<void>): void {
   button.type = 'button'
   button.addEventListener('click', async () => {
     button.disabled = true
-    await act()
-    button.disabled = false
+    await act().finally(() => {
+      button.disabled = false
+    })
   })
 }
 
@@ -81,6 +84,9 @@ function name(button: HTMLButtonElement, word: string, title: string): void {
   write(button, word)
   button.ariaLabel = `${word}: ${title}`
 }
+
+/** Of a page's own words, for those who have them read out: it may be another one than that of this page. */
+const languageOf = (text: string) => (/[\p{Script=Hiragana}\p{Script=Katakana}]/u.test(text) ? 'ja' : 'en')
 
 /** Pages of one site have one colour. */
 const hueOf = (host: string) => [...host].reduce((hue, letter) => (hue * 31 + letter.charCodeAt(0)) % 360, 7)

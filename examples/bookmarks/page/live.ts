@@ -1,4 +1,4 @@
-import type { Bookmark } from './bookmark.ts'
+import { type Bookmark, parseBookmark } from './bookmark.ts'
 
 const AGAIN_MS = 1_000
 
@@ -25,7 +25,7 @@ export function followChanges({ opened, changed, lost }: LiveOptions): void {
     const stream = new EventSource('v1/bookmarks/events')
     source = stream
     stream.onopen = opened
-    stream.onmessage = ({ data }) => changed(JSON.parse(data))
+    stream.onmessage = ({ data }) => changed(parseBookmark(JSON.parse(data)))
     stream.onerror = () => {
       lost()
       // What broke off the browser opens again by itself; what was refused it gives up.

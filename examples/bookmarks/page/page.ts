@@ -1,41 +1,53 @@
 import { createCall } from '@ichido/sdk/client'
 import type { OutboxItem } from '@ichido/sdk/outbox'
-import { type Bookmark, type Save, sourceHint } from './bookmark.ts'
+import { type Bookmark, parseBookmark, parsePage, type Save, sourceHint } from './bookmark.ts'
 import { element } from './dom.ts'
-import { type Entry, entryOfBookmark, entryOfSave } from './entry.ts'
+import { offerBookmarklet, sharedAddress } from './elsewhere.ts'
+import { entryOfBookmark, entryOfSave } from './entry.ts'
 import { ListView } from './list-view.ts'
 import { followChanges } from './live.ts'
 import { openSaves } from './saves.ts'
 import { choose, currentLanguage, type Language, say, speak } from './words.ts'
 
 const call = createCall({ url: location.origin })
-const bookmarks = new Map<string, Bookmark>()
-const saves = new Map<string, OutboxItem<Save>>()
-let isLive = false
-let nextCursor: string | null = null
-/** Of the address that was filled in by a bookmarklet or by Share. */
-let createdFrom: Save['created_from'] = 'web'
-
-const view = new ListView({ retry, drop: (id) => outbox.drop(id) })
 const form = element('save', HTMLFormElement)
 const input = element('url', HTMLInputElement)
 const more = element('more', HTMLButtonElement)
+const view = new ListView({ retry, drop: (id) => outbox.drop(id) })
 
-const outbox = await openSaves(call, ({ item, dropped }) => {
-  if (dropped || item.status === 'sent') saves.delete(item.id)
-  else saves.set(item.id, item)
-  if (item.answer !== undefined) note(item.answer)
-  show()
+const bookmarks = new Map<string, Bookmark>()
+let saves: OutboxItem<Save>[] = []
+let isLive = false
+/** Where the older ones begin; undefined until the list was read. */
+let olderFrom: string | null | undefined
+/** How the address in the form came there. */
+let createdFrom: Save['created_from'] = 'web'
+
+const outbox = await openSaves(call, ({ item: { answer, savedAtMs } }) => {
+  if (answer !== undefined) {
+    note(answer)
+    if (Date.parse(answer.created_at) < savedAtMs) tell(say('already'))
+  }
+  refreshSaves()
 })
+
+let refreshes = 0
+/** The latest that was asked for counts, whichever answer comes last. */
+async function refreshSaves(): Promise<void> {
+  const mine = ++refreshes
+  const kept = await outbox.list()
+  if (mine !== refreshes) return
+  saves = kept
+  show()
+}
 
 /** Pages that are on their way first, then the latest. */
 function show(): void {
-  const waiting = [...saves.values()].reverse().map((item) => entryOfSave(item, isLive))
+  const onTheirWay = saves.toReversed().map((item) => entryOfSave(item, isLive))
   const known = [...bookmarks.values()].sort(latestFirst).map(entryOfBookmark)
-  const entries: Entry[] = [...waiting, ...known]
-  view.show(entries)
-  element('none').hidden = entries.length > 0
-  more.hidden = nextCursor === null
+  view.show([...onTheirWay, ...known])
+  element('none').hidden = onTheirWay.length + known.length > 0
+  more.hidden = typeof olderFrom !== 'string'
   const live = element('live')
   live.dataset.live = isLive ? 'on' : 'waiting'
   live.textContent = say(isLive ? 'live' : 'offline')
@@ -45,50 +57,49 @@ function latestFirst(one: Bookmark, other: Bookmark): number {
   return other.created_at.localeCompare(one.created_at) || other.id.localeCompare(one.id)
 }
 
-/** A bookmark as it is now, unless it is one of the older ones that are not shown yet. */
+/** A list that was asked for before a change can come after it. */
 function note(bookmark: Bookmark): void {
-  bookmarks.set(bookmark.id, bookmark)
+  const known = bookmarks.get(bookmark.id)
+  if (known === undefined || known.version < bookmark.version) bookmarks.set(bookmark.id, bookmark)
 }
 
-async function load(cursor: string | null): Promise<void> {
-  const query = cursor === null ? '' : `?${new URLSearchParams({ cursor })}`
-  const { body } = await call('GET', `/v1/bookmarks${query}`)
-  const page = body as { data: Bookmark[]; next_cursor: string | null }
-  for (const bookmark of page.data) note(bookmark)
-  if (cursor !== null || nextCursor === null) nextCursor = page.next_cursor
+/** The latest ones; or with a cursor, those before it. */
+async function load(cursor?: string): Promise<void> {
+  const query = cursor === undefined ? '' : `?${new URLSearchParams({ cursor })}`
+  const { data, next_cursor } = parsePage((await call('GET', `/v1/bookmarks${query}`)).body)
+  for (const bookmark of data) note(bookmark)
+  if (cursor === olderFrom) olderFrom = next_cursor
   show()
 }
 
 async function retry(id: string): Promise<void> {
   problem(null)
-  if (saves.has(id)) {
+  if (!bookmarks.has(id)) {
     await outbox.retry(id)
     return
   }
-  const bookmark = bookmarks.get(id)
-  if (bookmark === undefined) return
   try {
-    note((await call('POST', `/v1/bookmarks/${id}/reprocess`)).body as Bookmark)
-  } catch (error) {
-    problem(navigator.onLine && error instanceof Error ? error.message : say('notHeard'))
+    const { body } = await call('POST', `/v1/bookmarks/${id}/reprocess`)
+    note(parseBookmark(body))
+    show()
+  } catch {
+    problem(say('notHeard'))
   }
-  show()
 }
 
 async function save(event: SubmitEvent): Promise<void> {
   event.preventDefault()
   problem(null)
   const url = URL.parse(input.value.trim())
+  input.focus()
   if (url === null || !['http:', 'https:'].includes(url.protocol)) {
     problem(say('notAnAddress'))
-    input.focus()
     return
   }
   try {
     await outbox.put({ url: url.href, source_hint: sourceHint(url), created_from: createdFrom })
     form.reset()
     createdFrom = 'web'
-    input.focus()
   } catch (error) {
     problem(say('notKept', { why: error instanceof Error ? error.message : String(error) }))
   }
@@ -97,37 +108,15 @@ async function save(event: SubmitEvent): Promise<void> {
 function problem(text: string | null): void {
   const shown = element('problem')
   shown.hidden = text === null
-  shown.textContent = text ?? ''
-  input.setAttribute('aria-invalid', String(text !== null))
+  shown.textContent = text
+  input.ariaInvalid = String(text !== null)
 }
 
-/** An address that came with ours is filled in and not saved: any site could send us one. */
-function fillIn(): void {
-  const query = new URLSearchParams(location.search)
-  // Phones often share an address inside of a text.
-  const [url] = `${query.get('url') ?? ''} ${query.get('text') ?? ''}`.match(/https?:\/\/\S+/) ?? []
-  if (url === undefined) return
-  const from = query.get('from')
-  createdFrom = from === 'bookmarklet' || from === 'share' ? from : 'web'
-  input.value = url
-  input.focus()
-  history.replaceState(null, '', location.pathname)
+function tell(text: string): void {
+  element('said').textContent = text
 }
 
-function offerBookmarklet(): void {
-  const opened = `${location.origin}/?from=bookmarklet&url=`
-  const code = `javascript:void open(${JSON.stringify(opened)}+encodeURIComponent(location.href),'_blank','width=560,height=720')`
-  const link = element('bookmarklet', HTMLAnchorElement)
-  link.href = code
-  link.addEventListener('click', (event) => event.preventDefault())
-  const copy = element('copy', HTMLButtonElement)
-  copy.addEventListener('click', async () => {
-    await navigator.clipboard.writeText(code)
-    element('said').textContent = copy.textContent = say('copied')
-  })
-}
-
-function changeLanguage(language: Language): void {
+function speakIn(language: Language): void {
   choose(language)
   speak()
   problem(null)
@@ -135,21 +124,27 @@ function changeLanguage(language: Language): void {
 }
 
 for (const language of ['en', 'ja'] as const) {
-  document.querySelector(`[data-language="${language}"]`)?.addEventListener('click', () => changeLanguage(language))
+  document.querySelector(`[data-language="${language}"]`)?.addEventListener('click', () => speakIn(language))
 }
+// What is wrong with an address is said in the page's own language, not in the browser's.
 form.noValidate = true
 form.addEventListener('submit', save)
-more.addEventListener('click', () => load(nextCursor).catch(() => problem(say('notHeard'))))
-changeLanguage(currentLanguage())
-offerBookmarklet()
-fillIn()
-for (const item of await outbox.list()) saves.set(item.id, item)
-// What was seen last, while the server is out of reach.
-load(null).catch(() => {})
+more.addEventListener('click', () => {
+  if (typeof olderFrom === 'string') load(olderFrom).catch(() => problem(say('notHeard')))
+})
+speakIn(currentLanguage())
+offerBookmarklet(tell)
+const shared = sharedAddress()
+if (shared !== null) {
+  input.value = shared.url
+  createdFrom = shared.from
+  input.focus()
+}
+await refreshSaves()
 followChanges({
   opened() {
     isLive = true
-    load(null).catch(() => {})
+    load().catch(() => {})
     outbox.flush().catch(() => {})
     show()
   },
@@ -162,4 +157,6 @@ followChanges({
     show()
   },
 })
+// Without the server, what was seen last.
+load().catch(() => {})
 navigator.serviceWorker?.register('sw.js').catch(() => {})

@@ -1,6 +1,6 @@
 import type { Call } from '@ichido/sdk/client'
 import { type Outbox, type OutboxChange, openOutbox } from '@ichido/sdk/outbox'
-import type { Bookmark, Save } from './bookmark.ts'
+import { type Bookmark, parseBookmark, type Save } from './bookmark.ts'
 
 /** What is saved here and not there yet. It outlives the tab, and each has a key: sent twice, it is one bookmark. */
 export async function openSaves(
@@ -11,7 +11,7 @@ export async function openSaves(
     name: 'bookmarks',
     send: async ({ key, body }, signal) => {
       const answer = await call('POST', '/v1/bookmarks', { body, headers: { 'idempotency-key': key }, signal })
-      return answer.body as Bookmark
+      return parseBookmark(answer.body)
     },
   })
   outbox.onChange(changed)
