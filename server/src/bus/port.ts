@@ -1,4 +1,4 @@
-import type { StoredEvent } from '../core/event.ts'
+import type { EventName, StoredEvent } from '../core/event.ts'
 
 /**
  * Wake-ups, nothing more: "something changed here, look at the store". A wake-up may be lost or come twice, so whoever
@@ -28,7 +28,9 @@ export interface Relay {
   look(): Promise<'ready' | 'emptied' | 'away'>
   /** From now on it is noticed when everything is lost there. */
   remember(): Promise<void>
-  /** Relays those of the events that were not yet. `nowMs` is the store's clock. */
+  /** Those that were not relayed yet. */
+  missing<Name extends EventName>(names: readonly Name[]): Promise<Name[]>
+  /** Relays what may be old by now. `nowMs` is the store's clock. */
   sweep(events: readonly StoredEvent[], nowMs: number): Promise<void>
 }
 

@@ -55,7 +55,7 @@ export const SETTINGS = {
   artifacts_interval_seconds: span(60, 3_600, 'How often files that nobody needs any more are removed'),
   artifacts_batch_max: count(200, 10_000, 'Artifacts or files removed in one go'),
   relay_interval_seconds: span(1, 60, 'How often the leader takes to Redis what nodes did not'),
-  relay_batch_max: count(1_000, 10_000, 'Events offered to Redis in one go'),
+  relay_batch_max: count(5_000, 10_000, 'Events offered to Redis in one go'),
   event_state_ttl_seconds: span(3_600, YEAR_SECONDS, "How long Redis keeps a job's latest event", 1),
   event_mark_ttl_seconds: span(7_200, YEAR_SECONDS, 'How long Redis knows that it was given an event', 1),
   reassign_after_seconds: span(10, YEAR_SECONDS, 'How long an assigned run has to start before it may be orphaned', 1),

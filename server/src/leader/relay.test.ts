@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { FIRST_EVENT } from '../store/commands/all-events.ts'
 import { beginWatermark, moveWatermark } from '../store/commands/relay.ts'
+import { FIRST_EVENT } from '../store/commands/walk-events.ts'
 import { beginPublishing } from '../testing/publishing.ts'
 import { seize, trusting } from '../testing/reaper.ts'
 import { RedisScene, type TestRedis, testRedis } from '../testing/redis.ts'

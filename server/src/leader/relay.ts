@@ -1,8 +1,9 @@
 import type { Relay } from '../bus/port.ts'
 import type { Settings } from '../services/settings.ts'
-import { EVERY_EVENT, FIRST_EVENT, findAllEvents, findLastPlace } from '../store/commands/all-events.ts'
+import { findEventNames, findNamed } from '../store/commands/all-events.ts'
 import { readClock } from '../store/commands/leadership.ts'
 import { beginWatermark, moveWatermark, type Watermark } from '../store/commands/relay.ts'
+import { FIRST_EVENT, findLastPlace } from '../store/commands/walk-events.ts'
 import type { Store } from '../store/port.ts'
 import type { Leading } from './elect.ts'
 
@@ -12,6 +13,8 @@ export interface RelayOptions {
   settings: Settings
 }
 
+/** Events of one read; each has up to 64 KiB. */
+const READ_MAX = 500
 /** In the time that a state is kept. */
 const CHECKPOINTS = 10
 
@@ -53,13 +56,16 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
     mark ??= await store.write(beginWatermark())
     const nowMs = await store.read(readClock())
     if (found === 'emptied' && !(await rewind(mark, nowMs))) return null
-    const batch = await store.write(findAllEvents(mark.place, EVERY_EVENT, settings.get('relay_batch_max')))
+    const batch = await store.write(findEventNames(mark.place, settings.get('relay_batch_max')))
     if (batch === null) {
       // The store is another one than the watermark is of.
       await keep({ place: await store.write(findLastPlace()), checkpoints: [] })
       return null
     }
-    await relay.sweep(batch.events, nowMs)
+    const missing = await relay.missing(batch.events)
+    for (let i = 0; i < missing.length; i += READ_MAX) {
+      await relay.sweep(await store.write(findNamed(missing.slice(i, i + READ_MAX))), nowMs)
+    }
     const next = withCheckpoint({ place: batch.next, checkpoints: mark.checkpoints }, nowMs)
     const isNews = batch.events.length > 0 || next.checkpoints !== mark.checkpoints
     mark = next

@@ -1,16 +1,11 @@
 import { type EventOfAllShape, type EventShape, IchidoError, type JobStateShape } from '@ichido/sdk/protocol'
 import { type Caller, can } from '../core/roles.ts'
 import { isFinal } from '../core/run-state.ts'
-import {
-  type EventFilter,
-  type EventPlace,
-  findAllEvents,
-  findLastPlace,
-  type PlacedEvent,
-} from '../store/commands/all-events.ts'
+import { type EventFilter, findAllEvents, type PlacedEvent } from '../store/commands/all-events.ts'
 import { findEvents, findLatestState } from '../store/commands/events.ts'
 import { type PublishItem, type PublishOutcome, publishBatch } from '../store/commands/publish.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
+import { type EventPlace, findLastPlace } from '../store/commands/walk-events.ts'
 import { BadValue } from '../store/port.ts'
 import { integer, type Row, text } from '../store/statement.ts'
 import { Batcher } from './batcher.ts'

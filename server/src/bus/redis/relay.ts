@@ -1,5 +1,5 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import type { StoredEvent } from '../../core/event.ts'
+import type { EventName, StoredEvent } from '../../core/event.ts'
 import type { Relay } from '../port.ts'
 import { eventJson } from './event-json.ts'
 import { SHARD_NUMBERS, shardOf } from './keys.ts'
@@ -28,6 +28,8 @@ const STREAM_LENGTH = 10_000
 const STREAM_IDLE_MS = 24 * 3_600_000
 /** Of one script: nobody else is served while it runs. */
 const SCRIPT_EVENTS_MAX = 100
+/** Asked for at once. */
+const MARKS_MAX = 1_000
 const BATCH_MAX = 1_000
 const QUEUE_MAX = 20_000
 const QUEUE_BYTES_MAX = 32 * 1024 * 1024
@@ -69,12 +71,25 @@ export class RedisRelay implements Relay {
     return added
   }
 
+  async missing<Name extends EventName>(names: readonly Name[]): Promise<Name[]> {
+    const { link } = this.#options
+    const missing = new Set(names)
+    await Promise.all(
+      grouped(names, (shard) => String(shard)).flatMap(([, part]) =>
+        inParts(part, MARKS_MAX).map(async (some) => {
+          const marks = await link.call((redis) => redis.mGet(some.map((name) => link.keys.published(name))))
+          for (const [i, name] of some.entries()) if (marks[i] != null) missing.delete(name)
+        }),
+      ),
+    )
+    return [...missing]
+  }
+
   async sweep(events: readonly StoredEvent[], nowMs: number): Promise<void> {
     const { ttls, meter } = this.#options
-    const missing = await this.#missing(events)
     // Where a newer state has expired, an older one has, too: an old event must not be taken for the latest.
     const stateMsOf = ({ createdAtMs }: StoredEvent) => Math.max(0, createdAtMs + ttls().stateMs - nowMs)
-    const added = await this.#publish(missing, stateMsOf)
+    const added = await this.#publish(events, stateMsOf)
     meter.relayed('swept', added.filter(Boolean).length)
   }
 
@@ -113,7 +128,9 @@ export class RedisRelay implements Relay {
 
   async #publish(events: readonly StoredEvent[], stateMsOf: (event: StoredEvent) => number): Promise<boolean[]> {
     const added = new Map<StoredEvent, boolean>()
-    const parts = byStream(events).flatMap(([shard, part]) => inParts(part).map((some) => [shard, some] as const))
+    const parts = grouped(events, (shard, { domain }) => `${shard} ${domain}`).flatMap(([shard, part]) =>
+      inParts(part, SCRIPT_EVENTS_MAX).map((some) => [shard, some] as const),
+    )
     await Promise.all(
       parts.map(async ([shard, part]) => {
         const found = await this.#add(shard, part, stateMsOf)
@@ -135,38 +152,27 @@ export class RedisRelay implements Relay {
     const answer = await this.#script.run(link, keys, args)
     return Array.isArray(answer) ? answer : []
   }
-
-  async #missing(events: readonly StoredEvent[]): Promise<StoredEvent[]> {
-    const { link } = this.#options
-    const marked = new Set<StoredEvent>()
-    await Promise.all(
-      SHARD_NUMBERS.map(async (shard) => {
-        const part = events.filter(({ jobId }) => shardOf(jobId) === shard)
-        if (part.length === 0) return
-        const marks = await link.call((redis) => redis.mGet(part.map((event) => link.keys.published(event))))
-        for (const [i, event] of part.entries()) if (marks[i] != null) marked.add(event)
-      }),
-    )
-    return events.filter((event) => !marked.has(event))
-  }
 }
 
 const bytesOf = (events: readonly StoredEvent[]) => events.reduce((sum, { data }) => sum + data.length, 0)
 
-/** The events of each stream, in their order. */
-function byStream(events: readonly StoredEvent[]): [number, StoredEvent[]][] {
-  const streams = new Map<string, [number, StoredEvent[]]>()
-  for (const event of events) {
-    const shard = shardOf(event.jobId)
-    const name = `${shard} ${event.domain}`
-    const stream = streams.get(name)
-    if (stream === undefined) streams.set(name, [shard, [event]])
-    else stream[1].push(event)
+/** With their shard, in their order. Many are of the same few jobs. */
+function grouped<Name extends EventName>(
+  names: readonly Name[],
+  groupOf: (shard: number, name: Name) => string,
+): [number, Name[]][] {
+  const shards = new Map<string, number>()
+  const groups = new Map<string, [number, Name[]]>()
+  for (const name of names) {
+    const shard = shards.get(name.jobId) ?? shardOf(name.jobId)
+    shards.set(name.jobId, shard)
+    const group = groups.get(groupOf(shard, name))
+    if (group === undefined) groups.set(groupOf(shard, name), [shard, [name]])
+    else group[1].push(name)
   }
-  return [...streams.values()]
+  return [...groups.values()]
 }
 
-function inParts(events: readonly StoredEvent[]): StoredEvent[][] {
-  const count = Math.ceil(events.length / SCRIPT_EVENTS_MAX)
-  return Array.from({ length: count }, (_, i) => events.slice(i * SCRIPT_EVENTS_MAX, (i + 1) * SCRIPT_EVENTS_MAX))
+function inParts<T>(all: readonly T[], max: number): T[][] {
+  return Array.from({ length: Math.ceil(all.length / max) }, (_, i) => all.slice(i * max, (i + 1) * max))
 }

@@ -1,20 +1,8 @@
-import type { StoredEvent } from '../../core/event.ts'
+import type { EventName, StoredEvent } from '../../core/event.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/all-events.ts'
-import { flag, integer, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
-
-/**
- * A place among the events of all jobs: the transaction that wrote an event, its job, its number there. Transactions are read
- * only once every earlier one has ended, so that what commits late is never skipped (hazard 13).
- */
-export interface EventPlace {
-  tx: number
-  jobId: string
-  n: number
-}
-
-const NO_JOB = '00000000-0000-0000-0000-000000000000'
-export const FIRST_EVENT: EventPlace = { tx: 0, jobId: NO_JOB, n: 0 }
+import { each, flag, integer, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { type EventPlace, type Placed, type Reading, Walk, type Walked } from './walk-events.ts'
 
 export interface EventFilter {
   jobId: string | null
@@ -26,143 +14,105 @@ export interface EventFilter {
 
 export const EVERY_EVENT: EventFilter = { jobId: null, kind: null, queue: null, domain: null, stage: null }
 
-export interface PlacedEvent extends StoredEvent {
-  place: EventPlace
+export interface PlacedEvent extends StoredEvent, Placed {
   kind: string
   queue: string
 }
 
-export interface EventsOfAll {
-  events: PlacedEvent[]
-  /** Where to go on from. */
-  next: EventPlace
-  /** All that can be read by now was. */
-  caughtUp: boolean
-}
-
-/** Looked at before the answer is given, whether or not the filter lets it through. */
-const LOOK_MAX = 20_000
-/** So many events are sorted at a time. */
-const WINDOW_MAX = 2_000
-/** In transactions. Those without events are passed over ever faster. */
-const WIDTH_FIRST = 256
-const WIDTH_FACTOR = 8
+export interface PlacedName extends EventName, Placed {}
 
 /**
  * The events of all jobs after a place; null when the place is ahead of the store, and so of another one. Runs as a write,
- * for a plan that does not depend on statistics: what is read of the table must be found by its small index.
+ * for a plan that does not depend on statistics: what is read of the table must be found by its index.
  */
-export function findAllEvents(after: EventPlace, filter: EventFilter, max: number): Command<EventsOfAll | null> {
-  return command('find_all_events', function* work(): Work<EventsOfAll | null> {
-    const horizon = yield* one(sql.readHorizon)
-    const settled = integer(horizon, 'settled')
-    if (after.tx > integer(horizon, 'ahead')) return null
-    const walk = new Walk(after, filter, max)
-    yield* filter.jobId === null ? walk.through(settled) : walk.ofJob(settled, filter.jobId)
-    return walk.answer
+export function findAllEvents(
+  after: EventPlace,
+  { jobId, kind, queue, domain, stage }: EventFilter,
+  max: number,
+): Command<Walked<PlacedEvent> | null> {
+  const filter = [kind, queue, domain, stage]
+  return command('find_all_events', function* work(): Work<Walked<PlacedEvent> | null> {
+    const walk = new Walk(after, eventsThrough(filter), max)
+    return yield* walk.to((settled) => {
+      if (jobId === null) return walk.through(settled)
+      return walk.once(settled, (place, room) =>
+        query(sql.readOfJob, ...valuesOf(place), ...filter, settled, room, jobId),
+      )
+    })
   })
 }
 
-/** The place after all that can be read by now. */
-export function findLastPlace(): Command<EventPlace> {
-  return command('find_last_place', function* work(): Work<EventPlace> {
-    return { tx: integer(yield* one(sql.readHorizon), 'settled'), jobId: NO_JOB, n: 0 }
+/** The same of all events, without what they say: most of them nobody wants to know. */
+export function findEventNames(after: EventPlace, max: number): Command<Walked<PlacedName> | null> {
+  return command('find_event_names', function* work(): Work<Walked<PlacedName> | null> {
+    const walk = new Walk(after, NAMES, max)
+    return yield* walk.to((settled) => walk.through(settled))
   })
 }
 
-class Walk {
-  #place: EventPlace
-  readonly #filter: readonly SqlValue[]
-  readonly #max: number
-  readonly #events: PlacedEvent[] = []
-  #caughtUp = false
+/** Those of the events that are still there, each job's in their order. */
+export function findNamed(names: readonly PlacedName[]): Command<StoredEvent[]> {
+  const wanted = new Set(names.map(({ place }) => `${place.jobId} ${place.n}`))
+  // The first one may have to be told from the second.
+  const rows = names.flatMap(({ place: { jobId, n } }) => (n === 1 ? [n, n + 1] : [n]).map((each) => [jobId, each]))
+  return command('find_named', function* work(): Work<StoredEvent[]> {
+    const found = yield* each(sql.readNamed, rows)
+    const events = found.flatMap((row) => toEvents(row, null)).sort((a, b) => a.n - b.n)
+    return events.filter(({ jobId, n }) => wanted.delete(`${jobId} ${n}`))
+  })
+}
 
-  constructor(after: EventPlace, { kind, queue, domain, stage }: EventFilter, max: number) {
-    this.#place = after
-    this.#filter = [kind, queue, domain, stage]
-    this.#max = max
-  }
+const valuesOf = ({ tx, jobId, n }: EventPlace): SqlValue[] => [tx, jobId, n]
 
-  get answer(): EventsOfAll {
-    return { events: this.#events, next: this.#place, caughtUp: this.#caughtUp }
+function eventsThrough(filter: readonly SqlValue[]): Reading<PlacedEvent> {
+  return {
+    window: (after, from, to, max) => query(sql.readWindow, ...valuesOf(after), ...filter, from, to, max),
+    group: (after, lookMax) => query(sql.readGroup, ...valuesOf(after), ...filter, lookMax),
+    toFound: toEvents,
   }
+}
 
-  *ofJob(settled: number, jobId: string): Work<void> {
-    const rows = yield* query(sql.readOfJob, ...this.#taken(), settled, this.#max, jobId)
-    if (!this.#add(rows) && rows.length < this.#max) this.#reach(settled)
-  }
-
-  *through(settled: number): Work<void> {
-    let width = WIDTH_FIRST
-    for (let looked = 0; looked < LOOK_MAX; ) {
-      const from = this.#place.tx
-      if (from >= settled) return this.#reach(settled)
-      const to = Math.min(from + width, settled)
-      const count = integer(yield* one(sql.countWindow, from, to, WINDOW_MAX), 'count')
-      if (count === WINDOW_MAX && to - from > 1) {
-        width = Math.max(1, Math.floor((to - from) / WIDTH_FACTOR))
-        continue
-      }
-      looked += count
-      if (count === WINDOW_MAX) {
-        if (yield* this.#partOfGroup()) return
-      } else {
-        if (this.#add(yield* query(sql.readWindow, ...this.#taken(), from, to, this.#max))) return
-        this.#place = { tx: to, jobId: NO_JOB, n: 0 }
-        if (count < WINDOW_MAX / WIDTH_FACTOR) width *= WIDTH_FACTOR
-      }
-    }
-  }
-
-  /** Answers with whether there is no more room. */
-  *#partOfGroup(): Work<boolean> {
-    const { tx, jobId, n } = this.#place
-    const last = yield* one(sql.scanGroup, tx, jobId, n, WINDOW_MAX)
-    if (this.#add(yield* query(sql.readGroup, ...this.#taken(), WINDOW_MAX))) return true
-    if (last !== undefined) this.#place = { tx, jobId: text(last, 'job_id'), n: integer(last, 'n') }
-    const found = last === undefined ? 0 : integer(last, 'found')
-    const left = found > 0 || flag(yield* one(sql.isGroupLeft, tx, jobId, n), 'left')
-    if (!left) this.#place = { tx: tx + 1, jobId: NO_JOB, n: 0 }
-    return false
-  }
-
-  #taken(): SqlValue[] {
-    const { tx, jobId, n } = this.#place
-    return [tx, jobId, n, ...this.#filter]
-  }
-
-  #reach(settled: number): void {
-    this.#place = { tx: settled, jobId: NO_JOB, n: 0 }
-    this.#caughtUp = true
-  }
-
-  #add(rows: readonly Row[]): boolean {
-    for (const event of rows.flatMap((row) => toEvents(row, this.#place))) {
-      if (this.#events.length === this.#max) return true
-      this.#events.push(event)
-      this.#place = event.place
-    }
-    return this.#events.length === this.#max
-  }
+const NAMES: Reading<PlacedName> = {
+  window: (after, from, to, max) => query(sql.readNames, ...valuesOf(after), from, to, max),
+  group: (after, lookMax) => query(sql.readNamesOfGroup, ...valuesOf(after), lookMax),
+  toFound: toNames,
 }
 
 /** That a job was made is told from the job itself, right before its second event. */
-function toEvents(row: Row, after: EventPlace): PlacedEvent[] {
-  const [tx, jobId] = [integer(row, 'tx'), text(row, 'job_id')]
+const FIRST = { n: 1, stage: 'run', seq: 1, data: '{"state":"PENDING"}' }
+
+function begins(row: Row, { tx, jobId }: EventPlace, after: EventPlace | null): boolean {
+  const isTold = after?.tx === tx && after.jobId === jobId && after.n === FIRST.n
+  return flag(row, 'begins') && !isTold
+}
+
+function placeOf(row: Row): EventPlace {
+  return { tx: integer(row, 'tx'), jobId: text(row, 'job_id'), n: integer(row, 'n') }
+}
+
+function toNames(row: Row, after: EventPlace): PlacedName[] {
+  const place = placeOf(row)
+  const { jobId } = place
+  const name: PlacedName = { place, jobId, stage: text(row, 'stage'), seq: integer(row, 'seq') }
+  if (!begins(row, place, after)) return [name]
+  return [{ place: { ...place, n: FIRST.n }, jobId, stage: FIRST.stage, seq: FIRST.seq }, name]
+}
+
+function toEvents(row: Row, after: EventPlace | null): PlacedEvent[] {
+  const place = placeOf(row)
+  const { jobId, n } = place
   const event: PlacedEvent = {
-    place: { tx, jobId, n: integer(row, 'n') },
+    place,
     kind: text(row, 'kind'),
     queue: text(row, 'queue'),
     jobId,
     domain: text(row, 'domain'),
-    n: integer(row, 'n'),
+    n,
     stage: text(row, 'stage'),
     seq: integer(row, 'seq'),
     data: text(row, 'data'),
     createdAtMs: integer(row, 'created_at'),
   }
-  const isTold = after.tx === tx && after.jobId === jobId && after.n === 1
-  if (!flag(row, 'begins') || isTold) return [event]
-  const made = { n: 1, stage: 'run', seq: 1, data: '{"state":"PENDING"}', createdAtMs: integer(row, 'job_created_at') }
-  return [{ ...event, ...made, place: { tx, jobId, n: 1 } }, event]
+  if (!begins(row, place, after)) return [event]
+  return [{ ...event, ...FIRST, createdAtMs: integer(row, 'job_created_at'), place: { ...place, n: FIRST.n } }, event]
 }

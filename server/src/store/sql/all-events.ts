@@ -21,15 +21,18 @@ export const countWindow = statement(
   ),
 )
 
+const name = (tx: string) => `${tx} AS tx, e.job_id, e.n, e.stage, e.seq,
+  CASE WHEN e.n = 2 THEN NOT EXISTS (SELECT 1 FROM ichido.events f WHERE f.job_id = e.job_id AND f.n = 1) ELSE false END AS begins`
 const columns = (
   tx: string,
   domain: string,
-) => `${tx} AS tx, e.job_id, e.n, e.stage, e.seq, e.data, e.created_at, j.kind,
-  j.queue, ${domain} AS domain, j.created_at AS job_created_at,
-  CASE WHEN e.n = 2 THEN NOT EXISTS (SELECT 1 FROM ichido.events f WHERE f.job_id = e.job_id AND f.n = 1) ELSE false END AS begins`
+) => `${name(tx)}, e.data, e.created_at, j.kind, j.queue, ${domain} AS domain,
+  j.created_at AS job_created_at`
+
+const after = (tx: string) => `(${tx}, e.job_id, e.n) > (CAST($1 AS bigint), $2, CAST($3 AS bigint))`
 
 /** What a statement takes after a place ($1 transaction, $2 job, $3 number): $4 kind, $5 queue, $6 domain, $7 stage, or null. */
-const wanted = (tx: string, domain: string) => `(${tx}, e.job_id, e.n) > (CAST($1 AS bigint), $2, CAST($3 AS bigint))
+const wanted = (tx: string, domain: string) => `${after(tx)}
   AND (CAST($4 AS text) IS NULL OR j.kind = $4) AND (CAST($5 AS text) IS NULL OR j.queue = $5)
   AND (CAST($6 AS text) IS NULL OR ${domain} = $6) AND (CAST($7 AS text) IS NULL OR e.stage = $7)`
 
@@ -41,6 +44,27 @@ export const readWindow = statement(
     WHERE ${tx} >= $8 AND ${tx} < $9 AND ${wanted(tx, domain)} ORDER BY ${tx}, e.job_id, e.n LIMIT $10`,
   ),
 )
+
+/** Takes a place, two transactions and a maximum: what identifies the events in between, in their order. */
+export const readNames = statement(
+  'read_names',
+  perEngine(
+    (tx) => `SELECT ${name(tx)} FROM ichido.events e WHERE ${tx} >= $4 AND ${tx} < $5 AND ${after(tx)}
+    ORDER BY ${tx}, e.job_id, e.n LIMIT $6`,
+  ),
+)
+
+/** Takes jobs and numbers of events. */
+export const readNamed = statement('read_named', {
+  postgres: perEngine(
+    (tx, domain) => `SELECT ${columns(tx, domain)} FROM unnest($1::uuid[], $2::bigint[]) AS t(job_id, n)
+    JOIN ichido.events e ON e.job_id = t.job_id AND e.n = t.n JOIN ichido.jobs j ON j.id = e.job_id`,
+  ).postgres,
+  sqlite: perEngine(
+    (tx, domain) => `SELECT ${columns(tx, domain)} FROM ichido.events e JOIN ichido.jobs j ON j.id = e.job_id
+    WHERE e.job_id = $1 AND e.n = $2`,
+  ).sqlite,
+})
 
 /** Takes a place and a filter as above, a transaction, a maximum and a job: the events of the job before that transaction. */
 export const readOfJob = statement(
@@ -60,6 +84,14 @@ export const readGroup = statement('read_group', {
       SELECT * FROM ichido.events e WHERE (e.job_id, e.n) > ($2, $3) ORDER BY e.job_id, e.n LIMIT $8) e
     JOIN ichido.jobs j ON j.id = e.job_id WHERE ${tx} = $1 AND ${wanted(tx, domain)} ORDER BY e.job_id, e.n`,
   ).postgres,
+  sqlite: [],
+})
+
+/** Takes a place and how many events to look at: what identifies those of the place's transaction. */
+export const readNamesOfGroup = statement('read_names_of_group', {
+  postgres: `SELECT ${name('e.tx')} FROM (
+      SELECT * FROM ichido.events e WHERE (e.job_id, e.n) > ($2, $3) ORDER BY e.job_id, e.n LIMIT $4) e
+    WHERE e.tx = $1 ORDER BY e.job_id, e.n`,
   sqlite: [],
 })
 
