@@ -16,29 +16,44 @@
 --
 -- Result: for each event 1 when it was added, 0 when it had been before.
 
-local added = {}
-local any = false
+local count = (#KEYS - 2) / 2
+local marks = {}
+for i = 1, count do
+  marks[i] = KEYS[2 + 2 * i]
+end
+local marked = redis.call('MGET', unpack(marks))
 
-for i = 0, (#KEYS - 2) / 2 - 1 do
-  local state, mark = KEYS[3 + 2 * i], KEYS[4 + 2 * i]
-  local event, cursor, state_ms = ARGV[6 + 3 * i], tonumber(ARGV[7 + 3 * i]), tonumber(ARGV[8 + 3 * i])
-  if redis.call('EXISTS', mark) == 0 then
-    redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[5], '*', 'data', event)
-    -- A late event must not take the place of a newer state.
-    local kept = tonumber(string.match(redis.call('GETRANGE', state, 0, 40), '^{"cursor":(%d+)') or '0')
-    if state_ms > 0 and cursor > kept then
-      redis.call('SET', state, event, 'PX', state_ms)
-    end
-    -- Last, as in S4: a script that fails half-way is run again, not believed.
-    redis.call('SET', mark, '1', 'PX', ARGV[3])
-    added[i + 1] = 1
-    any = true
+local added, latest, news = {}, {}, {}
+for i = 1, count do
+  local state, mark = KEYS[1 + 2 * i], marks[i]
+  local event, cursor, state_ms = ARGV[3 + 3 * i], tonumber(ARGV[4 + 3 * i]), tonumber(ARGV[5 + 3 * i])
+  if marked[i] or news[mark] then
+    added[i] = 0
   else
-    added[i + 1] = 0
+    redis.call('XADD', KEYS[1], '*', 'data', event)
+    if state_ms > 0 and cursor > (latest[state] and latest[state].cursor or 0) then
+      latest[state] = { cursor = cursor, event = event, ms = state_ms }
+    end
+    news[mark] = true
+    added[i] = 1
   end
 end
 
-if any then
+for state, last in pairs(latest) do
+  -- A late event must not take the place of a newer state.
+  local kept = tonumber(string.match(redis.call('GETRANGE', state, 0, 40), '^{"cursor":(%d+)') or '0')
+  if last.cursor > kept then
+    redis.call('SET', state, last.event, 'PX', last.ms)
+  end
+end
+
+-- Last, as in S4: a script that fails half-way is run again, not believed.
+for mark in pairs(news) do
+  redis.call('SET', mark, '1', 'PX', ARGV[3])
+end
+
+if next(news) then
+  redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', ARGV[5])
   redis.call('PEXPIRE', KEYS[1], ARGV[4])
   redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1])
 end
