@@ -59,12 +59,17 @@ export function postgresKeys(pool: Pool): PostgresKeys {
     async section(holder, work, settle) {
       await migrated()
       const client = await pool.connect()
+      // Outside of a query nobody hears that the connection broke, and unheard it would end the process.
+      client.on('error', unheard)
       const { sectioned, broken } = await transact(client, holder, work, settle)
+      client.off('error', unheard)
       client.release(broken)
       return sectioned
     },
   }
 }
+
+const unheard = (): void => {}
 
 type Transacted = { sectioned: Sectioned; broken: boolean }
 

@@ -32,8 +32,8 @@ export function sqliteShop(database: DatabaseSync, keys = sqliteKeys(database)):
     async write(note) {
       insert.run(note)
     },
-    section: (note, answer) => () => {
-      insert.run(note)
+    section: (note, answer) => (tx) => {
+      tx.prepare('INSERT INTO effects VALUES (?)').run(note)
       return answer()
     },
     count: async (note) =>

@@ -1,0 +1,305 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { bareDatabase, type FreshDatabase } from '../../../scripts/testing/services.ts'
+import { size } from '../../../scripts/testing/size.ts'
+import { postgresShop, type Shop, sqliteShop } from './conformance/shop.ts'
+import { type Answer, createIdempotency, type Settings } from './index.ts'
+import { ask, fresh } from './testing/ask.ts'
+
+const CALLERS = 64
+const ROUNDS = size(1, 25)
+const QUIET: Partial<Settings> = { onError: () => {} }
+
+/** Two nodes on one database: what the second does, it does without knowing of the first. */
+function races<Tx, Returned>(open: () => readonly [Shop<Tx, Returned>, Shop<Tx, Returned>]): void {
+  const nodes = () => open().map((shop) => createIdempotency({ keys: shop.keys, ...QUIET }))
+  const everybody = async <T>(
+    callers: number,
+    call: (once: ReturnType<typeof nodes>[number], i: number) => Promise<T>,
+  ) => {
+    const all = nodes()
+    return Promise.all(Array.from({ length: callers }, (_, i) => call(all[i % all.length] ?? expect.fail(), i)))
+  }
+  const shop = () => open()[0]
+  const lapse = (key: string) =>
+    shop().sql(`UPDATE ichido_idempotency_keys SET lease_expires_at = 0 WHERE key = '${key}'`)
+  const turns = (n: number) => new Promise((resolve) => setTimeout(resolve, n))
+
+  test(`${CALLERS} calls with one key, a handler that takes its time: one effect, one answer`, async () => {
+    for (let round = 0; round < ROUNDS; round++) {
+      const { key, note } = fresh()
+      const said = await everybody(CALLERS, (once, i) =>
+        ask(once, key, async () => {
+          await shop().write(note)
+          await turns(5)
+          return { status: 201, body: { by: i } }
+        }),
+      )
+      expect(await shop().count(note)).toBe(1)
+      expect(new Set(said.map((one) => JSON.stringify([one.status, one.body])))).toHaveLength(1)
+      expect(said.filter((one) => !one.replayed)).toHaveLength(1)
+    }
+  })
+
+  test(`${CALLERS} calls, a handler that throws after its effect: one effect, the others are told of the doubt`, async () => {
+    for (let round = 0; round < ROUNDS; round++) {
+      const { key, note } = fresh()
+      const said = await everybody(CALLERS, (once) =>
+        ask(once, key, async () => {
+          await shop().write(note)
+          await turns(2)
+          throw new Error('on purpose')
+        }).catch(String),
+      )
+      expect(await shop().count(note)).toBe(1)
+      expect(said.filter((one) => one === 'Error: on purpose')).toHaveLength(1)
+      expect(said.filter((one) => typeof one === 'object' && one.code === 'IDEMPOTENCY_IN_DOUBT')).toHaveLength(63)
+    }
+  })
+
+  test('the same with a hook: it is asked once, and everybody gets what it found', async () => {
+    const { key, note } = fresh()
+    let asked = 0
+    const recover = async (): Promise<Answer> => {
+      asked += 1
+      return { status: 201, body: { found: await shop().count(note) } }
+    }
+    const handler = async () => {
+      await shop().write(note)
+      throw new Error('on purpose')
+    }
+    const said = await everybody(CALLERS, (once) => ask(once, key, handler, { recover }).catch(String))
+    expect(said.filter((one) => typeof one === 'object' && one.replayed)).toHaveLength(63)
+    expect([asked, await shop().count(note)]).toEqual([1, 1])
+    expect(await ask(nodes()[0] ?? expect.fail(), key, handler)).toMatchObject({ status: 201, body: { found: 1 } })
+  })
+
+  test('a section that is rolled back each time: the effect happens once, when it is not', async () => {
+    const { key, note } = fresh()
+    let tries = 0
+    const said = await everybody(16, (once) =>
+      ask(once, key, (call) => {
+        tries += 1
+        return call.withKey(shop().section(note, () => ({ status: tries < 5 ? 503 : 201 })))
+      }),
+    )
+    expect(said.map((one) => one.status).sort()).toEqual([...Array(12).fill(201), ...Array(4).fill(503)])
+    expect([tries, await shop().count(note)]).toEqual([5, 1])
+  })
+
+  test('a key whose time is over is taken by one of many', async () => {
+    const { key, note } = fresh()
+    const handler = async () => {
+      await shop().write(note)
+      return { status: 201 }
+    }
+    await everybody(1, (once) => ask(once, key, handler))
+    await shop().sql(`UPDATE ichido_idempotency_keys SET expires_at = 1 WHERE key = '${key}'`)
+    const said = await everybody(16, (once) => ask(once, key, handler))
+    expect(said.filter((one) => !one.replayed)).toHaveLength(1)
+    expect(await shop().count(note)).toBe(2)
+  })
+
+  test.each([
+    ['removed', 'DELETE FROM ichido_idempotency_keys'],
+    ['expired', 'UPDATE ichido_idempotency_keys SET expires_at = 1'],
+  ])(
+    'a record that is %s between being found in the way and being read is no crash and no stale answer',
+    async (_, sql) => {
+      const { key, note } = fresh()
+      let runs = 0
+      const handler = async () => ({ status: 201, body: { run: ++runs } })
+      await everybody(1, (once) => ask(once, key, handler))
+      const { keys } = shop()
+      let meddled = false
+      const once = createIdempotency<Tx, Returned>({
+        keys: {
+          ...keys,
+          async find(place) {
+            if (!meddled) await shop().sql(`${sql} WHERE key = '${key}'`)
+            meddled = true
+            return keys.find(place)
+          },
+        },
+      })
+      expect(await ask(once, key, handler)).toMatchObject({ status: 201, replayed: false, body: { run: 2 } })
+      expect(note).toBeTruthy()
+    },
+  )
+
+  test.each(['section', 'answer'] as const)(
+    'a holder that was thought dead comes back with its %s: the other one counts',
+    async (by) => {
+      const { key, note } = fresh()
+      const [first, second] = nodes()
+      if (!first || !second) return expect.fail()
+      const [entered, wake] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+      const late = ask(first, key, async (call) => {
+        entered.resolve()
+        await wake.promise
+        const answer = { status: 201, body: { by: 'first' } }
+        return by === 'section' ? call.withKey(shop().section(note, () => answer)) : answer
+      })
+      await entered.promise
+      await lapse(key)
+      const taken = await ask(
+        second,
+        key,
+        (call) => call.withKey(shop().section(note, () => ({ status: 201, body: { by: 'second' } }))),
+        { recover: () => 'run' },
+      )
+      expect(taken).toMatchObject({ replayed: false, body: { by: 'second' } })
+      wake.resolve()
+      expect(await late).toMatchObject({ status: 201, replayed: true, body: { by: 'second' } })
+      expect(await shop().count(note)).toBe(1)
+    },
+  )
+
+  test('a late answer counts as long as nobody took over', async () => {
+    const { key } = fresh()
+    const said = await everybody(1, (once) =>
+      ask(once, key, async () => {
+        await lapse(key)
+        return { status: 201 }
+      }),
+    )
+    expect(said).toMatchObject([{ status: 201, replayed: false }])
+    expect(await everybody(1, (once) => ask(once, key, () => expect.fail()))).toMatchObject([{ replayed: true }])
+  })
+
+  test('a lapsed lease is handed to one hook; what it cannot tell is asked again', async () => {
+    const { key } = fresh()
+    const [first, second] = nodes()
+    if (!first || !second) return expect.fail()
+    const [entered, wake] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const late = ask(first, key, async () => {
+      entered.resolve()
+      await wake.promise
+      return { status: 200, body: 'late' }
+    })
+    await entered.promise
+    await lapse(key)
+    const recoveries: (() => Answer | 'unknown')[] = [
+      () => 'unknown',
+      () => {
+        throw new Error('on purpose')
+      },
+      () => ({ status: 201, body: { recovered: true } }),
+    ]
+    const recover = () => recoveries.shift()?.() ?? expect.fail()
+    const again = () => ask(second, key, () => expect.fail(), { recover })
+    expect(await again()).toMatchObject({ status: 409, code: 'IDEMPOTENCY_IN_PROGRESS' })
+    expect(await again()).toMatchObject({ status: 409, code: 'IDEMPOTENCY_IN_PROGRESS' })
+    expect(await again()).toMatchObject({ status: 201, replayed: true, body: { recovered: true } })
+    wake.resolve()
+    expect(await late).toMatchObject({ status: 201, replayed: true, body: { recovered: true } })
+  })
+
+  test('answers whose time is over are removed in batches; what has no answer stays', async () => {
+    const user = fresh().key
+    const row = (state: string, expires: string) =>
+      `SELECT '${user}', 'r', '${state}' || n, 'h', 1, '${state}', 'x', 0, 0, ${expires}`
+    const numbers = 'WITH RECURSIVE many(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM many WHERE n < 1200)'
+    const columns =
+      'user_id, route, key, request_hash, hash_version, state, holder, lease_expires_at, created_at, expires_at'
+    const into = `INSERT INTO ichido_idempotency_keys (${columns}, response_status, response_headers)`
+    await shop().sql(`${into} ${numbers} ${row('answered', 'n')}, 200, '[]' FROM many`)
+    await shop().sql(`${into} ${numbers} ${row('held', 'NULL')}, NULL, NULL FROM many WHERE n < 3`)
+    await shop().sql(`${into} ${numbers} ${row('in_doubt', 'NULL')}, NULL, NULL FROM many WHERE n < 3`)
+    const batches: number[] = []
+    const { keys } = shop()
+    const removeExpired = async (limit: number) => {
+      batches.push(await keys.removeExpired(limit))
+      return batches.at(-1) ?? 0
+    }
+    expect(await createIdempotency({ keys: { ...keys, removeExpired } }).tidy()).toBe(1200)
+    expect(batches).toEqual([500, 500, 200])
+    expect(await keys.find({ user, route: 'r', key: 'held1' })).toMatchObject({ state: 'held', lapsed: true })
+    expect(await keys.find({ user, route: 'r', key: 'in_doubt1' })).toMatchObject({ state: 'in_doubt' })
+  })
+}
+
+describe('SQLite, two connections', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'ichido-idempotency-'))
+  const databases = [0, 1].map(() => new DatabaseSync(join(folder, 'shop.db')))
+  for (const one of databases) one.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF')
+  const [first, second] = databases.map((one) => sqliteShop(one))
+  afterAll(() => {
+    for (const one of databases) one.close()
+    rmSync(folder, { recursive: true })
+  })
+  races(() => [first ?? expect.fail(), second ?? expect.fail()])
+})
+
+describe('PostgreSQL, two pools', () => {
+  let database: FreshDatabase
+  let pools: pg.Pool[]
+  let shops: Awaited<ReturnType<typeof postgresShop>>[]
+  beforeAll(async () => {
+    database = await bareDatabase()
+    pools = [0, 1].map(() => new pg.Pool({ connectionString: database.url, max: 4 }))
+    shops = await Promise.all(pools.map((pool) => postgresShop(pool)))
+  })
+  afterAll(async () => {
+    await Promise.all(pools.map((pool) => pool.end()))
+    await database.drop()
+  })
+  races(() => [shops[0] ?? expect.fail(), shops[1] ?? expect.fail()])
+
+  test('while a section writes, its key is not taken over, however long its lease has lapsed', async () => {
+    const { key, note } = fresh()
+    const [first, second] = shops.map((shop) => createIdempotency({ keys: shop.keys, waitMs: 0 }))
+    if (!first || !second) return expect.fail()
+    const [entered, wake] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const writing = ask(first, key, async (call) => {
+      await pools[0]?.query('UPDATE ichido_idempotency_keys SET lease_expires_at = 0 WHERE key = $1', [key])
+      return call.withKey(async (tx) => {
+        await tx.query('INSERT INTO effects VALUES ($1)', [note])
+        entered.resolve()
+        await wake.promise
+        return { status: 201 }
+      })
+    })
+    await entered.promise
+    const recover = () => expect.fail('asked for a key whose holder lives')
+    expect(await ask(second, key, () => expect.fail(), { recover })).toMatchObject({ code: 'IDEMPOTENCY_IN_PROGRESS' })
+    wake.resolve()
+    expect(await writing).toMatchObject({ status: 201, replayed: false })
+    expect(await ask(second, key, () => expect.fail())).toMatchObject({ status: 201, replayed: true })
+  })
+
+  test('a COMMIT whose answer got lost is looked up, not taken for a failure', async () => {
+    const { key, note } = fresh()
+    const cut = new pg.Pool({ connectionString: database.url, max: 2 })
+    cut.on('connect', (client) => {
+      const query = client.query.bind(client)
+      const commit = () => query('COMMIT').then(() => Promise.reject(new Error('Connection terminated unexpectedly')))
+      Object.assign(client, { query: (...args: [string]) => (args[0] === 'COMMIT' ? commit() : query(...args)) })
+    })
+    const shop = await postgresShop(cut)
+    const once = createIdempotency({ keys: shop.keys })
+    const said = await ask(once, key, (call) =>
+      call.withKey(shop.section(note, () => ({ status: 201, body: { note } }))),
+    )
+    expect(said).toMatchObject({ status: 201, body: { note } })
+    expect(await shop.count(note)).toBe(1)
+    await cut.end()
+  })
+
+  test('many nodes may make the table at the same time', async () => {
+    const bare = await bareDatabase()
+    const many = Array.from({ length: 4 }, () => new pg.Pool({ connectionString: bare.url, max: 1 }))
+    const made = await Promise.all(many.map((pool) => postgresShop(pool)))
+    const { key } = fresh()
+    const said = await Promise.all(
+      made.map(({ keys }) => ask(createIdempotency({ keys }), key, () => ({ status: 200 }))),
+    )
+    expect(said.filter((one) => !one.replayed)).toHaveLength(1)
+    await Promise.all(many.map((pool) => pool.end()))
+    await bare.drop()
+  })
+})
