@@ -104,6 +104,8 @@ export function openSink(reply: FastifyReply, context: Pick<StreamContext, 'worl
   reply.hijack()
   // What is written to a connection that has just broken: its `close` is on the way.
   raw.on('error', () => {})
+  // Without chunks, each of which would be four writes: the end of the stream is that of the connection.
+  raw.removeHeader('transfer-encoding')
   raw.writeHead(200, reply.getHeaders() as OutgoingHttpHeaders)
   // When a node stops, those who followed on it come to the others, but not all in the same moment.
   raw.write(`retry: ${RETRY_MS + Math.round(context.world.random() * RETRY_MS)}\n\n`)
