@@ -134,7 +134,11 @@ describe('attempts', () => {
     for (let i = 0; i < 5; i++) await outbox.flush()
     expect(arrived).toEqual([])
     network.set(true)
-    const silences = [new NoAnswer('reset'), new TypeError('Failed to fetch'), new DOMException('late', 'TimeoutError')]
+    const silences = [
+      new NoAnswer('reset', { cause: new Error('ECONNRESET') }),
+      new TypeError('Failed to fetch'),
+      new DOMException('late', 'TimeoutError'),
+    ]
     for (const error of [...silences, new Transient(new NoAnswer('late'), 'a'), new ForeignAnswer(200, '<html>', {})]) {
       troubles = new Map([
         ['a', error],

@@ -1,6 +1,4 @@
-import type { HttpOptions } from '../client/call.ts'
-import { httpTransport } from '../client/http.ts'
-import type { Accepted } from '../client/transport.ts'
+import type { Accepted, Transport } from '../client/transport.ts'
 import type { SubmitRequest } from '../protocol/index.ts'
 import type { Send } from './item.ts'
 
@@ -10,8 +8,10 @@ import type { Send } from './item.ts'
  */
 const KEY_TTL_HOURS = 30 * 24
 
-/** For an outbox of job submissions: sends them to a server. The outbox counts the tries, so each call is made once. */
-export function sendJobs(options: HttpOptions): Send<SubmitRequest, Accepted> {
-  const transport = httpTransport({ ...options, retry: { tries: 1 } })
+/**
+ * For an outbox of job submissions. The outbox tries again itself, so the transport need not:
+ * `sendJobs(httpTransport({ url, token, retry: { tries: 1 } }))`.
+ */
+export function sendJobs(transport: Transport): Send<SubmitRequest, Accepted> {
   return ({ key, body }, signal) => transport.submit({ key_ttl_hours: KEY_TTL_HOURS, ...body }, { key, signal })
 }

@@ -1,3 +1,4 @@
+import { InvalidValue } from '../client/kind.ts'
 import type { World } from '../world.ts'
 import { KeyKept } from './errors.ts'
 import type { ItemProgress, StoredItem } from './ports.ts'
@@ -15,14 +16,14 @@ export function newItem(body: unknown, key: string | undefined, world: Pick<Worl
     status: 'queued',
     dueAtMs: 0,
   }
-  if (!KEY.test(item.key)) throw new TypeError('key must be 1 to 256 visible ASCII characters, without spaces')
+  if (!KEY.test(item.key)) throw new InvalidValue('key must be 1 to 256 visible ASCII characters, without spaces')
   return item
 }
 
 /** As it will be sent each time, whatever the caller does with the object afterwards. */
 function snapshot(body: unknown): unknown {
   const json = toJson(body)
-  if (json === undefined) throw new TypeError(`body must be JSON, not ${typeof body}`)
+  if (json === undefined) throw new InvalidValue(`body must be JSON, not ${typeof body}`)
   return JSON.parse(json) as unknown
 }
 
@@ -30,7 +31,7 @@ function toJson(body: unknown): string | undefined {
   try {
     return JSON.stringify(body)
   } catch (error) {
-    throw new TypeError(`body must be JSON: ${error instanceof Error ? error.message : error}`)
+    throw new InvalidValue(`body must be JSON: ${error instanceof Error ? error.message : error}`)
   }
 }
 

@@ -1,4 +1,4 @@
-import { ForeignAnswer, NoAnswer } from '../client/errors.ts'
+import { ForeignAnswer, NoAnswer, Transient } from '../client/errors.ts'
 import { mayRetry, retryAfterMs, retryDelayMs } from '../client/retry.ts'
 import type { World } from '../world.ts'
 
@@ -6,14 +6,14 @@ import type { World } from '../world.ts'
 export type Verdict = 'unanswered' | 'again' | 'refused'
 
 export function judge(error: unknown): Verdict {
-  const cause = innermost(error)
+  const cause = said(error)
   if (isUnanswered(cause)) return 'unanswered'
   return mayRetry(cause) ? 'again' : 'refused'
 }
 
-/** The client's own errors carry what they are about. */
-function innermost(error: unknown): unknown {
-  return mayRetry(error) && error.cause !== undefined ? innermost(error.cause) : error
+/** The client says of what may pass what it was. */
+function said(error: unknown): unknown {
+  return error instanceof Transient ? error.cause : error
 }
 
 function isUnanswered(error: unknown): boolean {
@@ -28,7 +28,7 @@ const WORDS_LENGTH_MAX = 1_000
 
 /** What went wrong, for the person who looks at the list. */
 export function wordsOf(error: unknown): string {
-  const cause = innermost(error)
+  const cause = said(error)
   return (cause instanceof Error ? cause.message : String(cause)).slice(0, WORDS_LENGTH_MAX)
 }
 
@@ -53,7 +53,7 @@ class ErrorAnswer extends Error {
     this.status = response.status
     this.code = code
     const advice = response.headers.get('should-retry')
-    this.shouldRetry = advice === null ? undefined : advice === 'true'
+    this.shouldRetry = advice === null ? undefined : advice.trim().toLowerCase() === 'true'
     this.retryAfterMs = retryAfterMs(response.headers, nowMs)
   }
 }

@@ -9,6 +9,7 @@ import { EXIT, type ExitCode } from './exit.ts'
 import { addJobs } from './jobs.ts'
 import { addKeys } from './keys.ts'
 import { addMigrate } from './migrate.ts'
+import { addOutbox } from './outbox.ts'
 import { addQuota } from './quota.ts'
 import { report } from './report.ts'
 import { commandLine, VERSION } from './self.ts'
@@ -27,7 +28,17 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
     .addHelpText('after', ABOUT)
     .exitOverride()
   const commands = [addServe, addWorker, addSubmit, addWatch, addJobs, addKeys, addQuota, addDead, addDefinitions]
-  for (const add of [...commands, addWorkers, addToken, addMigrate, addBackup, addDoctor, addDemo, addElsewhere])
+  for (const add of [
+    ...commands,
+    addWorkers,
+    addToken,
+    addOutbox,
+    addMigrate,
+    addBackup,
+    addDoctor,
+    addDemo,
+    addElsewhere,
+  ])
     add(program)
   pointToHelp(program, '')
   try {

@@ -5,7 +5,16 @@ import { commandLine } from './self.ts'
 import { paint, say } from './terminal.ts'
 
 /** Errors of our own whose message says all there is to say. */
-const SELF_EXPLAINING = ['BackupRefused', 'StoreInUse', 'StoreUnavailable']
+const SELF_EXPLAINING = [
+  'BackupRefused',
+  'KeyKept',
+  'NoSuchItem',
+  'OutboxFull',
+  'OutboxTooNew',
+  'OutboxUnavailable',
+  'StoreInUse',
+  'StoreUnavailable',
+]
 
 /** Says what went wrong and what to do, and answers with how the process should end. */
 export function report(error: unknown): ExitCode {

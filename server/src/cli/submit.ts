@@ -3,9 +3,10 @@ import { type Command, Option } from 'commander'
 import { type Connection, connect, Unreachable } from './connect.ts'
 import { Failure } from './exit.ts'
 import { follow } from './follow.ts'
+import { sayRemarks, submitOrKeep } from './outbox-submit.ts'
 import { showOutcome } from './outcome.ts'
 import { commandLine } from './self.ts'
-import { out, outJson, paint, say } from './terminal.ts'
+import { out, outJson, say } from './terminal.ts'
 import { instantOf, label, number, payload, seconds, wholeNumber } from './values.ts'
 
 interface SubmitFlags {
@@ -20,6 +21,7 @@ interface SubmitFlags {
   maxAttempts?: number
   timeoutSeconds?: number
   estimatedCost?: number
+  offline?: boolean
   wait?: boolean
   timeout?: number
   json?: boolean
@@ -40,6 +42,9 @@ export function addSubmit(program: Command): void {
     .option('--max-attempts <n>', 'runs that may start and fail (default: 4)', wholeNumber)
     .option('--timeout-seconds <n>', 'of one run', number)
     .option('--estimated-cost <n>', 'charged against the cost limit', number)
+    .addOption(
+      new Option('--offline', 'if nobody answers, keep it on this machine for `outbox flush`').conflicts('wait'),
+    )
     .option('-w, --wait', 'show how it goes and print its result')
     .option('--timeout <time>', 'stop waiting after this long, such as 10m', seconds)
     .option('--json', 'print JSON')
@@ -49,6 +54,7 @@ export function addSubmit(program: Command): void {
 async function submit(kind: string, flags: SubmitFlags): Promise<void> {
   if (flags.timeout !== undefined && !flags.wait) throw new Failure('--timeout goes with --wait.', undefined, 2)
   const connection = connect()
+  if (flags.offline) return submitOrKeep(connection, toRequest(kind, flags), flags)
   const jobId = await send(connection, toRequest(kind, flags), flags)
   if (!flags.wait) return
   const job = await follow(connection, jobId, { timeoutSeconds: flags.timeout })
@@ -62,10 +68,7 @@ async function send({ transport }: Connection, request: SubmitRequest, flags: Su
     .catch((error: unknown) => {
       throw error instanceof Unreachable ? uncertain(error, flags.key) : error
     })
-  for (const warning of [...response.quota_warnings, response.cost_limit_warning ?? []].flat()) {
-    say(`${paint('yellow', 'warning:')} ${warning}`)
-  }
-  if (replayed) say('The key was used before; this is the job it stands for.')
+  sayRemarks({ response, replayed })
   if (flags.wait) say(`Job ${response.job_id}`)
   else if (flags.json) outJson({ ...response, replayed })
   else {

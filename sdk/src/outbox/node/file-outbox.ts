@@ -19,7 +19,7 @@ export interface FileOutboxOptions<Body, Answer>
  * ```ts
  * const outbox = openFileOutbox({
  *   path: 'outbox.jsonl',
- *   send: sendJobs({ url: 'http://127.0.0.1:8001' }),
+ *   send: sendJobs(httpTransport({ url: 'http://127.0.0.1:8001', retry: { tries: 1 } })),
  *   warn: (message) => console.warn(message),
  * })
  * await outbox.put({ kind: 'resize', payload: { width: 80 } })

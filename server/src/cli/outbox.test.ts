@@ -1,0 +1,137 @@
+import { globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { TcpProxy } from '../../../scripts/testing/proxy.ts'
+import { killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'ichido-cli-outbox-test-'))
+let proxy: TcpProxy
+let env: { ICHIDO_URL: string; XDG_STATE_HOME: string }
+
+beforeAll(async () => {
+  const { url } = await serve({ DATA_DIR: join(folder, 'data') })
+  const before = await TcpProxy.before(url)
+  proxy = before.proxy
+  env = { ICHIDO_URL: before.url, XDG_STATE_HOME: '' }
+})
+beforeEach(() => {
+  env.XDG_STATE_HOME = mkdtempSync(join(folder, 'state-'))
+  online()
+})
+afterAll(async () => {
+  await proxy.close()
+  await killAll()
+  rmSync(folder, { recursive: true })
+})
+
+const ichido = (...args: string[]) => run(args, env)
+const json = (...args: string[]) => runJson(args, env)
+const online = () => {
+  proxy.rule = () => 'pass'
+}
+const offline = () => {
+  proxy.rule = () => 'cut'
+}
+const jobsOf = async (key: string) => (await json('jobs', 'list', '--key', key)).data.length
+
+describe('submit --offline', () => {
+  test('keeps it while nobody answers; flush sends it, in order, once', async () => {
+    offline()
+    const kept = await ichido('submit', 'sort', '--payload', '{"n":1}', '--key', 'kept/1', '--offline')
+    expect(kept.code).toBe(0)
+    expect(kept.stderr).toContain(`No server answers at ${env.ICHIDO_URL.replace(/\/$/, '')}`)
+    expect(kept.stderr).toContain(`kept here as item ${kept.stdout.trim()}, with the key kept/1. Send it with`)
+    const second = await json('submit', 'sort', '--offline', '--delay', '1h')
+    expect(second).toMatchObject({ kind: 'sort', status: 'queued', attempts: 0, job_id: null })
+
+    const listed = await ichido('outbox', 'list')
+    expect(listed.stdout).toMatch(/^ITEM .*\n.* queued +0 .* sort +kept\/1 +\n.* queued +0 .* sort +outbox-/)
+    const early = await ichido('outbox', 'flush')
+    expect(early.code).toBe(1)
+    expect(early.stderr).toContain('2 not sent: No server answers')
+
+    // It arrives, and the answer does not.
+    proxy.rule = ({ direction, data }) => (direction === 'down' && String(data).includes('201') ? 'cut' : 'pass')
+    expect((await ichido('outbox', 'flush')).code).toBe(1)
+    online()
+    expect(await jobsOf('kept/1')).toBe(1)
+    const flushed = await json('outbox', 'flush')
+    expect(flushed.left).toBe(0)
+    expect(flushed.data.map(({ key, status }: { key: string; status: string }) => [key, status])).toEqual([
+      ['kept/1', 'sent'],
+      [second.key, 'sent'],
+    ])
+    expect(await jobsOf('kept/1')).toBe(1)
+    const { created_at, run_at } = await json('jobs', 'show', flushed.data[1].job_id)
+    // From when it was asked for, not from when it arrived.
+    expect(Date.parse(run_at) - Date.parse(second.saved_at)).toBeLessThanOrEqual(3_600_000)
+    expect(Date.parse(run_at)).toBeLessThan(Date.parse(created_at) + 3_600_000)
+    expect(await json('outbox', 'list')).toEqual({ data: [] })
+  })
+
+  test('sends it at once where the server is there, after what was kept before', async () => {
+    offline()
+    await ichido('submit', 'first', '--key', 'before/1', '--offline')
+    online()
+    const { code, stdout } = await ichido('submit', 'second', '--offline')
+    expect(code).toBe(0)
+    expect(await json('jobs', 'show', stdout.trim())).toMatchObject({ kind: 'second' })
+    expect(await jobsOf('before/1')).toBe(1)
+    expect((await ichido('outbox', 'list')).stderr).toContain('Nothing is kept.')
+  })
+
+  test('does not keep what the server refuses, and says why', async () => {
+    const refused = await ichido('submit', 'k', '--max-attempts', '-1', '--offline')
+    expect(refused.code).toBe(1)
+    expect(refused.stderr).toContain('max_attempts')
+    expect(refused.stderr).toContain('(INVALID_PAYLOAD)')
+    expect(await json('outbox', 'list')).toEqual({ data: [] })
+  })
+
+  test.each([
+    [['--key', 'two words'], 'key must be 1 to 256 visible ASCII characters'],
+    [['--wait'], "'--offline' cannot be used with option '-w, --wait'"],
+  ])('%j is refused', async (args, message) => {
+    const { code, stderr } = await ichido('submit', 'k', '--offline', ...args)
+    expect(code).toBe(2)
+    expect(stderr).toContain(message)
+  })
+})
+
+describe('outbox', () => {
+  test('a failed item stops nobody, is tried again when it is named, and can be dropped', async () => {
+    offline()
+    const poison = await json('submit', 'k', '--max-attempts', '-1', '--offline')
+    await ichido('submit', 'k', '--key', 'after/1', '--offline')
+    online()
+    const flushed = await ichido('outbox', 'flush')
+    expect(flushed.code).toBe(1)
+    expect(flushed.stderr).toContain('1 not sent: max_attempts')
+    expect(await jobsOf('after/1')).toBe(1)
+    expect((await json('outbox', 'list')).data).toMatchObject([
+      { item_id: poison.item_id, status: 'failed', attempts: 1 },
+    ])
+
+    expect((await json('outbox', 'flush')).data).toEqual([])
+    expect((await ichido('outbox', 'flush', poison.item_id)).code).toBe(1)
+    const unknown = await ichido('outbox', 'drop', poison.item_id, 'nobody')
+    expect(unknown.code).toBe(1)
+    expect(unknown.stderr).toContain('There is no item nobody in the outbox')
+    expect((await ichido('outbox', 'drop', poison.item_id)).stderr).toContain('1 dropped.')
+    expect(await json('outbox', 'list')).toEqual({ data: [] })
+  })
+
+  test('of a damaged file it says so, and keeps what can be read', async () => {
+    offline()
+    await ichido('submit', 'k', '--key', 'sound/1', '--offline')
+    const [path = ''] = globSync(join(env.XDG_STATE_HOME, 'ichido/outbox/*/outbox.jsonl'))
+    writeFileSync(path, 'torn', { flag: 'a' })
+    const { code, stdout, stderr } = await ichido('outbox', 'list')
+    expect(code).toBe(0)
+    expect(stdout).toContain('sound/1')
+    expect(stderr).toContain(`warning: One line of ${path} cannot be read (line 3: it breaks off)`)
+    online()
+    expect((await ichido('outbox', 'flush')).code).toBe(0)
+  })
+})

@@ -1,0 +1,105 @@
+import type { Command } from 'commander'
+import { connect } from './connect.ts'
+import { Failure } from './exit.ts'
+import { type KeptJob, KeptJobs, kindOf, toShape } from './outbox-file.ts'
+import { commandLine } from './self.ts'
+import { instant, table } from './table.ts'
+import { out, outJson, say } from './terminal.ts'
+
+interface JsonFlag {
+  json?: boolean
+}
+
+export function addOutbox(program: Command): void {
+  const outbox = program
+    .command('outbox')
+    .description('list, send and drop the submissions that `submit --offline` kept on this machine')
+  outbox.command('list').description('list what is kept, oldest first').option('--json', 'print JSON').action(list)
+  outbox
+    .command('flush [id...]')
+    .description('send what is queued, in order; failed items that are named are tried again')
+    .option('--json', 'print JSON')
+    .action(flush)
+  outbox.command('drop <id...>').description('delete items, sent or not').option('--json', 'print JSON').action(drop)
+}
+
+async function opened(work: (kept: KeptJobs) => Promise<void>): Promise<void> {
+  const kept = new KeptJobs(connect())
+  try {
+    await work(kept)
+  } finally {
+    await kept.close()
+  }
+}
+
+async function list({ json }: JsonFlag): Promise<void> {
+  await opened(async (kept) => {
+    const items = await kept.list()
+    if (json) return outJson({ data: items.map(toShape) })
+    if (items.length === 0) return say('Nothing is kept.')
+    print(items)
+    if (items.some(({ status }) => status === 'failed')) {
+      say(`Try failed ones again with ${commandLine('outbox flush ITEM')}, or delete them with outbox drop`)
+    }
+  })
+}
+
+async function flush(ids: string[], { json }: JsonFlag): Promise<void> {
+  await opened(async (kept) => {
+    for (const { id, status } of await find(kept, ids)) if (status === 'failed') await kept.retry(id)
+    const tried = await kept.flush()
+    const left = (await kept.list()).filter(
+      ({ id, status }) => status === 'queued' || tried.some((one) => one.id === id),
+    )
+    if (json) outJson({ data: tried.map(toShape), left: left.length })
+    else {
+      for (const { answer } of tried) if (answer !== undefined) out(answer.response.job_id)
+      say(`${tried.filter(({ status }) => status === 'sent').length} sent.`)
+    }
+    if (left.length > 0) throw stillThere(kept, left)
+  })
+}
+
+function stillThere(kept: KeptJobs, left: readonly KeptJob[]): Failure {
+  const [first] = left
+  const thrown = first === undefined ? undefined : kept.errorOf(first)
+  const why = thrown instanceof Error ? thrown.message : (first?.error ?? 'No server answers')
+  return new Failure(`${left.length} not sent: ${why}`, `See \`${commandLine('outbox list')}\``)
+}
+
+async function drop(ids: string[], { json }: JsonFlag): Promise<void> {
+  await opened(async (kept) => {
+    const items = await find(kept, ids)
+    for (const { id } of items) await kept.drop(id)
+    if (json) outJson({ data: items.map(toShape) })
+    else say(`${items.length} dropped.`)
+  })
+}
+
+/** All of them or none: a name that is wrong changes nothing. */
+async function find(kept: KeptJobs, ids: readonly string[]): Promise<KeptJob[]> {
+  const items = await kept.list()
+  return [...new Set(ids)].map((id) => {
+    const item = items.find((one) => one.id === id)
+    if (item === undefined)
+      throw new Failure(`There is no item ${id} in the outbox`, `See \`${commandLine('outbox list')}\``)
+    return item
+  })
+}
+
+function print(items: readonly KeptJob[]): void {
+  out(
+    table(
+      ['ITEM', 'STATUS', 'ATTEMPTS', 'SAVED', 'KIND', 'KEY', 'ERROR'],
+      items.map(({ id, status, attempts, savedAtMs, body, key, error }) => [
+        id,
+        status,
+        String(attempts),
+        instant(new Date(savedAtMs).toISOString()),
+        kindOf(body),
+        key,
+        error ?? '',
+      ]),
+    ),
+  )
+}
