@@ -15,11 +15,10 @@ import {
   type JobShape,
   type Page,
   type ReservationShape,
-  type SubmitRequest,
   type SubmitResponse,
 } from '@ichido/sdk/protocol'
 import { uploadQuery } from './core/contract/artifacts.ts'
-import { listJobsQuery } from './core/contract/jobs.ts'
+import { batchRequest, listJobsQuery } from './core/contract/jobs.ts'
 import { isUuid } from './core/contract/list.ts'
 import { listReservationsQuery, reserveRequest } from './core/contract/quotas.ts'
 import { type SubmitInput, submitRequest } from './core/contract/submit.ts'
@@ -71,7 +70,8 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
       }),
     submitMany: (requests) =>
       whileOpen(async () => {
-        const outcomes = await services.submission.submitMany(caller, requests, (request) => readSubmission(request))
+        const { jobs } = check(batchRequest, { jobs: requests })
+        const outcomes = await services.submission.submitMany(caller, jobs, (job) => readSubmission(job))
         return Promise.allSettled(outcomes.map(settle))
       }),
     get: (jobId) => whileOpen(() => services.jobs.get(caller, jobId)),
@@ -201,7 +201,7 @@ function placeOf(cursor: string | undefined): string | null {
   throw new IchidoError('INVALID_PAYLOAD', 'cursor must be the next_cursor of an earlier list', { field: 'cursor' })
 }
 
-function readSubmission(request: SubmitRequest, key?: string): Submission {
+function readSubmission(request: unknown, key?: string): Submission {
   const input = check(submitRequest, request)
   const { payload, labels } = input
   if (labels !== undefined) checkJson(labels, 'labels')

@@ -13,8 +13,8 @@ export class Artifacts {
    * Sends a file, part by part, and goes on where it broke off. A `File` of a page, or in Node `await openAsBlob(path)`, is
    * read as it is sent; bytes are sent as they are.
    */
-  upload(bytes: Blob | Uint8Array<ArrayBuffer>, options: UploadOptions): Promise<ArtifactShape> {
-    return this.#transport.upload(bytes instanceof Blob ? bytes : new Blob([bytes]), options)
+  upload(bytes: Blob | Uint8Array, options: UploadOptions): Promise<ArtifactShape> {
+    return this.#transport.upload(bytes instanceof Blob ? bytes : new Blob([new Uint8Array(bytes)]), options)
   }
 
   /** What a job waits for, was given and has made. */

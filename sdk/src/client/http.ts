@@ -49,7 +49,7 @@ export function httpTransport(options: HttpOptions): Transport {
     consume: (id, jobId, signal) => post(`${pathOf('reservations', id)}/consume`, { job_id: jobId }, signal),
     release: (id, signal) => post(`${pathOf('reservations', id)}/release`, undefined, signal),
     reservations: (filter, signal) => get(`/v1/reservations?${query(filter)}`, signal),
-    upload: (bytes, uploadOptions) => uploadParts(request, bytes, uploadOptions),
+    upload: (bytes, uploadOptions) => uploadParts(request, world, bytes, uploadOptions),
     artifacts: async (jobId, signal) =>
       ((await get(`${pathOf('jobs', jobId)}/artifacts`, signal)) as { data: never }).data,
     async download(artifactId, signal) {

@@ -4,6 +4,8 @@ import { retrying } from './retry.ts'
 
 export interface RequestOptions extends Omit<CallOptions, 'signal'> {
   signal?: AbortSignal | undefined
+  /** Instead of `body`, when a later try sends something else. */
+  bodyOf?: (tries: number) => Blob
   /** What its error names, for whoever makes the call again. */
   key?: string | undefined
   /** How long one try may take, unless the caller of it all has said so. */
@@ -22,10 +24,15 @@ export type Request = (
 export function createRequest(options: HttpOptions): Request {
   const call = createCall(options)
   const world = { ...platformWorld, ...options.world }
-  return (method, path, { once = false, key, signal, timeoutMs, headers, body } = {}) => {
+  return (method, path, requestOptions = {}) => {
+    const { once = false, key, signal, timeoutMs, headers, body, bodyOf } = requestOptions
     const retry = { timeoutMs, ...options.retry, key, signal, ...(once ? { tries: 1 } : {}) }
     return retrying(world, retry, (tries, either) =>
-      call(method, path, { body, headers: { ...headers, 'ichido-attempt': String(tries) }, signal: either }),
+      call(method, path, {
+        body: bodyOf?.(tries) ?? body,
+        headers: { ...headers, 'ichido-attempt': String(tries) },
+        signal: either,
+      }),
     )
   }
 }

@@ -1,11 +1,13 @@
 import { type ArtifactShape, IchidoError } from '../protocol/index.ts'
+import { type ClientWorld, sleep } from '../world.ts'
+import { NoAnswer } from './errors.ts'
 import { query } from './query.ts'
 import type { Request } from './request.ts'
-import { UPLOAD_TIMEOUT_MS } from './retry.ts'
+import { retryDelayMs, typed, UPLOAD_TIMEOUT_MS } from './retry.ts'
 import type { UploadOptions } from './transport.ts'
 
 /** What is lost at most when a connection breaks, and how often progress is told. */
-const PART_BYTES = 8 * 1024 * 1024
+const PART_BYTES = 4 * 1024 * 1024
 /** The server keeps up to 1,000; a part that breaks off in the middle leaves two. */
 const PARTS_MAX = 500
 /** How often in a row the server may say that it is elsewhere before somebody else must be sending, too. */
@@ -15,32 +17,43 @@ const DETOURS_MAX = 10
  * Sends the bytes part by part, each from where the server is: a connection that breaks costs a part of a part. Bytes that
  * an earlier call has left are taken for a beginning of these only if a hash will tell.
  */
-export async function uploadParts(request: Request, bytes: Blob, options: UploadOptions): Promise<ArtifactShape> {
-  const { name, jobId, sha256, onProgress, signal } = options
+export async function uploadParts(
+  request: Request,
+  world: ClientWorld,
+  bytes: Blob,
+  { name, jobId, sha256, onProgress, signal }: UploadOptions,
+): Promise<ArtifactShape> {
   const partBytes = Math.max(PART_BYTES, Math.ceil(bytes.size / PARTS_MAX))
   const path = `/v1/artifacts?${query({ name, job_id: jobId, sha256, size_bytes: bytes.size })}`
   const tell = (sentBytes: number) => onProgress?.({ sentBytes, totalBytes: bytes.size })
-  // With a hash the first request only asks how much is there.
+  let from = sha256 === undefined ? undefined : 0
   let asks = sha256 !== undefined
-  let from: number | undefined = asks ? 0 : undefined
   for (let detours = 0; ; ) {
-    const at: number = from ?? 0
-    const body = bytes.slice(at, asks ? at : at + partBytes)
+    const at = from ?? 0
+    let body = new Blob()
+    // Where it may not be at this place, an empty request asks: a whole part would be sent in vain.
+    const bodyOf = (tries: number) => {
+      body = bytes.slice(at, asks || (tries > 1 && from !== undefined) ? at : at + partBytes)
+      return body
+    }
     const headers: Record<string, string> = from === undefined ? {} : { 'upload-offset': String(from) }
-    asks = false
     try {
-      const answer = await request('POST', path, { body, headers, signal, timeoutMs: UPLOAD_TIMEOUT_MS })
+      const answer = await request('POST', path, { bodyOf, headers, signal, timeoutMs: UPLOAD_TIMEOUT_MS })
       if (answer.response.status !== 202) {
         tell(bytes.size)
         return answer.body as ArtifactShape
       }
       from = at + body.size
-      detours = 0
+      if (body.size > 0) detours = 0
+      else if (++detours > DETOURS_MAX) throw new NoAnswer(`No part of ${name} gets through`)
     } catch (error) {
       const elsewhere = placeOf(error, at, bytes.size)
-      if (elsewhere === undefined || ++detours > DETOURS_MAX) throw error
+      if (elsewhere === undefined || ++detours > DETOURS_MAX) throw typed(error)
       from = elsewhere
+      // What was on its way when a connection broke may still be arriving.
+      if (detours > 1) await sleep(world, retryDelayMs(detours - 1, error, world.random), signal)
     }
+    asks = false
     tell(from)
   }
 }
