@@ -28,6 +28,8 @@ let context: BrowserContext
 const failing = new Set<string>()
 const visits: string[] = []
 const complaints: string[] = []
+/** Paths of the pages that the browser has sent, from whichever tab. */
+const sent: string[] = []
 
 beforeAll(async () => {
   browser = await playwright.launch(await chromium())
@@ -66,6 +68,10 @@ afterEach(async () => {
 async function newContext(locale = 'en-US'): Promise<BrowserContext> {
   const made = await browser.newContext({ locale, reducedMotion: 'reduce' })
   made.on('weberror', (error) => complaints.push(error.error().message))
+  sent.length = 0
+  made.on('request', (request) => {
+    if (request.method() === 'POST') sent.push(String(request.postDataJSON()?.url).slice(siteUrl.length))
+  })
   return made
 }
 
@@ -93,9 +99,10 @@ async function bookmarksOf(prefix: string): Promise<string[]> {
   return data.flatMap(({ url }) => (url.startsWith(siteUrl + prefix) ? [url.slice(siteUrl.length)] : [])).reverse()
 }
 
-/** Each of them is shown as done in this tab, and there is one of each, fetched once. */
+/** Each of them is shown as done in this tab, and there is one of each: sent once, fetched once. */
 async function expectOnceEach(tab: Page, paths: string[]): Promise<void> {
   for (const path of paths) await shows(tab, `About ${path}`, 'done')
+  expect(sent).toEqual(paths)
   expect(await bookmarksOf(paths[0]?.slice(0, -1) ?? '')).toEqual(paths)
   for (const path of paths) {
     expect(await tab.locator('.item', { hasText: path }).count()).toBe(1)

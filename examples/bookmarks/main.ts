@@ -3,7 +3,12 @@ import { join, resolve } from 'node:path'
 import { startApp } from './app.ts'
 
 const say = (line: string) => process.stdout.write(`${line}\n`)
-const messageOf = (error: unknown) => (error instanceof Error ? error.message : String(error))
+
+function messageOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  const isTaken = 'code' in error && error.code === 'EADDRINUSE'
+  return isTaken ? `Port ${PORT} is in use. Stop what uses it, or name another one: PORT=8007` : error.message
+}
 
 const folder = resolve(process.argv[2] ?? join(import.meta.dirname, 'data'))
 /** The same each time: to a browser another port is another site, without what was kept offline. */
