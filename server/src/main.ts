@@ -18,6 +18,7 @@ import { createServices, type Services } from './services/index.ts'
 import type { Meter } from './services/meter.ts'
 import { takeOverFolder } from './store/commands/reap-runs.ts'
 import { beginWatermark } from './store/commands/relay.ts'
+import { adoptRestoredEvents } from './store/commands/restored-events.ts'
 import { openPostgres, type PgClient, type PostgresStore } from './store/engines/postgres.ts'
 import { openSqlite } from './store/engines/sqlite.ts'
 import type { Store } from './store/port.ts'
@@ -62,6 +63,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   // The folder's lock is ours, so whoever worked in it before is dead.
   if ('dataDir' in options.storage) await store.write(takeOverFolder(LOCAL_WORKER_PREFIX))
   const prepare = async () => {
+    if (store.engine === 'postgres') while (await store.write(adoptRestoredEvents()));
     const files = await openFiles(options, store)
     if (redisUrl === null) return { ...files, openRedis: null }
     // From here on nothing that happens is missed, whoever leads and whenever that is.

@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest'
 import type { Caller } from '../core/roles.ts'
 import { EVERY_EVENT, type EventFilter } from '../store/commands/all-events.ts'
+import { beginWatermark } from '../store/commands/relay.ts'
+import { adoptRestoredEvents } from '../store/commands/restored-events.ts'
 import { removeEvents } from '../store/commands/retention.ts'
 import { type EventPlace, FIRST_EVENT } from '../store/commands/walk-events.ts'
 import { lead } from '../testing/dead-letters.ts'
@@ -100,6 +102,28 @@ eachServices(({ services, submit, engine }) => {
     const { jobId } = await running()
     expect((await listAll({}, here)).seen).toEqual([`${jobId} 1 run 1`, `${jobId} 2 run 2`])
   })
+
+  // On SQLite a place is a row's own.
+  if (engine === 'postgres')
+    test('a dump of a server that had more transactions: its events come before new ones', async () => {
+      const { store } = services().deps
+      const restored = await running()
+      await events().publish('w', restored.leaseId, { stage: 'progress', seq: 1 })
+      await store.write(beginWatermark())
+      await sql(store, 'UPDATE ichido.events SET tx = tx + 1000000 WHERE job_id = $1', restored.jobId)
+      const { place: start } = await listAll()
+      expect(await store.write(adoptRestoredEvents())).toBe(false)
+      expect(await sql(store, 'SELECT 1 FROM ichido.relay_watermark')).toEqual([])
+      const next = await running()
+      const listed = [[restored, '1 run 1', '2 run 2', '3 progress 1'] as const, [next, '1 run 1', '2 run 2'] as const]
+      expect((await listAll({}, start)).seen).toEqual(
+        listed.flatMap(([{ jobId }, ...rest]) => rest.map((event) => `${jobId} ${event}`)),
+      )
+      const dated = 'SELECT sum(tx) AS tx FROM ichido.events'
+      const before = await sql(store, dated)
+      await store.write(adoptRestoredEvents())
+      expect(await sql(store, dated)).toEqual(before)
+    })
 
   test('what comes after the last event has gone with its time is listed', async () => {
     const { jobId } = await running()

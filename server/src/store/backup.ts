@@ -33,8 +33,8 @@ export interface BackupReport {
 
 /** More terms than leaders can have had since the backup was made. */
 const EPOCH_STEP = 1_000
-/** The one row that is the store's own: a restore only ever raises its epoch. */
-const LEADERSHIP = 'leadership'
+/** What is a store's own: the leader's term, which a restore only ever raises, and how far it was relayed to its Redis. */
+const OWN = ['leadership', 'relay_watermark']
 
 /**
  * Copies all that the store holds at one instant into a file. Works while nodes work on the same database, and leaves
@@ -134,7 +134,7 @@ export async function restoreStore(
 }
 
 function copyOut(backup: BackupFile, onProgress: CopyOptions['onProgress']): Command<number> {
-  const tables = backup.tables.filter((table) => table.name !== LEADERSHIP)
+  const tables = backup.tables.filter((table) => !OWN.includes(table.name))
   const expected = new Map(tables.map((table) => [table.name, backup.sum(table)]))
 
   return command('restore', function* work(again): Work<number> {
