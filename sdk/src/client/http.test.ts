@@ -219,6 +219,15 @@ test.each<[string, () => Promise<unknown>]>([
   expect([seen, waits]).toEqual([[], []])
 })
 
+test.each<[RetryOptions, string]>([
+  [{ tries: 0 }, 'retry.tries must be a whole number from 1'],
+  [{ tries: 1.5 }, 'retry.tries must be a whole number from 1'],
+  [{ timeoutMs: Number.NaN }, 'retry.timeoutMs must be a number of ms above 0'],
+  [{ totalMs: -1 }, 'retry.totalMs must be a number of ms above 0'],
+])('%j is refused', (retry, message) => {
+  expect(() => httpTransport({ url: origin, retry })).toThrow(message)
+})
+
 test('a batch: each job has its own key over the tries, and its own outcome', async () => {
   const error = { code: 'IDEMPOTENCY_KEY_REUSED', message: 'no', details: { job_id: 'j' }, request_id: 'r' }
   const gone = { code: 'UNAVAILABLE', message: 'gone', details: {}, request_id: 'r' }

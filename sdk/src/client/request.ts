@@ -1,6 +1,6 @@
 import { platformWorld } from '../world.ts'
 import { type CallOptions, createCall, type HttpOptions } from './call.ts'
-import { retrying } from './retry.ts'
+import { checkRetry, retrying } from './retry.ts'
 
 export interface RequestOptions extends Omit<CallOptions, 'signal'> {
   signal?: AbortSignal | undefined
@@ -22,6 +22,7 @@ export type Request = (
 
 /** A call that is made again when it fails, by the rules of `retry.ts`, and tells the server how often it was tried. */
 export function createRequest(options: HttpOptions): Request {
+  checkRetry(options.retry ?? {})
   const call = createCall(options)
   const world = { ...platformWorld, ...options.world }
   return (method, path, requestOptions = {}) => {

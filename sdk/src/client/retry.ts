@@ -29,6 +29,15 @@ export const TIMEOUT_MS = 120_000
 export const UPLOAD_TIMEOUT_MS = 300_000
 const TOTAL_MS = 600_000
 
+/** Refuses numbers that no call could keep to. */
+export function checkRetry({ tries = TRIES, ...times }: RetryOptions): void {
+  if (!(Number.isInteger(tries) && tries >= 1)) throw new RangeError('retry.tries must be a whole number from 1')
+  for (const name of ['timeoutMs', 'totalMs'] as const) {
+    const ms = times[name]
+    if (ms !== undefined && !(ms > 0)) throw new RangeError(`retry.${name} must be a number of ms above 0`)
+  }
+}
+
 /** S3's delays: 1 s, 2 s, 4 s … ± 10 %. Beyond the cap, waiting longer helps nobody. */
 const FIRST_DELAY_MS = 1_000
 const DELAY_MAX_MS = 60_000

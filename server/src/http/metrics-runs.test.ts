@@ -60,4 +60,17 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await metric('ichido_fenced_writes_total{verb="heartbeat",reason="ALREADY_ENDED"}')).toBe(1)
     expect(await metric('ichido_fenced_writes_total{verb="finish",reason="OUTCOME_ALREADY_RECORDED"}')).toBe(1)
   })
+
+  test('calls that a client makes again, by what came of them', async () => {
+    for (const [path, attempts] of [
+      ['/v1/jobs', ['1', '2', '3']],
+      ['/v1/jobs/none', ['1', '2']],
+      ['/v1/queues', ['0', '-2', 'many', '']],
+    ] as const) {
+      for (const attempt of attempts) await http.call('GET', path, { headers: { 'ichido-attempt': attempt } })
+    }
+    await http.call('GET', '/v1/jobs')
+    expect(await metric('ichido_client_retries_total{outcome="succeeded"}')).toBe(2)
+    expect(await metric('ichido_client_retries_total{outcome="failed"}')).toBe(1)
+  })
 })
