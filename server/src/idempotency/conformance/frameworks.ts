@@ -1,4 +1,3 @@
-import { once as event } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import { json } from 'node:stream/consumers'
 import { createAdaptorServer } from '@hono/node-server'
@@ -110,11 +109,4 @@ export const FRAMEWORKS: Readonly<Record<string, Framework>> = {
   Express: onExpress,
   Fastify: onFastify,
   Hono: onHono,
-}
-
-export async function listen(server: Server): Promise<string> {
-  server.listen(0, '127.0.0.1')
-  await event(server, 'listening')
-  const address = server.address()
-  return `http://127.0.0.1:${typeof address === 'object' ? address?.port : address}`
 }
