@@ -47,8 +47,9 @@ const WATCH_WAIT_MS = 20_000
  * store is about to go away; whoever still waits or calls then hears its reason.
  */
 export function localTransport(services: Services, caller: Caller, submitIn: SubmitIn, closed: AbortSignal): Transport {
-  async function whileOpen<T>(call: () => Promise<T>): Promise<T> {
+  async function whileOpen<T>(signal: AbortSignal | undefined, call: () => Promise<T>): Promise<T> {
     closed.throwIfAborted()
+    signal?.throwIfAborted()
     try {
       return await call()
     } catch (error) {
@@ -59,8 +60,8 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
   const orClosed = (signal: AbortSignal | undefined) => (signal ? AbortSignal.any([signal, closed]) : closed)
 
   return {
-    submit: (request, { key, tx }) =>
-      whileOpen(async () => {
+    submit: (request, { key, tx, signal }) =>
+      whileOpen(signal, async () => {
         const { input, options } = readSubmission(request, key)
         return acceptedOf(
           await (tx === undefined
@@ -68,39 +69,39 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
             : submitIn(tx, caller, input, options)),
         )
       }),
-    submitMany: (requests) =>
-      whileOpen(async () => {
+    submitMany: (requests, signal) =>
+      whileOpen(signal, async () => {
         const { jobs } = check(batchRequest, { jobs: requests })
         const outcomes = await services.submission.submitMany(caller, jobs, (job) => readSubmission(job))
         return Promise.allSettled(outcomes.map(settle))
       }),
-    get: (jobId) => whileOpen(() => services.jobs.get(caller, jobId)),
-    list: (filter) => whileOpen(() => listJobs(services, caller, filter)),
-    cancel: (jobId) => whileOpen(async () => (await services.jobs.cancel(caller, jobId)).job),
-    result: (jobId, waitMs, signal) => whileOpen(() => services.jobs.result(caller, jobId, waitMs, orClosed(signal))),
-    retry: (jobId, call) => whileOpen(() => retryJob(services, caller, jobId, call)),
-    reserve: (ttlSeconds) =>
-      whileOpen(() => {
+    get: (jobId, signal) => whileOpen(signal, () => services.jobs.get(caller, jobId)),
+    list: (filter, signal) => whileOpen(signal, () => listJobs(services, caller, filter)),
+    cancel: (jobId, signal) => whileOpen(signal, async () => (await services.jobs.cancel(caller, jobId)).job),
+    result: (jobId, waitMs, signal) =>
+      whileOpen(signal, () => services.jobs.result(caller, jobId, waitMs, orClosed(signal))),
+    retry: (jobId, call) => whileOpen(call.signal, () => retryJob(services, caller, jobId, call)),
+    reserve: (ttlSeconds, signal) =>
+      whileOpen(signal, () => {
         const { ttl_seconds } = check(reserveRequest, { ttl_seconds: ttlSeconds })
         return services.reservations.reserve(caller, ttl_seconds)
       }),
-    consume: (reservationId, jobId) => whileOpen(() => services.reservations.consume(caller, reservationId, jobId)),
-    release: (reservationId) => whileOpen(() => services.reservations.release(caller, reservationId)),
-    reservations: (filter) => whileOpen(() => listReservations(services, caller, filter)),
-    upload: (bytes, options) => whileOpen(() => upload(services, caller, bytes, options)),
-    artifacts: (jobId) => whileOpen(() => services.artifacts.ofJob({ caller }, jobId)),
-    download: (artifactId) =>
-      whileOpen(async () => {
+    consume: (id, jobId, signal) => whileOpen(signal, () => services.reservations.consume(caller, id, jobId)),
+    release: (id, signal) => whileOpen(signal, () => services.reservations.release(caller, id)),
+    reservations: (filter, signal) => whileOpen(signal, () => listReservations(services, caller, filter)),
+    upload: (bytes, options) => whileOpen(options.signal, () => upload(services, caller, bytes, options)),
+    artifacts: (jobId, signal) => whileOpen(signal, () => services.artifacts.ofJob({ caller }, jobId)),
+    download: (artifactId, signal) =>
+      whileOpen(signal, async () => {
         const { open } = await services.artifacts.find({ caller }, artifactId)
         return Readable.toWeb(await open(null)) as ReadableStream<Uint8Array>
       }),
     async *watch(jobId, { after = 0, lastSeq, signal }) {
       let cursor =
-        lastSeq === undefined ? after : await whileOpen(() => cursorOfSeq(services.deps.store, jobId, lastSeq))
+        lastSeq === undefined ? after : await whileOpen(signal, () => cursorOfSeq(services.deps.store, jobId, lastSeq))
       for (;;) {
-        signal?.throwIfAborted()
         const from = cursor
-        const { events, ended } = await whileOpen(() =>
+        const { events, ended } = await whileOpen(signal, () =>
           services.events.read(caller, jobId, from, WATCH_WAIT_MS, orClosed(signal)),
         )
         for (const event of events) {

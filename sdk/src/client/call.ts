@@ -1,6 +1,6 @@
 import { ERRORS, type ErrorAdvice, type ErrorBody, IchidoError } from '../protocol/index.ts'
 import { type ClientWorld, platformWorld } from '../world.ts'
-import { ForeignAnswer, NoAnswer } from './errors.ts'
+import { ForeignAnswer, innermost, NoAnswer } from './errors.ts'
 import { type RetryOptions, retryAfterMs } from './retry.ts'
 
 export interface HttpOptions {
@@ -77,11 +77,6 @@ function createSend({ url, token, fetch: send = fetch }: HttpOptions) {
     }
     return { response: await reading(send(target.href, request)), reading }
   }
-}
-
-/** fetch wraps what went wrong in "fetch failed". */
-export function innermost(error: Error): string {
-  return error.cause instanceof Error ? innermost(error.cause) : error.message
 }
 
 /** Undefined when it is not JSON. */

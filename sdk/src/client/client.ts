@@ -61,7 +61,7 @@ export class Client {
 
   /**
    * Submits up to 1,000 jobs in one call. Each has its own key and its own outcome, in its place: one that is refused does
-   * not keep the others back.
+   * not keep the others back. Give keys of your own to what you would submit again after the call as a whole has failed.
    */
   async batch(
     items: readonly BatchItem[],

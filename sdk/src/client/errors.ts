@@ -35,16 +35,16 @@ export class KeyReused extends IchidoError {
   override readonly name = 'KeyReused'
 }
 
-/** It may pass by itself. With its key the same call can be made again: it is carried out once. */
+/** It may pass by itself. A submission can be sent again with this key, and is one job. */
 export class Transient extends IchidoError {
   override readonly name: string = 'Transient'
-  /** Of the call, given or made for it; undefined for calls that have none. */
+  /** Of the submission, given or made for it; undefined for other calls. */
   readonly key: string | undefined
 
   constructor(cause: Error, key: string | undefined, before = '') {
     const known = cause instanceof IchidoError ? cause : undefined
     const after =
-      key === undefined ? '' : `. It may have been carried out: sent again with the key ${key} it is done once`
+      key === undefined ? '' : `. The job may have been created: submitted again with the key ${key} it is one job`
     const advice = cause instanceof ForeignAnswer ? cause : known
     super(known?.code ?? 'UNAVAILABLE', `${before}${cause.message}${after}`, known?.details, advice)
     this.key = key
@@ -61,6 +61,14 @@ export class MaxRetriesExceeded extends Transient {
     super(cause, key, `Gave up after ${tries} tries: `)
     this.tries = tries
   }
+}
+
+/** fetch wraps what went wrong in "fetch failed", and where a name has several addresses only the code tells. */
+export function innermost(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  if (error.cause !== undefined) return innermost(error.cause)
+  const code = 'code' in error && typeof error.code === 'string' ? error.code : ''
+  return error.message.includes(code) ? error.message : `${error.message} (${code})`.trim()
 }
 
 /** A refusal as the class that stands for its code. */

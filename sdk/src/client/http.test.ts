@@ -199,7 +199,7 @@ test('no answer in time: the job may be there, and the error has the key to find
   expect(thrown).toBeInstanceOf(MaxRetriesExceeded)
   expect(thrown).toMatchObject({ code: 'UNAVAILABLE', key: 'mine', tries: 2, cause: { name: 'NoAnswer' } })
   expect(String(thrown)).toContain('No answer within 120 s')
-  expect(String(thrown)).toContain('It may have been carried out: sent again with the key mine it is done once')
+  expect(String(thrown)).toContain('The job may have been created: submitted again with the key mine it is one job')
   expect(seen).toHaveLength(2)
 })
 

@@ -44,6 +44,7 @@ export function httpTransport(options: HttpOptions): Transport {
     result: (jobId, waitMs, signal) =>
       get(`${pathOf('jobs', jobId)}/result?wait_seconds=${Math.floor(waitMs / 1000)}`, signal),
     watch: (jobId, watchOptions) => watchEvents(open, world, `${pathOf('jobs', jobId)}/events`, watchOptions),
+    // Under an id of our own, made once: asked for again, it holds one slot.
     reserve: (ttlSeconds, signal) =>
       post('/v1/reservations', { ttl_seconds: ttlSeconds, reservation_id: world.uuid() }, signal),
     consume: (id, jobId, signal) => post(`${pathOf('reservations', id)}/consume`, { job_id: jobId }, signal),

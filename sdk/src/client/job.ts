@@ -46,7 +46,8 @@ export class Job<Result = unknown> {
 
   /**
    * For a job that ended without success: a next run of it, with a fresh retry budget; with `payload` a new job in its place,
-   * submitted under `key`. Settles with the job that goes on.
+   * submitted under `key`. Settles with the job that goes on. Without a payload it is asked for once: after `Transient`,
+   * look at the job before asking again.
    */
   async retry(options: { payload?: unknown; key?: string; signal?: AbortSignal } = {}): Promise<Job<Result>> {
     if ('payload' in options) await checkValue(this.#kind?.options.payload, options.payload, 'payload')

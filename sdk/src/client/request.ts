@@ -27,8 +27,10 @@ export function createRequest(options: HttpOptions): Request {
   const world = { ...platformWorld, ...options.world }
   return (method, path, requestOptions = {}) => {
     const { once = false, key, signal, timeoutMs, headers, body, bodyOf } = requestOptions
-    const retry = { timeoutMs, ...options.retry, key, signal, ...(once ? { tries: 1 } : {}) }
-    return retrying(world, retry, (tries, either) =>
+    const { retry = {} } = options
+    const tries = once ? 1 : retry.tries
+    const given = { ...retry, tries, timeoutMs: retry.timeoutMs ?? timeoutMs, key, signal }
+    return retrying(world, given, (tries, either) =>
       call(method, path, {
         body: bodyOf?.(tries) ?? body,
         headers: { ...headers, 'ichido-attempt': String(tries) },

@@ -151,7 +151,7 @@ test('three tries by default, then all that is known is told', async () => {
     details: { request_id: 'r' },
     retryAfterMs: 7_000,
     message:
-      'Gave up after 3 tries: The store is gone. It may have been carried out: sent again with the key k it is done once',
+      'Gave up after 3 tries: The store is gone. The job may have been created: submitted again with the key k it is one job',
   })
 })
 
@@ -183,7 +183,7 @@ test('the total time is bounded, and no wait is begun that would outlast it', as
   expect(short.tried).toEqual([0, 1_000, 3_000])
 })
 
-test('a try that takes too long is given up and made again; its word is that it may have been carried out', async () => {
+test('a try that takes too long is given up and made again; its word is that the job may have been created', async () => {
   const world = new FakeWorld()
   const tried: number[] = []
   const done = retrying(world, { timeoutMs: 5_000, tries: 2, key: 'client-1' }, (_, signal) => {
@@ -195,7 +195,7 @@ test('a try that takes too long is given up and made again; its word is that it 
   const error = await done.catch((thrown: unknown) => thrown)
   expect(error).toMatchObject({ name: 'MaxRetriesExceeded', key: 'client-1', cause: { name: 'NoAnswer' } })
   expect(String(error)).toContain('No answer within 5 s')
-  expect(String(error)).toContain('may have been carried out: sent again with the key client-1 it is done once')
+  expect(String(error)).toContain('The job may have been created: submitted again with the key client-1 it is one job')
   expect(tried.map((ms) => ms - (tried[0] ?? 0))).toEqual([0, 6_000])
 })
 

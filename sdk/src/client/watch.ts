@@ -3,6 +3,7 @@ import { type ErrorBody, IchidoError, type JobStateShape } from '../protocol/ind
 import { sleep, type Timers } from '../world.ts'
 import type { Open } from './call.ts'
 import { ForeignAnswer } from './errors.ts'
+import { mayRetry } from './retry.ts'
 import type { JobEvent, WatchOptions } from './transport.ts'
 
 /** Three heartbeats of the server: a connection that says nothing for so long is broken. */
@@ -115,6 +116,5 @@ function problemOf({ error: { code, message, details } }: ErrorBody): IchidoErro
 
 /** Nobody answers, or not now. */
 function mayPass(error: unknown): boolean {
-  if (error instanceof IchidoError) return error.retryable
-  return !(error instanceof ForeignAnswer) || error.status >= 500
+  return !(error instanceof IchidoError || error instanceof ForeignAnswer) || mayRetry(error)
 }

@@ -1,4 +1,5 @@
 import { type CallOptions, createCall } from '../client/call.ts'
+import { innermost } from '../client/errors.ts'
 import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../protocol/index.ts'
 import type { World } from '../world.ts'
 import type { Beat, LeaseCall, LogChunk, RunReport, WorkerTransport } from './transport.ts'
@@ -119,13 +120,6 @@ function outage(error: unknown, late: AbortSignal): IchidoError {
   const why = innermost(error)
   const cut = /closed|terminated|ECONNRESET|EPIPE|socket hang up/i.test(why)
   return new IchidoError('UNAVAILABLE', `The control plane is out of reach: ${why}`, { cut })
-}
-
-/** fetch wraps what went wrong in "fetch failed". */
-function innermost(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  if (error.cause !== undefined) return innermost(error.cause)
-  return 'code' in error ? `${error.message} (${String(error.code)})` : error.message
 }
 
 function refusal(status: number, { code, message, details }: { code: string; message: string; details: object }) {
