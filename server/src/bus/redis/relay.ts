@@ -115,8 +115,8 @@ export class RedisRelay implements Relay {
   }
 
   async #flush(): Promise<void> {
-    // Those that are committed in this same moment go along.
-    await new Promise<void>((resolve) => this.#options.world.soon(resolve))
+    // Those that are committed in this same moment go along. And the store's next batch goes before: somebody waits for it.
+    for (let turn = 0; turn < 2; turn++) await new Promise<void>((resolve) => this.#options.world.soon(resolve))
     while (this.#queue.length > 0) {
       const batch = this.#queue.slice(0, BATCH_MAX)
       this.#queue = this.#queue.slice(BATCH_MAX)
