@@ -50,9 +50,32 @@ await ichido.close()
 console.log(JSON.stringify({ typed, same: job.id === again.id, calls, stages, unused: [wrong, refused].length }))
 `
 
+/** Without a control plane. */
+const ORDERS = `
+import { DatabaseSync } from 'node:sqlite'
+import { createIdempotency, sqliteKeys } from 'ichido/idempotency'
+
+const database = new DatabaseSync(':memory:')
+database.exec('CREATE TABLE orders (item TEXT NOT NULL)')
+const once = createIdempotency({ keys: sqliteKeys(database) })
+async function post(): Promise<string> {
+  const request = new Request('http://shop/orders', { method: 'POST', headers: { 'idempotency-key': 'k1' } })
+  const response = await once.fetch(request, { route: 'POST /orders', user: 'ann' }, (call) =>
+    call.withKey((tx) => {
+      tx.prepare('INSERT INTO orders VALUES (?)').run('tea')
+      return { status: 201, body: { item: 'tea' } }
+    }),
+  )
+  return response.status + ' ' + response.headers.get('idempotent-replayed') + ' ' + (await response.text())
+}
+// @ts-expect-error on SQLite a section may not await
+const refused = () => once.fetch(new Request('http://shop'), { route: 'r', user: 'u' }, (call) => call.withKey(async () => ({ status: 200 })))
+console.log(JSON.stringify([await post(), await post(), database.prepare('SELECT * FROM orders').all().length, typeof refused]))
+`
+
 const TSCONFIG = {
   compilerOptions: { strict: true, target: 'es2024', module: 'nodenext', types: ['node'], noEmit: true },
-  files: ['app.ts'],
+  files: ['app.ts', 'orders.ts'],
 }
 
 let app: string
@@ -61,6 +84,7 @@ beforeAll(async () => {
   writeFileSync(join(app, 'package.json'), '{"private":true,"type":"module"}')
   writeFileSync(join(app, 'tsconfig.json'), JSON.stringify(TSCONFIG))
   writeFileSync(join(app, 'app.ts'), APP)
+  writeFileSync(join(app, 'orders.ts'), ORDERS)
   // Both packages are built in place: two runs on one clone must not do it at the same time.
   await withLock(
     join(cacheDir, 'pack.lock'),
@@ -85,6 +109,7 @@ test('the packages hold what runs, and neither sources nor tests', () => {
   )
   expect(files.filter((path) => /(?<!\.d)\.ts$|\.test\.|\/testing\/|\/conformance/.test(path))).toEqual([])
   expect(files).toContain('node_modules/ichido/dist/index.js')
+  expect(files).toContain('node_modules/ichido/dist/idempotency/index.js')
   expect(files).toContain('node_modules/ichido/dist/bus/lua/publish.lua')
   expect(files).toContain('node_modules/ichido/dist/bus/lua/route.lua')
   expect(files).toContain('node_modules/@ichido/sdk/dist/index.d.ts')
@@ -101,6 +126,11 @@ test('it submits, handles, watches and closes on SQLite', async () => {
   const { stages, ...rest } = JSON.parse(stdout)
   expect(rest).toEqual({ typed: 160, same: true, calls: 1, unused: 2 })
   expect(stages).toContain('progress')
+})
+
+test('idempotency keys in front of a handler', async () => {
+  const { stdout } = await run(process.execPath, ['orders.ts'], { cwd: app })
+  expect(JSON.parse(stdout)).toEqual(['201 null {"item":"tea"}', '201 true {"item":"tea"}', 1, 'function'])
 })
 
 test('the program serves the API and the page', async () => {
