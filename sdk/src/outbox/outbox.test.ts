@@ -150,6 +150,9 @@ describe('attempts', () => {
     troubles.clear()
     await outbox.flush()
     expect(arrived.slice(-2)).toEqual(['a a', 'b b'])
+    expect(arrived.filter((line) => line === 'b b').length).toBeLessThan(
+      arrived.filter((line) => line === 'a a').length,
+    )
     expect(await outbox.list()).toEqual([])
   })
 
@@ -256,19 +259,53 @@ describe('an item that fails does not stop the others', () => {
   test('one that gets no answer where others get theirs is given up as well', async () => {
     const outbox = await withItems('poison', 'a')
     troubles.set('poison', new NoAnswer('reset'))
+    await outbox.flush()
+    expect(arrived).toEqual(['poison poison'])
     for (const more of ['b', 'c', 'd']) {
       await outbox.put(more, { key: more })
       await outbox.flush()
     }
-    expect(brief(await outbox.list())).toEqual(['poison failed 3'])
+    expect(await outbox.list()).toMatchObject([{ body: 'poison', status: 'failed', attempts: 3, error: 'reset' }])
     expect(arrived.filter((line) => !line.startsWith('poison'))).toEqual(['a a', 'b b', 'c c', 'd d'])
   })
 
-  test('but not one after which nobody was answered: the network may have gone', async () => {
-    const outbox = await withItems('a', 'b', 'c')
-    troubles.set('b', new NoAnswer('reset')).set('c', new NoAnswer('reset'))
+  test('at once, where the server itself can be asked', async () => {
+    network.asks = true
+    const outbox = await withItems('poison', 'worse', 'a')
+    troubles.set('poison', new NoAnswer('reset')).set('worse', new NoAnswer('reset'))
     await outbox.flush()
-    expect(brief(await outbox.list())).toEqual(['b queued 0', 'c queued 0'])
+    expect(arrived.at(-1)).toBe('a a')
+    expect(brief(await outbox.list())).toEqual(['poison queued 1', 'worse queued 1'])
+  })
+
+  test('however many there are', async () => {
+    const poisons = ['p1', 'p2', 'p3']
+    const outbox = await withItems(...poisons, 'a', 'b')
+    for (const poison of poisons) troubles.set(poison, new NoAnswer('reset'))
+    for (let i = 0; i < 6; i++) await outbox.flush()
+    expect(arrived.filter((line) => !line.startsWith('p'))).toEqual(['a a', 'b b'])
+    expect(await outbox.list()).toHaveLength(3)
+  })
+
+  test('but nothing is held against those that were tried while the network went and came', async () => {
+    const outbox = await withItems('a', 'b', 'c', 'd')
+    troubles.set('b', new NoAnswer('reset'))
+    await outbox.flush()
+    expect(brief(await outbox.list())).toEqual(['b queued 0', 'c queued 0', 'd queued 0'])
+    // It is back when the next one is tried in the place of this one: it has its turn before all others.
+    troubles.clear()
+    let tries = 0
+    const returning = open({
+      send: async (delivery, signal) => {
+        if (delivery.body === 'b' && ++tries < 3) throw new NoAnswer('reset')
+        return send(delivery, signal)
+      },
+    })
+    arrived = []
+    await returning.flush()
+    await returning.flush()
+    expect(arrived).toEqual(['c c', 'b b', 'd d'])
+    expect(await outbox.list()).toEqual([])
   })
 
   test('an error answer that `send` did not look at is no delivery', async () => {

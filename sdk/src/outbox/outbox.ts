@@ -35,6 +35,8 @@ export class Outbox<Body = unknown, Answer = unknown> {
   readonly #listeners = new Set<(change: OutboxChange<Body, Answer>) => void>()
   /** What is being written down or sent right now, by us. */
   readonly #saving = new Map<string, StoredItem>()
+  /** What got no answer in our last flushes. */
+  readonly #silent = new Set<string>()
   readonly #closing = new AbortController()
   readonly #flushes = new Set<Promise<unknown>>()
   readonly #unsubscribe: (() => void) | undefined
@@ -77,7 +79,8 @@ export class Outbox<Body = unknown, Answer = unknown> {
 
   /**
    * Sends what is queued, one after the other, in order; waits for its turn while another tab or process does. Settles
-   * with the items that it tried, as they are now. One that fails does not keep the others from being sent.
+   * with the items that it tried, as they are now. One that fails does not keep the others from being sent; where nobody
+   * seems to answer it ends early.
    */
   async flush({ onlyDue = false }: FlushOptions = {}): Promise<OutboxItem<Body, Answer>[]> {
     this.#refuseClosed()
@@ -131,6 +134,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
       signal: this.#closing.signal,
       onlyDue,
       attemptsMax: this.#attemptsMax,
+      silent: this.#silent,
       begin: (item) => this.#begin(item),
       end: (outcome) => this.#end(outcome),
     })

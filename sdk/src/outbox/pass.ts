@@ -11,6 +11,8 @@ export interface PassOptions<Body, Answer> {
   signal: AbortSignal
   onlyDue: boolean
   attemptsMax: number
+  /** What got no answer in earlier flushes. */
+  silent: Set<string>
   begin(item: StoredItem): void
   end(outcome: Outcome<Answer>): OutboxItem<Body, Answer>
 }
@@ -30,8 +32,6 @@ type Delivery<Answer> =
 export class Pass<Body, Answer> {
   readonly #options: PassOptions<Body, Answer>
   readonly #tried = new Map<string, OutboxItem<Body, Answer>>()
-  /** Tried since the last answer, and got none. */
-  #unanswered: { item: StoredItem; error: unknown }[] = []
 
   constructor(options: PassOptions<Body, Answer>) {
     this.#options = options
@@ -39,18 +39,44 @@ export class Pass<Body, Answer> {
 
   /** Settles with what it tried, as it is now. */
   async run(): Promise<OutboxItem<Body, Answer>[]> {
-    const { store, network, signal } = this.#options
-    if (!(await network.online())) return []
+    if (await this.#options.network.online()) await this.#runOnline()
+    return [...this.#tried.values()]
+  }
+
+  async #runOnline(): Promise<void> {
+    const { store, signal } = this.#options
     for (let waiting = await this.#waiting(); waiting.length > 0; waiting = await this.#waiting()) {
       for (const { id } of waiting) {
         signal.throwIfAborted()
-        // A person may have dropped it meanwhile.
-        const item = await store.get(id)
-        if (item?.status !== 'queued') continue
-        if (!(await this.#try(item)) && !(await network.online())) return this.#done()
+        // A person may have dropped it meanwhile, or it went before its turn.
+        const item = this.#tried.has(id) ? undefined : await store.get(id)
+        if (item?.status === 'queued' && !(await this.#mayGoOn(item))) return
       }
     }
-    return this.#done()
+  }
+
+  /**
+   * Tries it. Without an answer it may be that nobody is there, which is no attempt and ends the flush: what comes after
+   * it must not overtake it. Or it is the item itself that gets no answer, and then it is an attempt like any other.
+   */
+  async #mayGoOn(item: StoredItem): Promise<boolean> {
+    if ((await this.#try(item)) === undefined) return true
+    if (!(await this.#options.network.online()) || !(await this.#isSomebodyThere(item))) return false
+    const silence = await this.#try(item)
+    if (silence !== undefined) this.#end(await this.#count(item, silence.error, false))
+    return true
+  }
+
+  /** Where the network cannot be asked, the next item can: once this one was without an answer in two flushes. */
+  async #isSomebodyThere({ id }: StoredItem): Promise<boolean> {
+    const { network, silent } = this.#options
+    if (network.asks) return true
+    const probe = silent.has(id) ? (await this.#waiting()).find((other) => !silent.has(other.id)) : undefined
+    if (probe !== undefined && (await this.#try(probe)) === undefined) return true
+    // All were tried in their turn: from the beginning again.
+    if (silent.has(id) && probe === undefined) silent.clear()
+    silent.add(probe?.id ?? id)
+    return false
   }
 
   async #waiting(): Promise<StoredItem[]> {
@@ -62,33 +88,25 @@ export class Pass<Body, Answer> {
     return kept.filter((item) => item.status === 'queued' && !this.#tried.has(item.id) && (!onlyDue || isDue(item)))
   }
 
-  #done(): OutboxItem<Body, Answer>[] {
-    return [...this.#tried.values()]
-  }
-
-  /** Settles with whether there was an answer. */
-  async #try(item: StoredItem): Promise<boolean> {
-    const { store, signal, begin } = this.#options
+  /** Undefined when there was an answer. */
+  async #try(item: StoredItem): Promise<{ error: unknown } | undefined> {
+    const { store, signal, silent, begin } = this.#options
     begin(item)
     let outcome: Outcome<Answer> = { item, dropped: false }
     try {
       const { verdict, answer, error } = await this.#deliver(item)
       // Cut off by us: whatever it says, that was no attempt.
       if (verdict !== 'sent') signal.throwIfAborted()
-      if (verdict === 'unanswered') {
-        this.#unanswered.push({ item, error })
-        return false
-      }
+      if (verdict === 'unanswered') return { error }
+      silent.delete(item.id)
       if (verdict === 'sent') {
         await store.remove(item.id)
         outcome = { item, dropped: false, sent: { answer } }
       } else outcome = await this.#count(item, error, verdict === 'refused')
+      return undefined
     } finally {
       this.#end(outcome)
     }
-    // There was an answer, so the network is there: it is these items that get none.
-    for (const { item, error } of this.#unanswered.splice(0)) this.#end(await this.#count(item, error, false))
-    return true
   }
 
   async #deliver({ key, body }: StoredItem): Promise<Delivery<Answer>> {

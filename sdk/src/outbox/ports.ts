@@ -37,6 +37,8 @@ export type OutboxLock = <T>(work: () => Promise<T>, signal: AbortSignal) => Pro
 export interface Network {
   /** False: nothing can be sent now. Asked before a flush, and when a try got no answer. */
   online(): boolean | Promise<boolean>
+  /** It is known from the server itself, and not only believed. */
+  asks?: boolean
   /** Calls back when the network may be there again; the answer calls it off. */
   onOnline(callback: () => void): () => void
 }

@@ -60,6 +60,7 @@ function delivering({ transport, open }: Connection) {
     }
   }
   const network: Network = {
+    asks: true,
     /** Nobody answered: does the server answer anything, so that it is this item that gets no answer? */
     async online() {
       if (!inDoubt) return true

@@ -1,9 +1,9 @@
-import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import type { Network, OutboxLock } from '../ports.ts'
 
 /** A network that a test takes away and gives back. */
 export class FakeNetwork implements Network {
   isOnline = true
+  asks = false
   readonly #callbacks = new Set<() => void>()
 
   readonly online = (): boolean => this.isOnline
@@ -35,5 +35,3 @@ export function sharedLock(): OutboxLock {
 export function answered(status: number, more: object = {}): Error {
   return Object.assign(new Error(`answered ${status}`), { status, ...more })
 }
-
-export const world = (): FakeWorld => new FakeWorld()
