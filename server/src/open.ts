@@ -1,4 +1,13 @@
-import { Client, type HandleOptions, type Handler, httpTransport, type Kind, type World } from '@ichido/sdk'
+import {
+  Client,
+  type HandleOptions,
+  type Handler,
+  type HttpOptions,
+  httpTransport,
+  type Kind,
+  type RetryOptions,
+  type World,
+} from '@ichido/sdk'
 import { HandlerLoop } from '@ichido/sdk/worker'
 import type pg from 'pg'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
@@ -13,7 +22,7 @@ export type OpenOptions = (
   | { dataDir: string }
   | { pool: pg.Pool; schema?: string }
   | { databaseUrl: string; schema?: string }
-  | { url: string; token?: string }
+  | { url: string; token?: string; retry?: RetryOptions }
 ) & {
   /** Told of what goes wrong outside of any call, such as a lost connection that is being made anew; default: a warning. */
   onTrouble?: (where: string, error: unknown) => void
@@ -80,8 +89,8 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
   }
 }
 
-function overHttp({ url, token }: { url: string; token?: string }): Ichido {
-  const client = new Client(httpTransport({ url, token }))
+function overHttp({ url, token, retry, world }: HttpOptions): Ichido {
+  const client = new Client(httpTransport({ url, token, retry, world }))
   return {
     ...submitting(client),
     handle() {

@@ -12,6 +12,11 @@ export class Artifacts {
   /**
    * Sends a file, part by part, and goes on where it broke off. A `File` of a page, or in Node `await openAsBlob(path)`, is
    * read as it is sent; bytes are sent as they are.
+   *
+   * @example
+   * const job = await client.submit('train', null, { artifacts: [{ name: 'data.tar' }] })
+   * const onProgress = ({ sentBytes, totalBytes }) => console.log(sentBytes / totalBytes)
+   * await client.artifacts.upload(await openAsBlob('data.tar'), { name: 'data.tar', jobId: job.id, onProgress })
    */
   upload(bytes: Blob | Uint8Array, options: UploadOptions): Promise<ArtifactShape> {
     return this.#transport.upload(bytes instanceof Blob ? bytes : new Blob([new Uint8Array(bytes)]), options)

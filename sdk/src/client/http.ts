@@ -11,6 +11,11 @@ import { watchEvents } from './watch.ts'
 /**
  * The control plane over HTTP. Calls that fail are made again where that is safe; a submission without a key is given one,
  * so that it is.
+ *
+ * @example
+ * const client = new Client(httpTransport({ url: 'http://127.0.0.1:8001', token }))
+ * const job = await client.submit('resize', { width: 80 }, { key: 'thumb-1' })
+ * console.log(job.replayed, await job.result())
  */
 export function httpTransport(options: HttpOptions): Transport {
   const request = createRequest(options)

@@ -24,8 +24,8 @@ export interface Retry {
   key: string | undefined
 }
 
-export const TRIES = 3
-export const TIMEOUT_MS = 120_000
+const TRIES = 3
+const TIMEOUT_MS = 120_000
 export const UPLOAD_TIMEOUT_MS = 300_000
 const TOTAL_MS = 600_000
 
