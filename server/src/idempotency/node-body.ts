@@ -2,9 +2,9 @@ import type { IncomingMessage } from 'node:http'
 
 /**
  * The whole body of a request, which then still is to be read by whoever comes after: it is put back before its end was
- * told. null when it is larger than `maxBytes`.
+ * told.
  */
-export async function peekBody(req: IncomingMessage, maxBytes: number): Promise<Buffer | null> {
+export async function peekBody(req: IncomingMessage, maxBytes: number): Promise<Buffer | 'too_large' | 'broken_off'> {
   if (!hasBody(req)) return Buffer.alloc(0)
   if (req.readableEnded || req.readableDidRead) {
     throw new TypeError(
@@ -17,11 +17,11 @@ export async function peekBody(req: IncomingMessage, maxBytes: number): Promise<
     for (let chunk: Buffer | null = req.read(); chunk !== null; chunk = req.read()) {
       chunks.push(chunk)
       bytes += chunk.length
-      if (bytes > maxBytes) return null
+      if (bytes > maxBytes) return 'too_large'
     }
     // In the same turn as the read that found the end: the stream tells it in the next one, and then only if it is empty.
     if (isWhole(req, bytes)) break
-    await moreOf(req)
+    if (!(await moreOf(req))) return 'broken_off'
   }
   const body = Buffer.concat(chunks)
   if (body.length > 0) req.unshift(body)
@@ -40,18 +40,13 @@ function isWhole(req: IncomingMessage, bytes: number): boolean {
   return req.complete || bytes === lengthOf(req.headers)
 }
 
-function moreOf(req: IncomingMessage): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const settle = (act: () => void) => () => {
-      req.off('readable', onReadable)
-      req.off('close', onClose)
-      req.off('error', onClose)
-      act()
+function moreOf(req: IncomingMessage): Promise<boolean> {
+  return new Promise((resolve) => {
+    const settle = (more: boolean) => () => {
+      req.off('readable', onReadable).off('close', onClose).off('error', onClose)
+      resolve(more)
     }
-    const onReadable = settle(resolve)
-    const onClose = settle(() => reject(new Error('The request broke off before its body had arrived')))
-    req.on('readable', onReadable)
-    req.on('close', onClose)
-    req.on('error', onClose)
+    const [onReadable, onClose] = [settle(true), settle(false)]
+    req.on('readable', onReadable).on('close', onClose).on('error', onClose)
   })
 }

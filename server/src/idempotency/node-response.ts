@@ -2,7 +2,7 @@ import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'no
 import { REPLAYED, type StoredAnswer } from './answer.ts'
 import { refuse } from './refusal.ts'
 
-const HELD_BACK = ['writeHead', 'write', 'end', 'flushHeaders'] as const
+const HELD_BACK = ['writeHead', 'write', 'end', 'flushHeaders', 'destroy'] as const
 
 /** What a request is to be answered with, by its handler or instead of it. */
 export type Draft = { by: 'handler' | 'plugin'; answer: StoredAnswer }
@@ -74,6 +74,11 @@ export function holdBack(res: ServerResponse, maxBytes: number): HeldResponse {
     },
     flushHeaders() {
       if (isStream(res)) fix()
+    },
+    /** A handler that cuts the connection has failed; so has a stream that breaks on its way here. */
+    destroy() {
+      drafted.resolve({ by: 'plugin', answer: refuse('INTERNAL') })
+      return res
     },
   }
   const before = HELD_BACK.map((name) => Object.getOwnPropertyDescriptor(res, name))

@@ -14,7 +14,8 @@ export function nodeAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: Se
   async function serve(req: IncomingMessage, res: ServerResponse, route: Route, next: () => unknown): Promise<void> {
     const header = headerOf(req)
     const asked = await askedBy(req, header, settings.requestMaxBytes)
-    if (asked === null) {
+    if (asked === 'broken_off') return
+    if (asked === 'too_large') {
       // What was not read stands in the way of the next request on this connection.
       res.setHeader('connection', 'close')
       return sendAnswer(res, refuse('PAYLOAD_TOO_LARGE'))
@@ -73,7 +74,11 @@ function headerOf(req: IncomingMessage): string | undefined {
   return Array.isArray(header) ? header.join(', ') : header
 }
 
-async function askedBy(req: IncomingMessage, header: string | undefined, maxBytes: number): Promise<Asked | null> {
+async function askedBy(
+  req: IncomingMessage,
+  header: string | undefined,
+  maxBytes: number,
+): Promise<Asked | 'too_large' | 'broken_off'> {
   const method = req.method ?? ''
   // Express cuts the mount path off `url`, and keeps the whole in `originalUrl`.
   const target = 'originalUrl' in req && typeof req.originalUrl === 'string' ? req.originalUrl : (req.url ?? '')
@@ -82,5 +87,5 @@ async function askedBy(req: IncomingMessage, header: string | undefined, maxByte
   // A parser that came first may have left its result. Some leave `{}` for what they did not read: the bytes come first.
   const parsed = req.readableDidRead && 'body' in req && req.body !== undefined
   const body = parsed ? { parsed: req.body } : await peekBody(req, maxBytes)
-  return body === null ? null : { method, target, contentType, body }
+  return typeof body === 'string' ? body : { method, target, contentType, body }
 }
