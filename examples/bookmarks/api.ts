@@ -92,6 +92,7 @@ export class Api {
         changed(saved)
         void processing.submitMissing()
       } catch (error) {
+        if (!(error instanceof IchidoError)) throw error
         sendError(response, error)
       }
     })

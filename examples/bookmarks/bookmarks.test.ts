@@ -177,19 +177,22 @@ test('what no retry will help has no retry', async () => {
   }
 })
 
+const isFilledIn = (tab: Page, url: string) =>
+  vi.waitFor(async () => expect(await tab.getByRole('textbox').inputValue()).toBe(url), WAIT)
+
 test('the bookmarklet and Share fill the address in; saving it is up to the person', async () => {
   const tab = await openTab()
   const code = await tab.getByRole('link', { name: 'Save the page' }).getAttribute('href')
   await tab.goto(`${siteUrl.replace('site.test', '127.0.0.1')}/from-bookmarklet`)
   const popup = context.waitForEvent('page')
   await tab.evaluate(String(code).replace('javascript:', ''))
-  const opened = await popup
-  expect(await opened.getByRole('textbox').inputValue()).toBe(tab.url())
+  await isFilledIn(await popup, tab.url())
   expect(await bookmarksOf('/from')).toEqual([])
 
   const { share_target } = await (await fetch(`${app.url}/manifest.webmanifest`)).json()
   const shared = new URLSearchParams({ [share_target.params.text]: `Look: ${siteUrl}/from-share` })
   await tab.goto(`${app.url}${share_target.action}&${shared}`)
+  await isFilledIn(tab, `${siteUrl}/from-share`)
   await tab.keyboard.press('Enter')
   await shows(tab, 'About /from-share', 'done')
   const answer = await fetch(`${app.url}/v1/bookmarks?limit=1`)

@@ -24,6 +24,8 @@ try {
   await stopped
   await app.close()
   say('Stopped.')
+  // A name that is still being looked up would keep the process for as long as the resolver takes.
+  process.exit()
 } catch (error) {
   say(messageOf(error))
   process.exitCode = 1

@@ -8,12 +8,13 @@ const instant = (ms: number) => new Date(ms).toISOString()
 
 export function bookmarkShape(row: BookmarkRow) {
   const { id, url, source_hint, created_from, title, summary, llm_status, step, retry_at, job_id, version } = row
-  const { created_at, error_code, error_message } = row
+  const { created_at, error_code, error_message, idempotency_key } = row
   return {
     id,
     url,
     source_hint,
     created_from,
+    idempotency_key,
     created_at: instant(created_at),
     title,
     summary,

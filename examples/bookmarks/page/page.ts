@@ -7,13 +7,13 @@ import { entryOfBookmark, entryOfSave } from './entry.ts'
 import { ListView } from './list-view.ts'
 import { followChanges } from './live.ts'
 import { openSaves } from './saves.ts'
-import { choose, currentLanguage, type Language, say, speak } from './words.ts'
+import { choose, say, speak } from './words.ts'
 
 const call = createCall({ url: location.origin })
 const form = element('save', HTMLFormElement)
 const input = element('url', HTMLInputElement)
 const more = element('more', HTMLButtonElement)
-const view = new ListView({ retry, drop: (id) => outbox.drop(id) })
+const view = new ListView({ retry, drop: async (id) => (await outbox).drop(id) })
 
 const bookmarks = new Map<string, Bookmark>()
 let saves: OutboxItem<Save>[] = []
@@ -23,7 +23,8 @@ let olderFrom: string | null | undefined
 /** How the address in the form came there. */
 let createdFrom: Save['created_from'] = 'web'
 
-const outbox = await openSaves(call, ({ item: { answer, savedAtMs } }) => {
+/** Opened while the page is already there: what is saved meanwhile waits for it. */
+const outbox = openSaves(call, ({ item: { answer, savedAtMs } }) => {
   if (answer !== undefined) {
     note(answer)
     if (Date.parse(answer.created_at) < savedAtMs) tell(say('already'))
@@ -35,18 +36,29 @@ let refreshes = 0
 /** The latest that was asked for counts, whichever answer comes last. */
 async function refreshSaves(): Promise<void> {
   const mine = ++refreshes
-  const kept = await outbox.list()
-  if (mine !== refreshes) return
-  saves = kept
-  show()
+  try {
+    const kept = await (await outbox).list()
+    if (mine !== refreshes) return
+    saves = kept
+    show()
+  } catch (error) {
+    problem(notKept(error))
+  }
 }
+
+const notKept = (error: unknown) => say('notKept', { why: error instanceof Error ? error.message : String(error) })
 
 /** Pages that are on their way first, then the latest. */
 function show(): void {
-  const onTheirWay = saves.toReversed().map((item) => entryOfSave(item, isLive))
+  // The stream can bring a bookmark before the answer does that says it was saved.
+  const arrived = new Set([...bookmarks.values()].map((bookmark) => bookmark.idempotency_key))
+  const onTheirWay = saves
+    .filter(({ key }) => !arrived.has(key))
+    .reverse()
+    .map((item) => entryOfSave(item, isLive))
   const known = [...bookmarks.values()].sort(latestFirst).map(entryOfBookmark)
   view.show([...onTheirWay, ...known])
-  element('none').hidden = onTheirWay.length + known.length > 0
+  element('none').hidden = onTheirWay.length + known.length > 0 || olderFrom === undefined
   more.hidden = typeof olderFrom !== 'string'
   const live = element('live')
   live.dataset.live = isLive ? 'on' : 'waiting'
@@ -75,7 +87,7 @@ async function load(cursor?: string): Promise<void> {
 async function retry(id: string): Promise<void> {
   problem(null)
   if (!bookmarks.has(id)) {
-    await outbox.retry(id)
+    await (await outbox).retry(id)
     return
   }
   try {
@@ -97,11 +109,11 @@ async function save(event: SubmitEvent): Promise<void> {
     return
   }
   try {
-    await outbox.put({ url: url.href, source_hint: sourceHint(url), created_from: createdFrom })
+    await (await outbox).put({ url: url.href, source_hint: sourceHint(url), created_from: createdFrom })
     form.reset()
     createdFrom = 'web'
   } catch (error) {
-    problem(say('notKept', { why: error instanceof Error ? error.message : String(error) }))
+    problem(notKept(error))
   }
 }
 
@@ -116,15 +128,13 @@ function tell(text: string): void {
   element('said').textContent = text
 }
 
-function speakIn(language: Language): void {
-  choose(language)
-  speak()
-  problem(null)
-  show()
-}
-
 for (const language of ['en', 'ja'] as const) {
-  document.querySelector(`[data-language="${language}"]`)?.addEventListener('click', () => speakIn(language))
+  document.querySelector(`[data-language="${language}"]`)?.addEventListener('click', () => {
+    choose(language)
+    speak()
+    problem(null)
+    show()
+  })
 }
 // What is wrong with an address is said in the page's own language, not in the browser's.
 form.noValidate = true
@@ -132,7 +142,7 @@ form.addEventListener('submit', save)
 more.addEventListener('click', () => {
   if (typeof olderFrom === 'string') load(olderFrom).catch(() => problem(say('notHeard')))
 })
-speakIn(currentLanguage())
+speak()
 offerBookmarklet(tell)
 const shared = sharedAddress()
 if (shared !== null) {
@@ -140,12 +150,12 @@ if (shared !== null) {
   createdFrom = shared.from
   input.focus()
 }
-await refreshSaves()
+refreshSaves()
 followChanges({
   opened() {
     isLive = true
     load().catch(() => {})
-    outbox.flush().catch(() => {})
+    outbox.then((opened) => opened.flush()).catch(() => {})
     show()
   },
   changed(bookmark) {
