@@ -39,7 +39,7 @@ beforeEach(() => {
   cutAt(Number.POSITIVE_INFINITY)
 })
 
-/** Cuts the connection once so many bytes have gone up; or, with `answer`, when the server answers after that. */
+/** Cuts the connection once, when so many bytes have gone up; or `down`, when the server answers after that. */
 function cutAt(bytes: number, direction: 'up' | 'down' = 'up'): void {
   let cut = false
   proxy.rule = (chunk) => {
@@ -74,8 +74,12 @@ test('an upload that breaks in its first part begins anew', async () => {
 })
 
 test('when the answer to the last part is lost, all of it is there', async () => {
+  const job = await client.submit(unique('waits'), null, { artifacts: [{ name: 'its' }] })
+  up = 0
   cutAt(BYTES, 'down')
-  expect(await upload()).toMatchObject({ state: 'ready', sha256: sha256Of(bytes) })
+  expect(await upload({ name: 'its', jobId: job.id })).toMatchObject({ state: 'ready', sha256: sha256Of(bytes) })
+  expect(up).toBeLessThan(BYTES + 100_000)
+  expect(await job.get()).toMatchObject({ awaits_artifacts: false })
   cutAt(1_000, 'down')
   up = 0
   const short = bytes.subarray(0, 1_000)
