@@ -1,7 +1,9 @@
 import { expect, test } from 'vitest'
+import { EVERY_EVENT } from '../store/commands/all-events.ts'
+import { FIRST_EVENT } from '../store/commands/walk-events.ts'
 import { eachServices } from '../testing/each-services.ts'
 import { thrownBy } from '../testing/embedded.ts'
-import { sql, unique } from '../testing/store.ts'
+import { sql, unique, until } from '../testing/store.ts'
 import { LOCAL_ADMIN } from './access.ts'
 
 const STAGES = ['vision', 'rule', 'answer', 'reward', 'done']
@@ -149,6 +151,36 @@ eachServices(({ services, submit }) => {
       attempt: 2,
       stages: { vision: { seq: 11, data: 2 } },
     })
+  })
+
+  test('whatever happens to a job is of its domain', async () => {
+    const domain = unique('domain')
+    const queue = unique('queue')
+    const jobId = await submit(LOCAL_ADMIN, { queue, domain, backoff: { base_seconds: 0 } })
+    const [first] = await services().runs.lease('w', { queues: [queue], kinds: [], max: 1, waitMs: 30_000 })
+    const leaseId = first?.lease_id ?? ''
+    await services().runs.start('w', leaseId, 'p')
+    const failure = { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true } as const
+    await services().runs.report('w', leaseId, failure)
+    const second = await lease(queue)
+    await events().publish('w', second, { stage: 'progress', seq: 1 })
+    await services().runs.release('w', second)
+    await services().runs.report('w', await lease(queue), finished)
+    // Other transactions of the server may hold it up.
+    const listed = await until('all of them', async () => {
+      const found = await events().list({ ...EVERY_EVENT, domain }, FIRST_EVENT, 100)
+      return found?.events.length === 11 && found.events.map(({ shape }) => shape)
+    })
+    const stages = [...Array(6).fill('run'), 'progress', ...Array(4).fill('run')]
+    expect(listed.map((event) => [event.job_id, event.domain, event.cursor, event.stage])).toEqual(
+      stages.map((stage, i) => [jobId, domain, i + 1, stage]),
+    )
+    const stored = await sql(
+      services().deps.store,
+      'SELECT DISTINCT domain FROM ichido.events WHERE job_id = $1',
+      jobId,
+    )
+    expect(stored.map((row) => row.domain).toSorted()).toEqual(['', domain])
   })
 
   test('a job keeps the stages of its definition, whatever becomes of that', async () => {

@@ -8,7 +8,6 @@ export function* recordMoves(rows: readonly Row[]): Work<void> {
     rows.map((row) => [
       text(row, 'job_id'),
       integer(row, 'last_event_n'),
-      text(row, 'kind'),
       JSON.stringify({ state: text(row, 'state'), attempt: integer(row, 'attempt') }),
     ]),
   )

@@ -199,7 +199,7 @@ function leaseSqlite(kinds: number): string[] {
       continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
     WHERE ${STILL_OPEN('$1', '$9')} AND id IN (SELECT id FROM (${heads.join(' UNION ALL ')}) ORDER BY ${ORDER} LIMIT $3)`,
     `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
-      SELECT job_id, last_event_n, 'run', last_event_n, kind, '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
+      SELECT job_id, last_event_n, 'run', last_event_n, '', '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
       FROM ichido.runs WHERE ${ours} AND ${HELD} AND lease_id = id || '.' || $6 AND changes() > 0`,
     `SELECT ${LEASED_SQLITE} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
       WHERE r.assigned_worker_id = $4 AND r.poll_id = $5 AND r.queue = $1 AND r.${HELD} AND r.lease_id = r.id || '.' || $6
