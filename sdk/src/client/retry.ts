@@ -25,7 +25,7 @@ export interface Retry {
 }
 
 const TRIES = 3
-const TIMEOUT_MS = 120_000
+export const TIMEOUT_MS = 120_000
 export const UPLOAD_TIMEOUT_MS = 300_000
 const TOTAL_MS = 600_000
 
@@ -110,8 +110,9 @@ export async function retrying<T>(
   }
 }
 
-async function within<T>(
-  world: ClientWorld,
+/** One try, which the signal that it is given tells when it has taken too long. */
+export async function within<T>(
+  world: Pick<ClientWorld, 'after'>,
   ms: number,
   signal: AbortSignal | undefined,
   call: (signal: AbortSignal) => Promise<T>,

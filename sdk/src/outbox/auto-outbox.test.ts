@@ -112,6 +112,17 @@ test('an error answer is tried again when it is due, and given up after the thir
   expect(await outbox.list()).toEqual([])
 })
 
+test('when the clock was set back, an attempt is not put off until it has caught up', async () => {
+  trouble = answered(503)
+  await open().put('a')
+  await world.pass(0)
+  world.jump(-30 * 86_400_000)
+  network.set(true)
+  await world.pass(0)
+  expect(arrived).toHaveLength(2)
+  expect(world.pendingMs[0]).toBeLessThanOrEqual(3_600_000)
+})
+
 test('a store that does not work is told, and tried again', async () => {
   const told: unknown[] = []
   const outbox = open((error) => told.push(error))

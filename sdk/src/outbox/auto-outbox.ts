@@ -1,6 +1,7 @@
 import { retryDelayMs } from '../client/retry.ts'
 import type { OutboxItem } from './item.ts'
 import { Outbox, type OutboxOptions } from './outbox.ts'
+import { DELAY_MAX_MS } from './verdict.ts'
 
 export interface AutoOutboxOptions<Body, Answer> extends OutboxOptions<Body, Answer> {
   /** A flush that nobody waits for failed: the store does not work, say. It is tried again. */
@@ -83,7 +84,8 @@ export class AutoOutbox<Body = unknown, Answer = unknown> extends Outbox<Body, A
     }
     const left = dueAtMs.some((atMs) => atMs <= nowMs)
     this.#inVain = left ? this.#inVain + 1 : 0
-    const nextMs = Math.min(...dueAtMs) - nowMs
+    // Later than any delay only because the clock was set back.
+    const nextMs = Math.min(DELAY_MAX_MS, Math.min(...dueAtMs) - nowMs)
     this.#flushIn(left ? this.#pauseMs() : nextMs)
   }
 

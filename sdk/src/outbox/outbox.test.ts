@@ -424,6 +424,26 @@ describe('what a page is told', () => {
   })
 })
 
+describe('a send that never ends', () => {
+  test('is given up after two minutes, also when it does not look at its signal: others have their turn', async () => {
+    const outbox = open({
+      send: async (delivery, signal) => (delivery.body === 'a' ? new Promise(() => {}) : send(delivery, signal)),
+    })
+    network.asks = true
+    for (const body of ['a', 'b']) await outbox.put(body, { key: body })
+    const flushing = outbox.flush()
+    await world.pass(240_000)
+    await flushing
+    expect(arrived).toEqual(['b b'])
+    expect(await outbox.list()).toMatchObject([{ body: 'a', attempts: 1, error: 'No answer within 120 s' }])
+    const again = outbox.flush()
+    await world.pass(0)
+    await outbox.close()
+    await expect(again).rejects.toThrow('The outbox was closed')
+    expect(world.pendingMs).toEqual([])
+  })
+})
+
 describe('closing', () => {
   test('cuts off what is being sent; it counts for nothing and is sent again under its key', async () => {
     const outbox = open({

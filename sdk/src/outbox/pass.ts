@@ -1,3 +1,4 @@
+import { TIMEOUT_MS, within } from '../client/retry.ts'
 import type { World } from '../world.ts'
 import type { OutboxItem, Send } from './item.ts'
 import type { Network, OutboxStore, StoredItem } from './ports.ts'
@@ -7,7 +8,7 @@ export interface PassOptions<Body, Answer> {
   store: OutboxStore
   send: Send<Body, Answer>
   network: Network
-  world: Pick<World, 'now' | 'random'>
+  world: Pick<World, 'now' | 'after' | 'random'>
   signal: AbortSignal
   onlyDue: boolean
   attemptsMax: number
@@ -113,7 +114,8 @@ export class Pass<Body, Answer> {
     const { send, world, signal } = this.#options
     try {
       // What was put is a Body; nobody else writes to the store.
-      const answer = await send({ key, body: body as Body }, signal)
+      const delivery = { key, body: body as Body }
+      const answer = await within(world, TIMEOUT_MS, signal, (either) => obeying(either, send(delivery, either)))
       await refuseErrorAnswer(answer, world)
       return { verdict: 'sent', answer }
     } catch (error) {
@@ -137,4 +139,12 @@ export class Pass<Body, Answer> {
   #end(outcome: Outcome<Answer>): void {
     this.#tried.set(outcome.item.id, this.#options.end(outcome))
   }
+}
+
+/** Also where `send` does not look at its signal: it must not hold up all others, in all tabs. */
+function obeying<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
+  const aborted = new Promise<never>((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
+  })
+  return Promise.race([work, aborted])
 }

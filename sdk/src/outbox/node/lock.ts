@@ -15,7 +15,6 @@ const ASK_AGAIN_MS = 20
 export class FileLock {
   readonly #path: string
   readonly #timers: Timers
-  #database: DatabaseSync | undefined
   #last: Promise<unknown> = Promise.resolve()
 
   constructor(path: string, timers: Timers) {
@@ -27,41 +26,33 @@ export class FileLock {
   run<T>(work: () => T | Promise<T>, signal?: AbortSignal): Promise<T> {
     const turn = this.#last.then(async () => {
       const database = this.#open()
-      while (!this.#taken(database)) {
-        signal?.throwIfAborted()
-        await sleep(this.#timers, ASK_AGAIN_MS * (0.5 + this.#timers.random()), signal)
-      }
       try {
+        while (!this.#isTaken(database)) {
+          signal?.throwIfAborted()
+          await sleep(this.#timers, ASK_AGAIN_MS * (0.5 + this.#timers.random()), signal)
+        }
         signal?.throwIfAborted()
         return await work()
       } finally {
-        database.exec('ROLLBACK')
+        database.close()
       }
     })
     this.#last = turn.catch(() => {})
     return turn
   }
 
-  async close(): Promise<void> {
-    await this.#last
-    this.#database?.close()
-    this.#database = undefined
-  }
-
   #open(): DatabaseSync {
-    if (this.#database !== undefined) return this.#database
     const sqlite = process.getBuiltinModule?.('node:sqlite')
     if (sqlite === undefined) throw new OutboxUnavailable('An outbox in a file needs Node 22.13 or later')
     try {
       mkdirSync(dirname(this.#path), { recursive: true, mode: 0o700 })
-      this.#database = new sqlite.DatabaseSync(this.#path, { timeout: 0 })
+      return new sqlite.DatabaseSync(this.#path, { timeout: 0 })
     } catch (error) {
       throw this.#unusable(error)
     }
-    return this.#database
   }
 
-  #taken(database: DatabaseSync): boolean {
+  #isTaken(database: DatabaseSync): boolean {
     try {
       database.exec('BEGIN EXCLUSIVE')
       return true
