@@ -1,17 +1,11 @@
-import { execFile, spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { copyFileSync, mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { promisify } from 'node:util'
-import type { JobShape, Page } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { ichido, killAll, serve } from '../../server/src/cli/testing/cli.ts'
 import { selfSigned } from '../../server/src/testing/certificate.ts'
 import { enlist, firstNote, gone, type Kept, kept, stopped, WITHIN } from './testing/enlist.ts'
 import { type Plane, startPlane } from './testing/plane.ts'
 import { findPython, killWorkers, notesOf, script, startWorker } from './testing/python.ts'
-
-const run = promisify(execFile)
 
 let python: string
 let plane: Plane
@@ -61,34 +55,6 @@ describe.concurrent('who it is', () => {
     const { code, stderr } = await worker.ended
     expect([code, stderr]).toEqual([1, expect.stringContaining('UNAUTHENTICATED')])
   })
-})
-
-test('what the README shows works', async () => {
-  const folder = mkdtempSync(join(plane.folder, 'readme-'))
-  const readme = readFileSync(join(import.meta.dirname, 'README.md'), 'utf8')
-  const blocks = [...readme.matchAll(/^```(?:python|sh)\n(.*?)^```/gms)].map(([, block = '']) => block)
-  const [words = '', work = '', submit = '', program = ''] = blocks
-  writeFileSync(join(folder, 'words.py'), words)
-  writeFileSync(join(folder, 'program.py'), program)
-  copyFileSync(join(import.meta.dirname, 'ichido.py'), join(folder, 'ichido.py'))
-  const env = { ...process.env, HOME: folder, ICHIDO_URL: plane.urls[0], ICHIDO_ENROLL_TOKEN: await plane.enroll() }
-  const options = { cwd: folder, env }
-  const [, command = ''] = work.trim().split('\n')
-  const [program0 = '', ...args] = command.split(' ')
-  expect(program0).toBe('python3')
-  const worker = spawn(python, args, { ...options, stdio: 'inherit' })
-  const exited = once(worker, 'exit')
-  for (const _ of [1, 2]) {
-    const { stdout } = await run('sh', ['-c', submit.replace('python3', python)], options)
-    expect(stdout).toBe('{"words": 5}\n')
-  }
-  const { stdout } = await run(python, ['program.py'], options)
-  expect(stdout).toContain("progress {'words': 3}\n")
-  expect(stdout).toMatch(/\{'words': 3\}\n$/)
-  worker.kill('SIGTERM')
-  expect(await exited).toEqual([0, null])
-  const jobs = await plane.call<Page<JobShape>>('GET', '/v1/jobs?queue=words')
-  expect(jobs.data).toHaveLength(2)
 })
 
 test('over TLS, by an authority that it was told of', async () => {

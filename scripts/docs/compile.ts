@@ -1,0 +1,62 @@
+import { execFile } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { root } from '../boot/fetch-packages.mjs'
+import { packageEntries } from './packages.ts'
+
+const run = promisify(execFile)
+const compiler = join(root, 'node_modules', 'typescript', 'bin', 'tsc')
+
+/** Settles with what the compiler has to say, a line each. */
+async function compile(
+  folder: string,
+  name: string,
+  compilerOptions: object,
+  files: readonly string[],
+): Promise<string[]> {
+  const config = join(folder, `tsconfig.${name}.json`)
+  const typeRoots = [join(root, 'node_modules', '@types')]
+  writeFileSync(
+    config,
+    JSON.stringify({
+      extends: join(root, 'tsconfig.json'),
+      compilerOptions: { typeRoots, ...compilerOptions },
+      include: [],
+      files,
+    }),
+  )
+  const { stdout } = await run(process.execPath, [compiler, '--project', config, '--pretty', 'false'], {
+    cwd: folder,
+  }).catch((error: { stdout: string }) => error)
+  return stdout.split('\n').filter(Boolean)
+}
+
+/**
+ * The declarations of the packages' entries and what they lean on, as published: `sdk/src/index.ts` →
+ * `<folder>/declarations/sdk/src/index.d.ts`. The sources are checked elsewhere.
+ */
+export async function emitDeclarations(folder: string): Promise<string> {
+  const outDir = join(folder, 'declarations')
+  const options = { noEmit: false, declaration: true, emitDeclarationOnly: true, noCheck: true, rootDir: root, outDir }
+  const files = [...packageEntries().values()].map((path) => join(root, path))
+  const problems = await compile(folder, 'declarations', options, files)
+  if (problems.length > 0) throw new Error(problems.join('\n'))
+  return outDir
+}
+
+/** Type-checks modules against the declarations: against the sources it would take five times as long. */
+export function checkModules(folder: string, declarations: string, files: readonly string[]): Promise<string[]> {
+  const paths = Object.fromEntries(
+    [...packageEntries()].map(([name, path]) => [name, [join(declarations, path.replace(/\.ts$/, '.d.ts'))]]),
+  )
+  const options = {
+    customConditions: [],
+    rewriteRelativeImportExtensions: false,
+    rootDir: '/',
+    paths,
+    noUnusedLocals: false,
+    noUnusedParameters: false,
+  }
+  return compile(folder, 'modules', options, files)
+}

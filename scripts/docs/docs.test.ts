@@ -1,0 +1,67 @@
+import { execFile } from 'node:child_process'
+import { globSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import pg from 'pg'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { findPython } from '../../clients/python/testing/python.ts'
+import { root } from '../boot/fetch-packages.mjs'
+import { onPath } from '../services/find.ts'
+import { installPackages } from '../testing/debian-packages.ts'
+import { type FreshDatabase, freshDatabase, nodeArgs } from '../testing/services.ts'
+import { blocksOf } from './blocks.ts'
+import type { Report } from './run.ts'
+
+const run = promisify(execFile)
+const RUN_WITHIN_MS = 180_000
+const REPORT_BYTES_MAX = 10_000_000
+
+const WRONG = 'scripts/docs/fixtures/wrong.md'
+const PAGES = globSync(['*.md', 'docs/*.md', 'deploy/*.md', '{clients,examples}/*/README.md'], { cwd: root })
+  // Written by a program, and compared with what it writes.
+  .filter((path) => !path.startsWith('docs/reference-'))
+  .toSorted()
+
+let database: FreshDatabase
+let report: Report
+beforeAll(async () => {
+  database = await freshDatabase()
+  const client = new pg.Client(database.url)
+  await client.connect()
+  await client.query('CREATE TABLE orders (id integer)')
+  await client.end()
+  const missing = ['bash', 'curl', 'jq'].filter((name) => onPath(name) === undefined)
+  if (missing.length > 0) await installPackages(missing)
+  const env = { ...process.env, DATABASE_URL: database.url, DOCS_PYTHON: await findPython() }
+  const args = [...nodeArgs, join(root, 'scripts', 'docs', 'run.ts'), WRONG, ...PAGES]
+  const { stdout } = await run(process.execPath, args, { cwd: root, env, maxBuffer: REPORT_BYTES_MAX })
+  report = JSON.parse(stdout)
+}, RUN_WITHIN_MS)
+afterAll(() => database.drop())
+
+const fencesOf = (path: string) => readFileSync(join(root, path), 'utf8').match(/^ *```/gm)?.length ?? 0
+const isOf = (path: string) => (place: { at: string }) => place.at.startsWith(`${path}:`)
+
+test.for(PAGES)('%s', (path) => {
+  const told = report.told.filter(isOf(path))
+  const problems = told.filter(({ problem }) => problem !== null).map(({ at, problem }) => `${at} ${problem}`)
+  expect([...problems, ...report.types.filter((problem) => problem.includes(`(${path}:`))]).toEqual([])
+  expect(told).toHaveLength(fencesOf(path) / 2)
+})
+
+test('most blocks are carried out or compared', () => {
+  const told = report.told.filter((block) => !isOf(WRONG)(block))
+  const count = (...fates: string[]) => told.filter(({ fate }) => fates.includes(fate)).length
+  expect(count('ran', 'compared')).toBeGreaterThan(60)
+  expect(count('not run')).toBeLessThan(told.length / 5)
+})
+
+test('what is wrong is found', () => {
+  const found = report.told.filter(isOf(WRONG)).filter(({ problem }) => problem !== null)
+  const wrong = new Set([
+    ...found.map(({ at }) => at),
+    ...report.types.flatMap((problem) => problem.match(/[\w/]+\.md:\d+/) ?? []),
+  ])
+  const blocks = blocksOf(WRONG, readFileSync(join(root, WRONG), 'utf8')).filter(({ marks }) => !marks.has('answer'))
+  expect([...wrong].toSorted()).toEqual(blocks.map(({ at }) => at).toSorted())
+})

@@ -1,0 +1,62 @@
+// Runs the code blocks of the pages that it is given and prints, as JSON, what became of each.
+import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { root } from '../boot/fetch-packages.mjs'
+import { blocksOf } from './blocks.ts'
+import { startCommandLine } from './command-line.ts'
+import { checkModules, emitDeclarations } from './compile.ts'
+import { writeModules } from './modules.ts'
+import { runPage, type Told } from './page.ts'
+
+export interface Report {
+  told: Told[]
+  /** What the type checker says of the pages' TypeScript. */
+  types: string[]
+}
+
+const pages = process.argv.slice(2).map((path) => ({ path, text: readFileSync(join(root, path), 'utf8') }))
+const folder = realpathSync(mkdtempSync(join(tmpdir(), 'ichido-docs-')))
+// Of all commands, whichever folder a page is in.
+process.chdir(folder)
+try {
+  const read = pages.map(({ path, text }, n) => ({ folder: join(folder, `${n}`), blocks: blocksOf(path, text) }))
+  const checking = checkTypes(read)
+  const commands = await startCommandLine(folder)
+  const told: Told[] = []
+  for (const page of read) {
+    mkdirSync(page.folder)
+    if (page.blocks.length > 0) told.push(...(await runPage(page.folder, page.blocks, commands)))
+  }
+  commands.close()
+  const report: Report = { told, types: await checking }
+  // Pages leave open what they do not show how to close.
+  process.stdout.write(JSON.stringify(report), () => process.exit())
+} finally {
+  process.chdir(root)
+  rmSync(folder, { recursive: true, force: true })
+}
+
+async function checkTypes(read: { blocks: ReturnType<typeof blocksOf> }[]): Promise<string[]> {
+  const modules = read.map(({ blocks }, n) => writeModules(join(folder, `types-${n}`), blocks, (text) => text))
+  const declarations = await emitDeclarations(folder)
+  const files = modules.flatMap((page) => page.files)
+  const problems = files.length > 0 ? await checkModules(folder, declarations, files) : []
+  return problems.map(
+    (problem) =>
+      `${problem} ${where(
+        problem,
+        modules.map(({ lines }) => lines),
+      )}`,
+  )
+}
+
+/** The block that a line of a module belongs to. */
+function where(problem: string, lines: Map<string, string>[]): string {
+  const [, path = '', line = ''] = /^(.*?)\((\d+),/.exec(problem) ?? []
+  for (let n = Number(line); n > 0; n--) {
+    const at = lines.map((page) => page.get(`${join(folder, path)}:${n}`)).find((found) => found !== undefined)
+    if (at !== undefined) return `(${at})`
+  }
+  return ''
+}
