@@ -158,21 +158,24 @@ describe('on SQLite', () => {
     expect([await shop.count(note), database.isTransaction]).toEqual([0, false])
   })
 
-  test('a section that ends its transaction by itself leaves the key in doubt, not free', async () => {
-    const { key, note } = fresh()
-    const shop = shopOf()
-    const handler = node()
-    const first = ask(handler, key, (call) =>
-      call.withKey((tx) => {
-        tx.prepare('INSERT INTO effects VALUES (?)').run(note)
-        tx.exec('COMMIT')
-        throw new Error('on purpose')
-      }),
-    )
-    await expect(first).rejects.toThrow('on purpose')
-    expect(await ask(node(), key, never)).toMatchObject({ code: 'IDEMPOTENCY_IN_DOUBT' })
-    expect(await shop.count(note)).toBe(1)
-  })
+  test.each(['COMMIT', 'COMMIT; BEGIN'])(
+    'a section that ends its transaction (%s) and fails leaves the key in doubt',
+    async (end) => {
+      const { key, note } = fresh()
+      const shop = shopOf()
+      const handler = node()
+      const first = ask(handler, key, (call) =>
+        call.withKey((tx) => {
+          tx.prepare('INSERT INTO effects VALUES (?)').run(note)
+          tx.exec(end)
+          throw new Error('on purpose')
+        }),
+      )
+      await expect(first).rejects.toThrow('on purpose')
+      expect(await ask(node(), key, never)).toMatchObject({ code: 'IDEMPOTENCY_IN_DOUBT' })
+      expect([await shop.count(note), database.isTransaction]).toEqual([1, false])
+    },
+  )
 
   test('nothing is written into a transaction that the application holds open over an await', async () => {
     const { key } = fresh()

@@ -61,7 +61,7 @@ export interface Keys<Tx, Returned> {
   removeExpired(limit: number): Promise<number>
 }
 
-/** `certain` is false when the transaction may have been committed all the same: the connection broke at its end. */
+/** `certain` is false when the section ended the transaction by itself, and may have committed half of its work. */
 export type Sectioned =
   | { outcome: 'committed' | 'rolled_back'; answer: Answer }
   | { outcome: 'failed'; error: unknown; certain: boolean }

@@ -77,9 +77,8 @@ async function transact(
   client: PoolClient,
   ...[holder, work, settle]: Parameters<PostgresKeys['section']>
 ): Promise<Transacted> {
-  let committing = false
   try {
-    await client.query('BEGIN')
+    await client.query('BEGIN; SAVEPOINT ichido_section')
     if (holder !== null) {
       const { rows } = await client.query(`${SQL.hold} FOR UPDATE`, holderValues(holder))
       if (rows.length === 0) throw new KeyLost()
@@ -94,16 +93,27 @@ async function transact(
       const stored = await client.query(SQL.answer, answerValues(holder, kept.store, kept.ttlMs))
       if (stored.rowCount !== 1) throw new KeyLost()
     }
-    committing = true
     await client.query('COMMIT')
     return { sectioned: { outcome: 'committed', answer }, broken: false }
   } catch (error) {
-    const undone = await client.query('ROLLBACK').then(
-      () => true,
-      () => false,
-    )
-    // A connection that broke before COMMIT takes its transaction with it.
-    return { sectioned: { outcome: 'failed', error, certain: !committing }, broken: !undone }
+    return failed(client, error)
+  }
+}
+
+/** What PostgreSQL says when there is no such savepoint, or no transaction, any more. */
+const ENDED = ['3B001', '25P01']
+
+/**
+ * A connection that broke, at COMMIT too, leaves no doubt behind: whoever writes the record next waits until that transaction
+ * is over, and its guard sees what became of it. A section that ended the transaction by itself does.
+ */
+async function failed(client: PoolClient, error: unknown): Promise<Transacted> {
+  try {
+    await client.query('ROLLBACK TO SAVEPOINT ichido_section; ROLLBACK')
+    return { sectioned: { outcome: 'failed', error, certain: true }, broken: false }
+  } catch (rollback) {
+    const code = rollback instanceof Error && 'code' in rollback ? String(rollback.code) : ''
+    return { sectioned: { outcome: 'failed', error, certain: !ENDED.includes(code) }, broken: true }
   }
 }
 

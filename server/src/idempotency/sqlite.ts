@@ -100,7 +100,7 @@ export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = pla
       // From BEGIN to COMMIT or ROLLBACK nothing awaits: no other request can get in between.
       return alone(() => {
         statement(SQL.hold)
-        database.exec('BEGIN IMMEDIATE')
+        database.exec('BEGIN IMMEDIATE; SAVEPOINT ichido_section')
         return transact(holder, work, settle)
       })
     },
@@ -126,8 +126,14 @@ export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = pla
 
   /** No, when the section ended the transaction by itself: it may have committed half of its work. */
   function rolledBack(): boolean {
+    const undone = succeeds('ROLLBACK TO ichido_section')
+    succeeds('ROLLBACK')
+    return undone
+  }
+
+  function succeeds(sql: string): boolean {
     try {
-      database.exec('ROLLBACK')
+      database.exec(sql)
       return true
     } catch {
       return false
