@@ -1,4 +1,4 @@
-import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeSync } from 'node:fs'
+import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 
 /** Whole or not at all, and there after a power cut: written aside, synced, renamed, and the folder synced. */
@@ -7,7 +7,8 @@ export function writeDurably(path: string, content: string, mode = 0o600): void 
   const aside = `${path}.new`
   const fd = openSync(aside, 'w', mode)
   try {
-    writeSync(fd, content)
+    // Not writeSync, which says nothing when a full disk takes only a part.
+    writeFileSync(fd, content)
     fsyncSync(fd)
   } finally {
     closeSync(fd)
