@@ -44,6 +44,7 @@ const start = () =>
   startApp({
     folder,
     port: 0,
+    files: new Map(),
     retryBaseSeconds: 0.02,
     userOf: ({ headers }) => String(headers['x-user']),
     network: { resolve: async () => ['127.0.0.1'], allows: (address) => address === '127.0.0.1' },

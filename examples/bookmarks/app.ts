@@ -8,7 +8,7 @@ import { Changes } from './changes.ts'
 import { openDatabase } from './database.ts'
 import { FailedJobTable } from './failed-job-table.ts'
 import { bookmarkProcessing, RETRY_BASE_SECONDS } from './job.ts'
-import { pageFiles } from './page-files.ts'
+import type { PageFile } from './page-files.ts'
 import { Processing } from './processing.ts'
 import { internet, type Network } from './reading/fetch-page.ts'
 import { extractive, type Summariser } from './reading/summarise.ts'
@@ -20,6 +20,8 @@ export interface AppOptions {
   folder: string
   /** 0: a free one. */
   port: number
+  /** The page, by its paths. */
+  files: ReadonlyMap<string, PageFile>
   /** Told of what goes wrong outside of any request. */
   onTrouble(error: unknown): void
   /** Whose bookmarks they are; default: everybody's who is at this machine. */
@@ -36,9 +38,16 @@ export interface App {
 
 /** The application, its processing included, in this process. */
 export async function startApp(options: AppOptions): Promise<App> {
-  const { folder, port, onTrouble, userOf = () => 'local', network = internet, summariser = extractive } = options
+  const {
+    folder,
+    port,
+    files,
+    onTrouble,
+    userOf = () => 'local',
+    network = internet,
+    summariser = extractive,
+  } = options
   mkdirSync(folder, { recursive: true })
-  const files = await pageFiles()
   // The first: it refuses a folder that another process works in.
   const ichido = await open({ dataDir: join(folder, 'ichido'), onTrouble: (_, error) => onTrouble(error) })
   const database = openDatabase(join(folder, 'bookmarks.db'))

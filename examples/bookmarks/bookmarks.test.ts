@@ -11,6 +11,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vi
 import { chromium, nodeArgs } from '../../scripts/testing/services.ts'
 import { contrasts } from '../../server/src/testing/contrasts.ts'
 import { type App, startApp } from './app.ts'
+import { pageFiles } from './page-files.ts'
 import type { BookmarkShape } from './shapes.ts'
 
 /** Fetching a browser on the first run may take this long. */
@@ -33,6 +34,7 @@ const sent: string[] = []
 
 beforeAll(async () => {
   browser = await playwright.launch(await chromium())
+  context = await newContext('en-US')
   site = createServer((request, response) => {
     const path = request.url ?? ''
     visits.push(path)
@@ -45,6 +47,7 @@ beforeAll(async () => {
   app = await startApp({
     folder,
     port: 0,
+    files: await pageFiles(),
     retryBaseSeconds: 0.02,
     network: { resolve: async () => ['127.0.0.1'], allows: (address) => address === '127.0.0.1' },
     onTrouble: (error) => complaints.push(String(error)),
@@ -57,18 +60,17 @@ afterAll(async () => {
   site.closeAllConnections()
   site.close()
 })
-beforeEach(async () => {
-  context = await newContext()
+beforeEach(() => {
+  sent.length = 0
 })
 afterEach(async () => {
-  await context.close()
+  for (const tab of browser.contexts().flatMap((each) => each.pages())) await tab.close()
   expect(complaints).toEqual([])
 })
 
-async function newContext(locale = 'en-US'): Promise<BrowserContext> {
+async function newContext(locale: string): Promise<BrowserContext> {
   const made = await browser.newContext({ locale, reducedMotion: 'reduce' })
   made.on('weberror', (error) => complaints.push(error.error().message))
-  sent.length = 0
   made.on('request', (request) => {
     if (request.method() === 'POST') sent.push(String(request.postDataJSON()?.url).slice(siteUrl.length))
   })
@@ -76,8 +78,8 @@ async function newContext(locale = 'en-US'): Promise<BrowserContext> {
 }
 
 /** A tab with the page, kept by the service worker from now on. */
-async function openTab(): Promise<Page> {
-  const tab = await context.newPage()
+async function openTab(within = context): Promise<Page> {
+  const tab = await within.newPage()
   await tab.goto(app.url)
   await tab.evaluate(() => navigator.serviceWorker.ready)
   return tab
@@ -141,10 +143,8 @@ test('with two tabs open it is still one of each, and both show it', async () =>
 })
 
 test('a summary that failed says so in Japanese, and 再試行 tries it again', async () => {
-  await context.close()
-  context = await newContext('ja-JP')
   failing.add('/down')
-  const tab = await openTab()
+  const tab = await openTab(await newContext('ja-JP'))
   await save(tab, '/down')
   await shows(tab, '/down', 'failed')
   const line = tab.locator('.item', { hasText: '/down' })

@@ -1,6 +1,7 @@
 // One command: bookmarks that are summed up in the background, on a page that also works offline.
 import { join, resolve } from 'node:path'
 import { startApp } from './app.ts'
+import { pageFiles } from './page-files.ts'
 
 const say = (line: string) => process.stdout.write(`${line}\n`)
 
@@ -19,7 +20,12 @@ const stopped = new Promise<void>((stop) => {
 })
 
 try {
-  const app = await startApp({ folder, port: PORT, onTrouble: (error) => say(`Trouble: ${messageOf(error)}`) })
+  const app = await startApp({
+    folder,
+    port: PORT,
+    files: await pageFiles(),
+    onTrouble: (error) => say(`Trouble: ${messageOf(error)}`),
+  })
   say(`Save a page: ${app.url}\nCtrl-C stops it.`)
   await stopped
   await app.close()

@@ -36,10 +36,10 @@ test.each([
 })
 
 test.each([
-  '<'.repeat(20_000),
-  '<a '.repeat(20_000),
-  '<a b="'.repeat(20_000),
-  '<p>&#x'.repeat(20_000),
+  '<'.repeat(10_000),
+  '<a '.repeat(10_000),
+  '<a b="'.repeat(10_000),
+  '<p>&#x'.repeat(10_000),
   `<a b${' '.repeat(99_000)}`,
 ])('whatever it is fed, it comes to an end (%#)', (html) => {
   expect(page(`<p>${AUK}</p>${html}`).text).toContain('flightless bird')

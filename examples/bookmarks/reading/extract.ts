@@ -1,4 +1,4 @@
-import { Fatal } from 'ichido'
+import { Fatal } from '@ichido/sdk'
 import type { FetchedPage } from './fetch-page.ts'
 import { tokensOf } from './html-tokens.ts'
 

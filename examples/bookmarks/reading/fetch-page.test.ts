@@ -32,7 +32,7 @@ let port: number
 const asked: string[] = []
 const answers: Record<string, (response: ServerResponse) => void> = {
   '/page': (response) => response.setHeader('content-type', 'text/html').end('<p>Hello'),
-  '/packed': (response) => response.setHeader('content-encoding', 'gzip').end(gzipSync(Buffer.alloc(8 << 20, 'a'))),
+  '/packed': (response) => response.setHeader('content-encoding', 'gzip').end(gzipSync(Buffer.alloc(3 << 20, 'a'))),
   '/broken': (response) => response.setHeader('content-encoding', 'gzip').end('not gzip at all'),
   '/to-page': (response) => response.writeHead(302, { location: '/page' }).end(),
   '/to-inside': (response) => response.writeHead(307, { location: `http://inside.test:${port}/page` }).end(),

@@ -4,7 +4,7 @@ import { request as overHttps } from 'node:https'
 import { isIP } from 'node:net'
 import type { Readable } from 'node:stream'
 import { createBrotliDecompress, createGunzip, createInflate } from 'node:zlib'
-import { Fatal } from 'ichido'
+import { Fatal } from '@ichido/sdk'
 import { isPublic } from './addresses.ts'
 
 /** Text is at the beginning: what comes after this much of a page is not read. */
