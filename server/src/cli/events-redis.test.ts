@@ -1,9 +1,14 @@
+import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
 import { size } from '../../../scripts/testing/size.ts'
 import { ALL_NODE_ROLES, type NodeRole } from '../core/node-roles.ts'
+import type { Leased } from '../store/commands/lease-runs.ts'
+import { publishBatch } from '../store/commands/publish.ts'
+import { Gate } from '../testing/gate.ts'
 import { HttpPublisher } from '../testing/http-publisher.ts'
 import { REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../testing/redis.ts'
+import { Scene } from '../testing/scene.ts'
 import { openNode, sql, until } from '../testing/store.ts'
 import { serveHere } from './testing/serve-here.ts'
 import { Restarted, Watcher } from './testing/tormented-events.ts'
@@ -14,6 +19,7 @@ const JOBS = size(3, 10)
 const EVENTS_PER_JOB = size(60, 3_000)
 const CALL_MAX = 100
 const TTL_SECONDS = '1'
+const LATE_MS = size(300, 2_000)
 /** PENDING, RUNNING, SUCCEEDED. */
 const LAST = EVENTS_PER_JOB + 3
 
@@ -41,7 +47,7 @@ describe.each(REDIS_KINDS)('with a %s Redis that keeps marks and states for a se
   async function allIsRight(url: string, watchers: readonly Watcher[], jobIds: readonly string[]): Promise<void> {
     await Promise.all(watchers.map(({ ended }) => ended))
     for (const { seen, resets } of watchers) {
-      expect(seen.map(({ cursor }) => cursor)).toEqual(Array.from({ length: LAST }, (_, i) => i + 1))
+      expect(seen.map(({ cursor }) => cursor)).toEqual(upTo(LAST))
       expect([seen.at(-1)?.data, resets]).toEqual([{ state: 'SUCCEEDED', attempt: 1 }, 0])
     }
     for (const jobId of jobIds) {
@@ -93,4 +99,44 @@ describe.each(REDIS_KINDS)('with a %s Redis that keeps marks and states for a se
     await allIsRight(server.url, watchers, publisher.jobIds)
     await server.close()
   })
+
+  test('the commit of one of two publishers comes late: neither Redis nor who follows misses anything', async () => {
+    const server = await serve(ALL_NODE_ROLES)
+    const [store, other, gates] = [
+      await openNode(database.url),
+      await openNode(database.url),
+      new pg.Client(database.url),
+    ]
+    await gates.connect()
+    const scene = new Scene(store)
+    const [late, early] = [await scene.running(), await scene.running()]
+    const watchers = [late, early].map(({ jobId }) => new Watcher(server.url, jobId))
+    const publishing = (lease: Leased, seq: number) =>
+      publishBatch([{ ...scene.startItem(lease), events: [{ stage: 'progress', seq, data: 'null' }] }], true)
+    const gate = await Gate.shut(gates)
+    const held = store.write(gate.hold(publishing(late, 1)))
+    await gate.reached()
+    let seq = 0
+    for (const untilMs = performance.now() + LATE_MS; performance.now() < untilMs; )
+      await other.write(publishing(early, ++seq))
+    await gate.open()
+    await held
+    for (const lease of [late, early]) await scene.finish(lease)
+    await Promise.all(watchers.map(({ ended }) => ended))
+    const lists = [upTo(4), upTo(seq + 3)]
+    expect(watchers.map(({ seen }) => seen.map(({ cursor }) => cursor))).toEqual(lists)
+    await swept()
+    const found = new RedisScene(redis.url)
+    await found.up()
+    for (const [i, { jobId, kind: domain }] of [late, early].entries()) {
+      const cursors = (await found.entries(domain, jobId))
+        .filter(({ job_id }) => job_id === jobId)
+        .map((one) => one.cursor)
+      expect([...new Set(cursors)]).toEqual(lists[i])
+    }
+    await found.close()
+    await Promise.all([server.close(), store.close(), other.close(), gates.end()])
+  })
 })
+
+const upTo = (last: number) => Array.from({ length: last }, (_, i) => i + 1)
