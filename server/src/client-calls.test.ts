@@ -20,7 +20,7 @@ beforeAll(async () => {
   const url = await http.app.listen({ host: '127.0.0.1', port: 0 })
   const noTx = () => Promise.reject(new Error('No test here has a transaction'))
   clients['over HTTP'] = new Client(httpTransport({ url }))
-  clients['in process'] = new Client(localTransport(http.services, LOCAL_ADMIN, noTx, new AbortController().signal))
+  clients['in process'] = new Client(localTransport(http.services, LOCAL_ADMIN, noTx))
   close = async () => {
     await http.close()
     place.remove()

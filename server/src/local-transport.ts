@@ -42,19 +42,30 @@ export type SubmitIn = (
 /** Whoever watches looks by itself this often whether it is still to go on. */
 const WATCH_WAIT_MS = 20_000
 
-/**
- * The client's transport inside the process: the same services as behind HTTP, without the wire. `closed` aborts when the
- * store is about to go away; whoever still waits or calls then hears its reason.
- */
-export function localTransport(services: Services, caller: Caller, submitIn: SubmitIn, closed: AbortSignal): Transport {
+export interface LocalTransport extends Transport {
+  /** Before the store goes away: whoever waits hears of what has happened, else the reason; and so does who calls later. */
+  close(reason: Error): Promise<void>
+}
+
+/** The client's transport inside the process: the same services as behind HTTP, without the wire. */
+export function localTransport(services: Services, caller: Caller, submitIn: SubmitIn): LocalTransport {
+  const closing = new AbortController()
+  const closed = closing.signal
+  const calls = new Set<Promise<unknown>>()
+
   async function whileOpen<T>(signal: AbortSignal | undefined, call: () => Promise<T>): Promise<T> {
     closed.throwIfAborted()
     signal?.throwIfAborted()
+    // Also what it throws at once is a refusal of the call.
+    const called = (async () => call())()
+    calls.add(called)
     try {
-      return await call()
+      return await called
     } catch (error) {
       closed.throwIfAborted()
       throw typed(toOutage(error))
+    } finally {
+      calls.delete(called)
     }
   }
   const orClosed = (signal: AbortSignal | undefined) => (signal ? AbortSignal.any([signal, closed]) : closed)
@@ -110,6 +121,10 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
         }
         if (ended) return
       }
+    },
+    async close(reason) {
+      closing.abort(reason)
+      await Promise.allSettled(calls)
     },
   }
 }

@@ -60,8 +60,8 @@ export async function open(options: OpenOptions): Promise<Ichido> {
 
 /** The library's front over a node of this process. */
 export function embed(node: ControlNode, world: World, onTrouble: (where: string, error: unknown) => void): Ichido {
-  const closed = new AbortController()
-  const client = new Client(localTransport(node.services, LOCAL_ADMIN, node.submitIn, closed.signal))
+  const transport = localTransport(node.services, LOCAL_ADMIN, node.submitIn)
+  const client = new Client(transport)
   const loops: { close(drainMs: number): Promise<void> }[] = []
   let closing: Promise<void> | null = null
 
@@ -69,7 +69,7 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
     try {
       await Promise.all(loops.map((loop) => loop.close(drainMs)))
     } finally {
-      closed.abort(new Error(CLOSED))
+      await transport.close(new Error(CLOSED))
       await node.close()
     }
   }
@@ -78,8 +78,12 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
     ...submitting(client),
     handle(kind, handler, handleOptions = {}) {
       if (closing !== null) throw new Error(CLOSED)
-      const transport = localWorkerTransport(node.services, `${LOCAL_WORKER_PREFIX}${world.uuid()}`)
-      const deps = { transport, world, onTrouble: (error: unknown) => onTrouble(`handler of ${kind.name}`, error) }
+      const workers = localWorkerTransport(node.services, `${LOCAL_WORKER_PREFIX}${world.uuid()}`)
+      const deps = {
+        transport: workers,
+        world,
+        onTrouble: (error: unknown) => onTrouble(`handler of ${kind.name}`, error),
+      }
       loops.push(new HandlerLoop(kind, handler, handleOptions, deps))
     },
     close({ drainMs = DRAIN_MS } = {}) {

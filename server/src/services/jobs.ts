@@ -14,7 +14,7 @@ import { waitingFor } from '../core/waiting.ts'
 import { type CancelOutcome, cancelJob } from '../store/commands/cancel-job.ts'
 import { type JobFilter, listJobs } from '../store/commands/list-jobs.ts'
 import { toCounts } from '../store/commands/once.ts'
-import { countJobs, findJob, findJobs, findResult } from '../store/commands/read-jobs.ts'
+import { countJobs, findJob, findResult } from '../store/commands/read-jobs.ts'
 import { findObstacles } from '../store/commands/waiting.ts'
 import { integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
 import type { Deps } from './deps.ts'
@@ -67,20 +67,18 @@ export function createJobService(deps: Deps, sightings: Sightings): JobService {
 
     async result(caller, jobId, waitMs, signal) {
       requireId('job', jobId)
-      const row = await waitFor(
-        deps,
-        [`job:${jobId}`],
-        waitMs,
-        async () => {
-          const found = await store.read(findResult(jobId))
-          if (found === undefined || !mayRead(caller, text(found, 'user_id'))) throw notFound('job', jobId)
-          return isFinal(text(found, 'state') as RunState) ? found : null
-        },
-        signal,
-      )
-      if (row !== null) return renderResult(jobId, row)
-      const [job] = await store.read(findJobs([jobId]))
-      const state = textOrNull(job, 'state')
+      const look = async () => {
+        const found = await store.read(findResult(jobId))
+        if (found === undefined || !mayRead(caller, text(found, 'user_id'))) throw notFound('job', jobId)
+        return { row: found, state: text(found, 'state') as RunState }
+      }
+      const ended = async () => {
+        const found = await look()
+        return isFinal(found.state) ? found : null
+      }
+      // Told to wait no longer, it looks once more: the end of the job may be what it was told for.
+      const { row, state } = (await waitFor(deps, [`job:${jobId}`], waitMs, ended, signal)) ?? (await look())
+      if (isFinal(state)) return renderResult(jobId, row)
       throw new IchidoError('RESULT_NOT_READY', `Job ${jobId} is ${state}; its result can be read when it has ended`, {
         state,
       })
