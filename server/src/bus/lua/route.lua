@@ -14,20 +14,35 @@
 --
 -- Result: how many events were new. Of those the channel hears in one message, a line each: job, blank, cursor.
 
-local told = {}
+local count = (#KEYS - 1) / 2
+local marks = {}
+for i = 1, count do
+  marks[i] = KEYS[1 + 2 * i]
+end
+local marked = redis.call('MGET', unpack(marks))
 
-for i = 0, (#KEYS - 1) / 2 - 1 do
-  local state, mark = KEYS[2 + 2 * i], KEYS[3 + 2 * i]
-  local event, cursor, job = ARGV[3 + 4 * i], tonumber(ARGV[4 + 4 * i]), ARGV[5 + 4 * i]
-  local state_ms = tonumber(ARGV[6 + 4 * i])
-  if redis.call('EXISTS', mark) == 0 then
-    local kept = tonumber(string.match(redis.call('GETRANGE', state, 0, 40), '^{"cursor":(%d+)') or '0')
-    if state_ms > 0 and cursor > kept then
-      redis.call('SET', state, event, 'PX', state_ms)
+local told, latest, news = {}, {}, {}
+for i = 1, count do
+  local state, mark = KEYS[2 * i], marks[i]
+  local event, cursor, job = ARGV[4 * i - 1], tonumber(ARGV[4 * i]), ARGV[4 * i + 1]
+  local state_ms = tonumber(ARGV[4 * i + 2])
+  if not marked[i] and not news[mark] then
+    if state_ms > 0 and cursor > (latest[state] and latest[state].cursor or 0) then
+      latest[state] = { cursor = cursor, event = event, ms = state_ms }
     end
-    redis.call('SET', mark, '1', 'PX', ARGV[2])
-    told[#told + 1] = job .. ' ' .. ARGV[4 + 4 * i]
+    news[mark] = true
+    told[#told + 1] = job .. ' ' .. ARGV[4 * i]
   end
+end
+
+for state, last in pairs(latest) do
+  local kept = tonumber(string.match(redis.call('GETRANGE', state, 0, 40), '^{"cursor":(%d+)') or '0')
+  if last.cursor > kept then
+    redis.call('SET', state, last.event, 'PX', last.ms)
+  end
+end
+for mark in pairs(news) do
+  redis.call('SET', mark, '1', 'PX', ARGV[2])
 end
 
 if #told > 0 then
