@@ -166,6 +166,8 @@ describe('jobs, quota and tokens', () => {
     expect(refused.stderr).toContain('Quota exceeded: Maximum 0 concurrent jobs allowed (QUOTA_EXCEEDED)')
     expect(refused.stderr).toContain('quota show')
     expect((await ichido(['quota', 'show', 'local'])).stdout).toMatch(/max concurrent +0\n/)
+    const freed = await json(['quota', 'set', 'local', '--max-concurrent', 'none'])
+    expect(freed).toMatchObject({ custom: true, max_concurrent: null, cost_limit: 100 })
     expect(await json(['quota', 'clear', 'local'])).toMatchObject({ custom: false, max_concurrent: null })
     expect((await ichido(['quota', 'set', 'local'])).code).toBe(2)
     expect(await json(['quota', 'reservations'])).toEqual({ data: [], next_cursor: null })

@@ -8,8 +8,8 @@ import { out, outJson, say } from './terminal.ts'
 import { limit, wholeNumber } from './values.ts'
 
 interface SetFlags {
-  maxConcurrent?: number | null
-  costLimit?: number | null
+  maxConcurrent?: number | 'none'
+  costLimit?: number | 'none'
   period?: 'day' | 'month'
   json?: boolean
 }
@@ -67,8 +67,8 @@ async function set({ ask }: Connection, user: string, flags: SetFlags): Promise<
   }
   const before = await ask<QuotaShape>('GET', pathOf(user))
   return ask<QuotaShape>('PUT', pathOf(user), {
-    max_concurrent: flags.maxConcurrent === undefined ? before.max_concurrent : flags.maxConcurrent,
-    cost_limit: flags.costLimit === undefined ? before.cost_limit : flags.costLimit,
+    max_concurrent: flags.maxConcurrent === 'none' ? null : (flags.maxConcurrent ?? before.max_concurrent),
+    cost_limit: flags.costLimit === 'none' ? null : (flags.costLimit ?? before.cost_limit),
     period: flags.period ?? before.period,
   })
 }

@@ -32,9 +32,9 @@ export function number(text: string): number {
   return value
 }
 
-/** A number, or `none` for no limit. */
-export function limit(text: string): number | null {
-  return text === 'none' ? null : number(text)
+/** A number, or `none` for no limit. Commander makes an empty text of a null. */
+export function limit(text: string): number | 'none' {
+  return text === 'none' ? text : number(text)
 }
 
 const INSTANT = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})$/
