@@ -115,6 +115,9 @@ async function expectOnceEach(tab: Page, paths: string[]): Promise<void> {
 test('saved offline in a tab that is closed, each page is one bookmark once the network is back', async () => {
   const paths = ['/closed-1', '/closed-2', '/closed-3']
   const tab = await openTab()
+  await save(tab, '/seen')
+  await shows(tab, 'About /seen', 'done')
+  sent.length = 0
   await context.setOffline(true)
   for (const path of paths) await save(tab, path)
   expect(await Promise.all(paths.map((path) => statusOf(tab, path)))).toEqual(['saving', 'saving', 'saving'])
@@ -124,6 +127,7 @@ test('saved offline in a tab that is closed, each page is one bookmark once the 
   const reopened = await context.newPage()
   await reopened.goto(app.url)
   for (const path of paths) await shows(reopened, path, 'saving')
+  await shows(reopened, 'About /seen', 'done')
   expect(await bookmarksOf('/closed')).toEqual([])
   await context.setOffline(false)
   await expectOnceEach(reopened, paths)

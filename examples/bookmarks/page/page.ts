@@ -4,6 +4,7 @@ import { type Bookmark, parseBookmark, parsePage, type Save, sourceHint } from '
 import { element } from './dom.ts'
 import { offerBookmarklet, sharedAddress } from './elsewhere.ts'
 import { entryOfBookmark, entryOfSave } from './entry.ts'
+import { recall, remember } from './last-seen.ts'
 import { ListView } from './list-view.ts'
 import { followChanges } from './live.ts'
 import { openSaves } from './saves.ts'
@@ -15,7 +16,9 @@ const input = element('url', HTMLInputElement)
 const more = element('more', HTMLButtonElement)
 const view = new ListView({ retry, drop: async (id) => (await outbox).drop(id) })
 
-const bookmarks = new Map<string, Bookmark>()
+/** Until the server has answered, those that were seen last. */
+let recalled = recall()
+const bookmarks = new Map(recalled.map((bookmark) => [bookmark.id, bookmark]))
 let saves: OutboxItem<Save>[] = []
 let isLive = false
 /** Where the older ones begin; undefined until the list was read. */
@@ -56,8 +59,9 @@ function show(): void {
     .filter(({ key }) => !arrived.has(key))
     .reverse()
     .map((item) => entryOfSave(item, isLive))
-  const known = [...bookmarks.values()].sort(latestFirst).map(entryOfBookmark)
-  view.show([...onTheirWay, ...known])
+  const known = [...bookmarks.values()].sort(latestFirst)
+  remember(known)
+  view.show([...onTheirWay, ...known.map(entryOfBookmark)])
   element('none').hidden = onTheirWay.length + known.length > 0 || olderFrom === undefined
   more.hidden = typeof olderFrom !== 'string'
   const live = element('live')
@@ -79,6 +83,8 @@ function note(bookmark: Bookmark): void {
 async function load(cursor?: string): Promise<void> {
   const query = cursor === undefined ? '' : `?${new URLSearchParams({ cursor })}`
   const { data, next_cursor } = parsePage((await call('GET', `/v1/bookmarks${query}`)).body)
+  for (const { id } of recalled) if (data.every((bookmark) => bookmark.id !== id)) bookmarks.delete(id)
+  recalled = []
   for (const bookmark of data) note(bookmark)
   if (cursor === olderFrom) olderFrom = next_cursor
   show()
@@ -167,6 +173,4 @@ followChanges({
     show()
   },
 })
-// Without the server, what was seen last.
-load().catch(() => {})
 navigator.serviceWorker?.register('sw.js').catch(() => {})
