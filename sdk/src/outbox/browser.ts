@@ -80,13 +80,17 @@ export const browserNetwork: Network = {
 
 export function openTabs(name: string): Tabs {
   const channel = new BroadcastChannel(name)
+  let closed = false
   return {
-    tell: (change) => channel.postMessage(change),
+    tell: (change) => closed || channel.postMessage(change),
     onTold(callback) {
       const onMessage = ({ data }: MessageEvent) => callback(data)
       channel.addEventListener('message', onMessage)
       return () => channel.removeEventListener('message', onMessage)
     },
-    close: () => channel.close(),
+    close() {
+      closed = true
+      channel.close()
+    },
   }
 }

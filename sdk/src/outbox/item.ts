@@ -28,7 +28,14 @@ export interface OutboxChange<Body = unknown, Answer = unknown> {
   dropped: boolean
 }
 
-/** Delivers one item. What it throws decides whether it is tried again, by the same rule as the client's own calls. */
+/**
+ * Delivers one item. What it throws decides whether it is tried again, by the same rule as the client's own calls: an
+ * error with a `status` is an answer, `NoAnswer` and the TypeError of `fetch` are none. It may settle with the `Response`
+ * of `fetch` as it is: one that is not ok is no delivery.
+ *
+ * Cut off after it arrived, the same comes again under its key. Whoever receives it must know its keys for longer than
+ * somebody stays offline.
+ */
 export type Send<Body = unknown, Answer = unknown> = (
   delivery: { key: string; body: Body },
   signal: AbortSignal,

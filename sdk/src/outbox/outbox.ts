@@ -38,7 +38,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
   /** What got no answer in our last flushes. */
   readonly #silent = new Set<string>()
   readonly #closing = new AbortController()
-  readonly #flushes = new Set<Promise<unknown>>()
+  readonly #underWay = new Set<Promise<unknown>>()
   readonly #unsubscribe: (() => void) | undefined
 
   constructor(options: OutboxOptions<Body, Answer>) {
@@ -60,7 +60,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
     const { store, world } = this.#options
     const item = newItem(body, key, world)
     this.#begin(item)
-    const kept = await store.add(item).catch((error: unknown) => {
+    const kept = await this.#awaited(store.add(item)).catch((error: unknown) => {
       this.#end({ item, dropped: true })
       throw error
     })
@@ -85,13 +85,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
   async flush({ onlyDue = false }: FlushOptions = {}): Promise<OutboxItem<Body, Answer>[]> {
     this.#refuseClosed()
     const { signal } = this.#closing
-    const pass = this.#options.lock(() => this.#pass(onlyDue).run(), signal)
-    this.#flushes.add(pass)
-    try {
-      return await pass
-    } finally {
-      this.#flushes.delete(pass)
-    }
+    return this.#awaited(this.#options.lock(() => this.#pass(onlyDue).run(), signal))
   }
 
   /** Gives a failed item as many attempts as a new one; `flush` sends it, in its old place. */
@@ -119,7 +113,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
   async close(): Promise<void> {
     this.#closing.abort(new OutboxClosed())
     this.#unsubscribe?.()
-    await Promise.allSettled(this.#flushes)
+    await Promise.allSettled(this.#underWay)
     this.#options.tabs?.close()
     await this.#options.store.close()
   }
@@ -138,6 +132,16 @@ export class Outbox<Body = unknown, Answer = unknown> {
       begin: (item) => this.#begin(item),
       end: (outcome) => this.#end(outcome),
     })
+  }
+
+  /** By `close`, too. */
+  async #awaited<T>(work: Promise<T>): Promise<T> {
+    this.#underWay.add(work)
+    try {
+      return await work
+    } finally {
+      this.#underWay.delete(work)
+    }
   }
 
   async #find(id: string): Promise<StoredItem> {
@@ -172,7 +176,16 @@ export class Outbox<Body = unknown, Answer = unknown> {
   }
 
   #notify(item: OutboxItem<Body, Answer>, dropped: boolean): OutboxItem<Body, Answer> {
-    for (const listener of this.#listeners) listener({ item, dropped })
+    for (const listener of this.#listeners) {
+      try {
+        listener({ item, dropped })
+      } catch (error) {
+        // A fault of the page, which hears of it as of any other; what it put is kept and sent all the same.
+        queueMicrotask(() => {
+          throw error
+        })
+      }
+    }
     return item
   }
 

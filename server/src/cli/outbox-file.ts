@@ -37,7 +37,7 @@ export class KeptJobs extends Outbox<SubmitRequest, Accepted> {
 
 /** One file for each server: what was meant for one is not sent to another. */
 function pathFor(url: string): string {
-  const { XDG_STATE_HOME: base = join(homedir(), '.local', 'state') } = surroundings.env
+  const base = surroundings.env.XDG_STATE_HOME || join(homedir(), '.local', 'state')
   const { host, pathname } = new URL(url)
   return join(base, 'ichido', 'outbox', `${host}${pathname}`.replaceAll(/[^\w.-]+/g, '_'), 'outbox.jsonl')
 }
@@ -54,9 +54,8 @@ function delivering({ transport, open }: Connection) {
       return await submit(delivery, signal)
     } catch (error) {
       errors.set(delivery.key, error)
-      if (!(error instanceof Unreachable)) throw error
       inDoubt = true
-      throw new NoAnswer(error.message, { cause: error })
+      throw error instanceof Unreachable ? new NoAnswer(error.message, { cause: error }) : error
     }
   }
   const network: Network = {

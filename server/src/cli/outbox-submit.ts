@@ -1,7 +1,7 @@
-import { type Accepted, InvalidValue } from '@ichido/sdk/client'
+import { type Accepted, InvalidValue, mayRetry } from '@ichido/sdk/client'
 import type { SubmitRequest } from '@ichido/sdk/protocol'
 import { realWorld } from '../world.ts'
-import type { Connection } from './connect.ts'
+import { type Connection, Unreachable } from './connect.ts'
 import { EXIT, Failure } from './exit.ts'
 import { type KeptJob, KeptJobs, toShape } from './outbox-file.ts'
 import { commandLine } from './self.ts'
@@ -19,16 +19,16 @@ export async function submitOrKeep(
   const kept = new KeptJobs(connection)
   try {
     const item = await deliver(kept, await put(kept, fixed(request), key))
+    const error = kept.errorOf(item)
     if (item.status === 'failed') {
-      await kept.drop(item.id)
-      throw kept.errorOf(item) ?? new Failure(item.error ?? 'It was refused')
+      if (!(error instanceof Unreachable || mayRetry(error))) await kept.drop(item.id)
+      throw error
     }
     if (item.answer !== undefined) sayRemarks(item.answer)
-    if (json) return outJson(toShape(item))
-    if (item.answer !== undefined) return out(item.answer.response.job_id)
-    out(item.id)
-    if (item.status === 'sent') say(`Another process sent it; see \`${commandLine(`keys show ${item.key}`)}\``)
-    else sayKept(item, kept.errorOf(item))
+    else if (item.status === 'queued') sayKept(item, error)
+    else say(`Another process sent it; see \`${commandLine(`keys show ${item.key}`)}\``)
+    if (json) outJson(toShape(item))
+    else out(item.answer?.response.job_id ?? item.id)
   } finally {
     await kept.close()
   }
@@ -40,10 +40,12 @@ function fixed({ delay_seconds, ...request }: SubmitRequest): SubmitRequest {
   return { ...request, run_at: new Date(realWorld.now() + delay_seconds * 1000).toISOString() }
 }
 
+/** One that failed before under this key has its attempts anew. */
 async function put(kept: KeptJobs, request: SubmitRequest, key: string | undefined): Promise<KeptJob> {
-  return kept.put(request, key === undefined ? {} : { key }).catch((error: unknown) => {
+  const item = await kept.put(request, key === undefined ? {} : { key }).catch((error: unknown) => {
     throw error instanceof InvalidValue ? new Failure(error.message, undefined, EXIT.usage) : error
   })
+  return item.status === 'failed' ? kept.retry(item.id) : item
 }
 
 async function deliver(kept: KeptJobs, item: KeptJob): Promise<KeptJob> {

@@ -87,6 +87,15 @@ describe('submit --offline', () => {
     expect(refused.stderr).toContain('max_attempts')
     expect(refused.stderr).toContain('(INVALID_PAYLOAD)')
     expect(await json('outbox', 'list')).toEqual({ data: [] })
+
+    // Also one that was kept and failed, when it is asked for again.
+    offline()
+    const again = ['submit', 'k', '--max-attempts', '-1', '--key', 'again/1', '--offline']
+    expect((await ichido(...again)).code).toBe(0)
+    online()
+    expect((await ichido('outbox', 'flush')).code).toBe(1)
+    expect((await ichido(...again)).stderr).toContain('(INVALID_PAYLOAD)')
+    expect(await json('outbox', 'list')).toEqual({ data: [] })
   })
 
   test.each([

@@ -158,6 +158,7 @@ describe('a damaged file', () => {
     ['an item of no id', encode({ add: item('') }).trimEnd(), 'id must be text'],
     ['a second header', encode({ header: { version: 1, generation: 'x' } }).trimEnd(), 'at the beginning only'],
     ['an empty line', '', 'its checksum is wrong'],
+    ['the checksum of nothing', 'e3b0c442 ', 'it is no fact of an outbox'],
   ])('%s in the middle is set aside, with a word about it; the rest is kept', async (_, line, problem) => {
     const [header = '', a = '', c = ''] = (await filled('a', 'c')).toString().split(/(?<=\n)/)
     writeFileSync(path, Buffer.concat([Buffer.from(header + a), Buffer.from(line), Buffer.from(`\n${c}`)]))

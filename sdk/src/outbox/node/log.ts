@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { parseJson } from '../../worker/agent/files.ts'
 import type { ItemProgress, StoredItem } from '../ports.ts'
 import { isRecord, parseItem, parseProgress, progressed } from '../stored-item.ts'
 
@@ -28,7 +29,7 @@ type Decoded = { ok: true; fact: Fact } | { ok: false; problem: string }
 function decode(line: string): Decoded {
   const json = line.slice(9)
   if (line[8] !== ' ' || checksum(json) !== line.slice(0, 8)) return { ok: false, problem: 'its checksum is wrong' }
-  const fact: unknown = JSON.parse(json)
+  const fact = parseJson(json)
   if (!isRecord(fact)) return { ok: false, problem: 'it is no fact of an outbox' }
   const { header, add, update, remove, progress } = fact
   if (isRecord(header)) return decodeHeader(header)
