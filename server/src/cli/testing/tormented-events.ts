@@ -26,6 +26,16 @@ export class Restarted {
     return `http://127.0.0.1:${this.#proxy.port}`
   }
 
+  /** How many follow events on it now. */
+  async followers(): Promise<number> {
+    const page = await fetch(`${this.url}/metrics`).then(
+      (answer) => answer.text(),
+      () => '',
+    )
+    const counts = page.matchAll(/^ichido_event_subscribers\{.*\} (\d+)$/gm)
+    return [...counts].reduce((sum, [, count]) => sum + Number(count), 0)
+  }
+
   async kill(): Promise<void> {
     await (await this.#serving).kill9()
   }
@@ -47,9 +57,6 @@ const portOf = ({ url }: Killable) => Number(new URL(url).port)
 export class Watcher {
   readonly seen: EventShape[] = []
   resets = 0
-  /** How often it was cut off. */
-  interruptions = 0
-  isAway = false
   readonly ended: Promise<void>
 
   constructor(url: string, jobId: string) {
@@ -59,13 +66,7 @@ export class Watcher {
   }
 
   async #watch(url: string, jobId: string): Promise<void> {
-    const events = new Client(httpTransport({ url })).watch(jobId, {
-      onReset: () => void this.resets++,
-      onTrouble: (error) => {
-        if (error !== null && !this.isAway) this.interruptions++
-        this.isAway = error !== null
-      },
-    })
+    const events = new Client(httpTransport({ url })).watch(jobId, { onReset: () => void this.resets++ })
     for await (const event of events) this.seen.push(event)
   }
 }
