@@ -1,11 +1,12 @@
 import { DatabaseSync } from 'node:sqlite'
-import pg from 'pg'
+import type pg from 'pg'
 import { afterAll, beforeAll, describe } from 'vitest'
 import { bareDatabase, type FreshDatabase } from '../../../scripts/testing/services.ts'
 import { FRAMEWORKS } from './conformance/frameworks.ts'
 import { postgresShop, type Shop, sqliteShop } from './conformance/shop.ts'
 import { conforms } from './conformance/suite.ts'
 import type { Answer } from './index.ts'
+import { openPool } from './testing/pool.ts'
 
 const database = new DatabaseSync(':memory:')
 const onSqlite = sqliteShop(database)
@@ -15,7 +16,7 @@ let onPostgres: Shop<pg.PoolClient, Answer | Promise<Answer>>
 
 beforeAll(async () => {
   postgres = await bareDatabase()
-  pool = new pg.Pool({ connectionString: postgres.url, max: 4 })
+  pool = openPool(postgres.url)
   onPostgres = await postgresShop(pool)
 })
 

@@ -6,13 +6,14 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { DatabaseSync } from 'node:sqlite'
 import { fileURLToPath } from 'node:url'
-import pg from 'pg'
+import type pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { bareDatabase, type FreshDatabase, nodeArgs } from '../../../scripts/testing/services.ts'
 import { full, size } from '../../../scripts/testing/size.ts'
 import { postgresShop, type Shop, sqliteShop } from './conformance/shop.ts'
 import { createIdempotency, type Recovery } from './index.ts'
 import { ask, fresh } from './testing/ask.ts'
+import { openPool } from './testing/pool.ts'
 
 const CALLERS = 64
 const ROUNDS = size(1, 5)
@@ -29,7 +30,7 @@ let onPostgres: Awaited<ReturnType<typeof postgresShop>>
 
 beforeAll(async () => {
   postgres = await bareDatabase()
-  pool = new pg.Pool({ connectionString: postgres.url })
+  pool = openPool(postgres.url)
   onPostgres = await postgresShop(pool)
 })
 

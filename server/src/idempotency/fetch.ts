@@ -48,7 +48,8 @@ async function askedBy(request: Request, maxBytes: number): Promise<Asked | null
   }
   const { chunks, rest } = await readUpTo(request.clone().body, maxBytes)
   if (rest !== null) {
-    await rest.cancel()
+    // Of a body that was split in two, neither half is given up before the other.
+    await Promise.all([rest.cancel(), request.body?.cancel()])
     return null
   }
   const { pathname, search } = new URL(request.url)

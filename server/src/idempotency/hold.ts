@@ -73,8 +73,12 @@ export class Hold<Tx, Returned> implements Call<Tx, Returned> {
       this.#rolledBack = sectioned.certain
       throw sectioned.error
     }
-    if (sectioned.outcome === 'committed') this.#committed = stored
-    else this.#rolledBack = true
+    if (sectioned.outcome === 'rolled_back') this.#rolledBack = true
+    else {
+      this.#committed = stored
+      // Others have their answer now, whatever the handler does after.
+      this.#end()
+    }
     return sectioned.answer
   }
 

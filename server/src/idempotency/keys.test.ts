@@ -1,10 +1,11 @@
 import { DatabaseSync } from 'node:sqlite'
-import pg from 'pg'
+import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { bareDatabase, type FreshDatabase } from '../../../scripts/testing/services.ts'
 import { postgresShop, type Shop, sqliteShop } from './conformance/shop.ts'
 import type { Claim, Holder, Keys } from './port.ts'
 import { fresh } from './testing/ask.ts'
+import { openPool } from './testing/pool.ts'
 
 const LEASE_MS = 60_000
 const TTL_MS = 60_000
@@ -125,7 +126,7 @@ describe('PostgreSQL', () => {
   let shop: Awaited<ReturnType<typeof postgresShop>>
   beforeAll(async () => {
     postgres = await bareDatabase()
-    pool = new pg.Pool({ connectionString: postgres.url, max: 2 })
+    pool = openPool(postgres.url, 2)
     shop = await postgresShop(pool)
   })
   afterAll(async () => {

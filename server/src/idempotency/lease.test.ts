@@ -64,6 +64,21 @@ test('a second caller on the same node hears of the answer without a timer', asy
   ])
 })
 
+test('what a section committed is heard at once, though its handler goes on', async () => {
+  const { key } = fresh()
+  const { handler, end } = working()
+  const once = node()
+  const first = ask(once, key, async (call) => {
+    const answer = await call.withKey(() => ({ status: 201 }))
+    await handler()
+    return answer
+  })
+  expect(await ask(once, key, never)).toMatchObject({ status: 201, replayed: true })
+  end()
+  expect(await first).toMatchObject({ status: 201, replayed: false })
+  expect(world.pendingMs).toEqual([])
+})
+
 test('a handler that never ends lets go of its key after an hour, for the hook to look at', async () => {
   const { key } = fresh()
   const first = ask(node(), key, working().handler)

@@ -2,13 +2,14 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import pg from 'pg'
+import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { bareDatabase, type FreshDatabase } from '../../../scripts/testing/services.ts'
 import { size } from '../../../scripts/testing/size.ts'
 import { postgresShop, type Shop, sqliteShop } from './conformance/shop.ts'
 import { type Answer, createIdempotency, type Settings } from './index.ts'
 import { ask, fresh } from './testing/ask.ts'
+import { openPool } from './testing/pool.ts'
 
 const CALLERS = 64
 const ROUNDS = size(1, 25)
@@ -241,7 +242,7 @@ describe('PostgreSQL, two pools', () => {
   let shops: Awaited<ReturnType<typeof postgresShop>>[]
   beforeAll(async () => {
     database = await bareDatabase()
-    pools = [0, 1].map(() => new pg.Pool({ connectionString: database.url, max: 4 }))
+    pools = [0, 1].map(() => openPool(database.url))
     shops = await Promise.all(pools.map((pool) => postgresShop(pool)))
   })
   afterAll(async () => {
@@ -274,7 +275,7 @@ describe('PostgreSQL, two pools', () => {
 
   test('a COMMIT whose answer got lost is looked up, not taken for a failure', async () => {
     const { key, note } = fresh()
-    const cut = new pg.Pool({ connectionString: database.url, max: 2 })
+    const cut = openPool(database.url, 2)
     cut.on('connect', (client) => {
       const query = client.query.bind(client)
       const commit = () => query('COMMIT').then(() => Promise.reject(new Error('Connection terminated unexpectedly')))
@@ -292,7 +293,7 @@ describe('PostgreSQL, two pools', () => {
 
   test('many nodes may make the table at the same time', async () => {
     const bare = await bareDatabase()
-    const many = Array.from({ length: 4 }, () => new pg.Pool({ connectionString: bare.url, max: 1 }))
+    const many = Array.from({ length: 4 }, () => openPool(bare.url, 1))
     const made = await Promise.all(many.map((pool) => postgresShop(pool)))
     const { key } = fresh()
     const said = await Promise.all(
