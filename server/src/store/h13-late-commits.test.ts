@@ -12,6 +12,7 @@ import { findEvents } from './commands/events.ts'
 import type { Leased } from './commands/lease-runs.ts'
 import { type PublishItem, publishBatch } from './commands/publish.ts'
 import { type EventPlace, FIRST_EVENT, findLastPlace } from './commands/walk-events.ts'
+import { readNamed } from './sql/all-events.ts'
 import { raisePublishers, readPublished } from './sql/events.ts'
 import { integer } from './statement.ts'
 
@@ -150,6 +151,10 @@ test('publishers and what they published are found by their keys, also in an emp
   const joins = nodesOf(raised).filter((node) => node['Node Type'] === 'Nested Loop')
   expect(joins.map(({ Plans }) => Plans?.map((plan) => plan['Node Type']))).toEqual([['CTE Scan', 'Index Scan']])
   expect(waysInto(await keptPlan(nodes.a(), readPublished), 'events')).toEqual(['events_identity'])
+  const named = await keptPlan(nodes.a(), readNamed)
+  expect(new Set([...waysInto(named, 'events'), ...waysInto(named, 'jobs')])).toEqual(
+    new Set(['events_pkey', 'jobs_pkey']),
+  )
 })
 
 test('of a large table only what is asked for is read', async () => {
