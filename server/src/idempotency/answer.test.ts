@@ -30,3 +30,7 @@ test.each([0, 101, 600, 200.5, '200'])('%j is no status', (status) => {
 test('what JSON does not know is refused', () => {
   expect(() => encodeAnswer({ status: 200, body: () => 1 })).toThrow('body must be JSON, text or bytes, not function')
 })
+
+test.each([{ 'no name': 'x' }, { 'x-order': 'a\nb' }])('%j are no headers', (headers) => {
+  expect(() => encodeAnswer({ status: 200, headers })).toThrow(TypeError)
+})

@@ -1,3 +1,5 @@
+import { validateHeaderName, validateHeaderValue } from 'node:http'
+
 /** What a section of `withKey` and a `recover` hook answer with: an object or array becomes JSON, text and bytes stay. */
 export interface Answer {
   status: number
@@ -42,6 +44,10 @@ export function encodeAnswer({ status, headers, body }: Answer): StoredAnswer {
   const named = Object.entries(headers ?? {})
     .map(([name, value]): [string, string] => [name.toLowerCase(), String(value)])
     .filter(([name]) => name !== REPLAYED)
+  for (const [name, value] of named) {
+    validateHeaderName(name)
+    validateHeaderValue(name, value)
+  }
   const { bytes, type } = encodeBody(body)
   if (type !== null && !named.some(([name]) => name === 'content-type')) named.push(['content-type', type])
   return { status, headers: named, body: bytes }
@@ -55,6 +61,9 @@ function encodeBody(body: unknown): { bytes: Uint8Array; type: string | null } {
   if (text === undefined) throw new TypeError(`body must be JSON, text or bytes, not ${typeof body}`)
   return { bytes: Buffer.from(text), type: 'application/json; charset=utf-8' }
 }
+
+/** Say something of one body, and nothing of another that takes its place. */
+export const OF_THE_BODY = ['content-type', 'content-encoding', 'content-length', 'transfer-encoding', 'etag']
 
 /** Kept with every body, for without them its bytes cannot be read. */
 const WITH_THE_BODY = ['content-type', 'content-encoding']

@@ -1,4 +1,4 @@
-import { type Answer, encodeAnswer, REPLAYED, type StoredAnswer } from './answer.ts'
+import { type Answer, encodeAnswer, OF_THE_BODY, REPLAYED, type StoredAnswer } from './answer.ts'
 import type { Gate, Route } from './gate.ts'
 import type { Call } from './hold.ts'
 import { refuse } from './refusal.ts'
@@ -7,7 +7,7 @@ import type { Settings } from './settings.ts'
 
 export type FetchHandler<Tx, Returned> = (call: Call<Tx, Returned>) => Response | Answer | Promise<Response | Answer>
 
-/** `fetch(request, route, handler)`: for Hono, Bun-like servers, service workers: whatever turns a Request into a Response. */
+/** `fetch(request, route, handler)`: for Hono, and whatever else turns a Request into a Response. */
 export function fetchAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: Settings) {
   return async (request: Request, route: Route, handler: FetchHandler<Tx, Returned>): Promise<Response> => {
     const header = request.headers.get('idempotency-key') ?? undefined
@@ -111,12 +111,10 @@ function bodyOf({ status, body }: Pick<StoredAnswer, 'status' | 'body'>): Uint8A
   return body === null || WITHOUT_BODY.includes(status) ? null : new Uint8Array(body)
 }
 
-const OF_THE_BODY = ['content-length', 'content-encoding', 'content-type', 'etag', REPLAYED]
-
 /** `around`: headers of a response whose place it takes, for those that middleware has added. */
 function responseOf(answer: StoredAnswer, around?: Headers): Response {
   const headers = new Headers(around)
-  for (const name of [...OF_THE_BODY, ...answer.headers.map(([name]) => name)]) headers.delete(name)
+  for (const name of [...OF_THE_BODY, REPLAYED, ...answer.headers.map(([name]) => name)]) headers.delete(name)
   for (const [name, value] of answer.headers) headers.append(name, value)
   return new Response(bodyOf(answer), { status: answer.status, headers })
 }

@@ -1,6 +1,6 @@
 import { sleep } from '@ichido/sdk/world'
 import { REQUEST_HASH_VERSION } from '../core/request-hash.ts'
-import { type Answer, encodeAnswer, REPLAYED, type StoredAnswer } from './answer.ts'
+import { type Answer, encodeAnswer, OF_THE_BODY, REPLAYED, type StoredAnswer } from './answer.ts'
 import { type Call, Hold, KeylessCall } from './hold.ts'
 import type { Claim, KeyRecord, Keys, Place } from './port.ts'
 import { bodyNotKept, refuse } from './refusal.ts'
@@ -38,14 +38,15 @@ export type Admission<Tx, Returned> =
   | { kind: 'keyless'; call: Call<Tx, Returned> }
   | { kind: 'hold'; hold: Hold<Tx, Returned> }
 
-const TEXT_MAX = 512
+/** With a key, in any script, that is less than the 2,704 bytes that PostgreSQL takes into an index. */
+const TEXT_MAX = 256
 const HEADER = 'Idempotency-Key'
-const OF_THE_BODY = ['content-type', 'content-encoding', 'etag']
 /** Of a key that another process holds. */
 const POLL_FIRST_MS = 50
 const POLL_MAX_MS = 1_000
 const TIDY_EVERY_MS = 60_000
 const TIDY_BATCH_MAX = 500
+const TIDY_PAUSE_MS = 10
 
 /** Lets the first request of a key through, and answers every other one. */
 export class Gate<Tx, Returned> {
@@ -75,17 +76,17 @@ export class Gate<Tx, Returned> {
 
   /** What the answer of a holder that lost its key gives way to. */
   async lookAgain(place: Place): Promise<StoredAnswer> {
-    const record = await this.#keys.find(place)
+    const record = await this.#keys.find(place).catch(this.#settings.onError)
     return record?.answer ? replay(record.answer) : refuse('IDEMPOTENCY_IN_PROGRESS')
   }
 
-  /** Removes answers whose time is over, a batch at a time; returns how many. */
+  /** Removes answers whose time is over, a batch at a time so that nobody waits long; returns how many. */
   async tidy(): Promise<number> {
-    let removed = 0
-    for (;;) {
+    for (let removed = 0; ; ) {
       const batch = await this.#keys.removeExpired(TIDY_BATCH_MAX)
       removed += batch
       if (batch < TIDY_BATCH_MAX) return removed
+      await sleep(this.#settings.world, TIDY_PAUSE_MS)
     }
   }
 
@@ -143,20 +144,20 @@ export class Gate<Tx, Returned> {
     recover: NonNullable<Route['recover']>,
   ): Promise<Admission<Tx, Returned>> {
     const { hold } = admission
-    const recovery = await this.#ask(() => recover({ ...hold.place, createdAtMs }))
-    if (recovery === 'run') return admission
-    if (recovery === 'unknown') {
+    const answer = await this.#ask(() => recover({ ...hold.place, createdAtMs }))
+    if (answer === 'run') return admission
+    if (answer === 'unknown') {
       await hold.leaveInDoubt()
       return refused('IDEMPOTENCY_IN_PROGRESS')
     }
-    const answer = encodeAnswer(recovery)
     const { send } = await hold.finish(answer)
     return { kind: 'answer', answer: send === 'look_again' ? await this.lookAgain(hold.place) : replay(answer) }
   }
 
-  async #ask(recover: () => Recovery | Promise<Recovery>): Promise<Recovery> {
+  async #ask(recover: () => Recovery | Promise<Recovery>): Promise<StoredAnswer | 'run' | 'unknown'> {
     try {
-      return await recover()
+      const recovery = await recover()
+      return recovery === 'run' || recovery === 'unknown' ? recovery : encodeAnswer(recovery)
     } catch (error) {
       this.#settings.onError(error)
       return 'unknown'
@@ -182,8 +183,12 @@ export class Gate<Tx, Returned> {
   #tidyNow(): void {
     const { world, onError } = this.#settings
     if (world.monotonic() < this.#tidyAtMs) return
-    this.#tidyAtMs = world.monotonic() + TIDY_EVERY_MS
-    this.#keys.removeExpired(TIDY_BATCH_MAX).catch(onError)
+    this.#tidyAtMs = Number.POSITIVE_INFINITY
+    this.tidy()
+      .catch(onError)
+      .finally(() => {
+        this.#tidyAtMs = world.monotonic() + TIDY_EVERY_MS
+      })
   }
 }
 

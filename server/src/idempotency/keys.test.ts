@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { bareDatabase, type FreshDatabase } from '../../../scripts/testing/services.ts'
 import { postgresShop, type Shop, sqliteShop } from './conformance/shop.ts'
 import type { Claim, Holder, Keys } from './port.ts'
+import { SQL } from './postgres.ts'
 import { fresh } from './testing/ask.ts'
 import { openPool } from './testing/pool.ts'
 
@@ -103,6 +104,12 @@ function guards<Tx, Returned>(open: () => Shop<Tx, Returned>): void {
     }
   })
 
+  test('names of any script, as long as they may be, fit', async () => {
+    const long = { user: '漢'.repeat(256), route: '字'.repeat(256), key: 'k'.repeat(256), holder: 'first' }
+    expect(await open().keys.claim(claimOf(long))).toBe(true)
+    expect(await open().keys.find(long)).toMatchObject({ state: 'held' })
+  })
+
   test('an answer comes back as it was', async () => {
     const first = await given('held')
     const answer = { status: 404, headers: [['location', '/é'] as [string, string]], body: Buffer.from([0, 255, 128]) }
@@ -134,6 +141,21 @@ describe('PostgreSQL', () => {
     await postgres.drop()
   })
   guards(() => shop)
+
+  test('what has expired is found by its index, and one key by its own', async () => {
+    const client = await pool.connect()
+    try {
+      await client.query('BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan')
+      const plan = async (sql: string, values: unknown[]) =>
+        JSON.stringify((await client.query(`EXPLAIN ${sql}`, values)).rows)
+      expect(await plan(SQL.removeExpired, [500])).toMatch(/_keys_expires.*Index Cond: \(expires_at <=/)
+      const renewed = await plan(SQL.renew, ['ann', 'r', 'k', 'first', LEASE_MS])
+      expect(renewed.match(/Index Cond: \(\(user_id = /g)).toHaveLength(2)
+    } finally {
+      await client.query('ROLLBACK')
+      client.release()
+    }
+  })
 
   test.each(['COMMIT', 'COMMIT; BEGIN'])(
     'a section that ends its transaction (%s) and fails leaves it uncertain',

@@ -1,5 +1,5 @@
 import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import { REPLAYED, type StoredAnswer } from './answer.ts'
+import { OF_THE_BODY, REPLAYED, type StoredAnswer } from './answer.ts'
 import { refuse } from './refusal.ts'
 
 const HELD_BACK = ['writeHead', 'write', 'end', 'flushHeaders', 'destroy'] as const
@@ -119,8 +119,6 @@ function setHead(res: ServerResponse, { status, message, headers }: Head): void 
   res.statusCode = status
   res.statusMessage = message
 }
-
-const OF_THE_BODY = ['content-length', 'content-encoding', 'content-type', 'transfer-encoding', 'etag']
 
 export function sendAnswer(res: ServerResponse, { status, headers, body }: StoredAnswer, onEnded?: () => void): void {
   for (const name of [...OF_THE_BODY, REPLAYED]) res.removeHeader(name)

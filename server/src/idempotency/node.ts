@@ -44,8 +44,7 @@ export function nodeAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: Se
         await serve(req, res, route, next)
       } catch (error) {
         settings.onError(error)
-        if (!res.headersSent)
-          sendAnswer(res, refuse('INTERNAL', { message: 'The idempotency key could not be looked up.' }))
+        if (!res.headersSent) sendAnswer(res, refuse('INTERNAL'))
       }
     },
     callOf(req: IncomingMessage): Call<Tx, Returned> {

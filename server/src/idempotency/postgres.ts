@@ -15,10 +15,13 @@ import {
 
 export type PostgresKeys = Keys<PoolClient, Answer | Promise<Answer>>
 
-/** The database's own clock: those of several nodes differ, and a lease must not lapse by that. */
-const DATABASE_CLOCK = '(extract(epoch FROM clock_timestamp()) * 1000)::bigint'
+/**
+ * The database's own clock: those of several nodes differ, and a lease must not lapse by that. Of the statement, for an index
+ * is of no use against a clock that goes on while it runs.
+ */
+const DATABASE_CLOCK = '(extract(epoch FROM statement_timestamp()) * 1000)::bigint'
 
-const SQL = statements({ now: DATABASE_CLOCK, unlessLocked: 'FOR UPDATE SKIP LOCKED' })
+export const SQL = statements({ now: DATABASE_CLOCK, unlessLocked: 'FOR UPDATE SKIP LOCKED' })
 /** `CREATE TABLE IF NOT EXISTS` of two nodes at once fails in one of them without it. Any number will do. */
 const SCHEMA_LOCK = 0x1c41d0
 

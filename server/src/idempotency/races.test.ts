@@ -189,12 +189,14 @@ function races<Tx, Returned>(open: () => readonly [Shop<Tx, Returned>, Shop<Tx, 
       () => {
         throw new Error('on purpose')
       },
+      () => ({ status: 201, headers: { 'no name': '' } }),
       () => ({ status: 201, body: { recovered: true } }),
     ]
     const recover = () => recoveries.shift()?.() ?? expect.fail()
     const again = () => ask(second, key, () => expect.fail(), { recover })
-    expect(await again()).toMatchObject({ status: 409, code: 'IDEMPOTENCY_IN_PROGRESS' })
-    expect(await again()).toMatchObject({ status: 409, code: 'IDEMPOTENCY_IN_PROGRESS' })
+    for (let i = 0; i < 3; i++) {
+      expect(await again()).toMatchObject({ status: 409, code: 'IDEMPOTENCY_IN_PROGRESS' })
+    }
     expect(await again()).toMatchObject({ status: 201, replayed: true, body: { recovered: true } })
     wake.resolve()
     expect(await late).toMatchObject({ status: 201, replayed: true, body: { recovered: true } })

@@ -29,7 +29,7 @@ export const REFUSALS = {
     retryable: false,
     sentence: 'The handler answered with an event stream, which cannot be stored and replayed.',
   },
-  INTERNAL: { status: 500, retryable: true, sentence: 'The handler failed.' },
+  INTERNAL: { status: 500, retryable: true, sentence: 'The handler failed, or its key could not be looked up.' },
 } as const
 
 export type RefusalCode = keyof typeof REFUSALS
