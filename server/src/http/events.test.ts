@@ -1,70 +1,34 @@
 import type { ServerResponse } from 'node:http'
-import type { EventShape, EventsOfAllShape } from '@ichido/sdk/protocol'
-import type { World } from '@ichido/sdk/world'
-import pg from 'pg'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { freshDatabase } from '../../../scripts/testing/services.ts'
+import type { EventsOfAllShape } from '@ichido/sdk/protocol'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { EmbeddedBus } from '../bus/embedded.ts'
-import { PostgresBus } from '../bus/postgres.ts'
 import { decodePlace } from '../core/contract/events.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
-import { DEFAULT_LIMITS } from '../services/deps.ts'
 import { createServices } from '../services/index.ts'
 import { FIRST_EVENT } from '../store/commands/walk-events.ts'
 import { type Store, StoreUnavailable } from '../store/port.ts'
 import { type TestApp, testApp } from '../testing/app.ts'
+import {
+  BEHIND,
+  broken,
+  CURRENT,
+  cursorsOf,
+  eventsOf,
+  HOUR_MS,
+  metric,
+  pace,
+  pathOf,
+  streamClients,
+  upTo,
+  world,
+} from '../testing/event-streams.ts'
 import { beginPublishing, type Publishing } from '../testing/publishing.ts'
 import { only } from '../testing/scene.ts'
 import { ENGINES } from '../testing/services.ts'
-import { openSse, type SseClient } from '../testing/sse.ts'
-import { openNode, sql, testStore, unique, until } from '../testing/store.ts'
-import { realWorld } from '../world.ts'
+import type { SseClient } from '../testing/sse.ts'
+import { sql, testStore, unique, until } from '../testing/store.ts'
 
-const POLL_MS = 1_000
-const HOUR_MS = 3_600_000
-
-/** Polls go off when the test says so; its clock is ahead by as much as it says. */
-let pollMs = POLL_MS
-let aheadMs = 0
-const world: World = {
-  ...realWorld,
-  monotonic: () => realWorld.monotonic() + aheadMs,
-  after: (ms, callback) => realWorld.after(ms === POLL_MS ? pollMs : ms, callback),
-}
-
-const clients: SseClient[] = []
-afterEach(() => {
-  pollMs = POLL_MS
-  aheadMs = 0
-  for (const client of clients.splice(0)) client.close()
-})
-
-const pathOf = (jobId: string, query = '') => `/v1/jobs/${jobId}/events${query}`
-
-async function open(url: string, headers: Record<string, string> = {}): Promise<SseClient> {
-  const client = await openSse(url, headers)
-  clients.push(client)
-  return client
-}
-
-const eventsOf = ({ frames }: SseClient) =>
-  frames.filter(({ event }) => event === 'message').map(({ data }) => data as EventShape)
-const cursorsOf = (client: SseClient) => eventsOf(client).map(({ cursor }) => cursor)
-/** What a node says of itself: that number, or 0. */
-async function metric({ call }: TestApp, name: string): Promise<number> {
-  const { text } = await call('GET', '/metrics')
-  return Number(
-    text
-      .split('\n')
-      .find((line) => line.startsWith(`${name} `))
-      ?.split(' ')
-      .at(-1) ?? 0,
-  )
-}
-const CURRENT = 'ichido_event_subscribers{pace="current"}'
-const BEHIND = 'ichido_event_subscribers{pace="behind"}'
-const broken = (how: string) => `ichido_event_streams_broken_total{how="${how}"}`
-const upTo = (last: number, first = 1) => Array.from({ length: last - first + 1 }, (_, i) => first + i)
+const { open } = streamClients()
 
 /** What happens after a page was read and before whoever asked for it hears of it. */
 let meanwhile: (() => Promise<unknown>) | null = null
@@ -111,7 +75,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
   }
 
   test('are told from the first one, then as they come, and end with the job; a page says the same', async () => {
-    pollMs = HOUR_MS
+    pace.pollMs = HOUR_MS
     const run = await beginPublishing(http.services)
     await run.progress(1, { text: 'one\ntwo\u2028' })
     const client = await follow(run.jobId)
@@ -172,7 +136,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
   })
 
   test('what comes in between replay and live is neither lost nor told twice', async () => {
-    pollMs = HOUR_MS
+    pace.pollMs = HOUR_MS
     const run = await beginPublishing(http.services, { stages: 'eco2', seq_scope: 'job' })
     await run.publish({ stage: 'rule', seq: 20 })
     meanwhile = () => run.publish({ stage: 'vision', seq: 11 }, { stage: 'vision', seq: 10 })
@@ -243,7 +207,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
   })
 
   test('of all jobs are told as they come, from now on or after a place, also those of one kind only', async () => {
-    pollMs = 20
+    pace.pollMs = 20
     const kind = unique('kind')
     const before = await beginPublishing(http.services, { kind })
     await before.progress(1)
@@ -281,7 +245,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
   })
 
   test('of all jobs: who hears of none of them is told where to go on, all the same', async () => {
-    pollMs = 20
+    pace.pollMs = 20
     const live = await open(`${url}/v1/events?kind=${unique('kind')}`)
     const run = await beginPublishing(http.services)
     await run.succeed()
@@ -298,7 +262,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
   })
 
   test('are read once, however often they are heard of', async () => {
-    pollMs = HOUR_MS
+    pace.pollMs = HOUR_MS
     // Of what another node stores this one hears nothing by itself.
     const run = await beginPublishing(createServices({ ...http.services.deps, bus: new EmbeddedBus() }))
     const client = await followed(run)
@@ -321,7 +285,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
   })
 
   test('are not read where they were stored, unless something is missing before them', async () => {
-    pollMs = HOUR_MS
+    pace.pollMs = HOUR_MS
     const run = await beginPublishing(http.services)
     const client = await followed(run)
     const before = pagesRead
@@ -368,7 +332,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
   })
 
   test('are found by themselves when no wake-up comes', async () => {
-    pollMs = 50
+    pace.pollMs = 50
     const run = await beginPublishing(http.services)
     const client = await follow(run.jobId)
     await client.count(2)
@@ -382,7 +346,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
   })
 
   test('go on when the store does, after it did not answer', async () => {
-    pollMs = 20
+    pace.pollMs = 20
     const run = await beginPublishing(http.services)
     const client = await follow(run.jobId)
     await client.count(2)
@@ -395,7 +359,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
   })
 
   test('of a job that is gone are a problem', async () => {
-    pollMs = 50
+    pace.pollMs = 50
     const run = await beginPublishing(http.services)
     const client = await follow(run.jobId)
     await client.count(2)
@@ -404,174 +368,4 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     expect(await client.ended).toBe(true)
     expect(client.frames.at(-1)).toMatchObject({ event: 'problem', data: { error: { code: 'NOT_FOUND' } } })
   })
-})
-
-describe('a stream', () => {
-  let http: TestApp
-  let url = ''
-  beforeAll(async () => {
-    http = await testApp('sqlite', { deps: { world, limits: { ...DEFAULT_LIMITS, subscribersMax: 5 } } })
-    url = await http.app.listen({ host: '127.0.0.1', port: 0 })
-  })
-  afterAll(() => http.close())
-
-  test('says when to come again, beats while nothing comes, and after a while ends', async () => {
-    pollMs = 10
-    const run = await beginPublishing(http.services)
-    const gone = new AbortController()
-    const headers = { accept: 'text/event-stream' }
-    const response = await fetch(url + pathOf(run.jobId), { headers, signal: gone.signal })
-    const { value } = (await response.body?.getReader().read()) ?? {}
-    expect(Number(/^retry: (\d+)\n\n/.exec(new TextDecoder().decode(value))?.[1])).toBeGreaterThanOrEqual(1_000)
-    gone.abort()
-    const client = await open(url + pathOf(run.jobId))
-    await client.count(2)
-    for (let i = 1; i <= 2; i++) {
-      aheadMs += 15_000
-      await until('a heartbeat', async () => client.heartbeats() >= i)
-    }
-    aheadMs += 15 * 60_000
-    expect(await client.ended).toBe(true)
-    expect(cursorsOf(client)).toEqual([1, 2])
-  })
-
-  test('that nobody reads has little in memory, holds up nobody, and has everything when it is read', async () => {
-    const run = await beginPublishing(http.services)
-    const responses: ServerResponse[] = []
-    const listen = (_: unknown, response: ServerResponse) => void responses.push(response)
-    http.app.server.on('request', listen)
-    const slow = await open(url + pathOf(run.jobId))
-    http.app.server.off('request', listen)
-    slow.pause()
-    const quick = await open(url + pathOf(run.jobId))
-    const response = only(responses)
-    // The system takes a few megabytes, now more and now less.
-    let last = 2
-    const standsStill = async () => response.writableNeedDrain
-    while (!(await standsStill())) {
-      expect(last).toBeLessThan(1_000)
-      await run.progress(10, 'x'.repeat(60_000))
-      last += 10
-      await quick.count(last)
-      await until(
-        'it to have all or to stand still',
-        async () => (await standsStill()) || !(await metric(http, BEHIND)),
-      )
-    }
-    expect(response.writableLength).toBeLessThan(256 * 1024)
-    expect([await metric(http, CURRENT), await metric(http, BEHIND)]).toEqual([1, 1])
-    await run.succeed()
-    expect([await quick.ended, cursorsOf(quick)]).toEqual([true, upTo(last + 1)])
-    slow.resume()
-    expect([await slow.ended, cursorsOf(slow), slow.frames.at(-1)?.event]).toEqual([true, upTo(last + 1), 'end'])
-  })
-
-  test('that takes nothing for a minute is dropped, and that is counted', async () => {
-    const run = await beginPublishing(http.services)
-    const responses: ServerResponse[] = []
-    const listen = (_: unknown, response: ServerResponse) => void responses.push(response)
-    http.app.server.on('request', listen)
-    const client = await open(url + pathOf(run.jobId))
-    http.app.server.off('request', listen)
-    only(responses).emit('timeout')
-    await client.ended
-    expect(await metric(http, broken('dropped'))).toBe(1)
-  })
-
-  test('is refused where there are as many as there may be', async () => {
-    const run = await beginPublishing(http.services)
-    await until('free places', async () => (await open(url + pathOf(run.jobId))).status === 503)
-    const answer = await http.call('GET', pathOf(run.jobId), { headers: { accept: 'text/event-stream' } })
-    expect([answer.status, answer.headers['retry-after'], answer.body]).toMatchObject([
-      503,
-      '1',
-      { error: { code: 'UNAVAILABLE' } },
-    ])
-    expect((await http.call('GET', pathOf(run.jobId))).status).toBe(200)
-    clients[0]?.close()
-    await until('a free place', async () => (await open(url + pathOf(run.jobId))).status === 200)
-  })
-
-  test.each([
-    ['', { 'last-event-id': 'x' }, 'Last-Event-ID'],
-    ['', { 'last-event-id': '-1' }, 'Last-Event-ID'],
-    ['', { 'last-event-id': '1.5' }, 'Last-Event-ID'],
-    ['', { 'last-event-id': '9'.repeat(30) }, 'Last-Event-ID'],
-    ['?last_seq=-1', {}, 'last_seq'],
-    ['?last_seq=1.5', {}, 'last_seq'],
-    ['?last_seq=1&after=1', {}, 'last_seq'],
-    ['?after=x', {}, 'after'],
-    ['?cursor=1', {}, 'cursor'],
-  ])('%s %o is refused by name', async (query, headers, field) => {
-    const { jobId } = await beginPublishing(http.services)
-    const { status, body } = await http.call('GET', pathOf(jobId, query), {
-      headers: { accept: 'text/event-stream', ...headers },
-    })
-    expect([status, body]).toMatchObject([400, { error: { code: 'INVALID_PAYLOAD', details: { field } } }])
-  })
-
-  test('is for those who may see the job', async () => {
-    const closed = await testApp('sqlite')
-    const [own, viewer] = [await closed.token('local', 'submitter'), await closed.token('v', 'viewer')]
-    const other = await closed.token('o', 'submitter')
-    const run = await beginPublishing(closed.services)
-    await run.succeed()
-    const look = async (token?: string, jobId = run.jobId) => {
-      const call = { headers: { accept: 'text/event-stream' }, ...(token === undefined ? {} : { token }) }
-      return (await closed.call('GET', pathOf(jobId), call)).status
-    }
-    expect([await look(own), await look(viewer), await look(other), await look()]).toEqual([200, 200, 404, 401])
-    expect([await look(own, realWorld.uuid()), await look(own, 'x')]).toEqual([404, 404])
-    await closed.close()
-  })
-
-  test('ends at once when the server stops, also one that nobody reads', async () => {
-    const stopping = await testApp('sqlite')
-    const base = await stopping.app.listen({ host: '127.0.0.1', port: 0 })
-    const run = await beginPublishing(stopping.services)
-    const [healthy, stuck] = [await open(base + pathOf(run.jobId)), await open(base + pathOf(run.jobId))]
-    stuck.pause()
-    for (let i = 0; i < 10; i++) await run.progress(10, 'x'.repeat(60_000))
-    await healthy.count(102)
-    const beganMs = performance.now()
-    stopping.app.startDraining()
-    expect(await healthy.ended).toBe(true)
-    expect(healthy.frames.at(-1)?.event).toBe('message')
-    await stopping.app.close()
-    expect(performance.now() - beganMs).toBeLessThan(5_000)
-    await stopping.close()
-  })
-})
-
-test('who follows on one node is told of what is published on another', async () => {
-  pollMs = HOUR_MS
-  const database = await freshDatabase()
-  const connect = async () => {
-    const client = new pg.Client(database.url)
-    await client.connect()
-    return client
-  }
-  const node = async () => {
-    const store = await openNode(database.url)
-    const bus = new PostgresBus({ world, connect, schema: 'ichido' })
-    return testApp('postgres', { deps: { world, bus }, opened: { store, remove: async () => {} } })
-  }
-  const [here, there] = [await node(), await node()]
-  const url = await here.app.listen({ host: '127.0.0.1', port: 0 })
-  const run = await beginPublishing(there.services)
-  const client = await open(url + pathOf(run.jobId))
-  await until('the nodes to hear each other', async () => {
-    await run.progress(1)
-    return client.frames.length > 2
-  })
-  for (let i = 0; i < 5; i++) await run.progress(3)
-  await run.succeed()
-  expect(await client.ended).toBe(true)
-  expect([cursorsOf(client), eventsOf(client).at(-1)?.data]).toEqual([
-    upTo(cursorsOf(client).length),
-    { state: 'SUCCEEDED', attempt: 1 },
-  ])
-  await here.close()
-  await there.close()
-  await database.drop()
 })

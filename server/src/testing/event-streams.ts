@@ -1,0 +1,68 @@
+import type { ServerResponse } from 'node:http'
+import type { EventShape } from '@ichido/sdk/protocol'
+import type { World } from '@ichido/sdk/world'
+import { afterEach } from 'vitest'
+import { realWorld } from '../world.ts'
+import type { TestApp } from './app.ts'
+import { only } from './scene.ts'
+import { openSse, type SseClient } from './sse.ts'
+
+const POLL_MS = 1_000
+export const HOUR_MS = 3_600_000
+
+/** Polls go off when the test says so; its clock is ahead by as much as it says. */
+export const pace = { pollMs: POLL_MS, aheadMs: 0 }
+export const world: World = {
+  ...realWorld,
+  monotonic: () => realWorld.monotonic() + pace.aheadMs,
+  after: (ms, callback) => realWorld.after(ms === POLL_MS ? pace.pollMs : ms, callback),
+}
+
+/** Opens streams that end with the test. */
+export function streamClients(): { open: typeof openSse; clients: readonly SseClient[] } {
+  const clients: SseClient[] = []
+  afterEach(() => {
+    pace.pollMs = POLL_MS
+    pace.aheadMs = 0
+    for (const client of clients.splice(0)) client.close()
+  })
+  return {
+    clients,
+    async open(url, headers) {
+      const client = await openSse(url, headers)
+      clients.push(client)
+      return client
+    },
+  }
+}
+
+export const pathOf = (jobId: string, query = '') => `/v1/jobs/${jobId}/events${query}`
+
+export const eventsOf = ({ frames }: SseClient) =>
+  frames.filter(({ event }) => event === 'message').map(({ data }) => data as EventShape)
+export const cursorsOf = (client: SseClient) => eventsOf(client).map(({ cursor }) => cursor)
+export const upTo = (last: number, first = 1) => Array.from({ length: last - first + 1 }, (_, i) => first + i)
+
+export const CURRENT = 'ichido_event_subscribers{pace="current"}'
+export const BEHIND = 'ichido_event_subscribers{pace="behind"}'
+export const broken = (how: string) => `ichido_event_streams_broken_total{how="${how}"}`
+
+/** What a node says of itself: that number, or 0. */
+export async function metric({ call }: TestApp, name: string): Promise<number> {
+  const { text } = await call('GET', '/metrics')
+  const line = text.split('\n').find((each) => each.startsWith(`${name} `))
+  return Number(line?.split(' ').at(-1) ?? 0)
+}
+
+/** Opens something, and finds the server's own side of it. */
+export async function answering<T>(
+  { app }: TestApp,
+  open: () => Promise<T>,
+): Promise<{ opened: T; response: ServerResponse }> {
+  const responses: ServerResponse[] = []
+  const listen = (_: unknown, response: ServerResponse) => void responses.push(response)
+  app.server.on('request', listen)
+  const opened = await open()
+  app.server.off('request', listen)
+  return { opened, response: only(responses) }
+}
