@@ -205,38 +205,49 @@ test('reprocess while it is under way answers the running job', async () => {
   expect(visits.filter((path) => path === '/held')).toHaveLength(1)
 })
 
+/** Stopped, and started again with another state of its database: one that a crash at a bad moment leaves behind. */
+async function restart(meanwhile: (database: DatabaseSync) => void): Promise<void> {
+  await app.close()
+  const database = new DatabaseSync(join(folder, 'bookmarks.db'))
+  meanwhile(database)
+  database.close()
+  app = await start()
+}
+
+function insert(database: DatabaseSync, userId: string, path: string, jobId: string | null): void {
+  database
+    .prepare(
+      `INSERT INTO bookmarks (id, user_id, url, normal_url, created_from, idempotency_key, created_at, llm_status, job_id)
+       VALUES (?, ?, :url, :url, 'web', 'k', 1, 'processing', :jobId)`,
+    )
+    .run({ url: siteUrl + path, jobId }, randomUUID(), userId)
+}
+
 test('a crash between bookmark and job, or in the middle of the job, is made good at the next start', async () => {
   const me = user()
   await save(`${siteUrl}/held-over`, me)
   await vi.waitFor(() => expect(held.has('/held-over')).toBe(true), WAIT)
   held.delete('/held-over')
-  const before = await list(me)
-  await app.close()
-
-  const database = new DatabaseSync(join(folder, 'bookmarks.db'))
-  const insert = database.prepare(
-    `INSERT INTO bookmarks (id, user_id, url, normal_url, created_from, idempotency_key, created_at, llm_status, job_id)
-     VALUES (?, ?, :url, :url, 'web', 'k', 1, 'processing', :jobId)`,
-  )
-  const [was] = before
-  // As if the process had died right after the commit of the bookmark …
-  insert.run({ url: `${siteUrl}/left`, jobId: null }, randomUUID(), me['x-user'])
-  // … or had been away for so long that the job is not kept any more …
-  insert.run({ url: `${siteUrl}/lost`, jobId: randomUUID() }, randomUUID(), me['x-user'])
-  // … or had died between the submission of the job and the note of it.
-  database.prepare('UPDATE bookmarks SET job_id = NULL WHERE id = ?').run(was?.id ?? '')
-  database.close()
-
-  app = await start()
+  const [was] = await list(me)
+  await restart((database) => {
+    // Right after the commit of a bookmark, and between the submission of a job and the note of it.
+    insert(database, me['x-user'], '/left', null)
+    database.prepare('UPDATE bookmarks SET job_id = NULL WHERE id = ?').run(was?.id ?? '')
+  })
   await vi.waitFor(() => expect(held.has('/held-over')).toBe(true), WAIT)
   held.get('/held-over')?.()
-  const paths = ['/lost', '/left', '/held-over']
   await vi.waitFor(async () => {
-    const now = await list(me)
-    expect(now.map(({ url, llm_status }) => [url, llm_status])).toEqual(paths.map((path) => [siteUrl + path, 'done']))
-    expect(now.at(-1)?.job_id).toBe(was?.job_id)
+    const now = (await list(me)).map(({ url, llm_status }) => [url, llm_status])
+    expect(now).toEqual(['/left', '/held-over'].map((path) => [siteUrl + path, 'done']))
   }, WAIT)
+  expect((await list(me)).at(-1)?.job_id).toBe(was?.job_id)
   expect(visits.filter((path) => path === '/held-over')).toHaveLength(2)
+})
+
+test('a job that is not kept any more is made anew', async () => {
+  const me = user()
+  await restart((database) => insert(database, me['x-user'], '/lost', randomUUID()))
+  expect(await hasStatus(me, 'done')).toMatchObject({ summary: TEXT })
 })
 
 test('a change is told to the pages of its user while it happens', async () => {

@@ -64,6 +64,7 @@ beforeEach(() => {
   sent.length = 0
 })
 afterEach(async () => {
+  await context.setOffline(false)
   for (const tab of browser.contexts().flatMap((each) => each.pages())) await tab.close()
   expect(complaints).toEqual([])
 })
