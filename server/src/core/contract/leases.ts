@@ -21,13 +21,13 @@ const callName = z
 const leaseFields = {
   queues: z.array(name).min(1).max(NAMES_MAX).meta({ description: 'Asked in this order' }),
   kinds: z.array(name).max(NAMES_MAX).default([]).meta({ description: 'Empty: any kind' }),
-  max: z.int().min(1).max(LEASE_MAX).default(1),
+  max: z.int().min(1).max(LEASE_MAX).default(1).meta({ description: 'How many runs at most' }),
   start: z.boolean().default(false).meta({ description: 'The runs are RUNNING at once, without a call to start' }),
   start_id: callName.meta({ description: 'Names the process that starts them' }),
   poll_id: callName.meta({ description: 'Sent again with the same name, the call gets the same leases' }),
 }
 
-const waitSeconds = z.number().min(0).max(WAIT_SECONDS_MAX)
+const waitSeconds = z.number().min(0).max(WAIT_SECONDS_MAX).meta({ description: 'How long to wait for work' })
 
 export const leaseRequest = z
   .strictObject({ ...leaseFields, wait_seconds: waitSeconds.default(LEASE_WAIT_SECONDS) })

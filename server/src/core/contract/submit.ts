@@ -23,7 +23,10 @@ const backoff = z
     cap_seconds: z.number().min(0).max(SECONDS_MAX).optional(),
     jitter: z.number().min(0).max(1).optional(),
   })
-  .meta({ description: 'Delay before retry n is min(cap, base · 2^n) seconds, less up to `jitter` of it at random' })
+  .meta({
+    description:
+      'Delay before retry n is min(cap, base · 2^n) seconds, less up to `jitter` of it at random; default 10, 300 and 0.1',
+  })
 
 export const submitRequest = z
   .strictObject({
@@ -36,21 +39,48 @@ export const submitRequest = z
     max_attempts: z.int().min(1).max(100).optional().meta({ description: 'Runs that may start and fail; default 4' }),
     backoff: backoff.optional(),
     timeout_seconds: z.number().positive().max(SECONDS_MAX).optional().meta({ description: 'Of one run' }),
-    lease_ttl_seconds: z.int().min(1).max(86_400).optional(),
-    continuation_seconds: z.int().min(0).max(86_400).optional(),
+    lease_ttl_seconds: z
+      .int()
+      .min(1)
+      .max(86_400)
+      .optional()
+      .meta({ description: 'How long a worker may be silent; default: the queue’s, else 60' }),
+    continuation_seconds: z
+      .int()
+      .min(0)
+      .max(86_400)
+      .optional()
+      .meta({ description: 'How much longer its run is kept for it after that; default: the queue’s, else 60' }),
     ...eventPolicy,
     labels: z
       .record(labelName, z.string().max(256))
       .refine((labels) => Object.keys(labels).length <= LABELS_MAX, `must have at most ${LABELS_MAX} entries`)
-      .optional(),
-    estimated_cost: z.number().min(0).max(COST_MAX).optional(),
+      .optional()
+      .meta({ description: `To find jobs by; up to ${LABELS_MAX}` }),
+    estimated_cost: z
+      .number()
+      .min(0)
+      .max(COST_MAX)
+      .optional()
+      .meta({ description: 'Counted against the cost limit; default 0' }),
     traceparent: z
       .string()
       .regex(/^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/, 'must be a W3C traceparent')
-      .optional(),
-    reservation_id: z.uuid().optional(),
-    idempotency_key: z.string().min(1).max(KEY_MAX_LENGTH).optional(),
-    key_ttl_hours: z.number().positive().max(KEY_TTL_HOURS_MAX).optional().meta({ description: 'Default 24' }),
+      .optional()
+      .meta({ description: 'W3C trace context, handed to the worker' }),
+    reservation_id: z.uuid().optional().meta({ description: 'The slot to use' }),
+    idempotency_key: z
+      .string()
+      .min(1)
+      .max(KEY_MAX_LENGTH)
+      .optional()
+      .meta({ description: 'The header Idempotency-Key for clients that cannot send it' }),
+    key_ttl_hours: z
+      .number()
+      .positive()
+      .max(KEY_TTL_HOURS_MAX)
+      .optional()
+      .meta({ description: 'How long the key lives; default 24' }),
     artifacts: awaitedArtifacts.optional(),
     upload_ttl_seconds: uploadTtlSeconds.optional(),
   })
