@@ -86,9 +86,13 @@ async function openTab(within = context): Promise<Page> {
   return tab
 }
 
-async function save(tab: Page, path: string): Promise<void> {
-  await tab.getByRole('textbox').fill(siteUrl + path)
+async function enter(tab: Page, url: string): Promise<void> {
+  await tab.getByRole('textbox').fill(url)
   await tab.keyboard.press('Enter')
+}
+
+async function save(tab: Page, path: string): Promise<void> {
+  await enter(tab, siteUrl + path)
   await tab.locator('.item', { hasText: path }).waitFor()
 }
 
@@ -118,6 +122,8 @@ test('saved offline in a tab that is closed, each page is one bookmark once the 
   const tab = await openTab()
   await save(tab, '/seen')
   await shows(tab, 'About /seen', 'done')
+  await enter(tab, `${siteUrl}/seen#again`)
+  await tab.getByText('You have saved this page already.').waitFor(WAIT)
   sent.length = 0
   await context.setOffline(true)
   for (const path of paths) await save(tab, path)
@@ -167,14 +173,12 @@ test('a summary that failed says so in Japanese, and 再試行 tries it again', 
 
 test('what no retry will help has no retry', async () => {
   const tab = await openTab()
-  await tab.getByRole('textbox').fill('http://10.0.0.1/router')
-  await tab.keyboard.press('Enter')
+  await enter(tab, 'http://10.0.0.1/router')
   await shows(tab, '10.0.0.1', 'failed')
   const line = tab.locator('.item', { hasText: '10.0.0.1' })
   expect(await line.locator('.detail').textContent()).toContain('not a public address')
   expect(await line.getByRole('button').count()).toBe(0)
-  await tab.getByRole('textbox').fill('javascript:alert(1)')
-  await tab.keyboard.press('Enter')
+  await enter(tab, 'javascript:alert(1)')
   expect(await tab.getByRole('alert').textContent()).toContain('not the address of a page')
   for (const colorScheme of ['light', 'dark'] as const) {
     await tab.emulateMedia({ colorScheme })

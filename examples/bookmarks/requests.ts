@@ -36,7 +36,7 @@ function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   const [issue] = parsed.error.issues
   const field = issue?.path.join('.') ?? ''
   if (field === '') throw invalid('body', issue?.message ?? 'The body is not valid')
-  const isMissing = issue?.code === 'invalid_type' && issue.message.endsWith('received undefined')
+  const isMissing = Object(value)[field] === undefined
   throw invalid(field, isMissing ? `Missing required field: ${field}` : `${field}: ${issue?.message}`)
 }
 

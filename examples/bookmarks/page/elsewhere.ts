@@ -14,7 +14,7 @@ export function sharedAddress(): { url: string; from: Save['created_from'] } | n
   return { url, from: query.get('from') === 'bookmarklet' ? 'bookmarklet' : 'share' }
 }
 
-export function offerBookmarklet(tell: (text: string) => void): void {
+export function offerBookmarklet(): void {
   const opened = `${location.origin}/?from=bookmarklet&url=`
   const code = `javascript:void open('${opened}'+encodeURIComponent(location.href),'_blank','width=560,height=720')`
   const link = element('bookmarklet', HTMLAnchorElement)
@@ -25,6 +25,6 @@ export function offerBookmarklet(tell: (text: string) => void): void {
   copy.addEventListener('click', async () => {
     await navigator.clipboard.writeText(code)
     copy.textContent = say('copied')
-    tell(say('copied'))
+    element('said').textContent = say('copied')
   })
 }

@@ -30,7 +30,7 @@ let createdFrom: Save['created_from'] = 'web'
 const outbox = openSaves(call, ({ item: { answer, savedAtMs } }) => {
   if (answer !== undefined) {
     note(answer)
-    if (Date.parse(answer.created_at) < savedAtMs) tell(say('already'))
+    if (Date.parse(answer.created_at) < savedAtMs) element('notice').textContent = say('already')
   }
   refreshSaves()
 })
@@ -92,11 +92,11 @@ async function load(cursor?: string): Promise<void> {
 
 async function retry(id: string): Promise<void> {
   problem(null)
-  if (!bookmarks.has(id)) {
-    await (await outbox).retry(id)
-    return
-  }
   try {
+    if (!bookmarks.has(id)) {
+      await (await outbox).retry(id)
+      return
+    }
     const { body } = await call('POST', `/v1/bookmarks/${id}/reprocess`)
     note(parseBookmark(body))
     show()
@@ -128,10 +128,7 @@ function problem(text: string | null): void {
   shown.hidden = text === null
   shown.textContent = text
   input.ariaInvalid = String(text !== null)
-}
-
-function tell(text: string): void {
-  element('said').textContent = text
+  element('notice').textContent = ''
 }
 
 for (const language of ['en', 'ja'] as const) {
@@ -149,7 +146,7 @@ more.addEventListener('click', () => {
   if (typeof olderFrom === 'string') load(olderFrom).catch(() => problem(say('notHeard')))
 })
 speak()
-offerBookmarklet(tell)
+offerBookmarklet()
 const shared = sharedAddress()
 if (shared !== null) {
   input.value = shared.url

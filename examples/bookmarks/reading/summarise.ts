@@ -9,7 +9,8 @@ const SENTENCES_MAX = 3
 const LENGTH_MAX = { ja: 160, other: 360 }
 /** Beyond that, a text repeats itself; and the time to read it stays short. */
 const SENTENCES_READ = 400
-const WORDS = new Set(
+/** They are in every text, and say nothing of what it is about. */
+const STOP_WORDS = new Set(
   `a about after all also an and are as at be been but by can could do does for from had has have he her his how i if in into is it its just
   more most no not of on one only or other our out over she so some such than that the their them then there these they this to up was we
   were what when which who will with would you your`.split(/\s+/),
@@ -55,13 +56,9 @@ function joined(ranked: { sentence: string; index: number }[], locale: 'ja' | 'o
   }
   chosen.sort((one, other) => one.index - other.index)
   const text = chosen.map(({ sentence }) => sentence).join(locale === 'ja' ? '' : ' ')
-  return text.length <= max
-    ? text
-    : `${text
-        .slice(0, max - 1)
-        .toWellFormed()
-        .replace('\ufffd', '')
-        .trimEnd()}…`
+  if (text.length <= max) return text
+  const cut = text.slice(0, max - 1)
+  return `${cut.isWellFormed() ? cut : cut.slice(0, -1)}…`
 }
 
 /** What the page says of its language is often a template's; kana is not. */
@@ -93,7 +90,7 @@ function wordsOf(text: string, locale: 'ja' | 'other'): string[] {
   for (const { segment, isWordLike } of wordSegmenters[locale].segment(text)) {
     const word = segment.toLowerCase()
     // Particles and endings are kana, what is spoken of mostly is not.
-    if (isWordLike === true && !WORDS.has(word) && !KANA_ONLY.test(word)) found.push(word)
+    if (isWordLike === true && !STOP_WORDS.has(word) && !KANA_ONLY.test(word)) found.push(word)
   }
   return found
 }
