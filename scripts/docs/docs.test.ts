@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { globSync, readFileSync } from 'node:fs'
+import { globSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
@@ -47,6 +47,13 @@ test.for(PAGES)('%s', (path) => {
   const problems = told.filter(({ problem }) => problem !== null).map(({ at, problem }) => `${at} ${problem}`)
   expect([...problems, ...report.types.filter((problem) => problem.includes(`(${path}:`))]).toEqual([])
   expect(told).toHaveLength(fencesOf(path) / 2)
+})
+
+test('the references are those of the types', () => {
+  for (const [path, text] of Object.entries(report.references)) {
+    if (process.env.ICHIDO_UPDATE_DOCS === '1') writeFileSync(join(root, path), text)
+    expect(readFileSync(join(root, path), 'utf8'), 'ICHIDO_UPDATE_DOCS=1 writes it').toBe(text)
+  }
 })
 
 test('most blocks are carried out or compared', () => {

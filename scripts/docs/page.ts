@@ -80,13 +80,9 @@ class Page {
     this.#commands = commands
     this.#cwd = cwd
     this.#env = {
-      ...{ PATH, HOME: folder, TMPDIR: folder, LANG: 'C.UTF-8', NO_COLOR: '1' },
-      ...{
-        ICHIDO_URL: stage.url,
-        DATA_DIR: stage.dataDir,
-        DOCS_COMMAND_LINE: commands.socket,
-        DOCS_PYTHON: process.env.DOCS_PYTHON,
-      },
+      ...{ PATH, HOME: folder, XDG_STATE_HOME: folder, TMPDIR: folder, LANG: 'C.UTF-8', NO_COLOR: '1' },
+      ...{ ICHIDO_URL: stage.url, DATA_DIR: stage.dataDir },
+      ...{ DOCS_COMMAND_LINE: commands.socket, DOCS_PYTHON: process.env.DOCS_PYTHON },
     }
     process.chdir(cwd)
     this.#modules = writeModules(cwd, blocks, this.#onStage)

@@ -3,16 +3,21 @@ import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { root } from '../boot/fetch-packages.mjs'
-import { blocksOf } from './blocks.ts'
+import { type Block, blocksOf } from './blocks.ts'
 import { startCommandLine } from './command-line.ts'
 import { checkModules, emitDeclarations } from './compile.ts'
 import { writeModules } from './modules.ts'
 import { runPage, type Told } from './page.ts'
+import { httpReference, type OpenApi } from './reference-http.ts'
+import { libraryReference } from './reference-library.ts'
+import { startStage } from './stage.ts'
 
 export interface Report {
   told: Told[]
   /** What the type checker says of the pages' TypeScript. */
   types: string[]
+  /** The pages that are made from the types, as they should be. */
+  references: Record<string, string>
 }
 
 const pages = process.argv.slice(2).map((path) => ({ path, text: readFileSync(join(root, path), 'utf8') }))
@@ -21,7 +26,8 @@ const folder = realpathSync(mkdtempSync(join(tmpdir(), 'ichido-docs-')))
 process.chdir(folder)
 try {
   const read = pages.map(({ path, text }, n) => ({ folder: join(folder, `${n}`), blocks: blocksOf(path, text) }))
-  const checking = checkTypes(read)
+  const declarations = emitDeclarations(folder)
+  const checking = declarations.then((emitted) => checkTypes(read, emitted))
   const commands = await startCommandLine(folder)
   const told: Told[] = []
   for (const page of read) {
@@ -29,7 +35,11 @@ try {
     if (page.blocks.length > 0) told.push(...(await runPage(page.folder, page.blocks, commands)))
   }
   commands.close()
-  const report: Report = { told, types: await checking }
+  const references = {
+    'docs/reference-http.md': httpReference(await openApi()),
+    'docs/reference-library.md': libraryReference(await declarations),
+  }
+  const report: Report = { told, types: await checking, references }
   // Pages leave open what they do not show how to close.
   process.stdout.write(JSON.stringify(report), () => process.exit())
 } finally {
@@ -37,9 +47,16 @@ try {
   rmSync(folder, { recursive: true, force: true })
 }
 
-async function checkTypes(read: { blocks: ReturnType<typeof blocksOf> }[]): Promise<string[]> {
+async function openApi(): Promise<OpenApi> {
+  const stage = await startStage(folder)
+  const response = await fetch(`${stage.url}/openapi.json`)
+  const document = (await response.json()) as OpenApi
+  await stage.stop()
+  return document
+}
+
+async function checkTypes(read: { blocks: Block[] }[], declarations: string): Promise<string[]> {
   const modules = read.map(({ blocks }, n) => writeModules(join(folder, `types-${n}`), blocks, (text) => text))
-  const declarations = await emitDeclarations(folder)
   const files = modules.flatMap((page) => page.files)
   const problems = files.length > 0 ? await checkModules(folder, declarations, files) : []
   return problems.map(

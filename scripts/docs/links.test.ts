@@ -1,0 +1,41 @@
+import { globSync, readFileSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { expect, test } from 'vitest'
+import { root } from '../boot/fetch-packages.mjs'
+
+const read = (path: string) => readFileSync(join(root, path), 'utf8')
+const pages = globSync(['*.md', 'docs/*.md', 'deploy/*.md', '{clients,examples}/*/README.md'], { cwd: root })
+
+/** As GitHub makes them. */
+const anchorsOf = (page: string) =>
+  [...page.matchAll(/^#+ (.*)$/gm)].map(([, title = '']) =>
+    title
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
+      .replaceAll(' ', '-'),
+  )
+
+test.for(pages)('%s leads to what is there', (path) => {
+  const links = [...read(path).matchAll(/\]\((?!https?:)([^)\s]*)\)/g)].map(([, link = '']) => link)
+  const broken = links.filter((link) => {
+    const [file = '', anchor] = link.split('#')
+    const target = file === '' ? path : normalize(join(dirname(path), file))
+    if (globSync(target, { cwd: root }).length === 0) return true
+    return anchor !== undefined && !anchorsOf(read(target)).includes(anchor)
+  })
+  expect(broken).toEqual([])
+})
+
+test('the messages of troubleshooting.md are those of the sources', () => {
+  const sources = globSync(['{sdk,server}/src/**/*.ts', 'scripts/boot/*.mjs'], { cwd: root })
+    .filter((path) => !path.endsWith('.test.ts'))
+    .map(read)
+  const rows = read('docs/troubleshooting.md').matchAll(/^\| (?:400 )?`([^`]* [^`]* [^`]*)`/gm)
+  const messages = [...rows].map(([, message = '']) => message)
+  const unknown = messages.filter((message) => {
+    const parts = message.split(/ *…[ .,]*/).filter((part) => part.length > 3)
+    return !parts.every((part) => sources.some((source) => source.includes(part)))
+  })
+  expect(messages.length).toBeGreaterThan(20)
+  expect(unknown).toEqual([])
+})
