@@ -77,8 +77,8 @@ function pick(found: readonly Declaration[], names: string): Declaration[] {
 function declared({ doc, text }: Statement, statements: readonly Statement[]): Declaration[] {
   const [, , , , name] = DECLARED.exec(text) ?? []
   if (name === undefined) return []
-  const private_ = statements.filter((other) => /^(type|interface) /.test(other.text) && uses(text, other))
-  return [{ name, doc, text: [text, ...private_.map((other) => other.text)].map(tidy).join('\n') }]
+  const beside = statements.filter((other) => /^(type|interface) /.test(other.text) && uses(text, other))
+  return [{ name, doc, text: [text, ...beside.map((other) => other.text)].map(tidy).join('\n') }]
 }
 
 function uses(text: string, other: Statement): boolean {

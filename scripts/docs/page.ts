@@ -29,6 +29,8 @@ const LOOK_AGAIN_MS = 100
 
 /** Carries out the blocks of a page, in their order, on a stage of their own. */
 export async function runPage(folder: string, blocks: readonly Block[], commands: CommandLine): Promise<Told[]> {
+  const still = blocks.map((block) => tellStill(block))
+  if (still.every((block) => block !== null)) return still
   const page = await Page.begin(folder, blocks, commands)
   const told: Told[] = []
   try {
@@ -41,6 +43,28 @@ export async function runPage(folder: string, blocks: readonly Block[], commands
     for (const { at, problem } of await page.end()) told.push({ at, fate: 'ran', problem })
   }
   return told
+}
+
+/** Of a block in which nothing runs; null for others. */
+function fateOfStill({ language, marks, text }: Block): Fate | null {
+  if (marks.has('no-run')) return 'not run'
+  if (marks.has('picture')) return 'picture'
+  if (language !== 'json' || marks.has('answer')) return null
+  JSON.parse(text)
+  return 'parsed'
+}
+
+function tellStill(block: Block): Told | null {
+  try {
+    const fate = fateOfStill(block)
+    return fate && { at: block.at, fate, problem: null }
+  } catch (error) {
+    return failed(block, error)
+  }
+}
+
+function failed({ at }: Block, error: unknown): Told {
+  return { at, fate: 'ran', problem: error instanceof Error ? error.message : String(error) }
 }
 
 /** What hangs is told of, too. */
@@ -99,16 +123,16 @@ class Page {
       const compared = answer ? [{ at: answer.at, fate: 'compared', problem: null } as const] : []
       return [{ at, fate, problem: null }, ...compared]
     } catch (error) {
-      return [{ at, fate: 'ran', problem: error instanceof Error ? error.message : String(error) }]
+      return [failed(block, error)]
     }
   }
 
   async #carryOut(block: Block, answer: Block | undefined): Promise<Fate> {
     const { language, marks } = block
     const file = marks.get('file')
-    if (marks.has('no-run')) return 'not run'
-    if (marks.has('picture')) return 'picture'
     if (file !== undefined) this.#write(file, block)
+    const still = fateOfStill(block)
+    if (still !== null) return still
     switch (language) {
       case 'sh':
         if (file === undefined) await this.#inShell(block, block.text, answer)
@@ -124,9 +148,6 @@ class Page {
       case 'groovy':
         await this.#inShell(block, scriptOf(block), answer)
         return 'ran'
-      case 'json':
-        JSON.parse(block.text)
-        return 'parsed'
       default:
         throw new Error(`Nobody knows how to run ${language || 'a block without a language'}`)
     }
@@ -192,7 +213,8 @@ class Page {
   async end(): Promise<{ at: string; problem: string }[]> {
     await this.#commands.interrupt()
     const failed = await this.#shell.end()
-    await this.#stage.stop()
+    // It takes its time, and the next page has a stage of its own.
+    this.#stage.stop().catch((error: unknown) => console.error(error))
     return failed
   }
 }
