@@ -1,10 +1,12 @@
 import type { ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
-import { size } from '../../../scripts/testing/size.ts'
-import { testApp } from '../testing/app.ts'
+import { full, size } from '../../../scripts/testing/size.ts'
+import { type TestApp, testApp } from '../testing/app.ts'
 import { openCrowd } from '../testing/crowd.ts'
 import { beginPublishing } from '../testing/publishing.ts'
+import { REDIS_KINDS, type RedisKind, RedisScene, testRedis } from '../testing/redis.ts'
+import { ENGINES, type Engine } from '../testing/services.ts'
 import { until } from '../testing/store.ts'
 
 const SUBSCRIBERS = size(100, 2_000)
@@ -23,43 +25,67 @@ function memory(): { rss: number; heap: number } {
   return { rss, heap: heapUsed + external }
 }
 
-test('a tenth of many subscribers do not read: little is kept for them, and nobody misses anything', async () => {
-  const http = await testApp('sqlite')
-  const responses: ServerResponse[] = []
-  http.app.server.on('request', (_, response) => void responses.push(response))
-  await http.app.listen({ host: '127.0.0.1', port: 0 })
-  const { port } = http.app.server.address() as AddressInfo
-  const run = await beginPublishing(http.services)
-  const path = `/v1/jobs/${run.jobId}/events`
-  const crowd = await openCrowd({ port, path, count: SUBSCRIBERS, asleep: ASLEEP, events: EVENTS + 3 })
-  await until('all to be there', async () => responses.filter((one) => one.headersSent).length === SUBSCRIBERS)
-  const before = memory()
-  let [rss, heap, longest] = [0, 0, 0]
-  const look = () => {
-    const now = memory()
-    rss = Math.max(rss, now.rss - before.rss)
-    heap = Math.max(heap, now.heap - before.heap)
-    longest = Math.max(longest, ...responses.map((one) => one.writableLength))
+type Way = Engine | RedisKind
+const WAYS: readonly Way[] = full ? [...ENGINES, ...REDIS_KINDS] : ['sqlite']
+
+/** A node that hears of events from its own store, or from a router over Redis as well. */
+async function nodeOn(way: Way): Promise<TestApp> {
+  if (way === 'sqlite' || way === 'postgres') return testApp(way)
+  const redis = await testRedis(way)
+  const scene = new RedisScene(redis.url)
+  await scene.up()
+  scene.router()
+  const http = await testApp('postgres', { deps: { bus: scene.bus() } })
+  http.services.deps.relay = scene.relay
+  const close = async () => {
+    await http.close()
+    await scene.close()
+    await redis.stop()
   }
-  const beganMs = performance.now()
-  for (let i = 0; i < EVENTS; i++) {
-    await run.progress(1, 'x'.repeat(EVENT_BYTES))
+  return { ...http, close }
+}
+
+test.each(WAYS)(
+  'a tenth of many subscribers do not read: little is kept, and nobody misses anything: %s',
+  async (way) => {
+    const http = await nodeOn(way)
+    const responses: ServerResponse[] = []
+    http.app.server.on('request', (_, response) => void responses.push(response))
+    await http.app.listen({ host: '127.0.0.1', port: 0 })
+    const { port } = http.app.server.address() as AddressInfo
+    const run = await beginPublishing(http.services)
+    const path = `/v1/jobs/${run.jobId}/events`
+    const crowd = await openCrowd({ port, path, count: SUBSCRIBERS, asleep: ASLEEP, events: EVENTS + 3 })
+    await until('all to be there', async () => responses.filter((one) => one.headersSent).length === SUBSCRIBERS)
+    const before = memory()
+    let [rss, heap, longest] = [0, 0, 0]
+    const look = () => {
+      const now = memory()
+      rss = Math.max(rss, now.rss - before.rss)
+      heap = Math.max(heap, now.heap - before.heap)
+      longest = Math.max(longest, ...responses.map((one) => one.writableLength))
+    }
+    const beganMs = performance.now()
+    for (let i = 0; i < EVENTS; i++) {
+      await run.progress(1, 'x'.repeat(EVENT_BYTES))
+      look()
+    }
+    await run.succeed()
+    const looking = setInterval(look, 50)
+    expect(await crowd.readers).toEqual({ whole: SUBSCRIBERS - ASLEEP, problems: [] })
+    clearInterval(looking)
     look()
-  }
-  await run.succeed()
-  const looking = setInterval(look, 50)
-  expect(await crowd.readers).toEqual({ whole: SUBSCRIBERS - ASLEEP, problems: [] })
-  clearInterval(looking)
-  look()
-  const MB = (bytes: number) => `${(bytes / 2 ** 20).toFixed(0)} MiB`
-  console.log(
-    `${SUBSCRIBERS} subscribers, ${ASLEEP} asleep: ${EVENTS} events of ${EVENT_BYTES} bytes in ` +
-      `${((performance.now() - beganMs) / 1000).toFixed(1)} s; at most ${MB(heap)} of heap and ${MB(rss)} of memory more`,
-  )
-  expect(responses.filter((one) => !one.writableEnded)).toHaveLength(ASLEEP)
-  expect(longest).toBeLessThan(STREAM_BYTES_MAX)
-  expect(heap).toBeLessThan(GROWTH_BYTES_MAX)
-  expect(await crowd.wakeUp()).toEqual({ whole: ASLEEP, problems: [] })
-  crowd.close()
-  await http.close()
-}, 300_000)
+    const MB = (bytes: number) => `${(bytes / 2 ** 20).toFixed(0)} MiB`
+    console.log(
+      `${way}, ${SUBSCRIBERS} subscribers, ${ASLEEP} asleep: ${EVENTS} events of ${EVENT_BYTES} bytes in ` +
+        `${((performance.now() - beganMs) / 1000).toFixed(1)} s; at most ${MB(heap)} of heap and ${MB(rss)} of memory more`,
+    )
+    expect(responses.filter((one) => !one.writableEnded)).toHaveLength(ASLEEP)
+    expect(longest).toBeLessThan(STREAM_BYTES_MAX)
+    expect(heap).toBeLessThan(GROWTH_BYTES_MAX)
+    expect(await crowd.wakeUp()).toEqual({ whole: ASLEEP, problems: [] })
+    crowd.close()
+    await http.close()
+  },
+  300_000,
+)

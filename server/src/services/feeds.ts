@@ -34,7 +34,7 @@ export async function cursorOfSeq(store: Store, jobId: string, lastSeq: number):
 
 /** Everybody on this node who follows the events of jobs: one feed for each job, however many follow it. */
 export class Feeds {
-  readonly #deps: Pick<Deps, 'world' | 'bus' | 'limits'> & SubscriberDeps
+  readonly #deps: Pick<Deps, 'world' | 'bus' | 'limits' | 'store'> & SubscriberDeps
   readonly #feeds = new Map<string, { feed: JobFeed; unsubscribe: () => void }>()
   /** Until when each of them stays. */
   readonly #subscribers = new Map<Subscriber, number>()

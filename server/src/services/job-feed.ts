@@ -4,12 +4,15 @@ import { type EventRows, findEvents } from '../store/commands/events.ts'
 import { type Store, StoreUnavailable } from '../store/port.ts'
 import { integer, type Row, text } from '../store/statement.ts'
 import { batchesOf, type EventBatch, type ToldEvent } from './event-batch.ts'
+import { KeptBatches } from './kept-batches.ts'
 import { notFound } from './not-found.ts'
 
 /** Events of one read; each has up to 64 KiB. */
 export const PAGE_MAX = 64
 /** What a feed keeps for readers that are a little behind: the more of them, the more; the last batch always. */
 const TAIL_BYTES = { perFollower: 16 * 1024, max: 1024 * 1024 }
+/** What it keeps of what was read for those who are further behind. */
+const BEHIND_BYTES = { perFollower: 16 * 1024, max: 4 * 1024 * 1024 }
 
 /** No event comes right after it: everything before was lost. */
 export const UNKNOWN_CURSOR = -1
@@ -19,6 +22,11 @@ export interface FeedPage extends Omit<EventRows, 'events'> {
   events: ToldEvent[]
   /** What comes after the cursor is not kept any more, or the cursor is none that was given out. */
   lost: boolean
+}
+
+/** A page whose events are framed, for all who want it. */
+export interface FramedPage extends Omit<FeedPage, 'events'> {
+  batches: readonly EventBatch[]
 }
 
 /** Null when there is no such job (any more). */
@@ -59,6 +67,8 @@ export class JobFeed {
   tailAfter: number
   /** How the job has ended, once everything up to its end was read. */
   ended: RunState | null = null
+  readonly #behind = new KeptBatches()
+  readonly #reading = new Map<number, Promise<FramedPage | null>>()
   readonly #store: Store
   readonly #frame: (event: ToldEvent) => string
   #tailBytes = 0
@@ -102,12 +112,43 @@ export class JobFeed {
     }
   }
 
+  /** The batch after a cursor that the tail does not reach back to, if it was read lately. */
+  keptAfter(cursor: number): EventBatch | undefined {
+    return this.#behind.after(cursor)
+  }
+
+  /** Reads on from there. Whoever wants the same meanwhile is answered along. */
+  readAfter(cursor: number, max: number): Promise<FramedPage | null> {
+    const reading = this.#reading.get(cursor) ?? this.#readAfter(cursor, max)
+    this.#reading.set(cursor, reading)
+    return reading
+  }
+
+  framed({ events, ...page }: FeedPage): FramedPage {
+    return { ...page, batches: batchesOf(events, this.#frame) }
+  }
+
   pump(): void {
     for (const follower of this.followers) follower.pump()
   }
 
   #fail(error: unknown): void {
     for (const follower of this.followers) follower.fail(error)
+  }
+
+  async #readAfter(cursor: number, max: number): Promise<FramedPage | null> {
+    try {
+      const page = await readPage(this.#store, this.jobId, cursor, max)
+      const framed = page && this.framed(page)
+      this.#behind.keep(cursor, framed?.batches ?? [], this.#share(BEHIND_BYTES))
+      return framed
+    } finally {
+      this.#reading.delete(cursor)
+    }
+  }
+
+  #share({ perFollower, max }: { perFollower: number; max: number }): number {
+    return Math.min(this.followers.size * perFollower, max)
   }
 
   #take(page: FeedPage | null): void {
@@ -129,7 +170,7 @@ export class JobFeed {
       this.#tailBytes += batch.bytes.length
       this.seen = batch.last
     }
-    const bytesMax = Math.min(this.followers.size * TAIL_BYTES.perFollower, TAIL_BYTES.max)
+    const bytesMax = this.#share(TAIL_BYTES)
     while (this.#tailBytes > bytesMax && this.tail.length > 1) {
       const dropped = this.tail.shift()
       this.#tailBytes -= dropped?.bytes.length ?? 0

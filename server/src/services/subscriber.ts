@@ -1,10 +1,10 @@
 import type { JobStateShape } from '@ichido/sdk/protocol'
 import type { RunState } from '../core/run-state.ts'
-import { type Store, StoreUnavailable } from '../store/port.ts'
+import { StoreUnavailable } from '../store/port.ts'
 import { LOCAL_ADMIN } from './access.ts'
-import { batchesOf, type EventBatch, type ToldEvent } from './event-batch.ts'
+import type { EventBatch, ToldEvent } from './event-batch.ts'
 import type { EventService } from './events.ts'
-import { type FeedPage, type Follower, type JobFeed, PAGE_MAX, readPage, UNKNOWN_CURSOR } from './job-feed.ts'
+import { type FeedPage, type Follower, type FramedPage, type JobFeed, PAGE_MAX, UNKNOWN_CURSOR } from './job-feed.ts'
 import type { Meter } from './meter.ts'
 import { notFound } from './not-found.ts'
 
@@ -28,7 +28,6 @@ export interface Framing {
 }
 
 export interface SubscriberDeps {
-  store: Store
   events: EventService
   framing: Framing
   meter: Pick<Meter, 'streamBroken'>
@@ -68,7 +67,7 @@ export class Subscriber implements Follower {
   /** With what was read when its place was looked for. */
   begin(page: FeedPage): void {
     this.#feed.followers.add(this)
-    void this.#pull(async () => page)
+    void this.#pull(async () => this.#feed.framed(page))
   }
 
   drained(): void {
@@ -78,9 +77,10 @@ export class Subscriber implements Follower {
 
   pump(): void {
     if (this.#stalled || this.#pulling || this.#closed) return
+    this.#takeKept()
     const { seen, tail, tailAfter, ended } = this.#feed
-    if (this.#cursor < seen) {
-      if (this.#cursor < tailAfter) return void this.#pull(() => this.#read())
+    if (this.#cursor < seen && !this.#stalled) {
+      if (this.#cursor < tailAfter) return void this.#pull(() => this.#feed.readAfter(this.#cursor, this.#pageMax))
       this.#take(tail)
     }
     if (ended !== null && this.#cursor >= seen && !this.#stalled) this.#finish(ended)
@@ -129,25 +129,30 @@ export class Subscriber implements Follower {
     }
   }
 
-  #takePage(events: readonly ToldEvent[]): void {
+  /** Others who were behind may have read what it wants. */
+  #takeKept(): void {
+    while (this.#cursor < this.#feed.tailAfter && !this.#stalled) {
+      const batch = this.#feed.keptAfter(this.#cursor)
+      if (batch === undefined) return
+      this.#take([batch])
+    }
+  }
+
+  #takePage(batches: readonly EventBatch[]): void {
     const before = this.#cursor
-    this.#take(batchesOf(events, this.#deps.framing.event))
+    this.#take(batches)
     // What it could not take was read for nothing.
     this.#pageMax = Math.min(PAGE_MAX, Math.max(1, (this.#cursor - before) * 2))
   }
 
-  #read(): Promise<FeedPage | null> {
-    return readPage(this.#deps.store, this.#feed.jobId, this.#cursor, this.#pageMax)
-  }
-
-  async #pull(read: () => Promise<FeedPage | null>): Promise<void> {
+  async #pull(read: () => Promise<FramedPage | null>): Promise<void> {
     this.#pulling = true
     try {
       const page = await read()
       if (this.#closed) return
       if (page === null) return this.fail(notFound('job', this.#feed.jobId))
       if (page.lost) await this.#reset(page.lastN)
-      else this.#takePage(page.events)
+      else this.#takePage(page.batches)
     } catch (error) {
       // The feed's next poll goes on from here.
       if (!(error instanceof StoreUnavailable)) this.fail(error)
