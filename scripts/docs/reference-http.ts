@@ -99,7 +99,7 @@ function operationText(operation: Listed, everywhere: ReadonlySet<string>): stri
       const shown = Object.entries(content).map(([type, { schema }]) =>
         schema === undefined ? `\`${type}\`` : typeOf(schema),
       )
-      return `- **${status}** ${words.replaceAll('\n', ' ')}${shown.length > 0 ? `: ${[...new Set(shown)].join(', ')}` : ''}`
+      return `- **${status}** ${words === 'Default Response' ? 'OK' : words.replaceAll('\n', ' ')}${shown.length > 0 ? `: ${[...new Set(shown)].join(', ')}` : ''}`
     }),
     ...(codes.length > 0 ? [`- refused with ${codes.map(code).join(', ')}`] : []),
     '',
