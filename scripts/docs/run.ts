@@ -59,20 +59,15 @@ async function checkTypes(read: { blocks: Block[] }[], declarations: string): Pr
   const modules = read.map(({ blocks }, n) => writeModules(join(folder, `types-${n}`), blocks, (text) => text))
   const files = modules.flatMap((page) => page.files)
   const problems = files.length > 0 ? await checkModules(folder, declarations, files) : []
-  return problems.map(
-    (problem) =>
-      `${problem} ${where(
-        problem,
-        modules.map(({ lines }) => lines),
-      )}`,
-  )
+  const lines = new Map(modules.flatMap((page) => [...page.lines]))
+  return problems.map((problem) => `${problem} ${where(problem, lines)}`)
 }
 
 /** The block that a line of a module belongs to. */
-function where(problem: string, lines: Map<string, string>[]): string {
+function where(problem: string, lines: ReadonlyMap<string, string>): string {
   const [, path = '', line = ''] = /^(.*?)\((\d+),/.exec(problem) ?? []
   for (let n = Number(line); n > 0; n--) {
-    const at = lines.map((page) => page.get(`${join(folder, path)}:${n}`)).find((found) => found !== undefined)
+    const at = lines.get(`${join(folder, path)}:${n}`)
     if (at !== undefined) return `(${at})`
   }
   return ''
