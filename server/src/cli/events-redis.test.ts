@@ -65,7 +65,8 @@ describe.each(REDIS_KINDS)('with a %s Redis that keeps marks and states for a se
   /** The leader has offered everything to Redis. */
   async function swept(): Promise<void> {
     const store = await openNode(database.url)
-    const text = 'SELECT (SELECT tx FROM ichido.relay_watermark) >= (SELECT max(tx) FROM ichido.events) AS swept'
+    const text = `SELECT (w.tx, w.job_id::text, w.n) >= (e.tx, e.job_id::text, e.n) AS swept FROM ichido.relay_watermark w,
+      (SELECT tx, job_id, n FROM ichido.events ORDER BY tx DESC, job_id DESC, n DESC LIMIT 1) e`
     await until('all to be swept', async () => (await sql(store, text))[0]?.swept)
     await store.close()
   }

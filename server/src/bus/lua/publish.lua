@@ -31,7 +31,7 @@ for i = 1, count do
     added[i] = 0
   else
     redis.call('XADD', KEYS[1], '*', 'data', event)
-    if state_ms > 0 and cursor > (latest[state] and latest[state].cursor or 0) then
+    if cursor > (latest[state] and latest[state].cursor or 0) then
       latest[state] = { cursor = cursor, event = event, ms = state_ms }
     end
     news[mark] = true
@@ -42,8 +42,11 @@ end
 for state, last in pairs(latest) do
   -- A late event must not take the place of a newer state.
   local kept = tonumber(string.match(redis.call('GETRANGE', state, 0, 40), '^{"cursor":(%d+)') or '0')
-  if last.cursor > kept then
+  if last.cursor > kept and last.ms > 0 then
     redis.call('SET', state, last.event, 'PX', last.ms)
+  elseif last.cursor > kept then
+    -- What is older than an event that is too old misleads; what is missing sends to the store.
+    redis.call('DEL', state)
   end
 end
 

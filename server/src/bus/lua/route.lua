@@ -27,7 +27,7 @@ for i = 1, count do
   local event, cursor, job = ARGV[4 * i - 1], tonumber(ARGV[4 * i]), ARGV[4 * i + 1]
   local state_ms = tonumber(ARGV[4 * i + 2])
   if not marked[i] and not news[mark] then
-    if state_ms > 0 and cursor > (latest[state] and latest[state].cursor or 0) then
+    if cursor > (latest[state] and latest[state].cursor or 0) then
       latest[state] = { cursor = cursor, event = event, ms = state_ms }
     end
     news[mark] = true
@@ -37,8 +37,11 @@ end
 
 for state, last in pairs(latest) do
   local kept = tonumber(string.match(redis.call('GETRANGE', state, 0, 40), '^{"cursor":(%d+)') or '0')
-  if last.cursor > kept then
+  if last.cursor > kept and last.ms > 0 then
     redis.call('SET', state, last.event, 'PX', last.ms)
+  elseif last.cursor > kept then
+    -- What is older than an event that is too old misleads; what is missing sends to the store.
+    redis.call('DEL', state)
   end
 end
 for mark in pairs(news) do

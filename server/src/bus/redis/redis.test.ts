@@ -144,6 +144,15 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     expect(await scene.state('scan', jobId)).toBeNull()
   })
 
+  test('no state is older than an event that was too old to be one', async () => {
+    const jobId = randomUUID()
+    await scene.relay.publish([anEvent({ jobId, n: 2 })])
+    expect(await scene.state('scan', jobId)).toMatchObject({ cursor: 2 })
+    const old = Date.now() - 2 * scene.ttls.stateMs
+    await scene.relay.sweep([anEvent({ jobId, n: 3, seq: 11, createdAtMs: old })], Date.now())
+    expect(await scene.state('scan', jobId)).toBeNull()
+  })
+
   test('no router during many events: streams stay bounded, states are right, and a router catches up', {
     timeout: 120_000,
   }, async () => {
