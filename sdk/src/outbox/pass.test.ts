@@ -16,7 +16,10 @@ describe('attempts', () => {
     scene.network.set(true)
     const silences = [
       new NoAnswer('reset', { cause: new Error('ECONNRESET') }),
-      new TypeError('Failed to fetch'),
+      ...['Failed to fetch', 'NetworkError when attempting to fetch resource.', 'Load failed (example.com)'].map(
+        (message) => new TypeError(message),
+      ),
+      await fetch('http://127.0.0.1:2').catch((error: unknown) => error),
       new DOMException('late', 'TimeoutError'),
     ]
     for (const error of [...silences, new Transient(new NoAnswer('late'), 'a'), new ForeignAnswer(200, '<html>', {})]) {
@@ -77,6 +80,16 @@ describe('attempts', () => {
     await outbox.flush()
     expect(brief(await outbox.list())).toEqual(['bad failed 1', 'quota failed 1'])
     expect(scene.arrived).toEqual(['bad bad', 'quota quota', 'good good'])
+  })
+
+  test.each([
+    new TypeError("Cannot read properties of undefined (reading 'id')"),
+    new TypeError('Failed to parse URL from nowhere', { cause: new Error('Invalid URL') }),
+  ])('a mistake in send is not taken for a network that is away: %s', async (mistake) => {
+    const outbox = await scene.withItems('a')
+    scene.troubles.set('a', mistake)
+    await outbox.flush()
+    expect(await outbox.list()).toMatchObject([{ status: 'failed', attempts: 1, error: mistake.message }])
   })
 
   test('retried by a person, it has as many attempts as a new one, in its old place', async () => {

@@ -16,9 +16,17 @@ function said(error: unknown): unknown {
   return error instanceof Transient ? error.cause : error
 }
 
+/**
+ * How the TypeErrors begin that `fetch`, and reading what it got, throw without a connection: in Chromium, Firefox, Safari
+ * and Node. Only the words tell them from a mistake in `send`, which would stay for ever unseen; Node gives a cause also
+ * to that of an address that is none.
+ */
+const NO_CONNECTION =
+  /^(failed to fetch|network ?error|error in input stream|load failed|the (network|internet) connection|fetch failed|terminated)/i
+
 function isUnanswered(error: unknown): boolean {
-  // `fetch` says TypeError when it got no connection, or lost it.
-  if (error instanceof NoAnswer || error instanceof TypeError) return true
+  if (error instanceof NoAnswer) return true
+  if (error instanceof TypeError) return NO_CONNECTION.test(error.message)
   if (error instanceof DOMException) return error.name === 'AbortError' || error.name === 'TimeoutError'
   // A page where the application's answer should be: of a network that wants its guests to log in.
   return error instanceof ForeignAnswer && error.status < 400
