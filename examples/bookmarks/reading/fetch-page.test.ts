@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { isPublic } from './addresses.ts'
@@ -142,4 +143,30 @@ test('it stops when it is told to, also while a name is looked up', async () => 
   const stop = new AbortController()
   const slow: Network = { ...open, resolve: () => new Promise(() => stop.abort(new Error('stop'))) }
   await expect(fetchPage('http://slow.test/', slow, stop.signal)).rejects.toThrow('stop')
+})
+
+test('told to stop before it begins it looks nothing up, and a lookup that fails after the stop is no loose end', async () => {
+  const stop = new AbortController()
+  let lookups = 0
+  const failing: Network = {
+    ...open,
+    resolve: async () => {
+      lookups++
+      stop.abort(new Error('stop'))
+      throw new Error('getaddrinfo ENOTFOUND')
+    },
+  }
+  const loose: unknown[] = []
+  const onLoose = (reason: unknown) => loose.push(reason)
+  process.on('unhandledRejection', onLoose)
+  try {
+    await expect(fetchPage('http://failing.test/', failing, stop.signal)).rejects.toThrow('stop')
+    await expect(fetchPage('http://failing.test/', failing, stop.signal)).rejects.toThrow('stop')
+    await expect(fetchPage('file:///etc/passwd', failing, stop.signal)).rejects.toThrow('stop')
+    // Loose ends are told of before this.
+    await setImmediate()
+  } finally {
+    process.off('unhandledRejection', onLoose)
+  }
+  expect([lookups, loose]).toEqual([1, []])
 })

@@ -66,6 +66,7 @@ export async function fetchPage(address: string, network: Network, signal: Abort
 async function followFrom(first: URL, network: Network, signal: AbortSignal): Promise<FetchedPage> {
   let url = first
   for (let hops = 0; hops <= REDIRECTS_MAX; hops++) {
+    signal.throwIfAborted()
     const response = await ask(url, await orAborted(pinned(url, network), signal), signal)
     const status = response.statusCode ?? 0
     const { location } = response.headers
@@ -87,10 +88,11 @@ async function followFrom(first: URL, network: Network, signal: AbortSignal): Pr
 /** A resolver that does not answer cannot be called off; nobody waits for it, though. */
 function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
-    signal.throwIfAborted()
     const abort = () => reject(signal.reason)
     signal.addEventListener('abort', abort, { once: true })
+    // Also when it is over already: a rejection that nobody listens to ends the process.
     promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+    if (signal.aborted) abort()
   })
 }
 
