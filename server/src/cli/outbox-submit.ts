@@ -21,6 +21,7 @@ export async function submitOrKeep(
     const item = await deliver(kept, await put(kept, fixed(request), key))
     const error = kept.errorOf(item)
     if (item.status === 'failed') {
+      if (error === undefined) throw failedElsewhere(item)
       if (!(error instanceof Unreachable || mayRetry(error))) await kept.drop(item.id)
       throw error
     }
@@ -52,6 +53,14 @@ async function deliver(kept: KeptJobs, item: KeptJob): Promise<KeptJob> {
   const tried = await kept.flush()
   const found = [...tried, ...(await kept.list())].find(({ id }) => id === item.id)
   return found ?? { ...item, status: 'sent' }
+}
+
+/** Another process tried it, and who asked that one may want it still. */
+function failedElsewhere({ id, error = 'It failed' }: KeptJob): Failure {
+  return new Failure(
+    error,
+    `Another process tried it. It is kept here as item ${id}; see \`${commandLine('outbox list')}\``,
+  )
 }
 
 function sayKept({ id, key, error }: KeptJob, thrown: unknown): void {

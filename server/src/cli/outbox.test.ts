@@ -1,8 +1,10 @@
 import { globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { FileStore, fileFlushLock } from '@ichido/sdk/outbox/node'
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { TcpProxy } from '../../../scripts/testing/proxy.ts'
+import { realWorld } from '../world.ts'
 import { killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-cli-outbox-test-'))
@@ -33,6 +35,7 @@ const online = () => {
 const offline = () => {
   proxy.rule = () => 'cut'
 }
+const files = () => globSync(join(env.XDG_STATE_HOME, 'ichido/outbox/**/outbox.jsonl'))
 const jobsOf = async (key: string) => (await json('jobs', 'list', '--key', key)).data.length
 
 describe('submit --offline', () => {
@@ -98,6 +101,27 @@ describe('submit --offline', () => {
     expect(await json('outbox', 'list')).toEqual({ data: [] })
   })
 
+  test('does not delete what another process tried meanwhile', async () => {
+    offline()
+    await ichido('submit', 'k', '--offline')
+    const [path = ''] = files()
+    const store = new FileStore({ path, world: realWorld, warn: () => {} })
+    const progress = { attempts: 1, status: 'failed', dueAtMs: 0, error: 'refused there' } as const
+    const meanwhile = fileFlushLock(path, realWorld)
+    const { signal } = new AbortController()
+    const submitted = await meanwhile(async () => {
+      const ended = ichido('submit', 'k', '--key', 'both/1', '--offline')
+      const item = await vi.waitUntil(async () => (await store.list()).find(({ key }) => key === 'both/1'), 20_000)
+      await store.update(item.id, progress)
+      return { ended }
+    }, signal)
+    const { code, stderr } = await submitted.ended
+    expect(code).toBe(1)
+    expect(stderr).toContain('refused there')
+    expect(stderr).toMatch(/It is kept here as item \S+; see `.*outbox list`/)
+    expect((await json('outbox', 'list')).data).toMatchObject([{}, { key: 'both/1', status: 'failed' }])
+  })
+
   test.each([
     [['--key', 'two words'], 'key must be 1 to 256 visible ASCII characters'],
     [['--wait'], "'--offline' cannot be used with option '-w, --wait'"],
@@ -134,7 +158,7 @@ describe('outbox', () => {
   test('of a damaged file it says so, and keeps what can be read', async () => {
     offline()
     await ichido('submit', 'k', '--key', 'sound/1', '--offline')
-    const [path = ''] = globSync(join(env.XDG_STATE_HOME, 'ichido/outbox/*/outbox.jsonl'))
+    const [path = ''] = files()
     writeFileSync(path, 'torn', { flag: 'a' })
     const { code, stdout, stderr } = await ichido('outbox', 'list')
     expect(code).toBe(0)
