@@ -50,7 +50,8 @@ async function put(kept: KeptJobs, request: SubmitRequest, key: string | undefin
 }
 
 async function deliver(kept: KeptJobs, item: KeptJob): Promise<KeptJob> {
-  const tried = await kept.flush()
+  // Of what waits for its next attempt, a new submission must spend none.
+  const tried = await kept.flush({ onlyDue: true })
   const found = [...tried, ...(await kept.list())].find(({ id }) => id === item.id)
   return found ?? { ...item, status: 'sent' }
 }

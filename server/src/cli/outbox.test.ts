@@ -36,6 +36,7 @@ const offline = () => {
   proxy.rule = () => 'cut'
 }
 const files = () => globSync(join(env.XDG_STATE_HOME, 'ichido/outbox/**/outbox.jsonl'))
+const store = ([path = ''] = files()) => new FileStore({ path, world: realWorld, warn: () => {} })
 const jobsOf = async (key: string) => (await json('jobs', 'list', '--key', key)).data.length
 
 describe('submit --offline', () => {
@@ -101,18 +102,28 @@ describe('submit --offline', () => {
     expect(await json('outbox', 'list')).toEqual({ data: [] })
   })
 
+  test('spends no attempt of what waits for its next one', async () => {
+    offline()
+    const { item_id } = await json('submit', 'k', '--key', 'waits/1', '--offline')
+    const dueAtMs = realWorld.now() + 1_800_000
+    await store().update(item_id, { attempts: 1, status: 'queued', dueAtMs, error: 'answered 503' })
+    online()
+    await ichido('submit', 'k', '--key', 'new/1', '--offline')
+    expect(await jobsOf('new/1')).toBe(1)
+    expect((await json('outbox', 'list')).data).toMatchObject([{ item_id, status: 'queued', attempts: 1 }])
+  })
+
   test('does not delete what another process tried meanwhile', async () => {
     offline()
     await ichido('submit', 'k', '--offline')
     const [path = ''] = files()
-    const store = new FileStore({ path, world: realWorld, warn: () => {} })
     const progress = { attempts: 1, status: 'failed', dueAtMs: 0, error: 'refused there' } as const
     const meanwhile = fileFlushLock(path, realWorld)
     const { signal } = new AbortController()
     const submitted = await meanwhile(async () => {
       const ended = ichido('submit', 'k', '--key', 'both/1', '--offline')
-      const item = await vi.waitUntil(async () => (await store.list()).find(({ key }) => key === 'both/1'), 20_000)
-      await store.update(item.id, progress)
+      const item = await vi.waitUntil(async () => (await store().list()).find(({ key }) => key === 'both/1'), 20_000)
+      await store().update(item.id, progress)
       return { ended }
     }, signal)
     const { code, stderr } = await submitted.ended
