@@ -47,7 +47,8 @@ export async function uploadParts(
       if (body.size > 0) detours = 0
       else if (++detours > DETOURS_MAX) throw new NoAnswer(`No part of ${name} gets through`)
     } catch (error) {
-      const elsewhere = placeOf(error, at, bytes.size)
+      const inLast = at > 0 && at < bytes.size && at + partBytes >= bytes.size
+      const elsewhere = placeOf(error, inLast ? bytes.size : undefined)
       if (elsewhere === undefined || ++detours > DETOURS_MAX) throw typed(error)
       from = elsewhere
       // What was on its way when a connection broke may still be arriving.
@@ -59,10 +60,11 @@ export async function uploadParts(
 }
 
 /** Where to go on after a refusal; undefined when it is not about that. */
-function placeOf(error: unknown, at: number, totalBytes: number): number | undefined {
+function placeOf(error: unknown, end: number | undefined): number | undefined {
   if (!(error instanceof IchidoError)) return undefined
   const { upload_offset: offset } = error.details
   if (error.code === 'UPLOAD_OFFSET_MISMATCH' && typeof offset === 'number') return offset
-  // All of it is there: the answer to the last part got lost. At its end the server answers as it did then.
-  return error.code === 'ARTIFACT_CONFLICT' && at > 0 && at < totalBytes ? totalBytes : undefined
+  // All of it is there: the answer to the last part got lost. At its end the server answers as it did then. After any other
+  // part it is somebody else's.
+  return error.code === 'ARTIFACT_CONFLICT' ? end : undefined
 }

@@ -147,6 +147,14 @@ test.each([
   expect(thrown).toMatchObject({ code })
 })
 
+test('a page in the place of the stream is said, not asked for again', async () => {
+  turns = [
+    (response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<p>Log in to use this network</p>'),
+  ]
+  await expect(cursors()).rejects.toThrow("answered 200 with something that is not Ichido's: <p>Log in")
+  expect(urls).toHaveLength(1)
+})
+
 test('what the caller throws ends it', async () => {
   turns = [(response) => void response.destroy()]
   const giveUp = () => {

@@ -91,6 +91,10 @@ async function* messagesOf(
   }
   const response = await heard(open(path, { headers: { accept: 'text/event-stream' }, signal: either }))
   if (response.body === null) return yield { event: 'end', data: null }
+  // A page of a proxy, say, has no events, and never will.
+  if (!response.headers.get('content-type')?.startsWith('text/event-stream')) {
+    throw new Broken(new ForeignAnswer(response.status, await heard(response.text())))
+  }
   const found: Message[] = []
   const parser = createParser({
     onRetry: (ms) => void found.push({ event: 'retry', data: ms }),

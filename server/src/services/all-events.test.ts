@@ -125,6 +125,26 @@ eachServices(({ services, submit, engine }) => {
       expect(await sql(store, dated)).toEqual(before)
     })
 
+  if (engine === 'postgres')
+    test('two nodes that start on a restored dump: neither takes the events that the other dates for the last ones', async () => {
+      const { store } = services().deps
+      const { jobId, leaseId } = await running()
+      for (const seq of [1, 2, 3]) await events().publish('w', leaseId, { stage: 'progress', seq })
+      await sql(store, 'UPDATE ichido.events SET tx = tx + 1000000 WHERE job_id = $1', jobId)
+      const ahead = async () => {
+        let batches = 0
+        while (await store.write(adoptRestoredEvents(1))) batches++
+        const left = await sql(
+          store,
+          'SELECT 1 FROM ichido.events WHERE tx >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint',
+        )
+        return { batches, left: left.length }
+      }
+      const nodes = await Promise.all(Array.from({ length: 4 }, ahead))
+      expect(nodes.map(({ left }) => left)).toEqual([0, 0, 0, 0])
+      expect(nodes.reduce((sum, { batches }) => sum + batches, 0)).toBeGreaterThanOrEqual(3)
+    })
+
   test('what comes after the last event has gone with its time is listed', async () => {
     const { jobId } = await running()
     const { place } = await listAll()

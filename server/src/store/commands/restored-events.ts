@@ -9,8 +9,8 @@ const BATCH_MAX = 10_000
  * A dump that was restored into a younger PostgreSQL brings transactions that are still to come there: until then its events
  * would not be listed among those of all jobs, and later amid newer ones. True while there may be more of them.
  */
-export function adoptRestoredEvents(): Command<boolean> {
+export function adoptRestoredEvents(batchMax: number = BATCH_MAX): Command<boolean> {
   return command('adopt_restored_events', function* work(): Work<boolean> {
-    return integer(yield* one(sql.redateEvents, BATCH_MAX), 'redated') === BATCH_MAX
+    return integer(yield* one(sql.redateEvents, batchMax), 'found') === batchMax
   })
 }
