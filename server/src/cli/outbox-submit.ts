@@ -1,6 +1,5 @@
 import { type Accepted, InvalidValue, mayRetry } from '@ichido/sdk/client'
 import type { SubmitRequest } from '@ichido/sdk/protocol'
-import { realWorld } from '../world.ts'
 import { type Connection, Unreachable } from './connect.ts'
 import { EXIT, Failure } from './exit.ts'
 import { type KeptJob, KeptJobs, toShape } from './outbox-file.ts'
@@ -18,7 +17,7 @@ export async function submitOrKeep(
 ): Promise<void> {
   const kept = new KeptJobs(connection)
   try {
-    const item = await deliver(kept, await put(kept, fixed(request), key))
+    const item = await deliver(kept, await put(kept, request, key))
     const error = kept.errorOf(item)
     if (item.status === 'failed') {
       if (error === undefined) throw failedElsewhere(item)
@@ -33,12 +32,6 @@ export async function submitOrKeep(
   } finally {
     await kept.close()
   }
-}
-
-/** When it is to run is meant from now on, not from when it arrives. */
-function fixed({ delay_seconds, ...request }: SubmitRequest): SubmitRequest {
-  if (delay_seconds === undefined) return request
-  return { ...request, run_at: new Date(realWorld.now() + delay_seconds * 1000).toISOString() }
 }
 
 /** One that failed before under this key has its attempts anew. */

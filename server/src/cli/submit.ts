@@ -36,7 +36,7 @@ export function addSubmit(program: Command): void {
     .option('-k, --key <key>', 'idempotency key')
     .option('--key-ttl-hours <hours>', 'how long the key is kept (default: 24)', number)
     .option('-l, --label <name=value>', 'can be given several times', label)
-    .option('--delay <time>', 'not before this long from now, such as 10m', seconds)
+    .option('--delay <time>', 'not before this long after it arrives, such as 10m', seconds)
     .addOption(new Option('--run-at <instant>', 'not before this instant').argParser(instantOf).conflicts('delay'))
     .option('--priority <n>', 'higher goes first (default: 0)', wholeNumber)
     .option('--max-attempts <n>', 'runs that may start and fail (default: 4)', wholeNumber)
