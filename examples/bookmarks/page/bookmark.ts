@@ -3,14 +3,15 @@ import type { BookmarkShape } from '../shapes.ts'
 /** As `GET /v1/bookmarks` has it. */
 export type Bookmark = BookmarkShape
 
+/** What it throws is no TypeError: that is how `fetch` says that there is no network, and the outbox would wait for one. */
 export function parseBookmark(value: unknown): Bookmark {
-  if (!isBookmark(value)) throw new TypeError('The server answered with something that is no bookmark')
+  if (!isBookmark(value)) throw new Error('The server answered with something that is no bookmark')
   return value
 }
 
 export function parsePage(value: unknown): { data: Bookmark[]; next_cursor: string | null } {
   const { data, next_cursor } = Object(value)
-  if (!Array.isArray(data)) throw new TypeError('The server answered with something that is no list')
+  if (!Array.isArray(data)) throw new Error('The server answered with something that is no list')
   return { data: data.map(parseBookmark), next_cursor: typeof next_cursor === 'string' ? next_cursor : null }
 }
 
