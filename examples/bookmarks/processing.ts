@@ -27,6 +27,7 @@ export interface ProcessingDeps {
 export class Processing {
   readonly #deps: ProcessingDeps
   readonly #closed = new AbortController()
+  #willSubmit = false
 
   constructor(deps: ProcessingDeps) {
     this.#deps = deps
@@ -45,14 +46,13 @@ export class Processing {
    * that lack one, at a save as at a start. Its key comes of the row: made twice, it is the same job.
    */
   async submitMissing(): Promise<void> {
-    const { ichido, kind, bookmarks } = this.#deps
     try {
-      for (const bookmark of bookmarks.listWithoutJob()) {
-        const job = await ichido.submit(kind, messageOf(bookmark, 1), { key: keyOf(bookmark) })
-        if (bookmarks.setJob(bookmark, job.id)) this.#follow(bookmark, job.id)
+      for (const bookmark of this.#deps.bookmarks.listWithoutJob()) {
+        // One that cannot be submitted does not hold up those after it.
+        await this.#submit(bookmark).catch((error: unknown) => this.#submitAgain(error))
       }
     } catch (error) {
-      this.#again(error, () => void this.submitMissing())
+      this.#submitAgain(error)
     }
   }
 
@@ -60,8 +60,28 @@ export class Processing {
     this.#closed.abort()
   }
 
+  async #submit(bookmark: BookmarkRow): Promise<void> {
+    const { ichido, kind, bookmarks } = this.#deps
+    const job = await ichido.submit(kind, messageOf(bookmark, 1), { key: keyOf(bookmark) })
+    if (bookmarks.setJob(bookmark, job.id)) this.#follow(bookmark, job.id)
+  }
+
+  /** Once for all that failed meanwhile: it takes every row that lacks a job. */
+  #submitAgain(error: unknown): void {
+    this.#trouble(error)
+    if (this.#willSubmit) return
+    this.#willSubmit = true
+    this.#later(() => {
+      this.#willSubmit = false
+      void this.submitMissing()
+    })
+  }
+
   #follow(bookmark: BookmarkRow, jobId: string): void {
-    this.#toItsEnd(bookmark, jobId).catch((error: unknown) => this.#again(error, () => this.#follow(bookmark, jobId)))
+    this.#toItsEnd(bookmark, jobId).catch((error: unknown) => {
+      this.#trouble(error)
+      this.#later(() => this.#follow(bookmark, jobId))
+    })
   }
 
   async #toItsEnd(bookmark: BookmarkRow, jobId: string): Promise<void> {
@@ -111,10 +131,18 @@ export class Processing {
     bookmarks.fail(bookmark, code, message)
   }
 
-  #again(error: unknown, callback: () => void): void {
-    if (this.#closed.signal.aborted) return
-    this.#deps.onTrouble(error)
-    const timer = setTimeout(callback, AGAIN_MS)
-    this.#closed.signal.addEventListener('abort', () => clearTimeout(timer))
+  #trouble(error: unknown): void {
+    if (!this.#closed.signal.aborted) this.#deps.onTrouble(error)
+  }
+
+  #later(callback: () => void): void {
+    const { signal } = this.#closed
+    if (signal.aborted) return
+    const callOff = () => clearTimeout(timer)
+    const timer = setTimeout(() => {
+      signal.removeEventListener('abort', callOff)
+      callback()
+    }, AGAIN_MS)
+    signal.addEventListener('abort', callOff, { once: true })
   }
 }
