@@ -186,6 +186,22 @@ test('what no retry will help has no retry', async () => {
   }
 })
 
+test('where nothing can be stored beside the outbox, the page works, and forgets', async () => {
+  const within = await newContext('en-US')
+  await within.addInitScript(() => {
+    Object.defineProperty(window, 'localStorage', {
+      get() {
+        throw new DOMException('Access is denied', 'SecurityError')
+      },
+    })
+  })
+  const tab = await openTab(within)
+  await save(tab, '/unstored')
+  await shows(tab, 'About /unstored', 'done')
+  await tab.getByRole('button', { name: '日本語' }).click()
+  expect(await tab.locator('html').getAttribute('lang')).toBe('ja')
+})
+
 const isFilledIn = (tab: Page, url: string) =>
   vi.waitFor(async () => expect(await tab.getByRole('textbox').inputValue()).toBe(url), WAIT)
 

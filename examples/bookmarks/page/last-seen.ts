@@ -8,11 +8,15 @@ export function recall(): Bookmark[] {
   try {
     return parsePage({ data: JSON.parse(localStorage.getItem(NAME) ?? '[]') }).data
   } catch {
-    // Of another version of this page.
+    // Blocked, or of another version of this page.
     return []
   }
 }
 
 export function remember(latestFirst: readonly Bookmark[]): void {
-  localStorage.setItem(NAME, JSON.stringify(latestFirst.slice(0, COUNT_MAX)))
+  try {
+    localStorage.setItem(NAME, JSON.stringify(latestFirst.slice(0, COUNT_MAX)))
+  } catch {
+    // Blocked or full: the list is shown all the same.
+  }
 }

@@ -94,8 +94,12 @@ const isLanguage = (text: string | null | undefined): text is Language => text =
 
 /** The one that was chosen here, or the first of the browser's that there are words in. */
 function preferred(): Language {
-  const chosen = localStorage.getItem(CHOICE)
-  if (isLanguage(chosen)) return chosen
+  try {
+    const chosen = localStorage.getItem(CHOICE)
+    if (isLanguage(chosen)) return chosen
+  } catch {
+    // Blocked.
+  }
   return navigator.languages.map((tag) => tag.split('-', 1)[0]).find(isLanguage) ?? 'en'
 }
 
@@ -105,7 +109,11 @@ export const currentLanguage = (): Language => language
 
 export function choose(chosen: Language): void {
   language = chosen
-  localStorage.setItem(CHOICE, chosen)
+  try {
+    localStorage.setItem(CHOICE, chosen)
+  } catch {
+    // Blocked or full: it is chosen until the page is left.
+  }
 }
 
 export function say(word: Word, values: Record<string, string> = {}): string {
