@@ -202,6 +202,27 @@ test('where nothing can be stored beside the outbox, the page works, and forgets
   expect(await tab.locator('html').getAttribute('lang')).toBe('ja')
 })
 
+test('a stream that opens again spends no attempt of a page that waits for its next one', async () => {
+  const within = await newContext('en-US')
+  await within.route('**/v1/bookmarks', async (route) => {
+    if (route.request().postData()?.includes('/waits')) await route.fulfill({ status: 503, json: {} })
+    else await route.continue()
+  })
+  const tab = await openTab(within)
+  const refused = tab.waitForResponse((response) => response.status() === 503)
+  await save(tab, '/waits')
+  await refused
+  const listed = tab.waitForResponse(
+    (response) => response.request().method() === 'GET' && response.url().endsWith('/v1/bookmarks'),
+  )
+  await tab.evaluate(() => document.dispatchEvent(new Event('visibilitychange')))
+  await listed
+  // Flushes follow each other: what the stream would send is sent before this.
+  await save(tab, '/follows')
+  await shows(tab, 'About /follows', 'done')
+  expect(sent).toEqual(['/waits', '/follows'])
+})
+
 const isFilledIn = (tab: Page, url: string) =>
   vi.waitFor(async () => expect(await tab.getByRole('textbox').inputValue()).toBe(url), WAIT)
 

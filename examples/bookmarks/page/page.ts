@@ -158,7 +158,7 @@ followChanges({
   opened() {
     isLive = true
     load().catch(() => {})
-    outbox.then((opened) => opened.flush()).catch(() => {})
+    outbox.then((opened) => opened.flush({ onlyDue: true })).catch(() => {})
     show()
   },
   changed(bookmark) {
