@@ -65,7 +65,9 @@ export function retryDelayMs(tries: number, error: unknown, random: () => number
   const backoffMs = Math.min(DELAY_MAX_MS, FIRST_DELAY_MS * 2 ** (tries - 1))
   const askedMs = error instanceof Error && 'retryAfterMs' in error ? Number(error.retryAfterMs ?? 0) : 0
   // Those who were all asked to wait for the same time do not come back at the same moment.
-  return askedMs > backoffMs ? askedMs * (1 + JITTER * random()) : backoffMs * (1 - JITTER + 2 * JITTER * random())
+  const delayMs =
+    askedMs > backoffMs ? askedMs * (1 + JITTER * random()) : backoffMs * (1 - JITTER + 2 * JITTER * random())
+  return Math.round(delayMs)
 }
 
 /** `Retry-After` in seconds or as a date, which is held against the answer's own `Date` where it has one. */
