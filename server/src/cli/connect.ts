@@ -8,6 +8,7 @@ import { surroundings } from './surroundings.ts'
 /** The server that ICHIDO_URL names. */
 export interface Connection {
   url: string
+  token: string | undefined
   transport: Transport
   /** One request; the answer is trusted to have the shape that the API's description gives it. */
   ask<T>(
@@ -29,6 +30,7 @@ export function connect(): Connection {
   const call: Call = createCall(options)
   return {
     url,
+    token,
     transport: httpTransport(options),
     open: createOpen(options),
     ask: async <T>(method: string, path: string, body?: unknown, headers: Record<string, string> = {}) =>

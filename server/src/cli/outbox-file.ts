@@ -1,5 +1,7 @@
+import { createHash } from 'node:crypto'
+import { existsSync, readdirSync } from 'node:fs'
 import { homedir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { type Accepted, NoAnswer } from '@ichido/sdk/client'
 import { type Network, Outbox, type OutboxItem, type Send, sendJobs } from '@ichido/sdk/outbox'
 import { FileStore, fileFlushLock } from '@ichido/sdk/outbox/node'
@@ -11,21 +13,22 @@ import { paint, say } from './terminal.ts'
 
 export type KeptJob = OutboxItem<SubmitRequest, Accepted>
 
-/** The submissions that are kept on this machine for a server. */
+/** The submissions that are kept on this machine for a server and whoever the token stands for. */
 export class KeptJobs extends Outbox<SubmitRequest, Accepted> {
+  readonly path: string
   readonly #errors: Map<string, unknown>
 
   constructor(connection: Connection) {
     const { send, network, errors } = delivering(connection)
-    const path = pathFor(connection.url)
-    const warn = (message: string) => say(`${paint('yellow', 'warning:')} ${message}`)
+    const path = pathFor(connection)
     super({
-      store: new FileStore({ path, world: realWorld, warn }),
+      store: storeAt(path),
       lock: fileFlushLock(path, realWorld),
       send,
       network,
       world: realWorld,
     })
+    this.path = path
     this.#errors = errors
   }
 
@@ -33,13 +36,42 @@ export class KeptJobs extends Outbox<SubmitRequest, Accepted> {
   errorOf({ key }: KeptJob): unknown {
     return this.#errors.get(key)
   }
+
+  /** What is kept for the same server under other tokens: a token may have been replaced meanwhile. */
+  async elsewhere(): Promise<{ path: string; count: number }[]> {
+    const server = dirname(dirname(this.path))
+    const callers = existsSync(server) ? readdirSync(server) : []
+    const paths = callers.map((caller) => join(server, caller, FILE))
+    const others = paths.filter((path) => path !== this.path && existsSync(path))
+    const counted = others.map(async (path) => ({ path, count: (await storeAt(path).list()).length }))
+    return (await Promise.all(counted)).filter(({ count }) => count > 0)
+  }
 }
 
-/** One file for each server: what was meant for one is not sent to another. */
-function pathFor(url: string): string {
+function storeAt(path: string): FileStore {
+  const warn = (message: string) => say(`${paint('yellow', 'warning:')} ${message}`)
+  return new FileStore({ path, world: realWorld, warn })
+}
+
+/**
+ * One file for each server and token: what was meant for one server is not sent to another, and nobody sends what
+ * somebody else kept. Keys are per user: under another name it would be a second job.
+ */
+function pathFor({ url, token }: Connection): string {
   const base = surroundings.env.XDG_STATE_HOME || join(homedir(), '.local', 'state')
-  const { host, pathname } = new URL(url)
-  return join(base, 'ichido', 'outbox', `${host}${pathname}`.replaceAll(/[^\w.-]+/g, '_'), 'outbox.jsonl')
+  const { origin, pathname } = new URL(url)
+  const server = `${origin}${pathname.replace(/\/+$/, '')}`
+  // The name is for people, and alone the same for `/a/b` and `/a_b`.
+  const named = `${server.replaceAll(/[^\w.-]+/g, '_').slice(0, NAME_LENGTH_MAX)}-${shortHash(server)}`
+  return join(base, 'ichido', 'outbox', named, token === undefined ? 'open' : shortHash(token), FILE)
+}
+
+const FILE = 'outbox.jsonl'
+/** A folder's name may have 255 bytes. */
+const NAME_LENGTH_MAX = 200
+
+function shortHash(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, 12)
 }
 
 /** Long enough for any server that is there. */

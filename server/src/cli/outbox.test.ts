@@ -1,4 +1,4 @@
-import { globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { globSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { FileStore, fileFlushLock } from '@ichido/sdk/outbox/node'
@@ -172,6 +172,37 @@ describe('outbox', () => {
     expect(unknown.stderr).toContain('There is no item nobody in the outbox')
     expect((await ichido('outbox', 'drop', poison.item_id)).stderr).toContain('1 dropped.')
     expect(await json('outbox', 'list')).toEqual({ data: [] })
+  })
+
+  test('is of one caller: another one neither sees nor sends it, but is told of it', async () => {
+    const alice = { ...env, ICHIDO_TOKEN: 'ich_alice' }
+    const bob = { ...env, ICHIDO_TOKEN: 'ich_bob' }
+    offline()
+    await run(['submit', 'k', '--key', 'mine/1', '--offline'], alice)
+    const [path = ''] = files()
+    expect(path).not.toContain('alice')
+    online()
+    expect(await runJson(['outbox', 'flush'], bob)).toEqual({ data: [], left: 0 })
+    const { stdout, stderr } = await run(['outbox', 'list', '--json'], bob)
+    expect(JSON.parse(stdout)).toEqual({ data: [] })
+    expect(stderr).toContain(`1 more kept for this server with another ICHIDO_TOKEN: ${path}`)
+
+    // Her token was replaced: what the advice says gives the new one what the old one kept.
+    const [, to = ''] = /move the file to (\S+)/.exec(stderr) ?? []
+    renameSync(path, to)
+    const listed = await run(['outbox', 'list'], bob)
+    expect(listed.stdout).toContain('mine/1')
+    expect(listed.stderr).toBe('')
+  })
+
+  test('is of one server: neither scheme nor path are mixed up', async () => {
+    const { host } = new URL(env.ICHIDO_URL)
+    offline()
+    const urls = [`http://${host}`, `https://${host}`, `http://${host}/a/b`, `http://${host}/a_b`]
+    for (const ICHIDO_URL of [...urls, `http://${host}/`]) {
+      await run(['submit', 'k', '--key', 'same/1', '--offline'], { ...env, ICHIDO_URL })
+    }
+    expect(files()).toHaveLength(4)
   })
 
   test('of a damaged file it says so, and keeps what can be read', async () => {

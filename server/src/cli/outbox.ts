@@ -35,13 +35,22 @@ async function opened(work: (kept: KeptJobs) => Promise<void>): Promise<void> {
 async function list({ json }: JsonFlag): Promise<void> {
   await opened(async (kept) => {
     const items = await kept.list()
-    if (json) return outJson({ data: items.map(toShape) })
-    if (items.length === 0) return say('Nothing is kept.')
-    print(items)
-    if (items.some(({ status }) => status === 'failed')) {
+    if (json) outJson({ data: items.map(toShape) })
+    else if (items.length === 0) say('Nothing is kept.')
+    else print(items)
+    await sayElsewhere(kept)
+    if (!json && items.some(({ status }) => status === 'failed')) {
       say(`Try failed ones again with ${commandLine('outbox flush ITEM')}, or delete them with outbox drop`)
     }
   })
+}
+
+async function sayElsewhere(kept: KeptJobs): Promise<void> {
+  const others = await kept.elsewhere()
+  for (const { path, count } of others) say(`${count} more kept for this server with another ICHIDO_TOKEN: ${path}`)
+  if (others.length === 0) return
+  say('To send them, set that token. If the one you have now took its place, for the same user, and nothing is kept')
+  say(`under it yet, move the file to ${kept.path}`)
 }
 
 async function flush(ids: string[], { json }: JsonFlag): Promise<void> {
