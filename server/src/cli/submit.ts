@@ -34,7 +34,7 @@ export function addSubmit(program: Command): void {
     .option('-p, --payload <json>', 'JSON, @file, or - for standard input', payload)
     .option('-q, --queue <name>', 'where workers look for it (default: "default")')
     .option('-k, --key <key>', 'idempotency key')
-    .option('--key-ttl-hours <hours>', 'how long the key is kept (default: 24)', number)
+    .option('--key-ttl-hours <hours>', 'how long the key is kept (default: 24; with --offline: 720)', number)
     .option('-l, --label <name=value>', 'can be given several times', label)
     .option('--delay <time>', 'not before this long after it arrives, such as 10m', seconds)
     .addOption(new Option('--run-at <instant>', 'not before this instant').argParser(instantOf).conflicts('delay'))
