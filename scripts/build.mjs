@@ -33,6 +33,7 @@ function build(folder) {
   for (const file of Object.values(bin)) makeProgram(join(folder, file))
 }
 
+/** Only written: `npm test` checks the types, and an application that uses what was packed. */
 function compile(folder) {
   const compiler = join(root, 'node_modules', 'typescript', 'bin', 'tsc')
   const args = [compiler, '--project', join(folder, 'tsconfig.build.json')]
