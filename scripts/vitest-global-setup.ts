@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import pg from 'pg'
 import type { TestProject } from 'vitest/node'
 import { openPostgres } from '../server/src/store/engines/postgres.ts'
 import { startPostgres } from './services/postgres.ts'
@@ -13,8 +12,6 @@ declare module 'vitest' {
     pgTcpUrl: string
     /** A database with an empty store, to be copied: that is cheaper than making the schema every time. */
     pgTemplate: string
-    /** Through the log, PostgreSQL's default since 15, a copy takes twice as long, and so does dropping it. */
-    pgCopyClause: string
     redisUrl: string
   }
 }
@@ -28,7 +25,6 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide('pgTcpUrl', postgres.tcpUrl ?? '')
   project.provide('redisUrl', redis.url)
   project.provide('pgTemplate', TEMPLATE)
-  project.provide('pgCopyClause', (await versionOf(postgres.url)) < 15 ? '' : 'STRATEGY FILE_COPY')
   const store = await openPostgres({
     url: await postgres.createDatabase(TEMPLATE),
     now: Date.now,
@@ -39,13 +35,6 @@ export default async function setup(project: TestProject): Promise<() => Promise
   return async () => {
     await Promise.all([postgres.stop(), redis.stop()])
   }
-}
-
-async function versionOf(url: string): Promise<number> {
-  const client = new pg.Client(url)
-  await client.connect()
-  const { rows } = await client.query('SHOW server_version_num').finally(() => client.end())
-  return Math.floor(Number(rows[0].server_version_num) / 10_000)
 }
 
 type Stoppable = { stop(): Promise<void> }

@@ -22,7 +22,7 @@ export const bareDatabase = (): Promise<FreshDatabase> => databaseLike('template
 
 async function databaseLike(template: string): Promise<FreshDatabase> {
   const name = `test_${randomBytes(6).toString('hex')}`
-  await administer(`CREATE DATABASE ${name} TEMPLATE ${template} ${inject('pgCopyClause')}`)
+  await administer(`CREATE DATABASE ${name} TEMPLATE ${template}`)
   return {
     url: withDatabase(inject('pgUrl'), name),
     tcpUrl: withDatabase(inject('pgTcpUrl'), name),
