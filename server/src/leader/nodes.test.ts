@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import { full, size } from '../../../scripts/testing/size.ts'
+import { size } from '../../../scripts/testing/size.ts'
 import { readClock } from '../store/commands/leadership.ts'
 import type { Leased } from '../store/commands/lease-runs.ts'
 import type { PostgresStore } from '../store/engines/postgres.ts'
@@ -23,8 +23,6 @@ const BEAT_MS = 500
 const LONG_MS = 4_000
 /** By which a test may hear of a new leader. */
 const LATE_MS = 3_000
-/** At the small size other tests keep both cores busy: whether it is in time shows when this runs at its own. */
-const ROOM_MS = full ? 0 : 20_000
 
 describe('the leader', () => {
   let database: FreshDatabase
@@ -67,7 +65,7 @@ describe('the leader', () => {
   }
 
   async function follow(next: NodeProcess, withinMs: number): Promise<void> {
-    expect(await next.untilLeads()).toBeLessThan(withinMs + ROOM_MS)
+    expect(await next.untilLeads()).toBeLessThan(withinMs)
     expect(next.standing).toEqual({ leads: true, epoch: ++epoch })
     leader = next
   }
