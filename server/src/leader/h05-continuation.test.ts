@@ -12,10 +12,12 @@ import { createReap } from './reap.ts'
 /** Hazard 5: nothing but waiting ends a run whose process may still be at work, and nobody else gets its job before. */
 
 const MINUTE_MS = 60_000
-const LEASE_MS = 10_000
-const CONTINUATION_MS = 20_000
-const TIMES = { lease_ttl_seconds: 10, continuation_seconds: 20 }
+// Long, for the five seconds that a busy machine is given to be little of them.
+const LEASE_MS = 50_000
+const CONTINUATION_MS = 100_000
+const TIMES = { lease_ttl_seconds: LEASE_MS / 1000, continuation_seconds: CONTINUATION_MS / 1000 }
 /** compat/zpe: no heartbeats, and a lease as long as a run may take. */
+const SHORT = { lease_ttl_seconds: 10, continuation_seconds: 20 }
 const NO_HEARTBEATS = { lease_ttl_seconds: 3600, continuation_seconds: 0, timeout_seconds: 3600 }
 
 const DONE = {
@@ -66,9 +68,9 @@ describe.each(ENGINES)('%s', (engine) => {
       await scene.pass(55 * MINUTE_MS)
       const workers = ['a', 'b', 'c']
       const live = [
-        await started(TIMES, 'a'),
-        await started({ ...TIMES, timeout_seconds: 300 }, 'b'),
-        await started({ lease_ttl_seconds: 86_400, continuation_seconds: 20 }, 'c'),
+        await started(SHORT, 'a'),
+        await started({ ...SHORT, timeout_seconds: 300 }, 'b'),
+        await started({ ...SHORT, lease_ttl_seconds: 86_400 }, 'c'),
       ]
       await reap()
       for (const jumpMs of [ms, -ms]) {
@@ -76,7 +78,7 @@ describe.each(ENGINES)('%s', (engine) => {
         await reap()
         for (let beat = 0; beat < 6; beat++) {
           if (beat === 3) await takeOver()
-          await scene.pass(LEASE_MS / 2)
+          await scene.pass((SHORT.lease_ttl_seconds * 1000) / 2)
           await reap()
           for (const [i, { leaseId }] of live.entries()) {
             const heard = await scene.services.runs.heartbeat(workers[i] ?? '', leaseId)

@@ -10,9 +10,10 @@ import { sql } from '../testing/store.ts'
 import { ClockWatch } from './clock-watch.ts'
 import { createReap } from './reap.ts'
 
-const LEASE_MS = 10_000
-const CONTINUATION_MS = 20_000
-const TIMES = { lease_ttl_seconds: 10, continuation_seconds: 20 }
+// Long, for the five seconds that a busy machine is given to be little of them.
+const LEASE_MS = 50_000
+const CONTINUATION_MS = 100_000
+const TIMES = { lease_ttl_seconds: LEASE_MS / 1000, continuation_seconds: CONTINUATION_MS / 1000 }
 
 describe.each(ENGINES)('%s', (engine) => {
   let scene: LeaderScene
@@ -56,10 +57,10 @@ describe.each(ENGINES)('%s', (engine) => {
   test('an assigned run whose lease lapsed goes to the next worker; the first one cannot start it any more', async () => {
     const id = await scene.submit(TIMES)
     const first = await lease(false)
-    await scene.pass(LEASE_MS / 2)
+    await scene.pass(LEASE_MS - 5_000)
     await reap()
     expect(await states(id)).toEqual(['ASSIGNED'])
-    await scene.pass(LEASE_MS / 2 + 1)
+    await scene.pass(5_001)
     scene.woken()
     await reap()
     expect(await states(id)).toEqual(['ORPHANED'])
@@ -74,10 +75,10 @@ describe.each(ENGINES)('%s', (engine) => {
   test('a running one whose lease lapsed is kept for its worker through the continuation time, and ends after it', async () => {
     const id = await scene.submit({ ...TIMES, backoff: { base_seconds: 5, jitter: 0 } })
     const { lease_id } = await lease(true)
-    await scene.pass(LEASE_MS / 2)
+    await scene.pass(LEASE_MS - 5_000)
     await reap()
     expect((await job(id)).runs).toMatchObject([{ continuation_state: 'NONE', continuation_check_deadline_at: null }])
-    await scene.pass(LEASE_MS / 2 + 1)
+    await scene.pass(5_001)
     await reap()
     const [confirming] = (await job(id)).runs
     expect(confirming).toMatchObject({ state: 'RUNNING', continuation_state: 'CONFIRMING', error: null })
@@ -161,10 +162,10 @@ describe.each(ENGINES)('%s', (engine) => {
     await scene.pass(5_000)
     await reap()
     expect(await Promise.all([own, queues].map(states))).toEqual([['TIMED_OUT', 'PENDING'], ['RUNNING']])
-    await scene.pass(300_000)
+    await scene.pass(385_000)
     await reap()
     expect(await states(queues)).toEqual(['RUNNING'])
-    await scene.pass(100_000)
+    await scene.pass(10_000)
     await reap()
     expect(await states(queues)).toEqual(['TIMED_OUT', 'PENDING'])
     await sql(scene.store, 'DELETE FROM ichido.queues')
@@ -192,12 +193,12 @@ describe.each(ENGINES)('%s', (engine) => {
     await scene.services.jobs.cancel(LOCAL_ADMIN, id)
     await reap()
     for (let heard = 0; heard < 3; heard++) {
-      await scene.pass(6_000)
+      await scene.pass(30_000)
       expect(await scene.services.runs.heartbeat('worker', lease_id)).toMatchObject({ cancelRequested: true })
       await reap()
       expect(await states(id)).toEqual(['RUNNING'])
     }
-    await scene.pass(2_000)
+    await scene.pass(10_000)
     await reap()
     expect(await states(id)).toEqual(['CANCELED'])
     expect(scene.ended).toEqual(['CANCELED'])
@@ -228,13 +229,13 @@ describe.each(ENGINES)('%s', (engine) => {
 
   test('one that takes longer than its timeout loses its lease, and ends after the continuation time', async () => {
     const id = await scene.submit({
-      timeout_seconds: 30.5,
-      continuation_seconds: 20,
-      lease_ttl_seconds: 60,
+      timeout_seconds: 305.5,
+      continuation_seconds: CONTINUATION_MS / 1000,
+      lease_ttl_seconds: 600,
       max_attempts: 2,
     })
     const { lease_id } = await lease(true)
-    await scene.pass(25_500 + TIMEOUT_GRACE_MS)
+    await scene.pass(305_500 + TIMEOUT_GRACE_MS - 5_000)
     await reap()
     expect(await scene.services.runs.heartbeat('worker', lease_id)).toMatchObject({ kind: 'extended' })
     await scene.pass(5_000)
