@@ -74,7 +74,7 @@ export const INJECTED = [
 ]
 
 /** … and these files are what gets injected. */
-export const WORLDS = [WORLD, 'server/src/world.ts', 'server/src/idempotency/world.ts', 'sdk/src/worker/agent/world.ts']
+export const WORLDS = [WORLD, 'server/src/world.ts', 'sdk/src/worker/agent/world.ts']
 
 export const WORLD_GLOBALS = ['setTimeout', 'setInterval', 'randomUUID']
 export const WORLD_MEMBERS = ['Date.now', 'Math.random', 'performance.now', 'AbortSignal.timeout', 'crypto.randomUUID']

@@ -12,10 +12,9 @@ export type { BrokenOff, Recovery, Route } from './gate.ts'
 export type { Call } from './hold.ts'
 export { KeyLost, type Keys } from './port.ts'
 export { type PostgresKeys, postgresKeys } from './postgres.ts'
-export type { Settings } from './settings.ts'
+export type { IdempotencyWorld, Settings } from './settings.ts'
 export { POSTGRES_SCHEMA, SQLITE_SCHEMA } from './sql.ts'
 export { type SqliteKeys, sqliteKeys } from './sqlite.ts'
-export type { IdempotencyWorld } from './world.ts'
 
 export interface Idempotency<Tx, Returned> {
   /** In front of a handler that makes a Response of a Request. */

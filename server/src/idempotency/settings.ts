@@ -1,5 +1,8 @@
+import { type ClientWorld, platformWorld } from '@ichido/sdk/world'
 import { KEPT_HEADERS, REPLAYED } from './answer.ts'
-import { type IdempotencyWorld, platformWorld } from './world.ts'
+
+/** What the plugin takes from outside of itself: a clock for records, one for waiting, timers, ids, jitter. */
+export type IdempotencyWorld = ClientWorld
 
 /** All that can be set, with its default. */
 export interface Settings {

@@ -1,7 +1,8 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { sleep } from '@ichido/sdk/world'
+import { platformWorld, sleep } from '@ichido/sdk/world'
 import type { Answer } from './answer.ts'
 import { KeyLost, type Keys, type Sectioned } from './port.ts'
+import type { IdempotencyWorld } from './settings.ts'
 import {
   answerValues,
   claimValues,
@@ -12,7 +13,6 @@ import {
   type SqlValue,
   statements,
 } from './sql.ts'
-import { type IdempotencyWorld, platformWorld } from './world.ts'
 
 export type SqliteKeys = Keys<DatabaseSync, Answer>
 
