@@ -3,8 +3,9 @@ import { FakeWorld } from '../../../scripts/testing/fake-world.ts'
 import { NoAnswer } from '../client/errors.ts'
 import { AutoOutbox } from './auto-outbox.ts'
 import type { OutboxLock } from './ports.ts'
-import { answered, FakeNetwork, sharedLock } from './testing/given.ts'
+import { answered, FakeNetwork } from './testing/given.ts'
 import { MemoryDisk } from './testing/memory-store.ts'
+import { turns } from './turns.ts'
 
 let disk: MemoryDisk
 let network: FakeNetwork
@@ -20,7 +21,7 @@ beforeEach(() => {
   world = new FakeWorld()
   arrived = []
   trouble = undefined
-  lock = sharedLock()
+  lock = turns()
 })
 afterEach(async () => {
   await Promise.all(opened.splice(0).map((outbox) => outbox.close()))

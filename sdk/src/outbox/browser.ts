@@ -3,6 +3,7 @@ import { AutoOutbox, type AutoOutboxOptions } from './auto-outbox.ts'
 import { indexedDbStore } from './indexed-db.ts'
 import type { Outbox } from './outbox.ts'
 import type { Network, OutboxLock, Tabs } from './ports.ts'
+import { turns } from './turns.ts'
 
 export interface OpenOutboxOptions<Body, Answer>
   extends Pick<AutoOutboxOptions<Body, Answer>, 'send' | 'attemptsMax' | 'onTrouble'> {
@@ -49,19 +50,6 @@ export function webLock(name: string): OutboxLock {
   const { locks } = navigator as Partial<Navigator>
   if (locks === undefined) return turns()
   return (work, signal) => locks.request(name, { signal }, work)
-}
-
-/** One after the other, in this page only. */
-function turns(): OutboxLock {
-  let last: Promise<unknown> = Promise.resolve()
-  return (work, signal) => {
-    const turn = last.then(() => {
-      signal.throwIfAborted()
-      return work()
-    })
-    last = turn.catch(() => {})
-    return turn
-  }
 }
 
 /** That it is offline a browser knows; that it is online it only believes. */

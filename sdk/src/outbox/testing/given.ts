@@ -1,7 +1,8 @@
 import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import type { OutboxItem, Send } from '../item.ts'
 import { Outbox, type OutboxOptions } from '../outbox.ts'
-import type { Network, OutboxLock } from '../ports.ts'
+import type { Network } from '../ports.ts'
+import { turns } from '../turns.ts'
 import { MemoryDisk } from './memory-store.ts'
 
 /** A network that a test takes away and gives back. */
@@ -19,19 +20,6 @@ export class FakeNetwork implements Network {
   set(isOnline: boolean): void {
     this.isOnline = isOnline
     if (isOnline) for (const callback of this.#callbacks) callback()
-  }
-}
-
-/** One after the other, as tabs that share a Web Lock. */
-export function sharedLock(): OutboxLock {
-  let last: Promise<unknown> = Promise.resolve()
-  return (work, signal) => {
-    const turn = last.then(() => {
-      signal.throwIfAborted()
-      return work()
-    })
-    last = turn.catch(() => {})
-    return turn
   }
 }
 
@@ -69,7 +57,7 @@ export class Scene {
     given: Pick<OutboxOptions<Body, Answer>, 'send'> & Partial<OutboxOptions<Body, Answer>>,
   ): Outbox<Body, Answer> {
     const { disk, network, world } = this
-    return new Outbox({ store: disk.store(), lock: sharedLock(), network, world, ...given })
+    return new Outbox({ store: disk.store(), lock: turns(), network, world, ...given })
   }
 
   /** Puts each under its own text as the key. */
