@@ -1,5 +1,5 @@
 import { randomBytes, randomFillSync } from 'node:crypto'
-import { platformTimers, type World } from '@ichido/sdk/world'
+import { platformWorld, type World } from '@ichido/sdk/world'
 import { v7 } from 'uuid'
 
 /** Asking the system for 16 random bytes at a time took a tenth of a submit. */
@@ -30,9 +30,7 @@ function orderedUuid(): string {
 
 /** The real world: the process's clock, timers and random source. */
 export const realWorld: World = {
-  ...platformTimers,
-  now: () => Date.now(),
-  monotonic: () => performance.now(),
+  ...platformWorld,
   soon: (callback) => void setImmediate(callback),
   uuid: orderedUuid,
   secret: (bytes) => randomBytes(bytes).toString('base64url'),
