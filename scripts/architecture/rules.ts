@@ -34,7 +34,7 @@ export const ROOMS: Room[] = [
     mayImport: ['server/src/cli/', CORE, 'sdk/src/', ...FRONTS, 'server/src/config.ts', 'server/src/world.ts'],
   },
   // For applications that run no control plane: nothing of one comes along.
-  { files: 'server/src/idempotency/', mayImport: ['server/src/idempotency/', CORE, WORLD] },
+  { files: 'server/src/idempotency/', mayImport: ['server/src/idempotency/', CORE, PROTOCOL, WORLD] },
   { files: 'server/src/world.ts', mayImport: [WORLD] },
   { files: 'server/src/config.ts', mayImport: [CORE] },
   // The fronts choose the adapters: they see everything.

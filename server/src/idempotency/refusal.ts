@@ -1,3 +1,4 @@
+import { ERRORS } from '@ichido/sdk/protocol'
 import { encodeAnswer, type StoredAnswer } from './answer.ts'
 
 /** Everything that the plugin itself answers with: status, may the same request be sent again, one sentence. */
@@ -8,16 +9,8 @@ export const REFUSALS = {
     retryable: false,
     sentence: 'The request body is larger than the plugin compares (requestMaxBytes).',
   },
-  IDEMPOTENCY_KEY_REUSED: {
-    status: 409,
-    retryable: false,
-    sentence: 'The key was used with a different request; use a new key, or send the first request again.',
-  },
-  IDEMPOTENCY_IN_PROGRESS: {
-    status: 409,
-    retryable: true,
-    sentence: 'The first request with this key has not been answered yet.',
-  },
+  IDEMPOTENCY_KEY_REUSED: ERRORS.IDEMPOTENCY_KEY_REUSED,
+  IDEMPOTENCY_IN_PROGRESS: ERRORS.IDEMPOTENCY_IN_PROGRESS,
   IDEMPOTENCY_IN_DOUBT: {
     status: 409,
     retryable: false,
