@@ -56,16 +56,16 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
   async function whileOpen<T>(signal: AbortSignal | undefined, call: () => Promise<T>): Promise<T> {
     closed.throwIfAborted()
     signal?.throwIfAborted()
-    // Also what it throws at once is a refusal of the call.
-    const called = (async () => call())()
-    calls.add(called)
+    let called: Promise<T> | undefined
     try {
+      called = call()
+      calls.add(called)
       return await called
     } catch (error) {
       closed.throwIfAborted()
       throw typed(toOutage(error))
     } finally {
-      calls.delete(called)
+      if (called !== undefined) calls.delete(called)
     }
   }
   const orClosed = (signal: AbortSignal | undefined) => (signal ? AbortSignal.any([signal, closed]) : closed)
