@@ -1,11 +1,21 @@
 import { createHash, randomBytes } from 'node:crypto'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { AwaitedArtifactShape } from '@ichido/sdk/protocol'
+import { afterAll, beforeAll } from 'vitest'
 import { openDisk } from '../blobs/disk.ts'
 import type { Blobs } from '../blobs/port.ts'
-import type { UploadRequest } from '../services/upload-artifact.ts'
+import type { SubmitInput } from '../core/contract/submit.ts'
+import type { Caller } from '../core/roles.ts'
+import { createTidyArtifacts } from '../leader/tidy-artifacts.ts'
+import { DEFAULT_LIMITS } from '../services/deps.ts'
+import type { Services } from '../services/index.ts'
+import type { Uploaded, UploadRequest } from '../services/upload-artifact.ts'
+import { promoteDue } from '../store/commands/promote-runs.ts'
 import { realWorld } from '../world.ts'
+import { callerOf, eachServices } from './each-services.ts'
+import { sql, unique } from './store.ts'
 
 export const sha256Of = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
@@ -50,4 +60,58 @@ export function uploadRequest(
     source: bytes instanceof Uint8Array ? chunksOf(bytes) : bytes,
     ...changes,
   }
+}
+
+export const ARTIFACT_BYTES_MAX = 200_000
+
+interface ArtifactServices {
+  services(): Services
+  submitter(): Caller
+  /** The id of a new job, in a queue of its own, that waits for these. */
+  submit(caller: Caller, artifacts: AwaitedArtifactShape[], input?: Partial<SubmitInput>): Promise<string>
+  send(caller: Caller, jobId: string | null, bytes: Uint8Array, changes?: Partial<UploadRequest>): Promise<Uploaded>
+  job(caller: Caller, jobId: string): ReturnType<Services['jobs']['get']>
+  /** Whether a worker could have it, once everything that is due was promoted. */
+  leasable(jobId: string): Promise<boolean>
+  tidy(): Promise<unknown>
+  /** The files that hold these bytes. */
+  fileOf(bytes: Uint8Array): string[]
+  /** The files of uploads that are under way. */
+  uploads(): string[]
+}
+
+/** As `eachServices`, with a folder for artifacts of up to `ARTIFACT_BYTES_MAX`. */
+export function eachArtifactServices(suite: (given: ArtifactServices) => void): void {
+  const limits = { ...DEFAULT_LIMITS, artifactBytesMax: ARTIFACT_BYTES_MAX }
+  eachServices(
+    ({ services, submit }) => {
+      let place: Awaited<ReturnType<typeof testBlobs>>
+      beforeAll(async () => {
+        place = await testBlobs()
+        services().deps.blobs = place.blobs
+      })
+      afterAll(() => place.remove())
+      suite({
+        services,
+        submitter: () => callerOf('submitter'),
+        submit: (caller, artifacts, input = {}) => submit(caller, { queue: unique('queue'), ...input, artifacts }),
+        send: (caller, jobId, bytes, changes = {}) =>
+          services().artifacts.upload({ caller }, uploadRequest(bytes, { jobId, ...changes })),
+        job: (caller, jobId) => services().jobs.get(caller, jobId),
+        async leasable(jobId) {
+          const { store } = services().deps
+          await store.write(promoteDue(1_000, ({ runAtMs }) => runAtMs))
+          const statement = 'SELECT fair_tag FROM ichido.runs WHERE job_id = $1 AND fair_tag IS NOT NULL'
+          return (await sql(store, statement, jobId)).length === 1
+        },
+        tidy: () => createTidyArtifacts({ ...services().deps, blobs: place.blobs })(),
+        fileOf: (bytes) =>
+          readdirSync(join(place.folder, 'blobs'), { recursive: true, encoding: 'utf8' }).filter(
+            (file) => file.includes('.') && file.includes(sha256Of(bytes)),
+          ),
+        uploads: () => readdirSync(join(place.folder, 'uploads')),
+      })
+    },
+    { limits },
+  )
 }
