@@ -20,7 +20,9 @@ const TEMPLATE = 'ichido_template'
 
 /** One private PostgreSQL and one private Redis for the whole run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const [postgres, redis] = await both(startPostgres({ tcp: true }), startRedis())
+  // Autovacuum goes once a minute through every database that was ever used, and here they are hundreds.
+  const settings = { autovacuum_naptime: '1h' }
+  const [postgres, redis] = await both(startPostgres({ tcp: true, settings }), startRedis())
   project.provide('pgUrl', postgres.url)
   project.provide('pgTcpUrl', postgres.tcpUrl ?? '')
   project.provide('redisUrl', redis.url)

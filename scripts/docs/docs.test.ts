@@ -38,7 +38,7 @@ beforeAll(async () => {
   const { stdout } = await run(process.execPath, args, { cwd: root, env, ...bounds })
   report = JSON.parse(stdout)
 }, RUN_WITHIN_MS + 30_000)
-afterAll(() => database.drop())
+afterAll(() => database.leave())
 
 const fencesOf = (path: string) => readFileSync(join(root, path), 'utf8').match(/^ *```/gm)?.length ?? 0
 const isOf = (path: string) => (place: { at: string }) => place.at.startsWith(`${path}:`)

@@ -30,7 +30,7 @@ test('fresh databases are apart, and both addresses lead to the same one', async
     expect(await query(a.url, 'SELECT count(*)::int FROM t')).toEqual([1])
     expect(await query(b.url, 'SELECT count(*)::int FROM t')).toEqual([0])
   } finally {
-    await Promise.all([a.drop(), b.drop()])
+    await Promise.all([a.leave(), b.leave()])
   }
 })
 

@@ -36,7 +36,7 @@ describe('two nodes on PostgreSQL', () => {
   afterEach(async () => {
     for (const node of running.splice(0)) await node.close()
   })
-  afterAll(() => database.drop())
+  afterAll(() => database.leave())
 
   async function start(folder: string | undefined): Promise<ControlNode> {
     const node = await startNode({
@@ -86,7 +86,7 @@ describe('two nodes on PostgreSQL', () => {
 
   test('that come first at once agree on one folder', async () => {
     const fresh = await freshDatabase()
-    onTestFinished(() => fresh.drop())
+    onTestFinished(() => fresh.leave())
     const shared = newFolder()
     const nodes = await Promise.all(
       Array.from({ length: 4 }, () =>

@@ -34,7 +34,7 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   await observer.end()
-  await database.drop()
+  await database.leave()
   for (const folder of folders) rmSync(folder, { recursive: true })
 })
 

@@ -23,7 +23,7 @@ afterAll(async () => {
   await ichido.close()
   await pool.query('SELECT 1')
   await pool.end()
-  await database.drop()
+  await database.leave()
 })
 beforeEach(() => limit({ max_concurrent: null, cost_limit: null }))
 

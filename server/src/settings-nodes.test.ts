@@ -20,7 +20,7 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   await Promise.all(nodes.map((node) => node.close()))
-  await database.drop()
+  await database.leave()
 })
 
 async function start(changes: { fixed?: FixedSettings; world?: World; looped?: (name: string) => void } = {}) {

@@ -80,7 +80,7 @@ export async function startPlane(engine: Engine): Promise<Plane> {
       ),
     async stop() {
       await Promise.all(nodes.map((node) => node.stop()))
-      await database?.drop()
+      await database?.leave()
       rmSync(folder, { recursive: true })
     },
   }

@@ -20,7 +20,7 @@ afterEach(async () => {
 })
 afterAll(async () => {
   await observer.end()
-  await database.drop()
+  await database.leave()
 })
 
 async function connect(): Promise<pg.Client> {

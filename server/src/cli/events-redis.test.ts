@@ -33,7 +33,7 @@ describe.each(KINDS)('with a %s Redis that keeps marks and states for a second',
   })
   afterAll(async () => {
     await redis.stop()
-    await database.drop()
+    await database.leave()
   })
 
   const serve = (roles: ReadonlySet<NodeRole>) => {

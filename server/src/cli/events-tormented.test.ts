@@ -113,7 +113,7 @@ describe.each(REDIS_KINDS)('with a %s Redis', (kind) => {
       await lastStatesIn(redis.url, publisher.jobIds)
       await Promise.all([api.kill9(), ...[gateway, ...routers].map((server) => server.close())])
       await redis.stop()
-      await database.drop()
+      await database.leave()
     },
     TEST_WITHIN_MS,
   )
@@ -144,7 +144,7 @@ test.each(ENGINES)(
     await Promise.all(watchers.map(({ ended }) => ended))
     check(watchers)
     await server.close()
-    await database?.drop()
+    await database?.leave()
   },
   TEST_WITHIN_MS,
 )

@@ -58,7 +58,7 @@ afterAll(async () => {
   await killAgents()
   await proxy.close()
   await killAll()
-  await database.drop()
+  await database.leave()
   rmSync(folder, { recursive: true, force: true })
 })
 

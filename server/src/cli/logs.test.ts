@@ -98,7 +98,7 @@ test('killed -9 while it archives, a server has every log, once; and who follows
   await write('one\ntwo\n', 'three \u001b[31m\n')
   const following = begin(['jobs', 'logs', jobId, '--follow', '--tail', '2'], env)
   const asJson = begin(['jobs', 'logs', jobId, '-f', '--json'], env)
-  await until('the beginning', async () => following.stderr().includes('run 1:'))
+  await until('the beginning', async () => following.stderr().includes('run 1:') && asJson.stdout().includes('three'))
   expect(await ichido(['jobs', 'logs', jobId, '--tail', '1'], env)).toMatchObject({ code: 0, stdout: 'three  [31m\n' })
 
   for (let kill = 1; kill <= kills; kill++) {

@@ -64,7 +64,7 @@ test('without its Redis a server is degraded and does all it should; when Redis 
   await until('what happened meanwhile', () => succeeded(jobId))
   expect((await ichido(['doctor'], env)).stderr).toContain('Redis answers')
   expect((await server.stop()).code).toBe(0)
-  await database.drop()
+  await database.leave()
 })
 
 test('roles are split over processes', async () => {
@@ -90,7 +90,7 @@ test('roles are split over processes', async () => {
   expect(
     (await Promise.all([api, leader, router, gateway].map((server) => server.stop()))).map(({ code }) => code),
   ).toEqual([0, 0, 0, 0])
-  await database.drop()
+  await database.leave()
 })
 
 test.each([

@@ -129,7 +129,7 @@ describe('starting', () => {
     const job = await ichidoJson(['demo'], { ICHIDO_URL: other.url })
     expect(job).toMatchObject({ state: 'SUCCEEDED', result: { greeting: 'Hello, world!' } })
     await Promise.all([one.stop(), other.stop()])
-    await database.drop()
+    await database.leave()
   })
 
   test('TLS by files, under a base path', async () => {

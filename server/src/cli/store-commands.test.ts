@@ -15,7 +15,7 @@ beforeAll(async () => {
 })
 afterEach(killAll)
 afterAll(async () => {
-  await database.drop()
+  await database.leave()
   rmSync(folder, { recursive: true })
 })
 

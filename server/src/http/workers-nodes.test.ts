@@ -22,7 +22,7 @@ describe('a worker that is revoked at another node', () => {
   afterAll(async () => {
     await here?.close()
     await there?.close()
-    await database.drop()
+    await database.leave()
   })
 
   function nodes(): { here: TestApp; there: TestApp } {

@@ -23,7 +23,7 @@ beforeAll(async () => {
 afterAll(async () => {
   database.close()
   await pool.end()
-  await postgres.drop()
+  await postgres.leave()
 })
 
 for (const [name, framework] of Object.entries(FRAMEWORKS)) {

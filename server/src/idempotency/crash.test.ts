@@ -38,7 +38,7 @@ afterAll(async () => {
   sqlite.close()
   rmSync(folder, { recursive: true })
   await pool.end()
-  await postgres.drop()
+  await postgres.leave()
 })
 
 /** 64 calls with one key to a process that is killed by the first of them. */

@@ -138,7 +138,7 @@ describe('PostgreSQL', () => {
   })
   afterAll(async () => {
     await pool.end()
-    await postgres.drop()
+    await postgres.leave()
   })
   guards(() => shop)
 

@@ -249,7 +249,7 @@ describe('PostgreSQL, two pools', () => {
   })
   afterAll(async () => {
     await Promise.all(pools.map((pool) => pool.end()))
-    await database.drop()
+    await database.leave()
   })
   races(() => [shops[0] ?? expect.fail(), shops[1] ?? expect.fail()])
 
@@ -303,6 +303,6 @@ describe('PostgreSQL, two pools', () => {
     )
     expect(said.filter((one) => !one.replayed)).toHaveLength(1)
     await Promise.all(many.map((pool) => pool.end()))
-    await bare.drop()
+    await bare.leave()
   })
 })

@@ -39,7 +39,7 @@ beforeAll(async () => {
 afterAll(async () => {
   for (const node of nodes) await node.close()
   await clock.pool.end()
-  await database.drop()
+  await database.leave()
 })
 
 test.each([

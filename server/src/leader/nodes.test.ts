@@ -55,7 +55,7 @@ describe('the leader', () => {
     for (const node of started) await node.end('SIGKILL')
     await client.end()
     await store.close()
-    await database.drop()
+    await database.leave()
   })
 
   async function start(): Promise<NodeProcess> {

@@ -30,7 +30,7 @@ beforeAll(async () => {
 afterAll(async () => {
   for (const node of nodes) await node.end('SIGKILL')
   await store.close()
-  await database.drop()
+  await database.leave()
 })
 
 async function start(): Promise<void> {

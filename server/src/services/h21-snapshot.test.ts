@@ -37,7 +37,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await dump.end()
   await node.close()
-  await database.drop()
+  await database.leave()
 })
 
 /** How many pages the scan for runs to lease looks at. */

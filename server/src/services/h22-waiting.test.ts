@@ -181,7 +181,7 @@ describe('on PostgreSQL', () => {
   })
   afterAll(async () => {
     for (const store of opened) await store.close()
-    await database.drop()
+    await database.leave()
   })
 
   async function node(bus: Deps['bus']): Promise<Services> {

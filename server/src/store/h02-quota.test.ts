@@ -34,7 +34,7 @@ beforeAll(async () => {
 
 afterAll(async () => {
   for (const node of nodes) await node.close()
-  await database.drop()
+  await database.leave()
 })
 
 const firstNode = () => only(nodes.slice(0, 1))

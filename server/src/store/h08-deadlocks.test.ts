@@ -26,7 +26,7 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await observer.end()
-  await database.drop()
+  await database.leave()
 })
 
 test('finish, heartbeat and cancel over the same rows on three nodes', { timeout: 1_800_000 }, async () => {

@@ -51,7 +51,7 @@ afterAll(async () => {
   await node.close()
   await proxy.close()
   await observer.end()
-  await database.drop()
+  await database.leave()
 })
 
 beforeEach(() => {

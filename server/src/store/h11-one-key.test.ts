@@ -23,7 +23,7 @@ beforeAll(async () => {
 
 afterAll(async () => {
   for (const { store } of nodes) await store.close()
-  await database.drop()
+  await database.leave()
 })
 
 async function openServices() {

@@ -81,7 +81,7 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await node.close()
-  await database.drop()
+  await database.leave()
 })
 
 describe('a statement that is kept goes into its table by', () => {

@@ -55,7 +55,7 @@ export function eachEmbedded(suite: (given: GivenEngine) => void): void {
     })
     afterAll(async () => {
       await shared?.close({ drainMs: 0 })
-      await database?.drop()
+      await database?.leave()
       for (const folder of folders) rmSync(folder, { recursive: true })
     })
     suite({ engine, storage, ichido: () => there(shared) })

@@ -88,7 +88,7 @@ async function onSqlite(): Promise<Place> {
 }
 
 async function onPostgres(): Promise<Place> {
-  const { url, drop } = await freshDatabase()
+  const { url, leave } = await freshDatabase()
   const { pool, shift } = await shiftedClock(url)
   let passedMs = 0
   const world: World = { ...realWorld, monotonic: () => realWorld.monotonic() + passedMs }
@@ -108,7 +108,7 @@ async function onPostgres(): Promise<Place> {
     jump: shift,
     async remove() {
       await pool.end()
-      await drop()
+      await leave()
     },
   }
 }

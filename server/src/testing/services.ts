@@ -50,12 +50,12 @@ async function onSqlite(world: Deps['world']): Promise<Opened> {
 }
 
 async function onPostgres(world: Deps['world']): Promise<Opened> {
-  const { url, drop } = await freshDatabase()
+  const { url, leave } = await freshDatabase()
   const store = await openPostgres({
     url,
     now: () => world.now(),
     monotonic: () => world.monotonic(),
     sleep: (ms) => sleep(world, ms),
   })
-  return { store, remove: drop }
+  return { store, remove: leave }
 }

@@ -21,13 +21,13 @@ export async function testStore(engine: Engine): Promise<TestStore> {
     const store = openSqlite({ now: () => realWorld.now() })
     return { store, close: () => store.close() }
   }
-  const { url, drop } = await freshDatabase()
+  const { url, leave } = await freshDatabase()
   const store = await openNode(url)
   return {
     store,
     async close() {
       await store.close()
-      await drop()
+      await leave()
     },
   }
 }

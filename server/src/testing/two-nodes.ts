@@ -30,7 +30,7 @@ export function twoNodes(): TwoNodes {
   afterAll(async () => {
     for (const node of opened?.nodes ?? []) await node.close()
     await opened?.gates.end()
-    await opened?.database.drop()
+    await opened?.database.leave()
   })
   function open() {
     if (opened === undefined) throw new Error('The nodes are open while tests run')

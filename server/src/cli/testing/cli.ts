@@ -44,8 +44,9 @@ export function ichido(args: readonly string[], env: Env = {}, input?: string): 
 }
 
 export interface Begun {
-  /** What it has printed for people so far. */
+  /** What it has printed for people so far, and for programs. */
   stderr(): string
+  stdout(): string
   signal(signal: NodeJS.Signals): void
   ended: Promise<Ended>
 }
@@ -57,7 +58,7 @@ export function begin(args: readonly string[], env: Env = {}, input = ''): Begun
   child.stdin?.on('error', () => {})
   child.stdin?.end(input)
   const ended = once(child, 'close').then(([code]): Ended => ({ code, ...text }))
-  return { stderr: () => text.stderr, signal: (signal) => void child.kill(signal), ended }
+  return { stderr: () => text.stderr, stdout: () => text.stdout, signal: (signal) => void child.kill(signal), ended }
 }
 
 /** Runs one command line to its end and reads what it prints as JSON. */
@@ -91,6 +92,7 @@ export async function serve(env: Env, args: readonly string[] = []): Promise<Ser
     url,
     pid,
     stderr: () => text.stderr,
+    stdout: () => text.stdout,
     signal: (signal) => void child.kill(signal),
     ended,
     stop() {

@@ -39,7 +39,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await serving.stop()
   await store.close()
-  await database.drop()
+  await database.leave()
 })
 
 /** Retries at once; the script does not wait as long as people do. */

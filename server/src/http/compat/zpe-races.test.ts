@@ -12,10 +12,10 @@ const SECOND = { ...RESULT, result: { zpe_ev: 0.1 } }
 /** Two nodes on one PostgreSQL; then one on SQLite, where both are the same. */
 const PLACES = {
   async 'two nodes on postgres'(): Promise<[TestApp, TestApp]> {
-    const { url, drop } = await freshDatabase()
+    const { url, leave } = await freshDatabase()
     const [a, b] = [await openNode(url), await openNode(url)]
     return [
-      await testApp('postgres', { opened: { store: a, remove: drop } }),
+      await testApp('postgres', { opened: { store: a, remove: leave } }),
       await testApp('postgres', { opened: { store: b, remove: async () => {} } }),
     ]
   },

@@ -112,13 +112,13 @@ describe.each(['sqlite', 'postgres'] as const)('%s', (engine) => {
 
 describe('postgres, several nodes', () => {
   test('that open a new database at the same time all find it whole', async () => {
-    const { url, drop } = await bareDatabase()
+    const { url, leave } = await bareDatabase()
     const nodes = await Promise.all(Array.from({ length: 6 }, () => openNode(url)))
     for (const node of nodes) expect((await node.health()).schemaVersion).toBe(SCHEMA_VERSION)
     const [first] = nodes
     expect(first && (await sql(first, 'SELECT * FROM ichido.schema_migrations'))).toHaveLength(MIGRATIONS.length)
     for (const node of nodes) await node.close()
-    await drop()
+    await leave()
   })
 
   test('that are running go on when the next version migrates under them', async () => {
@@ -131,14 +131,14 @@ describe('postgres, several nodes', () => {
   })
 
   test('keep to their schema: two in one database do not see each other', async () => {
-    const { url, drop } = await bareDatabase()
+    const { url, leave } = await bareDatabase()
     const [a, b] = [await openNode(url, { schema: 'one' }), await openNode(url, { schema: 'two' })]
     const jobId = await new Scene(a).submitted()
     expect([await a.read(findJob(jobId)), await b.read(findJob(jobId))]).toMatchObject([{ job: {} }, null])
     await expect(openNode(url, { schema: 'Robert"; DROP' })).rejects.toThrow('DATABASE_SCHEMA must be a plain')
     await a.close()
     await b.close()
-    await drop()
+    await leave()
   })
 })
 
@@ -273,12 +273,12 @@ async function sqlitePlace(): Promise<Place> {
 }
 
 async function postgresPlace(): Promise<Place> {
-  const { url, drop } = await bareDatabase()
+  const { url, leave } = await bareDatabase()
   const client = new pg.Client(url)
   await client.connect()
   onTestFinished(async () => {
     await client.end()
-    await drop()
+    await leave()
   })
   return {
     open: () => openNode(url),
