@@ -6,6 +6,9 @@ export interface PlanNode {
   'Node Type': string
   'Index Name'?: string
   'Relation Name'?: string
+  'Index Cond'?: string
+  'TID Cond'?: string
+  'Recheck Cond'?: string
   'Actual Rows'?: number
   'Actual Loops'?: number
   'Rows Removed by Filter'?: number

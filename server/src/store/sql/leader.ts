@@ -141,15 +141,16 @@ const ENDED = (r: string) => `state = CASE WHEN ${r}cancel_requested_at IS NULL 
 
 /**
  * Takes a JSON array of runs as they were seen (id, version, deadline_at, cancel_requested_at), and the errors of a worker
- * that was lost and of one that was revoked. Guards all of it: a heartbeat since then has moved the deadline.
+ * that was lost and of one that was revoked. Guards all of it: a heartbeat since then has moved the deadline. The state is
+ * compared where `t` is known: of itself, it would have PostgreSQL read all runs for the few that are RUNNING.
  */
 export const expireRuns = statement('expire_runs', {
-  postgres: `${LED}, c AS MATERIALIZED (
-      SELECT r.id FROM l CROSS JOIN json_to_recordset($3::json)
-        AS t(id uuid, version integer, deadline_at bigint, cancel_requested_at bigint)
-      JOIN ichido.runs r ON r.id = t.id
-      WHERE r.state || '' = 'RUNNING' AND r.version = t.version AND ${SEEN}
-      ORDER BY r.id FOR UPDATE OF r SKIP LOCKED)
+  postgres: `${LED}, t AS MATERIALIZED (
+      SELECT t.* FROM json_to_recordset($3::json)
+        AS t(id uuid, version integer, deadline_at bigint, cancel_requested_at bigint) ORDER BY t.id),
+    c AS MATERIALIZED (
+      SELECT r.id FROM l CROSS JOIN t JOIN ichido.runs r ON r.id = t.id
+      WHERE r.state || left(t.id::text, 0) = 'RUNNING' AND r.version = t.version AND ${SEEN} FOR UPDATE OF r SKIP LOCKED)
     UPDATE ichido.runs r SET ${ENDED('r.')} FROM c WHERE r.id = c.id RETURNING ${MOVED_R}, r.error`,
   sqlite: `UPDATE ichido.runs SET ${ENDED('')} WHERE ${LED_SQLITE} AND id IN (
       SELECT r.id FROM (SELECT value ->> 'id' AS id, value ->> 'version' AS version, value ->> 'deadline_at' AS deadline_at,

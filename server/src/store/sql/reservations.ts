@@ -17,6 +17,9 @@ export const readReservation = statement(
   `SELECT ${RESERVATION}, now_ms() AS now FROM ichido.job_reservations WHERE reservation_id = $1`,
 )
 
+/** Keeps PostgreSQL on the primary key: given the bare columns it may read all that are open. */
+const OPEN_V = 'coalesce(v.consumed_at, v.released_at) IS NULL'
+
 /**
  * Takes reservation, user, job, instant; the user is locked. Guarded: active, in time, and of this user. The instant is the
  * one its transaction decided by: a reservation must not expire between the decision and the write.
@@ -25,7 +28,7 @@ export const consumeReservations = statement('consume_reservations', {
   postgres: `UPDATE ichido.job_reservations v SET consumed_at = t.at, job_id = t.job_id
     FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::bigint[]) AS t(reservation_id, user_id, job_id, at)
     WHERE v.reservation_id = t.reservation_id AND v.user_id = t.user_id
-      AND v.consumed_at IS NULL AND v.released_at IS NULL AND v.expires_at > t.at
+      AND ${OPEN_V} AND v.expires_at > t.at
     RETURNING v.reservation_id`,
   sqlite: `UPDATE ichido.job_reservations SET consumed_at = $4, job_id = $3
     WHERE reservation_id = $1 AND user_id = $2 AND consumed_at IS NULL AND released_at IS NULL AND expires_at > $4
@@ -53,7 +56,7 @@ export const insertConsumed = statement('insert_consumed', {
 export const readLive = statement('read_live_reservations', {
   postgres: `SELECT v.reservation_id, v.user_id
     FROM unnest($1::uuid[], $2::bigint[]) AS t(reservation_id, at) JOIN ichido.job_reservations v USING (reservation_id)
-    WHERE v.consumed_at IS NULL AND v.released_at IS NULL AND v.expires_at > t.at
+    WHERE ${OPEN_V} AND v.expires_at > t.at
     ORDER BY v.reservation_id FOR UPDATE OF v`,
   sqlite: `SELECT reservation_id, user_id FROM ichido.job_reservations
     WHERE reservation_id = $1 AND consumed_at IS NULL AND released_at IS NULL AND expires_at > $2`,

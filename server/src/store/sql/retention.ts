@@ -60,7 +60,7 @@ export const readResultTtls = statement(
 export const pageOfLetters = statement(
   'page_of_letters',
   `SELECT job_id AS id, dead_at FROM ichido.dead_letters
-    WHERE dead_at <= now_ms() - CAST($1 AS bigint) AND (dead_at, job_id) > ($2, $3) ORDER BY dead_at, job_id LIMIT $4`,
+    WHERE dead_at <= (SELECT now_ms()) - CAST($1 AS bigint) AND (dead_at, job_id) > ($2, $3) ORDER BY dead_at, job_id LIMIT $4`,
 )
 
 const eventsDue = (age: string) =>
@@ -181,9 +181,17 @@ export const deleteParts = PARTS.map((table) => ({
   table,
   statement: statement(
     `remove_${table}`,
-    both((ids) => `DELETE FROM ichido.${table} WHERE job_id IN ${ids} RETURNING job_id`),
+    both(
+      (ids) =>
+        `DELETE FROM ichido.${table} WHERE ${table === 'results' ? ofRuns(ids) : `job_id IN ${ids}`} RETURNING job_id`,
+    ),
   ),
 }))
+
+/** Results are found by their run alone. */
+function ofRuns(ids: string): string {
+  return `run_id IN (SELECT r.id FROM ichido.runs r WHERE r.job_id IN ${ids})`
+}
 
 export const deleteJobs = statement(
   'remove_jobs',
@@ -193,7 +201,7 @@ export const deleteJobs = statement(
 /** Takes epoch, holder, a maximum and an age. */
 export const removeAudit = statement('remove_audit', {
   postgres: `${LED}, c AS MATERIALIZED (
-      SELECT a.id FROM l CROSS JOIN ichido.audit a WHERE a.created_at <= now_ms() - CAST($4 AS bigint)
+      SELECT a.id FROM l CROSS JOIN ichido.audit a WHERE a.created_at <= (SELECT now_ms()) - CAST($4 AS bigint)
       ORDER BY a.created_at, a.id LIMIT $3 FOR UPDATE OF a SKIP LOCKED)
     DELETE FROM ichido.audit WHERE id IN (SELECT id FROM c) RETURNING id`,
   sqlite: `DELETE FROM ichido.audit WHERE ${LED_SQLITE} AND id IN (

@@ -1,6 +1,6 @@
 import { statement } from '../statement.ts'
 
-const HELD_OF = `FROM ichido.runs r WHERE r.queue = $1 AND lower(r.state) IN ('assigned', 'running')`
+const HELD_OF = `FROM ichido.runs r WHERE r.queue = $1 AND r.state IN ('ASSIGNED', 'RUNNING')`
 const ONLINE = 'w.revoked_at IS NULL AND w.detached_at IS NULL AND w.last_seen_at > now_ms() - $3'
 
 /** Takes queue, kind, and for how many ms a worker is known after it was seen. What stands between a run and a worker. */
