@@ -25,8 +25,14 @@ export interface Stage {
   close(): Promise<void>
 }
 
-// Checkpoints in the middle of one contestant's round would be counted against it alone.
-const SETTINGS = { max_wal_size: '8GB', checkpoint_timeout: '30min', maintenance_work_mem: '256MB' }
+// Checkpoints in the middle of one contestant's round would be counted against it alone. And who has a million jobs has told
+// PostgreSQL that it may use more than the 128 MB of its default.
+const SETTINGS = {
+  max_wal_size: '8GB',
+  checkpoint_timeout: '30min',
+  maintenance_work_mem: '256MB',
+  shared_buffers: '1GB',
+}
 
 export async function setStage(size: Size, say: (text: string) => void): Promise<Stage> {
   const packages = await fetchPeers()
