@@ -10,6 +10,8 @@ export interface WorkerHttpOptions {
   token: () => string
   world: World
   fetch?: typeof fetch
+  /** Told of each call that was carried out. */
+  onAnswer?: () => void
 }
 
 /** The control plane over HTTP; also takes what programs print. */
@@ -81,14 +83,16 @@ function whenRevoked(error: unknown): null {
 }
 
 /** One request of a worker: with a deadline, and everything that may pass by itself thrown as UNAVAILABLE. */
-export function createWorkerCall({ url, token, world, fetch: send = fetch }: WorkerHttpOptions): WorkerCall {
+export function createWorkerCall({ url, token, world, fetch: send = fetch, onAnswer }: WorkerHttpOptions): WorkerCall {
   return async (path, body, withinMs, signal) => {
     const late = new AbortController()
     const callOff = world.after(withinMs, () => late.abort())
     const options: CallOptions = { body, signal: signal ? AbortSignal.any([signal, late.signal]) : late.signal }
     const call = createCall({ url, token: token(), fetch: reaching(send, signal, late.signal) })
     try {
-      return (await call('POST', path, options)).body
+      const { body: answer } = await call('POST', path, options)
+      onAnswer?.()
+      return answer
     } catch (error) {
       if (error instanceof IchidoError || signal?.aborted) throw error
       throw outage(error, late.signal)

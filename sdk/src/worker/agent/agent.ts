@@ -1,6 +1,5 @@
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { IchidoError } from '../../protocol/index.ts'
 import type { WorkerDeps } from '../deps.ts'
 import { httpWorkerTransport } from '../http.ts'
 import { WorkerLoop } from '../loop.ts'
@@ -13,6 +12,7 @@ import { lockState } from './lock.ts'
 import { RunFolders } from './run-folder.ts'
 import { Telling } from './telling.ts'
 import { ThreadHeart } from './thread-heart.ts'
+import { Trouble } from './trouble.ts'
 import { machineClocks, nodeWorld } from './world.ts'
 
 export interface AgentOptions {
@@ -65,7 +65,6 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
   })
   let onRenewed = (_token: string) => {}
   const keeper = new TokenKeeper(identity, identityOptions, (token) => onRenewed(token))
-  const transport = httpWorkerTransport({ url, token: keeper.token, world: nodeWorld })
   const folders = new RunFolders(join(state, 'runs'), 'exec' in options.work)
 
   const ending = new AbortController()
@@ -75,7 +74,9 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
     loop?.hurry()
     ending.abort()
   }
-  const onTrouble = createTrouble(say, fail)
+  const trouble = new Trouble({ say, fail, world: nodeWorld })
+  const onTrouble = trouble.on
+  const transport = httpWorkerTransport({ url, token: keeper.token, world: nodeWorld, onAnswer: trouble.over })
   const deps: WorkerDeps = { transport, world: nodeWorld, clocks: machineClocks, onTrouble, outbox: folders }
   let thread: ThreadHeart | null = null
   let loop: WorkerLoop | null = null
@@ -138,23 +139,6 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
 function fromHere(command: string): string {
   return /^\.\.?\//.test(command) ? `'${process.cwd().replaceAll("'", `'\\''`)}'/${command}` : command
 }
-
-/** Says each trouble once a minute at most, and gives up on what will not pass. */
-function createTrouble(say: (line: string) => void, fail: (why: string) => void): (error: unknown) => void {
-  const saidAtMs = new Map<string, number>()
-  return (error) => {
-    const words = error instanceof Error ? error.message : String(error)
-    if (error instanceof IchidoError && error.code === 'FORBIDDEN') fail(words)
-    const nowMs = nodeWorld.monotonic()
-    if (nowMs - (saidAtMs.get(words) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return
-    if (saidAtMs.size >= SAID_MAX) saidAtMs.clear()
-    saidAtMs.set(words, nowMs)
-    say(`trouble: ${words}`)
-  }
-}
-
-const SAY_AGAIN_MS = 60_000
-const SAID_MAX = 1_000
 
 function checkUrl({ url: given, insecure }: AgentOptions): string {
   if (!URL.canParse(given)) throw new BadOptions(`${given} is no URL`)
