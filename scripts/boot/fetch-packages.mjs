@@ -21,7 +21,13 @@ export async function cached(name, text, fill) {
   await mkdir(cacheDir, { recursive: true })
   await sweep()
   const temporary = join(cacheDir, `.tmp-${name}-${randomBytes(6).toString('hex')}`)
-  const remove = () => rmSync(temporary, { recursive: true, force: true })
+  const remove = () => {
+    try {
+      rmSync(temporary, { recursive: true, force: true, maxRetries: 3 })
+    } catch {
+      // An npm that was told to stop may still be writing there: what it leaves is swept another time.
+    }
+  }
   process.once('exit', remove)
   const shown = progress(text)
   try {
