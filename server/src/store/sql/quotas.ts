@@ -24,14 +24,16 @@ export const shareUsers = statement('share_users', {
 })
 
 /**
- * Takes user ids, sorted. Locks their rows in that order; answers with the limits in force and the time after the lock.
- * On PostgreSQL it locks all of them or none: who held some while adding the others would deadlock with who did alike.
+ * Takes user ids, sorted. Locks the rows of those with limits in that order; answers with the limits in force and the time
+ * after the lock. On PostgreSQL it locks none while one of the users is missing: who held some while adding the others would
+ * deadlock with who did alike. And none without limits: others share that row, and may wait for one that is shared here.
  */
 export const lockUsers = statement('lock_users', {
   postgres: `WITH l AS MATERIALIZED (
       SELECT q.user_id, ${LIMITS} FROM ichido.quotas q, ichido.quotas d
       WHERE q.user_id = ANY($1::text[]) AND d.user_id = '*'
         AND (SELECT count(*) FROM ichido.quotas WHERE user_id = ANY($1::text[])) = cardinality($1::text[])
+        AND NOT (${UNLIMITED})
       ORDER BY q.user_id FOR UPDATE OF q)
     SELECT l.*, now_ms() AS now FROM l`,
   sqlite: `SELECT q.user_id, ${LIMITS}, now_ms() AS now FROM ichido.quotas q, ichido.quotas d
