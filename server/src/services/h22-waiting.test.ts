@@ -234,12 +234,9 @@ describe('on PostgreSQL', () => {
 
   test('every notification is dropped: work is found within a second', async () => {
     const [a, b] = [await node(new EmbeddedBus()), await node(new EmbeddedBus())]
-    const eight = async (each: () => Promise<number[]>) =>
-      Math.max(...(await Promise.all(Array.from({ length: 8 }, each))).flat())
-    const slowest = await eight(() => waits(a, b, 1))
-    // One look finds all eight, and takes as long as eight leases at once.
-    const plain = await eight(() => plainLeases(a, 4))
-    expect(slowest).toBeLessThan(1_000 + plain)
+    const all = (await Promise.all(Array.from({ length: 8 }, () => waits(a, b, 1)))).flat()
+    const [plain = 0] = (await plainLeases(a, 12)).slice(-1)
+    expect(Math.max(...all)).toBeLessThan(1_000 + plain)
   })
 
   test('a submit at the same node wakes a worker within 20 ms', async () => {

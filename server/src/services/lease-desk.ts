@@ -2,8 +2,8 @@ import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease
 import type { Deps } from './deps.ts'
 import { LeasePositions } from './lease-positions.ts'
 
-/** Wake-ups may get lost; then the queues that somebody waits for are looked at this often. */
-const POLL_MS = 900
+/** Wake-ups may get lost; then the queues that somebody waits for are looked at this often: a second is what it may take. */
+const POLL_MS = 800
 /** A transaction beyond this many polls or runs gains nothing and holds its locks longer. */
 const POLLS_MAX = 100
 const RUNS_MAX = 1_000
