@@ -189,15 +189,14 @@ eachEngine(({ store }) => {
     const begun = await write(begin(scene, { perSecond: size(400, 5_000) }))
     const tick = redriver(store(), await lead(store()))
     const late: string[] = []
-    await until('the redrive', async () => {
+    do {
       for (let i = 0; i < 4; i++) await tick()
       // What was redriven dies again at once, and so does a new job: both are dead letters that came too late.
       const fresh = await scene.submitted()
       late.push(fresh)
       await scene.age(0)
       await failAll(scene)
-      return (await progress(store(), begun)).state === 'done'
-    })
+    } while ((await progress(store(), begun)).state !== 'done')
     const times = await timesRetried(scene)
     expect(times.size).toBe(dead.length)
     expect(new Set(times.values())).toEqual(new Set([1]))

@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto'
 import { sleep } from '@ichido/sdk/world'
 import { afterAll, beforeAll, describe } from 'vitest'
 import { freshDatabase } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
 import { openPostgres, type PostgresStore } from '../store/engines/postgres.ts'
 import { openSqlite } from '../store/engines/sqlite.ts'
 import { command, type Store } from '../store/port.ts'
@@ -75,16 +74,13 @@ export function unique(prefix: string): string {
   return `${prefix}-${randomUUID().slice(0, 13)}`
 }
 
-/** At full size whole files run beside each other for minutes. */
-const PATIENCE_S = size(30, 300)
-
 /** Looks until there is something to see; fails after a time that no healthy machine needs. */
 export async function until<T>(what: string, look: () => Promise<T | null | undefined | false | 0>): Promise<T> {
-  const deadlineMs = performance.now() + PATIENCE_S * 1000
+  const deadlineMs = performance.now() + 30_000
   for (;;) {
     const found = await look()
     if (found) return found
-    if (performance.now() > deadlineMs) throw new Error(`Waited ${PATIENCE_S} s for ${what}`)
+    if (performance.now() > deadlineMs) throw new Error(`Waited 30 s for ${what}`)
     await sleep(realWorld, 5)
   }
 }
