@@ -145,12 +145,12 @@ const ENDED = (r: string) => `state = CASE WHEN ${r}cancel_requested_at IS NULL 
  * compared where `t` is known: of itself, it would have PostgreSQL read all runs for the few that are RUNNING.
  */
 export const expireRuns = statement('expire_runs', {
-  postgres: `${LED}, t AS MATERIALIZED (
-      SELECT t.* FROM json_to_recordset($3::json)
-        AS t(id uuid, version integer, deadline_at bigint, cancel_requested_at bigint) ORDER BY t.id),
-    c AS MATERIALIZED (
-      SELECT r.id FROM l CROSS JOIN t JOIN ichido.runs r ON r.id = t.id
-      WHERE r.state || left(t.id::text, 0) = 'RUNNING' AND r.version = t.version AND ${SEEN} FOR UPDATE OF r SKIP LOCKED)
+  postgres: `${LED}, c AS MATERIALIZED (
+      SELECT r.id FROM l CROSS JOIN json_to_recordset($3::json)
+        AS t(id uuid, version integer, deadline_at bigint, cancel_requested_at bigint)
+      JOIN ichido.runs r ON r.id = t.id
+      WHERE r.state || left(t.id::text, 0) = 'RUNNING' AND r.version = t.version AND ${SEEN}
+      FOR UPDATE OF r SKIP LOCKED)
     UPDATE ichido.runs r SET ${ENDED('r.')} FROM c WHERE r.id = c.id RETURNING ${MOVED_R}, r.error`,
   sqlite: `UPDATE ichido.runs SET ${ENDED('')} WHERE ${LED_SQLITE} AND id IN (
       SELECT r.id FROM (SELECT value ->> 'id' AS id, value ->> 'version' AS version, value ->> 'deadline_at' AS deadline_at,
