@@ -68,7 +68,7 @@ export const submitPlain = statement('submit_plain', {
         fair_tag)),
     u AS MATERIALIZED (
       SELECT q.user_id FROM ichido.quotas q, ichido.quotas d
-      WHERE q.user_id = ANY (ARRAY(SELECT DISTINCT user_id FROM t)) AND d.user_id = '*' AND ${UNLIMITED}
+      WHERE q.user_id = ANY (ARRAY(SELECT user_id FROM t)) AND d.user_id = '*' AND ${UNLIMITED}
       ORDER BY q.user_id FOR SHARE OF q, d),
     g AS MATERIALIZED (
       SELECT now_ms() AS now, set_config('synchronous_commit', 'on', true)
