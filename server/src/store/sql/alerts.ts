@@ -52,7 +52,8 @@ export const closeAlerts = statement('close_alerts', {
 /** Takes a term, a maximum and a time in ms: what was closed longer ago is removed. */
 export const removeAlerts = statement('remove_alerts', {
   postgres: `${LED}, c AS MATERIALIZED (
-      SELECT a.id FROM l CROSS JOIN ichido.alerts a WHERE a.closed_at < (SELECT now_ms()) - $4::bigint ORDER BY a.closed_at LIMIT $3)
+      SELECT a.id FROM l CROSS JOIN ichido.alerts a WHERE a.closed_at < (SELECT now_ms()) - $4::bigint
+      ORDER BY a.closed_at LIMIT $3)
     DELETE FROM ichido.alerts a USING c WHERE a.id = c.id RETURNING a.id`,
   sqlite: `DELETE FROM ichido.alerts WHERE ${LED_SQLITE} AND id IN (
       SELECT id FROM ichido.alerts WHERE closed_at < now_ms() - $4 ORDER BY closed_at LIMIT $3) RETURNING id`,

@@ -60,7 +60,8 @@ export const readResultTtls = statement(
 export const pageOfLetters = statement(
   'page_of_letters',
   `SELECT job_id AS id, dead_at FROM ichido.dead_letters
-    WHERE dead_at <= (SELECT now_ms()) - CAST($1 AS bigint) AND (dead_at, job_id) > ($2, $3) ORDER BY dead_at, job_id LIMIT $4`,
+    WHERE dead_at <= (SELECT now_ms()) - CAST($1 AS bigint) AND (dead_at, job_id) > ($2, $3)
+    ORDER BY dead_at, job_id LIMIT $4`,
 )
 
 const eventsDue = (age: string) =>
