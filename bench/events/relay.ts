@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createClient } from '@redis/client'
-import { eventJson } from '../../server/src/bus/redis/event-json.ts'
 import { Keys, SHARD_NUMBERS, shardOf } from '../../server/src/bus/redis/keys.ts'
 import { RedisLink } from '../../server/src/bus/redis/link.ts'
-import { RedisRelay } from '../../server/src/bus/redis/relay.ts'
+import { publishCall, RedisRelay } from '../../server/src/bus/redis/relay.ts'
+import type { ScriptCall } from '../../server/src/bus/redis/script.ts'
 import type { StoredEvent } from '../../server/src/core/event.ts'
 import { realWorld } from '../../server/src/world.ts'
 import { interleave, time } from '../measure.ts'
@@ -19,16 +19,11 @@ const BATCH = 1_000
 const SCRIPT_EVENTS = 100
 const STATE_MS = 3_600_000
 const MARK_MS = 7_200_000
-const IDLE_MS = 86_400_000
-const STREAM_LENGTH = 10_000
+const KEYS = new Keys(false)
+const HOW = { nowMs: Date.now(), markMs: MARK_MS, stateMsOf: () => STATE_MS }
 const LOOK_MS = 10
 /** About what a millisecond is good for. */
 const EVENTS_A_MS = 20
-
-interface ScriptCall {
-  keys: string[]
-  arguments: string[]
-}
 
 /** The relay, beside its script called with keys and arguments that were made before. */
 export async function relaying({ size, say }: Stage, redisUrl: string): Promise<Comparison> {
@@ -96,22 +91,8 @@ function callsFor(events: readonly StoredEvent[]): ScriptCall[] {
   return SHARD_NUMBERS.flatMap((shard) => {
     const part = events.filter(({ jobId }) => shardOf(jobId) === shard)
     const calls: ScriptCall[] = []
-    for (let i = 0; i < part.length; i += SCRIPT_EVENTS) calls.push(callFor(shard, part.slice(i, i + SCRIPT_EVENTS)))
+    for (let i = 0; i < part.length; i += SCRIPT_EVENTS)
+      calls.push(publishCall(KEYS, shard, part.slice(i, i + SCRIPT_EVENTS), HOW))
     return calls
   })
-}
-
-function callFor(shard: number, events: readonly StoredEvent[]): ScriptCall {
-  const names = new Keys(false)
-  return {
-    keys: [
-      names.stream(DOMAIN, shard),
-      names.domains(shard),
-      ...events.flatMap((event) => [names.state(DOMAIN, event.jobId), names.published(event)]),
-    ],
-    arguments: [
-      ...[DOMAIN, Date.now(), MARK_MS, IDLE_MS, STREAM_LENGTH].map(String),
-      ...events.flatMap((event) => [eventJson(event), String(event.n), String(STATE_MS)]),
-    ],
-  }
 }

@@ -1,6 +1,6 @@
 /** Keeps what is dear to make, up to `max` of them; the one that was made first goes first. */
-export function remember<T>(max: number, make: (name: string) => T): (name: string) => T {
-  const kept = new Map<string, T>()
+export function remember<Name, T>(max: number, make: (name: Name) => T): (name: Name) => T {
+  const kept = new Map<Name, T>()
   return (name) => {
     const known = kept.get(name)
     if (known !== undefined) return known

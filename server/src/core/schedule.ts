@@ -42,7 +42,7 @@ interface Rule {
   ticksPerDay: number
 }
 
-const ruleOf = remember(RULES_MAX, (text): Rule => {
+const ruleOf = remember(RULES_MAX, (text: string): Rule => {
   const pattern = parse(text)
   const cron = new Cron(text, { mode: '5-or-6-parts', utcOffset: 0 })
   return {

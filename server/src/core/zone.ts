@@ -11,7 +11,7 @@ const ZONES_MAX = 1_000
 
 const formatOf = remember(
   ZONES_MAX,
-  (zone) => new Intl.DateTimeFormat('en-US', { timeZone: zone, timeZoneName: 'longOffset' }),
+  (zone: string) => new Intl.DateTimeFormat('en-US', { timeZone: zone, timeZoneName: 'longOffset' }),
 )
 
 /** A name of the IANA database. A bare offset is none: it knows no summer. */

@@ -50,6 +50,10 @@ describe.each(ENGINES)('%s', (engine) => {
     await until('older transactions to end', async () => (await sql(store(), text))[0]?.settled)
   }
 
+  const taken = () => scene.relay.taken(0, Number.MAX_SAFE_INTEGER).length
+  /** As a Redis that was killed, and had not written them to its disk. */
+  const forgetMarks = (jobId: string) => redis.remove(`published:${jobId}:*`)
+
   const cursors = async (jobId: string, domain = 'work') =>
     (await scene.entries(domain, jobId)).filter(({ job_id }) => job_id === jobId).map(({ cursor }) => cursor)
 
@@ -84,6 +88,32 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await cursors(job.jobId, 'scan')).toHaveLength(7)
     expect(scene.relayed.swept).toBe(2)
   })
+
+  test.runIf(engine === 'postgres')(
+    'what its own node relayed is not even looked at, until Redis may have lost it',
+    async () => {
+      const sweep = await leader()
+      await sweep()
+      services().deps.relay = scene.relay
+      const job = await beginPublishing(services(), { domain: 'scan' })
+      for (let i = 0; i < 3; i++) await job.progress(2)
+      await until('the node to relay them', async () => taken() === 3)
+      delete services().deps.relay
+      await forgetMarks(job.jobId)
+      await sweep()
+      expect(await cursors(job.jobId, 'scan')).toEqual([3, 4, 5, 6, 7, 8, 1, 2])
+      services().deps.relay = scene.relay
+      await job.progress(1)
+      await until('the node to relay that', async () => taken() === 4)
+      delete services().deps.relay
+      await forgetMarks(job.jobId)
+      await redis.hangUp()
+      await until('a new connection', async () => taken() === 0)
+      await scene.up()
+      await sweep()
+      expect((await cursors(job.jobId, 'scan')).slice(8)).toEqual([9, 9])
+    },
+  )
 
   test('after FLUSHALL all that may be a state is there again', async () => {
     const sweep = await leader()

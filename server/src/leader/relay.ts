@@ -56,7 +56,8 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
     mark ??= await store.write(beginWatermark())
     const nowMs = await store.read(readClock())
     if (found === 'emptied' && !(await rewind(mark, nowMs))) return null
-    const batch = await store.write(findEventNames(mark.place, settings.get('relay_batch_max')))
+    const passed = relay.taken.bind(relay)
+    const batch = await store.write(findEventNames(mark.place, settings.get('relay_batch_max'), passed))
     if (batch === null) {
       // The store is another one than the watermark is of.
       await keep({ place: await store.write(findLastPlace()), checkpoints: [] })

@@ -3,7 +3,7 @@ import { type Caller, can } from '../core/roles.ts'
 import { isFinal } from '../core/run-state.ts'
 import { type EventFilter, findAllEvents, type PlacedEvent } from '../store/commands/all-events.ts'
 import { findEvents, findLatestState } from '../store/commands/events.ts'
-import { type PublishItem, type PublishOutcome, publishBatch } from '../store/commands/publish.ts'
+import { NO_TRANSACTION, type PublishItem, type PublishOutcome, publishBatch } from '../store/commands/publish.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
 import { type EventPlace, findLastPlace } from '../store/commands/walk-events.ts'
 import { BadValue } from '../store/port.ts'
@@ -49,7 +49,7 @@ export interface EventService {
 
 const PAGE_MAX = 1_000
 const DATA_BYTES_MAX = 64 * 1024
-const BATCH = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024, inFlightMax: 1 }
+const BATCH = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024, inFlightMax: 2 }
 
 export function createEventService(deps: Deps): EventService {
   const { world, store, bus, evidence, meter } = deps
@@ -65,12 +65,12 @@ export function createEventService(deps: Deps): EventService {
         if (!(error instanceof BadValue)) throw error
         return store.write(publishBatch(items, true))
       })
-      const stored = outcomes.flatMap((outcome) => (outcome.kind === 'stored' ? outcome.events : []))
-      const news = stored.filter((event) => event !== null)
+      const stored = outcomes.filter((outcome) => outcome.kind === 'stored')
+      const news = stored.flatMap(({ events }) => events.filter((event) => event !== null))
       for (const [jobId, events] of Map.groupBy(news, ({ jobId }) => jobId)) {
         bus.wake([`job:${jobId}`], { cursor: events.at(-1)?.n ?? 0, events })
       }
-      deps.relay?.stored(news)
+      deps.relay?.stored(stored[0]?.tx ?? NO_TRANSACTION, news)
       return outcomes
     },
   })

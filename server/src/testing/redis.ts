@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { createClient } from '@redis/client'
+import { createClient, type RedisClientType } from '@redis/client'
 import type { Redis } from '../../../scripts/services/redis.ts'
 import { privateRedis, privateRedisCluster } from '../../../scripts/testing/services.ts'
 import { EmbeddedBus } from '../bus/embedded.ts'
@@ -22,6 +22,10 @@ export interface TestRedis {
   nodes: readonly Redis[]
   /** Of all its servers at once. */
   flushAll(): Promise<void>
+  /** The keys of a pattern. */
+  remove(pattern: string): Promise<void>
+  /** Ends all connections. */
+  hangUp(): Promise<void>
   restart(): Promise<void>
   kill9(): Promise<void>
   forgetScripts(): Promise<void>
@@ -35,21 +39,27 @@ export async function testRedis(kind: RedisKind): Promise<TestRedis> {
   const started = kind === 'single' ? await privateRedis() : await privateRedisCluster()
   const nodes = 'nodes' in started ? started.nodes : [started]
   const password = 'nodes' in started ? new URL(started.url.replace('+cluster', '').replace(/,.*/, '')).password : null
-  const everywhere = (command: string[]) =>
+  const on = (act: (client: RedisClientType) => Promise<unknown>) =>
     Promise.all(
       nodes.map(async (node) => {
         const url = password === null ? node.url : `redis://:${password}@127.0.0.1:${node.port}`
-        const client = createClient({ url })
+        const client: RedisClientType = createClient({ url })
         await client.connect()
-        await client.sendCommand(command)
+        await act(client)
         client.destroy()
       }),
     )
+  const everywhere = (command: string[]) => on((client) => client.sendCommand(command))
   return {
     kind,
     url: started.url,
     nodes,
     flushAll: async () => void (await everywhere(['FLUSHALL'])),
+    remove: async (pattern) =>
+      void (await on(async (client) => {
+        for (const key of await client.keys(pattern)) await client.del(key)
+      })),
+    hangUp: async () => void (await everywhere(['CLIENT', 'KILL', 'TYPE', 'normal'])),
     forgetScripts: async () => void (await everywhere(['SCRIPT', 'FLUSH'])),
     freeze: () => nodes.forEach(({ pid }) => void process.kill(pid, 'SIGSTOP')),
     thaw: () => nodes.forEach(({ pid }) => void process.kill(pid, 'SIGCONT')),

@@ -1,9 +1,17 @@
 import type { StoredEvent } from '../../core/event.ts'
+import { remember } from '../../core/remember.ts'
 
-/** An event as S4 has it, with its cursor. The scripts read the cursor, so it comes first. */
-export function eventJson({ jobId, domain, n, stage, seq, data, createdAtMs }: StoredEvent): string {
-  const about = `"job_id":"${jobId}","domain":${JSON.stringify(domain)},"stage":${JSON.stringify(stage)},"seq":${seq}`
-  return `{"cursor":${n},${about},"data":${data},"timestamp":"${new Date(createdAtMs).toISOString()}"}`
+/** Events that come together have few names and instants. */
+const NAMES_MAX = 100
+
+/** Writes events as S4 has them, with their cursors. The scripts read the cursor, so it comes first. */
+export function eventWriter(): (event: StoredEvent) => string {
+  const quoted = remember(NAMES_MAX, (text: string) => JSON.stringify(text))
+  const instant = remember(NAMES_MAX, (ms: number) => new Date(ms).toISOString())
+  return ({ jobId, domain, n, stage, seq, data, createdAtMs }) => {
+    const about = `"job_id":"${jobId}","domain":${quoted(domain)},"stage":${quoted(stage)},"seq":${seq}`
+    return `{"cursor":${n},${about},"data":${data},"timestamp":"${instant(createdAtMs)}"}`
+  }
 }
 
 export interface RelayedEvent {

@@ -57,6 +57,16 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     await Promise.all(scenes.map((each) => each.close()))
   })
 
+  test('an event that could not be put into its stream counts as not published', async () => {
+    const event = anEvent({ domain: `d-${randomUUID()}` })
+    const stream = scene.link.keys.stream(event.domain, shardOf(event.jobId))
+    await scene.link.call((redis) => redis.set(stream, 'no stream'))
+    await expect(scene.relay.publish([event])).rejects.toThrow('WRONGTYPE')
+    await redis.remove(stream)
+    expect(await scene.relay.publish([event])).toEqual([true])
+    expect(await scene.entries(event.domain, event.jobId)).toHaveLength(1)
+  })
+
   test('a late event is in the stream and heard of, and the newer state stays', async () => {
     const jobId = randomUUID()
     const heard = await hear(scene, [jobId])
@@ -74,7 +84,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     const heard = await hear(scene, jobsOf(events))
     scene.router()
     scene.router()
-    scene.relay.stored(events)
+    scene.relay.stored(1, events)
     await until('all of them', async () => scene.routed.new === events.length)
     expect(scene.relayed).toMatchObject({ added: events.length, repeated: 0, left: 0 })
     await until('the last of every job', async () => [...heard.values()].every((cursors) => cursors.includes(11)))
@@ -189,7 +199,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
   test('away, Redis keeps nobody waiting; back, it is used again', async () => {
     await redis.kill9()
     const beganMs = performance.now()
-    scene.relay.stored(eventsOf(10, 10))
+    scene.relay.stored(1, eventsOf(10, 10))
     await until('them to be left to the sweep', async () => scene.relayed.left === 100)
     expect(await scene.relay.look()).toBe('away')
     expect(performance.now() - beganMs).toBeLessThan(5_000)

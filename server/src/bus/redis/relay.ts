@@ -1,10 +1,10 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type { EventName, StoredEvent } from '../../core/event.ts'
 import type { Relay } from '../port.ts'
-import { eventJson } from './event-json.ts'
-import { SHARD_NUMBERS, shardOf } from './keys.ts'
+import { eventWriter } from './event-json.ts'
+import { type Keys, SHARD_NUMBERS, shardOf } from './keys.ts'
 import type { RedisLink } from './link.ts'
-import { Script } from './script.ts'
+import { Script, type ScriptCall } from './script.ts'
 
 export interface Ttls {
   stateMs: number
@@ -33,32 +33,49 @@ const MARKS_MAX = 1_000
 const BATCH_MAX = 1_000
 const QUEUE_MAX = 20_000
 const QUEUE_BYTES_MAX = 32 * 1024 * 1024
+/** Transactions that it remembers to have taken. The leader asks within seconds. */
+const TAKEN_MAX = 10_000
 /** How long closing waits for the last events to go. */
 const LAST_FLUSH_MS = 500
+
+interface Transaction {
+  tx: number
+  events: readonly StoredEvent[]
+  bytes: number
+}
 
 /** Takes committed events to Redis, in the order in which they came. What it cannot take in time the leader sweeps. */
 export class RedisRelay implements Relay {
   readonly #options: RedisRelayOptions
   readonly #script = new Script('publish.lua')
-  #queue: StoredEvent[] = []
-  #queuedBytes = 0
+  readonly #taken = new Set<number>()
+  /** How often Redis may have lost something. */
+  #losses = 0
+  readonly #queue: Transaction[] = []
+  readonly #queued = { events: 0, bytes: 0 }
   #flushing: Promise<void> | null = null
 
   constructor(options: RedisRelayOptions) {
     this.#options = options
+    // A Redis that was killed may come back without the last second of what it had been given.
+    options.link.onConnect(() => this.#forget())
   }
 
-  stored(events: readonly StoredEvent[]): void {
-    let left = 0
-    for (const event of events) {
-      if (this.#queue.length >= QUEUE_MAX || this.#queuedBytes >= QUEUE_BYTES_MAX) left++
-      else {
-        this.#queue.push(event)
-        this.#queuedBytes += event.data.length
-      }
+  stored(tx: number, events: readonly StoredEvent[]): void {
+    if (events.length === 0) return
+    if (this.#queued.events >= QUEUE_MAX || this.#queued.bytes >= QUEUE_BYTES_MAX) {
+      this.#options.meter.relayed('left', events.length)
+      return
     }
-    if (left > 0) this.#options.meter.relayed('left', left)
-    if (this.#queue.length > 0) this.#flushing ??= this.#flush()
+    const bytes = events.reduce((sum, { data }) => sum + data.length, 0)
+    this.#queue.push({ tx, events, bytes })
+    this.#queued.events += events.length
+    this.#queued.bytes += bytes
+    this.#flushing ??= this.#flush()
+  }
+
+  taken(from: number, to: number): number[] {
+    return [...this.#taken].filter((tx) => tx >= from && tx < to).sort((a, b) => a - b)
   }
 
   /** S4's publish, of many: true for those that were added, false for those that had been before. */
@@ -104,6 +121,7 @@ export class RedisRelay implements Relay {
 
   async remember(): Promise<void> {
     const { link } = this.#options
+    this.#forget()
     await Promise.all(SHARD_NUMBERS.map((shard) => link.call((redis) => redis.set(link.keys.memory(shard), '1'))))
   }
 
@@ -118,12 +136,41 @@ export class RedisRelay implements Relay {
     // Those that are committed in this same moment go along. And the store's next batch goes before: somebody waits for it.
     for (let turn = 0; turn < 2; turn++) await new Promise<void>((resolve) => this.#options.world.soon(resolve))
     while (this.#queue.length > 0) {
-      const batch = this.#queue.slice(0, BATCH_MAX)
-      this.#queue = this.#queue.slice(BATCH_MAX)
-      this.#queuedBytes = this.#queue.length === 0 ? 0 : this.#queuedBytes - bytesOf(batch)
-      await this.publish(batch).catch(() => this.#options.meter.relayed('left', batch.length))
+      const batch = this.#next()
+      const events = batch.flatMap((each) => each.events)
+      const losses = this.#losses
+      await this.publish(events).then(
+        () => losses === this.#losses && this.#remember(batch),
+        () => this.#options.meter.relayed('left', events.length),
+      )
     }
     this.#flushing = null
+  }
+
+  /** Whole transactions, until there are enough events. */
+  #next(): Transaction[] {
+    const batch: Transaction[] = []
+    for (let count = 0, next = this.#queue[0]; count < BATCH_MAX && next !== undefined; next = this.#queue[0]) {
+      this.#queue.shift()
+      batch.push(next)
+      count += next.events.length
+      this.#queued.events -= next.events.length
+      this.#queued.bytes -= next.bytes
+    }
+    return batch
+  }
+
+  #forget(): void {
+    this.#losses++
+    this.#taken.clear()
+  }
+
+  #remember(batch: readonly Transaction[]): void {
+    for (const { tx } of batch) if (tx > 0) this.#taken.add(tx)
+    for (const tx of this.#taken) {
+      if (this.#taken.size <= TAKEN_MAX) break
+      this.#taken.delete(tx)
+    }
   }
 
   async #publish(events: readonly StoredEvent[], stateMsOf: (event: StoredEvent) => number): Promise<boolean[]> {
@@ -142,19 +189,45 @@ export class RedisRelay implements Relay {
 
   async #add(shard: number, events: readonly StoredEvent[], stateMsOf: (event: StoredEvent) => number) {
     const { world, link, ttls } = this.#options
-    const domain = events[0]?.domain ?? ''
-    const keys = [link.keys.stream(domain, shard), link.keys.domains(shard)]
-    const args = [domain, world.now(), ttls().markMs, STREAM_IDLE_MS, STREAM_LENGTH].map(String)
-    for (const event of events) {
-      keys.push(link.keys.state(domain, event.jobId), link.keys.published(event))
-      args.push(eventJson(event), String(event.n), String(Math.floor(stateMsOf(event))))
-    }
-    const answer = await this.#script.run(link, keys, args)
+    const call = publishCall(link.keys, shard, events, { nowMs: world.now(), markMs: ttls().markMs, stateMsOf })
+    const answer = await this.#script.run(link, call)
     return Array.isArray(answer) ? answer : []
   }
 }
 
-const bytesOf = (events: readonly StoredEvent[]) => events.reduce((sum, { data }) => sum + data.length, 0)
+/** What `publish.lua` is to do with events of one shard and domain. */
+export function publishCall(
+  keys: Keys,
+  shard: number,
+  events: readonly StoredEvent[],
+  { nowMs, markMs, stateMsOf }: { nowMs: number; markMs: number; stateMsOf(event: StoredEvent): number },
+): ScriptCall {
+  const domain = events[0]?.domain ?? ''
+  /** Of each job the place of its highest cursor. */
+  const last = new Map<string, number>()
+  for (const [i, { jobId, n }] of events.entries()) {
+    const found = last.get(jobId)
+    if (found === undefined || n > (events[found]?.n ?? 0)) last.set(jobId, i)
+  }
+  const states = Array.from(last, ([jobId, i]): [string, string[]] => {
+    const event = events[i]
+    if (event === undefined) throw new RangeError(`There is no event ${i}`)
+    return [keys.state(domain, jobId), [i + 1, event.n, Math.floor(stateMsOf(event))].map(String)]
+  })
+  return {
+    keys: [
+      keys.stream(domain, shard),
+      keys.domains(shard),
+      ...states.map(([key]) => key),
+      ...events.map((event) => keys.published(event)),
+    ],
+    arguments: [
+      ...[domain, nowMs, markMs, STREAM_IDLE_MS, STREAM_LENGTH, states.length].map(String),
+      ...states.flatMap(([, values]) => values),
+      ...events.map(eventWriter()),
+    ],
+  }
+}
 
 /** With their shard, in their order. Many are of the same few jobs. */
 function grouped<Name extends EventName>(

@@ -167,7 +167,7 @@ class RouterShard {
       args.push(json, String(cursor), jobId, String(Math.min(stateMs, Math.max(0, timestampMs + stateMs - nowMs))))
       count++
     }
-    const told = count === 0 ? 0 : Number(await this.#script.run(this.link, names, args))
+    const told = count === 0 ? 0 : Number(await this.#script.run(this.link, { keys: names, arguments: args }))
     const ids = entries.map(({ id }) => id)
     await this.link.call((redis) => redis.xAck(stream, GROUP, ids))
     meter.routed('new', told)

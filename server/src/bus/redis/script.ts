@@ -2,6 +2,11 @@ import { hash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import type { RedisLink } from './link.ts'
 
+export interface ScriptCall {
+  keys: string[]
+  arguments: string[]
+}
+
 /** Redis knows scripts by their SHA until it restarts or is told to forget them. */
 export class Script {
   readonly #text: string
@@ -12,14 +17,13 @@ export class Script {
     this.#sha = hash('sha1', this.#text)
   }
 
-  async run(link: RedisLink, keys: string[], args: string[]): Promise<unknown> {
-    const options = { keys, arguments: args }
+  async run(link: RedisLink, call: ScriptCall): Promise<unknown> {
     try {
-      return await link.call((redis) => redis.evalSha(this.#sha, options))
+      return await link.call((redis) => redis.evalSha(this.#sha, call))
     } catch (error) {
       if (!isReply(error, 'NOSCRIPT')) throw error
       // It is known by its SHA from then on.
-      return await link.call((redis) => redis.eval(this.#text, options))
+      return await link.call((redis) => redis.eval(this.#text, call))
     }
   }
 }

@@ -1,7 +1,7 @@
 import type { EventName, StoredEvent } from '../../core/event.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/all-events.ts'
-import { each, flag, integer, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { each, flag, integer, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
 import { type EventPlace, type Placed, type Reading, Walk, type Walked } from './walk-events.ts'
 
 export interface EventFilter {
@@ -42,10 +42,17 @@ export function findAllEvents(
   })
 }
 
-/** The same of all events, without what they say: most of them nobody wants to know. */
-export function findEventNames(after: EventPlace, max: number): Command<Walked<PlacedName> | null> {
+/** Those of the transactions from one on and before another, in their order, that need not be looked at. */
+export type Passed = (from: number, to: number) => readonly number[]
+
+/** The same of all events but those passed over, without what they say: most of them nobody wants to know. */
+export function findEventNames(
+  after: EventPlace,
+  max: number,
+  passed: Passed = () => [],
+): Command<Walked<PlacedName> | null> {
   return command('find_event_names', function* work(): Work<Walked<PlacedName> | null> {
-    const walk = new Walk(after, NAMES, max)
+    const walk = new Walk(after, namesWithout(passed), max)
     return yield* walk.to((settled) => walk.through(settled))
   })
 }
@@ -66,16 +73,41 @@ const valuesOf = ({ tx, jobId, n }: EventPlace): SqlValue[] => [tx, jobId, n]
 
 function eventsThrough(filter: readonly SqlValue[]): Reading<PlacedEvent> {
   return {
+    *count(from, to, max) {
+      return integer(yield* one(sql.countWindow, from, to, max), 'count')
+    },
     window: (after, from, to, max) => query(sql.readWindow, ...valuesOf(after), ...filter, from, to, max),
     group: (after, lookMax) => query(sql.readGroup, ...valuesOf(after), ...filter, lookMax),
     toFound: toEvents,
   }
 }
 
-const NAMES: Reading<PlacedName> = {
-  window: (after, from, to, max) => query(sql.readNames, ...valuesOf(after), from, to, max),
-  group: (after, lookMax) => query(sql.readNamesOfGroup, ...valuesOf(after), lookMax),
-  toFound: toNames,
+function namesWithout(passed: Passed): Reading<PlacedName> {
+  /** What is left of the transactions, in pieces. */
+  function pieces(from: number, to: number): [number, number][] {
+    const ends = passed(from, to)
+    const starts = [from, ...ends.map((tx) => tx + 1)]
+    return starts.map((start, i): [number, number] => [start, ends[i] ?? to]).filter(([start, end]) => start < end)
+  }
+  return {
+    *count(from, to, max) {
+      const rows = yield* each(
+        sql.countPieces,
+        pieces(from, to).map((piece) => [...piece, max]),
+      )
+      return Math.min(
+        max,
+        rows.reduce((sum, row) => sum + integer(row, 'count'), 0),
+      )
+    },
+    window: (after, from, to, max) =>
+      each(
+        sql.readNames,
+        pieces(from, to).map((piece) => [...valuesOf(after), ...piece, max]),
+      ),
+    group: (after, lookMax) => query(sql.readNamesOfGroup, ...valuesOf(after), lookMax),
+    toFound: toNames,
+  }
 }
 
 /** That a job was made is told from the job itself, right before its second event. */

@@ -18,8 +18,8 @@ export interface PublishItem {
 }
 
 export type PublishOutcome =
-  /** For each event what was stored; null: it was there before. */
-  | { kind: 'stored'; jobId: string; events: (StoredEvent | null)[] }
+  /** For each event what was stored; null: it was there before. The transaction has no other events than those of the batch. */
+  | { kind: 'stored'; jobId: string; events: (StoredEvent | null)[]; tx: number }
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
   /** Nothing of the item was stored. */
   | { kind: 'invalid'; field: string; message: string }
@@ -29,7 +29,11 @@ interface Wanted {
   kind: 'wanted'
   jobId: string
   events: StoredEvent[]
+  tx: number
 }
+
+/** SQLite has none to tell; and what an unheard try has written is of another one. */
+export const NO_TRANSACTION = 0
 
 /**
  * (job, stage, seq) is stored once: who comes first is stored, whatever the data of the others. The cursor is raised under the
@@ -51,15 +55,16 @@ export function publishBatch(items: readonly PublishItem[], look: boolean): Comm
     const refusals = yield* refuse(firsts.filter((item) => !publishers.has(holderOf(item))))
     const read = items.map((item) => refusals.get(holderOf(item)) ?? wantedOf(item, publishers.get(holderOf(item))))
     const wanted = foldBy(read.flatMap(eventsOf), identityOf).firsts
-    const found = look || again ? yield* find(wanted) : new Map<string, Row>()
-    const ours = wanted.filter((event) => claim(event, found.get(identityOf(event)), transactions))
-    const news = wanted.filter((event) => !found.has(identityOf(event)))
+    const found = look || again ? yield* find(wanted) : new Map<StoredEvent, Row>()
+    const ours = wanted.filter((event) => claim(event, found.get(event), transactions))
+    const news = wanted.filter((event) => !found.has(event))
     yield* insert(news, rows, room)
     for (const row of rows) transactions.add(integer(row, 'tx'))
     const stored = new Set([...ours, ...news])
     return read.map((one): PublishOutcome => {
       if (one.kind !== 'wanted') return one
-      return { ...one, kind: 'stored', events: one.events.map((event) => (stored.has(event) ? event : null)) }
+      const tx = again ? NO_TRANSACTION : one.tx
+      return { ...one, tx, kind: 'stored', events: one.events.map((event) => (stored.has(event) ? event : null)) }
     })
   })
 }
@@ -103,18 +108,25 @@ function wantedOf({ events }: PublishItem, row: Row | undefined): Wanted | Publi
   return {
     kind: 'wanted',
     jobId,
+    tx: integer(row, 'tx'),
     events: events.map(({ stage, seq, data }) => {
       return { jobId, domain, n: 0, stage, seq: storedSeq(seqScope, attempt, seq), data, createdAtMs }
     }),
   }
 }
 
-function* find(wanted: readonly StoredEvent[]): Work<Map<string, Row>> {
+function* find(wanted: readonly StoredEvent[]): Work<Map<StoredEvent, Row>> {
   const rows = yield* each(
     sql.readPublished,
     wanted.map(({ jobId, stage, seq }) => [jobId, stage, seq]),
   )
-  return new Map(rows.map((row) => [identityIn(row), row]))
+  const known = new Map(rows.map((row) => [identityIn(row), row]))
+  return new Map(
+    wanted.flatMap((event): [StoredEvent, Row][] => {
+      const row = known.get(identityOf(event))
+      return row === undefined ? [] : [[event, row]]
+    }),
+  )
 }
 
 /** Whether it was stored by one of our own tries. */

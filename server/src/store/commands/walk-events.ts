@@ -25,6 +25,8 @@ export interface Placed {
 
 /** How a walk reads what comes after a place. */
 export interface Reading<Found extends Placed> {
+  /** How many there are, up to a maximum, of the transactions from one on and before another. */
+  count(from: number, to: number, max: number): Work<number>
   /** Of the transactions from one on and before another. */
   window(after: EventPlace, from: number, to: number, max: number): Work<Row[]>
   /** Of the place's own transaction, looking at so many events. */
@@ -89,7 +91,7 @@ export class Walk<Found extends Placed> {
       const from = this.#place.tx
       if (from >= settled) return this.#reach(settled)
       const to = Math.min(from + width, settled)
-      const count = integer(yield* one(sql.countWindow, from, to, WINDOW_MAX), 'count')
+      const count = yield* this.#reading.count(from, to, WINDOW_MAX)
       if (count === WINDOW_MAX && to - from > 1) {
         width = Math.max(1, Math.floor((to - from) / WIDTH_FACTOR))
         continue

@@ -45,14 +45,31 @@ export const readWindow = statement(
   ),
 )
 
-/** Takes a place, two transactions and a maximum: what identifies the events in between, in their order. */
-export const readNames = statement(
-  'read_names',
-  perEngine(
-    (tx) => `SELECT ${name(tx)} FROM ichido.events e WHERE ${tx} >= $4 AND ${tx} < $5 AND ${after(tx)}
-    ORDER BY ${tx}, e.job_id, e.n LIMIT $6`,
-  ),
-)
+const counted = (
+  tx: string,
+  from: string,
+  to: string,
+  max: string,
+) => `SELECT count(*) AS count FROM (SELECT 1 FROM ichido.events e
+    WHERE ${tx} >= ${from} AND ${tx} < ${to} LIMIT ${max}) w`
+
+/** Takes two transactions and a maximum, of each piece that is looked at: how many events are in it. */
+export const countPieces = statement('count_pieces', {
+  postgres: `SELECT c.count FROM unnest($1::bigint[], $2::bigint[]) AS p(low, high)
+    CROSS JOIN LATERAL (${counted('e.tx', 'p.low', 'p.high', '($3::integer[])[1]')}) c`,
+  sqlite: counted('e.rowid', '$1', '$2', '$3'),
+})
+
+/** Takes a place, two transactions and a maximum, of each piece: what identifies the events in it, in their order. */
+export const readNames = statement('read_names', {
+  postgres: `SELECT w.* FROM unnest($4::bigint[], $5::bigint[]) AS p(low, high)
+    CROSS JOIN LATERAL (SELECT ${name('e.tx')} FROM ichido.events e WHERE e.tx >= p.low AND e.tx < p.high
+      AND (e.tx, e.job_id, e.n) > (($1::bigint[])[1], ($2::uuid[])[1], ($3::bigint[])[1])
+      ORDER BY e.tx, e.job_id, e.n LIMIT ($6::integer[])[1]) w
+    ORDER BY w.tx, w.job_id, w.n LIMIT ($6::integer[])[1]`,
+  sqlite: `SELECT ${name('e.rowid')} FROM ichido.events e WHERE e.rowid >= $4 AND e.rowid < $5 AND ${after('e.rowid')}
+    ORDER BY e.rowid, e.job_id, e.n LIMIT $6`,
+})
 
 /** Takes jobs and numbers of events. */
 export const readNamed = statement('read_named', {
