@@ -110,6 +110,28 @@ test('with room for two batches, what waits is shared between both, and never a 
   await expect(Promise.all(outcomes)).resolves.toEqual(names(some('a', 30)))
 })
 
+test('few items wait for the batch under way instead of going beside it', async () => {
+  const b = batcher({ inFlightMax: 2, besideMin: 3 })
+  const outcomes = some('a', 5).map((item) => b.add(item))
+  await settled()
+  expect(commits.batches.map(names)).toEqual([['a0', 'a1', 'a2']])
+  outcomes.push(b.add({ user: 'a', n: 5 }))
+  await settled()
+  expect(commits.batches.map(names)).toEqual([
+    ['a0', 'a1', 'a2'],
+    ['a3', 'a4', 'a5'],
+  ])
+  outcomes.push(b.add({ user: 'a', n: 6 }))
+  await settled()
+  expect(commits.batches).toHaveLength(2)
+  await commits.commit()
+  expect(commits.batches).toHaveLength(2)
+  await commits.commit()
+  expect(commits.batches.map(names)[2]).toEqual(['a6'])
+  await commits.commit()
+  await Promise.all(outcomes)
+})
+
 test('a batch is capped in items and in bytes; an item beyond the bytes goes alone', async () => {
   const b = batcher({ itemsMax: 3, bytesMax: 10 })
   const sizes = [4, 4, 4, 50, 1, 1, 1, 1]
@@ -228,6 +250,7 @@ test('whatever the order of arrivals and commits, every item gets its own outcom
     itemsMax: fc.integer({ min: 1, max: 5 }),
     bytesMax: fc.integer({ min: 1, max: 20 }),
     inFlightMax: fc.integer({ min: 1, max: 3 }),
+    besideMin: fc.integer({ min: 1, max: 7 }),
   })
   await fc.assert(
     fc.asyncProperty(limits, fc.array(step, { maxLength: 30 }), async (limit, steps) => {

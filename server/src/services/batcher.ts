@@ -8,6 +8,8 @@ export interface BatcherOptions<Item, Outcome> {
   bytesMax: number
   /** How many batches may be under way. More of them are smaller, and each has its fixed cost. */
   inFlightMax: number
+  /** Fewer items than these wait for the batch under way instead of going beside it; one will do, unless it is said. */
+  besideMin?: number
   /** Carries out the items in one transaction; one outcome for each, in their order. */
   run(items: Item[]): Promise<Outcome[]>
   /** How much of `bytesMax` an item takes. */
@@ -83,7 +85,7 @@ export class Batcher<Item, Outcome> {
   }
 
   #schedule(): void {
-    if (this.#scheduled || this.#size === 0 || this.#inFlight >= this.#options.inFlightMax) return
+    if (this.#scheduled || this.#size === 0 || !this.#mayBegin()) return
     this.#scheduled = true
     const size = this.#size
     // Calls that arrive in the same turn of the event loop belong together; and a store that answers synchronously
@@ -98,9 +100,14 @@ export class Batcher<Item, Outcome> {
     })
   }
 
+  #mayBegin(): boolean {
+    const { inFlightMax, besideMin = 1 } = this.#options
+    return this.#inFlight === 0 || (this.#inFlight < inFlightMax && this.#size >= besideMin)
+  }
+
   async #next(): Promise<void> {
-    const { name, world, inFlightMax, onBatch } = this.#options
-    const batch = this.#take(Math.ceil(this.#size / (inFlightMax - this.#inFlight)))
+    const { name, world, inFlightMax, besideMin = 1, onBatch } = this.#options
+    const batch = this.#take(Math.max(besideMin, Math.ceil(this.#size / (inFlightMax - this.#inFlight))))
     this.#inFlight++
     const began = world.monotonic()
     await this.#carryOut(batch)

@@ -49,7 +49,8 @@ export interface EventService {
 
 const PAGE_MAX = 1_000
 const DATA_BYTES_MAX = 64 * 1024
-const BATCH = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024, inFlightMax: 2 }
+/** Few are often of one run, whose lock they would have to wait for anyway; and together they are one write to each reader. */
+const BATCH = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024, inFlightMax: 2, besideMin: 16 }
 
 export function createEventService(deps: Deps): EventService {
   const { world, store, bus, evidence, meter } = deps
