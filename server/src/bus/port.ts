@@ -22,10 +22,15 @@ export interface News {
 
 /** Carries events to where they are read without asking the store. What it does not carry is found there all the same. */
 export interface Relay {
-  /** Told after the commit, of all events of a transaction. It neither throws nor keeps anybody waiting. */
-  stored(tx: number, events: readonly StoredEvent[]): void
+  /**
+   * Told after the commit, of all events of a transaction, those of a job in the order of their cursors. It neither throws nor
+   * keeps anybody waiting. Null: which transaction it was cannot be told.
+   */
+  stored(tx: number | null, events: readonly StoredEvent[]): void
   /** Those of the transactions from one on and before another, in their order, whose events it has all taken itself. */
   taken(from: number, to: number): number[]
+  /** What was taken may be lost, or of another store: none of it is told any more. */
+  forget(): void
   /** Whether what takes the events is there, and still has what it was told to remember. */
   look(): Promise<'ready' | 'emptied' | 'away'>
   /** From now on it is noticed when everything is lost there. */

@@ -33,9 +33,9 @@ describe.each(ENGINES)('%s', (engine) => {
   afterEach(() => scene.close())
 
   /** The duty of a new leader, until there is nothing left to do. */
-  async function leader(batchMax = 100) {
+  async function leader(batchMax = 100, relay = scene.relay) {
     const settings = settingsOf({ relay_batch_max: batchMax, event_state_ttl_seconds: 3_600 })
-    const tick = createRelay({ store: store(), relay: scene.relay, settings }, trusting(await seize(store())))
+    const tick = createRelay({ store: store(), relay, settings }, trusting(await seize(store())))
     return async () => {
       await settled()
       while ((await tick()) === 0);
@@ -49,10 +49,6 @@ describe.each(ENGINES)('%s', (engine) => {
       FROM ichido.events`
     await until('older transactions to end', async () => (await sql(store(), text))[0]?.settled)
   }
-
-  const taken = () => scene.relay.taken(0, Number.MAX_SAFE_INTEGER).length
-  /** As a Redis that was killed, and had not written them to its disk. */
-  const forgetMarks = (jobId: string) => redis.remove(`published:${jobId}:*`)
 
   const cursors = async (jobId: string, domain = 'work') =>
     (await scene.entries(domain, jobId)).filter(({ job_id }) => job_id === jobId).map(({ cursor }) => cursor)
@@ -88,31 +84,6 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await cursors(job.jobId, 'scan')).toHaveLength(7)
     expect(scene.relayed.swept).toBe(2)
   })
-
-  // SQLite names no transactions.
-  if (engine === 'postgres')
-    test('what its own node relayed is not even looked at, until Redis may have lost it', async () => {
-      const sweep = await leader()
-      await sweep()
-      services().deps.relay = scene.relay
-      const job = await beginPublishing(services(), { domain: 'scan' })
-      for (let i = 0; i < 3; i++) await job.progress(2)
-      await until('the node to relay them', async () => taken() === 3)
-      delete services().deps.relay
-      await forgetMarks(job.jobId)
-      await sweep()
-      expect(await cursors(job.jobId, 'scan')).toEqual([3, 4, 5, 6, 7, 8, 1, 2])
-      services().deps.relay = scene.relay
-      await job.progress(1)
-      await until('the node to relay that', async () => taken() === 4)
-      delete services().deps.relay
-      await forgetMarks(job.jobId)
-      await redis.hangUp()
-      await until('a new connection', async () => taken() === 0)
-      await scene.up()
-      await sweep()
-      expect((await cursors(job.jobId, 'scan')).slice(8)).toEqual([9, 9])
-    })
 
   test('after FLUSHALL all that may be a state is there again', async () => {
     const sweep = await leader()
@@ -171,4 +142,64 @@ describe.each(ENGINES)('%s', (engine) => {
     await sweep()
     expect(await cursors(job.jobId)).toEqual([1, 2])
   })
+
+  // SQLite names no transactions.
+  if (engine === 'postgres') {
+    const taken = () => scene.relay.taken(0, Number.MAX_SAFE_INTEGER).length
+    /** As a Redis that was killed, and had not written them to its disk. */
+    const forgetMarks = (jobId: string) => redis.remove(`published:${jobId}:*`)
+
+    /** Each call is a transaction that the node takes to Redis. */
+    async function relayed(publish: () => Promise<unknown>, transactions: number): Promise<void> {
+      services().deps.relay = scene.relay
+      await publish()
+      await until('the node to relay it', async () => taken() === transactions)
+      delete services().deps.relay
+    }
+
+    test('what its own node relayed is not even looked at, until Redis may have lost it', async () => {
+      const sweep = await leader()
+      await sweep()
+      const job = await beginPublishing(services())
+      for (const transactions of [1, 2, 3]) await relayed(() => job.progress(2), transactions)
+      await forgetMarks(job.jobId)
+      await sweep()
+      expect(await cursors(job.jobId)).toEqual([3, 4, 5, 6, 7, 8, 1, 2])
+      await relayed(() => job.progress(1), 4)
+      await forgetMarks(job.jobId)
+      await redis.hangUp()
+      await until('a new connection', async () => taken() === 0)
+      await scene.up()
+      await sweep()
+      expect((await cursors(job.jobId)).slice(8)).toEqual([9, 9])
+    })
+
+    test('the watermark passes what is not looked at: the next leader does not offer it again', async () => {
+      const sweep = await leader()
+      const job = await beginPublishing(services())
+      await sweep()
+      await relayed(() => job.progress(2), 1)
+      await sweep()
+      await forgetMarks(job.jobId)
+      await (await leader())()
+      expect(await cursors(job.jobId)).toHaveLength(2)
+    })
+
+    test('a leader believes nothing that its node relayed before: another one may have found Redis empty meanwhile', async () => {
+      const other = new RedisScene(redis.url)
+      await other.up()
+      const sweep = await leader(100, other.relay)
+      await sweep()
+      const job = await beginPublishing(services())
+      await relayed(() => job.progress(2), 1)
+      await sweep()
+      await redis.flushAll()
+      other.relay.missing = () => Promise.reject(new Error('killed'))
+      await expect(sweep()).rejects.toThrow('killed')
+      await (await leader())()
+      expect(await cursors(job.jobId)).toEqual([1, 2, 3, 4])
+      expect(await scene.state('work', job.jobId)).toMatchObject({ cursor: 4 })
+      await other.close()
+    })
+  }
 })

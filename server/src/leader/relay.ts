@@ -38,6 +38,7 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
     const since = checkpoints.findLast(({ atMs }) => atMs < nowMs - stateTtlMs()) ?? checkpoints[0]
     const from = since === undefined || since.tx > place.tx ? place : { ...FIRST_EVENT, tx: since.tx }
     if (!(await keep({ place: from, checkpoints: checkpoints.filter(({ tx }) => tx <= from.tx) }))) return false
+    relay.forget()
     await relay.remember()
     return true
   }
@@ -53,13 +54,23 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
     const found = await relay.look()
     // The connection tells of it by itself; what is left waits in the store.
     if (found === 'away') return null
-    mark ??= await store.write(beginWatermark())
+    if (mark === null) {
+      // Another leader may have found Redis empty, and this node have heard nothing of it.
+      relay.forget()
+      mark = await store.write(beginWatermark())
+    }
     const nowMs = await store.read(readClock())
     if (found === 'emptied' && !(await rewind(mark, nowMs))) return null
-    const passed = relay.taken.bind(relay)
+    let passesOver = false
+    const passed = (from: number, to: number) => {
+      const taken = relay.taken(from, to)
+      passesOver ||= taken.length > 0
+      return taken
+    }
     const batch = await store.write(findEventNames(mark.place, settings.get('relay_batch_max'), passed))
     if (batch === null) {
       // The store is another one than the watermark is of.
+      relay.forget()
       await keep({ place: await store.write(findLastPlace()), checkpoints: [] })
       return null
     }
@@ -68,7 +79,9 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
       await relay.sweep(await store.write(findNamed(missing.slice(i, i + READ_MAX))), nowMs)
     }
     const next = withCheckpoint({ place: batch.next, checkpoints: mark.checkpoints }, nowMs)
-    const isNews = batch.events.length > 0 || next.checkpoints !== mark.checkpoints
+    // It may have gone away while it was believed to have what was passed over.
+    if (passesOver && (await relay.look()) !== 'ready') return null
+    const isNews = batch.events.length > 0 || passesOver || next.checkpoints !== mark.checkpoints
     mark = next
     // Without events the place moves with every transaction: that alone is not worth one more.
     if (isNews && !(await keep(next))) return null

@@ -113,22 +113,27 @@ test('with room for two batches, what waits is shared between both, and never a 
 test('few items wait for the batch under way instead of going beside it', async () => {
   const b = batcher({ inFlightMax: 2, besideMin: 3 })
   const outcomes = some('a', 5).map((item) => b.add(item))
+  const add = async (n: number) => {
+    outcomes.push(b.add({ user: 'a', n }))
+    await settled()
+  }
   await settled()
-  expect(commits.batches.map(names)).toEqual([['a0', 'a1', 'a2']])
-  outcomes.push(b.add({ user: 'a', n: 5 }))
-  await settled()
-  expect(commits.batches.map(names)).toEqual([
-    ['a0', 'a1', 'a2'],
-    ['a3', 'a4', 'a5'],
-  ])
-  outcomes.push(b.add({ user: 'a', n: 6 }))
-  await settled()
+  // Too few for two.
+  expect(commits.batches.map(names)).toEqual([['a0', 'a1', 'a2', 'a3', 'a4']])
+  for (const n of [5, 6]) await add(n)
+  expect(commits.batches).toHaveLength(1)
+  await add(7)
+  expect(commits.batches.map(names)[1]).toEqual(['a5', 'a6', 'a7'])
+  await commits.commit()
+  await add(8)
   expect(commits.batches).toHaveLength(2)
   await commits.commit()
-  expect(commits.batches).toHaveLength(2)
+  expect(commits.batches.map(names)[2]).toEqual(['a8'])
   await commits.commit()
-  expect(commits.batches.map(names)[2]).toEqual(['a6'])
-  await commits.commit()
+  for (const item of some('b', 6)) outcomes.push(b.add(item))
+  await settled()
+  expect(commits.batches.slice(3).map((batch) => batch.length)).toEqual([3, 3])
+  while (commits.underWay > 0) await commits.commit()
   await Promise.all(outcomes)
 })
 

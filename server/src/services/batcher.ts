@@ -107,7 +107,8 @@ export class Batcher<Item, Outcome> {
 
   async #next(): Promise<void> {
     const { name, world, inFlightMax, besideMin = 1, onBatch } = this.#options
-    const batch = this.#take(Math.max(besideMin, Math.ceil(this.#size / (inFlightMax - this.#inFlight))))
+    const batches = Math.min(inFlightMax - this.#inFlight, Math.floor(this.#size / besideMin))
+    const batch = this.#take(Math.ceil(this.#size / Math.max(1, batches)))
     this.#inFlight++
     const began = world.monotonic()
     await this.#carryOut(batch)

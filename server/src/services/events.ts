@@ -3,7 +3,7 @@ import { type Caller, can } from '../core/roles.ts'
 import { isFinal } from '../core/run-state.ts'
 import { type EventFilter, findAllEvents, type PlacedEvent } from '../store/commands/all-events.ts'
 import { findEvents, findLatestState } from '../store/commands/events.ts'
-import { NO_TRANSACTION, type PublishItem, type PublishOutcome, publishBatch } from '../store/commands/publish.ts'
+import { type PublishItem, type PublishOutcome, publishBatch } from '../store/commands/publish.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
 import { type EventPlace, findLastPlace } from '../store/commands/walk-events.ts'
 import { BadValue } from '../store/port.ts'
@@ -71,7 +71,7 @@ export function createEventService(deps: Deps): EventService {
       for (const [jobId, events] of Map.groupBy(news, ({ jobId }) => jobId)) {
         bus.wake([`job:${jobId}`], { cursor: events.at(-1)?.n ?? 0, events })
       }
-      deps.relay?.stored(stored[0]?.tx ?? NO_TRANSACTION, news)
+      deps.relay?.stored(stored[0]?.tx ?? null, news)
       return outcomes
     },
   })

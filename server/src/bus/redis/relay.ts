@@ -33,13 +33,13 @@ const MARKS_MAX = 1_000
 const BATCH_MAX = 1_000
 const QUEUE_MAX = 20_000
 const QUEUE_BYTES_MAX = 32 * 1024 * 1024
-/** Transactions that it remembers to have taken. The leader asks within seconds. */
+/** Transactions that are known to be taken. A node that leads asks within seconds. */
 const TAKEN_MAX = 10_000
 /** How long closing waits for the last events to go. */
 const LAST_FLUSH_MS = 500
 
 interface Transaction {
-  tx: number
+  tx: number | null
   events: readonly StoredEvent[]
   bytes: number
 }
@@ -58,10 +58,10 @@ export class RedisRelay implements Relay {
   constructor(options: RedisRelayOptions) {
     this.#options = options
     // A Redis that was killed may come back without the last second of what it had been given.
-    options.link.onConnect(() => this.#forget())
+    options.link.onConnect(() => this.forget())
   }
 
-  stored(tx: number, events: readonly StoredEvent[]): void {
+  stored(tx: number | null, events: readonly StoredEvent[]): void {
     if (events.length === 0) return
     if (this.#queued.events >= QUEUE_MAX || this.#queued.bytes >= QUEUE_BYTES_MAX) {
       this.#options.meter.relayed('left', events.length)
@@ -76,6 +76,11 @@ export class RedisRelay implements Relay {
 
   taken(from: number, to: number): number[] {
     return [...this.#taken].filter((tx) => tx >= from && tx < to).sort((a, b) => a - b)
+  }
+
+  forget(): void {
+    this.#losses++
+    this.#taken.clear()
   }
 
   /** S4's publish, of many: true for those that were added, false for those that had been before. */
@@ -121,7 +126,6 @@ export class RedisRelay implements Relay {
 
   async remember(): Promise<void> {
     const { link } = this.#options
-    this.#forget()
     await Promise.all(SHARD_NUMBERS.map((shard) => link.call((redis) => redis.set(link.keys.memory(shard), '1'))))
   }
 
@@ -135,16 +139,23 @@ export class RedisRelay implements Relay {
   async #flush(): Promise<void> {
     // Those that are committed in this same moment go along. And the store's next batch goes before: somebody waits for it.
     for (let turn = 0; turn < 2; turn++) await new Promise<void>((resolve) => this.#options.world.soon(resolve))
-    while (this.#queue.length > 0) {
-      const batch = this.#next()
-      const events = batch.flatMap((each) => each.events)
-      const losses = this.#losses
-      await this.publish(events).then(
-        () => losses === this.#losses && this.#remember(batch),
-        () => this.#options.meter.relayed('left', events.length),
-      )
-    }
+    while (this.#queue.length > 0) await this.#take(this.#next())
     this.#flushing = null
+  }
+
+  async #take(batch: readonly Transaction[]): Promise<void> {
+    const losses = this.#losses
+    const events = batch.flatMap((each) => each.events)
+    let left = events.length
+    try {
+      for (const part of inParts(events, BATCH_MAX)) {
+        await this.publish(part)
+        left -= part.length
+      }
+      if (losses === this.#losses) this.#noteTaken(batch)
+    } catch {
+      this.#options.meter.relayed('left', left)
+    }
   }
 
   /** Whole transactions, until there are enough events. */
@@ -160,13 +171,8 @@ export class RedisRelay implements Relay {
     return batch
   }
 
-  #forget(): void {
-    this.#losses++
-    this.#taken.clear()
-  }
-
-  #remember(batch: readonly Transaction[]): void {
-    for (const { tx } of batch) if (tx > 0) this.#taken.add(tx)
+  #noteTaken(batch: readonly Transaction[]): void {
+    for (const { tx } of batch) if (tx !== null) this.#taken.add(tx)
     for (const tx of this.#taken) {
       if (this.#taken.size <= TAKEN_MAX) break
       this.#taken.delete(tx)

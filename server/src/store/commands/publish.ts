@@ -5,7 +5,7 @@ import { eventRules, seqProblem, storedSeq } from '../../core/seq.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/events.ts'
 import { readFacts } from '../sql/runs.ts'
-import { each, integer, type Row, text, type Work } from '../statement.ts'
+import { each, integer, integerOrNull, type Row, text, type Work } from '../statement.ts'
 import { foldBy } from './fold.ts'
 import { explain } from './run-facts.ts'
 
@@ -18,8 +18,11 @@ export interface PublishItem {
 }
 
 export type PublishOutcome =
-  /** For each event what was stored; null: it was there before. The transaction has no other events than those of the batch. */
-  | { kind: 'stored'; jobId: string; events: (StoredEvent | null)[]; tx: number }
+  /**
+   * For each event what was stored; null: it was there before. The transaction has no other events than those of the batch;
+   * null on SQLite, and when some may be of a try that was not heard of.
+   */
+  | { kind: 'stored'; jobId: string; events: (StoredEvent | null)[]; tx: number | null }
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
   /** Nothing of the item was stored. */
   | { kind: 'invalid'; field: string; message: string }
@@ -29,11 +32,8 @@ interface Wanted {
   kind: 'wanted'
   jobId: string
   events: StoredEvent[]
-  tx: number
+  tx: number | null
 }
-
-/** SQLite has none to tell; and what an unheard try has written is of another one. */
-export const NO_TRANSACTION = 0
 
 /**
  * (job, stage, seq) is stored once: who comes first is stored, whatever the data of the others. The cursor is raised under the
@@ -42,7 +42,7 @@ export const NO_TRANSACTION = 0
  */
 export function publishBatch(items: readonly PublishItem[], look: boolean): Command<PublishOutcome[]> {
   /** Of tries whose commit may not have been heard of. */
-  const transactions = new Set<number>()
+  const transactions = new Set<number | null>()
   return command('publish', function* work(again): Work<PublishOutcome[]> {
     const { firsts } = foldBy(items, holderOf)
     const room = new Map<string, number>()
@@ -59,11 +59,11 @@ export function publishBatch(items: readonly PublishItem[], look: boolean): Comm
     const ours = wanted.filter((event) => claim(event, found.get(event), transactions))
     const news = wanted.filter((event) => !found.has(event))
     yield* insert(news, rows, room)
-    for (const row of rows) transactions.add(integer(row, 'tx'))
+    for (const row of rows) transactions.add(integerOrNull(row, 'tx'))
     const stored = new Set([...ours, ...news])
     return read.map((one): PublishOutcome => {
       if (one.kind !== 'wanted') return one
-      const tx = again ? NO_TRANSACTION : one.tx
+      const tx = again ? null : one.tx
       return { ...one, tx, kind: 'stored', events: one.events.map((event) => (stored.has(event) ? event : null)) }
     })
   })
@@ -108,7 +108,7 @@ function wantedOf({ events }: PublishItem, row: Row | undefined): Wanted | Publi
   return {
     kind: 'wanted',
     jobId,
-    tx: integer(row, 'tx'),
+    tx: integerOrNull(row, 'tx'),
     events: events.map(({ stage, seq, data }) => {
       return { jobId, domain, n: 0, stage, seq: storedSeq(seqScope, attempt, seq), data, createdAtMs }
     }),
@@ -130,7 +130,7 @@ function* find(wanted: readonly StoredEvent[]): Work<Map<StoredEvent, Row>> {
 }
 
 /** Whether it was stored by one of our own tries. */
-function claim(event: StoredEvent, row: Row | undefined, transactions: ReadonlySet<number>): boolean {
+function claim(event: StoredEvent, row: Row | undefined, transactions: ReadonlySet<number | null>): boolean {
   if (row === undefined || !transactions.has(integer(row, 'tx'))) return false
   event.n = integer(row, 'n')
   event.createdAtMs = integer(row, 'created_at')

@@ -20,8 +20,8 @@ export interface PostgresOptions {
 }
 
 const POOL_MAX = 10
-/** Two batches of submits, one of each other sort, and a few commands that come alone. */
-const WRITERS_MAX = 6
+/** Two batches of submits, two of events, one of each other sort, and a few commands that come alone. */
+const WRITERS_MAX = 7
 /**
  * Have connections of their own: a user whose row somebody keeps locked can hold up all the others for seconds, and by then
  * every worker's leases would lapse and the leader lose its term.

@@ -23,7 +23,7 @@ export const raisePublishers = statement('raise_publishers', {
   sqlite: [
     `UPDATE ichido.runs SET last_event_n = last_event_n + $4
       WHERE id = $1 AND assigned_worker_id = $2 AND lease_id = $3 AND state = 'RUNNING'`,
-    `SELECT ${PUBLISHER('r.')}, r.last_event_n - $4 AS last_n, now_ms() AS now, 0 AS tx
+    `SELECT ${PUBLISHER('r.')}, r.last_event_n - $4 AS last_n, now_ms() AS now, NULL AS tx
       FROM ichido.runs r WHERE r.id = $1 AND changes() = 1`,
   ],
 })
