@@ -217,3 +217,11 @@ test('a report that is refused for good is not kept', async () => {
   expect(troubles).toMatchObject([{ code: 'LEASE_LOST' }])
   await running.close(0)
 })
+
+test('who gives up long polls says so, once', async () => {
+  plane.lease = async () => []
+  const running = loop()
+  await world.pass(60_000)
+  expect(troubles.map(String)).toEqual([expect.stringContaining('does not let calls wait for work')])
+  await running.close(0)
+})

@@ -42,6 +42,8 @@ const FRESH_MS = 1_000
 /** In one call. */
 const LEASES_MAX = 1_000
 const RETRY_FIRST_MS = 250
+const CUT_OFF =
+  'Something on the way to the control plane does not let calls wait for work (a proxy?): it is asked every 5 to 30 s, and waiting is tried again in 5 minutes'
 const RETRY_MAX_MS = 30_000
 
 /** Leases as many runs as there is room for, keeps their leases alive, and reports how they end. */
@@ -148,14 +150,20 @@ export class WorkerLoop {
     try {
       const leases = await this.#deps.transport.lease(call, signal)
       this.#take(leases, sent)
-      return this.#pacing.answered(elapsedMs(sent, this.#clocks()), leases.length)
+      return this.#paced(call, this.#pacing.answered(elapsedMs(sent, this.#clocks()), leases.length))
     } catch (error) {
       if (signal.aborted) return this.#collect(call)
       this.#lostPolls.push(call.pollId)
       this.#deps.onTrouble(error)
       const cut = error instanceof IchidoError && error.details.cut === true
-      return this.#pacing.failed(elapsedMs(sent, this.#clocks()), cut)
+      return this.#paced(call, this.#pacing.failed(elapsedMs(sent, this.#clocks()), cut))
     }
+  }
+
+  /** Whoever wonders why work begins late is told. */
+  #paced(call: LeaseCall, pauseMs: number): number {
+    if (call.waitMs > 0 && this.#pacing.waitMs === 0) this.#deps.onTrouble(new Error(CUT_OFF))
+    return pauseMs
   }
 
   /** What may have been leased by a poll that was called off before its answer came; it is given back. */

@@ -26,6 +26,15 @@ test('long polls that something cuts give way to short ones, 5 to 30 s apart, un
   expect(pacing.waitMs).toBe(LONG_MS)
 })
 
+test('a control plane that is started again hangs up each time, and polls go on waiting', () => {
+  const pacing = new Pacing(new FakeWorld())
+  for (let restarts = 0; restarts < 5; restarts++) {
+    pacing.failed(10_000, true)
+    pacing.failed(3, false)
+    expect(pacing.waitMs).toBe(LONG_MS)
+  }
+})
+
 test('answers that come too early to have waited are the same as cuts', () => {
   const pacing = new Pacing(new FakeWorld())
   expect([pacing.answered(10, 0), pacing.answered(10, 0)]).toEqual([1_000, 5_000])

@@ -53,6 +53,8 @@ export class Pacing {
   /** `cut`: not the control plane said so, but a proxy, or a connection that was closed. */
   failed(tookMs: number, cut: boolean): number {
     if (cut && this.#longAgainAtMs === null && tookMs >= EARLY_MS) return this.#cut()
+    // Nobody was there: it was the control plane that hung up when it stopped, not something on the way.
+    this.#cuts = 0
     return this.#jitter(Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** Math.min(this.#failures++, 10)))
   }
 
