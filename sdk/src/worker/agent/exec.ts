@@ -1,7 +1,9 @@
+import { IchidoError } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
 import { failure, Stopped } from '../failure.ts'
 import type { RemoteTransport } from '../http.ts'
 import type { Outcome, RunInHand } from '../loop.ts'
+import type { WorkerEvent } from '../transport.ts'
 import type { Artifacts } from './artifacts.ts'
 import { outcomeOf, stoppedOutcome } from './exec-outcome.ts'
 import { RunLog, RunProgress } from './output.ts'
@@ -60,19 +62,17 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps) {
   hold.onConfirmed(program.confirm)
   stopWhenTold(program, signal)
   const log = new RunLog(folder.stdoutFile, folder.stderrFile)
-  const progress = new RunProgress(folder.progressFile, lease.stages ?? null, (line) =>
-    deps.onTrouble(new Error(`A line of the progress of job ${lease.job_id} is no event: ${line.slice(0, 200)}`)),
-  )
   const { world, onTrouble, transport } = deps
+  const refuse = (line: string, why: string) =>
+    onTrouble(new Error(`Progress of job ${lease.job_id} that cannot be published, as ${why}: ${line.slice(0, 200)}`))
+  const progress = new RunProgress(folder.progressFile, lease.stages ?? null, refuse)
   const pumps = [
     new Pump({ world, onTrouble, read: () => log.read(), send: (chunks) => transport.log(lease.lease_id, chunks) }),
     new Pump({
       world,
       onTrouble,
       read: (last) => progress.read(last),
-      async send(events) {
-        if (events.length > 0) await transport.publish(lease.lease_id, events)
-      },
+      send: (events) => publishAll(events, (some) => transport.publish(lease.lease_id, some), refuse),
     }),
   ]
   try {
@@ -84,6 +84,25 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps) {
     for (const pump of pumps) void pump.end()
   }
 }
+
+/** One event that the control plane refuses does not cost the others that came along with it. */
+export async function publishAll(
+  events: readonly WorkerEvent[],
+  publish: (events: readonly WorkerEvent[]) => Promise<void>,
+  refuse: (event: string, why: string) => void,
+): Promise<void> {
+  if (events.length === 0) return
+  try {
+    await publish(events)
+  } catch (error) {
+    if (!(error instanceof IchidoError) || !ABOUT_ONE.has(error.code)) throw error
+    if (events.length === 1) refuse(JSON.stringify(events[0]), error.message)
+    else for (const event of events) await publishAll([event], publish, refuse)
+  }
+}
+
+/** What is refused because of one event. */
+const ABOUT_ONE: ReadonlySet<string> = new Set(['INVALID_PAYLOAD', 'PAYLOAD_TOO_LARGE'])
 
 function stopWhenTold(program: Program, signal: AbortSignal): void {
   const stop = () => {

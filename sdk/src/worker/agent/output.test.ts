@@ -118,14 +118,18 @@ test('what nobody hears does not hold up the end for long', async () => {
 
 test('where the job declares stages, lines are also events of those', () => {
   const bad: string[] = []
-  const progress = new RunProgress(out, ECO2_STAGES, (line) => bad.push(line))
+  const progress = new RunProgress(out, ECO2_STAGES, (_, why) => bad.push(why))
   appendFileSync(out, '{"stage":"vision","sub":1,"data":[1]}\n{"stage":"done","sub":0}\n{"stage":"vision","sub":10}\n')
-  appendFileSync(out, '{"percent":5}\n{"stage":"vision"}\n')
+  appendFileSync(out, '{"percent":5}\n{"stage":"vision","seq":11}\n{"stage":"other"}\n{"stage"\n')
   expect(progress.read(false)).toEqual([
     { stage: 'vision', seq: 11, data: [1] },
     { stage: 'done', seq: 50, data: null },
     { stage: 'progress', seq: 1, data: { percent: 5 } },
-    { stage: 'progress', seq: 2, data: { stage: 'vision' } },
+    { stage: 'progress', seq: 2, data: { stage: 'other' } },
   ])
-  expect(bad).toEqual(['{"stage":"vision","sub":10}'])
+  expect(bad).toEqual([
+    'the stage vision has room for sub 0 to 9, not for 10',
+    'it names the stage vision without "sub", its number there from 0 on',
+    'it is not JSON',
+  ])
 })

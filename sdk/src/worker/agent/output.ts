@@ -1,4 +1,4 @@
-import { nextSeq, OPEN_STAGES, PROGRESS_STAGE, type Stages } from '../../protocol/index.ts'
+import { nextSeq, OPEN_STAGES, PROGRESS_STAGE, type Stages, stageRange } from '../../protocol/index.ts'
 import type { LogChunk, WorkerEvent } from '../transport.ts'
 import { parseJson } from './files.ts'
 import { Tail } from './tail.ts'
@@ -59,14 +59,14 @@ const LAST_ERRORS_MAX = 4_000
 export class RunProgress {
   readonly #tail: Tail
   readonly #stages: Stages | null
-  readonly #onBadLine: (line: string) => void
+  readonly #onBadLine: (line: string, why: string) => void
   /** Whole lines that were read, from `#next` on not looked at yet, and the beginning of the one after them. */
   #lines: string[] = []
   #next = 0
   #open = ''
   #told = 0
 
-  constructor(file: string, stages: Stages | null, onBadLine: (line: string) => void) {
+  constructor(file: string, stages: Stages | null, onBadLine: (line: string, why: string) => void) {
     this.#tail = new Tail(file)
     this.#stages = stages
     this.#onBadLine = onBadLine
@@ -104,27 +104,35 @@ export class RunProgress {
 
   #event(line: string): WorkerEvent[] {
     if (line.trim() === '') return []
-    const told = line.length > LINE_MAX ? undefined : parseJson(line)
-    const event = told === undefined ? null : this.#eventOf(told)
-    if (event === null) this.#onBadLine(line)
-    return event === null ? [] : [event]
+    const event = this.#eventOf(line)
+    if (typeof event !== 'string') return [event]
+    this.#onBadLine(line, event)
+    return []
   }
 
-  #eventOf(told: unknown): WorkerEvent | null {
+  /** Or why it is none. */
+  #eventOf(line: string): WorkerEvent | string {
+    if (line.length > LINE_MAX) return `it is longer than ${LINE_MAX / 1024} KB`
+    const told = parseJson(line)
+    if (told === undefined) return 'it is not JSON'
     const stages = this.#stages ?? OPEN_STAGES
-    if (this.#stages !== null && isStaged(told)) {
+    if (this.#stages !== null && namesStage(told)) {
       const { stage, sub, data = null } = told
-      const seq = nextSeq(stages, stage, sub)
-      return seq === null ? null : { stage, seq, data }
+      if (typeof sub === 'number') {
+        const seq = nextSeq(stages, stage, sub)
+        if (seq !== null) return { stage, seq, data }
+        const { from, to } = stageRange(stages, stage)
+        return `the stage ${stage} has room for sub 0 to ${to - from}, not for ${sub}`
+      }
+      if (Object.hasOwn(stages, stage)) return `it names the stage ${stage} without "sub", its number there from 0 on`
     }
     const seq = nextSeq(stages, PROGRESS_STAGE, this.#told + 1)
-    if (seq === null) return null
+    if (seq === null) return `a job that declares stages has room for ${this.#told} of these: name one of its stages`
     this.#told++
     return { stage: PROGRESS_STAGE, seq, data: told }
   }
 }
 
-function isStaged(told: unknown): told is { stage: string; sub: number; data?: unknown } {
-  if (typeof told !== 'object' || told === null || !('stage' in told && 'sub' in told)) return false
-  return typeof told.stage === 'string' && typeof told.sub === 'number'
+function namesStage(told: unknown): told is { stage: string; sub?: unknown; data?: unknown } {
+  return typeof told === 'object' && told !== null && 'stage' in told && typeof told.stage === 'string'
 }

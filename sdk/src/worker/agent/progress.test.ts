@@ -2,7 +2,9 @@ import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
+import { IchidoError } from '../../protocol/index.ts'
 import type { WorkerEvent } from '../transport.ts'
+import { publishAll } from './exec.ts'
 import { RunProgress } from './output.ts'
 import { Pump } from './pump.ts'
 import { nodeWorld } from './world.ts'
@@ -65,4 +67,21 @@ test('one look is at a piece only', () => {
   expect(progress.read(false)).toEqual([])
   expect(bad).toBeGreaterThan(0)
   expect(bad).toBeLessThan(1_000)
+})
+
+test('an event that the control plane refuses does not cost those that came along with it', async () => {
+  const events = ['a', 'my stage!', 'b'].map((stage, seq) => ({ stage, seq, data: null }))
+  const heard: WorkerEvent[] = []
+  const refused: string[][] = []
+  const publish = async (some: readonly WorkerEvent[]) => {
+    if (some.some(({ stage }) => stage.includes(' '))) throw new IchidoError('INVALID_PAYLOAD', 'a bad name')
+    heard.push(...some)
+  }
+  await publishAll(events, publish, (...told) => refused.push(told))
+  expect(heard.map(({ stage }) => stage)).toEqual(['a', 'b'])
+  expect(refused).toEqual([['{"stage":"my stage!","seq":1,"data":null}', 'a bad name']])
+  const lost = async () => {
+    throw new IchidoError('LEASE_LOST')
+  }
+  await expect(publishAll(events, lost, () => {})).rejects.toThrow(IchidoError)
 })
