@@ -56,7 +56,12 @@ function howToLook(jobId: string): string {
   return ['Look at it with', ...lines, 'or end it with', `  ${commandLine(`jobs cancel ${jobId}`)}`].join('\n')
 }
 
-function eventsOf({ transport }: Connection, jobId: string, signal: AbortSignal, view: View): AsyncGenerator<JobEvent> {
+function eventsOf(
+  { transport, url }: Connection,
+  jobId: string,
+  signal: AbortSignal,
+  view: View,
+): AsyncGenerator<JobEvent> {
   let troubledMs: number | null = null
   return transport.watch(jobId, {
     signal,
@@ -66,7 +71,7 @@ function eventsOf({ transport }: Connection, jobId: string, signal: AbortSignal,
     onTrouble(error) {
       troubledMs = error === null ? null : (troubledMs ?? performance.now())
       if (troubledMs !== null && performance.now() - troubledMs > UNREACHABLE_MAX_MS) throw error
-      view.trouble = error === null ? null : 'the server does not answer, trying again'
+      view.trouble = error === null ? null : `the server does not answer, trying again: ${url}`
     },
   })
 }

@@ -124,6 +124,9 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
       ['?last_seq=30', {}, [6, 7, 8]],
       ['?last_seq=11', {}, [7, 8]],
       ['?last_seq=0', {}, upTo(8)],
+      // Lifecycle events that the follower saw last, where no worker's event has the number.
+      ['?last_seq=1', {}, upTo(8).slice(1)],
+      ['?last_seq=2', {}, upTo(8).slice(2)],
     ] as const) {
       const client = await follow(run.jobId, query, headers)
       expect(await client.ended).toBe(true)

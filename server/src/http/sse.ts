@@ -106,7 +106,7 @@ export function openSink(reply: FastifyReply, context: Pick<StreamContext, 'worl
   raw.on('error', () => {})
   // Without chunks, each of which would be four writes: the end of the stream is that of the connection.
   raw.removeHeader('transfer-encoding')
-  raw.writeHead(200, reply.getHeaders() as OutgoingHttpHeaders)
+  raw.writeHead(200, { ...(reply.getHeaders() as OutgoingHttpHeaders), connection: 'close' })
   // When a node stops, those who followed on it come to the others, but not all in the same moment.
   raw.write(`retry: ${RETRY_MS + Math.round(context.world.random() * RETRY_MS)}\n\n`)
   return {

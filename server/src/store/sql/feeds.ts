@@ -9,8 +9,14 @@ export const readFeedEnds = statement('read_feed_ends', {
     WHERE j.id = $1 AND NOT ${EXPIRED}`,
 })
 
-/** Takes job and seq. Where several stages have it, after the first of them: rather twice than not at all. */
+/**
+ * Takes job and seq. Where several stages have it, after the first of them: rather twice than not at all. Those of lifecycle
+ * events count where workers have published none: they are the cursors, and the first one is told from the job.
+ */
 export const readCursorOfSeq = statement(
   'read_cursor_of_seq',
-  `SELECT min(n) AS n FROM ichido.events WHERE job_id = $1 AND seq = $2 AND stage <> 'run'`,
+  `SELECT coalesce(
+      (SELECT min(n) FROM ichido.events WHERE job_id = $1 AND seq = $2 AND stage <> 'run'),
+      (SELECT n FROM ichido.events WHERE job_id = $1 AND n = $2 AND stage = 'run'),
+      CASE WHEN CAST($2 AS bigint) = 1 THEN CAST(1 AS bigint) END) AS n`,
 )
