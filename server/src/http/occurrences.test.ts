@@ -56,6 +56,15 @@ test('run now makes a job of the template, for the user of the definition, and o
   ])
 })
 
+test('run now takes no payload: the job is as the definition says', async () => {
+  const name = await defined()
+  expect(await call('POST', `${name}/run`, { body: { payload: 1 } })).toMatchObject({
+    status: 400,
+    body: { error: { code: 'INVALID_PAYLOAD', message: 'Unknown field: payload' } },
+  })
+  expect(await call('POST', `${name}/run`, { body: {} })).toMatchObject({ status: 201 })
+})
+
 test('run now meets the quota of that user', async () => {
   const name = await defined()
   const admin = await http.token('root', 'admin')

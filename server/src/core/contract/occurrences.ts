@@ -6,6 +6,9 @@ import { instant, listQuery } from './list.ts'
 
 export const BACKFILL_TICKS_MAX = 10_000
 
+/** None, or an empty one. */
+export const runRequest = z.strictObject({}).nullish()
+
 export const occurrencesQuery = z.strictObject({
   from: instant.optional().meta({ description: 'Ticks at this instant or later' }),
   to: instant.optional().meta({ description: 'Ticks before this instant; default: now. Later ones are `pending`' }),

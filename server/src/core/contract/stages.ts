@@ -11,7 +11,12 @@ const seq = z
   .int()
   .min(UNDECLARED_STAGE.to + 1)
   .max(SEQ_PER_ATTEMPT - 1)
-export const stage = z.strictObject({ name, from: seq, to: seq, final: z.boolean().optional() })
+export const stage = z.strictObject({
+  name,
+  from: seq,
+  to: seq,
+  final: z.boolean().optional().meta({ description: 'It is the last one: for pages, the server makes nothing of it' }),
+})
 
 const declared = z
   .array(stage)
@@ -26,14 +31,15 @@ const declared = z
       if (before.some((other) => other.name === name)) refuse(i, 'name', 'is there twice')
       if (to < from) refuse(i, 'to', 'must not be less than from')
       if (before.some((other) => from <= other.to && to >= other.from)) refuse(i, 'from', 'lies in another stage')
-      if (final && before.some((other) => other.final)) refuse(i, 'final', 'is there twice')
+      if (final && before.some((other) => other.final))
+        refuse(i, 'final', 'is said of another stage already: only one can be the last')
     })
   })
 
 export const eventPolicy = {
   domain: name.optional().meta({ description: 'Of its events; default: the kind' }),
   stages: z
-    .union([z.literal('eco2'), declared])
+    .union([z.literal('eco2'), declared], { error: 'must be "eco2", or a list of stages, each with name, from and to' })
     .optional()
     .meta({ description: 'The seq numbers of each stage of its events, or the preset eco2' }),
   seq_scope: z

@@ -56,10 +56,11 @@ function runRoute(app: ApiInstance, { services, mismatchStatus }: RouteContext):
         summary: 'Make a job of a definition now',
         description:
           'Whatever its schedule says, and also while it is paused. It is no tick: `scheduled_for` is null. With a key ' +
-          'the same request makes one job, however often it is sent.',
+          'the same request makes one job, however often it is sent. The job is as the definition says: there is no body.',
         params,
+        body: contract.runRequest,
         response: {
-          ...answers({ 201: ['The job was accepted', submitResponse] }, 'NOT_FOUND', ...conflicts),
+          ...answers({ 201: ['The job was accepted', submitResponse] }, 'NOT_FOUND', ...WITH_BODY, ...conflicts),
           [mismatchStatus]: errorAnswer('IDEMPOTENCY_KEY_REUSED', ...(mismatchStatus === 409 ? conflicts : [])),
         },
       },
