@@ -9,8 +9,8 @@ const USERS_MAX = 10_000
 interface QueueTime {
   /** How far the queue has got: no tag that is given out lies before it. Null until it is known. */
   atTag: number | null
-  /** The last one that was given out before it was. */
-  firstTag: number
+  /** The first and the last one that were given out before it was; 0: none. */
+  early: { first: number; last: number }
   lastTags: Map<string, number>
   refreshAtMs: number
 }
@@ -36,7 +36,7 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
     let time = queues.get(name)
     if (time === undefined) {
       if (queues.size >= QUEUES_MAX) queues.clear()
-      time = { atTag: null, firstTag: 0, lastTags: new Map(), refreshAtMs: world.monotonic() }
+      time = { atTag: null, early: { first: 0, last: 0 }, lastTags: new Map(), refreshAtMs: world.monotonic() }
       queues.set(name, time)
     }
     return time
@@ -45,9 +45,19 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
   async function refresh(queue: string, priority: number, time: QueueTime): Promise<void> {
     const tag = await store.read(findQueueHead(queue, priority)).catch(() => undefined)
     if (tag === undefined) return
+    // What was given out early lies behind a backlog; who got some of it must not wait there with all that comes.
+    if (time.atTag === null && tag !== null && tag < time.early.first) time.lastTags.clear()
     // Nothing waits: the queue has caught up with the clock. Tags are of the clock's size, so that nodes which have not
     // met in a queue begin at the same place.
     time.atTag = Math.max(time.atTag ?? 0, tag ?? world.now())
+  }
+
+  function nextTag(time: QueueTime, userId: string): number {
+    if (time.atTag !== null) return Math.max(time.atTag, time.lastTags.get(userId) ?? 0) + 1
+    const { early } = time
+    early.last = Math.max(world.now(), early.last + 1)
+    early.first ||= early.last
+    return early.last
   }
 
   return {
@@ -58,11 +68,7 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
         time.refreshAtMs = nowMs + REFRESH_MS
         void refresh(queue, priority, time)
       }
-      if (time.atTag === null) {
-        time.firstTag = Math.max(world.now(), time.firstTag + 1)
-        return time.firstTag
-      }
-      const tag = Math.max(time.atTag, time.lastTags.get(userId) ?? 0) + 1
+      const tag = nextTag(time, userId)
       if (time.lastTags.size >= USERS_MAX) time.lastTags.clear()
       time.lastTags.set(userId, tag)
       return tag

@@ -17,8 +17,8 @@ eachServices(({ services, submit }) => {
   async function known(queue: string): Promise<void> {
     const { fairTags } = services()
     await until('the time of the queue', async () => {
-      const first = fairTags.tagFor(queue, 'nobody', 0)
-      return fairTags.tagFor(queue, 'somebody', 0) === first
+      const first = fairTags.tagFor(queue, unique('user'), 0)
+      return fairTags.tagFor(queue, unique('user'), 0) === first
     })
   }
 
@@ -94,11 +94,24 @@ describe('tags', () => {
     await settled()
     const ann = tags.tagFor('q', 'ann', 0)
     expect(tags.tagFor('q', 'ann', 0)).toBe(ann + 1)
-    expect(tags.tagFor('q', 'bob', 0)).toBe(ann)
+    expect(tags.tagFor('q', 'bob', 0), 'behind his own first').toBe(ann + 1)
     tags.leased('q', ann + 100, 0)
     expect(tags.tagFor('q', 'ann', 0)).toBe(ann + 101)
     tags.leased('q', ann, 0)
     expect(tags.tagFor('q', 'bob', 0), 'a queue’s time never goes back').toBe(ann + 101)
+  })
+
+  test('of one user keep their order when the queue’s time becomes known, unless they lie behind a backlog', async () => {
+    let head: number | null = null
+    const { world, tags } = fake(() => head)
+    head = world.now()
+    const early = [1, 2, 3].map(() => tags.tagFor('q', 'ann', 0))
+    await settled()
+    expect(tags.tagFor('q', 'ann', 0)).toBe((early[2] ?? 0) + 1)
+    head = world.now() - 1_000
+    tags.tagFor('late', 'ann', 0)
+    await settled()
+    expect(tags.tagFor('late', 'ann', 0)).toBe(head + 1)
   })
 
   test('are not given out behind a backlog: the head is asked for, at most once a second', async () => {
