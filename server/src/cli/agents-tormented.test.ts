@@ -100,7 +100,8 @@ async function torment(victims: readonly Victim[], done: AbortSignal): Promise<{
     const busy = victims.filter((victim) => victim.busy)
     const victim = busy[Math.floor(Math.random() * busy.length)]
     if (victim === undefined || pains.size >= HURT_MAX) continue
-    const kill = Math.random() < 0.5
+    // One of each at least, whatever chance says of the others.
+    const kill = tally.kills === 0 || (tally.stops > 0 && Math.random() < 0.5)
     tally[kill ? 'kills' : 'stops']++
     const pain = (kill ? victim.kill() : victim.stop()).finally(() => pains.delete(pain))
     pains.add(pain)
