@@ -1,7 +1,7 @@
 import type { EventName, StoredEvent } from '../../core/event.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/all-events.ts'
-import { each, flag, integer, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { each, flag, integer, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
 import { type EventPlace, type Placed, type Reading, Walk, type Walked } from './walk-events.ts'
 
 export interface EventFilter {
@@ -73,9 +73,7 @@ const valuesOf = ({ tx, jobId, n }: EventPlace): SqlValue[] => [tx, jobId, n]
 
 function eventsThrough(filter: readonly SqlValue[]): Reading<PlacedEvent> {
   return {
-    *count(from, to, max) {
-      return integer(yield* one(sql.countWindow, from, to, max), 'count')
-    },
+    pieces: (from, to) => [[from, to]],
     window: (after, from, to, max) => query(sql.readWindow, ...valuesOf(after), ...filter, from, to, max),
     group: (after, lookMax) => query(sql.readGroup, ...valuesOf(after), ...filter, lookMax),
     toFound: toEvents,
@@ -83,23 +81,13 @@ function eventsThrough(filter: readonly SqlValue[]): Reading<PlacedEvent> {
 }
 
 function namesWithout(passed: Passed): Reading<PlacedName> {
-  /** What is left of the transactions, in pieces. */
   function pieces(from: number, to: number): [number, number][] {
     const ends = passed(from, to)
     const starts = [from, ...ends.map((tx) => tx + 1)]
     return starts.map((start, i): [number, number] => [start, ends[i] ?? to]).filter(([start, end]) => start < end)
   }
   return {
-    *count(from, to, max) {
-      const rows = yield* each(
-        sql.countPieces,
-        pieces(from, to).map((piece) => [...piece, max]),
-      )
-      return Math.min(
-        max,
-        rows.reduce((sum, row) => sum + integer(row, 'count'), 0),
-      )
-    },
+    pieces,
     window: (after, from, to, max) =>
       each(
         sql.readNames,

@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/all-events.ts'
-import { flag, integer, one, type Row, text, type Work } from '../statement.ts'
+import { each, flag, integer, one, type Row, text, type Work } from '../statement.ts'
 
 /**
  * A place among the events of all jobs: the transaction that wrote an event, its job, its number there. Transactions are read
@@ -25,8 +25,8 @@ export interface Placed {
 
 /** How a walk reads what comes after a place. */
 export interface Reading<Found extends Placed> {
-  /** How many there are, up to a maximum, of the transactions from one on and before another. */
-  count(from: number, to: number, max: number): Work<number>
+  /** What is to be looked at of the transactions from one on and before another: from each first one on and before the second. */
+  pieces(from: number, to: number): readonly (readonly [number, number])[]
   /** Of the transactions from one on and before another. */
   window(after: EventPlace, from: number, to: number, max: number): Work<Row[]>
   /** Of the place's own transaction, looking at so many events. */
@@ -91,7 +91,7 @@ export class Walk<Found extends Placed> {
       const from = this.#place.tx
       if (from >= settled) return this.#reach(settled)
       const to = Math.min(from + width, settled)
-      const count = yield* this.#reading.count(from, to, WINDOW_MAX)
+      const count = yield* this.#count(from, to)
       if (count === WINDOW_MAX && to - from > 1) {
         width = Math.max(1, Math.floor((to - from) / WIDTH_FACTOR))
         continue
@@ -105,6 +105,14 @@ export class Walk<Found extends Placed> {
         if (count < WINDOW_MAX / WIDTH_FACTOR) width *= WIDTH_FACTOR
       }
     }
+  }
+
+  /** Up to WINDOW_MAX. */
+  *#count(from: number, to: number): Work<number> {
+    const pieces = this.#reading.pieces(from, to).map((piece) => [...piece, WINDOW_MAX])
+    const rows = yield* each(sql.countPieces, pieces)
+    const count = rows.reduce((sum, row) => sum + integer(row, 'count'), 0)
+    return Math.min(WINDOW_MAX, count)
   }
 
   /** Answers with whether there is no more room. */

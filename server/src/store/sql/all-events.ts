@@ -13,13 +13,20 @@ export const readHorizon = statement('read_horizon', {
   sqlite: `SELECT coalesce(max(rowid), 0) + 1 AS settled, coalesce(max(rowid), 0) + 1 AS ahead FROM ichido.events`,
 })
 
-/** Takes two transactions and a maximum: how many events are of the first or later ones and before the second. */
-export const countWindow = statement(
-  'count_window',
-  perEngine(
-    (tx) => `SELECT count(*) AS count FROM (SELECT 1 FROM ichido.events e WHERE ${tx} >= $1 AND ${tx} < $2 LIMIT $3) w`,
-  ),
-)
+const counted = (
+  tx: string,
+  from: string,
+  to: string,
+  max: string,
+) => `SELECT count(*) AS count FROM (SELECT 1 FROM ichido.events e
+    WHERE ${tx} >= ${from} AND ${tx} < ${to} LIMIT ${max}) w`
+
+/** Takes two transactions and a maximum, of each piece: how many events are of the first or later ones and before the second. */
+export const countPieces = statement('count_pieces', {
+  postgres: `SELECT c.count FROM unnest($1::bigint[], $2::bigint[]) AS p(low, high)
+    CROSS JOIN LATERAL (${counted('e.tx', 'p.low', 'p.high', '($3::integer[])[1]')}) c`,
+  sqlite: counted('e.rowid', '$1', '$2', '$3'),
+})
 
 const name = (tx: string) => `${tx} AS tx, e.job_id, e.n, e.stage, e.seq,
   CASE WHEN e.n = 2 THEN NOT EXISTS (SELECT 1 FROM ichido.events f WHERE f.job_id = e.job_id AND f.n = 1) ELSE false END AS begins`
@@ -44,21 +51,6 @@ export const readWindow = statement(
     WHERE ${tx} >= $8 AND ${tx} < $9 AND ${wanted(tx, domain)} ORDER BY ${tx}, e.job_id, e.n LIMIT $10`,
   ),
 )
-
-const counted = (
-  tx: string,
-  from: string,
-  to: string,
-  max: string,
-) => `SELECT count(*) AS count FROM (SELECT 1 FROM ichido.events e
-    WHERE ${tx} >= ${from} AND ${tx} < ${to} LIMIT ${max}) w`
-
-/** Takes two transactions and a maximum, of each piece that is looked at: how many events are in it. */
-export const countPieces = statement('count_pieces', {
-  postgres: `SELECT c.count FROM unnest($1::bigint[], $2::bigint[]) AS p(low, high)
-    CROSS JOIN LATERAL (${counted('e.tx', 'p.low', 'p.high', '($3::integer[])[1]')}) c`,
-  sqlite: counted('e.rowid', '$1', '$2', '$3'),
-})
 
 /** Takes a place, two transactions and a maximum, of each piece: what identifies the events in it, in their order. */
 export const readNames = statement('read_names', {
