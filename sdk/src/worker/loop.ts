@@ -5,7 +5,7 @@ import type { WorkerDeps } from './deps.ts'
 import { failure, Stopped } from './failure.ts'
 import { Heart } from './heart.ts'
 import { aloneMsOf, type Hold, type Keeper } from './hold.ts'
-import { Pacing } from './pacing.ts'
+import { GIVEN_UP, Pacing } from './pacing.ts'
 import { type NextCall, Reporter } from './reporter.ts'
 import type { FailReport, FinishReport, LeaseCall, RunReport } from './transport.ts'
 
@@ -42,8 +42,6 @@ const FRESH_MS = 1_000
 /** In one call. */
 const LEASES_MAX = 1_000
 const RETRY_FIRST_MS = 250
-const CUT_OFF =
-  'Something on the way to the control plane does not let calls wait for work (a proxy?): it is asked every 5 to 30 s, and waiting is tried again in 5 minutes'
 const RETRY_MAX_MS = 30_000
 
 /** Leases as many runs as there is room for, keeps their leases alive, and reports how they end. */
@@ -162,7 +160,7 @@ export class WorkerLoop {
 
   /** Whoever wonders why work begins late is told. */
   #paced(call: LeaseCall, pauseMs: number): number {
-    if (call.waitMs > 0 && this.#pacing.waitMs === 0) this.#deps.onTrouble(new Error(CUT_OFF))
+    if (call.waitMs > 0 && this.#pacing.waitMs === 0) this.#deps.onTrouble(new Error(GIVEN_UP))
     return pauseMs
   }
 
