@@ -12,6 +12,7 @@ import { createEvidence, type Evidence } from './evidence.ts'
 import { createFairTags, type FairTags } from './fair-tags.ts'
 import { createJobService, type JobService } from './jobs.ts'
 import { createKeyService, type KeyService } from './keys.ts'
+import { LeaseDesk } from './lease-desk.ts'
 import { createLogService, type LogService } from './logs.ts'
 import { createOccurrenceService, type OccurrenceService } from './occurrences.ts'
 import { createQueueService, type QueueService } from './queues.ts'
@@ -59,7 +60,8 @@ export function createServices(given: Omit<Deps, 'settings' | 'evidence'>, fixed
   const evidence = createEvidence({ ...given, settings })
   const deps = { ...given, settings, evidence }
   const fairTags = createFairTags(deps)
-  const submission = createSubmitService(deps, fairTags)
+  const desk = new LeaseDesk(deps, fairTags)
+  const submission = createSubmitService(deps, fairTags, desk)
   const sightings = new Sightings(deps.world)
   const jobs = createJobService(deps, sightings)
   return {
@@ -74,7 +76,7 @@ export function createServices(given: Omit<Deps, 'settings' | 'evidence'>, fixed
     definitions: createDefinitionService(deps),
     occurrences: createOccurrenceService(deps, submission),
     backfills: createBackfillService(deps),
-    runs: noting(createRunService(deps, fairTags), sightings),
+    runs: noting(createRunService(deps, desk), sightings),
     logs: createLogService(deps),
     fairTags,
     queues: createQueueService(deps),

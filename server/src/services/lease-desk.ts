@@ -1,5 +1,7 @@
 import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
+import type { Awaiting } from '../store/commands/submit-leased.ts'
 import type { Deps } from './deps.ts'
+import type { FairTags } from './fair-tags.ts'
 import { LeasePositions } from './lease-positions.ts'
 
 /** Wake-ups may get lost; then the queues that somebody waits for are looked at this often: a second is what it may take. */
@@ -15,10 +17,21 @@ const PROBE_GROWTH = 4
 interface Line {
   name: string
   queue: string
+  kinds: readonly string[]
   polls: Set<Poll>
   /** There may be work. */
   woken: boolean
   probeRuns: number
+  /** Until then its polls are not offered: the last time they could not be served right away. */
+  offersFromMs: number
+}
+
+/** Jobs that are about to be submitted, for polls that wait for them. Nobody looks for these until it is settled. */
+export interface Offer extends Awaiting {
+  /** They were leased with their submission. */
+  settle(leases: readonly Leased[]): void
+  /** They were not, for all that is known. `stored`: the jobs are there, so somebody has to look for them. */
+  withdraw(stored: boolean): void
 }
 
 interface Poll {
@@ -28,6 +41,8 @@ interface Poll {
   fresh: boolean
   /** Does not wait any longer than until the look that it is part of has ended. */
   over: boolean
+  /** There may have been work for it while it was offered. */
+  passedOver: boolean
   settle(leases: Leased[]): void
   reject(error: unknown): void
 }
@@ -43,14 +58,15 @@ export class LeaseDesk {
   readonly #subscriptions = new Map<string, { lines: Set<Line>; end: () => void }>()
   readonly #fresh = new Set<Poll>()
   readonly #inLook = new Set<Poll>()
-  readonly #onLeased: (leases: readonly Leased[]) => void
+  readonly #offered = new Set<Poll>()
+  readonly #fairTags: FairTags
   #looking = false
   #callOffPoll: (() => void) | null = null
 
-  constructor(deps: Deps, onLeased: (leases: readonly Leased[]) => void) {
+  constructor(deps: Deps, fairTags: FairTags) {
     this.#deps = deps
     this.#positions = new LeasePositions(deps)
-    this.#onLeased = onLeased
+    this.#fairTags = fairTags
   }
 
   /** Leases now, or as soon as there is work; nothing when the time is up or the signal aborts before. */
@@ -70,6 +86,7 @@ export class LeaseDesk {
         lines: [],
         fresh: true,
         over: waitMs <= 0,
+        passedOver: false,
         settle(leases) {
           leave()
           resolve(leases)
@@ -86,9 +103,72 @@ export class LeaseDesk {
     })
   }
 
-  /** A poll that is part of a look is answered with what that finds. */
+  /** Polls for jobs that are about to be submitted, when as many as it takes wait and nobody looks for them just now. */
+  offer(jobs: readonly { queue: string; kind: string }[]): Offer | null {
+    const [first] = jobs
+    if (first === undefined || this.#deps.store.engine === 'sqlite') return null
+    const { queue, kind } = first
+    const subscription = this.#subscriptions.get(queue)
+    if (subscription === undefined || jobs.some((job) => job.queue !== queue || job.kind !== kind)) return null
+    for (const line of subscription.lines) {
+      if (line.woken || line.offersFromMs > this.#deps.world.monotonic()) continue
+      if (line.kinds.length > 0 && !line.kinds.includes(kind)) continue
+      const polls = this.#idle(line, jobs.length)
+      if (polls !== null) return this.#offerTo(line, polls)
+    }
+    return null
+  }
+
+  /** One for each of so many jobs. */
+  #idle(line: Line, jobs: number): Poll[] | null {
+    const idle: Poll[] = []
+    for (const poll of line.polls) {
+      if (this.#inLook.has(poll)) return null
+      if (poll.fresh || this.#offered.has(poll)) continue
+      for (let i = 0; i < poll.item.max && idle.length < jobs; i++) idle.push(poll)
+      if (idle.length === jobs) return idle
+    }
+    return null
+  }
+
+  #offerTo(line: Line, polls: readonly Poll[]): Offer {
+    const each = new Set(polls)
+    for (const poll of each) this.#offered.add(poll)
+    const end = () => {
+      for (const poll of each) this.#offered.delete(poll)
+    }
+    return {
+      polls: polls.map(({ item }) => item),
+      from: this.#positions.from(line.queue, line.kinds),
+      settle: (leases) => {
+        end()
+        for (const poll of each) poll.settle(leases.filter((_, i) => polls[i] === poll))
+        this.#leased(leases)
+      },
+      withdraw: (stored) => {
+        end()
+        for (const poll of each) {
+          // It may have been leased unheard: then it is found by its name.
+          poll.item = { ...poll.item, named: true }
+          if (poll.over) poll.settle([])
+          else if (poll.passedOver) this.#wake(poll.lines)
+          poll.passedOver = false
+        }
+        if (!stored) return
+        line.offersFromMs = this.#deps.world.monotonic() + POLL_MS
+        this.#wake([line])
+      },
+    }
+  }
+
+  #leased(leases: readonly Leased[]): void {
+    for (const { queue, fairTag, priority } of leases) this.#fairTags.leased(queue, fairTag, priority)
+    this.#deps.bus.wake(leases.map(({ jobId }) => `job:${jobId}` as const))
+  }
+
+  /** A poll that is part of a look or of an offer is answered with what comes of that. */
   #end(poll: Poll): void {
-    if (this.#inLook.has(poll)) poll.over = true
+    if (this.#inLook.has(poll) || this.#offered.has(poll)) poll.over = true
     else poll.settle([])
   }
 
@@ -96,8 +176,12 @@ export class LeaseDesk {
     const kinds = JSON.stringify(poll.item.kinds)
     for (const queue of new Set(poll.item.queues)) {
       const name = JSON.stringify([queue, kinds])
-      const line = this.#lines.get(name) ?? { name, queue, polls: new Set(), woken: false, probeRuns: PROBE_RUNS }
-      this.#lines.set(name, line)
+      let line = this.#lines.get(name)
+      if (line === undefined) {
+        const { kinds } = poll.item
+        line = { name, queue, kinds, polls: new Set(), woken: false, probeRuns: PROBE_RUNS, offersFromMs: 0 }
+        this.#lines.set(name, line)
+      }
       line.polls.add(poll)
       poll.lines.push(line)
       this.#subscribe(line)
@@ -175,6 +259,10 @@ export class LeaseDesk {
       let probed = 0
       for (const poll of line.polls) {
         if (probed >= line.probeRuns) break
+        if (this.#offered.has(poll)) {
+          poll.passedOver = true
+          continue
+        }
         const queues = chosen.get(poll)
         if (queues?.includes(line.queue)) continue
         if (queues === undefined && !take(poll, poll.fresh ? poll.item.queues : [line.queue])) return chosen
@@ -235,6 +323,6 @@ export class LeaseDesk {
       line.probeRuns = full ? Math.min(RUNS_MAX, line.probeRuns * PROBE_GROWTH) : PROBE_RUNS
       if (full && line.polls.size > 0) line.woken = true
     }
-    this.#onLeased(all)
+    this.#leased(all)
   }
 }

@@ -12,8 +12,7 @@ import { runIdOf } from '../store/commands/run-facts.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../store/commands/start-runs.ts'
 import { Batcher } from './batcher.ts'
 import type { Deps } from './deps.ts'
-import type { FairTags } from './fair-tags.ts'
-import { LeaseDesk } from './lease-desk.ts'
+import type { LeaseDesk } from './lease-desk.ts'
 import { notFound } from './not-found.ts'
 
 export interface LeaseRequest {
@@ -48,7 +47,7 @@ const LEASE_TOKEN_BYTES = 16
 /** What follows a success. */
 const NO_RUN = ''
 
-export function createRunService(deps: Deps, fairTags: FairTags): RunService {
+export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
   const { world, store, bus, meter, limits, evidence } = deps
 
   function batcher<Item extends { workerId: string }, Outcome>(
@@ -61,10 +60,6 @@ export function createRunService(deps: Deps, fairTags: FairTags): RunService {
     return new Batcher({ name, world, ...sizes, run, bytesOf, userOf: (item) => item.workerId, onBatch })
   }
 
-  const desk = new LeaseDesk(deps, (leases) => {
-    for (const { queue, fairTag, priority } of leases) fairTags.leased(queue, fairTag, priority)
-    bus.wake(leases.map(({ jobId }) => `job:${jobId}` as const))
-  })
   const starts = batcher<StartItem, StartOutcome>('start', async (items) => {
     const outcomes = await store.write(startBatch(items))
     bus.wake(outcomes.flatMap((outcome) => (outcome.kind === 'started' ? [`job:${outcome.jobId}` as const] : [])))

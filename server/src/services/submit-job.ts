@@ -14,10 +14,12 @@ import type {
   SubmitRefusal,
 } from '../store/commands/submission.ts'
 import { submitJobs } from '../store/commands/submit-jobs.ts'
+import { submitLeased } from '../store/commands/submit-leased.ts'
 import type { Command } from '../store/port.ts'
 import { Batcher } from './batcher.ts'
 import { blobsOf, type Deps } from './deps.ts'
 import type { FairTags } from './fair-tags.ts'
+import type { LeaseDesk, Offer } from './lease-desk.ts'
 import { retryRefusal } from './retry-refusal.ts'
 
 /** What differs between the native API and a compat adapter that serves the same service. */
@@ -67,7 +69,7 @@ export interface SubmitService {
 const BATCH_ITEMS_MAX = 1_000
 const BATCH_BYTES_MAX = 4 * 1024 * 1024
 
-export function createSubmitService(deps: Deps, fairTags: FairTags): SubmitService {
+export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseDesk): SubmitService {
   const batcher = new Batcher<SubmitItem, SubmitOutcome>({
     name: 'submit',
     world: deps.world,
@@ -78,11 +80,26 @@ export function createSubmitService(deps: Deps, fairTags: FairTags): SubmitServi
     userOf: (item) => item.userId,
     onBatch: (batch) => deps.meter.batch(batch),
     async run(items) {
-      const outcomes = await deps.store.write(submitJobs(items, renderAccepted))
+      const offer = desk.offer(items)
+      const outcomes = await (offer === null
+        ? deps.store.write(submitJobs(items, renderAccepted))
+        : submitOffered(items, offer))
       tell(items, outcomes)
       return outcomes
     },
   })
+
+  async function submitOffered(items: readonly SubmitItem[], offer: Offer): Promise<SubmitOutcome[]> {
+    try {
+      const { outcomes, leases } = await deps.store.write(submitLeased(items, offer, renderAccepted))
+      if (leases === null) offer.withdraw(outcomes.some(({ kind }) => kind === 'created'))
+      else offer.settle(leases)
+      return outcomes
+    } catch (error) {
+      offer.withdraw(false)
+      throw error
+    }
+  }
 
   function tell(items: readonly SubmitItem[], outcomes: readonly SubmitOutcome[]): void {
     const queues = new Set<`queue:${string}`>()

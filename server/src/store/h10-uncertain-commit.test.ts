@@ -19,6 +19,7 @@ import { consumeSlot, releaseSlot, reserveSlot } from './commands/reservations.t
 import { changeSetting } from './commands/settings.ts'
 import { startBatch } from './commands/start-runs.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
+import { submitLeased } from './commands/submit-leased.ts'
 import { body } from './conformance/submit.ts'
 import type { PostgresStore } from './engines/postgres.ts'
 import type { Command } from './port.ts'
@@ -88,7 +89,7 @@ async function cutOnce<T>(cut: Cut, command: Command<T>): Promise<T> {
 const isCommit = (data: Buffer) => data.includes('COMMIT\0')
 
 /** A transaction in one statement. */
-const isAtOnce = (data: Buffer) => /_(submit|lease|end)_plain/.test(data.toString('latin1'))
+const isAtOnce = (data: Buffer) => /_(submit_plain|submit_leased|lease_plain|end_plain)/.test(data.toString('latin1'))
 
 /** Whoever tries again waits for the transaction that is still open. */
 async function someoneWaits(): Promise<void> {
@@ -131,6 +132,16 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     const outcomes = await cutOnce(cut, submitJobs(items, renderForTest))
     expect(outcomes.map(({ kind }) => kind)).toEqual(['created', 'created', 'created', 'replayed'])
     expect(await jobs()).toHaveLength(4)
+  })
+
+  test('a submit that is leased at once makes one job, and whoever waited for it gets it', async () => {
+    await scene.cancel(await scene.submitted())
+    const [item, poll] = [scene.item({ key: 'k' }), scene.leaseItem()]
+    const { outcomes, leases } = await cutOnce(cut, submitLeased([item], { polls: [poll], from: null }, renderForTest))
+    expect(outcomes).toMatchObject([{ kind: 'created', jobId: item.jobId }])
+    expect(leases, 'nobody heard of them').toBeNull()
+    expect(await node.write(leaseBatch([poll]))).toMatchObject([[{ jobId: item.jobId, attempt: 1 }]])
+    expect(await jobs()).toHaveLength(2)
   })
 
   test('a reservation takes one slot', async () => {

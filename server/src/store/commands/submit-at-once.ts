@@ -11,6 +11,16 @@ export function submitAtOnce(
   items: readonly SubmitItem[],
   render: RenderAccepted,
 ): AtOnce<SubmitOutcome[]> | undefined {
+  const plain = plainSubmission(items, render)
+  if (plain === undefined) return undefined
+  return {
+    step: { kind: 'each', statement: submitPlain, rows: plain.rows },
+    settle: ([written]) => (written === undefined ? null : plain.outcomes(text(written, 'iso'), true)),
+  }
+}
+
+/** The rows to be written, and what they become at the instant that the store says; nothing when one of them is not plain. */
+export function plainSubmission(items: readonly SubmitItem[], render: RenderAccepted) {
   const names = new Set<string>()
   for (const item of items) {
     if (!isPlain(item)) return undefined
@@ -22,12 +32,9 @@ export function submitAtOnce(
     render({ jobId, kind, queue, createdAt: NOW, runAt: NOW, quotaWarnings: [], costLimitWarning: null }),
   )
   return {
-    step: { kind: 'each', statement: submitPlain, rows: items.map((item, i) => plainRow(item, bodies[i] ?? '')) },
-    settle([written]) {
-      if (written === undefined) return null
-      const iso = text(written, 'iso')
-      return items.map((item, i) => created(item, (bodies[i] ?? '').replaceAll(NOW_PLACE, iso), true))
-    },
+    rows: items.map((item, i) => plainRow(item, bodies[i] ?? '')),
+    outcomes: (iso: string, due: boolean): SubmitOutcome[] =>
+      items.map((item, i) => created(item, (bodies[i] ?? '').replaceAll(NOW_PLACE, iso), due)),
   }
 }
 

@@ -3,7 +3,7 @@ import { SEQ_PER_ATTEMPT } from '../../core/seq.ts'
 import { type Statement, statement } from '../statement.ts'
 import { DURABLY_NOW, MOVES_WRITTEN } from './runs.ts'
 
-const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
+export const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
 const HELD = "state IN ('ASSIGNED', 'RUNNING')"
 const ORDER = 'priority DESC, fair_tag, id'
 
@@ -83,7 +83,7 @@ export const readyKinds = statement(
 )
 
 /** The job's own time in ms, or its queue's, or this one. */
-const timeOf = (column: string, ofJob: string, queue: string, otherwise: string) =>
+export const timeOf = (column: string, ofJob: string, queue: string, otherwise: string) =>
   `coalesce(${ofJob} * 1000, (SELECT q.${column} * 1000 FROM ichido.queues q WHERE q.name = ${queue}), ${otherwise})`
 
 /**
@@ -104,8 +104,8 @@ const NEW_LEASE = (of: {
       assigned_at = ${of.now}, state = CASE WHEN ${of.start} IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END,
       start_id = ${of.start}, started_at = CASE WHEN ${of.start} IS NULL THEN NULL ELSE ${of.now} END,
       leader_epoch = CASE WHEN ${of.start} IS NULL THEN NULL ELSE ${of.epoch} END, last_event_n = r.last_event_n + 1`
-const DEFAULT_CONTINUATION_MS = DEFAULT_CONTINUATION_SECONDS * 1000
-const EPOCH = '(SELECT epoch FROM ichido.leadership WHERE id = 1)'
+export const DEFAULT_CONTINUATION_MS = DEFAULT_CONTINUATION_SECONDS * 1000
+export const EPOCH = '(SELECT epoch FROM ichido.leadership WHERE id = 1)'
 
 const QUEUE = '($1::text[])[1]'
 const KIND = 'json_array_elements_text(($2::text[])[1]::json) AS k(kind)'

@@ -1,0 +1,68 @@
+import { statement } from '../statement.ts'
+import { DEFAULT_CONTINUATION_MS, EPOCH, READY, timeOf } from './leases.ts'
+import { MOVES_WRITTEN } from './runs.ts'
+import { RUN, submitPostgres } from './submit.ts'
+
+const QUEUE = '($4::text[])[1]'
+const WORKERS = '$16::text[]'
+const POLLS = '$17::text[]'
+const KINDS = '($22::text[])[1]'
+const FROM = 'AND priority = ($23::integer[])[1] AND fair_tag >= ($24::bigint[])[1]'
+
+const readyOfKinds = (from: string) => `EXISTS (
+        SELECT 1 FROM json_array_elements_text(${KINDS}::json) AS k(kind) CROSS JOIN LATERAL (
+          SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND kind = k.kind AND ${READY} ${from} LIMIT 1) r)`
+
+/**
+ * The same locks as those of a lease, in the same order, when nothing stands in the way of the submission itself; whether
+ * all is plain is then asked of a function whose snapshot is newer than they are. What has waited longer goes first.
+ */
+const GATE = `p AS MATERIALIZED (
+      SELECT count(pg_advisory_xact_lock(hashtextextended(x.name, 0))) AS polls
+      FROM (SELECT DISTINCT t.poll AS name FROM t, g ORDER BY name) x),
+    l AS MATERIALIZED (
+      SELECT revoked_at FROM ichido.workers WHERE worker_id = ANY(${WORKERS}) AND (SELECT polls FROM p) > 0
+      ORDER BY worker_id FOR KEY SHARE),
+    h AS MATERIALIZED (
+      SELECT l.revoked = 0 AND ichido.lease_is_plain(${QUEUE}, ${WORKERS}, ${POLLS}) AND NOT CASE
+        WHEN ${KINDS} IS NULL THEN EXISTS (SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND ${READY})
+        WHEN ($23::integer[])[1] IS NULL THEN ${readyOfKinds('')}
+        ELSE ${readyOfKinds(FROM)} END AS open
+      FROM (SELECT count(revoked_at) AS revoked FROM l) l)`
+
+const time = (column: string, otherwise: string) =>
+  timeOf(column, `(nullif(policy, '{}')::json ->> '${column}')::bigint`, QUEUE, otherwise)
+const TTL = time('lease_ttl_seconds', 'lease_ttl_ms')
+const ifStarted = (value: string) => `CASE WHEN start_id IS NOT NULL THEN ${value} END`
+
+/** As if it had been inserted and then leased: version, attempt and event are those of the lease. */
+const LEASED_RUNS = `INSERT INTO ichido.runs (${RUN}, assigned_worker_id, assigned_at, poll_id, lease_id, lease_ttl_ms,
+        lease_expires_at, continuation_ms, start_id, started_at, leader_epoch)
+      SELECT run_id, job_id, 1, true, queue, kind, user_id, 1, 0,
+        CASE WHEN start_id IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END, 2, priority, run_at, fair_tag,
+        created_at, 'NONE', 2, definition_id, worker_id, created_at, poll_id, run_id::text || '.' || token, ${TTL},
+        created_at + ${TTL}, ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}, start_id,
+        ${ifStarted('created_at')}, ${ifStarted(EPOCH)}
+      FROM s
+      RETURNING id, job_id, state, attempt, last_event_n, lease_ttl_ms, lease_expires_at, continuation_ms, leader_epoch`
+
+/**
+ * Plain submissions of one kind to one queue, in which nothing else waits, each leased by a poll that waits for it: one
+ * commit and one wait for the disk for what would be two. Either all of it or nothing.
+ * One row a job: 1–15 as for a plain submission, 16 worker, 17 poll, 18 token, 19 lease time, 20 start id, 21 the poll's name,
+ * 22 the kinds that the polls ask for (a JSON array; null: any), 23 and 24 the priority and the tag from which on what is
+ * ready is looked for (null: from the beginning).
+ */
+export const submitLeased = statement('submit_leased', {
+  postgres: submitPostgres({
+    given: {
+      arrays: `${WORKERS}, ${POLLS}, $18::text[], $19::bigint[], $20::text[], $21::text[]`,
+      columns: 'worker_id, poll_id, token, lease_ttl_ms, start_id, poll',
+    },
+    gate: { with: GATE, open: '(SELECT open FROM h)' },
+    runs: LEASED_RUNS,
+    answer: `, m AS NOT MATERIALIZED (SELECT * FROM r), e AS (${MOVES_WRITTEN})
+    SELECT a.iso, r.id AS run_id, r.lease_ttl_ms, r.lease_expires_at, r.continuation_ms, r.leader_epoch FROM a, r`,
+  }),
+  sqlite: [],
+})
