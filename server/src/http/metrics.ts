@@ -155,6 +155,7 @@ function createMeter(registers: Registry[]): Meter {
     'outcome',
     'keyed',
   ])
+  const atSubmit = counter('ichido_leases_at_submit_total', 'Jobs leased by the statement that stored them', [])
   const keys = counter('ichido_idempotency_keys_total', 'Submissions with a key: hit, miss or mismatch', ['result'])
   const refusals = counter('ichido_quota_refusals_total', 'Submissions that a quota or cost limit refused', ['code'])
   const reservations = counter('ichido_reservations_total', 'What was done with reservations', ['outcome'])
@@ -253,6 +254,7 @@ function createMeter(registers: Registry[]): Meter {
       else if (code === 'IDEMPOTENCY_KEY_REUSED') keys.inc({ result: 'mismatch' })
       else if (code === 'QUOTA_EXCEEDED' || code === 'COST_LIMIT_EXCEEDED') refusals.inc({ code })
     },
+    leasedAtSubmit: (jobs) => atSubmit.inc(jobs),
     reservation(outcome) {
       reservations.inc({ outcome })
       if (outcome === 'refused') refusals.inc({ code: 'QUOTA_EXCEEDED' })

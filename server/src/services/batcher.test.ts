@@ -110,6 +110,18 @@ test('with room for two batches, what waits is shared between both, and never a 
   await expect(Promise.all(outcomes)).resolves.toEqual(names(some('a', 30)))
 })
 
+test('a large call is a batch of its own, and the next one goes beside it', async () => {
+  const b = batcher({ inFlightMax: 2, itemsMax: 10, sharedOutMax: 4 })
+  const first = b.addAll(some('a', 6), (item) => item)
+  await settled()
+  expect(commits.batches.map((batch) => batch.length)).toEqual([6])
+  const second = b.addAll(some('b', 5), (item) => item)
+  await settled()
+  expect(commits.batches.map((batch) => batch.length)).toEqual([6, 5])
+  while (commits.underWay > 0) await commits.commit()
+  await Promise.all([first, second])
+})
+
 test('few items wait for the batch under way instead of going beside it', async () => {
   const b = batcher({ inFlightMax: 2, besideMin: 3 })
   const outcomes = some('a', 5).map((item) => b.add(item))

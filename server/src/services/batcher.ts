@@ -10,6 +10,11 @@ export interface BatcherOptions<Item, Outcome> {
   inFlightMax: number
   /** Fewer items than these wait for the batch under way instead of going beside it; one will do, unless it is said. */
   besideMin?: number
+  /**
+   * What waits is shared out among the batches that may begin. More than this is not: it is one large call, and leaves the other
+   * place to the next one; halved, both would wait for each other.
+   */
+  sharedOutMax?: number
   /** Carries out the items in one transaction; one outcome for each, in their order. */
   run(items: Item[]): Promise<Outcome[]>
   /** How much of `bytesMax` an item takes. */
@@ -106,8 +111,9 @@ export class Batcher<Item, Outcome> {
   }
 
   async #next(): Promise<void> {
-    const { name, world, inFlightMax, besideMin = 1, onBatch } = this.#options
-    const batches = Math.min(inFlightMax - this.#inFlight, Math.floor(this.#size / besideMin))
+    const { name, world, inFlightMax, besideMin = 1, sharedOutMax = Number.POSITIVE_INFINITY, onBatch } = this.#options
+    const beginning = Math.min(inFlightMax - this.#inFlight, Math.floor(this.#size / besideMin))
+    const batches = this.#size > sharedOutMax ? 1 : beginning
     const batch = this.#take(Math.ceil(this.#size / Math.max(1, batches)))
     this.#inFlight++
     const began = world.monotonic()

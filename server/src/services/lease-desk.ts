@@ -1,4 +1,6 @@
 import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
+import { nameOf } from '../store/commands/leased.ts'
+import type { SubmitItem } from '../store/commands/submission.ts'
 import type { Awaiting } from '../store/commands/submit-leased.ts'
 import type { Deps } from './deps.ts'
 import type { FairTags } from './fair-tags.ts'
@@ -26,20 +28,24 @@ interface Line {
   offersFromMs: number
 }
 
-/** Jobs that are about to be submitted, for polls that wait for them. Nobody looks for these until it is settled. */
+/** Polls for jobs that are about to be submitted. Nobody looks for them until it is said what has come of it. */
 export interface Offer extends Awaiting {
-  /** They were leased with their submission. */
+  /** They were leased with their submission, each by its poll. */
   settle(leases: readonly Leased[]): void
-  /** They were not, for all that is known. `stored`: the jobs are there, so somebody has to look for them. */
-  withdraw(stored: boolean): void
+  /** They were not. `again`: it is worth a try the next time. */
+  decline(again: boolean): void
+  /** Nobody knows. */
+  unheard(): void
 }
 
 interface Poll {
   item: LeaseItem
+  /** A worker that has lost the connection may ask again under the same one before this poll is known to be gone. */
+  name: string
   lines: Line[]
-  /** Has not been looked for yet. */
+  /** Has not been looked for yet, or must be once more. */
   fresh: boolean
-  /** Does not wait any longer than until the look that it is part of has ended. */
+  /** Does not wait any longer than until the look or the offer that it is part of has ended. */
   over: boolean
   /** There may have been work for it while it was offered. */
   passedOver: boolean
@@ -58,7 +64,10 @@ export class LeaseDesk {
   readonly #subscriptions = new Map<string, { lines: Set<Line>; end: () => void }>()
   readonly #fresh = new Set<Poll>()
   readonly #inLook = new Set<Poll>()
-  readonly #offered = new Set<Poll>()
+  /** By their names. */
+  readonly #offered = new Map<string, Poll>()
+  /** How many polls stand here under a name. */
+  readonly #names = new Map<string, number>()
   readonly #fairTags: FairTags
   #looking = false
   #callOffPoll: (() => void) | null = null
@@ -83,6 +92,7 @@ export class LeaseDesk {
       }
       const poll: Poll = {
         item,
+        name: nameOf(item),
         lines: [],
         fresh: true,
         over: waitMs <= 0,
@@ -104,7 +114,7 @@ export class LeaseDesk {
   }
 
   /** Polls for jobs that are about to be submitted, when as many as it takes wait and nobody looks for them just now. */
-  offer(jobs: readonly { queue: string; kind: string }[]): Offer | null {
+  offer(jobs: readonly SubmitItem[]): Offer | null {
     const [first] = jobs
     if (first === undefined || this.#deps.store.engine === 'sqlite') return null
     const { queue, kind } = first
@@ -114,7 +124,7 @@ export class LeaseDesk {
       if (line.woken || line.offersFromMs > this.#deps.world.monotonic()) continue
       if (line.kinds.length > 0 && !line.kinds.includes(kind)) continue
       const polls = this.#idle(line, jobs.length)
-      if (polls !== null) return this.#offerTo(line, polls)
+      if (polls !== null) return this.#offerTo(line, polls, jobs)
     }
     return null
   }
@@ -124,39 +134,54 @@ export class LeaseDesk {
     const idle: Poll[] = []
     for (const poll of line.polls) {
       if (this.#inLook.has(poll)) return null
-      if (poll.fresh || this.#offered.has(poll)) continue
+      // One of two who ask under one name is gone, and nobody knows which.
+      if (poll.fresh || this.#offered.has(poll.name) || this.#names.get(poll.name) !== 1) continue
       for (let i = 0; i < poll.item.max && idle.length < jobs; i++) idle.push(poll)
       if (idle.length === jobs) return idle
     }
     return null
   }
 
-  #offerTo(line: Line, polls: readonly Poll[]): Offer {
+  #offerTo(line: Line, polls: readonly Poll[], jobs: readonly SubmitItem[]): Offer | null {
+    const from = this.#positions.from(line.queue, line.kinds)
+    // Whether anything of any kind has waited longer can only be seen from the beginning.
+    if (from !== null && line.kinds.length === 0) return null
+    const inOrder = jobs.map((job, i) => ({ job, i })).sort((a, b) => orderOf(a.job, b.job))
+    /** The poll of each job, in the order of the jobs. */
+    const pollOf = new Map(inOrder.map(({ i }, place) => [i, polls[place]]))
     const each = new Set(polls)
-    for (const poll of each) this.#offered.add(poll)
+    for (const poll of each) this.#offered.set(poll.name, poll)
     const end = () => {
-      for (const poll of each) this.#offered.delete(poll)
+      for (const { name } of each) this.#offered.delete(name)
+      if (this.#fresh.size > 0) this.#look()
     }
     return {
-      polls: polls.map(({ item }) => item),
-      from: this.#positions.from(line.queue, line.kinds),
+      polls: jobs.flatMap((_, i) => pollOf.get(i)?.item ?? []),
+      from,
       settle: (leases) => {
+        for (const poll of each) {
+          const mine = inOrder.filter(({ i }) => pollOf.get(i) === poll)
+          poll.settle(mine.flatMap(({ i }) => leases[i] ?? []))
+        }
         end()
-        for (const poll of each) poll.settle(leases.filter((_, i) => polls[i] === poll))
         this.#leased(leases)
       },
-      withdraw: (stored) => {
-        end()
+      decline: (again) => {
         for (const poll of each) {
-          // It may have been leased unheard: then it is found by its name.
-          poll.item = { ...poll.item, named: true }
           if (poll.over) poll.settle([])
           else if (poll.passedOver) this.#wake(poll.lines)
           poll.passedOver = false
         }
-        if (!stored) return
-        line.offersFromMs = this.#deps.world.monotonic() + POLL_MS
-        this.#wake([line])
+        if (!again) line.offersFromMs = this.#deps.world.monotonic() + POLL_MS
+        end()
+      },
+      unheard: () => {
+        for (const poll of each) {
+          poll.item = { ...poll.item, named: true }
+          poll.fresh = true
+          this.#fresh.add(poll)
+        }
+        end()
       },
     }
   }
@@ -168,11 +193,12 @@ export class LeaseDesk {
 
   /** A poll that is part of a look or of an offer is answered with what comes of that. */
   #end(poll: Poll): void {
-    if (this.#inLook.has(poll) || this.#offered.has(poll)) poll.over = true
+    if (this.#inLook.has(poll) || this.#offered.get(poll.name) === poll) poll.over = true
     else poll.settle([])
   }
 
   #join(poll: Poll): void {
+    this.#names.set(poll.name, (this.#names.get(poll.name) ?? 0) + 1)
     const kinds = JSON.stringify(poll.item.kinds)
     for (const queue of new Set(poll.item.queues)) {
       const name = JSON.stringify([queue, kinds])
@@ -200,6 +226,9 @@ export class LeaseDesk {
 
   #leave(poll: Poll): void {
     this.#fresh.delete(poll)
+    const left = (this.#names.get(poll.name) ?? 1) - 1
+    if (left > 0) this.#names.set(poll.name, left)
+    else this.#names.delete(poll.name)
     for (const line of poll.lines) {
       line.polls.delete(poll)
       if (line.polls.size > 0) continue
@@ -259,7 +288,7 @@ export class LeaseDesk {
       let probed = 0
       for (const poll of line.polls) {
         if (probed >= line.probeRuns) break
-        if (this.#offered.has(poll)) {
+        if (this.#offered.has(poll.name)) {
           poll.passedOver = true
           continue
         }
@@ -278,7 +307,8 @@ export class LeaseDesk {
       line.woken = false
     }
     for (const poll of this.#fresh) {
-      if (!chosen.has(poll) && !take(poll, poll.item.queues)) return chosen
+      if (chosen.has(poll) || this.#offered.has(poll.name)) continue
+      if (!take(poll, poll.item.queues)) return chosen
     }
     return chosen
   }
@@ -325,4 +355,8 @@ export class LeaseDesk {
     }
     this.#leased(all)
   }
+}
+
+function orderOf(a: SubmitItem, b: SubmitItem): number {
+  return b.priority - a.priority || a.fairTag - b.fairTag || (a.runId < b.runId ? -1 : 1)
 }

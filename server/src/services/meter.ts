@@ -1,6 +1,8 @@
 /** What services count, whoever listens: the metrics page, a test, or nobody. */
 export interface Meter {
   submitted(outcome: 'created' | 'replayed' | 'refused', keyed: boolean, code: string | null): void
+  /** Jobs that were leased by the statement that stored them. */
+  leasedAtSubmit(jobs: number): void
   reservation(outcome: 'reserved' | 'consumed' | 'released' | 'refused'): void
   ended(state: string): void
   /** A worker has reported the end of a run that had failed so often before: how long it waited, and then took. */
@@ -35,6 +37,7 @@ export interface Meter {
 
 export const silentMeter: Meter = {
   submitted() {},
+  leasedAtSubmit() {},
   reservation() {},
   ended() {},
   reported() {},

@@ -1,9 +1,12 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import pg from 'pg'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
 import { EmbeddedBus } from '../bus/embedded.ts'
+import type { Caller } from '../core/roles.ts'
+import { setQuota } from '../store/commands/quotas.ts'
 import type { PostgresStore } from '../store/engines/postgres.ts'
 import type { Command, Store } from '../store/port.ts'
-import { openNode, unique, until } from '../testing/store.ts'
+import { openNode, sql, unique, until } from '../testing/store.ts'
 import { realWorld } from '../world.ts'
 import { LOCAL_ADMIN } from './access.ts'
 import { DEFAULT_LIMITS } from './deps.ts'
@@ -19,8 +22,9 @@ let bus: EmbeddedBus
 let queue: string
 /** Names of the commands that were carried out. */
 let written: string[]
-/** Stands between the services and the store. */
+/** Stand between the services and the store. */
 let before: (command: Command<unknown>) => Promise<void>
+let after: (answer: unknown) => unknown
 
 /** In which nobody looks just because a second has passed: what is not heard of is not found. */
 const world = {
@@ -39,13 +43,14 @@ afterAll(async () => {
 beforeEach(async () => {
   written = []
   before = async () => {}
+  after = (answer) => answer
   const store: Store = {
     ...node,
     async write(command) {
       await before(command as Command<unknown>)
       const answer = await node.write(command)
       written.push(command.name)
-      return answer
+      return command.name === 'submit' ? (after(answer) as typeof answer) : answer
     },
   }
   bus = new EmbeddedBus()
@@ -67,10 +72,10 @@ interface Waiting {
 }
 
 /** A poll whose first look has found nothing. */
-async function waiting(changes: object = {}, signal?: AbortSignal): Promise<Waiting> {
+async function waiting(changes: object = {}, signal?: AbortSignal, workerId = unique('worker')): Promise<Waiting> {
   written = []
   const request = { queues: [queue], kinds: ['work'], max: 1, waitMs: 20_000, pollId: unique('poll'), ...changes }
-  const leases = services.runs.lease(unique('worker'), request, signal)
+  const leases = services.runs.lease(workerId, request, signal)
   await until('the first look', async () => written.includes('lease'))
   written = []
   return { answer: leases.then((all) => all.map(({ job_id }) => job_id)) }
@@ -107,6 +112,14 @@ test('several that come together go to one poll, or to as many as it takes', asy
   expect(written).not.toContain('lease')
   const fourth = await submit()
   expect(await polls[2]?.answer).toEqual([fourth])
+})
+
+test('of those that one poll gets, the ones of the highest priority come first', async () => {
+  const polls = [await waiting({ max: 2 }), await waiting({ max: 2 })]
+  const jobIds = await Promise.all([0, 9, 5, 5].map((priority) => submit({ priority })))
+  expect(await polls[0]?.answer).toEqual([jobIds[1], jobIds[0]])
+  expect(await polls[1]?.answer).toEqual([jobIds[2], jobIds[3]])
+  expect(written).not.toContain('lease')
 })
 
 test.each([
@@ -154,6 +167,119 @@ test('what it has missed while it was offered in vain is looked for at once', as
   held.letGo()
   await replay
   expect(await answer).toEqual(['jobId' in elsewhere ? elsewhere.jobId : ''])
+})
+
+describe('a worker that asks again under the name of a poll', () => {
+  test('which is gone, though nobody knows: both get the same', async () => {
+    const [workerId, pollId] = [unique('worker'), unique('poll')]
+    const gone = await waiting({ pollId }, undefined, workerId)
+    const live = await waiting({ pollId }, undefined, workerId)
+    const jobId = await submit()
+    expect(await Promise.all([gone.answer, live.answer])).toEqual([[jobId], [jobId]])
+  })
+
+  test('which is being served: it waits for that', async () => {
+    const [workerId, pollId, stopping] = [unique('worker'), unique('poll'), new AbortController()]
+    const held = hold('submit')
+    const first = await waiting({ pollId }, stopping.signal, workerId)
+    const submitting = submit()
+    await held.reached
+    stopping.abort()
+    const again = { queues: [queue], kinds: ['work'], max: 1, waitMs: 0, pollId }
+    const collecting = services.runs.lease(workerId, again)
+    held.letGo()
+    expect(await first.answer).toEqual([await submitting])
+    expect((await collecting).map(({ job_id }) => job_id)).toEqual([await submitting])
+  })
+})
+
+describe('a commit that nobody heard of', () => {
+  const lost = (answer: unknown) => ({ ...(answer as object), kind: 'unheard' })
+
+  test('is found by who waits, whoever stands before', async () => {
+    const big = await waiting({ max: 2 })
+    const small = await waiting()
+    const held = hold('submit')
+    const elsewhere = submit({}, unique('key'))
+    await held.reached
+    after = lost
+    const jobId = await submit()
+    expect(await small.answer).toEqual([jobId])
+    held.letGo()
+    expect(await big.answer).toEqual([await elsewhere])
+  })
+
+  test('is given back by who cannot ask again', async () => {
+    const gone = new AbortController()
+    after = (answer) => {
+      gone.abort()
+      return lost(answer)
+    }
+    await waiting({ pollId: undefined }, gone.signal)
+    const jobId = await submit()
+    await until('it to be given back', async () => (await stateOf(jobId)) === 'ORPHANED')
+  })
+})
+
+describe('whoever has to wait keeps the poll from nobody', () => {
+  let client: pg.Client
+  beforeEach(async () => {
+    client = new pg.Client(database.url)
+    await client.connect()
+    await client.query('BEGIN')
+  })
+  afterEach(() => client.end())
+
+  const open = (caller: Caller, key: string | null) =>
+    node.writeIn(client, services.submission.prepare(caller, { kind: 'work', queue: unique('elsewhere') }, { key }))
+
+  test('for a key in an open transaction', async () => {
+    const { answer } = await waiting()
+    const key = unique('key')
+    await open(LOCAL_ADMIN, key)
+    const blocked = submit({}, key)
+    await until('it to wait', async () => (await client.query(WAITING)).rowCount)
+    const jobId = await submit()
+    expect(await answer).toEqual([jobId])
+    await client.query('ROLLBACK')
+    await blocked
+  })
+
+  test('for a user with a limit', async () => {
+    const limited: Caller = { ...LOCAL_ADMIN, userId: unique('limited') }
+    await node.write(setQuota(limited.userId, { maxConcurrent: 5, costLimitMicros: null, period: 'day' }))
+    const { answer } = await waiting()
+    await open(limited, null)
+    const blocked = services.submission.submit(limited, { kind: 'work', queue }, { key: null })
+    await until('it to wait', async () => (await client.query(WAITING)).rowCount)
+    const jobId = await submit()
+    expect(await answer).toEqual([jobId])
+    await client.query('ROLLBACK')
+    await blocked
+  })
+
+  test('for a worker: that is nothing to who submits', async () => {
+    const workerId = unique('worker')
+    const insert = `INSERT INTO ichido.workers (worker_id, name, queues, created_at) VALUES ($1, 'w', '[]', 0)`
+    await sql(node, insert, workerId)
+    const { answer } = await waiting({}, undefined, workerId)
+    await client.query('SELECT 1 FROM ichido.workers WHERE worker_id = $1 FOR UPDATE', [workerId])
+    const jobId = await submit()
+    await client.query('ROLLBACK')
+    expect(await answer).toEqual([jobId])
+  })
+})
+
+const WAITING = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+
+test('one that is submitted alone is no reason not to try the next', async () => {
+  const labelled = await waiting()
+  await submit({ labels: { a: 'b' } })
+  expect(await labelled.answer).toHaveLength(1)
+  const plain = await waiting()
+  const jobId = await submit()
+  expect(await plain.answer).toEqual([jobId])
+  expect(written).toEqual(['submit'])
 })
 
 test('a store that fails leaves the poll where it was', async () => {

@@ -13,8 +13,9 @@ import type {
   SubmitOutcome,
   SubmitRefusal,
 } from '../store/commands/submission.ts'
+import { arePlain } from '../store/commands/submit-at-once.ts'
 import { submitJobs } from '../store/commands/submit-jobs.ts'
-import { submitLeased } from '../store/commands/submit-leased.ts'
+import { type LeasedSubmission, submitLeased } from '../store/commands/submit-leased.ts'
 import type { Command } from '../store/port.ts'
 import { Batcher } from './batcher.ts'
 import { blobsOf, type Deps } from './deps.ts'
@@ -76,11 +77,12 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
     itemsMax: BATCH_ITEMS_MAX,
     bytesMax: BATCH_BYTES_MAX,
     inFlightMax: 2,
+    sharedOutMax: 256,
     bytesOf: (item) => item.payload.length + 500,
     userOf: (item) => item.userId,
     onBatch: (batch) => deps.meter.batch(batch),
     async run(items) {
-      const offer = desk.offer(items)
+      const offer = arePlain(items) ? desk.offer(items) : null
       const outcomes = await (offer === null
         ? deps.store.write(submitJobs(items, renderAccepted))
         : submitOffered(items, offer))
@@ -90,15 +92,26 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
   })
 
   async function submitOffered(items: readonly SubmitItem[], offer: Offer): Promise<SubmitOutcome[]> {
+    let submission: LeasedSubmission
     try {
-      const { outcomes, leases } = await deps.store.write(submitLeased(items, offer, renderAccepted))
-      if (leases === null) offer.withdraw(outcomes.some(({ kind }) => kind === 'created'))
-      else offer.settle(leases)
-      return outcomes
+      submission = await deps.store.write(submitLeased(items, offer, renderAccepted))
     } catch (error) {
-      offer.withdraw(false)
+      offer.unheard()
       throw error
     }
+    if (submission.kind === 'leased') {
+      offer.settle(submission.leases)
+      deps.meter.leasedAtSubmit(items.length)
+      return submission.outcomes
+    }
+    if (submission.kind === 'unheard') {
+      offer.unheard()
+      return submission.outcomes
+    }
+    const { plain } = submission
+    offer.decline(!plain)
+    const alone = submitJobs(items, renderAccepted)
+    return deps.store.write(plain ? alone : { ...alone, atOnce: undefined })
   }
 
   function tell(items: readonly SubmitItem[], outcomes: readonly SubmitOutcome[]): void {

@@ -8,9 +8,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Postgres } from '../../../scripts/services/postgres.ts'
 import { nodeArgs, privatePostgres } from '../../../scripts/testing/services.ts'
 import { findStrace, traceProcess } from '../../../scripts/testing/strace.ts'
-import { Scene } from '../testing/scene.ts'
+import { renderForTest, Scene } from '../testing/scene.ts'
 import { openNode, sql, until } from '../testing/store.ts'
-import type { SubmitItem } from './commands/submission.ts'
+import { submitLeased } from './commands/submit-leased.ts'
 import { openSqlite } from './engines/sqlite.ts'
 
 /** Hazard 18: what was acknowledged is on the disk. Settings are set, read back, and seen at work. */
@@ -115,17 +115,24 @@ if (strace !== undefined) {
       expect(syncedBetween(seen, /"requested \d/, /"answered \d/)).toEqual({ answers: 20, unsynced: 0 })
     })
 
-    test.each<[string, Partial<SubmitItem>, RegExp, RegExp]>([
-      ['COMMIT', { labels: { a: 'b' } }, /recvfrom\(.*COMMIT\\0/, /sendto\(.*COMMIT\\0/],
-      ['submit at once', {}, /recvfrom\(.*submit_plain\\0/, /sendto\(.*SELECT 1\\0/],
-    ])('PostgreSQL syncs between every %s and its answer', async (name, item, request, answer) => {
+    async function leasedAtOnce(scene: Scene): Promise<void> {
+      const item = scene.item({ queue: 'quiet' })
+      const submission = submitLeased([item], { polls: [scene.leaseItem()], from: null }, renderForTest)
+      expect(await scene.store.write(submission)).toMatchObject({ kind: 'leased' })
+    }
+
+    test.each<[string, (scene: Scene) => Promise<unknown>, RegExp, RegExp]>([
+      ['COMMIT', (scene) => scene.submitted({ labels: { a: 'b' } }), /recvfrom\(.*COMMIT\\0/, /sendto\(.*COMMIT\\0/],
+      ['submit at once', (scene) => scene.submitted(), /recvfrom\(.*submit_plain\\0/, /sendto\(.*SELECT 1\\0/],
+      ['submit to polls', leasedAtOnce, /recvfrom\(.*submit_to_polls\\0/, /sendto\(.*lease_ttl_ms\\0/],
+    ])('PostgreSQL syncs between every %s and its answer', async (name, submit, request, answer) => {
       const database = `traced_${name.replaceAll(' ', '_').toLowerCase()}`
       const url = await server.createDatabase(database)
       await admin.query(`ALTER DATABASE ${database} SET synchronous_commit = off`)
       const node = await openNode(url)
       const scene = new Scene(node)
       await scene.submitted()
-      await scene.submitted(item)
+      await submit(scene)
       const { rows } = await admin.query(
         `SELECT pid FROM pg_stat_activity WHERE datname = '${database}' ORDER BY query_start DESC LIMIT 1`,
       )
@@ -135,7 +142,7 @@ if (strace !== undefined) {
         'recvfrom,sendto,fdatasync,fsync',
         join(folder, `${database}.trace`),
       )
-      for (let i = 0; i < 20; i++) await scene.submitted(item)
+      for (let i = 0; i < 20; i++) await submit(scene)
       const seen = await trace.stop()
       await node.close()
       expect(syncedBetween(seen, request, answer)).toEqual({ answers: 20, unsynced: 0 })

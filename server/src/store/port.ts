@@ -23,6 +23,8 @@ export interface AtOnce<T> {
   readonly step: Step
   /** Null: it was out of the ordinary. */
   settle(rows: readonly Row[]): T | null
+  /** What it would have to wait for keeps it from being carried out: `settle` is given no rows. */
+  readonly impatient?: true
   /** What is still to be done then, where each item stands for itself and some were carried out; else all of it. */
   left?(rows: readonly Row[]): Command<T>
 }

@@ -1,3 +1,4 @@
+import pg from 'pg'
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
@@ -34,6 +35,11 @@ function offered(
   return submitLeased(items, { polls, from }, renderForTest)
 }
 
+function leased(submission: LeasedSubmission): Extract<LeasedSubmission, { kind: 'leased' }> {
+  if (submission.kind !== 'leased') throw new Error(`It was ${submission.kind}`)
+  return submission
+}
+
 const NONE = { maxConcurrent: null, costLimitMicros: null, period: 'day' } as const
 const put = (scene: Scene, settings: Partial<QueueSettings>) =>
   nodes.b().write(putQueue(scene.queue, settings, { id: v7(), actor: 'op' }))
@@ -63,8 +69,8 @@ describe('what it leaves behind is what a submit and a lease after it leave behi
     const scene = await newScene()
     await put(scene, { leaseTtlSeconds: 33 })
     const item = scene.item({ ...job, key: 'k' })
-    const { outcomes, leases } = await nodes.a().write(offered([item], [scene.leaseItem(poll)]))
-    const lease = only(leases ?? [])
+    const { outcomes, leases } = leased(await nodes.a().write(offered([item], [scene.leaseItem(poll)])))
+    const lease = only(leases)
     expect(outcomes).toMatchObject([{ kind: 'created', jobId: item.jobId, due: false }])
 
     const otherId = await scene.submitted({ ...job, key: 'other' })
@@ -85,19 +91,20 @@ describe('what it leaves behind is what a submit and a lease after it leave behi
     const items = Array.from({ length: 5 }, (_, i) => scene.item({ payload: String(i), fairTag: i }))
     const [first, second] = [scene.leaseItem({ max: 3 }), scene.leaseItem({ max: 2 })]
     const polls = [first, first, first, second, second]
-    const { leases } = await nodes.a().write(offered(items, polls))
-    expect(leases?.map(({ payload }) => payload)).toEqual(['0', '1', '2', '3', '4'])
+    const { leases } = leased(await nodes.a().write(offered(items, polls)))
+    expect(leases.map(({ payload }) => payload)).toEqual(['0', '1', '2', '3', '4'])
     const [again, too] = await nodes.b().write(leaseBatch([first, second]))
     expect([...(again ?? []), ...(too ?? [])]).toEqual(leases)
   })
 })
 
-describe('it is submitted alone, and nothing is leased,', () => {
-  async function submittedAlone(scene: Scene, command: Command<LeasedSubmission>, kind = 'created'): Promise<void> {
-    const held = `SELECT count(*) AS held FROM ichido.runs WHERE queue = $1 AND state IN ('ASSIGNED', 'RUNNING')`
-    const before = await sql(nodes.a(), held, scene.queue)
-    expect(await nodes.a().write(command)).toMatchObject({ outcomes: [{ kind }], leases: null })
-    expect(await sql(nodes.a(), held, scene.queue)).toEqual(before)
+describe('it is declined, and nothing is done,', () => {
+  async function declined(command: Command<LeasedSubmission>, plain: boolean): Promise<void> {
+    const count = `SELECT (SELECT count(*) FROM ichido.runs) AS runs, (SELECT count(*) FROM ichido.jobs) AS jobs,
+      (SELECT count(*) FROM ichido.idempotency_keys) AS keys, (SELECT count(*) FROM ichido.events) AS events`
+    const before = await sql(nodes.a(), count)
+    expect(await nodes.a().write(command)).toEqual({ kind: 'declined', plain })
+    expect(await sql(nodes.a(), count)).toEqual(before)
   }
 
   test.each<[string, Partial<QueueSettings>]>([
@@ -106,7 +113,7 @@ describe('it is submitted alone, and nothing is leased,', () => {
   ])('%s', async (_, settings) => {
     const scene = await newScene()
     await put(scene, settings)
-    await submittedAlone(scene, offered([scene.item()], [scene.leaseItem()]))
+    await declined(offered([scene.item()], [scene.leaseItem()]), true)
   })
 
   test.each<[string, string[], string, boolean]>([
@@ -119,7 +126,7 @@ describe('it is submitted alone, and nothing is leased,', () => {
     await scene.submitted({ kind: waiting })
     const command = offered([scene.item({ priority: 9 })], [scene.leaseItem({ kinds })])
     if (goes) expect(await nodes.a().write(command)).toMatchObject({ leases: [{ priority: 9 }] })
-    else await submittedAlone(scene, command)
+    else await declined(command, true)
   })
 
   test('when something waits behind the place that is given; what lies before it is left to the next full look', async () => {
@@ -127,13 +134,13 @@ describe('it is submitted alone, and nothing is leased,', () => {
     await scene.submitted({ fairTag: 100 })
     const from = (fairTag: number) => offered([scene.item()], [scene.leaseItem()], { priority: 0, fairTag })
     expect(await nodes.a().write(from(101))).toMatchObject({ leases: [{ attempt: 1 }] })
-    await submittedAlone(scene, from(100))
+    await declined(from(100), true)
   })
 
   test('when the worker was revoked', async () => {
     const scene = await newScene()
     await nodes.b().write(revokeWorker(scene.workerId, 'ann', v7()))
-    await submittedAlone(scene, offered([scene.item()], [scene.leaseItem()]))
+    await declined(offered([scene.item()], [scene.leaseItem()]), true)
   })
 
   test('when the poll was answered before', async () => {
@@ -141,22 +148,43 @@ describe('it is submitted alone, and nothing is leased,', () => {
     await scene.submitted()
     const poll = scene.leaseItem()
     await nodes.b().write(leaseBatch([poll]))
-    await submittedAlone(scene, offered([scene.item()], [poll]))
+    await declined(offered([scene.item()], [poll]), true)
   })
 
-  test('when the key was used: then it is a replay', async () => {
+  test('when the key was used, when it is not due yet, and when its user has a limit or is not known', async () => {
     const scene = await newScene()
     await scene.cancel(await scene.submitted({ key: 'k' }))
-    await submittedAlone(scene, offered([scene.item({ key: 'k' })], [scene.leaseItem()]), 'replayed')
+    await declined(offered([scene.item({ key: 'k' })], [scene.leaseItem()]), false)
+    await declined(offered([scene.item({ delayMs: 60_000 })], [scene.leaseItem()]), false)
+    await declined(offered([scene.item({ userId: v7() })], [scene.leaseItem()]), false)
+    await nodes.b().write(setQuota(scene.userId, { ...NONE, maxConcurrent: 1 }))
+    await declined(offered([scene.item()], [scene.leaseItem()]), false)
   })
 
-  test('when it is not due yet, or its user has a limit', async () => {
+  test.each<[string, (scene: Scene) => [string, string], boolean]>([
+    ['its worker', ({ workerId }) => ['SELECT 1 FROM ichido.workers WHERE worker_id = $1 FOR UPDATE', workerId], true],
+    ['its user', ({ userId }) => ['SELECT 1 FROM ichido.quotas WHERE user_id = $1 FOR UPDATE', userId], false],
+    ['its poll', () => ['SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', 'poll'], true],
+    ['its key', ({ userId }) => [KEY, userId], false],
+  ])('instead of waiting for who holds %s', async (_, held, plain) => {
     const scene = await newScene()
-    await submittedAlone(scene, offered([scene.item({ delayMs: 60_000 })], [scene.leaseItem()]))
-    await nodes.b().write(setQuota(scene.userId, { ...NONE, maxConcurrent: 1 }))
-    await submittedAlone(scene, offered([scene.item()], [scene.leaseItem()]), 'refused')
+    const client = new pg.Client(nodes.url())
+    await client.connect()
+    try {
+      await client.query('BEGIN')
+      const poll = scene.leaseItem()
+      const [text, name] = held(scene)
+      await client.query(text, [name === 'poll' ? JSON.stringify([poll.workerId, poll.pollId]) : name])
+      await declined(offered([scene.item({ key: 'k' })], [poll]), plain)
+    } finally {
+      await client.end()
+    }
   })
 })
+
+const KEY = `INSERT INTO ichido.idempotency_keys (idempotency_key, user_id, operation, request_hash, hash_version, job_id,
+    response_status, response_body, created_at, expires_at)
+  VALUES ('k', $1, 'submit', 'hash', 1, gen_random_uuid(), 201, '', 0, 0)`
 
 describe('it meets', () => {
   test('a revocation, which fences what was leased before', async () => {
@@ -167,31 +195,14 @@ describe('it meets', () => {
     expect(revoked).toMatchObject({ kind: 'revoked', leases: 1 })
   })
 
-  test('a revocation that was first, and is waited for', async () => {
+  test('a revocation that was first, and is not waited for', async () => {
     const scene = await newScene()
-    const item = scene.item()
-    const [, submitted] = await nodes.meet(
-      revokeWorker(scene.workerId, 'ann', v7()),
-      offered([item], [scene.leaseItem()]),
-    )
-    expect(submitted).toMatchObject({ outcomes: [{ kind: 'created' }], leases: null })
-    expect(await scene.state(item.jobId)).toBe('PENDING')
+    const command = offered([scene.item()], [scene.leaseItem()])
+    const [, submitted] = await nodes.meet(revokeWorker(scene.workerId, 'ann', v7()), command)
+    expect(submitted).toEqual({ kind: 'declined', plain: true })
   })
 
-  test('its own poll, asked again on another node: that gets the same lease', async () => {
-    const scene = await newScene()
-    const poll = scene.leaseItem()
-    const [submitted, [again]] = await Promise.all([
-      nodes.a().write(offered([scene.item()], [poll])),
-      nodes.b().write(leaseBatch([poll])),
-    ])
-    const later = only(await nodes.b().write(leaseBatch([poll])))
-    expect(later).toHaveLength(1)
-    if (submitted.leases !== null) expect(later).toEqual(submitted.leases)
-    expect([[], later]).toContainEqual(again)
-  })
-
-  test('its own poll on another node, which waits for it', async () => {
+  test('its own poll, asked again on another node: that waits, and gets the same lease when it is asked once more', async () => {
     const scene = await newScene()
     const poll = scene.leaseItem()
     const gate = await nodes.gate()
@@ -199,9 +210,18 @@ describe('it meets', () => {
     await gate.reached()
     const asking = nodes.b().write(leaseBatch([poll]))
     await gate.open()
-    const [{ leases }, again] = await Promise.all([submitting, asking])
-    expect(leases).toHaveLength(1)
-    expect([[], leases]).toContainEqual(only(again))
+    const { leases } = leased(await submitting)
+    expect([[], leases]).toContainEqual(only(await asking))
+    expect(await nodes.b().write(leaseBatch([poll]))).toEqual([leases])
+  })
+
+  test('its own poll, which is being answered on another node', async () => {
+    const scene = await newScene()
+    const poll = scene.leaseItem()
+    await scene.submitted()
+    const [answer, submitted] = await nodes.meet(leaseBatch([poll]), offered([scene.item()], [poll]))
+    expect(answer).toMatchObject([[{ attempt: 1 }]])
+    expect(submitted).toEqual({ kind: 'declined', plain: true })
   })
 
   test('another submission with the same key: one job, one lease', async () => {
@@ -211,18 +231,24 @@ describe('it meets', () => {
       const found = await Promise.all(
         items.map((item, i) => (i === 0 ? nodes.a() : nodes.b()).write(offered([item], [scene.leaseItem()]))),
       )
-      expect(found.flatMap(({ outcomes }) => outcomes.map(({ kind }) => kind)).sort()).toEqual(['created', 'replayed'])
-      expect(found.flatMap(({ leases }) => leases ?? [])).toHaveLength(1)
+      expect(found.map(({ kind }) => kind).sort()).toEqual(['declined', 'leased'])
       const jobs = await sql(nodes.a(), `SELECT DISTINCT job_id FROM ichido.runs WHERE queue = $1`, scene.queue)
       expect(jobs).toHaveLength(2)
     }
   })
 
-  test('a limit for its user, which is waited for and kept', async () => {
+  test('a limit for its user, which waits for it, or keeps it out', async () => {
     const scene = await newScene()
-    const limit = setQuota(scene.userId, { ...NONE, maxConcurrent: 0 })
-    const [, submitted] = await nodes.meet(limit, offered([scene.item()], [scene.leaseItem()]))
-    expect(submitted).toMatchObject({ outcomes: [{ kind: 'refused' }], leases: null })
+    const limit = setQuota(scene.userId, { ...NONE, maxConcurrent: 1 })
+    const command = () => offered([scene.item()], [scene.leaseItem()])
+    expect(await nodes.meet(command(), limit)).toMatchObject([{ kind: 'leased' }, undefined])
+    expect(await scene.submit()).toMatchObject({ kind: 'refused' })
+    const other = await newScene()
+    const [, submitted] = await nodes.meet(
+      setQuota(other.userId, { ...NONE, maxConcurrent: 0 }),
+      offered([other.item()], [other.leaseItem()]),
+    )
+    expect(submitted).toEqual({ kind: 'declined', plain: false })
   })
 
   test('the revocation of a worker that waits on both nodes: no lease is left behind', async () => {

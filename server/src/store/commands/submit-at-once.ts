@@ -21,13 +21,7 @@ export function submitAtOnce(
 
 /** The rows to be written, and what they become at the instant that the store says; nothing when one of them is not plain. */
 export function plainSubmission(items: readonly SubmitItem[], render: RenderAccepted) {
-  const names = new Set<string>()
-  for (const item of items) {
-    if (!isPlain(item)) return undefined
-    names.add(submissionName(item))
-  }
-  if (names.size < items.length) return undefined
-
+  if (!arePlain(items)) return undefined
   const bodies = items.map(({ jobId, kind, queue }) =>
     render({ jobId, kind, queue, createdAt: NOW, runAt: NOW, quotaWarnings: [], costLimitWarning: null }),
   )
@@ -36,6 +30,16 @@ export function plainSubmission(items: readonly SubmitItem[], render: RenderAcce
     outcomes: (iso: string, due: boolean): SubmitOutcome[] =>
       items.map((item, i) => created(item, (bodies[i] ?? '').replaceAll(NOW_PLACE, iso), due)),
   }
+}
+
+/** As far as can be told before the store is asked. */
+export function arePlain(items: readonly SubmitItem[]): boolean {
+  const names = new Set<string>()
+  for (const item of items) {
+    if (!isPlain(item)) return false
+    names.add(submissionName(item))
+  }
+  return names.size === items.length
 }
 
 /** What JSON writes as NOW_PLACE. */

@@ -1,6 +1,6 @@
 import { type AtOnce, type Command, command } from '../port.ts'
-import { submitLeased as submitLeasedStatement } from '../sql/submit-leased.ts'
-import { integer, integerOrNull, type Row, text } from '../statement.ts'
+import { submitToPolls } from '../sql/submit-to-polls.ts'
+import { integer, integerOrNull, type Row, text, textOrNull } from '../statement.ts'
 import { type Leased, type LeaseItem, nameOf, type Position } from './leased.ts'
 import type { RenderAccepted, SubmitItem, SubmitOutcome } from './submission.ts'
 import { plainSubmission } from './submit-at-once.ts'
@@ -14,23 +14,25 @@ export interface Awaiting {
   from: Position | null
 }
 
-export interface LeasedSubmission {
-  outcomes: SubmitOutcome[]
-  /** One for each job; null: they have still to be looked for. */
-  leases: Leased[] | null
-}
+export type LeasedSubmission =
+  /** One lease for each job, in their order. */
+  | { kind: 'leased'; outcomes: SubmitOutcome[]; leases: Leased[] }
+  /** Nothing was done. `plain`: nothing stands in the way of the submission, only of its leases. */
+  | { kind: 'declined'; plain: boolean }
+  /** Stored by a commit that nobody heard of, perhaps with the leases: the names of the polls tell. */
+  | { kind: 'unheard'; outcomes: SubmitOutcome[] }
 
-/**
- * A job for which somebody waits is submitted and leased in one statement. Where that cannot be it is submitted alone; and an
- * unheard commit that is found again says nothing of leases: the poll's name does.
- */
+const DECLINED: LeasedSubmission = { kind: 'declined', plain: false }
+
+/** Jobs for which somebody waits are submitted and leased in one statement, where that can be. */
 export function submitLeased(
   items: readonly SubmitItem[],
   awaiting: Awaiting,
   render: RenderAccepted,
 ): Command<LeasedSubmission> {
   function* work(again: boolean) {
-    return { outcomes: yield* submitWork(items, render, again), leases: null }
+    if (!again) return DECLINED
+    return { kind: 'unheard' as const, outcomes: yield* submitWork(items, render, again) }
   }
   return command('submit', work, atOnce(items, awaiting, render))
 }
@@ -41,50 +43,49 @@ function atOnce(
   render: RenderAccepted,
 ): AtOnce<LeasedSubmission> | undefined {
   const plain = plainSubmission(items, render)
-  const [first] = polls
-  if (plain === undefined || first === undefined) return undefined
-  const kinds = first.kinds.length === 0 ? null : JSON.stringify(first.kinds)
+  if (plain === undefined) return undefined
+  const place = [from?.priority ?? null, from?.fairTag ?? null]
   const rows = plain.rows.map((row, i) => {
-    const { workerId, pollId, token, leaseTtlMs, startId } = polls[i] ?? first
-    const poll = nameOf(polls[i] ?? first)
-    return [
-      ...row,
-      workerId,
-      pollId,
-      token,
-      leaseTtlMs,
-      startId,
-      poll,
-      kinds,
-      from?.priority ?? null,
-      from?.fairTag ?? null,
-    ]
+    const poll = pollOf(polls, i)
+    const { workerId, pollId, token, leaseTtlMs, startId, kinds } = poll
+    const asked = kinds.length === 0 ? null : JSON.stringify(kinds)
+    return [...row, workerId, pollId, token, leaseTtlMs, startId, nameOf(poll), asked, ...place]
   })
   return {
-    step: { kind: 'each', statement: submitLeasedStatement, rows },
+    step: { kind: 'each', statement: submitToPolls, rows },
+    impatient: true,
     settle(written) {
-      const [any] = written
-      if (any === undefined) return null
+      const iso = textOrNull(written[0], 'iso')
+      if (iso === null) return { kind: 'declined', plain: written.length > 0 }
       const byRun = new Map(written.map((row) => [text(row, 'run_id'), row]))
       return {
-        outcomes: plain.outcomes(text(any, 'iso'), false),
-        leases: items.map((item, i) => leasedBy(polls[i] ?? first, item, byRun.get(item.runId) ?? any)),
+        kind: 'leased',
+        outcomes: plain.outcomes(iso, false),
+        leases: items.map((item, i) => leasedBy(pollOf(polls, i), item, byRun.get(item.runId))),
       }
     },
   }
 }
 
-const FIRST = { attempt: 1, retryCount: 0, version: 2, artifacts: '[]', lastProgress: null }
+function pollOf(polls: readonly LeaseItem[], i: number): LeaseItem {
+  const poll = polls[i]
+  if (poll === undefined) throw new TypeError('Every job that is offered has a poll')
+  return poll
+}
 
-function leasedBy({ workerId, token }: LeaseItem, item: SubmitItem, row: Row): Leased {
+function leasedBy({ workerId, token }: LeaseItem, item: SubmitItem, row: Row | undefined): Leased {
   const { runId, jobId, queue, kind, userId, priority, fairTag, payload, policy, traceparent } = item
   return {
-    ...FIRST,
     ...{ runId, jobId, queue, kind, userId, priority, fairTag, payload, policy, traceparent, workerId },
+    attempt: 1,
+    retryCount: 0,
+    version: 2,
     leaseId: `${runId}.${token}`,
     leaseExpiresAtMs: integer(row, 'lease_expires_at'),
     leaderEpoch: integerOrNull(row, 'leader_epoch'),
     leaseTtlMs: integer(row, 'lease_ttl_ms'),
     continuationMs: integer(row, 'continuation_ms'),
+    artifacts: '[]',
+    lastProgress: null,
   }
 }

@@ -186,7 +186,10 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     return persist(async (again) => {
       const { atOnce } = left
       if (atOnce === undefined || again) return transaction(left, again)
-      const rows = await withClient(poolOf(left), (client) => perform(client, atOnce.step, true))
+      const rows = await withClient(poolOf(left), (client) => perform(client, atOnce.step, true)).catch((error) => {
+        if (atOnce.impatient && isContention(error)) return []
+        throw error
+      })
       const answer = atOnce.settle(rows)
       if (answer !== null) return answer
       left = atOnce.left?.(rows) ?? { ...command, atOnce: undefined }

@@ -9,9 +9,9 @@ const KEY = `idempotency_key, user_id, operation, request_hash, hash_version, jo
   created_at, expires_at`
 
 /** Of a new run. */
-export const RUN = `id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version, priority, run_at, fair_tag,
+export const NEW_RUN = `id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version, priority, run_at, fair_tag,
         created_at, continuation_state, last_event_n, definition_id`
-const PENDING_RUNS = `INSERT INTO ichido.runs (${RUN})
+const PENDING_RUNS = `INSERT INTO ichido.runs (${NEW_RUN})
       SELECT run_id, job_id, 1, true, queue, kind, user_id, 0, 0, 'PENDING', 1,
         priority, run_at, fair_tag, created_at, 'NONE', 1, definition_id FROM s`
 
@@ -49,7 +49,7 @@ export const insertSubmission = statement('insert_submission', {
     `INSERT INTO ichido.jobs (id, kind, queue, user_id, payload, policy, priority, labels, replaces_job_id,
         estimated_cost_micros, traceparent, created_at, definition_id, scheduled_for)
       VALUES ($1, $3, $4, $5, $6, $7, $8, $9, $20, $10, $11, $12, $21, $22)`,
-    `INSERT INTO ichido.runs (${RUN})
+    `INSERT INTO ichido.runs (${NEW_RUN})
       VALUES ($2, $1, 1, true, $4, $3, $5, 0, 0, 'PENDING', 1, $8, $13, $14, $12, 'NONE', 1, $21)`,
     `INSERT INTO ichido.idempotency_keys (${KEY})
       SELECT $15, $5, $16, $17, ${REQUEST_HASH_VERSION}, $1, ${CREATED}, $18, $12, $19 WHERE $15 IS NOT NULL`,
@@ -68,21 +68,23 @@ const PLAIN = `job_id, run_id, kind, queue, user_id, payload, policy, priority, 
 /**
  * `u` keeps the users without limits as they are, `g` is empty when there are others or a key was used, `a` is the instant.
  * `s` is put together anew by whoever reads it: kept, it would be a third copy of all that was sent.
- * `given`: what else each job comes with; `gate`: what else must hold, and the condition that it gives.
+ * `given`: what else each job comes with; `gate`: what else must hold, the condition that it gives, and how long any lock is
+ * waited for.
  */
 export function submitPostgres(form: {
   given?: { arrays: string; columns: string }
-  gate?: { with: string; open: string }
+  gate?: { with: string; open: string; patienceMs: number }
   runs: string
   answer: string
 }): string {
   const { given, gate, runs, answer } = form
   const more = given === undefined ? '' : `, ${given.columns}`
+  const patience = gate === undefined ? '' : `AND set_config('lock_timeout', '${gate.patienceMs}ms', true) IS NOT NULL`
   return `WITH t AS MATERIALIZED (
       SELECT * FROM unnest(${PLAIN_ARRAYS}${given === undefined ? '' : `, ${given.arrays}`}) AS t(${PLAIN}${more})),
     u AS MATERIALIZED (
       SELECT q.user_id FROM ichido.quotas q, ichido.quotas d
-      WHERE q.user_id = ANY (ARRAY(SELECT user_id FROM t)) AND d.user_id = '*' AND ${UNLIMITED}
+      WHERE q.user_id = ANY (ARRAY(SELECT user_id FROM t)) AND d.user_id = '*' AND ${UNLIMITED} ${patience}
       ORDER BY q.user_id FOR SHARE OF q, d),
     g AS MATERIALIZED (
       SELECT now_ms() AS now, set_config('synchronous_commit', 'on', true)

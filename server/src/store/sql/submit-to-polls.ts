@@ -1,7 +1,10 @@
 import { statement } from '../statement.ts'
 import { DEFAULT_CONTINUATION_MS, EPOCH, READY, timeOf } from './leases.ts'
 import { MOVES_WRITTEN } from './runs.ts'
-import { RUN, submitPostgres } from './submit.ts'
+import { NEW_RUN, submitPostgres } from './submit.ts'
+
+/** Who holds a key or sets a limit is given this long: meanwhile nobody looks for those who wait. */
+const PATIENCE_MS = 50
 
 const QUEUE = '($4::text[])[1]'
 const WORKERS = '$16::text[]'
@@ -14,21 +17,25 @@ const readyOfKinds = (from: string) => `EXISTS (
           SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND kind = k.kind AND ${READY} ${from} LIMIT 1) r)`
 
 /**
- * The same locks as those of a lease, in the same order, when nothing stands in the way of the submission itself; whether
- * all is plain is then asked of a function whose snapshot is newer than they are. What has waited longer goes first.
+ * The locks of a lease, when nothing stands in the way of the submission itself; but none of them is waited for, since whoever
+ * submits has nothing to do with the workers. Whether all is plain is then asked of a function whose snapshot is newer than the
+ * locks. What has waited longer goes first.
  */
 const GATE = `p AS MATERIALIZED (
-      SELECT count(pg_advisory_xact_lock(hashtextextended(x.name, 0))) AS polls
-      FROM (SELECT DISTINCT t.poll AS name FROM t, g ORDER BY name) x),
+      SELECT count(*) AS taken FROM (SELECT DISTINCT t.poll AS name FROM t, g) x
+      WHERE NOT pg_try_advisory_xact_lock(hashtextextended(x.name, 0))),
     l AS MATERIALIZED (
-      SELECT revoked_at FROM ichido.workers WHERE worker_id = ANY(${WORKERS}) AND (SELECT polls FROM p) > 0
-      ORDER BY worker_id FOR KEY SHARE),
+      SELECT revoked_at FROM ichido.workers
+      WHERE worker_id = ANY(${WORKERS}) AND (SELECT taken FROM p) = 0 AND EXISTS (SELECT FROM g)
+      ORDER BY worker_id FOR KEY SHARE SKIP LOCKED),
     h AS MATERIALIZED (
-      SELECT l.revoked = 0 AND ichido.lease_is_plain(${QUEUE}, ${WORKERS}, ${POLLS}) AND NOT CASE
-        WHEN ${KINDS} IS NULL THEN EXISTS (SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND ${READY})
-        WHEN ($23::integer[])[1] IS NULL THEN ${readyOfKinds('')}
-        ELSE ${readyOfKinds(FROM)} END AS open
-      FROM (SELECT count(revoked_at) AS revoked FROM l) l)`
+      SELECT p.taken = 0 AND l.revoked = 0
+        AND l.locked = (SELECT count(*) FROM ichido.workers WHERE worker_id = ANY(${WORKERS}))
+        AND ichido.lease_is_plain(${QUEUE}, ${WORKERS}, ${POLLS}) AND NOT CASE
+          WHEN ${KINDS} IS NULL THEN EXISTS (SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND ${READY})
+          WHEN ($23::integer[])[1] IS NULL THEN ${readyOfKinds('')}
+          ELSE ${readyOfKinds(FROM)} END AS open
+      FROM p, (SELECT count(*) AS locked, count(revoked_at) AS revoked FROM l) l)`
 
 const time = (column: string, otherwise: string) =>
   timeOf(column, `(nullif(policy, '{}')::json ->> '${column}')::bigint`, QUEUE, otherwise)
@@ -36,7 +43,7 @@ const TTL = time('lease_ttl_seconds', 'lease_ttl_ms')
 const ifStarted = (value: string) => `CASE WHEN start_id IS NOT NULL THEN ${value} END`
 
 /** As if it had been inserted and then leased: version, attempt and event are those of the lease. */
-const LEASED_RUNS = `INSERT INTO ichido.runs (${RUN}, assigned_worker_id, assigned_at, poll_id, lease_id, lease_ttl_ms,
+const LEASED_RUNS = `INSERT INTO ichido.runs (${NEW_RUN}, assigned_worker_id, assigned_at, poll_id, lease_id, lease_ttl_ms,
         lease_expires_at, continuation_ms, start_id, started_at, leader_epoch)
       SELECT run_id, job_id, 1, true, queue, kind, user_id, 1, 0,
         CASE WHEN start_id IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END, 2, priority, run_at, fair_tag,
@@ -48,21 +55,23 @@ const LEASED_RUNS = `INSERT INTO ichido.runs (${RUN}, assigned_worker_id, assign
 
 /**
  * Plain submissions of one kind to one queue, in which nothing else waits, each leased by a poll that waits for it: one
- * commit and one wait for the disk for what would be two. Either all of it or nothing.
+ * commit and one wait for the disk for what would be two. Either all of it or nothing: then it answers with no row when the
+ * submission is not plain, and else with one of nulls.
  * One row a job: 1–15 as for a plain submission, 16 worker, 17 poll, 18 token, 19 lease time, 20 start id, 21 the poll's name,
  * 22 the kinds that the polls ask for (a JSON array; null: any), 23 and 24 the priority and the tag from which on what is
  * ready is looked for (null: from the beginning).
  */
-export const submitLeased = statement('submit_leased', {
+export const submitToPolls = statement('submit_to_polls', {
   postgres: submitPostgres({
     given: {
       arrays: `${WORKERS}, ${POLLS}, $18::text[], $19::bigint[], $20::text[], $21::text[]`,
       columns: 'worker_id, poll_id, token, lease_ttl_ms, start_id, poll',
     },
-    gate: { with: GATE, open: '(SELECT open FROM h)' },
+    gate: { with: GATE, open: '(SELECT open FROM h)', patienceMs: PATIENCE_MS },
     runs: LEASED_RUNS,
     answer: `, m AS NOT MATERIALIZED (SELECT * FROM r), e AS (${MOVES_WRITTEN})
-    SELECT a.iso, r.id AS run_id, r.lease_ttl_ms, r.lease_expires_at, r.continuation_ms, r.leader_epoch FROM a, r`,
+    SELECT x.iso, x.id AS run_id, x.lease_ttl_ms, x.lease_expires_at, x.continuation_ms, x.leader_epoch
+    FROM g LEFT JOIN (SELECT a.iso, r.* FROM a, r) x ON true`,
   }),
   sqlite: [],
 })
