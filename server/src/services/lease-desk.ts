@@ -1,6 +1,7 @@
 import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
 import { nameOf } from '../store/commands/leased.ts'
 import type { SubmitItem } from '../store/commands/submission.ts'
+import { arePlain } from '../store/commands/submit-at-once.ts'
 import type { Awaiting } from '../store/commands/submit-leased.ts'
 import type { Deps } from './deps.ts'
 import type { FairTags } from './fair-tags.ts'
@@ -113,13 +114,14 @@ export class LeaseDesk {
     })
   }
 
-  /** Polls for jobs that are about to be submitted, when as many as it takes wait and nobody looks for them just now. */
+  /** Polls for plain jobs that are about to be submitted, when as many as it takes wait and nobody looks for them just now. */
   offer(jobs: readonly SubmitItem[]): Offer | null {
     const [first] = jobs
     if (first === undefined || this.#deps.store.engine === 'sqlite') return null
     const { queue, kind } = first
     const subscription = this.#subscriptions.get(queue)
     if (subscription === undefined || jobs.some((job) => job.queue !== queue || job.kind !== kind)) return null
+    if (!arePlain(jobs)) return null
     for (const line of subscription.lines) {
       if (line.woken || line.offersFromMs > this.#deps.world.monotonic()) continue
       if (line.kinds.length > 0 && !line.kinds.includes(kind)) continue

@@ -13,7 +13,6 @@ import type {
   SubmitOutcome,
   SubmitRefusal,
 } from '../store/commands/submission.ts'
-import { arePlain } from '../store/commands/submit-at-once.ts'
 import { submitJobs } from '../store/commands/submit-jobs.ts'
 import { type LeasedSubmission, submitLeased } from '../store/commands/submit-leased.ts'
 import type { Command } from '../store/port.ts'
@@ -82,7 +81,7 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
     userOf: (item) => item.userId,
     onBatch: (batch) => deps.meter.batch(batch),
     async run(items) {
-      const offer = arePlain(items) ? desk.offer(items) : null
+      const offer = desk.offer(items)
       const outcomes = await (offer === null
         ? deps.store.write(submitJobs(items, renderAccepted))
         : submitOffered(items, offer))
