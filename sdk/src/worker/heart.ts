@@ -1,7 +1,7 @@
 import type { LeaseShape } from '../protocol/index.ts'
 import { type Clocks, type Mark, monotonicOnly } from './clocks.ts'
 import type { WorkerDeps } from './deps.ts'
-import { HeldLease, type Hold, type Keeper, LOOK_MS } from './hold.ts'
+import { type HeldDeps, HeldLease, type Hold, type Keeper, LOOK_MS } from './hold.ts'
 
 const LEASES_PER_CALL = 500
 
@@ -18,24 +18,24 @@ export interface HeartOptions {
 export class Heart implements Keeper {
   readonly #deps: HeartDeps
   readonly #clocks: Clocks
-  readonly #options: HeartOptions
+  readonly #heldDeps: HeldDeps
   readonly #held = new Map<string, HeldLease>()
   #wake: { atMs: number; callOff: () => void } | null = null
 
   constructor(deps: HeartDeps, options: HeartOptions = {}) {
     this.#deps = deps
     this.#clocks = deps.clocks ?? monotonicOnly(deps.world)
-    this.#options = options
+    this.#heldDeps = {
+      clocks: this.#clocks,
+      overrun: (lease) => options.overrun?.(lease),
+      mayBeat: (lease) => options.mayBeat?.(lease) ?? true,
+      beat: (held) => this.#beat([held]),
+      letGo: (held) => this.#letGo(held),
+    }
   }
 
   hold(lease: LeaseShape, sent: Mark, run: AbortController): Hold {
-    const held = new HeldLease(lease, sent, run, {
-      clocks: this.#clocks,
-      overrun: () => this.#options.overrun?.(lease),
-      mayBeat: () => this.#options.mayBeat?.(lease) ?? true,
-      beat: (one) => this.#beat([one]),
-      letGo: (one) => this.#letGo(one),
-    })
+    const held = new HeldLease(lease, sent, run, this.#heldDeps)
     this.#held.set(lease.lease_id, held)
     this.#schedule(held.dueInMs(this.#clocks()))
     return held

@@ -12,6 +12,7 @@ export interface Keeper {
 export interface Hold {
   /** Aborts when the lease is not ours any more: there is nobody to report to. */
   readonly lost: AbortSignal
+  readonly isLost: boolean
   readonly aloneMs: number
   /** When the last call that confirmed the lease was sent. */
   confirmed(): Mark
@@ -44,8 +45,8 @@ export function aloneMsOf(lease: LeaseShape): number {
 
 export interface HeldDeps {
   clocks: Clocks
-  overrun(): void
-  mayBeat(): boolean
+  overrun(lease: LeaseShape): void
+  mayBeat(lease: LeaseShape): boolean
   beat(held: HeldLease): Promise<void>
   letGo(held: HeldLease): void
 }
@@ -56,9 +57,12 @@ export class HeldLease implements Hold {
   readonly aloneMs: number
   readonly beatMs: number
   lastBeat: Mark
+  readonly #lease: LeaseShape
   readonly #run: AbortController
   readonly #deps: HeldDeps
-  readonly #lost = new AbortController()
+  /** Made when somebody wants to hear of it: most runs end before. */
+  #lost: AbortController | null = null
+  isLost = false
   #confirmed: Mark
   #listener: (sent: Mark) => void = () => {}
   #aborted: Mark | null = null
@@ -66,6 +70,7 @@ export class HeldLease implements Hold {
   #overran = false
 
   constructor(lease: LeaseShape, sent: Mark, run: AbortController, deps: HeldDeps) {
+    this.#lease = lease
     this.leaseId = lease.lease_id
     this.aloneMs = aloneMsOf(lease)
     this.beatMs = Math.min(lease.lease_ttl_seconds * 1000, this.aloneMs) / BEATS
@@ -80,6 +85,8 @@ export class HeldLease implements Hold {
   }
 
   get lost(): AbortSignal {
+    this.#lost ??= new AbortController()
+    if (this.isLost) this.#lost.abort()
     return this.#lost.signal
   }
 
@@ -100,7 +107,7 @@ export class HeldLease implements Hold {
 
   async ask(): Promise<boolean> {
     await this.#deps.beat(this)
-    return !this.lost.aborted
+    return !this.isLost
   }
 
   runEnded(): void {
@@ -114,7 +121,8 @@ export class HeldLease implements Hold {
   answer(sent: Mark, held: boolean, cancelRequested: boolean): void {
     if (!held) {
       this.letGo()
-      this.#lost.abort()
+      this.isLost = true
+      this.#lost?.abort()
       this.#run.abort(new Stopped('LEASE_LOST', 'The lease is lost'))
     } else if (cancelRequested) {
       // Counts as no confirmation: the control plane's patience began when the wish was made, before this heartbeat.
@@ -130,7 +138,7 @@ export class HeldLease implements Hold {
     }
     if (aloneMs >= this.aloneMs && !this.#overran) {
       this.#overran = true
-      this.#deps.overrun()
+      this.#deps.overrun(this.#lease)
     }
   }
 
@@ -151,6 +159,6 @@ export class HeldLease implements Hold {
   #isKept(now: Mark): boolean {
     if (this.#runEnded) return true
     const heeds = this.#aborted === null || elapsedMs(this.#aborted, now) < Math.min(ABORT_GRACE_MS, this.aloneMs)
-    return heeds && this.#deps.mayBeat()
+    return heeds && this.#deps.mayBeat(this.#lease)
   }
 }

@@ -211,7 +211,7 @@ export class WorkerLoop {
       const outcome = signal.aborted ? 'released' : await this.#work(lease, signal, hold)
       callOff()
       hold.runEnded()
-      if (!hold.lost.aborted) await this.#report(lease, outcome, hold.lost)
+      if (!hold.isLost) await this.#report(lease, outcome, hold)
       else await this.#deps.outbox?.drop(lease)
     } finally {
       hold.letGo()
@@ -265,7 +265,7 @@ export class WorkerLoop {
   }
 
   /** Tried for as long as it can be heard; a result that is refused is what the run then fails with. */
-  async #report(lease: LeaseShape, outcome: Outcome, lost: AbortSignal): Promise<void> {
+  async #report(lease: LeaseShape, outcome: Outcome, hold: Hold): Promise<void> {
     const { transport, outbox } = this.#deps
     const leaseId = lease.lease_id
     let report: RunReport | null = outcome === 'released' ? null : { leaseId, ...outcome }
@@ -279,7 +279,7 @@ export class WorkerLoop {
       } catch (error) {
         if (isPassing(error)) {
           if (failures === 0 && report !== null && outbox?.eager === false) await outbox.keep(lease, report)
-          patience ??= this.#patience(lease, lost)
+          patience ??= this.#patience(lease, hold.lost)
           if (patience.over.aborted) throw error
           this.#deps.onTrouble(error)
           await sleep(this.#deps.world, this.#retryMs(failures), patience.over)

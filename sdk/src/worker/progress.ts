@@ -1,5 +1,6 @@
 import { type LeaseShape, nextSeq, OPEN_STAGES, PROGRESS_STAGE, stageRange } from '../protocol/index.ts'
 import { sleep, type World } from '../world.ts'
+import type { Hold } from './hold.ts'
 import { isPassing, type RunInHand } from './loop.ts'
 import type { WorkerEvent, WorkerTransport } from './transport.ts'
 
@@ -44,16 +45,16 @@ export class Publisher {
   readonly #lease: LeaseShape
   readonly #deps: PublisherDeps
   readonly #waiting: Waiting[] = []
-  readonly #late = new AbortController()
-  readonly #over: AbortSignal
+  readonly #hold: Pick<Hold, 'lost'>
+  #late: AbortController | null = null
+  #lateOrLost: AbortSignal | null = null
   #sending: Promise<void> | null = null
   #told = 0
 
-  /** `lost` aborts when the lease is not ours any more. */
-  constructor(lease: LeaseShape, deps: PublisherDeps, lost: AbortSignal) {
+  constructor(lease: LeaseShape, deps: PublisherDeps, hold: Pick<Hold, 'lost'>) {
     this.#lease = lease
     this.#deps = deps
-    this.#over = AbortSignal.any([lost, this.#late.signal])
+    this.#hold = hold
   }
 
   readonly progress: Progress = (...told: [unknown] | [string, number, unknown?]) => {
@@ -69,7 +70,7 @@ export class Publisher {
     const withinMs = signal.aborted ? hold.aloneMs * ABORTED_PART : FLUSH_WITHIN_MS
     const { promise: late, resolve } = Promise.withResolvers<void>()
     const giveUp = () => {
-      this.#late.abort()
+      this.#lateness().abort()
       resolve()
     }
     const callOff = this.#deps.world.after(withinMs, giveUp)
@@ -77,6 +78,17 @@ export class Publisher {
     await Promise.race([this.#sending, late])
     signal.removeEventListener('abort', giveUp)
     callOff()
+  }
+
+  #lateness(): AbortController {
+    this.#late ??= new AbortController()
+    return this.#late
+  }
+
+  /** Made when something has to be sent again: most runs tell nothing, and most of what they tell is heard at once. */
+  #over(): AbortSignal {
+    this.#lateOrLost ??= AbortSignal.any([this.#hold.lost, this.#lateness().signal])
+    return this.#lateOrLost
   }
 
   async #publish(told: [unknown] | [string, number, unknown?]): Promise<void> {
@@ -127,8 +139,8 @@ export class Publisher {
         for (const { resolve } of batch) resolve()
         return
       } catch (error) {
-        if (isPassing(error) && !this.#over.aborted) {
-          await sleep(world, retryMs * (0.5 + world.random() / 2), this.#over)
+        if (isPassing(error) && !this.#over().aborted) {
+          await sleep(world, retryMs * (0.5 + world.random() / 2), this.#over())
         } else if (!isPassing(error) && batch.length > 1) {
           // One of them is refused: each speaks for itself.
           for (const one of batch) await this.#send([one])

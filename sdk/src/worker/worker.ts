@@ -44,7 +44,7 @@ export async function handleRun<Payload, Result>(
   deps: PublisherDeps,
 ): Promise<Outcome> {
   const { lease, signal, hold } = run
-  const publisher = new Publisher(lease, deps, hold.lost)
+  const publisher = new Publisher(lease, deps, hold)
   try {
     const payload = await checkValue(options.payload, lease.payload, 'payload')
     const result = await handler({

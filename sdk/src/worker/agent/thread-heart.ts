@@ -62,6 +62,9 @@ export class ThreadHeart implements Keeper {
     run.signal.addEventListener('abort', () => this.#tell({ aborted: leaseId }))
     return {
       lost: remote.lost.signal,
+      get isLost() {
+        return remote.lost.signal.aborted
+      },
       aloneMs: aloneMsOf(lease),
       confirmed: () => remote.confirmed,
       onConfirmed: (callback) => {
