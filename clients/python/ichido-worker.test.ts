@@ -195,6 +195,17 @@ describe.concurrent('its processes', () => {
     await stopped(worker)
   })
 
+  test('what a handler came to while its worker was stopped is not lost', async () => {
+    const { queue, worker, notes } = await enlist(python, plane, ['tick'])
+    const id = await plane.submit({ kind: 'tick', queue, payload: { seconds: 1 }, ...POLICY, continuation_seconds: 20 })
+    const { pid } = await firstNote(notes)
+    worker.kill('SIGSTOP')
+    await gone(pid)
+    worker.kill('SIGCONT')
+    expect((await plane.jobIn(id, 'SUCCEEDED')).runs).toHaveLength(1)
+    await stopped(worker)
+  })
+
   test('cut off from the control plane, it stops by itself, and says so when it can', async () => {
     const { proxy, url } = await TcpProxy.before(plane.urls[0] ?? '')
     const { queue, worker, notes } = await enlist(python, plane, ['wait'], { url })

@@ -1334,8 +1334,10 @@ class Worker:
             for fd, stream in zip(readers, ('messages', 'stdout', 'stderr')):
                 selector.register(fd, selectors.EVENT_READ, stream)
             while selector.get_map():
-                ready = selector.select(0.2)
-                if not ready and held.ended.is_set():
+                # Asked before the look: one that was stopped and goes on finds nothing, although there may be something.
+                ended = held.ended.is_set()
+                ready = selector.select(0 if ended else 0.2)
+                if not ready and ended:
                     break
                 for key, _ in ready:
                     data = os.read(key.fd, 65536)
