@@ -4,7 +4,8 @@ import { statement } from '../store/statement.ts'
 import { interpose } from './interpose.ts'
 import { until } from './store.ts'
 
-const wait = statement('', 'SELECT pg_advisory_xact_lock($1)')
+// Also of a command that has no patience itself.
+const wait = statement('', `SELECT pg_advisory_xact_lock($1) FROM set_config('lock_timeout', '5s', true)`)
 let gates = 0
 
 /**
