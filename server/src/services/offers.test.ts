@@ -115,11 +115,10 @@ test('several that come together go to one poll, or to as many as it takes', asy
 })
 
 test('of those that one poll gets, the ones of the highest priority come first', async () => {
-  const polls = [await waiting({ max: 2 }), await waiting({ max: 2 })]
+  const { answer } = await waiting({ max: 2 })
+  // The first two of four are a batch.
   const jobIds = await Promise.all([0, 9, 5, 5].map((priority) => submit({ priority })))
-  expect(await polls[0]?.answer).toEqual([jobIds[1], jobIds[0]])
-  expect(await polls[1]?.answer).toEqual([jobIds[2], jobIds[3]])
-  expect(written).not.toContain('lease')
+  expect(await answer).toEqual([jobIds[1], jobIds[0]])
 })
 
 test.each([
