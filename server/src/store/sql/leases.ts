@@ -108,13 +108,20 @@ export const DEFAULT_CONTINUATION_MS = DEFAULT_CONTINUATION_SECONDS * 1000
 export const EPOCH = '(SELECT epoch FROM ichido.leadership WHERE id = 1)'
 
 const QUEUE = '($1::text[])[1]'
-const KIND = 'json_array_elements_text(($2::text[])[1]::json) AS k(kind)'
+const KINDS = '($2::text[])[1]'
+const kindOf = (kinds: string) => `json_array_elements_text(${kinds}::json) AS k(kind)`
+
+/** Whether anything of these kinds (a JSON array) can be leased; `from`: a condition on where it stands. */
+export const anyReady = (queue: string, kinds: string, from: string) => `EXISTS (
+        SELECT 1 FROM ${kindOf(kinds)} CROSS JOIN LATERAL (
+          SELECT 1 FROM ichido.runs WHERE queue = ${queue} AND kind = k.kind AND ${READY} ${from} LIMIT 1) r)`
+
+/** What a job says itself, on PostgreSQL. Most policies say nothing. */
+export const ofPolicy = (policy: string, column: string) => `(nullif(${policy}, '{}')::json ->> '${column}')::bigint`
 
 /** `gate`: what stands before the runs are looked for, and the condition that it gives. */
 function leasePostgres(from: string, gate: { with: string; open: string }, answer: string): string {
-  // Most policies say nothing.
-  const time = (column: string, otherwise: string) =>
-    timeOf(column, `(nullif(j.policy, '{}')::json ->> '${column}')::bigint`, QUEUE, otherwise)
+  const time = (column: string, otherwise: string) => timeOf(column, ofPolicy('j.policy', column), QUEUE, otherwise)
   const ttl = time('lease_ttl_seconds', 'w.ttl_ms')
   return `WITH w AS MATERIALIZED (
       SELECT t.*, sum(t.max) OVER (ORDER BY t.n) AS upto
@@ -122,7 +129,7 @@ function leasePostgres(from: string, gate: { with: string; open: string }, answe
         WITH ORDINALITY AS t(max, worker_id, poll_id, token, ttl_ms, start_id, n)),
     ${gate.with}c AS MATERIALIZED (
       SELECT r.place, row_number() OVER (ORDER BY r.priority DESC, r.fair_tag, r.id) AS n
-      FROM ${KIND} CROSS JOIN LATERAL (
+      FROM ${kindOf(KINDS)} CROSS JOIN LATERAL (
         SELECT id, priority, fair_tag, ctid AS place FROM ichido.runs
         WHERE queue = ${QUEUE} AND kind = k.kind AND ${READY} ${from}
         ORDER BY ${ORDER} LIMIT (SELECT max(upto) FROM w) FOR UPDATE SKIP LOCKED) r
@@ -155,8 +162,7 @@ function enteringPostgres(from: string): string {
       FROM (SELECT name FROM unnest($9::text[]) AS t(name) ORDER BY name) t),
     l AS MATERIALIZED (
       SELECT revoked_at FROM ichido.workers WHERE worker_id = ANY($4::text[]) AND (SELECT polls FROM p) > 0
-        AND EXISTS (SELECT 1 FROM ${KIND} CROSS JOIN LATERAL (
-          SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND kind = k.kind AND ${READY} ${from} LIMIT 1) r)
+        AND ${anyReady(QUEUE, KINDS, from)}
       ORDER BY worker_id FOR KEY SHARE),
     g AS MATERIALIZED (
       SELECT l.revoked = 0 AND ichido.lease_is_plain(${QUEUE}, $4::text[], $5::text[]) AS plain

@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { DEFAULT_CONTINUATION_MS, EPOCH, READY, timeOf } from './leases.ts'
+import { anyReady, DEFAULT_CONTINUATION_MS, EPOCH, ofPolicy, READY, timeOf } from './leases.ts'
 import { MOVES_WRITTEN } from './runs.ts'
 import { NEW_RUN, submitPostgres } from './submit.ts'
 
@@ -11,10 +11,6 @@ const WORKERS = '$16::text[]'
 const POLLS = '$17::text[]'
 const KINDS = '($22::text[])[1]'
 const FROM = 'AND priority = ($23::integer[])[1] AND fair_tag >= ($24::bigint[])[1]'
-
-const readyOfKinds = (from: string) => `EXISTS (
-        SELECT 1 FROM json_array_elements_text(${KINDS}::json) AS k(kind) CROSS JOIN LATERAL (
-          SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND kind = k.kind AND ${READY} ${from} LIMIT 1) r)`
 
 /**
  * The locks of a lease, when nothing stands in the way of the submission itself; but none of them is waited for, since whoever
@@ -33,12 +29,11 @@ const GATE = `p AS MATERIALIZED (
         AND l.locked = (SELECT count(*) FROM ichido.workers WHERE worker_id = ANY(${WORKERS}))
         AND ichido.lease_is_plain(${QUEUE}, ${WORKERS}, ${POLLS}) AND NOT CASE
           WHEN ${KINDS} IS NULL THEN EXISTS (SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND ${READY})
-          WHEN ($23::integer[])[1] IS NULL THEN ${readyOfKinds('')}
-          ELSE ${readyOfKinds(FROM)} END AS open
+          WHEN ($23::integer[])[1] IS NULL THEN ${anyReady(QUEUE, KINDS, '')}
+          ELSE ${anyReady(QUEUE, KINDS, FROM)} END AS open
       FROM p, (SELECT count(*) AS locked, count(revoked_at) AS revoked FROM l) l)`
 
-const time = (column: string, otherwise: string) =>
-  timeOf(column, `(nullif(policy, '{}')::json ->> '${column}')::bigint`, QUEUE, otherwise)
+const time = (column: string, otherwise: string) => timeOf(column, ofPolicy('policy', column), QUEUE, otherwise)
 const TTL = time('lease_ttl_seconds', 'lease_ttl_ms')
 const ifStarted = (value: string) => `CASE WHEN start_id IS NOT NULL THEN ${value} END`
 
