@@ -232,16 +232,20 @@ describe('whoever has to wait keeps the poll from nobody', () => {
   const open = (caller: Caller, key: string | null) =>
     node.writeIn(client, services.submission.prepare(caller, { kind: 'work', queue: unique('elsewhere') }, { key }))
 
-  test('for a key in an open transaction', async () => {
-    const { answer } = await waiting()
-    const key = unique('key')
-    await open(LOCAL_ADMIN, key)
-    const blocked = submit({}, key)
+  /** While this submission waits, the poll gets the job of another. */
+  async function goesAround(blocked: Promise<unknown>, answer: Promise<string[]>): Promise<void> {
     await until('it to wait', async () => (await client.query(WAITING)).rowCount)
     const jobId = await submit()
     expect(await answer).toEqual([jobId])
     await client.query('ROLLBACK')
     await blocked
+  }
+
+  test('for a key in an open transaction', async () => {
+    const { answer } = await waiting()
+    const key = unique('key')
+    await open(LOCAL_ADMIN, key)
+    await goesAround(submit({}, key), answer)
   })
 
   test('for a user with a limit', async () => {
@@ -249,12 +253,7 @@ describe('whoever has to wait keeps the poll from nobody', () => {
     await node.write(setQuota(limited.userId, { maxConcurrent: 5, costLimitMicros: null, period: 'day' }))
     const { answer } = await waiting()
     await open(limited, null)
-    const blocked = services.submission.submit(limited, { kind: 'work', queue }, { key: null })
-    await until('it to wait', async () => (await client.query(WAITING)).rowCount)
-    const jobId = await submit()
-    expect(await answer).toEqual([jobId])
-    await client.query('ROLLBACK')
-    await blocked
+    await goesAround(services.submission.submit(limited, { kind: 'work', queue }, { key: null }), answer)
   })
 
   test('for a worker: that is nothing to who submits', async () => {
