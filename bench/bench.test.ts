@@ -29,10 +29,11 @@ describe('statistics', () => {
     expect(() => median([])).toThrow(RangeError)
   })
 
-  test('rounds take turns, and each one keeps its own values', async () => {
+  test('rounds take turns, and each one keeps its own values but for those that warm up', async () => {
     let calls = 0
-    const found = await interleave(3, { peer: async () => calls++, ours: async () => calls++ })
-    expect(found).toEqual({ peer: [0, 2, 4], ours: [1, 3, 5] })
+    const one = async () => calls++
+    const found = await interleave({ warmUps: 1, rounds: 3 }, { peer: one, ours: one })
+    expect(found).toEqual({ peer: [2, 4, 6], ours: [3, 5, 7] })
   })
 
   test('as many calls are under way as there are callers, and no number is used twice', async () => {

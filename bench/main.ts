@@ -28,6 +28,7 @@ async function main(): Promise<number> {
   const stage = await setStage(quick ? QUICK : LONG, (text) => say(`· ${text}`))
   try {
     for (const name of names) {
+      await stage.recycleLog()
       busy.push(await busyByOthers())
       const comparisons = await SUITES[name]?.(stage)
       verdicts.push(...(comparisons ?? []).map(judge))

@@ -13,16 +13,19 @@ export const median = (values: readonly number[]): number => quantile(values, 0.
 
 /**
  * Each in turn, again and again (peer, ours, peer, ours …): what else the machine does meets all of them alike.
- * Settles with each one's values, in the order of its rounds.
+ * Settles with each one's values, in the order of its rounds, without those that warm up.
  */
 export async function interleave<Name extends string>(
-  rounds: number,
+  { warmUps, rounds }: { warmUps: number; rounds: number },
   measures: Readonly<Record<Name, () => Promise<number>>>,
 ): Promise<Record<Name, number[]>> {
   const names = Object.keys(measures) as Name[]
   const found = Object.fromEntries(names.map((name) => [name, []])) as unknown as Record<Name, number[]>
-  for (let round = 0; round < rounds; round++) {
-    for (const name of names) found[name].push(await measures[name]())
+  for (let round = -warmUps; round < rounds; round++) {
+    for (const name of names) {
+      const value = await measures[name]()
+      if (round >= 0) found[name].push(value)
+    }
   }
   return found
 }

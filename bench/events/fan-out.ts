@@ -37,8 +37,7 @@ export async function fanOut({ size, database, say }: Stage, subscribers: number
     opened.push(bare)
     say(`events to ${many} subscribers`)
     const measures = { bare: () => bare.round(), ours: () => ours.round() }
-    await interleave(1, measures)
-    const found = await interleave(size.rounds, measures)
+    const found = await interleave(size, measures)
     return {
       what: `fan-out to ${many} subscribers`,
       unit: '/s',

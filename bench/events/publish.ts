@@ -39,8 +39,7 @@ export async function publishing(stage: Stage, redisUrl: string): Promise<Compar
   try {
     say(`publishing, ${PUBLISHERS} publishers, ${EVENTS_A_CALL} events a call`)
     const measures = { bare: () => bare.round(), ours: () => ours.round() }
-    await interleave(1, measures)
-    const found = await interleave(size.rounds, measures)
+    const found = await interleave(size, measures)
     return {
       what: `publish into store and Redis, ${ROWS.toLocaleString('en-US')} events under way`,
       unit: '/s',

@@ -58,8 +58,7 @@ export async function relaying({ size, say }: Stage, redisUrl: string): Promise<
   try {
     while ((await relay.look()) === 'away') await new Promise((resolve) => setTimeout(resolve, LOOK_MS))
     say(`relaying ${batches * BATCH} events to Redis`)
-    await interleave(1, { bare, ours })
-    const found = await interleave(size.rounds, { bare, ours })
+    const found = await interleave(size, { bare, ours })
     return {
       what: `relay to Redis, ${BATCH.toLocaleString('en-US')} events a batch`,
       unit: '/s',

@@ -35,8 +35,7 @@ export async function batch({ size, packages, database, redis, say }: Stage): Pr
 
 async function compare(field: Field, size: Size, keyed: boolean): Promise<Comparison[]> {
   const round = { callers: CALLERS, durationMs: size.roundMs, batch: BATCH, keyed }
-  for (const entrant of Object.values(field)) await entrant.run(round)
-  const found = await interleave(size.rounds, {
+  const found = await interleave(size, {
     boss: () => field.boss.run(round),
     ours: () => field.ours.run(round),
     graphile: () => field.graphile.run(round),

@@ -23,7 +23,7 @@ export async function drain({ size, packages, database, redis, say }: Stage): Pr
         .join(', ')}`,
     )
     const workOff = (entrant: Entrant) => () => entrant.run({ jobs: JOBS })
-    const { boss, ours, graphile, http, bull } = await interleave(size.rounds, {
+    const { boss, ours, graphile, http, bull } = await interleave(size, {
       boss: workOff(entrants.boss),
       ours: workOff(entrants.ours),
       graphile: workOff(entrants.graphile),

@@ -19,8 +19,7 @@ async function bulkFloor({ size, say, ...stage }: Stage): Promise<Comparison[]> 
     const found: Comparison[] = []
     for (const keyed of [false, true]) {
       const round = { callers: CALLERS, durationMs: size.roundMs, batch: BATCH, keyed }
-      for (const entrant of [ours, peer]) await entrant.run(round)
-      const rates = await interleave(size.rounds, { ours: () => ours.run(round), peer: () => peer.run(round) })
+      const rates = await interleave(size, { ours: () => ours.run(round), peer: () => peer.run(round) })
       found.push({
         what: `our rows alone, ${BATCH.toLocaleString('en-US')} a statement, ${keyed ? 'with keys' : 'no keys'}`,
         unit: '/s',
@@ -41,7 +40,7 @@ async function drainFloor({ size, say, ...stage }: Stage): Promise<Comparison[]>
   try {
     say(`the moves alone of ${DRAINED.toLocaleString('en-US')} runs: ${ours.name}, ${peer.name}`)
     const drain = { jobs: DRAINED }
-    const rates = await interleave(size.rounds, { ours: () => ours.run(drain), peer: () => peer.run(drain) })
+    const rates = await interleave(size, { ours: () => ours.run(drain), peer: () => peer.run(drain) })
     const what = `our moves alone, ${DRAINED.toLocaleString('en-US')} runs, a lease and a finish each`
     const against = 'graphile-worker, local queue'
     return [{ what, unit: '/s', ours: rates.ours, against, theirs: rates.peer, target: null }]

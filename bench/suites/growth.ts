@@ -128,9 +128,9 @@ async function compare(
       return time(() => read(filled, n))
     }
     const measures = { few: one(few), many: one(many) }
-    await interleave(calls, measures)
+    await interleave({ warmUps: 0, rounds: calls }, measures)
     for (let round = 0; round < rounds; round++) {
-      const found = await interleave(calls, measures)
+      const found = await interleave({ warmUps: 0, rounds: calls }, measures)
       ours.push(median(found.many))
       theirs.push(median(found.few))
     }

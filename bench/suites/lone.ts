@@ -32,10 +32,10 @@ export async function lone({ size, database, say }: Stage): Promise<Comparison[]
   try {
     say('a lone submit, with and without the batcher')
     const measures = { batched: () => time(batched), direct: () => time(direct) }
-    await interleave(size.calls, measures)
+    await interleave({ warmUps: 0, rounds: size.calls }, measures)
     const found: { batched: number[]; direct: number[] } = { batched: [], direct: [] }
     for (let round = 0; round < size.rounds; round++) {
-      const { batched, direct } = await interleave(size.calls, measures)
+      const { batched, direct } = await interleave({ warmUps: 0, rounds: size.calls }, measures)
       found.batched.push(median(batched))
       found.direct.push(median(direct))
     }

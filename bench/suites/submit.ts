@@ -22,8 +22,7 @@ export async function submit({ size, packages, database, redis, say }: Stage): P
         .join(', ')}`,
     )
     const round = { callers: CALLERS, durationMs: size.roundMs, batch: 1, keyed: true }
-    for (const entrant of Object.values(entrants)) await entrant.run(round)
-    const found = await interleave(size.rounds, {
+    const found = await interleave(size, {
       boss: () => entrants.boss.run(round),
       ours: () => entrants.ours.run(round),
       http: () => entrants.http.run(round),
