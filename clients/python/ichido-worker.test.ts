@@ -102,7 +102,8 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
   test('told to stop it, with the reason: canceled, out of time, shut down', async () => {
     const { queue, worker, notes } = await enlist(python, plane, ['wait'], { concurrency: 3 })
     const submit = (changes: object) => plane.submit({ kind: 'wait', queue, lease_ttl_seconds: 2, ...changes })
-    const canceled = await submit({})
+    // No heartbeat comes in time to tell it.
+    const canceled = await submit({ lease_ttl_seconds: 3600, continuation_seconds: 3600 })
     const late = await submit({ timeout_seconds: 1, max_attempts: 1 })
     const shutDown = await submit({})
     await vi.waitFor(() => expect(new Set(notes().map(({ job }) => job)).size).toBe(3), WITHIN)

@@ -1056,6 +1056,8 @@ def _token_fields(answer: Mapping[str, str]) -> Dict[str, Any]:
 #: Heartbeats in the time that a lease or a run is safe without one: three may get lost.
 _BEATS = 4
 _BEATS_PER_CALL = 500
+#: Before somebody who could not be listened to is asked again.
+_DEAF_SECONDS = 10.0
 #: A process for each run: who wants more than this wants another worker.
 CONCURRENCY_MAX = 100
 _RENEW_LOOK_SECONDS = 30.0
@@ -1127,6 +1129,7 @@ class Worker:
         self._identity = _Identity(url.rstrip('/'), token, file, name or platform.node() or 'python')
         self._http = _Http(url, self._identity.token, insecure=insecure)
         self._polling = _Http(url, self._identity.token, insecure=insecure)
+        self._listening = _Http(url, self._identity.token, insecure=insecure)
         # Names this process: a start that is sent twice by it is one start.
         self._start_id = str(uuid.uuid4())
         self._held: Dict[str, _Held] = {}
@@ -1150,6 +1153,7 @@ class Worker:
             self._identity.establish(self._http, self._stopping)
             self._thread(self._hear)
             self._thread(self._beat)
+            self._thread(self._listen)
             poll = self._thread(self._poll)
             while not self._stopping.is_set():
                 self._identity.renew_if_due(self._http)
@@ -1164,6 +1168,8 @@ class Worker:
             self._socket.close()
             self._http.close()
             self._polling.close()
+            self._listening.abort()
+            self._listening.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
         if self._failure is not None:
@@ -1455,6 +1461,23 @@ class Worker:
             else:
                 held.confirmed = sent
                 self._order(held, {'do': 'confirm', 'confirmed': sent})
+
+    def _listen(self) -> None:
+        """Hears of runs that are to stop when somebody says so: heartbeats tell it too, but seconds later."""
+        told: List[str] = []
+        while not self._closed.wait(1.0):
+            if not self._held:
+                continue
+            body = {'known': told, 'wait_seconds': WAIT_SECONDS}
+            try:
+                answer, _ = self._listening.call('POST', '/v1/leases/cancels', body, timeout=WAIT_SECONDS + CALL_SECONDS)
+            except IchidoError as error:
+                log.debug('Nobody tells what is to stop: %s', error)
+                self._closed.wait(_DEAF_SECONDS)
+                continue
+            told = answer['lease_ids'] or told
+            for held in [held for held in list(self._held.values()) if held.lease_id in told]:
+                self._stop_run(held, 'CANCELED')
 
     # The supervisor
 

@@ -25,6 +25,7 @@ export function localWorkerTransport(services: Services, workerId: string): Work
           return { held, cancelRequested: held && outcome.cancelRequested }
         }),
       ),
+    cancels: (known, waitMs, signal) => runs.cancels(workerId, known, waitMs, signal),
     async publish(leaseId, published) {
       const list = published.map((event) => ({ ...event, data: event.data ?? null }))
       const { events: checked } = check(publishRequest, { events: list })

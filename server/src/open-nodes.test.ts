@@ -100,6 +100,19 @@ describe('two nodes on one PostgreSQL', () => {
     expect(latencyMs).toBeLessThan(2_000)
   })
 
+  test('a cancel on one reaches the handler on the other, without waiting for its next heartbeat', async () => {
+    const kind = defineKind(unique('canceled'), { leaseTtlSeconds: 3600, continuationSeconds: 3600 })
+    const began = Promise.withResolvers<void>()
+    b.handle(kind, ({ signal }) => {
+      began.resolve()
+      return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+    })
+    const job = await a.submit(kind, null)
+    await began.promise
+    await job.cancel()
+    expect(await thrownBy(job.result())).toMatchObject({ details: { state: 'CANCELED' } })
+  })
+
   test('a job is handled once, whoever takes it', async () => {
     const kind = defineKind(unique('shared'))
     const handled: string[] = []

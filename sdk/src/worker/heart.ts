@@ -4,6 +4,8 @@ import type { WorkerDeps } from './deps.ts'
 import { type HeldDeps, HeldLease, type Hold, type Keeper, LOOK_MS } from './hold.ts'
 
 const LEASES_PER_CALL = 500
+/** For how long to wait in one call for somebody who cancels a job. */
+const LISTEN_MS = 20_000
 
 type HeartDeps = Pick<WorkerDeps, 'world' | 'transport' | 'onTrouble'> & { clocks?: Clocks }
 
@@ -14,13 +16,21 @@ export interface HeartOptions {
   mayBeat?(lease: LeaseShape): boolean
 }
 
-/** Heartbeats for all leases of a process, as many as are due in one call. */
+/**
+ * Heartbeats for all leases of a process, as many as are due in one call. They also tell which runs are to stop, but seconds
+ * late: while there are any that have run for a moment, it listens for that as well.
+ */
 export class Heart implements Keeper {
   readonly #deps: HeartDeps
   readonly #clocks: Clocks
   readonly #heldDeps: HeldDeps
   readonly #held = new Map<string, HeldLease>()
   #wake: { atMs: number; callOff: () => void } | null = null
+  #listening: AbortController | null = null
+  /** Listening failed: not again before a heartbeat shows that somebody is there. */
+  #deaf = false
+  /** Leases whose runs are to stop, as it was last told. */
+  #told: readonly string[] = []
 
   constructor(deps: HeartDeps, options: HeartOptions = {}) {
     this.#deps = deps
@@ -46,6 +56,7 @@ export class Heart implements Keeper {
     if (this.#held.size > 0) return
     this.#wake?.callOff()
     this.#wake = null
+    this.#listening?.abort()
   }
 
   #schedule(inMs: number): void {
@@ -69,13 +80,30 @@ export class Heart implements Keeper {
         this.#beat(due.slice(at, at + LEASES_PER_CALL)).catch(this.#deps.onTrouble)
       }
     }
-    if (all.length > 0) this.#schedule(Math.min(...all.map((held) => held.dueInMs(now))))
+    if (all.length === 0) return
+    if (this.#listening === null && !this.#deaf) void this.#listen()
+    this.#schedule(Math.min(...all.map((held) => held.dueInMs(now))))
+  }
+
+  /** Once; the next look begins anew, so that who answers at once is not asked without end. */
+  async #listen(): Promise<void> {
+    const listening = new AbortController()
+    this.#listening = listening
+    try {
+      const leaseIds = await this.#deps.transport.cancels(this.#told, LISTEN_MS, listening.signal)
+      if (leaseIds.length > 0) this.#told = leaseIds
+      for (const leaseId of leaseIds) this.#held.get(leaseId)?.cancel()
+    } catch {
+      this.#deaf = !listening.signal.aborted
+    }
+    this.#listening = null
   }
 
   async #beat(leases: HeldLease[]): Promise<void> {
     const sent = this.#clocks()
     for (const held of leases) held.lastBeat = sent
     const answers = await this.#deps.transport.heartbeat(leases.map(({ leaseId }) => leaseId))
+    this.#deaf = false
     leases.forEach((held, i) => {
       const answer = answers[i]
       if (answer !== undefined) held.answer(sent, answer.held, answer.cancelRequested)

@@ -126,8 +126,13 @@ export class HeldLease implements Hold {
       this.#run.abort(new Stopped('LEASE_LOST', 'The lease is lost'))
     } else if (cancelRequested) {
       // Counts as no confirmation: the control plane's patience began when the wish was made, before this heartbeat.
-      this.#run.abort(new Stopped('CANCELED', 'The job was canceled'))
+      this.cancel()
     } else this.confirm(sent)
+  }
+
+  /** Somebody wishes that the run stops. */
+  cancel(): void {
+    this.#run.abort(new Stopped('CANCELED', 'The job was canceled'))
   }
 
   look(now: Mark): void {

@@ -50,6 +50,11 @@ export function httpWorkerTransport(options: WorkerHttpOptions): RemoteTransport
       const { data } = answer as { data: { held: boolean; cancel_requested: boolean }[] }
       return data.map((beat) => ({ held: beat.held, cancelRequested: beat.cancel_requested }))
     },
+    async cancels(known, waitMs, signal) {
+      const body = { known, wait_seconds: waitMs / 1000 }
+      const answer = await call('/v1/leases/cancels', body, waitMs + POLL_LATE_MS, signal)
+      return (answer as { lease_ids: string[] }).lease_ids
+    },
     async publish(leaseId, events) {
       await post(pathOf(leaseId, 'events'), { events })
     },

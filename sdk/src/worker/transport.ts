@@ -17,6 +17,8 @@ export interface WorkerTransport {
   start(leaseId: string, startId: string): Promise<{ repeated: boolean }>
   /** Many at once; the answers come in the order of the leases. */
   heartbeat(leaseIds: readonly string[]): Promise<Beat[]>
+  /** The leases whose runs are to stop, as soon as there are others than the known ones; none when the time is up. */
+  cancels(known: readonly string[], waitMs: number, signal: AbortSignal): Promise<string[]>
   publish(leaseId: string, events: readonly WorkerEvent[]): Promise<void>
   /** How runs ended, and in the same call what to do next. The refusals come in the order of the reports. */
   report(reports: readonly RunReport[], next: LeaseCall | null): Promise<ReportAnswer>

@@ -41,5 +41,14 @@ export interface Relay {
   sweep(events: readonly StoredEvent[], nowMs: number): Promise<void>
 }
 
-/** A queue that has work, a job that moved or whose run wrote something, leadership to be had, or settings that changed. */
-export type Topic = `queue:${string}` | `job:${string}` | `logs:${string}` | 'leadership' | 'settings'
+/**
+ * A queue that has work, a job that moved or whose run wrote something, a worker that is to stop something, leadership to be had,
+ * or settings that changed.
+ */
+export type Topic =
+  | `queue:${string}`
+  | `job:${string}`
+  | `logs:${string}`
+  | `worker:${string}`
+  | 'leadership'
+  | 'settings'

@@ -233,11 +233,13 @@ test.concurrent('a job that is canceled stops its program; the next attempt is t
          echo '{"step":41}' >&3; echo '{"step":42}' >&3; exit 1;;
     esac`,
   ])
+  // None is due before the test ends.
+  const noHeartbeat = { lease_ttl_seconds: 3600, continuation_seconds: 3600 }
   const backoff = { base_seconds: 0.1, jitter: 0 }
   const { job_id: retried } = await submit(queue, 'retry', { backoff })
   expect(await result(retried)).toMatchObject({ result: { step: 42 } })
 
-  const { job_id: canceled } = await submit(queue, 'cancel', { lease_ttl_seconds: 2, continuation_seconds: 2 })
+  const { job_id: canceled } = await submit(queue, 'cancel', noHeartbeat)
   const events = `${server.url}/v1/jobs/${canceled}/events?wait_seconds=20`
   await vi.waitFor(async () => {
     const response = await fetch(events, { headers: { accept: 'application/json' } })

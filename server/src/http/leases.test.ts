@@ -182,6 +182,31 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
+  test('a worker waits for those of its runs that are to stop', async () => {
+    const cancels = async (body: object) => {
+      const answer = await worker.post('/v1/leases/cancels', body)
+      expect(answer.status).toBe(200)
+      return contract.cancelsResponse.parse(answer.body).lease_ids
+    }
+    const held = await leased()
+    const before = await cancels({ wait_seconds: 0 })
+    const waiting = cancels({ known: before })
+    await http.services.jobs.cancel(LOCAL_ADMIN, held.job_id)
+    const known = await waiting
+    expect(known).toEqual([...before, held.lease_id])
+    expect(await cancels({ known, wait_seconds: 0 })).toEqual([])
+    for (const [body, message] of [
+      [{ wait_seconds: 1e9 }, 'wait_seconds'],
+      [{ known: ['x'] }, 'known'],
+      [{ lease_ids: known }, 'lease_ids'],
+    ] as const) {
+      expect(await worker.post('/v1/leases/cancels', body)).toMatchObject({
+        status: 400,
+        body: { error: { message: expect.stringContaining(message) } },
+      })
+    }
+  })
+
   test('any kind, several queues in their order, and only those the worker may lease from', async () => {
     const [a, b] = [unique('queue'), unique('queue')]
     const bodies = [

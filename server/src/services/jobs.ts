@@ -93,7 +93,7 @@ export function createJobService(deps: Deps, sightings: Sightings): JobService {
         throw new IchidoError('ALREADY_ENDED', `Job ${jobId} has ended: ${outcome.state}`, { state: outcome.state })
       }
       if (outcome.kind === 'canceled') deps.meter.ended('CANCELED')
-      bus.wake([`job:${jobId}`])
+      bus.wake([`job:${jobId}`, ...(outcome.kind === 'requested' ? [`worker:${outcome.workerId}` as const] : [])])
       return { job: await visible(caller, jobId), outcome: outcome.kind }
     },
 

@@ -1,5 +1,6 @@
 import type { LeaseShape } from '@ichido/sdk/protocol'
 import { expect, test } from 'vitest'
+import { cancelJob } from '../store/commands/cancel-job.ts'
 import type { Report } from '../store/commands/end-runs.ts'
 import { eachServices } from '../testing/each-services.ts'
 import { thrownBy } from '../testing/embedded.ts'
@@ -10,6 +11,8 @@ import { silentMeter } from './meter.ts'
 import type { LeaseRequest } from './runs.ts'
 
 const RESULT_MAX = 1_000
+/** Longer than any test: what is waited for comes, or the test fails. */
+const FOREVER_MS = 600_000
 const ended: string[] = []
 const meter = { ...silentMeter, ended: (state: string) => void ended.push(state) }
 
@@ -37,11 +40,11 @@ eachServices(
       ...changes,
     })
 
-    /** A run that the worker `w` has begun. */
-    async function running(input: object = {}): Promise<LeaseShape> {
+    /** A run that the worker has begun. */
+    async function running(input: object = {}, worker = 'w'): Promise<LeaseShape> {
       const q = queue()
       await submit(LOCAL_ADMIN, { queue: q, ...input })
-      const [lease] = await runs().lease('w', asks([q], { startId: 'p' }))
+      const [lease] = await runs().lease(worker, asks([q], { startId: 'p' }))
       if (lease === undefined) throw new Error('There should be a run to lease')
       return lease
     }
@@ -322,6 +325,35 @@ eachServices(
       expect((await endsAt()) - first).toBeLessThan(60_000)
       await services().jobs.cancel(LOCAL_ADMIN, job_id)
       expect(await runs().heartbeat('w', lease_id)).toMatchObject({ kind: 'extended', cancelRequested: true })
+    })
+
+    test('a worker that waits is told of its runs that are to stop, each time there is one more', async () => {
+      const [worker, other] = [unique('worker'), unique('worker')]
+      const held = await running({}, worker)
+      const next = await running({}, worker)
+      const known = [held.lease_id]
+      const waiting = runs().cancels(worker, [], FOREVER_MS)
+      await services().jobs.cancel(LOCAL_ADMIN, held.job_id)
+      expect(await waiting).toEqual([held.lease_id])
+      expect(await runs().cancels(worker, [], FOREVER_MS), 'who comes later').toEqual([held.lease_id])
+      expect(await runs().cancels(worker, known, 0), 'what it knows').toEqual([])
+      expect(await runs().cancels(other, [], 0), 'somebody else').toEqual([])
+      const more = runs().cancels(worker, known, FOREVER_MS)
+      await services().jobs.cancel(LOCAL_ADMIN, next.job_id)
+      expect(await more).toEqual([held.lease_id, next.lease_id])
+      await runs().report(worker, held.lease_id, finish())
+      expect(await runs().cancels(worker, [], FOREVER_MS), 'what has not stopped').toEqual([next.lease_id])
+    })
+
+    test('a cancel that is not heard of is found by whoever asks anew; nobody who has gone is waited for', async () => {
+      const worker = unique('worker')
+      const { job_id, lease_id } = await running({}, worker)
+      const gone = new AbortController()
+      const waiting = runs().cancels(worker, [], FOREVER_MS, gone.signal)
+      await services().deps.store.write(cancelJob(job_id))
+      gone.abort()
+      expect(await waiting).toEqual([])
+      expect(await runs().cancels(worker, [], FOREVER_MS)).toEqual([lease_id])
     })
   },
   { meter, limits: { ...DEFAULT_LIMITS, resultBytesMax: RESULT_MAX } },

@@ -1,9 +1,11 @@
 import { IchidoError, type LeaseShape } from '@ichido/sdk/protocol'
 import type { Topic } from '../bus/port.ts'
+import { LEASE_MAX } from '../core/contract/leases.ts'
 import { DEFAULT_LEASE_TTL_MS } from '../core/job.ts'
 import { requestHash } from '../core/request-hash.ts'
 import { isFinal } from '../core/run-state.ts'
 import { stagesOf } from '../core/seq.ts'
+import { findCancels } from '../store/commands/cancel-job.ts'
 import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/commands/end-runs.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
 import type { Leased } from '../store/commands/lease-runs.ts'
@@ -14,6 +16,7 @@ import { Batcher } from './batcher.ts'
 import type { Deps } from './deps.ts'
 import type { LeaseDesk } from './lease-desk.ts'
 import { notFound } from './not-found.ts'
+import { waitFor } from './wait.ts'
 
 export interface LeaseRequest {
   /** Asked in this order. */
@@ -33,6 +36,11 @@ export interface RunService {
   lease(workerId: string, request: LeaseRequest, signal?: AbortSignal): Promise<LeaseShape[]>
   start(workerId: string, leaseId: string, startId: string, version?: number): Promise<StartOutcome>
   heartbeat(workerId: string, leaseId: string): Promise<HeartbeatOutcome>
+  /**
+   * The leases whose runs are to stop, as soon as there are others than the known ones; none when the time is up. Writes
+   * nothing: a heartbeat tells the same, later.
+   */
+  cancels(workerId: string, known: readonly string[], waitMs: number, signal?: AbortSignal): Promise<string[]>
   report(workerId: string, leaseId: string, report: Report, guards?: ReportGuards): Promise<EndOutcome>
   /** Gives a run back; it costs the job no retry. */
   release(workerId: string, leaseId: string): Promise<ReleaseOutcome>
@@ -124,6 +132,16 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
     async heartbeat(workerId, leaseId) {
       const item = { runId: runOf(leaseId), workerId, leaseId, leaseTtlMs: DEFAULT_LEASE_TTL_MS }
       return counted('heartbeat', item.runId, await beats.add(item))
+    },
+
+    async cancels(workerId, known, waitMs, signal) {
+      const told = new Set(known)
+      const look = async () => {
+        const found = await store.read(findCancels(workerId, LEASE_MAX))
+        return found.every((leaseId) => told.has(leaseId)) ? null : found
+      }
+      const topic = `worker:${workerId}` as const
+      return (await waitFor(deps, [topic], waitMs, look, signal, Number.POSITIVE_INFINITY)) ?? []
     },
 
     async report(workerId, leaseId, report, guards = {}) {

@@ -1,7 +1,7 @@
 import type { World } from '@ichido/sdk/world'
 import type { Bus, Topic } from '../bus/port.ts'
 
-/** Wake-ups may get lost; whoever waits looks by itself this often. */
+/** Wake-ups may get lost; whoever waits looks by itself this often, unless something else tells it in the end. */
 const POLL_MS = 1_000
 
 /**
@@ -14,6 +14,7 @@ export async function waitFor<T>(
   timeoutMs: number,
   look: () => Promise<T | null>,
   signal?: AbortSignal,
+  pollMs = POLL_MS,
 ): Promise<T | null> {
   const deadline = world.monotonic() + timeoutMs
   let woken = false
@@ -38,7 +39,7 @@ export async function waitFor<T>(
           }
           resolve()
         }
-        const callOff = world.after(Math.min(POLL_MS, leftMs), done)
+        const callOff = world.after(Math.min(pollMs, leftMs), done)
         signal?.addEventListener('abort', done, { once: true })
         wake = done
       })

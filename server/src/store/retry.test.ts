@@ -54,7 +54,7 @@ eachEngine(({ store }) => {
       expect(await write(retry(waiting))).toMatchObject({ reason: 'NOT_ENDED', state: 'PENDING', canceling: false })
       const lease = await scene.leased({ startId: 'start' })
       expect(await write(retry(waiting))).toMatchObject({ reason: 'NOT_ENDED', state: 'RUNNING', canceling: false })
-      expect(await scene.cancel(waiting)).toEqual({ kind: 'requested' })
+      expect(await scene.cancel(waiting)).toEqual({ kind: 'requested', workerId: scene.workerId })
       expect(await write(retry(waiting))).toMatchObject({ reason: 'NOT_ENDED', state: 'RUNNING', canceling: true })
       await scene.finish(lease)
       expect(await scene.state(waiting)).toBe('CANCELED')

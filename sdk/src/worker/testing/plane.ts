@@ -37,12 +37,17 @@ export class Plane implements WorkerTransport {
   readonly work: LeaseShape[] = []
   /** How many leases each heartbeat was for. */
   readonly beats: number[] = []
+  /** What each call knew that waited for runs to stop. */
+  readonly listened: (readonly string[])[] = []
+  /** Tells the one that waits. */
+  cancel: (leaseIds: string[]) => void = () => {}
   readonly starts: string[] = []
   /** Thrown by the next calls of that sort, one after the other. */
-  readonly troubles: Record<'lease' | 'start' | 'heartbeat' | 'publish' | 'report' | 'release', Error[]> = {
+  readonly troubles: Record<'lease' | 'start' | 'heartbeat' | 'cancels' | 'publish' | 'report' | 'release', Error[]> = {
     lease: [],
     start: [],
     heartbeat: [],
+    cancels: [],
     publish: [],
     report: [],
     release: [],
@@ -77,6 +82,15 @@ export class Plane implements WorkerTransport {
     this.beats.push(leaseIds.length)
     this.#trouble('heartbeat')
     return Promise.all(leaseIds.map(() => this.answerBeat()))
+  }
+
+  async cancels(known: readonly string[], _waitMs: number, signal: AbortSignal): Promise<string[]> {
+    this.listened.push(known)
+    this.#trouble('cancels')
+    return new Promise((resolve, reject) => {
+      this.cancel = resolve
+      signal.addEventListener('abort', () => reject(signal.reason))
+    })
   }
 
   async publish(_leaseId: string, events: readonly WorkerEvent[]): Promise<void> {

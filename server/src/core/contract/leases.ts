@@ -27,7 +27,7 @@ const leaseFields = {
   poll_id: callName.meta({ description: 'Sent again with the same name, the call gets the same leases' }),
 }
 
-const waitSeconds = z.number().min(0).max(WAIT_SECONDS_MAX).meta({ description: 'How long to wait for work' })
+const waitSeconds = z.number().min(0).max(WAIT_SECONDS_MAX).meta({ description: 'How long to wait' })
 
 export const leaseRequest = z
   .strictObject({ ...leaseFields, wait_seconds: waitSeconds.default(LEASE_WAIT_SECONDS) })
@@ -54,6 +54,11 @@ export const heartbeatRequest = z.strictObject({})
 export const releaseRequest = z.strictObject({})
 
 export const heartbeatsRequest = z.strictObject({ lease_ids: z.array(leaseId).min(1).max(ITEMS_MAX) })
+
+export const cancelsRequest = z.strictObject({
+  known: z.array(leaseId).max(LEASE_MAX).default([]).meta({ description: 'The leases that were told last' }),
+  wait_seconds: waitSeconds.default(LEASE_WAIT_SECONDS),
+})
 
 const LOG_N_MAX = 2 ** 31 - 1
 
@@ -167,6 +172,8 @@ export const heartbeatsResponse = z.object({
     }),
   ),
 })
+
+export const cancelsResponse = z.object({ lease_ids: z.array(z.string()) })
 
 export const logsResponse = z.object({ accepted: z.int().meta({ description: 'How many were new' }) })
 

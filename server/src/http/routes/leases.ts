@@ -106,6 +106,29 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
   )
 
   app.post(
+    '/v1/leases/cancels',
+    {
+      config: worker,
+      schema: {
+        tags,
+        summary: 'Wait for runs that are to stop',
+        description:
+          'Answers as soon as somebody cancels the job of one of this worker’s leases, with all of them that are to stop; `known` is what it answered last. A heartbeat tells the same, but not at once.',
+        body: contract.cancelsRequest,
+        response: answers(
+          { 200: ['These are to stop; none when the time was up', contract.cancelsResponse] },
+          ...WITH_BODY,
+        ),
+      },
+    },
+    async (request, reply) => {
+      const { known, wait_seconds } = request.body
+      const signal = waitSignal(reply, context.draining)
+      return { lease_ids: await services.runs.cancels(workerOf(request).workerId, known, wait_seconds * 1000, signal) }
+    },
+  )
+
+  app.post(
     '/v1/leases/:lease_id/logs',
     {
       config: worker,

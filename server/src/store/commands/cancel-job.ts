@@ -1,8 +1,8 @@
 import { isFinal, type RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
-import { cancelWaiting, lockLatestRun, requestCancel } from '../sql/runs.ts'
-import { each, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import { cancelWaiting, lockLatestRun, readCancels, requestCancel } from '../sql/runs.ts'
+import { each, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
 import { type By, record } from './audit.ts'
 import { changeCosts } from './costs.ts'
 import { recordMoves } from './lifecycle.ts'
@@ -10,7 +10,7 @@ import { recordMoves } from './lifecycle.ts'
 export type CancelOutcome =
   | { kind: 'canceled' }
   /** It is RUNNING: its worker is asked to stop, and the run ends CANCELED when it has. */
-  | { kind: 'requested' }
+  | { kind: 'requested'; workerId: string }
   | { kind: 'repeated' }
   | { kind: 'refused'; reason: 'ALREADY_ENDED' | 'NOT_FOUND'; state: RunState | null }
 
@@ -21,6 +21,14 @@ export function cancelJob(jobId: string, by: By | null = null): Command<CancelOu
       const outcome = yield* cancelLatest(jobId, by)
       if (outcome !== null) return outcome
     }
+  })
+}
+
+/** The leases of a worker's runs that are to stop, at most so many. */
+export function findCancels(workerId: string, limit: number): Command<string[]> {
+  return command('cancels', function* work(): Work<string[]> {
+    const rows = yield* query(readCancels, workerId, limit)
+    return rows.map((row) => text(row, 'lease_id'))
   })
 }
 
@@ -35,7 +43,8 @@ function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null>
   if (state === 'CANCELED') return { kind: 'repeated' }
   if (isFinal(state)) return { kind: 'refused', reason: 'ALREADY_ENDED', state }
   const running = state === 'RUNNING'
-  if (running && integerOrNull(run, 'cancel_requested_at') !== null) return { kind: 'requested' }
+  const requested = { kind: 'requested', workerId: textOrNull(run, 'assigned_worker_id') ?? '' } as const
+  if (running && integerOrNull(run, 'cancel_requested_at') !== null) return requested
   if (running) yield* query(requestCancel, jobId)
   else {
     const canceled = yield* query(cancelWaiting, jobId)
@@ -44,7 +53,7 @@ function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null>
   }
   const after = running ? { state, cancel_requested: true } : { state: 'CANCELED' }
   if (by !== null) yield* record(by, 'job.cancel', jobId, { state }, after)
-  return { kind: running ? 'requested' : 'canceled' }
+  return running ? requested : { kind: 'canceled' }
 }
 
 /** The estimate of a job that never started is not spent. Run 1 that has not started is the only such case. */

@@ -32,11 +32,11 @@ export function jobConformance({ store }: Given): void {
     test('of a RUNNING job asks its worker, and asking twice changes nothing', async () => {
       const scene = new Scene(store())
       const { jobId, runId } = await scene.running()
-      expect(await scene.cancel(jobId)).toEqual({ kind: 'requested' })
+      expect(await scene.cancel(jobId)).toEqual({ kind: 'requested', workerId: scene.workerId })
       const before = await scene.run(runId)
       expect(before).toMatchObject({ state: 'RUNNING', version: 2, cancel_requested_at: expect.any(Number) })
       await scene.age(1_000)
-      expect(await scene.cancel(jobId)).toEqual({ kind: 'requested' })
+      expect(await scene.cancel(jobId)).toEqual({ kind: 'requested', workerId: scene.workerId })
       expect((await scene.run(runId)).cancel_requested_at).toBe(before.cancel_requested_at)
     })
 

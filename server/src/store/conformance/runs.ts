@@ -233,7 +233,7 @@ export function runConformance({ store }: Given): void {
       const scene = new Scene(store())
       for (const verb of ['finish', 'fail'] as const) {
         const lease = await scene.running()
-        expect(await scene.cancel(lease.jobId)).toEqual({ kind: 'requested' })
+        expect(await scene.cancel(lease.jobId)).toEqual({ kind: 'requested', workerId: scene.workerId })
         expect(await scene[verb](lease)).toMatchObject({ kind: 'recorded', state: 'CANCELED', next: null, dead: false })
         expect(await scene[verb](lease)).toMatchObject({ kind: 'repeated', state: 'CANCELED' })
         expect(await store().read(findResult(lease.jobId))).toMatchObject({ state: 'CANCELED', run_id: null })

@@ -220,10 +220,12 @@ export const insertLifecycle = statement('insert_lifecycle', {
     VALUES ($1, $2, 'run', $2, '', $3, now_ms())`,
 })
 
+const CANCELABLE = 'state, cancel_requested_at, assigned_worker_id'
+
 /** Takes a job. */
 export const lockLatestRun = statement('lock_latest_run', {
-  postgres: `SELECT state, cancel_requested_at FROM ichido.runs WHERE job_id = $1 AND latest FOR NO KEY UPDATE`,
-  sqlite: 'SELECT state, cancel_requested_at FROM ichido.runs WHERE job_id = $1 AND latest',
+  postgres: `SELECT ${CANCELABLE} FROM ichido.runs WHERE job_id = $1 AND latest FOR NO KEY UPDATE`,
+  sqlite: `SELECT ${CANCELABLE} FROM ichido.runs WHERE job_id = $1 AND latest`,
 })
 
 /** Takes a job. Guards: its latest run waits, or is assigned and has not started. */
@@ -238,6 +240,13 @@ export const requestCancel = statement(
   'request_cancel',
   `UPDATE ichido.runs SET cancel_requested_at = coalesce(cancel_requested_at, now_ms())
     WHERE job_id = $1 AND latest AND state = 'RUNNING' RETURNING id`,
+)
+
+/** Takes a worker and a maximum: the leases of its runs that are to stop. */
+export const readCancels = statement(
+  'read_cancels',
+  `SELECT lease_id FROM ichido.runs WHERE assigned_worker_id = $1 AND state IN ('ASSIGNED', 'RUNNING')
+      AND cancel_requested_at IS NOT NULL ORDER BY id LIMIT $2`,
 )
 
 /**
