@@ -82,9 +82,9 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
   let loop: WorkerLoop | null = null
   const rest = { queues, concurrency: options.concurrency }
   const telling = new Telling(say, nodeWorld)
+  const artifacts = httpArtifacts({ url, token: keeper.token, world: nodeWorld })
   if (handlers === null) {
     const supervisor = [process.execPath, ...process.execArgv, program.file, 'supervise'] as const
-    const artifacts = httpArtifacts({ url, token: keeper.token, world: nodeWorld })
     const command = 'exec' in options.work ? fromHere(options.work.exec) : ''
     const work = telling.of(
       execWork({ command, supervisor, folders, transport, artifacts, world: nodeWorld, onTrouble }),
@@ -107,7 +107,7 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
     loop = new WorkerLoop({ ...rest, kinds, startAtOnce: true, work }, { ...deps, keeper: heart })
   }
   say(`worker ${identity.name} (${identity.worker_id}, process ${process.pid}) takes ${queues.join(', ')} from ${url}`)
-  const settling = settleLeftovers({ folders, transport, world: nodeWorld, say }, ending.signal)
+  const settling = settleLeftovers({ folders, transport, artifacts, world: nodeWorld, say }, ending.signal)
   const running = loop
 
   async function end(): Promise<string | null> {

@@ -1,11 +1,15 @@
 import { CODE_MAX, clean, MESSAGE_MAX, Stopped } from '../failure.ts'
 import type { Outcome } from '../loop.ts'
 import type { FailReport } from '../transport.ts'
-import { parseJson, readIfThere } from './files.ts'
+import { parseJson, readEnd, readIfThere } from './files.ts'
+import type { RunFolder } from './run-folder.ts'
 import type { ProgramEnd } from './supervision.ts'
 
+/** The last lines of stderr, for whoever asks why it failed. */
+const LAST_ERRORS_BYTES = 4_000
+
 /** What a program's end comes to: by who ended it, its exit code, and what it wrote into its result file. */
-export function outcomeOf(end: ProgramEnd, signal: AbortSignal, resultFile: string, errors: string): Outcome {
+export function outcomeOf(end: ProgramEnd, signal: AbortSignal, { resultFile, stderrFile }: RunFolder): Outcome {
   if (end.by === 'deadline') {
     const message = 'No heartbeat was confirmed in time; the program was stopped'
     return { failure: { code: 'CONTINUATION_LOST', message, retryable: true } }
@@ -15,7 +19,7 @@ export function outcomeOf(end: ProgramEnd, signal: AbortSignal, resultFile: stri
   }
   const text = readIfThere(resultFile)
   const written = text === null || text.trim() === '' ? null : parseJson(text)
-  if (end.code !== 0) return { failure: failureOf(end, written, errors) }
+  if (end.code !== 0) return { failure: failureOf(end, written, readEnd(stderrFile, LAST_ERRORS_BYTES)) }
   if (written === undefined) {
     return { failure: { code: 'INVALID_RESULT', message: 'The result file holds no JSON', retryable: true } }
   }

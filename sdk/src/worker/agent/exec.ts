@@ -34,8 +34,7 @@ export function execWork(deps: ExecDeps): (run: RunInHand) => Promise<Outcome> {
     try {
       const folder = deps.folders.make(lease)
       await deps.artifacts.fetchAll(lease, folder.work, signal)
-      const { end, lastErrors } = await runProgram(run, folder, deps)
-      const outcome = outcomeOf(end, signal, folder.resultFile, lastErrors)
+      const outcome = await runProgram(run, folder, deps)
       if (outcome !== 'released' && 'result' in outcome) await deps.artifacts.sendAll(lease, folder.outputs, signal)
       return outcome
     } catch (error) {
@@ -44,7 +43,7 @@ export function execWork(deps: ExecDeps): (run: RunInHand) => Promise<Outcome> {
   }
 }
 
-async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps) {
+async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps): Promise<Outcome> {
   const { lease, signal, hold } = run
   signal.throwIfAborted()
   const program = startProgram(deps.supervisor, {
@@ -76,9 +75,13 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps) {
     }),
   ]
   try {
-    const end = await program.ended
+    const outcome = outcomeOf(await program.ended, signal, folder)
+    // Before its last lines are sent, which may take a while: should the agent end meanwhile, this is not done again.
+    if (outcome !== 'released') {
+      await deps.folders.keep(lease, { leaseId: lease.lease_id, ...outcome }).catch(onTrouble)
+    }
     await Promise.all(pumps.map((pump) => pump.end()))
-    return { end, lastErrors: log.lastErrors }
+    return outcome
   } finally {
     hold.onConfirmed(() => {})
     for (const pump of pumps) void pump.end()

@@ -1,4 +1,14 @@
-import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+import {
+  closeSync,
+  fstatSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readSync,
+  renameSync,
+  writeFileSync,
+} from 'node:fs'
 import { dirname } from 'node:path'
 
 /** Whole or not at all, and there after a power cut: written aside, synced, renamed, and the folder synced. */
@@ -29,6 +39,19 @@ export function readIfThere(path: string): string | null {
   } catch (error) {
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return null
     throw error
+  }
+}
+
+/** The last so many bytes of a file. */
+export function readEnd(path: string, bytesMax: number): string {
+  const fd = openSync(path, 'r')
+  try {
+    const { size } = fstatSync(fd)
+    const part = Buffer.alloc(Math.min(size, bytesMax))
+    const read = readSync(fd, part, 0, part.length, size - part.length)
+    return part.toString('utf8', 0, read)
+  } finally {
+    closeSync(fd)
   }
 }
 

@@ -30,10 +30,17 @@ export async function killRun(prey: Prey, world: World): Promise<boolean> {
   return false
 }
 
-/** Asks politely. */
+/** Asks politely, and everybody once: who is asked twice may take it for an order to drop everything. */
 export function terminateRun({ group, leaseId }: Prey): void {
+  const outside = markedBy(leaseId).filter((pid) => group === null || statusOf(pid)?.group !== group)
   if (group !== null) signalGroup(group, 'SIGTERM')
-  for (const pid of markedBy(leaseId)) signal(pid, 'SIGTERM')
+  for (const pid of outside) signal(pid, 'SIGTERM')
+}
+
+/** Whether anything of a run is still there. */
+export function isAlive({ group, leaseId, cgroup }: Prey): boolean {
+  if (group !== null && signal(-group, 0) && hasLiving(group)) return true
+  return [...markedBy(leaseId), ...(cgroup?.members() ?? [])].length > 0
 }
 
 /** Whether there was anybody; one that has ended and was not collected yet does not count, as nobody can kill it. */
@@ -47,14 +54,14 @@ function hasLiving(group: number): boolean {
 }
 
 function statusOfAll(): { group: number; ended: boolean }[] | null {
-  const pids = allPids()
-  if (pids === null) return null
-  return pids.flatMap((pid) => {
-    const stat = read(`/proc/${pid}/stat`)
-    // The name in brackets may hold spaces and brackets of its own; the fields follow the last bracket.
-    const [state = 'X', , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-    return stat === '' ? [] : [{ group: Number(group), ended: 'ZX'.includes(state) }]
-  })
+  return allPids()?.flatMap((pid) => statusOf(pid) ?? []) ?? null
+}
+
+function statusOf(pid: string | number): { group: number; ended: boolean } | null {
+  const stat = read(`/proc/${pid}/stat`)
+  // The name in brackets may hold spaces and brackets of its own; the fields follow the last bracket.
+  const [state = 'X', , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return stat === '' ? null : { group: Number(group), ended: 'ZX'.includes(state) }
 }
 
 /** Whether a supervisor is there to see to the run. */
@@ -93,7 +100,7 @@ function read(path: string): string {
   }
 }
 
-function signal(pid: number, name: NodeJS.Signals): boolean {
+function signal(pid: number, name: NodeJS.Signals | 0): boolean {
   try {
     return process.kill(pid, name)
   } catch {

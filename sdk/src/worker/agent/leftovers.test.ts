@@ -22,12 +22,20 @@ let root: string
 let lease: LeaseShape
 let folders: RunFolders
 let plane: Plane
+/** What was sent, and how many reports there were before it. */
+let sent: [folder: string, reports: number][]
+const artifacts = {
+  async sendAll(_: LeaseShape, folder: string) {
+    sent.push([folder, plane.reports.length])
+  },
+}
 const started: ChildProcess[] = []
 beforeEach(() => {
   root = mkdtempSync(join(tmpdir(), 'ichido-leftovers-'))
   lease = { ...LEASE, lease_id: `leftover-${process.pid}-${started.length}` }
   folders = new RunFolders(root, true)
   plane = new Plane()
+  sent = []
 })
 afterEach(() => {
   for (const child of started) child.kill('SIGKILL')
@@ -45,7 +53,7 @@ function start(file: string, args: string[]): ChildProcess {
 }
 
 const settle = (world: World, signal = new AbortController().signal) =>
-  settleLeftovers({ folders, transport: plane, world, say() {} }, signal)
+  settleLeftovers({ folders, transport: plane, artifacts, world, say() {} }, signal)
 
 const hasEnded = (child: ChildProcess) =>
   vi.waitFor(() => expect(child.exitCode ?? child.signalCode).not.toBeNull(), WITHIN)
@@ -114,4 +122,18 @@ test('without anything of the run left, it is reported at once', async () => {
   await settle(new FakeWorld())
   expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
   expect(folders.leftovers()).toEqual({ kept: [], abandoned: [] })
+})
+
+test('a result goes out after the files that it may have died on sending; a failure has none', async () => {
+  const { outputs } = folders.make(lease)
+  await folders.keep(lease, { leaseId: lease.lease_id, result: { result: 42 } })
+  await settle(new FakeWorld())
+  expect(plane.reports).toEqual([{ result: 42 }])
+  expect(sent).toEqual([[outputs, 0]])
+  folders.make(lease)
+  const failure = { code: 'BAD', message: 'bad', retryable: true }
+  await folders.keep(lease, { leaseId: lease.lease_id, failure })
+  await settle(new FakeWorld())
+  expect(plane.reports).toMatchObject([{}, { code: 'BAD' }])
+  expect(sent).toHaveLength(1)
 })

@@ -2,6 +2,7 @@ import type { LeaseShape } from '../../protocol/index.ts'
 import { sleep, type World } from '../../world.ts'
 import { isPassing } from '../loop.ts'
 import type { RunReport, WorkerTransport } from '../transport.ts'
+import type { Artifacts } from './artifacts.ts'
 import { sweepCgroups } from './cgroup.ts'
 import { isSupervised, killRun } from './kill.ts'
 import type { RunFolders } from './run-folder.ts'
@@ -10,6 +11,7 @@ import { outcomeText } from './telling.ts'
 export interface LeftoverDeps {
   folders: RunFolders
   transport: WorkerTransport
+  artifacts: Pick<Artifacts, 'sendAll'>
   world: World
   say(line: string): void
 }
@@ -46,9 +48,12 @@ async function unsupervised(lease: LeaseShape, world: World, signal: AbortSignal
 }
 
 async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps, signal: AbortSignal): Promise<void> {
-  const { transport, folders, world, say } = deps
+  const { transport, artifacts, folders, world, say } = deps
+  const outputs = 'result' in report ? folders.outputsOf(lease) : null
   for (let failures = 0; !signal.aborted; failures++) {
     try {
+      // It may have died on sending them.
+      if (outputs !== null) await artifacts.sendAll(lease, outputs, signal)
       const { refusals } = await transport.report([report], null)
       const [refusal = null] = refusals
       if (refusal !== null) throw refusal

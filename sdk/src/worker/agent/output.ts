@@ -21,8 +21,6 @@ export class RunLog {
   readonly #tails: { stream: LogChunk['stream']; tail: Tail }[]
   #n = 0
   #bytes = 0
-  /** The last lines of stderr, for whoever asks why it failed. */
-  lastErrors = ''
 
   constructor(stdoutFile: string, stderrFile: string) {
     this.#tails = [
@@ -34,7 +32,6 @@ export class RunLog {
   read(): LogChunk[] | null {
     const chunks = this.#tails.flatMap(({ stream, tail }) => {
       const text = tail.read(CHUNK_BYTES)
-      if (stream === 'stderr') this.lastErrors = (this.lastErrors + text).slice(-LAST_ERRORS_MAX)
       return text === '' ? [] : this.#chunk(stream, text, tail)
     })
     return chunks.length === 0 ? null : chunks
@@ -52,8 +49,6 @@ export class RunLog {
     return [{ n: this.#n++, stream, text: this.#bytes > LOG_BYTES_MAX ? clean + CUT_NOTE : clean }]
   }
 }
-
-const LAST_ERRORS_MAX = 4_000
 
 /** Lines of JSON, as events of the stage progress; where the job declares stages, also `{"stage", "sub", "data"}` of those. */
 export class RunProgress {

@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { LeaseShape } from '../../protocol/index.ts'
 import type { Outbox, RunReport } from '../transport.ts'
@@ -51,6 +51,12 @@ export class RunFolders implements Outbox {
 
   async drop(lease: LeaseShape): Promise<void> {
     rmSync(this.#folderOf(lease), { recursive: true, force: true })
+  }
+
+  /** The files that a run has made; null when there is no place for any. */
+  outputsOf(lease: LeaseShape): string | null {
+    const { outputs } = pathsIn(this.#folderOf(lease))
+    return existsSync(outputs) ? outputs : null
   }
 
   /** What an earlier process of this agent left: reports nobody heard, and runs that ended with it. */

@@ -128,6 +128,16 @@ test('it is asked to stop first, and killed after its grace', async () => {
   expect(all.filter(alive)).toEqual([])
 })
 
+test('a program has its grace when the shell before it is gone at once, and is asked only once', async () => {
+  const TIDY = `trap 'echo asked; sleep 0.5; echo tidied; exit' TERM; ${NOTE}; while :; do sleep 0.05; done`
+  // In the shell's group, and in one of its own.
+  const program = start(`sh -c "${TIDY}" & setsid sh -c "${TIDY}" & wait; echo never`)
+  await pids(2)
+  program.stop(60_000)
+  expect(await program.ended).toEqual({ by: 'agent', code: null, signal: 'SIGTERM' })
+  expect(text('stdout')).toBe('asked\nasked\ntidied\ntidied\n')
+})
+
 test('a command that cannot begin says why', async () => {
   await expect(startProgram(SUPERVISOR, { ...order('true'), folder: join(folder, 'nowhere') }).ended).rejects.toThrow(
     'ENOENT',

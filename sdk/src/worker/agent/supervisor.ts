@@ -1,8 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { closeSync, openSync } from 'node:fs'
+import { sleep } from '../../world.ts'
 import { elapsedMs, type Mark } from '../clocks.ts'
 import { makeCgroup } from './cgroup.ts'
-import { killRun, type Prey, terminateRun } from './kill.ts'
+import { isAlive, killRun, type Prey, terminateRun } from './kill.ts'
 import { type EndedBy, eachLine, LAST_PART, type Notice, type Order, type SpawnOrder } from './supervision.ts'
 import { machineClocks, nodeWorld } from './world.ts'
 
@@ -103,6 +104,8 @@ class SupervisedRun {
   /** A run is over when nothing of it lives any more, so what the program left behind goes with it. */
   async #conclude(code: number | null, signal: string | null): Promise<void> {
     if (this.#prey === null) return
+    // Asked to stop, the shell that began the program is gone at once; the program has its time all the same.
+    while (this.#by !== 'itself' && this.#killing === null && isAlive(this.#prey)) await sleep(nodeWorld, TICK_MS)
     await this.#killing
     await killRun(this.#prey, nodeWorld)
     this.#prey.cgroup?.remove()
