@@ -9,6 +9,7 @@ import { VERSION } from './self.ts'
 import { onStopSignals, STOP_SIGNALS } from './signals.ts'
 import { surroundings } from './surroundings.ts'
 import { outJson, say } from './terminal.ts'
+import { TroubleLog } from './trouble-log.ts'
 
 interface ServeFlags {
   localWorker?: boolean
@@ -62,7 +63,13 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
       import('close-with-grace'),
     ])
   const logger = pino({ level: config.logLevel }, pino.destination({ fd: 2, sync: true }))
-  const onTrouble = (where: string, error: unknown) => logger.warn({ where, err: error }, 'trouble')
+  // Asked once the node has met trouble, so when it is there.
+  const troubles = new TroubleLog({
+    logger,
+    world,
+    askStore: () => starting.then((node) => node.services.deps.store.health()),
+  })
+  const onTrouble = troubles.on
   const metrics = createMetrics()
   const { storage, allowNoFsync, artifacts, redisUrl, settings: fixed } = config
   const given = { storage, allowNoFsync, artifacts, redisUrl, roles, fixed }

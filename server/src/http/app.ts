@@ -11,7 +11,7 @@ import { limitBodyTime } from './body-time.ts'
 import { createClientErrorHandler } from './client-errors.ts'
 import { cloudRoutes } from './compat/cloud.ts'
 import { zpeRoutes } from './compat/zpe.ts'
-import { errorAnswer, installErrors, type MismatchStatus, toIchidoError } from './errors.ts'
+import { errorAnswer, installErrors, logError, type MismatchStatus, toIchidoError } from './errors.ts'
 import { type HotSubmitOptions, hotSubmit } from './hot-submit.ts'
 import { htmlRoutes } from './html.ts'
 import { collectPaths, refuseOtherMethods } from './methods.ts'
@@ -93,10 +93,9 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     protocol: options.tls === null ? 'http' : 'https',
     path: `${options.basePath}/v1/jobs`,
     draining: stopping.signal,
-    errorAnswer(thrown, requestId) {
-      const error = toIchidoError(thrown)
-      if (error.code === 'INTERNAL') app.log.error({ err: thrown, requestId }, 'a request failed')
-      return errorAnswer(error, requestId, mismatchStatus)
+    errorAnswer(thrown, asked) {
+      logError(app.log, thrown, asked)
+      return errorAnswer(toIchidoError(thrown), asked.requestId, mismatchStatus)
     },
   }
   const app: FastifyInstance = Fastify({

@@ -6,8 +6,10 @@ import { type AccessService, LOCAL_ADMIN } from '../services/access.ts'
 import type { Services } from '../services/index.ts'
 import { STREAM_TOKEN_PREFIX } from '../services/stream-tokens.ts'
 import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../services/workers.ts'
+import { StoreUnavailable } from '../store/port.ts'
 import { FailureLimit } from './failure-limit.ts'
 import { openModeRefusal } from './open-mode.ts'
+import { within } from './shared-read.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -15,6 +17,8 @@ declare module 'fastify' {
     ability?: Ability | 'public' | 'worker'
     /** Beside those who have the ability, workers may call it too. */
     workersToo?: boolean
+    /** While the store does not answer, whoever it has let in not long ago may call it. */
+    evenWithoutStore?: boolean
     /** A stream token of the job in its path will do. */
     streamTokens?: boolean
   }
@@ -39,6 +43,8 @@ export function workerOf(request: FastifyRequest): WorkerIdentity {
   if (request.worker === null) throw new Error(`${request.method} ${request.url} was not sent by a worker`)
   return request.worker
 }
+
+const STORE_TIMEOUT_MS = 2_000
 
 export interface AuthOptions {
   services: Services
@@ -80,6 +86,21 @@ export function installAuth(app: FastifyInstance, { services, openMode }: AuthOp
     return (await access.authenticate(tokenOf(request, reply, 'token'))) ?? refuseCredentials(request, reply)
   }
 
+  /** What is asked for when the store is away is told without it. */
+  async function authenticateFromMemory(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
+    const asked = authenticateCaller(request, reply)
+    const known = () => {
+      const { authorization } = request.headers
+      if (openMode && openModeRefusal(request) === null && access.wasOpen()) return LOCAL_ADMIN
+      return access.lastKnownCaller(bearer(authorization) ?? '')
+    }
+    const caller = await within(deps.world, STORE_TIMEOUT_MS, asked, null).catch((error: unknown) => {
+      if (error instanceof StoreUnavailable) return null
+      throw error
+    })
+    return caller ?? known() ?? asked
+  }
+
   async function authenticateWorker(request: FastifyRequest, reply: FastifyReply): Promise<WorkerIdentity> {
     const worker = await workers.authenticate(tokenOf(request, reply, 'worker token'))
     if (worker === 'revoked') throw wasRevoked()
@@ -98,7 +119,8 @@ export function installAuth(app: FastifyInstance, { services, openMode }: AuthOp
   app.decorateRequest('caller', null)
   app.decorateRequest('worker', null)
   app.addHook('onRequest', async (request, reply) => {
-    const { ability, workersToo = false, streamTokens: takesStreamToken = false } = request.routeOptions.config
+    const { config } = request.routeOptions
+    const { ability, workersToo = false, streamTokens: takesStreamToken = false, evenWithoutStore = false } = config
     if (request.is404 || ability === 'public') return
     if (ability === undefined) throw new Error(`The route ${request.routeOptions.url} does not say who may call it`)
     if (ability === 'worker' || (workersToo && sentByWorker(request))) {
@@ -106,8 +128,9 @@ export function installAuth(app: FastifyInstance, { services, openMode }: AuthOp
       return
     }
     const streamToken = takesStreamToken ? streamTokenOf(request) : undefined
+    const authenticate = evenWithoutStore ? authenticateFromMemory : authenticateCaller
     const caller = await (streamToken === undefined
-      ? authenticateCaller(request, reply)
+      ? authenticate(request, reply)
       : authenticateStream(request, reply, streamToken))
     if (!can(caller, ability)) {
       throw new IchidoError('FORBIDDEN', `The role ${caller.role} may not do this`)

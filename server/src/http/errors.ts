@@ -1,5 +1,5 @@
 import { ERRORS, type ErrorBody, IchidoError } from '@ichido/sdk/protocol'
-import type { FastifyInstance, FastifyReply } from 'fastify'
+import type { FastifyBaseLogger, FastifyInstance, FastifyReply } from 'fastify'
 import { BadValue, StoreUnavailable } from '../store/port.ts'
 import { BODY_BYTES_MAX } from './bodies.ts'
 
@@ -44,6 +44,21 @@ export function statusOf(error: IchidoError, mismatchStatus: MismatchStatus): nu
 
 type AnswerError = (reply: FastifyReply, thrown: unknown) => FastifyReply
 
+/** So that a request_id leads somewhere: what nobody expected is always logged, what was refused at `info`. */
+export function logError(log: FastifyBaseLogger, thrown: unknown, request: Asked): void {
+  const { code } = toIchidoError(thrown)
+  if (code === 'INTERNAL') log.error({ err: thrown, ...request }, 'a request failed')
+  else log.info({ ...request, code, why: thrown instanceof Error ? thrown.message : '' }, 'a request was refused')
+}
+
+/** Without its query, which may hold a token. */
+export interface Asked {
+  requestId: string
+  method: string
+  path: string
+  from: string | undefined
+}
+
 export interface ErrorAnswer {
   status: number
   headers: Record<string, string>
@@ -60,10 +75,8 @@ export function errorAnswer(error: IchidoError, requestId: string, mismatchStatu
 export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStatus): AnswerError {
   const answer: AnswerError = (reply, thrown) => {
     const error = toIchidoError(thrown)
-    if (error.code === 'INTERNAL') {
-      const { id: requestId, method, url } = reply.request
-      reply.log.error({ err: thrown, requestId, method, url }, 'a request failed')
-    }
+    const { id: requestId, method, url, ip } = reply.request
+    logError(reply.log, thrown, { requestId, method, path: clip(url), from: ip })
     const { status, headers, body } = errorAnswer(error, reply.request.id, mismatchStatus)
     return reply
       .code(status)

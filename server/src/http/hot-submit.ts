@@ -5,7 +5,7 @@ import type { Services } from '../services/index.ts'
 import { refusalError } from '../services/submit-job.ts'
 import { callerAtOnce } from './auth.ts'
 import { parseBody } from './bodies.ts'
-import { type ErrorAnswer, JSON_TYPE } from './errors.ts'
+import { type Asked, type ErrorAnswer, JSON_TYPE } from './errors.ts'
 import type { Metrics } from './metrics.ts'
 import { requestId } from './request-id.ts'
 import { keyOf } from './submit-key.ts'
@@ -22,7 +22,7 @@ export interface HotSubmitOptions {
   /** Of `POST /v1/jobs`. */
   path: string
   draining: AbortSignal
-  errorAnswer(error: unknown, requestId: string): ErrorAnswer
+  errorAnswer(error: unknown, asked: Asked): ErrorAnswer
 }
 
 /**
@@ -96,7 +96,7 @@ async function answer(
     if (outcome.kind === 'replayed') headers['idempotent-replayed'] = 'true'
     send(outcome.status, outcome.body)
   } catch (thrown) {
-    const refused = errorAnswer(thrown, id)
+    const refused = errorAnswer(thrown, { requestId: id, method: 'POST', path, from: request.socket.remoteAddress })
     Object.assign(headers, refused.headers)
     send(refused.status, refused.body)
   }

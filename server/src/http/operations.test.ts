@@ -1,9 +1,10 @@
 import { ERRORS, type ErrorBody, type SubmitResponse } from '@ichido/sdk/protocol'
 import pino from 'pino'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { StoreUnavailable } from '../store/port.ts'
+import { type Store, StoreUnavailable } from '../store/port.ts'
 import { type Answer, type TestApp, testApp } from '../testing/app.ts'
 import { ENGINES } from '../testing/services.ts'
+import { testStore } from '../testing/store.ts'
 import { realWorld } from '../world.ts'
 
 const errorOf = ({ body }: Answer) => (body as ErrorBody).error
@@ -63,7 +64,7 @@ describe('errors', () => {
     expect(lines).toHaveLength(1)
     expect(JSON.parse(lines[0] ?? '')).toMatchObject({
       requestId: answer.headers['x-request-id'],
-      url: '/v1/jobs',
+      path: '/v1/jobs',
       err: { message: 'the secret inside', stack: expect.stringContaining('operations.test.ts') },
     })
   })
@@ -74,14 +75,30 @@ describe('errors', () => {
     expect(errorOf(await open.call('GET', '/forgotten')).code).toBe('INTERNAL')
   })
 
-  test('refusals and successes are not logged', async () => {
-    const lines: string[] = []
-    const logger = pino({ level: 'info' }, { write: (line: string) => void lines.push(line) })
+  test('a refusal is logged at info under its request id, without what its query may hold; a success never', async () => {
+    const lines: object[] = []
+    const logger = pino({ level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) })
     open = await testApp('sqlite', { logger })
     await open.call('POST', '/v1/jobs', { body: { kind: 'work' } })
-    await open.call('POST', '/v1/jobs', { body: {} })
-    await open.call('GET', '/nothing')
-    expect(lines).toEqual([])
+    const bad = await open.call('POST', '/v1/jobs', { body: {} })
+    await open.call('GET', '/v1/nothing?stream_token=secret')
+    await open.token('ann', 'viewer')
+    await open.call('GET', '/v1/jobs', { token: 'wrong' })
+    expect(lines).toMatchObject([
+      {
+        requestId: bad.headers['x-request-id'],
+        method: 'POST',
+        path: '/v1/jobs',
+        code: 'INVALID_PAYLOAD',
+        from: '127.0.0.1',
+      },
+      { path: '/v1/nothing', code: 'NOT_FOUND', why: 'There is no GET /v1/nothing' },
+      { path: '/v1/jobs', code: 'UNAUTHENTICATED' },
+    ])
+    expect(JSON.stringify(lines)).not.toContain('secret')
+    logger.level = 'warn'
+    await open.call('GET', '/v1/nothing')
+    expect(lines).toHaveLength(3)
   })
 })
 
@@ -114,6 +131,51 @@ describe('readiness', () => {
       status: 503,
       body: { checks: { store: 'does not answer' } },
     })
+  })
+})
+
+describe('metrics without a store', () => {
+  /** What the store does when it is asked. */
+  let asked: <T>(answer: () => Promise<T>) => Promise<T>
+  async function start(): Promise<TestApp> {
+    asked = (answer) => answer()
+    const { store, close } = await testStore('sqlite')
+    const read: Store['read'] = (command) => asked(() => store.read(command))
+    const world = { ...realWorld, after: (_ms: number, callback: () => void) => realWorld.after(0, callback) }
+    open = await testApp('sqlite', { opened: { store: { ...store, read }, remove: close }, deps: { world } })
+    return open
+  }
+  const gone = () => Promise.reject(new StoreUnavailable('away'))
+  const silent = () => new Promise<never>(() => {})
+
+  test.each([
+    ['cannot be reached', gone],
+    ['does not answer', silent],
+  ])('in open mode, when it %s: the numbers of the process are told', async (_, away) => {
+    const { call } = await start()
+    expect((await call('GET', '/metrics')).text).toContain('ichido_jobs{')
+    asked = away
+    const answer = await call('GET', '/metrics')
+    expect(answer.status).toBe(200)
+    expect(answer.text).toContain('ichido_http_request_seconds_count{')
+    expect(answer.text).not.toContain('ichido_jobs{')
+  })
+
+  test('whoever was let in before is let in, and nobody else, and nowhere else', async () => {
+    const { call, token } = await start()
+    const [viewer, submitter, unseen] = [
+      await token('ann', 'viewer'),
+      await token('bob', 'submitter'),
+      await token('eve', 'viewer'),
+    ]
+    expect(await call('GET', '/metrics', { token: viewer })).toMatchObject({ status: 200 })
+    expect(await call('GET', '/metrics', { token: submitter })).toMatchObject({ status: 403 })
+    asked = gone
+    expect(await call('GET', '/metrics', { token: viewer })).toMatchObject({ status: 200 })
+    expect(await call('GET', '/metrics', { token: submitter })).toMatchObject({ status: 403 })
+    expect(await call('GET', '/metrics', { token: unseen })).toMatchObject({ status: 503 })
+    expect(await call('GET', '/metrics')).toMatchObject({ status: 401 })
+    expect(await call('GET', '/v1/jobs', { token: viewer })).toMatchObject({ status: 503 })
   })
 })
 

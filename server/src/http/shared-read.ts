@@ -1,4 +1,4 @@
-import type { World } from '@ichido/sdk/world'
+import { sleep, type World } from '@ichido/sdk/world'
 
 /** One reading at a time, for all who ask meanwhile. */
 export function sharedRead<T>(read: () => Promise<T>): () => Promise<T> {
@@ -9,6 +9,13 @@ export function sharedRead<T>(read: () => Promise<T>): () => Promise<T> {
     })
     return reading
   }
+}
+
+/** What is read, or something else if that takes too long. */
+export async function within<T, Late>(world: World, ms: number, read: Promise<T>, late: Late): Promise<T | Late> {
+  const done = new AbortController()
+  const tooLate = sleep(world, ms, done.signal).then(() => late)
+  return Promise.race([read, tooLate]).finally(() => done.abort())
 }
 
 const COSTLY_MS = 50

@@ -22,6 +22,10 @@ export interface AccessService {
   knownCaller(token: string): Caller | null
   /** Whether it is known, from just now, that no token was ever made. */
   isKnownOpen(): boolean
+  /** Who a token belonged to when the store was last asked, within the hour: for when it cannot be asked. */
+  lastKnownCaller(token: string): Caller | null
+  /** Whether no token had been made when the store was last asked. */
+  wasOpen(): boolean
   /** The secret is shown once, in this answer; only its hash is kept. */
   createToken(caller: Caller, token: NewToken): Promise<{ token: string; token_id: string }>
   listTokens(caller: Caller): Promise<TokenShape[]>
@@ -34,6 +38,7 @@ export const LOCAL_ADMIN: Caller = { userId: 'local', role: 'admin' }
 /** A token that was just seen is trusted for this long without asking the store; so long can a revoked one live on. */
 const TRUST_MS = 1_000
 const TRUSTED_MAX = 10_000
+const REMEMBERED_MS = 3_600_000
 const SECRET_BYTES = 32
 
 export function createAccessService({ world, store: db }: Pick<Deps, 'world' | 'store'>): AccessService {
@@ -63,15 +68,22 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
     },
 
     knownCaller: (token) => trustedCaller(hashToken(token)),
+    lastKnownCaller(token) {
+      const known = trusted.get(hashToken(token))
+      return known !== undefined && known.untilMs + REMEMBERED_MS > world.monotonic() ? known.caller : null
+    },
+    wasOpen: () => !required && requiredReadMs !== Number.NEGATIVE_INFINITY,
     isKnownOpen: () => !required && world.monotonic() - requiredReadMs < TRUST_MS,
 
     async authenticate(token) {
       const hash = hashToken(token)
       const known = trustedCaller(hash)
       if (known !== null) return known
-      trusted.delete(hash)
       const found = await db.read(store.findToken(hash))
-      if (found === null || !sameHash(found.tokenHash, hash)) return null
+      if (found === null || !sameHash(found.tokenHash, hash)) {
+        trusted.delete(hash)
+        return null
+      }
       const caller = { userId: found.userId, role: found.role }
       if (trusted.size >= TRUSTED_MAX) trusted.clear()
       trusted.set(hash, { caller, untilMs: world.monotonic() + TRUST_MS })

@@ -1,0 +1,49 @@
+import { beforeEach, expect, test } from 'vitest'
+import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { StoreUnavailable } from '../store/port.ts'
+import { TroubleLog } from './trouble-log.ts'
+
+let world: FakeWorld
+let lines: unknown[]
+let isAway: boolean
+let log: TroubleLog
+beforeEach(() => {
+  world = new FakeWorld()
+  lines = []
+  isAway = true
+  log = new TroubleLog({
+    logger: { warn: (...args: unknown[]) => void lines.push(args) },
+    world,
+    askStore: async () => {
+      if (isAway) throw new Error('away')
+    },
+  })
+})
+
+test('the same trouble is said once a minute, another at once', async () => {
+  const error = new Error('full')
+  for (let i = 0; i < 3; i++) log.on('archive', error)
+  log.on('archive', new Error('gone'))
+  log.on('reap', error)
+  expect(lines).toHaveLength(3)
+  expect(lines[0]).toEqual([{ where: 'archive', err: error }, 'trouble'])
+  await world.pass(60_000)
+  log.on('archive', error)
+  expect(lines).toHaveLength(4)
+})
+
+test('of a store that is away one line is said for everybody, and one when it answers again', async () => {
+  const away = () => log.on('reap', new StoreUnavailable('PostgreSQL cannot be reached'))
+  away()
+  log.on('schedule', new StoreUnavailable('PostgreSQL is held up'))
+  await world.pass(120_000)
+  away()
+  expect(lines).toEqual([[{ where: 'reap', why: 'PostgreSQL cannot be reached' }, 'the store is out of reach']])
+  isAway = false
+  await world.pass(1_000)
+  expect(lines.slice(1)).toEqual([['the store answers again']])
+  expect(world.pendingMs).toEqual([])
+  away()
+  await settled()
+  expect(lines).toHaveLength(4)
+})
