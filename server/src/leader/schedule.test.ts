@@ -190,6 +190,14 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect(await outcomes(definition)).toEqual(['job', 'skipped overlap', 'skipped overlap', 'job'])
   })
 
+  test('overlap skip: a job that somebody else made by the definition’s name does not count', async () => {
+    const definition = await missed(2 * MINUTE, { overlap: 'skip' })
+    const lent = { key: null, definitionId: definition.id }
+    await scene.services.submission.submit({ userId: 'another', role: 'submitter' }, { kind: 'work' }, lent)
+    await tickAll(await ticker(scene))
+    expect(await outcomes(definition)).toEqual(['job', 'skipped overlap'])
+  })
+
   test('overlap queue_one: one waits, and has its turn when the job before it has ended', async () => {
     const definition = await missed(3 * MINUTE, { overlap: 'queue_one' })
     const tick = await ticker(scene)

@@ -16,6 +16,7 @@ import { payloadText, policyOf } from './submit-job.ts'
 /** What a definition lends to a job that is submitted under its name. */
 export interface Template {
   definitionId: string
+  kind: string
   queue: string | null
   payload: unknown
   policy: JobPolicy
@@ -49,8 +50,8 @@ export function createDefinitionService(deps: Deps): DefinitionService {
     async find(name) {
       const found = await deps.store.read(store.findDefinition(name))
       if (found === null) return null
-      const { id, queue, payload, policy } = found
-      return { definitionId: id, queue, payload: JSON.parse(payload) as unknown, policy }
+      const { id, kind, queue, payload, policy } = found
+      return { definitionId: id, kind, queue, payload: JSON.parse(payload) as unknown, policy }
     },
 
     async create(caller, name, input) {

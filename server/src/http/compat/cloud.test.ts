@@ -179,6 +179,15 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     })
   })
 
+  test('a definition of another kind lends nothing: who may submit need not see it', async () => {
+    const hidden = { kind: 'backup', queue: 'backups', payload: { password: 's3cret' } }
+    await http.services.definitions.create(LOCAL_ADMIN, 'nightly-backup', hidden)
+    const answer = await submit({ config_name_to_load: 'nightly-backup' })
+    const job = await detail(jobId(answer))
+    expect(job).toMatchObject({ queue: 'cloud.replicate', definition: null })
+    expect(job.payload).toEqual({ config_name_to_load: 'nightly-backup', provider: 'replicate' })
+  })
+
   describe('bad input is an ordinary 400 that names the field', () => {
     const body = { config_name_to_load: 'lora' }
 

@@ -143,7 +143,9 @@ async function submit(
   key: string | null,
 ): Promise<CloudAnswer> {
   const { config_name_to_load: config } = body
-  const definition = await services.definitions.find(config)
+  const found = await services.definitions.find(config)
+  // Whoever may submit sees what it is lent: of other jobs' definitions that is nobody's business here.
+  const definition = found?.kind === KIND ? found : null
   const input = toInput(provider, body, definition?.queue ?? `cloud.${provider}`, definition?.payload)
   const outcome = await services.submission.submit(caller, input, {
     key,

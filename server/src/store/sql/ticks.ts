@@ -43,8 +43,10 @@ export const lockDue = statement('lock_due_definitions', {
 
 const WAITS = `outcome IN ('waiting_quota', 'waiting_overlap')`
 
+/** Not what somebody else made after it by its name: who may not run a definition must not hold up its ticks. */
 const ACTIVE = `r.definition_id = t.id AND r.definition_id IS NOT NULL AND r.latest
-    AND r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
+    AND r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')
+    AND r.user_id = (SELECT d.user_id FROM ichido.job_definitions d WHERE d.id = t.id)`
 
 const STANDING = `EXISTS (SELECT 1 FROM ichido.runs r WHERE ${ACTIVE}) AS active,
   (SELECT count(*) FROM ichido.occurrences o WHERE o.definition_id = t.id AND o.${WAITS}) AS waiting`
