@@ -115,8 +115,14 @@ function stringValue(text: string, start: number, end: number): string | undefin
 
 function endOfNumber(text: string, start: number): number {
   let i = start + 1
-  while (i < text.length && /[0-9.eE+-]/.test(text.charAt(i))) i++
+  while (i < text.length && isOfNumber(text.charCodeAt(i))) i++
   return i
+}
+
+function isOfNumber(code: number): boolean {
+  const isDigit = code >= 0x30 && code <= 0x39
+  // + - . E e
+  return isDigit || code === 0x2b || code === 0x2d || code === 0x2e || code === 0x45 || code === 0x65
 }
 
 function numberProblem(literal: string): string | null {

@@ -157,6 +157,18 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
   })
 
   test.each([
+    ['/v1/workers/register', 413, 'The request body is larger than 65536 bytes'],
+    ['/calc/zpe/compute/servers/register', 413, 'The request body is larger than 65536 bytes'],
+    ['/v1/nothing', 404, 'There is no POST /v1/nothing'],
+    ['/healthz', 405, /^POST is not for this path/],
+  ])('%s: of a large body that anybody may send nothing is read', async (path, status, words) => {
+    // Not JSON: whoever read it would say so.
+    const { message } = expectRefusal(await http.call('POST', path, raw('x'.repeat(65_537))), status)
+    if (typeof words === 'string') expect(message).toBe(words)
+    else expect(message).toMatch(words)
+  })
+
+  test.each([
     ['GET', '/v1/jobs?limit=0', 400, 'limit must be at least 1'],
     ['GET', '/v1/jobs?limit=201', 400, 'limit must be at most 200'],
     ['GET', '/v1/jobs?limit=x', 400, 'limit must be a number'],

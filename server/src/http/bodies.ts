@@ -6,9 +6,15 @@ import { parseStrictJson } from '../core/strict-json.ts'
 /** A batch of 1,000 jobs with payloads of 16 KiB each; a single payload has a smaller limit of its own. */
 export const BODY_BYTES_MAX = 16 * 1024 * 1024
 
+/** What anybody may send: reading 16 MiB of small names takes seconds in which nobody else is served. */
+export const PUBLIC_BODY_BYTES_MAX = 64 * 1024
+
 /** Bodies are JSON, and strictly so: what would be stored as something else than was sent is refused. */
 export function installBodies(app: FastifyInstance): void {
   app.removeAllContentTypeParsers()
+  app.addHook('onRoute', (route) => {
+    if (route.config?.ability === 'public') route.bodyLimit = PUBLIC_BODY_BYTES_MAX
+  })
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, ({ headers }, body: Buffer, done) => {
     if (headers['content-encoding'] !== undefined) {
       return done(new IchidoError('UNSUPPORTED_MEDIA_TYPE', 'Send the body as it is, without Content-Encoding'))

@@ -1,5 +1,5 @@
 import { ERRORS, type ErrorBody, IchidoError } from '@ichido/sdk/protocol'
-import type { FastifyBaseLogger, FastifyInstance, FastifyReply } from 'fastify'
+import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { BadValue, StoreUnavailable } from '../store/port.ts'
 import { BODY_BYTES_MAX } from './bodies.ts'
 
@@ -11,10 +11,10 @@ export type MismatchStatus = 409 | 422
 const RETRY_AFTER_SECONDS = 1
 
 /** Fastify's own refusals, in our words. */
-const FRAMEWORK_ERRORS: Readonly<Record<string, () => IchidoError>> = {
+const FRAMEWORK_ERRORS: Readonly<Record<string, (bodyBytesMax: number) => IchidoError>> = {
   FST_ERR_CTP_INVALID_MEDIA_TYPE: () => new IchidoError('UNSUPPORTED_MEDIA_TYPE'),
-  FST_ERR_CTP_BODY_TOO_LARGE: () =>
-    new IchidoError('PAYLOAD_TOO_LARGE', `The request body is larger than ${BODY_BYTES_MAX} bytes`),
+  FST_ERR_CTP_BODY_TOO_LARGE: (bytesMax) =>
+    new IchidoError('PAYLOAD_TOO_LARGE', `The request body is larger than ${bytesMax} bytes`),
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
     new IchidoError('INVALID_PAYLOAD', 'The body is not as long as Content-Length says'),
   FST_ERR_BAD_URL: () => new IchidoError('INVALID_PAYLOAD', 'The path has a percent-encoding that is not valid UTF-8'),
@@ -22,14 +22,14 @@ const FRAMEWORK_ERRORS: Readonly<Record<string, () => IchidoError>> = {
 }
 
 /** Whatever was thrown, as one of the errors of the table; what nobody expected is INTERNAL and says nothing more. */
-export function toIchidoError(error: unknown): IchidoError {
+export function toIchidoError(error: unknown, bodyBytesMax = BODY_BYTES_MAX): IchidoError {
   if (error instanceof IchidoError) return error
   if (error instanceof StoreUnavailable) return new IchidoError('UNAVAILABLE', ERRORS.UNAVAILABLE.sentence)
   if (error instanceof BadValue)
     return new IchidoError('INVALID_PAYLOAD', 'The store cannot hold a value of this request')
   if (error instanceof Error && 'code' in error && typeof error.code === 'string') {
     const known = FRAMEWORK_ERRORS[error.code]
-    if (known !== undefined) return known()
+    if (known !== undefined) return known(bodyBytesMax)
   }
   return new IchidoError('INTERNAL')
 }
@@ -74,7 +74,7 @@ export function errorAnswer(error: IchidoError, requestId: string, mismatchStatu
 /** Answers every error of every route, and paths that do not exist, in the one form that errors have. */
 export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStatus): AnswerError {
   const answer: AnswerError = (reply, thrown) => {
-    const error = toIchidoError(thrown)
+    const error = toIchidoError(thrown, reply.request.routeOptions.bodyLimit)
     const { id: requestId, method, url, ip } = reply.request
     logError(reply.log, thrown, { requestId, method, path: clip(url), from: ip })
     const { status, headers, body } = errorAnswer(error, reply.request.id, mismatchStatus)
@@ -85,9 +85,11 @@ export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStat
   }
 
   app.setErrorHandler((thrown, _request, reply) => answer(reply, thrown))
-  app.setNotFoundHandler((request, reply) =>
-    answer(reply, new IchidoError('NOT_FOUND', `There is no ${request.method} ${clip(request.url)}`)),
-  )
+  const notFound = ({ method, url }: FastifyRequest) =>
+    new IchidoError('NOT_FOUND', `There is no ${method} ${clip(url)}`)
+  app.setNotFoundHandler((request, reply) => answer(reply, notFound(request)))
+  // Before its body is read.
+  app.addHook('onRequest', (request, _reply, done) => done(request.is404 ? notFound(request) : undefined))
   return answer
 }
 
