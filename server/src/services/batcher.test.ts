@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { beforeEach, expect, test } from 'vitest'
 import { settled } from '../../../scripts/testing/fake-world.ts'
-import { BadValue } from '../store/port.ts'
+import { BadValue, HeldUp } from '../store/port.ts'
 import { realWorld } from '../world.ts'
 import { Batcher, type BatcherOptions } from './batcher.ts'
 
@@ -353,4 +353,46 @@ test('beside the batch under way the next one begins when nothing more comes; wh
   expect(commits.batches.map(names)).toEqual([['a0']])
   turn()
   expect(commits.batches.map(names)).toEqual([['a0'], ['a1', 'a2', 'a3']])
+})
+
+test('what one user waits for holds up no other: each is carried out by itself, and what comes later goes on', async () => {
+  const told: string[] = []
+  const shares: boolean[] = []
+  const given = batcher({
+    run(items, shared) {
+      shares.push(shared)
+      return commits.run(items)
+    },
+  })
+  const add = (item: Item) => void given.add(item).then((outcome) => told.push(outcome))
+  for (const user of ['a', 'b', 'c']) add({ user, n: 0 })
+  await settled()
+  await commits.commit(() => {
+    throw new HeldUp('a’s row')
+  })
+  expect(commits.batches.slice(1).map(names)).toEqual([['a0'], ['b0'], ['c0']])
+  expect(shares).toEqual([true, false, false, false])
+  for (const user of ['a', 'b', 'd']) add({ user, n: 1 })
+  await settled()
+  expect(commits.batches.slice(4).map(names), 'a and b are still apart').toEqual([['d1']])
+  await commits.commit(names, 1)
+  await commits.commit(names, 1)
+  await commits.commit(names, 1)
+  await commits.commit(names, 1)
+  expect(told).toEqual(['b0', 'c0', 'd1', 'b1'])
+  await commits.commit()
+  await commits.commit()
+  expect(told).toEqual(['b0', 'c0', 'd1', 'b1', 'a0', 'a1'])
+  expect(commits.underWay).toBe(0)
+})
+
+test('a user alone in a batch waits for itself: held up or not, that is its answer', async () => {
+  const given = batcher()
+  const refused = given.add({ user: 'a', n: 0 }).catch(String)
+  await settled()
+  await commits.commit(() => {
+    throw new HeldUp('a’s row')
+  })
+  expect(await refused).toContain('a’s row')
+  expect(commits.batches).toHaveLength(1)
 })

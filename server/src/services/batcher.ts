@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import { BadValue } from '../store/port.ts'
+import { BadValue, HeldUp } from '../store/port.ts'
 
 export interface BatcherOptions<Item, Outcome> {
   name: string
@@ -15,8 +15,8 @@ export interface BatcherOptions<Item, Outcome> {
    * place to the next one; halved, both would wait for each other.
    */
   sharedOutMax?: number
-  /** Carries out the items in one transaction; one outcome for each, in their order. */
-  run(items: Item[]): Promise<Outcome[]>
+  /** Carries out the items, `shared` by several users, in one transaction; one outcome for each, in their order. */
+  run(items: Item[], shared: boolean): Promise<Outcome[]>
   /** How much of `bytesMax` an item takes. */
   bytesOf(item: Item): number
   /** Whose turn it is: a user that sends much does not keep the others out. */
@@ -39,6 +39,9 @@ interface Call<Outcome> {
   resolve(settled: PromiseSettledResult<Outcome>[]): void
 }
 
+/** How many users are carried out by themselves at a time. */
+const APART_MAX = 4
+
 /**
  * Group commit: what arrived while one batch was being committed is the next batch. It never waits for a timer, so a
  * lone item waits for nobody. Few batches are under way at a time: large statements beat many connections.
@@ -46,6 +49,8 @@ interface Call<Outcome> {
 export class Batcher<Item, Outcome> {
   readonly #options: BatcherOptions<Item, Outcome>
   readonly #waiting = new Map<string, Waiting<Item, Outcome>[]>()
+  /** Users who are carried out by themselves, because somebody keeps what one of them needs, and what they send meanwhile. */
+  readonly #apart = new Map<string, Waiting<Item, Outcome>[]>()
   #size = 0
   #inFlight = 0
   #scheduled = false
@@ -83,6 +88,8 @@ export class Batcher<Item, Outcome> {
     // Asked here, where an item that cannot be measured fails its own caller and nobody else.
     const user = this.#options.userOf(item)
     const waiting = { item, bytes: this.#options.bytesOf(item), call, place }
+    const apart = this.#apart.get(user)
+    if (apart !== undefined) return void apart.push(waiting)
     const line = this.#waiting.get(user)
     if (line === undefined) this.#waiting.set(user, [waiting])
     else line.push(waiting)
@@ -161,14 +168,18 @@ export class Batcher<Item, Outcome> {
 
   /** One item that the store cannot hold must not fail its neighbours: the batch is halved until it stands alone. */
   async #carryOut(batch: Waiting<Item, Outcome>[]): Promise<void> {
+    const users = Map.groupBy(batch, ({ item }) => this.#options.userOf(item))
     try {
-      const outcomes = await this.#options.run(batch.map(({ item }) => item))
+      const items = batch.map(({ item }) => item)
+      const outcomes = await this.#options.run(items, users.size > 1)
       batch.forEach(({ call, place }, i) => {
         const value = outcomes[i]
         if (value !== undefined) settle(call, place, { status: 'fulfilled', value })
         else settle(call, place, rejected(new Error(`${this.#options.name}: no outcome for item ${i}`)))
       })
     } catch (error) {
+      // The next batch does not wait for it.
+      if (error instanceof HeldUp && users.size > 1) return void this.#carryOutApart([...users])
       if (!(error instanceof BadValue) || batch.length === 1) {
         for (const { call, place } of batch) settle(call, place, rejected(error))
         return
@@ -177,6 +188,40 @@ export class Batcher<Item, Outcome> {
       await this.#carryOut(batch.slice(0, half))
       await this.#carryOut(batch.slice(half))
     }
+  }
+
+  /** Each user by itself: one waits for whoever keeps its rows, the others for nobody. */
+  async #carryOutApart(users: [string, Waiting<Item, Outcome>[]][]): Promise<void> {
+    for (const [user] of users) this.#setApart(user)
+    const left = users.values()
+    async function inTurn(carryOut: (user: string, batch: Waiting<Item, Outcome>[]) => Promise<void>): Promise<void> {
+      for (const [user, batch] of left) await carryOut(user, batch)
+    }
+    await Promise.all(
+      Array.from({ length: APART_MAX }, () =>
+        inTurn(async (user, batch) => {
+          await this.#carryOut(batch)
+          this.#rejoin(user)
+        }),
+      ),
+    )
+  }
+
+  #setApart(user: string): void {
+    if (this.#apart.has(user)) return
+    const line = this.#waiting.get(user) ?? []
+    this.#waiting.delete(user)
+    this.#size -= line.length
+    this.#apart.set(user, line)
+  }
+
+  #rejoin(user: string): void {
+    const line = this.#apart.get(user) ?? []
+    this.#apart.delete(user)
+    if (line.length === 0) return
+    this.#waiting.set(user, [...(this.#waiting.get(user) ?? []), ...line])
+    this.#size += line.length
+    this.#schedule()
   }
 }
 

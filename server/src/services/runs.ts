@@ -12,7 +12,7 @@ import type { Leased } from '../store/commands/lease-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../store/commands/release-runs.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../store/commands/start-runs.ts'
-import { Batcher } from './batcher.ts'
+import { Batcher, type BatcherOptions } from './batcher.ts'
 import type { Deps } from './deps.ts'
 import type { LeaseDesk } from './lease-desk.ts'
 import { notFound } from './not-found.ts'
@@ -60,12 +60,12 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
 
   function batcher<Item extends { workerId: string }, Outcome>(
     name: string,
-    run: (items: Item[]) => Promise<Outcome[]>,
-    bytesOf: (item: Item) => number = () => 200,
+    run: (items: Item[], shared: boolean) => Promise<Outcome[]>,
+    changes: Partial<BatcherOptions<Item, Outcome>> = {},
   ): Batcher<Item, Outcome> {
-    const onBatch = meter.batch
     const sizes = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024, inFlightMax: 1 }
-    return new Batcher({ name, world, ...sizes, run, bytesOf, userOf: (item) => item.workerId, onBatch })
+    const of = { bytesOf: () => 200, userOf: (item: Item) => item.workerId, onBatch: meter.batch }
+    return new Batcher({ name, world, ...sizes, run, ...of, ...changes })
   }
 
   const starts = batcher<StartItem, StartOutcome>('start', async (items) => {
@@ -79,15 +79,15 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
     bus.wake(outcomes.flatMap(wakesOfRelease))
     return outcomes
   })
-  const ends = batcher<EndItem, EndOutcome>(
-    'finish',
-    async (items) => {
-      const outcomes = await store.write(endBatch(items))
-      bus.wake([...new Set(outcomes.flatMap(wakesOfEnd))])
-      return outcomes
-    },
-    (item) => bytesOfReport(item.report) + 300,
-  )
+  async function endAll(items: EndItem[], shared: boolean): Promise<EndOutcome[]> {
+    const outcomes = await store.write({ ...endBatch(items), shared })
+    bus.wake([...new Set(outcomes.flatMap(wakesOfEnd))])
+    return outcomes
+  }
+  const bytesOf = (item: EndItem) => bytesOfReport(item.report) + 300
+  const ends = batcher<EndItem, EndOutcome>('finish', (items) => endAll(items, false), { bytesOf })
+  // What a job has cost is charged to its user, whose row a transaction of the user's own may keep for as long as it likes.
+  const costs = batcher<EndItem, EndOutcome>('finish', endAll, { bytesOf, userOf: ({ runId }) => runId })
 
   function counted<Outcome extends { kind: string } | { kind: 'refused'; reason: string }>(
     verb: string,
@@ -149,7 +149,8 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
         throw new IchidoError('PAYLOAD_TOO_LARGE', `The result is larger than ${limits.resultBytesMax} bytes`)
       }
       const runId = runOf(leaseId)
-      const outcome = await ends.add({
+      const hasCost = report.verb === 'finish' && report.costMicros !== null
+      const outcome = await (hasCost ? costs : ends).add({
         runId,
         workerId,
         leaseId,

@@ -80,17 +80,20 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
     bytesOf: (item) => item.payload.length + 500,
     userOf: (item) => item.userId,
     onBatch: (batch) => deps.meter.batch(batch),
-    async run(items) {
+    async run(items, shared) {
       const offer = desk.offer(items)
-      const outcomes = await (offer === null
-        ? deps.store.write(submitJobs(items, renderAccepted))
-        : submitOffered(items, offer))
+      const alone = () => ({ ...submitJobs(items, renderAccepted), shared })
+      const outcomes = await (offer === null ? deps.store.write(alone()) : submitOffered(items, offer, alone))
       tell(items, outcomes)
       return outcomes
     },
   })
 
-  async function submitOffered(items: readonly SubmitItem[], offer: Offer): Promise<SubmitOutcome[]> {
+  async function submitOffered(
+    items: readonly SubmitItem[],
+    offer: Offer,
+    alone: () => Command<SubmitOutcome[]>,
+  ): Promise<SubmitOutcome[]> {
     let submission: LeasedSubmission
     try {
       submission = await deps.store.write(submitLeased(items, offer, renderAccepted))
@@ -109,8 +112,7 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
     }
     const { plain } = submission
     offer.decline(!plain)
-    const alone = submitJobs(items, renderAccepted)
-    return deps.store.write(plain ? alone : { ...alone, atOnce: undefined })
+    return deps.store.write(plain ? alone() : { ...alone(), atOnce: undefined })
   }
 
   function tell(items: readonly SubmitItem[], outcomes: readonly SubmitOutcome[]): void {

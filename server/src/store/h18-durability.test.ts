@@ -73,7 +73,7 @@ describe('PostgreSQL', () => {
       synchronous_commit: 'on',
       transaction_isolation: 'read committed',
       transaction_read_only: 'off',
-      lock_timeout: '5s',
+      lock_timeout: '2s',
       fsync: 'on',
     })
     expect(await new Scene(node).submit({ key: 'k' })).toMatchObject({ kind: 'created' })

@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict } from '../migrations/migration.ts'
-import { BadValue, type Command, type Store, type StoreHealth, StoreUnavailable } from '../port.ts'
+import { BadValue, type Command, HeldUp, type Store, type StoreHealth, StoreUnavailable } from '../port.ts'
 import type { Row, Statement, Step, Work } from '../statement.ts'
 import { textArraysOf, toArrays } from './postgres-arrays.ts'
 import { isBadValue, isConnectionLoss, isContention, isTakenKey, sqlState } from './postgres-errors.ts'
@@ -20,8 +20,10 @@ export interface PostgresOptions {
 }
 
 const POOL_MAX = 10
-/** Two batches of submits, two of events, one of each other sort, and a few commands that come alone. */
-const WRITERS_MAX = 7
+/** What comes in batches, a few at a time: however many calls of other sorts somebody makes, these find a connection. */
+const BATCHED: ReadonlySet<string> = new Set(['submit', 'lease', 'start', 'finish', 'release', 'publish'])
+const BATCHED_MAX = 5
+const OTHERS_MAX = 3
 /**
  * Have connections of their own: a user whose row somebody keeps locked can hold up all the others for seconds, and by then
  * every worker's leases would lapse and the leader lose its term.
@@ -32,8 +34,8 @@ const CONNECT_TIMEOUT_MS = 5_000
 /** How long a command is tried again while the database restarts or fails over, before the caller hears of it. */
 const RETRY_FOR_MS = 15_000
 const RETRY_PAUSE_MS = 50
-/** Of one transaction: longer than any batch takes, shorter than a caller's patience. */
-const LOCK_TIMEOUT_MS = 5_000
+/** Of one transaction: longer than any batch takes. Who comes alone is tried again, who shares a batch is taken out of it. */
+const LOCK_TIMEOUT_MS = 2_000
 /** A server that says nothing for this long, longer than it may wait for a lock, is given up on. */
 const SILENCE_MS = 10_000
 /** A node that vanished in the middle of a transaction must not hold its users' locks until TCP notices, in hours. */
@@ -67,6 +69,7 @@ const WITHIN = { query_timeout: SILENCE_MS }
 
 const INT8_OID = 20
 const NO_TRANSACTION = '25P01'
+const LOCK_TIMEOUT = '55P03'
 const UNIQUE_VIOLATION = '23505'
 const types = {
   getTypeParser(oid: number, format?: 'text' | 'binary') {
@@ -104,16 +107,19 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   const own = { connectionString: options.url, max: POOL_MAX, connectionTimeoutMillis: CONNECT_TIMEOUT_MS }
   const readers = options.pool ?? new pg.Pool(own)
   // The options as they are: a copy would lack the password, which a pool hides from listings.
-  const [writers, urgent] = [new pg.Pool(options.pool?.options ?? own), new pg.Pool(options.pool?.options ?? own)]
-  writers.options.max = WRITERS_MAX
-  urgent.options.max = URGENT_MAX
+  const writers = (max: number) => {
+    const pool = new pg.Pool(options.pool?.options ?? own)
+    pool.options.max = max
+    return pool
+  }
+  const [batched, others, urgent] = [writers(BATCHED_MAX), writers(OTHERS_MAX), writers(URGENT_MAX)]
   // A server that is killed right after "ready" says so in the same piece of data, before whoever awaits the connection
   // runs: that too must be heard.
   const hear = (client: pg.PoolClient) => void client.on('error', () => {})
-  const ours = options.pool === undefined ? [readers, writers, urgent] : [writers, urgent]
+  const ours = [...(options.pool === undefined ? [readers] : []), batched, others, urgent]
   // A connection that breaks while idle is replaced when it is needed; unheard, the event would end the process.
   for (const pool of ours) pool.on('error', () => {})
-  for (const pool of [readers, writers, urgent]) pool.on('connect', hear)
+  for (const pool of [readers, batched, others, urgent]) pool.on('connect', hear)
 
   async function letGo(): Promise<void> {
     readers.off('connect', hear)
@@ -163,7 +169,10 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     return next.value
   }
 
-  const poolOf = ({ name }: Pick<Command<unknown>, 'name'>) => (URGENT.has(name) ? urgent : writers)
+  function poolOf({ name }: Pick<Command<unknown>, 'name'>): pg.Pool {
+    if (URGENT.has(name)) return urgent
+    return BATCHED.has(name) ? batched : others
+  }
 
   async function transaction<T>(command: Command<T>, again: boolean): Promise<T> {
     const client = await connect(poolOf(command))
@@ -194,11 +203,11 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       if (answer !== null) return answer
       left = atOnce.left?.(rows) ?? { ...command, atOnce: undefined }
       return transaction(left, false)
-    })
+    }, command.shared)
   }
 
   /** Runs again what can run again; only `uncertain` tries may have been committed unheard. */
-  async function persist<T>(attempt: (again: boolean) => Promise<T>): Promise<T> {
+  async function persist<T>(attempt: (again: boolean) => Promise<T>, shared = false): Promise<T> {
     const deadlineMs = options.monotonic() + RETRY_FOR_MS
     let uncertain = false
     for (let pauseMs = RETRY_PAUSE_MS; ; pauseMs = Math.min(1_000, pauseMs * 2)) {
@@ -210,6 +219,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         if (isBadValue(error) && !ours) throw new BadValue(String(error), { cause: error })
         const lost = isConnectionLoss(error)
         if (!lost && !ours && !isContention(error)) throw error
+        if (shared && !uncertain && sqlState(error) === LOCK_TIMEOUT) throw new HeldUp(String(error), { cause: error })
         uncertain ||= lost
         if (options.monotonic() + pauseMs > deadlineMs) {
           throw new StoreUnavailable(`PostgreSQL ${lost ? 'cannot be reached' : 'is held up'}: ${String(error)}`, {

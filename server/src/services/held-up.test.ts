@@ -1,0 +1,99 @@
+import pg from 'pg'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { freshDatabase } from '../../../scripts/testing/services.ts'
+import type { Caller } from '../core/roles.ts'
+import type { PostgresStore } from '../store/engines/postgres.ts'
+import { type TestServices, testServices } from '../testing/services.ts'
+import { openNode } from '../testing/store.ts'
+import { LOCAL_ADMIN } from './access.ts'
+
+/** An application may keep its own transaction open for as long as it likes; nobody else waits for it. */
+
+const ALICE: Caller = { userId: 'alice', role: 'submitter' }
+const BOB: Caller = { userId: 'bob', role: 'submitter' }
+const COSTLY = { kind: 'work', estimated_cost: 1 }
+
+let given: TestServices
+let store: PostgresStore
+let application: pg.Client
+beforeAll(async () => {
+  const { url, leave } = await freshDatabase()
+  store = await openNode(url)
+  given = await testServices('postgres', {}, { store, remove: leave })
+  application = new pg.Client(url)
+  await application.connect()
+})
+afterEach(() => application.query('ROLLBACK'))
+afterAll(async () => {
+  await application.end()
+  await given.close()
+})
+
+/** What `submit(…, { tx })` does, in a transaction that stays open. */
+async function keepRowsOf(caller: Caller): Promise<void> {
+  await application.query('BEGIN')
+  await store.writeIn(application, given.services.submission.prepare(caller, COSTLY, { key: null }))
+}
+
+test('a report with a cost waits for its own user; others are recorded meanwhile, with costs too', async () => {
+  const { submission, runs, jobs } = given.services
+  for (const caller of [ALICE, BOB, BOB]) await submission.submit(caller, COSTLY, { key: null })
+  const leases = await runs.lease('w', { queues: ['default'], kinds: ['work'], max: 3, waitMs: 0, startId: 's' })
+  const owned = await Promise.all(
+    leases.map(async ({ job_id, lease_id }) => [(await jobs.get(LOCAL_ADMIN, job_id)).user_id, lease_id] as const),
+  )
+  const of = (userId: string) => owned.flatMap(([owner, leaseId]) => (owner === userId ? [leaseId] : []))
+  await keepRowsOf(ALICE)
+
+  const [alices = ''] = of('alice')
+  const [plain = '', costly = ''] = of('bob')
+  const report = (leaseId: string, costMicros: number | null) => {
+    const rest = { summaryText: null, freqsCsv: null, meta: null, costMicros }
+    return runs.report('w', leaseId, { verb: 'finish', result: 'null', ...rest })
+  }
+  let told: string | null = null
+  const waiting = report(alices, 500_000).then(({ kind }) => {
+    told = kind
+  })
+  expect(await Promise.all([report(plain, null), report(costly, 500_000)])).toMatchObject([
+    { kind: 'recorded' },
+    { kind: 'recorded' },
+  ])
+  expect(told).toBeNull()
+  await application.query('ROLLBACK')
+  await waiting
+  expect(told).toBe('recorded')
+})
+
+test('a submit of a limited user waits; those of others in the same batch are accepted meanwhile', async () => {
+  const { submission, quotas } = given.services
+  await quotas.put(LOCAL_ADMIN, 'alice', { max_concurrent: 10, cost_limit: null, period: 'month' })
+  await keepRowsOf(ALICE)
+  let told: string | null = null
+  const waiting = submission.submit(ALICE, { kind: 'work' }, { key: null }).then(({ kind }) => {
+    told = kind
+  })
+  const bobs = Array.from({ length: 4 }, () => submission.submit(BOB, { kind: 'work' }, { key: null }))
+  expect((await Promise.all(bobs)).map(({ kind }) => kind)).toEqual(Array(4).fill('created'))
+  expect(told).toBeNull()
+  await application.query('ROLLBACK')
+  await waiting
+  expect(told).toBe('created')
+})
+
+test('however many calls wait for somebody’s row, work is submitted, leased and reported', async () => {
+  const { submission, runs, quotas, reservations } = given.services
+  await quotas.put(LOCAL_ADMIN, 'alice', { max_concurrent: 10, cost_limit: null, period: 'month' })
+  await keepRowsOf(ALICE)
+  let settled = 0
+  const waiting = Array.from({ length: 30 }, () => reservations.reserve(ALICE).finally(() => settled++))
+  const all = Promise.allSettled(waiting)
+  await submission.submit(BOB, { kind: 'work', queue: 'crowded' }, { key: null })
+  const [lease] = await runs.lease('w', { queues: ['crowded'], kinds: [], max: 1, waitMs: 0, startId: 's' })
+  const rest = { summaryText: null, freqsCsv: null, meta: null, costMicros: null }
+  const report = await runs.report('w', lease?.lease_id ?? '', { verb: 'finish', result: 'null', ...rest })
+  expect(report).toMatchObject({ kind: 'recorded' })
+  expect(settled).toBe(0)
+  await application.query('ROLLBACK')
+  await all
+})
