@@ -3,6 +3,7 @@ import { Scene } from '../../testing/scene.ts'
 import { sql } from '../../testing/store.ts'
 import { leaseBatch } from '../commands/lease-runs.ts'
 import { promoteDue } from '../commands/promote-runs.ts'
+import { PAYLOADS_BYTES_MAX } from '../sql/leases.ts'
 import { integer, text } from '../statement.ts'
 import type { Given } from './given.ts'
 
@@ -49,6 +50,20 @@ export function leaseConformance({ store }: Given): void {
         started_at: null,
       })
       expect(await scene.events(jobId)).toEqual([{ state: 'PENDING' }, { state: 'ASSIGNED', attempt: 1 }])
+    })
+
+    test('hands out no more payloads at once than fit into memory, and always one', async () => {
+      const scene = new Scene(store())
+      const payload = (bytes: number) => JSON.stringify('x'.repeat(bytes - 2))
+      const sizes = [PAYLOADS_BYTES_MAX + 1, PAYLOADS_BYTES_MAX - 10, 10, 1, 1]
+      await scene.submitAll(sizes.map((bytes) => scene.item({ payload: payload(Math.max(2, bytes)) })))
+      const leased = async () => {
+        const [leases = []] = await store().write(leaseBatch([scene.leaseItem({ max: 10 })]))
+        return leases.map(({ payload }) => payload.length)
+      }
+      expect(await leased()).toEqual([PAYLOADS_BYTES_MAX + 1])
+      expect(await leased()).toEqual([PAYLOADS_BYTES_MAX - 10, 10])
+      expect(await leased()).toEqual([2, 2])
     })
 
     test('can start at once', async () => {

@@ -107,6 +107,9 @@ const NEW_LEASE = (of: {
 export const DEFAULT_CONTINUATION_MS = DEFAULT_CONTINUATION_SECONDS * 1000
 export const EPOCH = '(SELECT epoch FROM ichido.leadership WHERE id = 1)'
 
+/** Leased from a queue at once: answers are made in memory, and a payload may have 1 MiB. */
+export const PAYLOADS_BYTES_MAX = 16 * 1024 * 1024
+
 const QUEUE = '($1::text[])[1]'
 const KINDS = '($2::text[])[1]'
 const kindOf = (kinds: string) => `json_array_elements_text(${kinds}::json) AS k(kind)`
@@ -127,19 +130,21 @@ function leasePostgres(from: string, gate: { with: string; open: string }, answe
       SELECT t.*, sum(t.max) OVER (ORDER BY t.n) AS upto
       FROM unnest($3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[])
         WITH ORDINALITY AS t(max, worker_id, poll_id, token, ttl_ms, start_id, n)),
-    ${gate.with}c AS MATERIALIZED (
-      SELECT r.place, row_number() OVER (ORDER BY r.priority DESC, r.fair_tag, r.id) AS n
+    ${gate.with}j AS MATERIALIZED (
+      SELECT r.place, j.payload, j.policy, j.traceparent, row_number() OVER o AS n,
+        sum(octet_length(j.payload)) OVER o AS bytes
       FROM ${kindOf(KINDS)} CROSS JOIN LATERAL (
-        SELECT id, priority, fair_tag, ctid AS place FROM ichido.runs
+        SELECT id, job_id, priority, fair_tag, ctid AS place FROM ichido.runs
         WHERE queue = ${QUEUE} AND kind = k.kind AND ${READY} ${from}
         ORDER BY ${ORDER} LIMIT (SELECT max(upto) FROM w) FOR UPDATE SKIP LOCKED) r
-      WHERE ${gate.open}),
+        JOIN ichido.jobs j ON j.id = r.job_id
+      WHERE ${gate.open} WINDOW o AS (ORDER BY r.priority DESC, r.fair_tag, r.id ROWS UNBOUNDED PRECEDING)),
     m AS (UPDATE ichido.runs r SET ${NEW_LEASE({ start: 'w.start_id', epoch: EPOCH, now: DURABLY_NOW })},
         assigned_worker_id = w.worker_id, poll_id = w.poll_id, lease_id = r.id::text || '.' || w.token,
         lease_ttl_ms = ${ttl}, lease_expires_at = (SELECT now_ms()) + ${ttl},
         continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
-      FROM c JOIN w ON c.n > w.upto - w.max AND c.n <= w.upto, ichido.jobs j
-      WHERE r.ctid = c.place AND j.id = r.job_id
+      FROM j JOIN w ON j.n > w.upto - w.max AND j.n <= w.upto
+      WHERE r.ctid = j.place AND (j.n = 1 OR j.bytes <= ${PAYLOADS_BYTES_MAX})
       RETURNING ${LEASED_POSTGRES}, r.state, r.last_event_n),
     e AS (${MOVES_WRITTEN})
     ${answer}`
@@ -189,9 +194,13 @@ export const leasePlainFrom = statement('lease_plain_from', { postgres: entering
 function leaseSqlite(kinds: number): string[] {
   const heads = Array.from(
     { length: kinds },
-    (_, i) => `SELECT * FROM (SELECT id, priority, fair_tag FROM ichido.runs
+    (_, i) => `SELECT * FROM (SELECT id, job_id, priority, fair_tag FROM ichido.runs
         WHERE queue = $1 AND kind = json_extract($2, '$[${i}]') AND ${READY} ORDER BY ${ORDER} LIMIT $3)`,
   )
+  const first = `SELECT id, row_number() OVER o AS n, sum(bytes) OVER o AS bytes FROM (
+        SELECT r.*, octet_length(j.payload) AS bytes FROM (
+          SELECT * FROM (${heads.join(' UNION ALL ')}) ORDER BY ${ORDER} LIMIT $3) r JOIN ichido.jobs j ON j.id = r.job_id)
+      WINDOW o AS (ORDER BY ${ORDER} ROWS UNBOUNDED PRECEDING)`
   const time = (column: string, otherwise: string) => {
     const ofJob = `(SELECT json_extract(j.policy, '$.${column}') FROM ichido.jobs j WHERE j.id = r.job_id)`
     return timeOf(column, ofJob, '$1', otherwise)
@@ -203,7 +212,7 @@ function leaseSqlite(kinds: number): string[] {
       assigned_worker_id = $4, poll_id = $5, lease_id = id || '.' || $6,
       lease_ttl_ms = ${ttl}, lease_expires_at = now_ms() + ${ttl},
       continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
-    WHERE ${STILL_OPEN('$1', '$9')} AND id IN (SELECT id FROM (${heads.join(' UNION ALL ')}) ORDER BY ${ORDER} LIMIT $3)`,
+    WHERE ${STILL_OPEN('$1', '$9')} AND id IN (SELECT id FROM (${first}) WHERE n = 1 OR bytes <= ${PAYLOADS_BYTES_MAX})`,
     `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT job_id, last_event_n, 'run', last_event_n, '', '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
       FROM ichido.runs WHERE ${ours} AND ${HELD} AND lease_id = id || '.' || $6 AND changes() > 0`,
