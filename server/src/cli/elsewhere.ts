@@ -8,7 +8,6 @@ import { surroundings } from './surroundings.ts'
 const OVER_HTTP = {
   alerts: 'docs/operations.md#alerts',
   audit: 'docs/operations.md#audit',
-  queues: 'docs/api.md#queues',
   settings: 'docs/operations.md#settings',
 } as const
 

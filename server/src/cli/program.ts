@@ -10,6 +10,7 @@ import { addJobs } from './jobs.ts'
 import { addKeys } from './keys.ts'
 import { addMigrate } from './migrate.ts'
 import { addOutbox } from './outbox.ts'
+import { addQueues } from './queues.ts'
 import { addQuota } from './quota.ts'
 import { report } from './report.ts'
 import { commandLine, VERSION } from './self.ts'
@@ -27,7 +28,18 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
     .version(VERSION, '-V, --version')
     .addHelpText('after', ABOUT)
     .exitOverride()
-  const commands = [addServe, addWorker, addSubmit, addWatch, addJobs, addKeys, addQuota, addDead, addDefinitions]
+  const commands = [
+    addServe,
+    addWorker,
+    addSubmit,
+    addWatch,
+    addJobs,
+    addKeys,
+    addQueues,
+    addQuota,
+    addDead,
+    addDefinitions,
+  ]
   for (const add of [
     ...commands,
     addWorkers,

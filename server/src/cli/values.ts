@@ -37,6 +37,11 @@ export function limit(text: string): number | 'none' {
   return text === 'none' ? text : number(text)
 }
 
+/** A time in seconds, or `none`. */
+export function limitOfTime(text: string): number | 'none' {
+  return text === 'none' ? text : seconds(text)
+}
+
 const INSTANT = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})$/
 
 /** An instant as ISO 8601. Without its offset it would be another one on a machine in another time zone. */

@@ -1,0 +1,119 @@
+import type { Page, QueueShape } from '@ichido/sdk/protocol'
+import type { Command } from 'commander'
+import { connect } from './connect.ts'
+import { EXIT, Failure } from './exit.ts'
+import { facts, instant, table } from './table.ts'
+import { out, outJson, say } from './terminal.ts'
+import { limit, limitOfTime } from './values.ts'
+
+interface SetFlags {
+  maxConcurrent?: number | 'none'
+  leaseTtl?: number | 'none'
+  continuation?: number | 'none'
+  resultTtl?: number | 'none'
+  json?: boolean
+}
+
+type Changes = Partial<
+  Pick<QueueShape, 'paused' | 'max_concurrent' | 'lease_ttl_seconds' | 'continuation_seconds' | 'result_ttl_seconds'>
+>
+
+export function addQueues(program: Command): void {
+  const queues = program.command('queues').description('list, pause and limit queues')
+  queues
+    .command('list')
+    .description('list the queues that have work or settings')
+    .option('--json', 'print JSON')
+    .action(list)
+  queues
+    .command('show <queue>')
+    .description('show what is in a queue, and its settings')
+    .option('--json', 'print JSON')
+    .action(async (queue: string, { json }: { json?: boolean }) => {
+      print(await connect().ask<QueueShape>('GET', pathOf(queue)), json)
+    })
+  for (const [verb, paused, what] of [
+    ['pause', true, 'hand out nothing more; what workers hold goes on'],
+    ['resume', false, 'hand out again'],
+  ] as const) {
+    queues
+      .command(`${verb} <queue>`)
+      .description(what)
+      .option('--json', 'print JSON')
+      .action(async (queue: string, { json }: { json?: boolean }) => print(await put(queue, { paused }), json))
+  }
+  queues
+    .command('set <queue>')
+    .description('set limits and times; what is not named stays as it is')
+    .option('--max-concurrent <n|none>', 'runs of it that workers may hold at one time, over all nodes', limit)
+    .option('--lease-ttl <time|none>', 'of leases, for jobs that do not set their own', limitOfTime)
+    .option('--continuation <time|none>', 'for how long a worker that is cut off is waited for', limitOfTime)
+    .option('--result-ttl <time|none>', 'how long jobs can be read after they ended', limitOfTime)
+    .option('--json', 'print JSON')
+    .action(set)
+}
+
+function pathOf(queue: string): string {
+  return `/v1/queues/${encodeURIComponent(queue)}`
+}
+
+function put(queue: string, changes: Changes): Promise<QueueShape> {
+  return connect().ask<QueueShape>('PUT', pathOf(queue), changes)
+}
+
+async function set(queue: string, flags: SetFlags): Promise<void> {
+  const { json, maxConcurrent, leaseTtl, continuation, resultTtl } = flags
+  const named = {
+    max_concurrent: maxConcurrent,
+    lease_ttl_seconds: leaseTtl,
+    continuation_seconds: continuation,
+    result_ttl_seconds: resultTtl,
+  }
+  const changes = Object.entries(named).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, value === 'none' ? null : value] as const],
+  )
+  if (changes.length === 0) {
+    const hint = 'Name --max-concurrent, --lease-ttl, --continuation or --result-ttl.'
+    throw new Failure('Nothing to set.', hint, EXIT.usage)
+  }
+  print(await put(queue, Object.fromEntries(changes)), json)
+}
+
+async function list({ json }: { json?: boolean }): Promise<void> {
+  const page = await connect().ask<Page<QueueShape>>('GET', '/v1/queues')
+  if (json) return outJson(page)
+  if (page.data.length === 0) return say('No queues.')
+  out(
+    table(
+      ['QUEUE', 'READY', 'DELAYED', 'RUNNING', 'LIMIT', 'OLDEST', ''],
+      page.data.map((queue) => [
+        queue.name,
+        ...[queue.ready, queue.delayed, queue.running, queue.max_concurrent ?? '-'].map(String),
+        queue.oldest_ready_seconds === null ? '-' : `${Math.round(queue.oldest_ready_seconds)} s`,
+        queue.paused ? 'paused' : '',
+      ]),
+    ),
+  )
+}
+
+function print(queue: QueueShape, json: boolean | undefined): void {
+  if (json) {
+    outJson(queue)
+    return
+  }
+  const time = (seconds: number | null, otherwise: string) => (seconds === null ? otherwise : `${seconds} s`)
+  out(
+    facts([
+      ['queue', queue.name],
+      ['paused', queue.paused ? `since ${instant(queue.paused_at)}` : 'no'],
+      ['ready', String(queue.ready)],
+      ['delayed', String(queue.delayed)],
+      ['running', String(queue.running)],
+      ['oldest waits', queue.oldest_ready_seconds === null ? null : `${Math.round(queue.oldest_ready_seconds)} s`],
+      ['max concurrent', queue.max_concurrent === null ? 'none' : String(queue.max_concurrent)],
+      ['lease', time(queue.lease_ttl_seconds, '60 s, unless a job says otherwise')],
+      ['continuation', time(queue.continuation_seconds, '60 s, unless a job says otherwise')],
+      ['result kept', time(queue.result_ttl_seconds, 'as long as the job')],
+    ]),
+  )
+}
