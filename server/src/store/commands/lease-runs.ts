@@ -18,7 +18,7 @@ import { type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from '.
 
 export type { Leased, LeaseFrom, LeaseItem, Position } from './leased.ts'
 
-/** More kinds than this in one queue wait for their turn. */
+/** More kinds than this in one queue are not looked at together. */
 const KINDS_MAX = 400
 
 /** One answer for each item, in their order. A worker that was revoked gets nothing. */
@@ -101,10 +101,7 @@ const left = (item: LeaseItem, found: Map<string, Row[]>) => item.max - (found.g
 
 function* leaseGroup(group: Group, gate: Gate, from: LeaseFrom, found: Map<string, Row[]>): Work<void> {
   const { queue } = group
-  const kinds =
-    group.kinds.length > 0
-      ? [...new Set(group.kinds)]
-      : (yield* query(readyKinds, queue, KINDS_MAX)).map((row) => text(row, 'kind'))
+  const kinds = group.kinds.length > 0 ? [...new Set(group.kinds)] : yield* kindsIn(group)
   if (kinds.length === 0) return
   const position = from(queue, group.kinds)
   // What lies before the position is looked at when there is nothing behind it.
@@ -121,6 +118,16 @@ function* leaseGroup(group: Group, gate: Gate, from: LeaseFrom, found: Map<strin
     if (free !== undefined) gate.free.set(queue, free - taken.length)
     if (taken.length > 0) return
   }
+}
+
+/** Of too many, those from a random one on: no kind can be kept from its turn by what others call theirs. */
+function* kindsIn({ queue, items }: Group): Work<string[]> {
+  const after = (from: string) => query(readyKinds, queue, from, KINDS_MAX)
+  const names = (rows: readonly Row[]) => rows.map((row) => text(row, 'kind'))
+  const first = names(yield* after(''))
+  if (first.length < KINDS_MAX) return first
+  const place = items[0]?.token.slice(0, 2) ?? ''
+  return [...new Set([...names(yield* after(place)), ...first])].slice(0, KINDS_MAX)
 }
 
 function asksOf({ items }: Group, free: number, found: Map<string, Row[]>): SqlValue[][] {

@@ -101,6 +101,16 @@ export function leaseConformance({ store }: Given): void {
       expect(await scene.lease({ kinds: [] })).toEqual([])
     })
 
+    test('of more kinds than it looks at together, every one has its turn, whatever the others are called', async () => {
+      const scene = new Scene(store())
+      await scene.submitAll(Array.from({ length: 450 }, (_, i) => scene.item({ kind: `0-${1_000 + i}` })))
+      const urgent = await scene.submitted({ kind: 'work', priority: 9 })
+      const leaseAt = (token: string) => scene.lease({ kinds: [], token })
+      expect(await leaseAt('0-first')).toMatchObject([{ kind: '0-1000' }])
+      expect(await leaseAt('m-then')).toMatchObject([{ jobId: urgent }])
+      expect(await leaseAt('z-last'), 'and from the beginning again').toMatchObject([{ kind: '0-1001' }])
+    })
+
     test('gives each run to one of those that ask at the same time', async () => {
       const scene = new Scene(store())
       await scene.submitAll(Array.from({ length: 40 }, () => scene.item()))

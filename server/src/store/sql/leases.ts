@@ -72,14 +72,14 @@ export const countHeld = statement(
   `SELECT count(*) AS held FROM ichido.runs WHERE queue = $1 AND ${HELD}`,
 )
 
-/** Takes a queue and a maximum. The kinds of its runs that can be leased, hopping from one to the next in the index. */
+/** Takes a queue, a text and a maximum. The kinds after the text whose runs can be leased, hopping from one to the next in the index. */
 export const readyKinds = statement(
   'ready_kinds',
   `WITH RECURSIVE k AS (
-      SELECT (SELECT min(kind) FROM ichido.runs WHERE queue = $1 AND ${READY}) AS kind
+      SELECT (SELECT min(kind) FROM ichido.runs WHERE queue = $1 AND kind > $2 AND ${READY}) AS kind
       UNION ALL
       SELECT (SELECT min(kind) FROM ichido.runs WHERE queue = $1 AND kind > k.kind AND ${READY}) FROM k WHERE k.kind IS NOT NULL)
-    SELECT kind FROM k WHERE kind IS NOT NULL LIMIT $2`,
+    SELECT kind FROM k WHERE kind IS NOT NULL LIMIT $3`,
 )
 
 /** The job's own time in ms, or its queue's, or this one. */
