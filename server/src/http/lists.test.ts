@@ -118,6 +118,19 @@ describe.each(ENGINES)('lists on %s', (engine) => {
     expect(await quota()).toMatchObject({ active_reservations: 0 })
   })
 
+  test('a reservation is found at submit however its id is written', async () => {
+    const token = await http.token('carol', 'submitter')
+    const made = await http.call('POST', '/v1/reservations', { token, body: {} })
+    const { reservation_id } = made.body as ReservationShape
+    const body = { kind: 'reserved', reservation_id: reservation_id.toUpperCase() }
+    const submitted = await http.call('POST', '/v1/jobs', { token, body })
+    expect(submitted.status, submitted.text).toBe(201)
+    const { job_id } = submitted.body as { job_id: string }
+    expect(await http.call('GET', `/v1/reservations/${reservation_id}`, { token })).toMatchObject({
+      body: { state: 'consumed', job_id },
+    })
+  })
+
   test('quotas: limits of a user and of everybody, refusals that say so, warnings from 80 % on', async () => {
     const token = await http.token('ann', 'submitter')
     const admin = await http.token('root', 'admin')

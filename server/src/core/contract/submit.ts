@@ -68,7 +68,7 @@ export const submitRequest = z
       .regex(/^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/, 'must be a W3C traceparent')
       .optional()
       .meta({ description: 'W3C trace context, handed to the worker' }),
-    reservation_id: z.uuid().optional().meta({ description: 'The slot to use' }),
+    reservation_id: z.uuid().toLowerCase().optional().meta({ description: 'The slot to use' }),
     idempotency_key: z
       .string()
       .min(1)
