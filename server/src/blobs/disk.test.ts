@@ -128,6 +128,16 @@ describe('an upload that breaks off', () => {
     await expect(blobs.place(await receiving.seal(), 'gone')).rejects.toThrow(UploadGone)
   })
 
+  test('and was discarded meanwhile is gone for whoever goes on with it, and for whoever had sent its end', async () => {
+    const id = randomUUID()
+    await send(id, someBytes(1_000))
+    const { receiving: last } = await send(id, someBytes(500), 1_000)
+    const late = await blobs.receive(id, 1_500)
+    await blobs.discard(id)
+    await expect(last.seal()).rejects.toThrow(UploadGone)
+    await expect(late.take(chunksOf(someBytes(500)), MAX, nothing)).rejects.toThrow(UploadGone)
+  })
+
   test('a gap, an empty part and what is no part do not count', async () => {
     const id = randomUUID()
     await send(id, someBytes(1_000))

@@ -49,7 +49,7 @@ export async function openDisk({ folder, world }: DiskOptions): Promise<Blobs> {
 
     return {
       async take(source, bytesMax, onBytes) {
-        return withFile(file, 'wx', async (handle) => {
+        return withNewFile(file, async (handle) => {
           const end = await pour(source, async (chunk) => {
             if (fromByte + written + chunk.length > bytesMax) return false
             await writeAll(handle, chunk)
@@ -81,9 +81,7 @@ export async function openDisk({ folder, world }: DiskOptions): Promise<Blobs> {
       const target = blobFile({ sha256, blobId })
       const made = await mkdir(dirname(target), { recursive: true })
       if (made !== undefined) await syncFolder(blobs)
-      await rename(file, target).catch((error: unknown) => {
-        throw isMissing(error) ? new UploadGone() : error
-      })
+      await rename(file, target).catch(throwGone)
       await syncFolder(dirname(target))
     },
     discard,
@@ -144,12 +142,10 @@ async function writeAll(handle: FileHandle, chunk: Uint8Array): Promise<void> {
 async function joinParts(parts: readonly Part[], file: string): Promise<Sealed> {
   const hash = createHash('sha256')
   let sizeBytes = 0
-  await withFile(file, 'wx', async (target) => {
+  await withNewFile(file, async (target) => {
     for (const { file: part, skip, bytes } of parts) {
       if (bytes === 0) continue
-      const handle = await open(part, 'r').catch((error: unknown) => {
-        throw isMissing(error) ? new UploadGone() : error
-      })
+      const handle = await open(part, 'r').catch(throwGone)
       for await (const chunk of handle.createReadStream({ start: skip, end: skip + bytes - 1 })) {
         await writeAll(target, chunk)
         hash.update(chunk)
@@ -161,8 +157,12 @@ async function joinParts(parts: readonly Part[], file: string): Promise<Sealed> 
   return { sha256: hash.digest('hex'), sizeBytes, file }
 }
 
-async function withFile<T>(file: string, flags: string, use: (handle: FileHandle) => Promise<T>): Promise<T> {
-  const handle = await open(file, flags)
+/** In the folder of an upload, which another request may have discarded meanwhile. */
+async function withNewFile<T>(file: string, use: (handle: FileHandle) => Promise<T>): Promise<T> {
+  return useAndClose(await open(file, 'wx').catch(throwGone), use)
+}
+
+async function useAndClose<T>(handle: FileHandle, use: (handle: FileHandle) => Promise<T>): Promise<T> {
   try {
     return await use(handle)
   } finally {
@@ -172,12 +172,16 @@ async function withFile<T>(file: string, flags: string, use: (handle: FileHandle
 
 /** A name is on disk when its folder is. */
 export async function syncFolder(folder: string): Promise<void> {
-  await withFile(folder, 'r', (handle) => handle.sync())
+  await useAndClose(await open(folder, 'r'), (handle) => handle.sync())
 }
 
 function none(error: unknown): never[] {
   if (isMissing(error)) return []
   throw error
+}
+
+function throwGone(error: unknown): never {
+  throw isMissing(error) ? new UploadGone() : error
 }
 
 function isMissing(error: unknown): boolean {
