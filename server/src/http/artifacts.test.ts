@@ -1,9 +1,10 @@
-import { readdirSync } from 'node:fs'
+import { readdirSync, writeFileSync } from 'node:fs'
 import { request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import type { ArtifactShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { PARTS_MAX } from '../blobs/parts.ts'
 import { DEFAULT_LIMITS } from '../services/deps.ts'
 import { promoteDue } from '../store/commands/promote-runs.ts'
 import { type Call, type TestApp, testApp } from '../testing/app.ts'
@@ -145,6 +146,20 @@ describe.each(ENGINES)('%s', (engine) => {
       status: 201,
     })
     expect((await fetchBytes(idOf(first))).rawPayload).toEqual(bytes)
+  })
+
+  test('of an upload in too many parts both the sender and who asks for its end are told so', async () => {
+    const { job_id } = await submit([{ name: 'a', size_bytes: 2_000 }])
+    const first = await send({ name: 'a', job_id }, someBytes(1))
+    const uploads = join(folder, 'uploads', idOf(first))
+    for (let i = 1; i < PARTS_MAX; i++) writeFileSync(join(uploads, `${String(i).padStart(16, '0')}.x`), 'x')
+    const headers = { 'upload-offset': String(PARTS_MAX) }
+    expect(await send({ name: 'a', job_id }, someBytes(1), { headers })).toMatchObject({
+      status: 400,
+      body: { error: { code: 'INVALID_PAYLOAD', message: expect.stringContaining('send larger ones') } },
+    })
+    expect((await http.call('HEAD', `/v1/artifacts/${idOf(first)}`, { token: ann })).status).toBe(400)
+    expect((await send({ name: 'a', job_id }, someBytes(2_000))).status).toBe(201)
   })
 
   test('a connection that breaks in the middle, and goes on after', async () => {

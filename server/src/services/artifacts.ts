@@ -8,7 +8,7 @@ import { text } from '../store/statement.ts'
 import { blobsOf, type Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
 import { renderArtifact } from './render-artifact.ts'
-import { createUpload, type Uploaded, type UploadRequest } from './upload-artifact.ts'
+import { createUpload, receivedOf, type Uploaded, type UploadRequest } from './upload-artifact.ts'
 
 /** Who asks: a user, or a worker for the jobs that it holds. */
 export type Reader = { caller: Caller } | { workerId: string }
@@ -50,7 +50,7 @@ export function createArtifactService(deps: Deps): ArtifactService {
 
     async progress(reader, artifactId) {
       const found = await visible(reader, artifactId)
-      const received = found.state === 'ready' ? found.sizeBytes : await blobsOf(deps).received(artifactId)
+      const received = found.state === 'ready' ? found.sizeBytes : await receivedOf(blobsOf(deps), artifactId)
       return { artifact: renderArtifact(found), receivedBytes: received ?? 0 }
     },
 

@@ -112,7 +112,7 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
     const bytesMax = Math.min(limits.artifactBytesMax, wanted.sizeBytes ?? limits.artifactBytesMax)
     const fromByte = request.fromByte ?? 0
     if (fromByte + (request.contentLength ?? 0) > bytesMax) throw tooLong(wanted.sizeBytes, bytesMax)
-    const here = request.fromByte === null ? 0 : await blobs.received(artifactId)
+    const here = request.fromByte === null ? 0 : await receivedOf(blobs, artifactId)
     if (here !== fromByte) throw elsewhere(here)
 
     const receiving = await blobs.receive(artifactId, fromByte)
@@ -142,11 +142,22 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
     try {
       return await receive(request, owner, outcome)
     } catch (error) {
-      if (error instanceof TooManyParts) throw new IchidoError('INVALID_PAYLOAD', error.message)
-      if (error instanceof UploadGone) throw elsewhere(await blobsOf(deps).received(outcome.artifact.artifactId))
-      throw error
+      if (error instanceof UploadGone) throw elsewhere(await receivedOf(blobsOf(deps), outcome.artifact.artifactId))
+      throw asRefusal(error)
     }
   }
+}
+
+/** How much of an upload is here, for whoever sends it or asks. */
+export async function receivedOf(blobs: Blobs, artifactId: string): Promise<number> {
+  return blobs.received(artifactId).catch((error: unknown) => {
+    throw asRefusal(error)
+  })
+}
+
+/** That there are too many parts is the sender's doing. */
+function asRefusal(error: unknown): unknown {
+  return error instanceof TooManyParts ? new IchidoError('INVALID_PAYLOAD', error.message) : error
 }
 
 type Opened = Extract<OpenOutcome, { kind: 'open' }>
