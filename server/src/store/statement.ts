@@ -15,9 +15,18 @@ export interface Statement {
 }
 
 export function statement(name: string, text: string | { postgres: string; sqlite: string | string[] }): Statement {
-  if (typeof text === 'string') return { name, postgres: text, sqlite: [text] }
-  const { postgres, sqlite } = text
+  const { postgres, sqlite } = typeof text === 'string' ? { postgres: text, sqlite: text } : text
+  claimName(name, postgres)
   return { name, postgres, sqlite: typeof sqlite === 'string' ? [sqlite] : sqlite }
+}
+
+const textOf = new Map<string, string>()
+
+/** A second text under a name is refused by the connection that has prepared the first, and by no other: seldom, and late. */
+function claimName(name: string, postgres: string): void {
+  if (name === '') return
+  if ((textOf.get(name) ?? postgres) !== postgres) throw new Error(`Two statements are named ${name}`)
+  textOf.set(name, postgres)
 }
 
 /**

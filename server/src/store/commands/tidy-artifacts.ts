@@ -85,7 +85,7 @@ export function forgetUnnamedBlobs(after: string, max: number): Command<UnnamedB
 export function findAwaited(artifactIds: readonly string[]): Command<Set<string>> {
   return command('find_awaited', function* work(): Work<Set<string>> {
     const rows = yield* each(
-      sql.readAwaited,
+      sql.readOpenUploads,
       artifactIds.map((id) => [id]),
     )
     return new Set(rows.map((row) => text(row, 'id')))

@@ -222,7 +222,7 @@ export const deleteUnnamed = statement('delete_unnamed', {
 })
 
 /** Takes ids; answers with those of uploads that somebody may still go on with. */
-export const readAwaited = statement('read_awaited', {
+export const readOpenUploads = statement('read_open_uploads', {
   postgres: `SELECT a.id FROM ichido.artifacts a WHERE a.id = ANY($1::uuid[]) AND a.state = 'awaited'
     AND (a.expires_at IS NOT NULL OR EXISTS (SELECT 1 FROM ichido.held_runs h
       JOIN ichido.runs r ON r.id = h.run_id WHERE h.job_id = a.job_id AND r.state || '' = 'PENDING'))`,
