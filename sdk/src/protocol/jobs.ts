@@ -58,7 +58,9 @@ export interface SubmitResponse {
 
 export interface RunErrorShape {
   code: string
+  /** In a list at most 1,000 characters. */
   message: string
+  /** Not in a list. */
   traceback?: string | undefined
 }
 

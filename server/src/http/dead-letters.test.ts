@@ -4,6 +4,7 @@ import type {
   DeadLetterGroup,
   DeadLetterShape,
   JobDetail,
+  JobShape,
   Page,
   RedriveShape,
   SubmitRequest,
@@ -105,6 +106,22 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
     ])
     const [often] = data
     expect(Date.parse(often?.first_dead_at ?? '')).toBeLessThanOrEqual(Date.parse(often?.last_dead_at ?? ''))
+  })
+
+  test('say in lists, also in the list of jobs, what went wrong, and all of it when asked for alone', async () => {
+    const queue = unique('long')
+    const error = { code: 'LONG', message: 'm'.repeat(5_000), traceback: 't'.repeat(40_000) }
+    const id = await dead({ queue }, error)
+    const message = `${'m'.repeat(999)}…`
+    const jobs = await read<Page<JobShape>>(`/v1/jobs?queue=${queue}`)
+    expect(jobs.data.map((job) => job.error)).toEqual([{ code: 'LONG', message }])
+    const letters = await read<Page<DeadLetterShape>>(`/v1/dead-letters?queue=${queue}`)
+    expect(letters.data).toMatchObject([{ error_code: 'LONG', error_message: message }])
+    const groups = await read<{ data: DeadLetterGroup[] }>(`/v1/dead-letters/groups?queue=${queue}`)
+    expect(groups.data).toMatchObject([{ sample_message: message }])
+    expect(await read<JobDetail>(`/v1/jobs/${id}`)).toMatchObject({ error, runs: [{ error }] })
+    const shown = await read<DeadLetterDetail>(`/v1/dead-letters/${id}`)
+    expect(shown).toMatchObject({ error_message: error.message, job: { error } })
   })
 
   test('are shown with their job, and only to who may see them', async () => {

@@ -6,6 +6,7 @@ import {
   type JobDetail,
 } from '@ichido/sdk/protocol'
 import { ARTIFACTS_PER_JOB_MAX } from '../core/artifact.ts'
+import { clip } from '../core/clip.ts'
 import type { SubmitInput } from '../core/contract/submit.ts'
 import type { JobPolicy } from '../core/job.ts'
 import { type Caller, can, visibleUser } from '../core/roles.ts'
@@ -23,7 +24,7 @@ import type { Deps } from './deps.ts'
 import type { FairTags } from './fair-tags.ts'
 import type { JobService } from './jobs.ts'
 import { notFound, requireId } from './not-found.ts'
-import { iso } from './render.ts'
+import { iso, LISTED_MESSAGE_MAX } from './render.ts'
 import { retryRefusal } from './retry-refusal.ts'
 import { refusalError, type SubmitService } from './submit-job.ts'
 
@@ -78,7 +79,7 @@ export function createDeadLetterService(
       const visible = limitTo(caller, filter)
       if (visible === null) return { data: [], next: null }
       const { rows, next } = await store.read(listDeadLetters(visible, limit, after))
-      return { data: rows.map(renderDeadLetter), next }
+      return { data: rows.map(renderListed), next }
     },
 
     async groups(caller, filter) {
@@ -160,6 +161,11 @@ function refusal(outcome: Extract<RetryOutcome, { kind: 'refused' }>): IchidoErr
   }
 }
 
+function renderListed(row: Row): DeadLetterShape {
+  const letter = renderDeadLetter(row)
+  return { ...letter, error_message: clip(letter.error_message, LISTED_MESSAGE_MAX) }
+}
+
 function renderDeadLetter(row: Row): DeadLetterShape {
   return {
     job_id: text(row, 'job_id'),
@@ -183,6 +189,6 @@ function renderGroup(row: Row): DeadLetterGroup {
     count: integer(row, 'count'),
     first_dead_at: iso(integer(row, 'first_dead_at')),
     last_dead_at: iso(integer(row, 'last_dead_at')),
-    sample_message: text(row, 'sample_message'),
+    sample_message: clip(text(row, 'sample_message'), LISTED_MESSAGE_MAX),
   }
 }

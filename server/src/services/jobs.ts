@@ -19,7 +19,7 @@ import { findObstacles } from '../store/commands/waiting.ts'
 import { integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
 import type { Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
-import { isoOrNull, renderDetail, renderJob } from './render.ts'
+import { isoOrNull, renderDetail, renderListed } from './render.ts'
 import type { Sightings } from './sightings.ts'
 import { waitFor } from './wait.ts'
 import { ONLINE_MS } from './workers.ts'
@@ -62,7 +62,7 @@ export function createJobService(deps: Deps, sightings: Sightings): JobService {
       const own = visibleUser(caller)
       if (own !== null && filter.userId !== null && filter.userId !== own) return { data: [], next_cursor: null }
       const { rows, next } = await store.read(listJobs({ ...filter, userId: own ?? filter.userId }, limit, cursor))
-      return { data: rows.map(renderJob), next_cursor: next }
+      return { data: rows.map(renderListed), next_cursor: next }
     },
 
     async result(caller, jobId, waitMs, signal) {

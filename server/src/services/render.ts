@@ -1,5 +1,6 @@
 import type { JobDetail, JobShape, JobState, RunErrorShape, RunShape, WaitingForShape } from '@ichido/sdk/protocol'
 import { isHeld, wantedRunAt } from '../core/artifact.ts'
+import { clip } from '../core/clip.ts'
 import { MICROS } from '../core/quota.ts'
 import type { OnceCounts } from '../store/commands/once.ts'
 import type { JobRows } from '../store/commands/read-jobs.ts'
@@ -30,7 +31,15 @@ function errorOf(row: Row): RunErrorShape | null {
   return error === null ? null : (JSON.parse(error) as RunErrorShape)
 }
 
-export function renderJob(row: Row): JobShape {
+/** A list has up to 200 errors: each says what it is, and the one who asks for it alone is told the rest. */
+export const LISTED_MESSAGE_MAX = 1_000
+
+export function renderListed(row: Row): JobShape {
+  const error = errorOf(row)
+  return renderJob(row, error && { code: error.code, message: clip(error.message, LISTED_MESSAGE_MAX) })
+}
+
+function renderJob(row: Row, error: RunErrorShape | null): JobShape {
   return {
     job_id: text(row, 'job_id'),
     kind: text(row, 'kind'),
@@ -51,7 +60,7 @@ export function renderJob(row: Row): JobShape {
     replaces_job_id: textOrNull(row, 'replaces_job_id'),
     definition: textOrNull(row, 'definition'),
     scheduled_for: time(row, 'scheduled_for'),
-    error: errorOf(row),
+    error,
   }
 }
 
@@ -83,7 +92,7 @@ export function renderDetail(
   once: OnceCounts,
 ): JobDetail {
   return {
-    ...renderJob(job),
+    ...renderJob(job, errorOf(job)),
     payload: JSON.parse(text(job, 'payload')) as unknown,
     policy: JSON.parse(text(job, 'policy')) as Record<string, unknown>,
     traceparent: textOrNull(job, 'traceparent'),

@@ -171,6 +171,24 @@ eachServices(
       expect((await services().jobs.get(LOCAL_ADMIN, job_id)).runs).toHaveLength(2)
     })
 
+    test('of a failure as much is kept as is of use, and told again in full it is the same', async () => {
+      const { lease_id, job_id } = await running()
+      const fail = (message: string): Report => ({
+        verb: 'fail',
+        error: { code: 'C', message, traceback: 't'.repeat(5 * 1024 * 1024) },
+        retryable: false,
+      })
+      const long = 'm'.repeat(20_000)
+      expect(await runs().report('w', lease_id, fail(long))).toMatchObject({ kind: 'recorded', dead: true })
+      expect(await runs().report('w', lease_id, fail(long))).toMatchObject({ kind: 'repeated' })
+      expect(await runs().report('w', lease_id, fail(`${long}!`))).toMatchObject({ kind: 'refused' })
+      const message = `${'m'.repeat(9_999)}…`
+      const { error, runs: all } = await services().jobs.get(LOCAL_ADMIN, job_id)
+      expect(error).toEqual({ code: 'C', message, traceback: `${'t'.repeat(49_999)}…` })
+      expect(all.at(-1)?.error).toEqual(error)
+      expect(await services().deadLetters.get(LOCAL_ADMIN, job_id)).toMatchObject({ error_message: message })
+    })
+
     test('many reports of one run at once are recorded once', async () => {
       const { lease_id, job_id } = await running()
       const reports = await Promise.all(Array.from({ length: 20 }, () => runs().report('w', lease_id, finish())))

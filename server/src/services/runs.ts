@@ -1,5 +1,6 @@
 import { IchidoError, type LeaseShape } from '@ichido/sdk/protocol'
 import type { Topic } from '../bus/port.ts'
+import { clip } from '../core/clip.ts'
 import { LEASE_MAX } from '../core/contract/leases.ts'
 import { DEFAULT_LEASE_TTL_MS } from '../core/job.ts'
 import { requestHash } from '../core/request-hash.ts'
@@ -144,8 +145,9 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
       return (await waitFor(deps, [topic], waitMs, look, signal, Number.POSITIVE_INFINITY)) ?? []
     },
 
-    async report(workerId, leaseId, report, guards = {}) {
-      if (bytesOfReport(report) > limits.resultBytesMax) {
+    async report(workerId, leaseId, told, guards = {}) {
+      const report = clipped(told)
+      if (report.verb === 'finish' && bytesOfReport(report) > limits.resultBytesMax) {
         throw new IchidoError('PAYLOAD_TOO_LARGE', `The result is larger than ${limits.resultBytesMax} bytes`)
       }
       const runId = runOf(leaseId)
@@ -156,7 +158,7 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
         leaseId,
         version: guards.version ?? null,
         leaderEpoch: guards.leaderEpoch ?? null,
-        outcomeHash: outcomeHash(report),
+        outcomeHash: outcomeHash(told),
         report,
         nextRunId: report.verb === 'fail' ? world.uuid() : NO_RUN,
         random: world.random(),
@@ -193,6 +195,17 @@ function runOf(leaseId: string): string {
   const runId = runIdOf(leaseId)
   if (runId === null) throw notFound('lease', leaseId)
   return runId
+}
+
+/** More is of no use to anybody, and must not be what keeps a failure from being recorded. The SDK's workers send no more. */
+const MESSAGE_MAX = 10_000
+const TRACEBACK_MAX = 50_000
+
+function clipped(report: Report): Report {
+  if (report.verb === 'finish') return report
+  const { code, message, traceback } = report.error
+  const error = { code, message: clip(message, MESSAGE_MAX) }
+  return { ...report, error: traceback === undefined ? error : { ...error, traceback: clip(traceback, TRACEBACK_MAX) } }
 }
 
 /** Without meta: a repeated report may carry another time stamp and is still the same outcome. */

@@ -92,8 +92,8 @@ const resultFields = {
 
 const failureFields = {
   error_code: z.string().min(1).max(200),
-  error_message: z.string(),
-  traceback: z.string().nullable().optional(),
+  error_message: z.string().meta({ description: 'The first 10,000 characters are kept' }),
+  traceback: z.string().nullable().optional().meta({ description: 'The first 50,000 characters are kept' }),
   retryable: z.boolean().default(true),
   ...guards,
 }

@@ -62,7 +62,11 @@ export const batchResponse = z.object({
 })
 
 const runError = z
-  .object({ code: z.string(), message: z.string(), traceback: z.string().optional() })
+  .object({
+    code: z.string(),
+    message: z.string().meta({ description: 'In a list at most 1,000 characters' }),
+    traceback: z.string().optional().meta({ description: 'Not in a list' }),
+  })
   .meta({ id: 'RunError' }) satisfies z.ZodType<RunErrorShape>
 
 const run = z

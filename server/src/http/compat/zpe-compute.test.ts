@@ -235,6 +235,15 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       await other.result(job_id)
     })
 
+    test('of a long traceback as much is kept as is of use', async () => {
+      const { job_id } = await given()
+      const body = { ...FAILURE, traceback: 't'.repeat(60_000) }
+      expect((await worker.failed(job_id, body)).body).toEqual({ ok: true, requeued: true, retry_count: 1 })
+      expect((await worker.failed(job_id, body)).body).toEqual({ ok: true, requeued: true, retry_count: 1 })
+      const [run] = (await detail(job_id)).runs
+      expect(run?.error).toMatchObject({ code: FAILURE.error_code, traceback: `${'t'.repeat(49_999)}…` })
+    })
+
     test('what is missing is named', async () => {
       const { job_id } = await given()
       expect(await worker.failed(job_id, { error_message: 'x' })).toMatchObject({
