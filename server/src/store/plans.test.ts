@@ -28,7 +28,7 @@ import {
   removeReservations,
 } from './commands/retention.ts'
 import type { PostgresStore } from './engines/postgres.ts'
-import { readJobs } from './sql/jobs.ts'
+import { readJobs, readKeptJob, readKeptJobs } from './sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from './sql/keys.ts'
 import { countHeld, leasedByPoll, leaseRuns, leaseRunsFrom } from './sql/leases.ts'
 import { addSpent, countInUse, lockUsers, readSpent } from './sql/quotas.ts'
@@ -102,6 +102,10 @@ describe('a statement that is kept goes into its table by', () => {
     [readCancels, 'runs', ['runs_live']],
     [readJobs, 'jobs', ['jobs_pkey']],
     [readJobs, 'runs', ['runs_job']],
+    [readKeptJobs, 'jobs', ['jobs_pkey']],
+    [readKeptJobs, 'runs', ['runs_job']],
+    [readKeptJob, 'jobs', ['jobs_pkey']],
+    [readKeptJob, 'runs', ['runs_job']],
     [countInUse, 'runs', ['runs_user']],
     [countInUse, 'job_reservations', ['job_reservations_open']],
     [lockUsers, 'quotas', ['quotas_pkey']],

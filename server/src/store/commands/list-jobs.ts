@@ -1,6 +1,6 @@
 import { FINAL_STATES } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { JOB_COLUMNS } from '../sql/jobs.ts'
+import { LISTED_COLUMNS } from '../sql/jobs.ts'
 import { EXPIRED } from '../sql/retention.ts'
 import { query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
 
@@ -81,7 +81,7 @@ function pageOf(
   // ids and, for a user who made nothing for a while, read all runs that others made since.
   for (const table of path.slice(1)) where.push(`${ID[table]} = coalesce(${ID[lead]}, ${ID[lead]})`)
   const from = path.map((table) => `ichido.${TABLE[table]} ${table}`).join(' CROSS JOIN ')
-  return `SELECT ${JOB_COLUMNS} FROM ${from} WHERE ${where.join(' AND ')} ORDER BY ${ID[lead]} DESC LIMIT ${limit}`
+  return `SELECT ${LISTED_COLUMNS} FROM ${from} WHERE ${where.join(' AND ')} ORDER BY ${ID[lead]} DESC LIMIT ${limit}`
 }
 
 type Alias = 'j' | 'r' | 'l' | 'k'

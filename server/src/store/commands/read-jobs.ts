@@ -1,5 +1,5 @@
 import { type Command, command } from '../port.ts'
-import { countByState, readKeptJobs, readResult, readRuns } from '../sql/jobs.ts'
+import { countByState, readKeptJob, readKeptJobs, readResult, readRuns } from '../sql/jobs.ts'
 import { readKeysOfJobs } from '../sql/keys.ts'
 import { readCounters } from '../sql/once.ts'
 import { each, integer, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
@@ -14,7 +14,7 @@ export interface JobRows {
 
 export function findJob(jobId: string): Command<JobRows | null> {
   return command('find_job', function* work(): Work<JobRows | null> {
-    const [job] = yield* each(readKeptJobs, [[jobId]])
+    const job = yield* one(readKeptJob, jobId)
     if (job === undefined) return null
     const runs = yield* query(readRuns, jobId)
     // It was removed in between.
@@ -24,7 +24,7 @@ export function findJob(jobId: string): Command<JobRows | null> {
   })
 }
 
-/** Jobs with the state of their latest run, in no order; unknown ids are left out. */
+/** The terms of jobs, in no order; unknown ids are left out. */
 export function findJobs(jobIds: readonly string[]): Command<Row[]> {
   return command('find_jobs', () =>
     each(

@@ -1,10 +1,15 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { Scene } from '../../testing/scene.ts'
+import { overhear } from '../../testing/overhear.ts'
+import { failed, finished, Scene } from '../../testing/scene.ts'
 import { sql, unique } from '../../testing/store.ts'
+import { cancelJob } from '../commands/cancel-job.ts'
+import { endBatch } from '../commands/end-runs.ts'
 import { EVERY_JOB, type JobFilter, listJobs } from '../commands/list-jobs.ts'
 import { countJobs, findJob, findJobs } from '../commands/read-jobs.ts'
-import { text } from '../statement.ts'
+import { consumeSlot } from '../commands/reservations.ts'
+import type { Command } from '../port.ts'
+import { type Row, type Step, text } from '../statement.ts'
 import type { Given } from './given.ts'
 
 export function jobConformance({ store }: Given): void {
@@ -65,6 +70,27 @@ export function jobConformance({ store }: Given): void {
       expect(found).toMatchObject({ key: 'a/b', job: { job_id: jobId, state: 'PENDING', retry_count: 1 } })
       expect(await store().read(findJob(v7()))).toBeNull()
       expect(await store().read(findJobs([v7(), jobId, v7()]))).toMatchObject([{ job_id: jobId }])
+    })
+
+    test('a payload is read where it is shown, and nowhere else', async () => {
+      const scene = new Scene(store())
+      const running = () => scene.running({ estimatedCostMicros: 1_000 })
+      const [failing, finishing, waiting] = [await running(), await running(), await scene.submitted()]
+      const reservation = v7()
+      await scene.reserve(60_000, reservation)
+      for (const reading of [
+        endBatch([scene.endItem(failing, failed())]),
+        endBatch([scene.endItem(finishing, finished({ costMicros: 2_000 }))]),
+        consumeSlot(reservation, scene.userId, waiting),
+        cancelJob(waiting),
+        findJobs([failing.jobId, waiting]),
+        listJobs({ ...EVERY_JOB, userId: scene.userId }, 10, null),
+      ]) {
+        const read = await columnsRead(reading)
+        expect(read, reading.name).toContain('user_id')
+        expect(read, reading.name).not.toContain('payload')
+      }
+      expect(await columnsRead(findJob(waiting))).toContain('payload')
     })
 
     test('jobs are counted by the state of their latest run', async () => {
@@ -180,6 +206,16 @@ export function jobConformance({ store }: Given): void {
       expect(await between(-(at[0] ?? 0), Number.MAX_SAFE_INTEGER - (at[0] ?? 0))).toHaveLength(3)
     })
   })
+
+  /** The names of the columns that a command was handed, as it was carried out. */
+  async function columnsRead(reading: Command<unknown>): Promise<string[]> {
+    const columns = new Set<string>()
+    const hear = (_: Step, rows: readonly Row[]) => {
+      for (const column of rows.flatMap((row) => Object.keys(row))) columns.add(column)
+    }
+    await store().write(overhear(reading, hear))
+    return [...columns]
+  }
 
   async function listed(filter: Partial<JobFilter>, limit: number, after: string | null) {
     const { rows, next } = await store().read(listJobs({ ...EVERY_JOB, ...filter }, limit, after))

@@ -1,25 +1,35 @@
 import { statement } from '../statement.ts'
 import { EXPIRED } from './retention.ts'
 
-export const JOB_COLUMNS = `j.id AS job_id, j.kind, j.queue, j.user_id, j.payload, j.policy, j.priority, j.labels,
-  j.replaces_job_id, j.scheduled_for,
-  (SELECT d.name FROM ichido.job_definitions d WHERE d.id = j.definition_id) AS definition, j.estimated_cost_micros, j.traceparent, j.created_at, r.state, r.run_at, r.attempt, r.retry_count,
-  r.started_at, r.finished_at, r.cancel_requested_at, r.error`
+// A payload may have 1 MiB, and a batch 1,000 jobs: it is read where it is shown, and nowhere else.
 
-/** Takes job ids; answers with each job and its latest run. */
+/** What is told of a job among others. */
+export const LISTED_COLUMNS = `j.id AS job_id, j.kind, j.queue, j.user_id, j.priority, j.labels, j.replaces_job_id, j.scheduled_for,
+  (SELECT d.name FROM ichido.job_definitions d WHERE d.id = j.definition_id) AS definition, j.estimated_cost_micros, j.created_at,
+  r.state, r.run_at, r.attempt, r.retry_count, r.started_at, r.finished_at, r.cancel_requested_at, r.error`
+
+/** What commands go by. */
+const TERMS = 'j.id AS job_id, j.user_id, j.policy, j.estimated_cost_micros, j.created_at, r.run_at'
+
+const JOBS = 'FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest'
+
+/** Takes job ids; answers with each job's terms. */
 export const readJobs = statement('read_jobs', {
-  postgres: `SELECT ${JOB_COLUMNS} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
-    WHERE j.id = ANY($1::uuid[])`,
-  sqlite: `SELECT ${JOB_COLUMNS} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE j.id = $1`,
+  postgres: `SELECT ${TERMS} ${JOBS} WHERE j.id = ANY($1::uuid[])`,
+  sqlite: `SELECT ${TERMS} ${JOBS} WHERE j.id = $1`,
 })
 
 /** The same for whoever looks at jobs: without those whose results have outlived their queue's time. */
 export const readKeptJobs = statement('read_kept_jobs', {
-  postgres: `SELECT ${JOB_COLUMNS} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
-    WHERE j.id = ANY($1::uuid[]) AND NOT ${EXPIRED}`,
-  sqlite: `SELECT ${JOB_COLUMNS} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
-    WHERE j.id = $1 AND NOT ${EXPIRED}`,
+  postgres: `SELECT ${TERMS} ${JOBS} WHERE j.id = ANY($1::uuid[]) AND NOT ${EXPIRED}`,
+  sqlite: `SELECT ${TERMS} ${JOBS} WHERE j.id = $1 AND NOT ${EXPIRED}`,
 })
+
+/** Takes one of those that are kept: all there is to show of it. */
+export const readKeptJob = statement(
+  'read_kept_job',
+  `SELECT ${LISTED_COLUMNS}, j.payload, j.policy, j.traceparent ${JOBS} WHERE j.id = $1 AND NOT ${EXPIRED}`,
+)
 
 export const readRuns = statement(
   'read_runs',

@@ -1,0 +1,19 @@
+import type { Command } from '../store/port.ts'
+import type { Row, Step, Work } from '../store/statement.ts'
+
+/** The command, step by step as a transaction, and each of its steps with the rows that it was handed. */
+export function overhear<T>({ name, work }: Command<T>, hear: (step: Step, rows: readonly Row[]) => void): Command<T> {
+  return {
+    name,
+    *work(again): Work<T> {
+      const inner = work(again)
+      let next = inner.next()
+      while (!next.done) {
+        const rows = yield next.value
+        hear(next.value, rows)
+        next = inner.next(rows)
+      }
+      return next.value
+    },
+  }
+}
