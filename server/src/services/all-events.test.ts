@@ -78,6 +78,22 @@ eachServices(({ services, submit, engine }) => {
     expect((await listAll({ stage: 'vision', domain: 'scan' }, start)).seen).toEqual([])
   })
 
+  test('large ones are listed a few MiB at a time, of all jobs and of one, and none is left out', async () => {
+    const { place: start } = await listAll()
+    const { jobId, leaseId } = await running()
+    const data = 'x'.repeat(60_000)
+    const list = Array.from({ length: 150 }, (_, i) => ({ stage: 'progress', seq: i + 1, data }))
+    await events().publishAll('w', leaseId, list)
+    const expected = Array.from({ length: 152 }, (_, i) => i + 1)
+    for (const filter of [{}, { jobId }]) {
+      const { seen } = await listAll(filter, start)
+      expect(seen.map((event) => Number(event.split(' ')[1]))).toEqual(expected)
+      const page = await events().list({ ...EVERY_EVENT, ...filter }, start, 200)
+      expect(page).toMatchObject({ caughtUp: false })
+      expect(JSON.stringify(page).length).toBeLessThan(4.5 * 1024 * 1024)
+    }
+  })
+
   test('very many events of one transaction, as after a restore, are listed in parts', async () => {
     const { place: start } = await listAll()
     const { jobId } = await running()

@@ -96,6 +96,24 @@ eachServices(({ services, submit }) => {
     expect(second.events.at(-1)).toMatchObject({ cursor: 1501, data: { state: 'CANCELED' } })
   })
 
+  test('large events come in pages of a few MiB, each of at least one, and none is left out', async () => {
+    const { jobId, leaseId } = await running()
+    const data = 'x'.repeat(60_000)
+    const list = Array.from({ length: 200 }, (_, i) => ({ stage: 'progress', seq: i + 1, data }))
+    await events().publishAll('w', leaseId, list)
+    await services().runs.report('w', leaseId, finished)
+    const pages: number[][] = []
+    for (let [after, ended] = [0, false]; !ended; ) {
+      const page = await events().read(LOCAL_ADMIN, jobId, after, 0)
+      expect(JSON.stringify(page).length).toBeLessThan(4.5 * 1024 * 1024)
+      pages.push(page.events.map(({ cursor }) => cursor))
+      after = page.events.at(-1)?.cursor ?? after
+      ended = page.ended
+    }
+    expect(pages.map(({ length }) => length)).toEqual([72, 70, 61])
+    expect(pages.flat()).toEqual(Array.from({ length: 203 }, (_, i) => i + 1))
+  })
+
   test('each attempt counts anew, and the job has not ended between two of them', async () => {
     const queue = unique('queue')
     const jobId = await submit(LOCAL_ADMIN, { queue, backoff: { base_seconds: 0 } })

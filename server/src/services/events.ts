@@ -31,7 +31,7 @@ export interface EventService {
   publish(workerId: string, leaseId: string, event: NewEvent): Promise<boolean>
   /** The same for several events of one run: all of them or, when one cannot be published, none. */
   publishAll(workerId: string, leaseId: string, events: readonly NewEvent[]): Promise<boolean[]>
-  /** The events after a cursor; waits up to `waitMs` when there is none yet. */
+  /** The events after a cursor, as many as an answer may have; waits up to `waitMs` when there is none yet. */
   read(
     caller: Caller,
     jobId: string,
@@ -48,6 +48,8 @@ export interface EventService {
 }
 
 const PAGE_MAX = 1_000
+/** 1,000 events may have 64 MiB. */
+const PAGE_BYTES_MAX = 4 * 1024 * 1024
 const DATA_BYTES_MAX = 64 * 1024
 /** Few are often of one run, whose lock they would have to wait for anyway; and together they are one write to each reader. */
 const BATCH = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024, inFlightMax: 2, besideMin: 16 }
@@ -105,12 +107,12 @@ export function createEventService(deps: Deps): EventService {
     async read(caller, jobId, after, waitMs, signal) {
       requireId('job', jobId)
       const look = async () => {
-        const found = await store.read(findEvents(jobId, after, PAGE_MAX))
+        const found = await store.read(findEvents(jobId, after, PAGE_MAX, PAGE_BYTES_MAX))
         if (found === null || !mayRead(caller, found.userId)) throw notFound('job', jobId)
         const events = found.events.map(renderEvent)
         const seen = events.at(-1)?.cursor ?? after
         // A page that is not full has all that is kept; retention may have removed the last ones.
-        const ended = isFinal(found.state) && (seen >= found.lastN || events.length < PAGE_MAX)
+        const ended = isFinal(found.state) && (seen >= found.lastN || !isFull(found.events))
         return events.length > 0 || ended ? { events, ended } : null
       }
       return (await waitFor(deps, [`job:${jobId}`], waitMs, look, signal)) ?? { events: [], ended: false }
@@ -155,6 +157,11 @@ function toItem({ stage, seq, data }: NewEvent, i: number): PublishItem['events'
   throw new IchidoError('PAYLOAD_TOO_LARGE', `An event's data may have at most ${DATA_BYTES_MAX} bytes`, {
     field: `events.${i}.data`,
   })
+}
+
+function isFull(page: readonly Row[]): boolean {
+  const bytes = page.reduce((sum, row) => sum + Buffer.byteLength(text(row, 'data')), 0)
+  return page.length === PAGE_MAX || bytes >= PAGE_BYTES_MAX
 }
 
 function renderEvent(row: Row): EventShape {

@@ -40,7 +40,8 @@ export function eventRoutes(app: ApiInstance, context: RouteContext): void {
         tags: ['jobs'],
         summary: "List a job's events after a cursor, or follow them",
         description:
-          `\`Accept\` says how: a page of those that there are, or of the next ones (\`${JSON_TYPE}\`), or as they come ` +
+          `\`Accept\` says how: a page of those that there are, or of the next ones, of up to 1,000 and about 4 MiB ` +
+          `(\`${JSON_TYPE}\`; go on after the last one until it has \`ended\`), or as they come ` +
           `(\`${SSE_TYPE}\`): each event as a \`message\` whose id is its cursor; \`reset\`, with the latest state, when ` +
           'what comes after the place that was asked for is not kept any more; and `end` when the job has ended and all ' +
           'was sent. A stream goes on after `Last-Event-ID`; when nothing can come any more, the answer is 204.',

@@ -77,6 +77,7 @@ function eventsThrough(filter: readonly SqlValue[]): Reading<PlacedEvent> {
     window: (after, from, to, max) => query(sql.readWindow, ...valuesOf(after), ...filter, from, to, max),
     group: (after, lookMax) => query(sql.readGroup, ...valuesOf(after), ...filter, lookMax),
     toFound: toEvents,
+    bytesOf: ({ data }) => Buffer.byteLength(data),
   }
 }
 
@@ -95,6 +96,7 @@ function namesWithout(passed: Passed): Reading<PlacedName> {
       ),
     group: (after, lookMax) => query(sql.readNamesOfGroup, ...valuesOf(after), lookMax),
     toFound: toNames,
+    bytesOf: () => 0,
   }
 }
 

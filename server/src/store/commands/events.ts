@@ -12,12 +12,16 @@ export interface EventRows {
   lastN: number
 }
 
-export function findEvents(jobId: string, after: number, max: number): Command<EventRows | null> {
+/** @param bytesMax the events before which so many bytes come are left; without it, none is. */
+export function findEvents(jobId: string, after: number, max: number, bytesMax?: number): Command<EventRows | null> {
   return command('find_events', function* work(): Work<EventRows | null> {
     // The end is read first: an event that comes in between is then one more, never one less than promised.
     const end = yield* one(sql.readEventEnd, jobId)
     if (end === undefined) return null
-    const events = yield* query(sql.readEvents, jobId, after, max)
+    const events =
+      bytesMax === undefined
+        ? yield* query(sql.readEvents, jobId, after, max)
+        : yield* query(sql.readEventsWithin, jobId, after, max, bytesMax)
     const [userId, state] = [text(end, 'user_id'), text(end, 'state') as RunState]
     return { userId, state, events, lastN: integer(end, 'last_event_n') }
   })

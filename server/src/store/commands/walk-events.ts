@@ -32,6 +32,8 @@ export interface Reading<Found extends Placed> {
   /** Of the place's own transaction, looking at so many events. */
   group(after: EventPlace, lookMax: number): Work<Row[]>
   toFound(row: Row, after: EventPlace): Found[]
+  /** How much of what an answer may have it takes. */
+  bytesOf(found: Found): number
 }
 
 export interface Walked<Found> {
@@ -42,6 +44,8 @@ export interface Walked<Found> {
   caughtUp: boolean
 }
 
+/** An answer ends with the event that brings it here. */
+const BYTES_MAX = 4 * 1024 * 1024
 /** Looked at before the answer is given, whether or not the filter lets it through. */
 const LOOK_MAX = 20_000
 /** So many events are sorted at a time. */
@@ -63,6 +67,7 @@ export class Walk<Found extends Placed> {
   readonly #reading: Reading<Found>
   readonly #max: number
   readonly #found: Found[] = []
+  #bytes = 0
   #caughtUp = false
 
   constructor(after: EventPlace, reading: Reading<Found>, max: number) {
@@ -134,10 +139,15 @@ export class Walk<Found extends Placed> {
 
   #add(rows: readonly Row[]): boolean {
     for (const event of rows.flatMap((row) => this.#reading.toFound(row, this.#place))) {
-      if (this.#found.length === this.#max) return true
+      if (this.#isFull()) return true
       this.#found.push(event)
+      this.#bytes += this.#reading.bytesOf(event)
       this.#place = event.place
     }
-    return this.#found.length === this.#max
+    return this.#isFull()
+  }
+
+  #isFull(): boolean {
+    return this.#found.length === this.#max || this.#bytes >= BYTES_MAX
   }
 }

@@ -58,17 +58,27 @@ export const readPublished = statement('read_published', {
  * Takes job, cursor, maximum. That a job was made is told from the job itself: a row for it took a tenth of a submit. Nodes of
  * the version before write one; and it goes with the others when their time is over.
  */
-export const readEvents = statement(
-  'read_events',
-  `SELECT CAST(1 AS bigint) AS n, 'run' AS stage, CAST(1 AS bigint) AS seq, '{"state":"PENDING"}' AS data, j.created_at
+export const readEvents = statement('read_events', eventsAfter('$2'))
+
+/** The same, and a maximum of bytes: those before which so many come are left. Only the events that fit are read. */
+export const readEventsWithin = statement(
+  'read_events_within',
+  eventsAfter(`$2 AND n <= (SELECT max(n) FROM (
+      SELECT n, sum(bytes) OVER (ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+      FROM (SELECT n, octet_length(data) AS bytes FROM ichido.events WHERE job_id = $1 AND n > $2 ORDER BY n LIMIT $3) s) p
+    WHERE bytes_before IS NULL OR bytes_before < $4)`),
+)
+
+function eventsAfter(place: string): string {
+  return `SELECT CAST(1 AS bigint) AS n, 'run' AS stage, CAST(1 AS bigint) AS seq, '{"state":"PENDING"}' AS data, j.created_at
     FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
     WHERE j.id = $1 AND CAST($2 AS bigint) < 1
       AND NOT EXISTS (SELECT 1 FROM ichido.events e WHERE e.job_id = $1 AND e.n = 1)
       AND (r.last_event_n = 1 OR EXISTS (SELECT 1 FROM ichido.events e WHERE e.job_id = $1 AND e.n = 2))
     UNION ALL
-    SELECT n, stage, seq, data, created_at FROM ichido.events WHERE job_id = $1 AND n > $2
-    ORDER BY n LIMIT $3`,
-)
+    SELECT n, stage, seq, data, created_at FROM ichido.events WHERE job_id = $1 AND n > ${place}
+    ORDER BY n LIMIT $3`
+}
 
 /** Takes a job: whose it is, how it stands, and the number of its last event. */
 export const readEventEnd = statement(
