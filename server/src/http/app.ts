@@ -44,7 +44,7 @@ import { submitRoutes } from './routes/submit.ts'
 import { tokenRoutes } from './routes/tokens.ts'
 import { workerRoutes } from './routes/workers.ts'
 import { EVENT_FRAMING } from './sse.ts'
-import { Seats } from './stream.ts'
+import { limitStalls, Seats } from './stream.ts'
 import { installValidation } from './validation.ts'
 
 declare module 'fastify' {
@@ -123,6 +123,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
 
   installBodies(app)
   limitBodyTime(app, world)
+  limitStalls(app)
   installValidation(app)
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id).header('x-content-type-options', 'nosniff')

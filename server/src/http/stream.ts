@@ -1,7 +1,8 @@
+import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
-import type { FastifyReply } from 'fastify'
+import type { FastifyInstance, FastifyReply } from 'fastify'
 
 /** What is held for a client that does not take it; beyond that nothing is asked for. */
 const BUFFER_BYTES = 64 * 1024
@@ -39,7 +40,7 @@ export function prepareStream(
 ): void {
   const { raw } = reply
   if (raw.destroyed) throw goneAway()
-  raw.setTimeout(STALL_MS, () => raw.destroy())
+  dropWhenStalled(raw)
   let callOff = () => {}
   const cutOff = () => {
     callOff = world.after(LAST_WORDS_MS, () => raw.destroy())
@@ -51,6 +52,19 @@ export function prepareStream(
   })
   // nginx would collect what is meant to be seen at once.
   reply.headers({ 'content-type': contentType, 'cache-control': 'no-store', 'x-accel-buffering': 'no' })
+}
+
+/** Any other answer ends as well when nobody takes it. A small one fits what the system holds for a client. */
+export function limitStalls(app: FastifyInstance): void {
+  app.addHook('onSend', (_request, { raw }, payload, done) => {
+    const isSmall = payload == null || (typeof payload === 'string' && payload.length <= BUFFER_BYTES)
+    if (!isSmall) dropWhenStalled(raw)
+    done()
+  })
+}
+
+function dropWhenStalled(raw: ServerResponse): void {
+  raw.setTimeout(STALL_MS, () => raw.destroy())
 }
 
 /** Each stream holds a connection and some memory for long: there is room for so many on a node, and for one user. */
