@@ -1,4 +1,4 @@
-import type { RunRefusal, RunState } from '../../core/run-state.ts'
+import type { RunCommand, RunRefusal, RunState } from '../../core/run-state.ts'
 import { type AtOnce, type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
 import { endPlain, endRuns, readFacts, readFollowed } from '../sql/runs.ts'
@@ -97,9 +97,10 @@ interface Ended {
 }
 
 function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
-  const { changed, missed } = yield* tryInTurn(items, function* attempt(firsts) {
+  function* attempt(firsts: readonly EndItem[]): Work<Map<string, Row>> {
     return new Map((yield* each(endRuns, firsts.map(endRow))).map((row) => [text(row, 'id'), row]))
-  })
+  }
+  const { changed, missed } = yield* tryInTurn(items, attempt, commandOf)
   const ended = changed.map(([item, row]): Ended => ({ item, row, state: text(row, 'state') as RunState }))
 
   yield* settleCosts(ended)
@@ -195,16 +196,19 @@ function toFailure({ item, row, state }: Ended) {
   return [{ row, error, retryable, nextRunId: item.nextRunId, random: item.random }]
 }
 
-function explained(item: EndItem, row: Row | undefined, followed: Followed | undefined): EndOutcome {
-  const { workerId, leaseId, outcomeHash, version, leaderEpoch } = item
-  const reason = explain(row, {
-    verb: item.report.verb,
+function commandOf({ report, workerId, leaseId, outcomeHash, version, leaderEpoch }: EndItem): RunCommand {
+  return {
+    verb: report.verb,
     workerId,
     leaseId,
     outcomeHash,
     ...(version === null ? {} : { version }),
     ...(leaderEpoch === null ? {} : { leaderEpoch }),
-  })
+  }
+}
+
+function explained(item: EndItem, row: Row | undefined, followed: Followed | undefined): EndOutcome {
+  const reason = explain(row, commandOf(item))
   if (reason !== 'repeat') return { kind: 'refused', reason }
   const then = followed ?? { next: null, dead: false, retryCount: integer(row, 'retry_count') }
   return { kind: 'repeated', jobId: text(row, 'job_id'), state: text(row, 'state') as RunState, ...then }

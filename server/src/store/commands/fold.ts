@@ -1,4 +1,7 @@
-import type { Row, Work } from '../statement.ts'
+import type { RunCommand } from '../../core/run-state.ts'
+import { readFacts } from '../sql/runs.ts'
+import { each, type Row, text, type Work } from '../statement.ts'
+import { fits } from './run-facts.ts'
 
 /** Splits a batch into the first item of each name and those that come after it, which must see what it did. */
 export function foldBy<T>(items: readonly T[], nameOf: (item: T) => string): { firsts: T[]; repeats: [T, T][] } {
@@ -15,11 +18,13 @@ export function foldBy<T>(items: readonly T[], nameOf: (item: T) => string): { f
 
 /**
  * Tries the items of a batch of which several may name one run, at most one a run at a time: a stranger's item that fits
- * nothing must not keep the holder's, which came after it, from being tried. `attempt` answers with the rows it changed.
+ * nothing must not keep the holder's, which came after it, from being tried. `attempt` answers with the rows it changed, and
+ * `commandOf` says what an item asks for.
  */
 export function* tryInTurn<T extends { runId: string }>(
   items: readonly T[],
   attempt: (firsts: T[]) => Work<Map<string, Row>>,
+  commandOf: (item: T) => RunCommand,
 ): Work<{ changed: [T, Row][]; missed: T[] }> {
   const changed: [T, Row][] = []
   const missed: T[] = []
@@ -33,8 +38,27 @@ export function* tryInTurn<T extends { runId: string }>(
       else changed.push([item, row])
     }
     const behind = repeats.map(([item]) => item)
-    missed.push(...behind.filter((item) => rows.has(item.runId)))
-    rest = behind.filter((item) => !rows.has(item.runId))
+    const untried = behind.filter((item) => !rows.has(item.runId))
+    const fitting = yield* findFitting(untried, commandOf)
+    missed.push(...behind.filter((item) => !fitting.has(item)))
+    rest = untried.filter((item) => fitting.has(item))
   }
   return { changed, missed }
+}
+
+/**
+ * Those that would change their run as it is now. The write decides all the same; but a thousand items that fit nothing,
+ * tried one by one, held up everybody else's for as many statements.
+ */
+function* findFitting<T extends { runId: string }>(
+  items: readonly T[],
+  commandOf: (item: T) => RunCommand,
+): Work<Set<T>> {
+  const runIds = new Set(items.map(({ runId }) => runId))
+  const rows = yield* each(
+    readFacts,
+    [...runIds].map((runId) => [runId]),
+  )
+  const facts = new Map(rows.map((row) => [text(row, 'id'), row]))
+  return new Set(items.filter((item) => fits(facts.get(item.runId), commandOf(item))))
 }

@@ -1,4 +1,4 @@
-import { RELEASED_OUTCOME, type RunRefusal, type RunState } from '../../core/run-state.ts'
+import { RELEASED_OUTCOME, type RunCommand, type RunRefusal, type RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { readFacts, releaseRuns } from '../sql/runs.ts'
 import { each, type Row, text, type Work } from '../statement.ts'
@@ -24,11 +24,12 @@ const RELEASED: RunError = { code: 'RELEASED', message: 'The worker gave the run
 /** Workers give runs back, as when they shut down. It costs the job no retry. */
 export function releaseBatch(items: readonly ReleaseItem[]): Command<ReleaseOutcome[]> {
   return command('release', function* work(): Work<ReleaseOutcome[]> {
-    const { changed, missed } = yield* tryInTurn(items, function* attempt(firsts) {
+    function* attempt(firsts: readonly ReleaseItem[]): Work<Map<string, Row>> {
       const error = JSON.stringify(RELEASED)
       const rows = firsts.map((item) => [item.runId, item.workerId, item.leaseId, error, RELEASED_OUTCOME])
       return new Map((yield* each(releaseRuns, rows)).map((row) => [text(row, 'id'), row]))
-    })
+    }
+    const { changed, missed } = yield* tryInTurn(items, attempt, commandOf)
     yield* followFailures(
       changed.flatMap(([{ nextRunId }, row]) =>
         text(row, 'state') === 'FAILED'
@@ -58,8 +59,12 @@ function released(row: Row): ReleaseOutcome {
   }
 }
 
+function commandOf({ workerId, leaseId }: ReleaseItem): RunCommand {
+  return { verb: 'release', workerId, leaseId }
+}
+
 function explained(item: ReleaseItem, row: Row | undefined): ReleaseOutcome {
-  const reason = explain(row, { verb: 'release', workerId: item.workerId, leaseId: item.leaseId })
+  const reason = explain(row, commandOf(item))
   if (reason !== 'repeat') return { kind: 'refused', reason }
   return { kind: 'repeated', jobId: text(row, 'job_id'), state: text(row, 'state') as RunState, queue: null }
 }

@@ -26,6 +26,11 @@ export function explain(row: Row | undefined, command: RunCommand): 'repeat' | R
   return decision.kind === 'refuse' ? decision.reason : 'LEASE_LOST'
 }
 
+/** Whether a guarded write would change the run as it is now. */
+export function fits(row: Row | undefined, command: RunCommand): boolean {
+  return row !== undefined && decide(toFacts(row), command, Number.MAX_SAFE_INTEGER).kind === 'move'
+}
+
 /** The run that a lease_id belongs to; null when it cannot be one. */
 export function runIdOf(leaseId: string): string | null {
   const match = /^([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\.[\w-]{1,64}$/.exec(leaseId)

@@ -1,4 +1,4 @@
-import type { RunRefusal } from '../../core/run-state.ts'
+import type { RunCommand, RunRefusal } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { readFacts, startRuns } from '../sql/runs.ts'
 import { each, integer, type Row, text, type Work } from '../statement.ts'
@@ -20,10 +20,11 @@ export type StartOutcome =
 
 export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]> {
   return command('start', function* work(): Work<StartOutcome[]> {
-    const { changed, missed } = yield* tryInTurn(items, function* attempt(firsts) {
+    function* attempt(firsts: readonly StartItem[]): Work<Map<string, Row>> {
       const rows = firsts.map((item) => [item.runId, item.workerId, item.leaseId, item.version, item.startId])
       return new Map((yield* each(startRuns, rows)).map((row) => [text(row, 'id'), row]))
-    })
+    }
+    const { changed, missed } = yield* tryInTurn(items, attempt, commandOf)
     const facts = new Map(
       (yield* each(
         readFacts,
@@ -36,10 +37,12 @@ export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]>
   })
 }
 
+function commandOf({ workerId, leaseId, startId, version }: StartItem): RunCommand {
+  return { verb: 'start', workerId, leaseId, startId, ...(version === null ? {} : { version }) }
+}
+
 function explained(item: StartItem, row: Row | undefined): StartOutcome {
-  const { workerId, leaseId, startId, version } = item
-  const expected = version === null ? {} : { version }
-  const reason = explain(row, { verb: 'start', workerId, leaseId, startId, ...expected })
+  const reason = explain(row, commandOf(item))
   return reason === 'repeat' && row !== undefined ? answer('repeated', row) : refused(reason)
 }
 

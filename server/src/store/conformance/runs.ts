@@ -1,5 +1,6 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
+import { overhear } from '../../testing/overhear.ts'
 import { failed, finished, only, Scene } from '../../testing/scene.ts'
 import { sql } from '../../testing/store.ts'
 import { endBatch } from '../commands/end-runs.ts'
@@ -220,6 +221,32 @@ export function runConformance({ store }: Given): void {
         { kind: 'repeated', state: 'SUCCEEDED' },
         refused('OUTCOME_ALREADY_RECORDED'),
       ])
+    })
+
+    test('of very many on one run, or on none, takes a few statements, and the holder’s among them is recorded', async () => {
+      const scene = new Scene(store())
+      const lease = await scene.running()
+      const strangers = (runId: string) =>
+        Array.from({ length: 100 }, (_, i) =>
+          scene.endItem({ ...lease, runId, leaseId: `${runId}.${i}` }, finished(), { workerId: 'stranger' }),
+        )
+      const outdated = Array.from({ length: 100 }, (_, i) => scene.endItem(lease, finished(), { version: 100 + i }))
+      const own = [scene.endItem(lease, finished()), scene.endItem(lease, finished()), scene.endItem(lease, failed())]
+      const [around, unknown] = [strangers(lease.runId), strangers(v7())]
+      const statements: string[] = []
+      const batch = endBatch([...around, ...unknown, ...outdated, ...own, ...around.map((item) => ({ ...item }))])
+      const outcomes = await store().write(overhear(batch, ({ statement }) => void statements.push(statement.name)))
+      expect(statements.filter((name) => name === 'end_runs')).toHaveLength(2)
+      expect(statements.length).toBeLessThan(10)
+      expect(outcomes.slice(0, 100)).toEqual(around.map(() => refused('LEASE_LOST')))
+      expect(outcomes.slice(100, 200)).toEqual(unknown.map(() => refused('NOT_FOUND')))
+      expect(outcomes.slice(200, 300)).toMatchObject(outdated.map(() => ({ kind: 'repeated' })))
+      expect(outcomes.slice(300, 303)).toMatchObject([
+        { kind: 'recorded', state: 'SUCCEEDED' },
+        { kind: 'repeated' },
+        refused('OUTCOME_ALREADY_RECORDED'),
+      ])
+      expect(outcomes.slice(303)).toEqual(around.map(() => refused('LEASE_LOST')))
     })
 
     test('before start is refused', async () => {
