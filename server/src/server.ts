@@ -7,6 +7,7 @@ import type { Metrics } from './http/metrics.ts'
 import type { ControlNode } from './main.ts'
 
 export { createMetrics } from './http/metrics.ts'
+export { TroubleLog } from './trouble-log.ts'
 
 /** A node that is reachable over HTTP. */
 export interface RunningServer {

@@ -9,7 +9,6 @@ import { VERSION } from './self.ts'
 import { onStopSignals, STOP_SIGNALS } from './signals.ts'
 import { surroundings } from './surroundings.ts'
 import { outJson, say } from './terminal.ts'
-import { TroubleLog } from './trouble-log.ts'
 
 interface ServeFlags {
   localWorker?: boolean
@@ -54,14 +53,19 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   const { readServerConfig } = await import('../config.ts')
   const config = readServerConfig(surroundings)
   const roles = readRoles(roleNames, config)
-  const [{ createMetrics, startServer }, { startNode }, { realWorld: world }, { pino }, { default: closeWithGrace }] =
-    await Promise.all([
-      import('../server.ts'),
-      import('../main.ts'),
-      import('../world.ts'),
-      import('pino'),
-      import('close-with-grace'),
-    ])
+  const [
+    { createMetrics, startServer, TroubleLog },
+    { startNode },
+    { realWorld: world },
+    { pino },
+    { default: closeWithGrace },
+  ] = await Promise.all([
+    import('../server.ts'),
+    import('../main.ts'),
+    import('../world.ts'),
+    import('pino'),
+    import('close-with-grace'),
+  ])
   const logger = pino({ level: config.logLevel }, pino.destination({ fd: 2, sync: true }))
   // Asked once the node has met trouble, so when it is there.
   const troubles = new TroubleLog({

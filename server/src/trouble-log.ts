@@ -1,6 +1,6 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyBaseLogger } from 'fastify'
-import { StoreUnavailable } from '../store/port.ts'
+import { StoreUnavailable } from './store/port.ts'
 
 export interface TroubleLogOptions {
   logger: Pick<FastifyBaseLogger, 'warn'>

@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
-import { StoreUnavailable } from '../store/port.ts'
+import { FakeWorld, settled } from '../../scripts/testing/fake-world.ts'
+import { StoreUnavailable } from './store/port.ts'
 import { TroubleLog } from './trouble-log.ts'
 
 let world: FakeWorld
