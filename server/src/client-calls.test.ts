@@ -57,6 +57,25 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
     expect(error).toMatchObject({ code: 'INVALID_PAYLOAD', details: { field: 'jobs' } })
   })
 
+  test.each([42, true, {}])('%o as key is refused: it is a string', async (value) => {
+    const [kind, key] = [unique('keyed'), value as never]
+    const refused = {
+      code: 'INVALID_PAYLOAD',
+      message: 'idempotency_key must be a string',
+      details: { field: 'idempotency_key' },
+    }
+    expect(await thrownBy(client().submit(kind, 1, { key }))).toMatchObject(refused)
+    const outcomes = await client().batch([{ kind, payload: 1, key }])
+    expect(outcomes).toMatchObject([{ status: 'rejected', reason: refused }])
+    expect((await client().list({ kind })).data).toEqual([])
+    const job = await client().submit(kind, 1)
+    await job.cancel()
+    expect(await thrownBy(job.retry({ payload: 2, key }))).toMatchObject({
+      code: 'INVALID_PAYLOAD',
+      message: expect.stringContaining('key must be a string'),
+    })
+  })
+
   test('a job is retried, or another one takes its place', async () => {
     const job = await client().submit(unique('again'), { n: 1 })
     expect(await thrownBy(job.retry())).toMatchObject({ code: 'NOT_ENDED' })

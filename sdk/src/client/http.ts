@@ -80,8 +80,9 @@ async function retryJob(request: Request, path: string, call: RetryCall, newKey:
 
 /** As a string of RFC 8941: bare, a key that begins with a quote would be read as another one. */
 function quoted(key: string): string {
-  if (/^[\x21-\x7e]{1,256}$/.test(key)) return `"${key.replace(/["\\]/g, '\\$&')}"`
-  throw new IchidoError('INVALID_PAYLOAD', 'key must have 1 to 256 visible ASCII characters', { field: 'key' })
+  if (typeof key === 'string' && /^[\x21-\x7e]{1,256}$/.test(key)) return `"${key.replace(/["\\]/g, '\\$&')}"`
+  const message = 'key must be a string of 1 to 256 visible ASCII characters'
+  throw new IchidoError('INVALID_PAYLOAD', message, { field: 'key' })
 }
 
 interface BatchAnswer {

@@ -35,6 +35,9 @@ describe('parseKey', () => {
     ['schlüssel', /character 5/],
     ['一度', /character 1/],
     ['a\ud800', /character 2/],
+    [42, /^must be a string$/],
+    [true, /^must be a string$/],
+    [null, /^must be a string$/],
   ])('refuses %j', (text, problem) => {
     expect(parseKey(text)).toEqual(refused(problem))
   })

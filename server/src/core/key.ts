@@ -6,7 +6,9 @@ export const KEY_MAX_LENGTH = 256
 
 export type KeyParse = { ok: true; key: string } | { ok: false; problem: string }
 
-export function parseKey(text: string): KeyParse {
+/** Of whatever a caller had: a number would be another key in each database. */
+export function parseKey(text: unknown): KeyParse {
+  if (typeof text !== 'string') return { ok: false, problem: 'must be a string' }
   if (text.length === 0) return { ok: false, problem: 'must not be empty' }
   if (text.length > KEY_MAX_LENGTH) {
     return { ok: false, problem: `must have at most ${KEY_MAX_LENGTH} characters, has ${text.length}` }
