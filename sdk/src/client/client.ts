@@ -1,4 +1,4 @@
-import type { JobShape, Page, SubmitRequest } from '../protocol/index.ts'
+import { IchidoError, type JobShape, type Page, type SubmitRequest } from '../protocol/index.ts'
 import { Artifacts } from './artifacts.ts'
 import { Job } from './job.ts'
 import { checkValue, defineKind, type Kind } from './kind.ts'
@@ -107,7 +107,7 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
     queue: kind.queue,
     payload,
     priority: options.priority ?? priority,
-    run_at: options.runAt?.toISOString(),
+    run_at: options.runAt == null ? undefined : instant(options.runAt),
     delay_seconds: options.delaySeconds,
     max_attempts: maxAttempts,
     backoff:
@@ -129,6 +129,12 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
     ),
     upload_ttl_seconds: options.uploadTtlSeconds,
   })
+}
+
+/** Also where types were not checked: a text, or a Date of a text that is none. */
+function instant(runAt: Date): string {
+  if (runAt instanceof Date && !Number.isNaN(runAt.getTime())) return runAt.toISOString()
+  throw new IchidoError('INVALID_PAYLOAD', 'runAt must be a valid Date', { field: 'runAt' })
 }
 
 /** Without the members that are undefined: they would count as sent. */
