@@ -187,6 +187,17 @@ eachEmbedded(({ ichido, storage }) => {
     await after.close()
   })
 
+  test('what is no kind, or no handler, is refused at once, and disturbs nobody', async () => {
+    const kind = defineKind(unique('good'))
+    ichido().handle(kind, () => 'done')
+    for (const bad of ['text', undefined, null, {}, { name: 'a b', queue: 'default', options: {} }]) {
+      expect(() => ichido().handle(bad as never, () => {})).toThrow(TypeError)
+    }
+    expect(() => ichido().handle('text' as never, () => {})).toThrow('A kind must be made by defineKind(), is string')
+    expect(() => ichido().handle(kind, undefined as never)).toThrow(`The handler of ${kind.name} must be a function`)
+    expect(await (await ichido().submit(kind, null)).result()).toBe('done')
+  })
+
   test('closing an idle one is quick', async () => {
     const own = await embedded(storage())
     own.handle(defineKind(unique('idle')), () => {})

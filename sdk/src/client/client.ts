@@ -1,7 +1,7 @@
 import { IchidoError, type JobShape, type Page, type SubmitRequest } from '../protocol/index.ts'
 import { Artifacts } from './artifacts.ts'
 import { Job } from './job.ts'
-import { checkValue, defineKind, type Kind } from './kind.ts'
+import { checkValue, type Kind, toKind } from './kind.ts'
 import { Reservations } from './reservations.ts'
 import type { JobEvent, JobListFilter, Transport, WatchOptions } from './transport.ts'
 
@@ -52,7 +52,7 @@ export class Client {
     payload: NoInfer<PayloadIn>,
     options: SubmitOptions = {},
   ): Promise<Job<Result>> {
-    const definition: Kind = typeof kind === 'string' ? defineKind(kind) : kind
+    const definition = toKind(kind)
     // Checked, and sent as it was given: the handler's side applies the schema's transformations.
     await checkValue(definition.options.payload, payload, 'payload')
     const accepted = await this.#transport.submit(toRequest(definition, payload, options), options)
@@ -67,7 +67,7 @@ export class Client {
     items: readonly BatchItem[],
     { signal }: { signal?: AbortSignal } = {},
   ): Promise<PromiseSettledResult<Job>[]> {
-    const kinds = items.map(({ kind }): Kind => (typeof kind === 'string' ? defineKind(kind) : kind))
+    const kinds = items.map(({ kind }) => toKind(kind))
     const requests = kinds.map((kind, i) => {
       const { payload, ...options } = items[i] as BatchItem
       return compact({ ...toRequest(kind, payload, options), idempotency_key: options.key })

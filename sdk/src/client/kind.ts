@@ -1,4 +1,11 @@
-import type { StageShape } from '../protocol/index.ts'
+import {
+  BACKOFF_LIMITS,
+  JOB_LIMITS,
+  NAME_PATTERN,
+  NAME_RULE,
+  type NumberLimits,
+  type StageShape,
+} from '../protocol/index.ts'
 
 /** What zod, valibot, arktype and others have in common (standardschema.dev), as far as it is needed here. */
 export interface Schema<Input = unknown, Output = Input> {
@@ -50,11 +57,49 @@ export interface Kind<PayloadIn = unknown, PayloadOut = PayloadIn, Result = unkn
 type In<S> = S extends Schema<infer Input, infer _> ? Input : unknown
 type Out<S> = S extends Schema<infer _, infer Output> ? Output : unknown
 
+/** Throws at once when a name or a number is none that a job may have. */
 export function defineKind<P extends Schema | undefined = undefined, R extends Schema | undefined = undefined>(
   name: string,
   options: KindOptions<P, R> = {},
 ): Kind<In<P>, Out<P>, Out<R>, In<R>> {
-  return { name, queue: options.queue ?? 'default', options }
+  const kind = { name, queue: options.queue ?? 'default', options }
+  checkKind(kind)
+  return kind
+}
+
+/** Of a name alone nothing is checked here: its jobs are refused in their places. */
+export function toKind(kind: Kind | string): Kind {
+  return typeof kind === 'string' ? { name: kind, queue: 'default', options: {} } : kind
+}
+
+/** Also where types were not checked: what is no kind would ask for work in vain, and spoil what others ask for along with it. */
+export function checkKind(kind: Kind): void {
+  if (typeof kind?.name !== 'string' || typeof kind.options !== 'object') {
+    throw new TypeError(`A kind must be made by defineKind(), is ${kind === null ? 'null' : typeof kind}`)
+  }
+  const { name, queue, options } = kind
+  const { domain = name, backoff = {} } = options
+  for (const [what, given] of Object.entries({ name, queue, domain })) {
+    if (typeof given !== 'string' || !NAME_PATTERN.test(given)) throw new TypeError(`${what} ${NAME_RULE}`)
+  }
+  checkNumbers(JOB_LIMITS, options, '')
+  checkNumbers(BACKOFF_LIMITS, backoff, 'backoff.')
+}
+
+function checkNumbers<Name extends string>(
+  limits: Record<Name, NumberLimits>,
+  given: NoInfer<{ readonly [name in Name]?: number }>,
+  path: string,
+): void {
+  for (const name in limits) {
+    const { min, max, whole, above = false } = limits[name]
+    const number = given[name]
+    if (number == null) continue
+    const inRange = (above ? number > min : number >= min) && number <= max
+    if (inRange && (whole ? Number.isInteger(number) : Number.isFinite(number))) continue
+    const range = above ? `above ${min}, at most ${max}` : `from ${min} to ${max}`
+    throw new RangeError(`${path}${name} must be a ${whole ? 'whole ' : ''}number ${range}`)
+  }
 }
 
 export class InvalidValue extends Error {

@@ -1,4 +1,4 @@
-import { checkValue, type Kind } from '../client/kind.ts'
+import { checkKind, checkValue, type Kind } from '../client/kind.ts'
 import type { LeaseShape } from '../protocol/index.ts'
 import type { WorkerDeps } from './deps.ts'
 import { isFatal, Stopped, toFailure } from './failure.ts'
@@ -31,6 +31,8 @@ export class HandlerLoop<Payload, Result> extends WorkerLoop {
     { concurrency = 1 }: HandleOptions,
     deps: WorkerDeps,
   ) {
+    checkKind(kind)
+    if (typeof handler !== 'function') throw new TypeError(`The handler of ${kind.name} must be a function`)
     const work = (run: RunInHand) => handleRun(kind, handler, run, deps)
     super({ queues: [kind.queue], kinds: [kind.name], concurrency, startAtOnce: true, work }, deps)
   }

@@ -1,6 +1,5 @@
-import { ROLES } from '@ichido/sdk/protocol'
+import { ROLES, SECONDS_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { SECONDS_MAX } from './submit.ts'
 
 /** Users are named by whoever makes their tokens: a name, a mail address, a service account. */
 export const userName = z

@@ -1,10 +1,11 @@
+import { BACKOFF_LIMITS, JOB_LIMITS, type NumberLimits, SECONDS_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { KEY_MAX_LENGTH } from '../key.ts'
 import { awaitedArtifacts, uploadTtlSeconds } from './artifacts.ts'
 import { name } from './name.ts'
 import { eventPolicy } from './stages.ts'
 
-export { NAME_PATTERN, name } from './name.ts'
+export { name } from './name.ts'
 
 /** The request shapes, once: they check HTTP and in-process calls alike, and OpenAPI is made from them. */
 
@@ -12,16 +13,20 @@ export { NAME_PATTERN, name } from './name.ts'
 export const LABEL_NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 const labelName = z.string().regex(LABEL_NAME_PATTERN, 'must be 1 to 128 letters, digits, dots, dashes or underscores')
 
-export const SECONDS_MAX = 366 * 24 * 3600
 export const COST_MAX = 1_000_000_000
 export const LABELS_MAX = 32
 export const KEY_TTL_HOURS_MAX = 366 * 24
 
+function numberWithin({ min, max, whole, above = false }: NumberLimits): z.ZodNumber {
+  const number: z.ZodNumber = whole ? z.int() : z.number()
+  return (above ? number.gt(min) : number.min(min)).max(max)
+}
+
 const backoff = z
   .strictObject({
-    base_seconds: z.number().min(0).max(SECONDS_MAX).optional(),
-    cap_seconds: z.number().min(0).max(SECONDS_MAX).optional(),
-    jitter: z.number().min(0).max(1).optional(),
+    base_seconds: numberWithin(BACKOFF_LIMITS.baseSeconds).optional(),
+    cap_seconds: numberWithin(BACKOFF_LIMITS.capSeconds).optional(),
+    jitter: numberWithin(BACKOFF_LIMITS.jitter).optional(),
   })
   .meta({
     description:
@@ -33,22 +38,18 @@ export const submitRequest = z
     kind: name.meta({ description: 'What sort of work this is; workers choose by it' }),
     queue: name.optional().meta({ description: 'Default: "default"' }),
     payload: z.unknown().optional().meta({ description: 'Any JSON; handed to the worker as it is' }),
-    priority: z.int().min(-1000).max(1000).optional().meta({ description: 'Higher goes first; default 0' }),
+    priority: numberWithin(JOB_LIMITS.priority).optional().meta({ description: 'Higher goes first; default 0' }),
     run_at: z.iso.datetime({ offset: true }).optional().meta({ description: 'Not before this instant' }),
     delay_seconds: z.number().min(0).max(SECONDS_MAX).optional().meta({ description: 'Not before this long from now' }),
-    max_attempts: z.int().min(1).max(100).optional().meta({ description: 'Runs that may start and fail; default 4' }),
+    max_attempts: numberWithin(JOB_LIMITS.maxAttempts)
+      .optional()
+      .meta({ description: 'Runs that may start and fail; default 4' }),
     backoff: backoff.optional(),
-    timeout_seconds: z.number().positive().max(SECONDS_MAX).optional().meta({ description: 'Of one run' }),
-    lease_ttl_seconds: z
-      .int()
-      .min(1)
-      .max(86_400)
+    timeout_seconds: numberWithin(JOB_LIMITS.timeoutSeconds).optional().meta({ description: 'Of one run' }),
+    lease_ttl_seconds: numberWithin(JOB_LIMITS.leaseTtlSeconds)
       .optional()
       .meta({ description: 'How long a worker may be silent; default: the queue’s, else 60' }),
-    continuation_seconds: z
-      .int()
-      .min(0)
-      .max(86_400)
+    continuation_seconds: numberWithin(JOB_LIMITS.continuationSeconds)
       .optional()
       .meta({ description: 'How much longer its run is kept for it after that; default: the queue’s, else 60' }),
     ...eventPolicy,
