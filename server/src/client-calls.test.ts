@@ -1,5 +1,6 @@
-import { Client, httpTransport, type UploadProgress } from '@ichido/sdk/client'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type BatchItem, Client, defineKind, httpTransport, type Job, type UploadProgress } from '@ichido/sdk/client'
+import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from 'vitest'
+import { z } from 'zod'
 import { CostLimit, KeyReused, QuotaExceeded } from './index.ts'
 import { localTransport } from './local-transport.ts'
 import { LOCAL_ADMIN } from './services/access.ts'
@@ -55,6 +56,50 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
     expect((await client().list({ kind })).data).toHaveLength(2)
     const error = await thrownBy(client().batch([]))
     expect(error).toMatchObject({ code: 'INVALID_PAYLOAD', details: { field: 'jobs' } })
+  })
+
+  test('a batch: what its kind refuses is refused in its place, and the others are sent', async () => {
+    const kind = defineKind(unique('batch'), {
+      payload: z.object({ n: z.int().transform(BigInt) }),
+      result: z.object({ sum: z.int().transform(String) }),
+    })
+    const half = { n: 1.5 }
+    const outcomes = await client().batch([
+      { kind, payload: { n: 1 } },
+      { kind, payload: half },
+      { kind: kind.name, payload: 'of no schema' },
+      { kind, payload: { n: 4 }, runAt: new Date('nope') },
+      { kind, payload: { n: 5 } },
+    ])
+    expect(outcomes).toMatchObject([
+      { status: 'fulfilled' },
+      { status: 'rejected', reason: { name: 'InvalidValue', message: expect.stringContaining('payload.n: ') } },
+      { status: 'fulfilled' },
+      { status: 'rejected', reason: { code: 'INVALID_PAYLOAD', message: 'runAt must be a valid Date' } },
+      { status: 'fulfilled' },
+    ])
+    const ids = outcomes.map((outcome) => (outcome.status === 'fulfilled' ? outcome.value.id : null))
+    const payloads = ids.map(async (id) => (id === null ? null : (await client().job(id).get()).payload))
+    expect(await Promise.all(payloads)).toEqual([{ n: 1 }, null, 'of no schema', null, { n: 5 }])
+    expect((await client().list({ kind: kind.name })).data).toHaveLength(3)
+    expect(await client().batch([{ kind, payload: half }])).toMatchObject([{ status: 'rejected' }])
+    expectTypeOf(outcomes[0]).toEqualTypeOf<PromiseSettledResult<Job<{ sum: string }>>>()
+    expectTypeOf(outcomes[2]).toEqualTypeOf<PromiseSettledResult<Job>>()
+    const never = () => {
+      void client().batch([
+        { kind: 'any', payload: { m: 1 } },
+        // @ts-expect-error a payload that is not of its kind
+        { kind, payload: { m: 1 } },
+      ])
+      const many = [1, 2].map((n) => ({ kind, payload: { n }, key: String(n) }))
+      expectTypeOf(client().batch(many)).resolves.toEqualTypeOf<PromiseSettledResult<Job<{ sum: string }>>[]>()
+      const items: BatchItem[] = [
+        { kind, payload: null },
+        { kind: 'any', payload: 1 },
+      ]
+      expectTypeOf(client().batch(items)).resolves.toEqualTypeOf<PromiseSettledResult<Job>[]>()
+    }
+    expectTypeOf(never).toBeFunction()
   })
 
   test.each([42, true, {}])('%o as key is refused: it is a string', async (value) => {

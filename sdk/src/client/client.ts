@@ -29,11 +29,16 @@ export interface SubmitOptions {
   signal?: AbortSignal
 }
 
-/** One of the jobs that are submitted together. */
-export interface BatchItem extends Omit<SubmitOptions, 'tx' | 'signal'> {
-  kind: Kind | string
-  payload: unknown
+/** One of the jobs that are submitted together, with a payload of its kind. */
+export interface BatchItem<K extends Kind | string = Kind | string> extends Omit<SubmitOptions, 'tx' | 'signal'> {
+  kind: K
+  payload: K extends Kind<infer PayloadIn, unknown, unknown, unknown> ? PayloadIn : unknown
 }
+
+/** What became of a job that was submitted along with others. */
+type BatchOutcome<K extends Kind | string> = PromiseSettledResult<
+  Job<K extends Kind<unknown, unknown, infer Result, unknown> ? Result : unknown>
+>
 
 /** Submits jobs and follows them, over whatever transport. */
 export class Client {
@@ -60,27 +65,26 @@ export class Client {
   }
 
   /**
-   * Submits up to 1,000 jobs in one call. Each has its own key and its own outcome, in its place: one that is refused does
-   * not keep the others back. Give keys of your own to what you would submit again after the call as a whole has failed.
+   * Submits up to 1,000 jobs in one call. Each has its own key and its own outcome, in its place: one that is refused, by the
+   * server or by its kind's schema, does not keep the others back. Give keys of your own to what you would submit again after
+   * the call as a whole has failed.
    */
-  async batch(
-    items: readonly BatchItem[],
+  async batch<const Kinds extends readonly (Kind | string)[]>(
+    items: { readonly [I in keyof Kinds]: BatchItem<Kinds[I]> },
     { signal }: { signal?: AbortSignal } = {},
-  ): Promise<PromiseSettledResult<Job>[]> {
-    const kinds = items.map(({ kind }) => toKind(kind))
-    const requests = kinds.map((kind, i) => {
-      const { payload, ...options } = items[i] as BatchItem
-      return compact({ ...toRequest(kind, payload, options), idempotency_key: options.key })
-    })
-    for (const [i, kind] of kinds.entries()) {
-      await checkValue(kind.options.payload, requests[i]?.payload, `items.${i}.payload`)
-    }
-    const outcomes = await this.#transport.submitMany(requests, signal)
-    return outcomes.map((outcome, i) =>
-      outcome.status === 'rejected'
-        ? outcome
-        : { status: 'fulfilled', value: Job.accepted(this.#transport, outcome.value, kinds[i]) },
+  ): Promise<{ -readonly [I in keyof Kinds]: BatchOutcome<Kinds[I]> }> {
+    const checked = await Promise.allSettled(items.map(toChecked))
+    const sound = checked.flatMap((item) => (item.status === 'fulfilled' ? item.value : []))
+    const requests = sound.map(({ request }) => request)
+    const allRefused = items.length > 0 && requests.length === 0
+    const outcomes = allRefused ? [] : await this.#transport.submitMany(requests, signal)
+    const jobs = outcomes.map(
+      (outcome, i): PromiseSettledResult<Job> =>
+        outcome.status === 'rejected'
+          ? outcome
+          : { status: 'fulfilled', value: Job.accepted(this.#transport, outcome.value, sound[i]?.kind) },
     )
+    return checked.map((item) => (item.status === 'rejected' ? item : jobs.shift())) as never
   }
 
   /** The job of an id that was kept somewhere. */
@@ -97,6 +101,17 @@ export class Client {
   list(filter: JobListFilter = {}, { signal }: { signal?: AbortSignal } = {}): Promise<Page<JobShape>> {
     return this.#transport.list(filter, signal)
   }
+}
+
+/** Of a batch: what its schema refuses is not sent. */
+async function toChecked({
+  kind: given,
+  payload,
+  ...options
+}: BatchItem): Promise<{ kind: Kind; request: SubmitRequest }> {
+  const kind = toKind(given)
+  await checkValue(kind.options.payload, payload, 'payload')
+  return { kind, request: compact({ ...toRequest(kind, payload, options), idempotency_key: options.key }) }
 }
 
 function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): SubmitRequest {
