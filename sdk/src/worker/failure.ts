@@ -1,5 +1,4 @@
 import { InvalidValue } from '../client/kind.ts'
-import { IchidoError } from '../protocol/index.ts'
 import type { FailReport } from './transport.ts'
 
 /** Thrown by a handler: trying again would not help. */
@@ -34,6 +33,8 @@ export class Stopped extends Error {
 export const CODE_MAX = 128
 export const MESSAGE_MAX = 10_000
 const TRACEBACK_MAX = 50_000
+/** One may be its own cause. */
+const CAUSES_MAX = 10
 
 /** What a handler threw, as it is reported. */
 export function toFailure(error: unknown, signal: AbortSignal): FailReport {
@@ -44,18 +45,46 @@ export function toFailure(error: unknown, signal: AbortSignal): FailReport {
   }
   // A value that does not fit its schema will not fit it next time either.
   if (error instanceof InvalidValue) return failure(error, 'INVALID_VALUE', false)
-  return failure(error, error instanceof IchidoError ? error.code : nameOf(error), true)
+  return failure(error, codeOf(error), true)
 }
 
 export function failure(error: unknown, code: string, retryable: boolean): FailReport {
-  const message = error instanceof Error ? error.message : String(error)
+  const message = messageOf(error)
   const report = { code: clean(code, CODE_MAX), message: clean(message || code, MESSAGE_MAX), retryable }
-  const stack = error instanceof Error ? error.stack : undefined
-  return stack === undefined ? report : { ...report, traceback: clean(stack, TRACEBACK_MAX) }
+  const traceback = tracebackOf(error)
+  return traceback === undefined ? report : { ...report, traceback: clean(traceback, TRACEBACK_MAX) }
 }
 
-function nameOf(error: unknown): string {
+/** ENOENT, 23505, QUOTA_EXCEEDED: what systems, databases and libraries call an error tells more than its class. */
+function codeOf(error: unknown): string {
+  const code = typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined
+  if (typeof code === 'string' && /^[A-Z0-9_]+$/.test(code)) return code
   return (error instanceof Error && error.name) || 'ERROR'
+}
+
+function messageOf(error: unknown): string {
+  if (error instanceof Error) return error.message
+  try {
+    const text = String(error)
+    return text.startsWith('[object ') ? (JSON.stringify(error) ?? text) : text
+  } catch {
+    return Object.prototype.toString.call(error)
+  }
+}
+
+/** With what led to it, as Node prints it. */
+function tracebackOf(error: unknown): string | undefined {
+  if (!(error instanceof Error) || error.stack === undefined) return undefined
+  let text = error.stack
+  let { cause } = error
+  for (let depth = 0; cause !== undefined && depth < CAUSES_MAX; depth++) {
+    const stack = (cause instanceof Error && cause.stack) || ''
+    // Not every browser begins a stack with the message.
+    const said = stack.includes(messageOf(cause)) ? stack : `${messageOf(cause)}\n${stack}`.trimEnd()
+    text += `\nCaused by: ${said}`
+    cause = cause instanceof Error ? cause.cause : undefined
+  }
+  return text
 }
 
 /** NUL cannot be stored, nor can half a character, which is what cutting text often leaves behind. */

@@ -23,6 +23,8 @@ function loop(handler: Handler<unknown, unknown>, options: HandleOptions = {}): 
   return new HandlerLoop(defineKind('work'), handler, options, { transport: plane, world, onTrouble })
 }
 
+const coded = (code: unknown) => Object.assign(new Error(`${code} it is`), { code })
+
 /** Works on one lease, and lets the test see the signal that the handler was given. */
 async function begin(lease: Partial<LeaseShape> = {}) {
   plane.work.push({ ...LEASE, ...lease })
@@ -167,6 +169,13 @@ test.each<[string, unknown, object]>([
   ['an answer of Ichido', new IchidoError('QUOTA_EXCEEDED', 'full'), { code: 'QUOTA_EXCEEDED', retryable: true }],
   ['something else', 'text', { code: 'ERROR', message: 'text', retryable: true }],
   ['nothing', undefined, { code: 'ERROR', message: 'undefined', retryable: true }],
+  ['an error of the system', coded('ENOENT'), { code: 'ENOENT', message: 'ENOENT it is', retryable: true }],
+  ['an error of a database', coded('23505'), { code: '23505' }],
+  ['an error with a code of its own sort', coded('not/for-us'), { code: 'Error' }],
+  ['an error with a number', coded(20), { code: 'Error' }],
+  ['an object', { code: 'OBJ', n: 1 }, { code: 'OBJ', message: '{"code":"OBJ","n":1}', retryable: true }],
+  ['a large object', { text: 'x'.repeat(99_999) }, { message: `{"text":"${'x'.repeat(9_991)}` }],
+  ['an object without JSON', { n: 1n }, { code: 'ERROR', message: '[object Object]' }],
   ['NUL and half a character', new Error('a\0b\ud83d'), { message: 'ab\ufffd' }],
   ['a very long text', new Error('x'.repeat(99_999)), { message: 'x'.repeat(10_000) }],
 ])('%s that a handler throws is reported', async (_, thrown, report) => {
@@ -174,6 +183,33 @@ test.each<[string, unknown, object]>([
   reject(thrown)
   await settled()
   expect(plane.reports).toMatchObject([report])
+})
+
+test('what led to an error is told in its traceback', async () => {
+  const root = Object.assign(new Error('no such host'), { cause: 'the cable' })
+  const { reject } = await begin()
+  reject(new Error('cannot save', { cause: new TypeError('cannot send', { cause: root }) }))
+  await settled()
+  const [report] = plane.reports
+  expect(report).toMatchObject({ code: 'Error', message: 'cannot save' })
+  const traceback = String(Object(report).traceback)
+  const said = traceback.split('\n').filter((line) => !line.startsWith('    at '))
+  expect(said).toEqual([
+    'Error: cannot save',
+    'Caused by: TypeError: cannot send',
+    'Caused by: Error: no such host',
+    'Caused by: the cable',
+  ])
+  expect(traceback.match(/worker\.test\.ts/g)?.length).toBeGreaterThanOrEqual(3)
+})
+
+test('an error that is its own cause is reported, too', async () => {
+  const error = new Error('round and round')
+  error.cause = error
+  const { reject } = await begin()
+  reject(error)
+  await settled()
+  expect(plane.reports).toMatchObject([{ message: 'round and round', traceback: expect.any(String) }])
 })
 
 test('what is thrown because the worker stops costs no retry; Fatal stays Fatal', async () => {
