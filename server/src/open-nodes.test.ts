@@ -38,12 +38,13 @@ afterAll(async () => {
   for (const folder of folders) rmSync(folder, { recursive: true })
 })
 
-test('a second process on one folder is refused, in words that say what to do', async () => {
+test('a second open of one folder is refused, in words that say what to do', async () => {
   const dataDir = newFolder()
   const first = await open({ dataDir })
   const error = await thrownBy(open({ dataDir }))
-  expect(String(error)).toContain(`Another process is using ${dataDir}.`)
-  expect(String(error)).toContain('DATABASE_URL')
+  expect(String(error)).toContain(`Another process, or another open() in this one, is using ${dataDir}.`)
+  expect(String(error)).toContain('give this one another folder (dataDir;')
+  expect(String(error)).toContain('PostgreSQL (pool or databaseUrl;')
   expect(await first.submit('work', 1)).toMatchObject({ replayed: false })
   await first.close()
   const second = await open({ dataDir })

@@ -79,7 +79,7 @@ describe('starting', () => {
     const server = await serve(env)
     const second = await ichido(['serve'], { ...env, PORT: '0' })
     expect(second.code).toBe(1)
-    expect(second.stderr).toContain(`Another process is using ${env.DATA_DIR}`)
+    expect(second.stderr).toContain(`Another process, or another open() in this one, is using ${env.DATA_DIR}`)
     expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
   })
 

@@ -127,7 +127,7 @@ describe('backup', () => {
     const { job_id } = await ichidoJson(['submit', 'k', '--key', 'a/b'], { ICHIDO_URL: server.url })
     const busy = await ichido(['backup', file], env)
     expect(busy.code).toBe(1)
-    expect(busy.stderr).toContain('Another process is using')
+    expect(busy.stderr).toContain('Another process, or another open() in this one, is using')
     await server.stop()
 
     const made = await ichidoJson(['backup', file], env)
