@@ -46,7 +46,9 @@ export async function redisTrouble(url: string): Promise<string | null> {
   const troubles: unknown[] = []
   const link = new RedisLink({ world: realWorld, url, onTrouble: (error) => troubles.push(error) })
   const connected = new Promise<boolean>((resolve) => link.onConnect(() => resolve(true)))
-  const inTime = await Promise.race([connected, sleep(realWorld, DEADLINE_MS)])
+  const done = new AbortController()
+  const inTime = await Promise.race([connected, sleep(realWorld, DEADLINE_MS, done.signal)])
+  done.abort()
   link.close()
   if (inTime === true) return null
   const [trouble] = troubles

@@ -1,7 +1,9 @@
+import type { World } from '@ichido/sdk'
 import { expect, test } from 'vitest'
 import { defineKind } from './index.ts'
 import { eachEmbedded, embedded, thrownBy } from './testing/embedded.ts'
 import { unique, until } from './testing/store.ts'
+import { realWorld } from './world.ts'
 
 const FAST = { backoff: { baseSeconds: 0.1, jitter: 0 } }
 
@@ -196,6 +198,31 @@ eachEmbedded(({ ichido, storage }) => {
     expect(() => ichido().handle('text' as never, () => {})).toThrow('A kind must be made by defineKind(), is string')
     expect(() => ichido().handle(kind, undefined as never)).toThrow(`The handler of ${kind.name} must be a function`)
     expect(await (await ichido().submit(kind, null)).result()).toBe('done')
+  })
+
+  test('after closing no timer is left that keeps the process alive', async () => {
+    const pending = new Map<() => void, number>()
+    const after: World['after'] = (ms, callback) => {
+      const callOff = realWorld.after(ms, () => {
+        pending.delete(over)
+        callback()
+      })
+      const over = () => {
+        pending.delete(over)
+        callOff()
+      }
+      pending.set(over, ms)
+      return over
+    }
+    const own = await embedded(storage(), { ...realWorld, after })
+    const kind = defineKind(unique('busy'))
+    own.handle(kind, ({ progress }) => progress('half'))
+    const job = await own.submit(kind, null, { key: kind.name })
+    expect(await own.submit(kind, null, { key: kind.name })).toMatchObject({ replayed: true })
+    for await (const _ of job.watch());
+    expect(await job.result()).toBeNull()
+    await own.close()
+    expect([...pending.values()]).toEqual([])
   })
 
   test('closing an idle one is quick', async () => {

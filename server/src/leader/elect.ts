@@ -93,7 +93,9 @@ export class Election {
       () => bus.wake(['leadership']),
       (error: unknown) => onTrouble('resign', error),
     )
-    await Promise.race([resigned, sleep(world, RESIGN_WITHIN_MS)])
+    const done = new AbortController()
+    await Promise.race([resigned, sleep(world, RESIGN_WITHIN_MS, done.signal)])
+    done.abort()
   }
 
   async #tick(): Promise<number | null> {

@@ -115,7 +115,9 @@ export function createEvidence({ world, store, settings, meter }: EvidenceOption
       const all = async () => {
         while ((await flush()) !== null);
       }
-      await Promise.race([all().catch(() => {}), sleep(world, CLOSE_WITHIN_MS)])
+      const done = new AbortController()
+      await Promise.race([all().catch(() => {}), sleep(world, CLOSE_WITHIN_MS, done.signal)])
+      done.abort()
       const left = waiting.size + writing.size
       if (left > 0) meter.evidenceLost(left)
     },

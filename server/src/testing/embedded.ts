@@ -19,12 +19,12 @@ export interface Embedded extends Ichido {
   sql(text: string, ...params: SqlValue[]): Promise<Row[]>
 }
 
-export async function embedded(storage: Storage): Promise<Embedded> {
+export async function embedded(storage: Storage, world = realWorld): Promise<Embedded> {
   const troubles: unknown[] = []
   const onTrouble = (_: string, error: unknown) => troubles.push(error)
-  const node = await startNode({ storage, world: realWorld, meter: silentMeter, allowNoFsync: false, onTrouble })
+  const node = await startNode({ storage, world, meter: silentMeter, allowNoFsync: false, onTrouble })
   const { store } = node.services.deps
-  return { ...embed(node, realWorld, onTrouble), node, troubles, sql: (text, ...params) => sql(store, text, ...params) }
+  return { ...embed(node, world, onTrouble), node, troubles, sql: (text, ...params) => sql(store, text, ...params) }
 }
 
 export interface GivenEngine {
