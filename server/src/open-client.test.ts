@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { defineKind, type JobEvent } from './index.ts'
+import { defineKind, type JobEvent, type JobState } from './index.ts'
 import { eachEmbedded, thrownBy } from './testing/embedded.ts'
 import { unique } from './testing/store.ts'
 
@@ -108,7 +108,7 @@ eachEmbedded(({ ichido, engine }) => {
   })
 
   test.each([
-    [{ state: 'ASLEEP' }, 'state'],
+    [{ state: 'ASLEEP' as JobState }, 'state'],
     [{ label: 'without a value' }, 'label'],
     [{ limit: 0 }, 'limit'],
     [{ limit: 1e9 }, 'limit'],

@@ -90,6 +90,9 @@ eachEmbedded(({ ichido }) => {
       ichido().handle(kind, () => ({}))
       // @ts-expect-error the result has another type
       ichido().handle(kind, async () => ({ bytes: 'many' }))
+      // @ts-expect-error no state has this name
+      void ichido().list({ state: 'RUNING' })
+      void ichido().list({ state: 'RUNNING,PENDING' })
       void ichido().submit('any', { whatever: 1 })
       ichido().handle(defineKind('any'), ({ payload }) => {
         expectTypeOf(payload).toBeUnknown()

@@ -3,6 +3,7 @@ import type {
   EventShape,
   JobDetail,
   JobShape,
+  JobState,
   JobStateShape,
   NewReservationShape,
   Page,
@@ -62,7 +63,8 @@ export interface Retried {
 }
 
 export interface JobListFilter {
-  state?: string
+  /** One state, or several separated by commas. */
+  state?: JobState | `${JobState},${string}`
   queue?: string
   kind?: string
   label?: string
