@@ -6,7 +6,7 @@ import { sayMore } from './jobs.ts'
 import { withoutControls } from './logs.ts'
 import { followRedrive, tellRedrive } from './redrive.ts'
 import { commandLine } from './self.ts'
-import { facts, instant, table } from './table.ts'
+import { errorText, facts, instant, table } from './table.ts'
 import { out, outJson, paint, say } from './terminal.ts'
 import { instantOf, wholeNumber } from './values.ts'
 
@@ -120,7 +120,7 @@ async function list({ group, limit, cursor, json, ...flags }: ListFlags): Promis
         letter.queue,
         letter.kind,
         letter.user_id,
-        `${letter.error_code}: ${letter.error_message}`,
+        errorText({ code: letter.error_code, message: letter.error_message }),
       ]),
     ),
   )
@@ -156,7 +156,7 @@ async function show(jobId: string, { json }: JsonFlag): Promise<void> {
       ['queue', letter.queue],
       ['kind', letter.kind],
       ['user', letter.user_id],
-      ['error', `${letter.error_code}: ${letter.error_message}`],
+      ['error', errorText({ code: letter.error_code, message: letter.error_message })],
       ['failed runs', String(letter.retry_count)],
       ['redrive', letter.redrive_id],
       ['waiting for', job.waiting_for?.message ?? null],

@@ -4,7 +4,7 @@ import type { Command } from 'commander'
 import { connect, query } from './connect.ts'
 import { printLogs } from './logs.ts'
 import { commandLine, shellWord } from './self.ts'
-import { facts, instant, table } from './table.ts'
+import { errorText, facts, instant, table } from './table.ts'
 import { out, outJson, say } from './terminal.ts'
 import { instantOf, payload, wholeNumber } from './values.ts'
 import { waitingText } from './waiting-text.ts'
@@ -168,7 +168,7 @@ async function show(job: JobDetail): Promise<void> {
       ['finished', job.finished_at && instant(job.finished_at)],
       ['payload', JSON.stringify(job.payload)],
       ['result', result],
-      ['error', job.error && `${job.error.code}: ${job.error.message}`],
+      ['error', job.error && errorText(job.error)],
     ]),
   )
   out('')
@@ -182,7 +182,7 @@ async function show(job: JobDetail): Promise<void> {
         run.assigned_worker_id === null ? '-' : worker(run.assigned_worker_id),
         instant(run.started_at),
         instant(run.finished_at),
-        run.error === null ? '-' : `${run.error.code}: ${run.error.message}`,
+        run.error === null ? '-' : errorText(run.error),
       ]),
     ),
   )

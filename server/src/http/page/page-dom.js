@@ -64,7 +64,11 @@ function duration(ms) {
   return [`${Math.floor(seconds / 86_400)} d`, `${Math.floor((seconds % 86_400) / 3_600)} h`]
 }
 
-export const errorText = (error) => (error === null ? '' : `${error.code}: ${error.message}`)
+/** What systems say of an error often begins with its code. */
+export function errorText(error) {
+  if (error === null) return ''
+  return error.message.startsWith(`${error.code}:`) ? error.message : `${error.code}: ${error.message}`
+}
 
 export async function copy(button) {
   const text = button.dataset.copy
