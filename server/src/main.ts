@@ -49,7 +49,8 @@ export interface NodeOptions {
 export interface ControlNode {
   services: Services
   submitIn: SubmitIn
-  close(): Promise<void>
+  /** `leftBehind`: handlers of this process that are at runs of its own all the same. */
+  close(leftBehind?: readonly Promise<unknown>[]): Promise<void>
 }
 
 /** How long a change of settings may go unnoticed when its wake-up is lost. */
@@ -113,12 +114,15 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   return {
     services,
     submitIn: submitIn(services),
-    async close() {
+    async close(leftBehind = []) {
       await Promise.all([election.stop(), ...loops.map((loop) => loop.stop())])
       await services.evidence.close()
       await redis?.close()
       await bus.close()
-      await store.close()
+      const close = () => store.close()
+      // Whoever has the folder next takes our runs over at once: not while a handler is at one of them.
+      if (leftBehind.length === 0 || store.engine === 'postgres') await close()
+      else void Promise.allSettled(leftBehind).then(close)
     },
   }
 }

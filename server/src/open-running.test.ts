@@ -11,7 +11,14 @@ function aborted(signal: AbortSignal): Promise<unknown> {
   return new Promise((resolve) => signal.addEventListener('abort', () => resolve(signal.reason)))
 }
 
-eachEmbedded(({ ichido, storage }) => {
+/** Time that passes 50 times as fast. */
+const hurried: World = {
+  ...realWorld,
+  monotonic: () => realWorld.monotonic() * 50,
+  after: (ms, callback) => realWorld.after(ms / 50, callback),
+}
+
+eachEmbedded(({ ichido, storage, engine }) => {
   test('a job that waits is canceled at once, and for good', async () => {
     const kind = defineKind(unique('waiting'))
     const job = await ichido().submit(kind, null)
@@ -187,6 +194,38 @@ eachEmbedded(({ ichido, storage }) => {
     after.handle(kind, ({ job: { attempt } }) => attempt)
     expect(await after.job(job.id).result()).toBe(2)
     await after.close()
+  })
+
+  test('a handler that goes on although it was told to stop keeps its run to itself, not the process', async () => {
+    const place = storage()
+    const own = await embedded(place, hurried)
+    const kind = defineKind(unique('deaf'), FAST)
+    const began = Promise.withResolvers<void>()
+    const end = Promise.withResolvers<string>()
+    own.handle(kind, () => {
+      began.resolve()
+      return end.promise
+    })
+    const job = await own.submit(kind, null)
+    await began.promise
+    await own.close({ drainMs: 0 })
+    expect(own.troubles).toMatchObject([
+      { message: expect.stringMatching(`Closed without the handler of ${kind.name}, .*: job ${job.id}, attempt 1$`) },
+    ])
+
+    if (engine === 'sqlite') {
+      // Whoever opens the folder takes over what was running there.
+      expect(await thrownBy(embedded(place))).toMatchObject({ name: 'StoreInUse' })
+      end.resolve('unheard')
+      const after = await until('the folder to be free', () => embedded(place).catch(() => null))
+      after.handle(kind, ({ job: { attempt } }) => attempt)
+      expect(await after.job(job.id).result()).toBe(2)
+      await after.close()
+    } else {
+      end.resolve('unheard')
+      expect(await ichido().job(job.id).get()).toMatchObject({ state: 'RUNNING', runs: [{ state: 'RUNNING' }] })
+    }
+    expect(own.troubles).toHaveLength(1)
   })
 
   test('what is no kind, or no handler, is refused at once, and disturbs nobody', async () => {

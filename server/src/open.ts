@@ -8,7 +8,7 @@ import {
   type RetryOptions,
   type World,
 } from '@ichido/sdk'
-import { HandlerLoop } from '@ichido/sdk/worker'
+import { HandlerLoop, type WorkerLoop } from '@ichido/sdk/worker'
 import type pg from 'pg'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import { localTransport } from './local-transport.ts'
@@ -38,7 +38,10 @@ export interface Ichido extends Submitting {
     handler: Handler<PayloadOut, NoInfer<ResultIn>>,
     options?: HandleOptions,
   ): void
-  /** Takes no more work, waits for running handlers (30 s unless told otherwise), and lets go of the store. */
+  /**
+   * Takes no more work, waits for running handlers (30 s unless told otherwise), tells those that still run to stop, and lets
+   * go of the store. A handler that goes on for 10 s more is left behind: `onTrouble` is told, and its job waits for its lease.
+   */
   close(options?: { drainMs?: number }): Promise<void>
 }
 
@@ -62,7 +65,7 @@ export async function open(options: OpenOptions): Promise<Ichido> {
 export function embed(node: ControlNode, world: World, onTrouble: (where: string, error: unknown) => void): Ichido {
   const transport = localTransport(node.services, LOCAL_ADMIN, node.submitIn)
   const client = new Client(transport)
-  const loops: { close(drainMs: number): Promise<void> }[] = []
+  const loops: Pick<WorkerLoop, 'close' | 'leftBehind'>[] = []
   let closing: Promise<void> | null = null
 
   async function close(drainMs: number): Promise<void> {
@@ -70,7 +73,7 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
       await Promise.all(loops.map((loop) => loop.close(drainMs)))
     } finally {
       await transport.close(new Error(CLOSED))
-      await node.close()
+      await node.close(loops.flatMap(({ leftBehind }) => leftBehind))
     }
   }
 

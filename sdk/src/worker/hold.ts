@@ -33,7 +33,7 @@ const TELL_PART = 0.9
 /** Heartbeats in the time that a lease or a run is safe without one: three may get lost. */
 const BEATS = 4
 /** How long a run that was told to stop is believed to be about to. */
-const ABORT_GRACE_MS = 10_000
+export const ABORT_GRACE_MS = 10_000
 /** Timers do not notice that the machine slept: the clocks are looked at this often. */
 export const LOOK_MS = 1_000
 

@@ -28,8 +28,17 @@ export interface LoopOptions {
   concurrency: number
   /** Start runs in the call that leases them; otherwise by a call of its own right before the work begins. */
   startAtOnce: boolean
+  /** How long a run that was told to stop is waited for by `close`, which then leaves it behind; default: until it ends. */
+  leaveAfterMs?: number
   /** Never throws. */
   work(run: RunInHand): Promise<Outcome>
+}
+
+interface Run {
+  lease: LeaseShape
+  controller: AbortController
+  /** While it is at work: nothing of ours keeps it or ends it any more. */
+  letGo: (() => void) | null
 }
 
 interface Patience {
@@ -55,7 +64,8 @@ export class WorkerLoop {
   readonly #startId: string
   readonly #polling = new AbortController()
   readonly #hurry = new AbortController()
-  readonly #running = new Map<Promise<void>, AbortController>()
+  readonly #running = new Map<Promise<void>, Run>()
+  readonly #leftBehind: Promise<void>[] = []
   /** Leases whose end was not heard yet. */
   readonly #inHand = new Set<string>()
   readonly #slots = new Set<number>()
@@ -67,6 +77,7 @@ export class WorkerLoop {
   #asked = 0
   #leaving = 0
   #waitsForWork = false
+  #left = () => {}
 
   constructor(options: LoopOptions, deps: WorkerDeps) {
     const { concurrency } = options
@@ -87,18 +98,56 @@ export class WorkerLoop {
 
   /** Takes no more work and waits for what is running; what still runs after `drainMs` is told to stop. */
   async close(drainMs: number): Promise<void> {
+    const { world } = this.#deps
+    const { leaveAfterMs } = this.#options
     this.#polling.abort()
-    const callOff = this.#deps.world.after(drainMs, () => this.hurry())
-    await this.#loop
-    while (this.#running.size > 0) await Promise.all(this.#running.keys())
-    callOff()
+    const callOffs = [world.after(drainMs, () => this.hurry())]
+    const left = new Promise<void>((resolve) => {
+      if (leaveAfterMs === undefined) return
+      const leave = () => resolve(this.#leave())
+      callOffs.push(world.after(drainMs + leaveAfterMs, leave))
+    })
+    await Promise.race([this.#ended(), left])
+    // Of what has ended, and is still being reported.
+    await this.#ended()
+    for (const callOff of callOffs) callOff()
+  }
+
+  /** What `close` did not wait for: each settles when its run has ended after all, which nobody is told. */
+  get leftBehind(): readonly Promise<void>[] {
+    return this.#leftBehind
   }
 
   /** Tells everything that runs to stop. */
   hurry(): void {
     this.#polling.abort()
     this.#hurry.abort()
-    for (const controller of this.#running.values()) controller.abort(stopping())
+    for (const { controller } of this.#running.values()) controller.abort(stopping())
+  }
+
+  async #ended(): Promise<void> {
+    await this.#loop
+    while (this.#running.size > 0) await Promise.all(this.#running.keys())
+  }
+
+  /** Leases of runs that go on are neither kept nor given back: they lapse, and nobody else has those jobs before. */
+  #leave(): void {
+    for (const [ended, run] of this.#running) {
+      if (run.letGo === null) continue
+      run.letGo()
+      run.letGo = null
+      this.#running.delete(ended)
+      this.#leftBehind.push(ended)
+      this.#deps.onTrouble(leftBehind(run.lease))
+    }
+    this.#left()
+  }
+
+  /** A promise of its own for each who waits: one for all would remember them for ever. */
+  #whenLeft(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#left = resolve
+    })
   }
 
   async #poll(): Promise<void> {
@@ -106,7 +155,7 @@ export class WorkerLoop {
     while (!signal.aborted) {
       const room = this.#options.concurrency - this.#inHand.size
       if (this.#asking.size > 0) await Promise.race(this.#asking)
-      else if (room < 1) await Promise.race(this.#running.keys())
+      else if (room < 1) await Promise.race([...this.#running.keys(), this.#whenLeft()])
       else {
         this.#waitsForWork = true
         const pauseMs = await this.#ask(room, signal)
@@ -190,17 +239,19 @@ export class WorkerLoop {
     const controller = new AbortController()
     // It was leased while the worker was told to stop: given back, not begun.
     if (this.#polling.signal.aborted) controller.abort(stopping())
-    const run = this.#run(lease, sent, controller)
+    const run: Run = { lease, controller, letGo: null }
+    const ended = this.#run(run, sent)
       .catch(this.#deps.onTrouble)
       .finally(() => {
         this.#inHand.delete(lease.lease_id)
-        this.#running.delete(run)
+        this.#running.delete(ended)
       })
     this.#inHand.add(lease.lease_id)
-    this.#running.set(run, controller)
+    this.#running.set(ended, run)
   }
 
-  async #run(lease: LeaseShape, sent: Mark, controller: AbortController): Promise<void> {
+  async #run(run: Run, sent: Mark): Promise<void> {
+    const { lease, controller } = run
     const { signal } = controller
     const now = this.#clocks()
     const isFresh = this.#options.startAtOnce && elapsedMs(sent, now) < Math.min(FRESH_MS, aloneMsOf(lease) / 2)
@@ -208,7 +259,14 @@ export class WorkerLoop {
     try {
       if (!isFresh && !signal.aborted && !(await this.#confirm(lease, hold, signal))) return
       const callOff = this.#limitTime(lease, controller)
+      run.letGo = () => {
+        callOff()
+        hold.letGo()
+      }
       const outcome = signal.aborted ? 'released' : await this.#work(lease, signal, hold)
+      // Left behind.
+      if (run.letGo === null) return
+      run.letGo = null
       callOff()
       hold.runEnded()
       if (!hold.isLost) await this.#report(lease, outcome, hold)
@@ -324,4 +382,9 @@ function stopping(): Stopped {
 
 function overrun({ kind, job_id: jobId, attempt }: LeaseShape): Error {
   return new Error(`The handler of ${kind} goes on although it was told to stop: job ${jobId}, attempt ${attempt}`)
+}
+
+function leftBehind({ kind, job_id: jobId, attempt }: LeaseShape): Error {
+  const which = `job ${jobId}, attempt ${attempt}`
+  return new Error(`Closed without the handler of ${kind}, which goes on although it was told to stop: ${which}`)
 }

@@ -4,7 +4,7 @@ import { defineKind } from '../client/kind.ts'
 import { IchidoError, type LeaseShape } from '../protocol/index.ts'
 import { Fatal, Stopped } from './failure.ts'
 import { HELD, LEASE, Plane, unavailable } from './testing/plane.ts'
-import { type HandleOptions, type Handler, HandlerLoop } from './worker.ts'
+import { type HandleOptions, type Handler, type HandlerContext, HandlerLoop } from './worker.ts'
 
 /** When a run without a confirmed heartbeat is told, a little before it must have stopped. */
 const TOLD_MS = 0.9 * 0.8 * 100_000
@@ -224,6 +224,55 @@ test('what is thrown because the worker stops costs no retry; Fatal stays Fatal'
   fatal.reject(new Fatal('BROKEN'))
   await closed
   expect(plane.reports).toMatchObject(['released', { code: 'BROKEN', retryable: false }])
+})
+
+test('closing leaves a handler behind that goes on for 10 s after it was told to stop, and names it', async () => {
+  plane.work.push({ ...LEASE, timeout_seconds: 3600 }, { ...LEASE, lease_id: 'other', job_id: 'another job' })
+  const { promise, reject } = Promise.withResolvers<unknown>()
+  const signals: AbortSignal[] = []
+  const heeding = (signal: AbortSignal) =>
+    new Promise((_, giveUp) => signal.addEventListener('abort', () => giveUp(signal.reason)))
+  const heedless = ({ signal, job }: HandlerContext<unknown>) => {
+    signals.push(signal)
+    return job.id === 'job' ? promise : heeding(signal)
+  }
+  const running = loop(heedless, { concurrency: 2 })
+  await settled()
+  let closed = false
+  const closing = running.close(5_000).then(() => {
+    closed = true
+  })
+  await world.pass(5_000)
+  expect(signals.map(({ aborted }) => aborted)).toEqual([true, true])
+  expect(plane.reports).toEqual(['released'])
+  await world.pass(9_999)
+  expect([closed, troubles]).toEqual([false, []])
+  await world.pass(1)
+  await closing
+  expect(troubles).toEqual([
+    new Error('Closed without the handler of work, which goes on although it was told to stop: job job, attempt 1'),
+  ])
+  expect(world.pendingMs).toEqual([])
+  const { length } = plane.beats
+  reject(new Error('too late'))
+  await Promise.all(running.leftBehind)
+  await world.pass(200_000)
+  expect(running.leftBehind).toHaveLength(1)
+  expect(plane.reports).toEqual(['released'])
+  expect(plane.beats).toHaveLength(length)
+  expect(troubles).toHaveLength(1)
+})
+
+test('closing waits for a report that is not heard yet, however long ago its handler was told to stop', async () => {
+  const { running, reject, signal } = await begin()
+  plane.troubles.release.push(...Array.from({ length: 5 }, unavailable))
+  const closing = running.close(0)
+  await world.pass(0)
+  reject(signal.reason)
+  await world.pass(30_000)
+  await closing
+  expect(plane.reports).toEqual(['released'])
+  expect(running.leftBehind).toEqual([])
 })
 
 test('a poll that failed is asked again under its name', async () => {

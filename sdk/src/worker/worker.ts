@@ -2,6 +2,7 @@ import { checkKind, checkValue, type Kind } from '../client/kind.ts'
 import type { LeaseShape } from '../protocol/index.ts'
 import type { WorkerDeps } from './deps.ts'
 import { isFatal, Stopped, toFailure } from './failure.ts'
+import { ABORT_GRACE_MS } from './hold.ts'
 import { type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
 import { type Progress, Publisher, type PublisherDeps } from './progress.ts'
 
@@ -34,7 +35,8 @@ export class HandlerLoop<Payload, Result> extends WorkerLoop {
     checkKind(kind)
     if (typeof handler !== 'function') throw new TypeError(`The handler of ${kind.name} must be a function`)
     const work = (run: RunInHand) => handleRun(kind, handler, run, deps)
-    super({ queues: [kind.queue], kinds: [kind.name], concurrency, startAtOnce: true, work }, deps)
+    const only = { queues: [kind.queue], kinds: [kind.name] }
+    super({ ...only, concurrency, startAtOnce: true, leaveAfterMs: ABORT_GRACE_MS, work }, deps)
   }
 }
 
