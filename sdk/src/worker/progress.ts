@@ -68,7 +68,11 @@ export class Publisher {
   async flush({ signal, hold }: Pick<RunInHand, 'signal' | 'hold'>): Promise<void> {
     if (this.#sending === null) return
     const withinMs = signal.aborted ? hold.aloneMs * ABORTED_PART : FLUSH_WITHIN_MS
-    const { promise: late, resolve } = Promise.withResolvers<void>()
+    let resolve = () => {}
+    // Not by `Promise.withResolvers`, which Node 20 lacks.
+    const late = new Promise<void>((settle) => {
+      resolve = settle
+    })
     const giveUp = () => {
       this.#lateness().abort()
       resolve()

@@ -118,6 +118,18 @@ test.concurrent('on an older Node over HTTP; the same line again, though its tok
   expect(second).toMatchObject({ worker_id: first?.worker_id, name: 'pc' })
 })
 
+test.concurrent('on an older Node a handler that does not wait for what it told is reported, too', async () => {
+  const queue = unique('told')
+  const file = join(folder, 'tells.mjs')
+  writeFileSync(file, "export default { work: ({ progress }) => (progress('half'), 'done') }")
+  const args = ['--enroll', await enrollToken(server.url, queue)]
+  const given = { url: server.url, queue, work: ['--handlers', file] as const, state: join(folder, unique('state')) }
+  const started = await startAgent({ ...given, node: oldNode, args })
+  const { job_id: jobId } = await submit(queue, 1, { kind: 'work' })
+  expect(await result(jobId)).toMatchObject({ state: 'SUCCEEDED', result: 'done' })
+  expect(await started.drain()).toBe(0)
+})
+
 test.concurrent('a program is given its payload, artifacts and surroundings; its log, progress and files are taken', async () => {
   const queue = unique('given')
   const { job_id: jobId } = await submit(queue, { n: 1 }, { timeout_seconds: 30, artifacts: [{ name: 'in.txt' }] })
