@@ -148,6 +148,60 @@ test('what was woken just before closing still goes out, and closing twice is fi
   a.wake(['queue:last'])
 })
 
+test('closed while much is to be told, it tells as much as it can in the time, and nobody of any trouble', async () => {
+  const schema = newSchema()
+  const troubles: unknown[] = []
+  const [a, b] = [bus(schema, { onTrouble: (error) => troubles.push(error) }), bus(schema)]
+  await listening(schema, 2)
+  const topics = Array.from({ length: 10_000 }, (_, i): Topic => `job:${i}-${'x'.repeat(100)}`)
+  const woken = counting(b, topics.at(-1) ?? 'job:')
+  a.wake(topics)
+  await a.close()
+  await heard('the last wake-up', woken)
+  expect(troubles).toEqual([])
+})
+
+test('a database that does not answer does not keep anybody from closing', async () => {
+  const schema = newSchema()
+  const troubles: unknown[] = []
+  const asked = Promise.withResolvers<void>()
+  const connected = Promise.withResolvers<pg.Client>()
+  const a = bus(schema, {
+    async connect() {
+      const client = await connect()
+      connected.resolve(client)
+      return client
+    },
+    onTrouble: (error) => troubles.push(error),
+  })
+  await listening(schema, 1)
+  const client = await connected.promise
+  const query = client.query.bind(client)
+  client.query = () => {
+    asked.resolve()
+    return new Promise<never>((_, reject) => void query('SELECT pg_sleep(600)').catch(reject))
+  }
+  a.wake(['queue:x'])
+  await asked.promise
+  await a.close()
+  expect(troubles).toEqual([])
+})
+
+test('a queue that has work does not wait behind what is told of jobs', async () => {
+  const schema = newSchema()
+  const gate = Promise.withResolvers<void>()
+  const a = bus(schema, { connect: () => gate.promise.then(connect) })
+  const b = bus(schema)
+  await listening(schema, 1)
+  const told: string[] = []
+  for (const topic of ['job:0', 'queue:x', 'worker:w'] as const) b.subscribe(topic, () => told.push(topic))
+  a.wake(Array.from({ length: 5_000 }, (_, i): Topic => `job:${i}`))
+  a.wake(['queue:x', 'worker:w'])
+  gate.resolve()
+  await until('all of them', async () => told.length === 3)
+  expect(told).toEqual(['queue:x', 'worker:w', 'job:0'])
+})
+
 test('closed before it was connected, it leaves no connection behind', async () => {
   const gate = Promise.withResolvers<void>()
   const connected = Promise.withResolvers<pg.Client>()

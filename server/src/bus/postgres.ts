@@ -18,8 +18,10 @@ const PENDING_MAX = 10_000
 const RECONNECT_MS = 500
 /** Between notifications: each wakes every node, whatever it is about. The first of many goes out at once. */
 const PAUSE_MS = 20
-/** How long closing waits for the last wake-ups to go out. */
+/** How long closing waits for the last wake-ups to go out, without pauses. */
 const LAST_FLUSH_MS = 500
+/** What is told of single jobs, thousands in a second, goes after the few wake-ups of queues that idle workers wait for. */
+const OF_ONE_JOB = /^(job|logs):/
 
 export function channelOf(schema: string): string {
   return `ichido_wake_${schema}`
@@ -29,12 +31,14 @@ export function channelOf(schema: string): string {
 export class PostgresBus implements Bus {
   readonly #local = new EmbeddedBus()
   readonly #options: PostgresBusOptions
-  readonly #pending = new Set<Topic>()
+  readonly #soon = new Set<Topic>()
+  readonly #later = new Set<Topic>()
   readonly #closing = new AbortController()
   /** The first line of what this bus sends. */
   readonly #sender: string
   #client: pg.Client | null = null
   #flushing: Promise<void> | null = null
+  #closed = false
   readonly #running: Promise<void>
 
   constructor(options: PostgresBusOptions) {
@@ -45,7 +49,10 @@ export class PostgresBus implements Bus {
 
   wake(topics: readonly Topic[], news?: News): void {
     this.#local.wake(topics, news)
-    for (const topic of topics) if (this.#pending.size < PENDING_MAX) this.#pending.add(topic)
+    for (const topic of topics) {
+      const pending = OF_ONE_JOB.test(topic) ? this.#later : this.#soon
+      if (pending.size < PENDING_MAX) pending.add(topic)
+    }
     this.#flush()
   }
 
@@ -54,27 +61,34 @@ export class PostgresBus implements Bus {
   }
 
   async close(): Promise<void> {
-    await Promise.race([this.#flushing, sleep(this.#options.world, LAST_FLUSH_MS, this.#closing.signal)])
     this.#closing.abort()
+    const flushed = new AbortController()
+    await Promise.race([this.#flushing, sleep(this.#options.world, LAST_FLUSH_MS, flushed.signal)])
+    flushed.abort()
+    this.#closed = true
     await this.#client?.end().catch(() => {})
     await this.#running
     await this.#local.close()
   }
 
   #flush(): void {
-    if (this.#flushing === null && this.#pending.size > 0 && this.#client !== null) this.#flushing = this.#notify()
+    if (this.#flushing === null && this.#hasMore() && this.#client !== null) this.#flushing = this.#notify()
+  }
+
+  #hasMore(): boolean {
+    return this.#soon.size + this.#later.size > 0 && !this.#closed
   }
 
   /** Has something to send when it is called, so that it ends only after its promise was kept. */
   async #notify(): Promise<void> {
     try {
-      while (this.#pending.size > 0 && this.#client !== null) {
+      while (this.#hasMore() && this.#client !== null) {
         await this.#client.query('SELECT pg_notify($1, $2)', [channelOf(this.#options.schema), this.#nextPayload()])
         await sleep(this.#options.world, PAUSE_MS, this.#closing.signal)
       }
     } catch (error) {
       // What is lost here is found by polling; the listener notices the broken connection by itself.
-      this.#options.onTrouble?.(error)
+      if (!this.#closed) this.#options.onTrouble?.(error)
     } finally {
       this.#flushing = null
     }
@@ -83,11 +97,13 @@ export class PostgresBus implements Bus {
   #nextPayload(): string {
     const lines = [this.#sender]
     let size = this.#sender.length + 1
-    for (const topic of this.#pending) {
-      size += Buffer.byteLength(topic) + 1
-      if (size > PAYLOAD_MAX && lines.length > 1) break
-      lines.push(topic)
-      this.#pending.delete(topic)
+    for (const pending of [this.#soon, this.#later]) {
+      for (const topic of pending) {
+        size += Buffer.byteLength(topic) + 1
+        if (size > PAYLOAD_MAX && lines.length > 1) return lines.join('\n')
+        lines.push(topic)
+        pending.delete(topic)
+      }
     }
     return lines.join('\n')
   }
