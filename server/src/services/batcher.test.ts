@@ -355,44 +355,90 @@ test('beside the batch under way the next one begins when nothing more comes; wh
   expect(commits.batches.map(names)).toEqual([['a0'], ['a1', 'a2', 'a3']])
 })
 
+const heldUp = () => {
+  throw new HeldUp('somebody keeps the row')
+}
+
 test('what one user waits for holds up no other: each is carried out by itself, and what comes later goes on', async () => {
   const told: string[] = []
-  const shares: boolean[] = []
-  const given = batcher({
-    run(items, shared) {
-      shares.push(shared)
-      return commits.run(items)
-    },
-  })
+  const given = batcher()
   const add = (item: Item) => void given.add(item).then((outcome) => told.push(outcome))
   for (const user of ['a', 'b', 'c']) add({ user, n: 0 })
   await settled()
-  await commits.commit(() => {
-    throw new HeldUp('a’s row')
-  })
-  expect(commits.batches.slice(1).map(names)).toEqual([['a0'], ['b0'], ['c0']])
-  expect(shares).toEqual([true, false, false, false])
+  await commits.commit(heldUp)
+  expect(commits.batches.slice(1).map(names), 'two at a time').toEqual([['a0'], ['b0']])
   for (const user of ['a', 'b', 'd']) add({ user, n: 1 })
   await settled()
-  expect(commits.batches.slice(4).map(names), 'a and b are still apart').toEqual([['d1']])
-  await commits.commit(names, 1)
-  await commits.commit(names, 1)
-  await commits.commit(names, 1)
-  await commits.commit(names, 1)
-  expect(told).toEqual(['b0', 'c0', 'd1', 'b1'])
-  await commits.commit()
-  await commits.commit()
-  expect(told).toEqual(['b0', 'c0', 'd1', 'b1', 'a0', 'a1'])
-  expect(commits.underWay).toBe(0)
+  expect(commits.batches.slice(3).map(names), 'a and b are still apart').toEqual([['d1']])
+  await commits.commit(heldUp)
+  expect(commits.batches.slice(4).map(names), 'who may be free goes before who is held').toEqual([['c0']])
+  while (told.length < 4) await commits.commit((items) => (items[0]?.user === 'a' ? heldUp() : names(items)))
+  expect(told).toEqual(['b0', 'd1', 'c0', 'b1'])
+  while (commits.underWay > 0) await commits.commit()
+  expect(told).toEqual(['b0', 'd1', 'c0', 'b1', 'a0', 'a1'])
 })
 
-test('a user alone in a batch waits for itself: held up or not, that is its answer', async () => {
+test('a user alone in a batch that is held up gives its place to others, too', async () => {
   const given = batcher()
-  const refused = given.add({ user: 'a', n: 0 }).catch(String)
+  const held = given.add({ user: 'a', n: 0 })
   await settled()
-  await commits.commit(() => {
-    throw new HeldUp('a’s row')
-  })
-  expect(await refused).toContain('a’s row')
-  expect(commits.batches).toHaveLength(1)
+  await commits.commit(heldUp)
+  const other = given.add({ user: 'b', n: 0 })
+  await settled()
+  expect(commits.batches.map(names)).toEqual([['a0'], ['a0'], ['b0']])
+  await commits.commit(names, 1)
+  expect(await other).toBe('b0')
+  await commits.commit()
+  expect(await held).toBe('a0')
+})
+
+test('however many are held, they take turns in one place, and nobody else waits for them', async () => {
+  const given = batcher()
+  const outcomes = ['a', 'b', 'c', 'd', 'e'].map((user) => given.add({ user, n: 0 }))
+  await settled()
+  await commits.commit(heldUp)
+  const isHeld = (user: string) => user !== 'e'
+  const tries: string[] = []
+  for (let i = 0; i < 20; i++) {
+    await commits.commit((items) => {
+      tries.push(...names(items))
+      return items.some(({ user }) => isHeld(user)) ? heldUp() : names(items)
+    })
+  }
+  // Who was known to nobody at first stood in both places; from then on there is one for those who are held.
+  expect(commits.mostAtOnce).toBe(2)
+  expect(commits.underWay).toBe(1)
+  expect(tries.slice(0, 5)).toEqual(['a0', 'b0', 'c0', 'd0', 'e0'])
+  expect(await outcomes[4]).toBe('e0')
+  for (const user of ['a', 'b', 'c', 'd']) expect(tries.filter((one) => one === `${user}0`).length).toBeGreaterThan(3)
+  const later = given.add({ user: 'f', n: 0 })
+  await settled()
+  await commits.commit(names, 1)
+  expect(await later).toBe('f0')
+  while (commits.underWay > 0) await commits.commit()
+  expect(await Promise.all(outcomes)).toEqual(['a0', 'b0', 'c0', 'd0', 'e0'])
+})
+
+test('who is held for too long hears of it; what came later has its own time', async () => {
+  let nowMs = 0
+  const given = batcher({ world: { ...realWorld, monotonic: () => nowMs } })
+  const told: string[] = []
+  const add = (n: number) =>
+    void given.add({ user: 'a', n }).then(
+      () => told.push(`a${n}`),
+      (error) => told.push(`a${n}: ${error}`),
+    )
+  add(0)
+  await settled()
+  await commits.commit(heldUp)
+  nowMs += 10_000
+  add(1)
+  await commits.commit(heldUp)
+  expect(told).toEqual([])
+  nowMs += 5_000
+  await commits.commit(heldUp)
+  expect(told).toEqual(['a0: StoreUnavailable: somebody keeps the row'])
+  await commits.commit()
+  expect(told.slice(1)).toEqual(['a1'])
+  expect(commits.underWay).toBe(0)
 })

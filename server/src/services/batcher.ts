@@ -1,5 +1,6 @@
 import type { World } from '@ichido/sdk/world'
 import { BadValue, HeldUp } from '../store/port.ts'
+import { Apart, type HeldBatch } from './apart.ts'
 
 export interface BatcherOptions<Item, Outcome> {
   name: string
@@ -15,8 +16,8 @@ export interface BatcherOptions<Item, Outcome> {
    * place to the next one; halved, both would wait for each other.
    */
   sharedOutMax?: number
-  /** Carries out the items, `shared` by several users, in one transaction; one outcome for each, in their order. */
-  run(items: Item[], shared: boolean): Promise<Outcome[]>
+  /** Carries out the items in one transaction; one outcome for each, in their order. */
+  run(items: Item[]): Promise<Outcome[]>
   /** How much of `bytesMax` an item takes. */
   bytesOf(item: Item): number
   /** Whose turn it is: a user that sends much does not keep the others out. */
@@ -39,9 +40,6 @@ interface Call<Outcome> {
   resolve(settled: PromiseSettledResult<Outcome>[]): void
 }
 
-/** How many users are carried out by themselves at a time. */
-const APART_MAX = 4
-
 /**
  * Group commit: what arrived while one batch was being committed is the next batch. It never waits for a timer, so a
  * lone item waits for nobody. Few batches are under way at a time: large statements beat many connections.
@@ -49,14 +47,20 @@ const APART_MAX = 4
 export class Batcher<Item, Outcome> {
   readonly #options: BatcherOptions<Item, Outcome>
   readonly #waiting = new Map<string, Waiting<Item, Outcome>[]>()
-  /** Users who are carried out by themselves, because somebody keeps what one of them needs, and what they send meanwhile. */
-  readonly #apart = new Map<string, Waiting<Item, Outcome>[]>()
+  readonly #apart: Apart<Waiting<Item, Outcome>>
   #size = 0
   #inFlight = 0
   #scheduled = false
 
   constructor(options: BatcherOptions<Item, Outcome>) {
     this.#options = options
+    this.#apart = new Apart({
+      world: options.world,
+      fit: (line) => take(new Map([['', line]]), options.itemsMax, options.bytesMax).batch.length,
+      carryOut: (batch) => this.#carryOut(batch),
+      reject: ({ call, place }, error) => settle(call, place, rejected(error)),
+      rejoin: (user, line) => this.#rejoin(user, line),
+    })
   }
 
   async add(item: Item): Promise<Outcome> {
@@ -88,8 +92,7 @@ export class Batcher<Item, Outcome> {
     // Asked here, where an item that cannot be measured fails its own caller and nobody else.
     const user = this.#options.userOf(item)
     const waiting = { item, bytes: this.#options.bytesOf(item), call, place }
-    const apart = this.#apart.get(user)
-    if (apart !== undefined) return void apart.push(waiting)
+    if (this.#apart.has(user)) return void this.#apart.push(user, waiting)
     const line = this.#waiting.get(user)
     if (line === undefined) this.#waiting.set(user, [waiting])
     else line.push(waiting)
@@ -124,37 +127,16 @@ export class Batcher<Item, Outcome> {
     const batch = this.#take(Math.ceil(this.#size / Math.max(1, batches)))
     this.#inFlight++
     const began = world.monotonic()
-    await this.#carryOut(batch)
+    const held = await this.#carryOut(batch)
+    if (held !== null) this.#setApart(held.waiting)
     this.#inFlight--
     this.#schedule()
     onBatch?.({ name, items: batch.length, elapsedMs: world.monotonic() - began })
   }
 
-  /** One item of each user in turn, until the batch is full. */
   #take(share: number): Waiting<Item, Outcome>[] {
-    const { bytesMax } = this.#options
-    const itemsMax = Math.min(share, this.#options.itemsMax)
-    const batch: Waiting<Item, Outcome>[] = []
-    let bytes = 0
-    const taken = new Map<string, number>()
-    for (let round = 0; ; round++) {
-      let found = false
-      for (const [user, line] of this.#waiting) {
-        const next = line[round]
-        if (next === undefined) continue
-        if (batch.length > 0 && (batch.length >= itemsMax || bytes + next.bytes > bytesMax)) {
-          return this.#remove(batch, taken)
-        }
-        found = true
-        batch.push(next)
-        bytes += next.bytes
-        taken.set(user, round + 1)
-      }
-      if (!found) return this.#remove(batch, taken)
-    }
-  }
-
-  #remove(batch: Waiting<Item, Outcome>[], taken: Map<string, number>): Waiting<Item, Outcome>[] {
+    const { itemsMax, bytesMax } = this.#options
+    const { batch, taken } = take(this.#waiting, Math.min(share, itemsMax), bytesMax)
     this.#size -= batch.length
     for (const [user, count] of taken) {
       const line = this.#waiting.get(user)
@@ -166,62 +148,74 @@ export class Batcher<Item, Outcome> {
     return batch
   }
 
-  /** One item that the store cannot hold must not fail its neighbours: the batch is halved until it stands alone. */
-  async #carryOut(batch: Waiting<Item, Outcome>[]): Promise<void> {
-    const users = Map.groupBy(batch, ({ item }) => this.#options.userOf(item))
+  /**
+   * One item that the store cannot hold must not fail its neighbours: the batch is halved until it stands alone. What was held
+   * up is the answer, and not settled.
+   */
+  async #carryOut(batch: Waiting<Item, Outcome>[]): Promise<HeldBatch<Waiting<Item, Outcome>> | null> {
     try {
-      const items = batch.map(({ item }) => item)
-      const outcomes = await this.#options.run(items, users.size > 1)
+      const outcomes = await this.#options.run(batch.map(({ item }) => item))
       batch.forEach(({ call, place }, i) => {
         const value = outcomes[i]
         if (value !== undefined) settle(call, place, { status: 'fulfilled', value })
         else settle(call, place, rejected(new Error(`${this.#options.name}: no outcome for item ${i}`)))
       })
+      return null
     } catch (error) {
-      // The next batch does not wait for it.
-      if (error instanceof HeldUp && users.size > 1) return void this.#carryOutApart([...users])
+      if (error instanceof HeldUp) return { waiting: batch, error }
       if (!(error instanceof BadValue) || batch.length === 1) {
         for (const { call, place } of batch) settle(call, place, rejected(error))
-        return
+        return null
       }
       const half = Math.ceil(batch.length / 2)
-      await this.#carryOut(batch.slice(0, half))
-      await this.#carryOut(batch.slice(half))
+      const first = await this.#carryOut(batch.slice(0, half))
+      const second = await this.#carryOut(batch.slice(half))
+      if (first === null || second === null) return first ?? second
+      return { ...second, waiting: [...first.waiting, ...second.waiting] }
     }
   }
 
   /** Each user by itself: one waits for whoever keeps its rows, the others for nobody. */
-  async #carryOutApart(users: [string, Waiting<Item, Outcome>[]][]): Promise<void> {
-    for (const [user] of users) this.#setApart(user)
-    const left = users.values()
-    async function inTurn(carryOut: (user: string, batch: Waiting<Item, Outcome>[]) => Promise<void>): Promise<void> {
-      for (const [user, batch] of left) await carryOut(user, batch)
+  #setApart(held: readonly Waiting<Item, Outcome>[]): void {
+    const lines = Map.groupBy(held, ({ item }) => this.#options.userOf(item))
+    for (const [user, line] of lines) {
+      const more = this.#waiting.get(user) ?? []
+      this.#waiting.delete(user)
+      this.#size -= more.length
+      line.push(...more)
     }
-    await Promise.all(
-      Array.from({ length: APART_MAX }, () =>
-        inTurn(async (user, batch) => {
-          await this.#carryOut(batch)
-          this.#rejoin(user)
-        }),
-      ),
-    )
+    this.#apart.hold(lines)
   }
 
-  #setApart(user: string): void {
-    if (this.#apart.has(user)) return
-    const line = this.#waiting.get(user) ?? []
-    this.#waiting.delete(user)
-    this.#size -= line.length
-    this.#apart.set(user, line)
-  }
-
-  #rejoin(user: string): void {
-    const line = this.#apart.get(user) ?? []
-    this.#apart.delete(user)
+  #rejoin(user: string, line: readonly Waiting<Item, Outcome>[]): void {
     if (line.length === 0) return
     this.#waiting.set(user, [...(this.#waiting.get(user) ?? []), ...line])
     this.#size += line.length
     this.#schedule()
+  }
+}
+
+/** One of each line in turn, until the batch is full; one that is too large for any goes alone. */
+function take<One extends { bytes: number }>(
+  lines: ReadonlyMap<string, readonly One[]>,
+  itemsMax: number,
+  bytesMax: number,
+): { batch: One[]; taken: Map<string, number> } {
+  const batch: One[] = []
+  let bytes = 0
+  const taken = new Map<string, number>()
+  for (let round = 0; ; round++) {
+    let found = false
+    for (const [user, line] of lines) {
+      const next = line[round]
+      if (next === undefined) continue
+      if (batch.length > 0 && (batch.length >= itemsMax || bytes + next.bytes > bytesMax)) return { batch, taken }
+      found = true
+      batch.push(next)
+      bytes += next.bytes
+      taken.set(user, round + 1)
+    }
+    if (!found) return { batch, taken }
   }
 }
 

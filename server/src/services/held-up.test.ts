@@ -2,6 +2,8 @@ import pg from 'pg'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { freshDatabase } from '../../../scripts/testing/services.ts'
 import type { Caller } from '../core/roles.ts'
+import { promoteDue } from '../store/commands/promote-runs.ts'
+import { findQuota } from '../store/commands/quotas.ts'
 import type { PostgresStore } from '../store/engines/postgres.ts'
 import { type TestServices, testServices } from '../testing/services.ts'
 import { openNode } from '../testing/store.ts'
@@ -65,6 +67,35 @@ test('a report with a cost waits for its own user; others are recorded meanwhile
   expect(told).toBe('recorded')
 })
 
+test('a lone report or submit that waits gives its place to others', async () => {
+  const { submission, runs, quotas } = given.services
+  await quotas.put(LOCAL_ADMIN, 'alice', { max_concurrent: 100, cost_limit: null, period: 'month' })
+  const leases: string[] = []
+  for (const caller of [...Array<Caller>(5).fill(ALICE), BOB]) {
+    await submission.submit(caller, { ...COSTLY, queue: 'alone' }, { key: null })
+    const [lease] = await runs.lease('w', { queues: ['alone'], kinds: [], max: 1, waitMs: 0, startId: 's' })
+    leases.push(lease?.lease_id ?? '')
+  }
+  await keepRowsOf(ALICE)
+  const rest = { summaryText: null, freqsCsv: null, meta: null, costMicros: 500_000 }
+  const report = (leaseId: string) => runs.report('w', leaseId, { verb: 'finish', result: 'null', ...rest })
+  const reports = leases.slice(0, 5).map(report)
+  const submits: Promise<unknown>[] = []
+  for (let i = 0; i < 2; i++) {
+    submits.push(submission.submit(ALICE, { kind: 'work' }, { key: null }))
+    // Each is in a batch of its own.
+    await given.services.deps.store.read(findQuota('alice'))
+  }
+  let settled = 0
+  for (const waiting of [...reports, ...submits]) void waiting.finally(() => settled++)
+  const bobs = [report(leases[5] ?? ''), submission.submit(BOB, { kind: 'work' }, { key: null })]
+  expect(await Promise.all(bobs)).toMatchObject([{ kind: 'recorded' }, { kind: 'created' }])
+  expect(settled, 'nobody whose row is kept was told anything').toBe(0)
+  await application.query('ROLLBACK')
+  expect(await Promise.all(reports)).toMatchObject(Array(5).fill({ kind: 'recorded' }))
+  expect(await Promise.all(submits)).toMatchObject(Array(2).fill({ kind: 'created' }))
+})
+
 test('a submit of a limited user waits; those of others in the same batch are accepted meanwhile', async () => {
   const { submission, quotas } = given.services
   await quotas.put(LOCAL_ADMIN, 'alice', { max_concurrent: 10, cost_limit: null, period: 'month' })
@@ -81,8 +112,8 @@ test('a submit of a limited user waits; those of others in the same batch are ac
   expect(told).toBe('created')
 })
 
-test('however many calls wait for somebody’s row, work is submitted, leased and reported', async () => {
-  const { submission, runs, quotas, reservations } = given.services
+test('however many calls wait for somebody’s row, work is submitted, leased and reported, and others reserve and cancel', async () => {
+  const { submission, runs, jobs, quotas, reservations } = given.services
   await quotas.put(LOCAL_ADMIN, 'alice', { max_concurrent: 10, cost_limit: null, period: 'month' })
   await keepRowsOf(ALICE)
   let settled = 0
@@ -93,6 +124,12 @@ test('however many calls wait for somebody’s row, work is submitted, leased an
   const rest = { summaryText: null, freqsCsv: null, meta: null, costMicros: null }
   const report = await runs.report('w', lease?.lease_id ?? '', { verb: 'finish', result: 'null', ...rest })
   expect(report).toMatchObject({ kind: 'recorded' })
+  const { reservation_id } = await reservations.reserve(BOB)
+  expect(await reservations.release(BOB, reservation_id)).toMatchObject({ state: 'released' })
+  const delayed = await submission.submit(BOB, { kind: 'work', delay_seconds: 3_600 }, { key: null })
+  const { outcome } = await jobs.cancel(BOB, delayed.kind === 'created' ? delayed.jobId : '')
+  expect(outcome).toBe('canceled')
+  expect(await store.write(promoteDue(10, () => 1))).toMatchObject({ count: 0 })
   expect(settled).toBe(0)
   await application.query('ROLLBACK')
   await all

@@ -2,9 +2,11 @@ import { IchidoError, type NewReservationShape, type Page, type ReservationShape
 import { type Caller, can, visibleUser } from '../core/roles.ts'
 import { findReservation, listReservations } from '../store/commands/quotas.ts'
 import { consumeSlot, type Reservation, releaseSlot, reserveSlot } from '../store/commands/reservations.ts'
+import type { Command } from '../store/port.ts'
 import type { Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
 import { iso } from './render.ts'
+import { Turns } from './turns.ts'
 
 export const DEFAULT_RESERVATION_TTL_SECONDS = 300
 
@@ -25,10 +27,14 @@ export interface ReservationFilter {
 }
 
 export function createReservationService({ world, store, meter }: Deps): ReservationService {
+  const turns = new Turns()
+  const write = <T>(userId: string, command: Command<T>) => turns.take(userId, () => store.write(command))
   return {
     async reserve(caller, ttlSeconds = DEFAULT_RESERVATION_TTL_SECONDS, chosen) {
       const ttlMs = Math.round(ttlSeconds * 1000)
-      const outcome = await store.write(reserveSlot(chosen ?? world.uuid(), caller.userId, ttlMs, chosen !== undefined))
+      const { userId } = caller
+      const slot = reserveSlot(chosen ?? world.uuid(), userId, ttlMs, chosen !== undefined)
+      const outcome = await write(userId, slot)
       if (outcome.kind === 'refused') {
         if (outcome.code === 'QUOTA_EXCEEDED') meter.reservation('refused')
         throw new IchidoError(outcome.code, outcome.message)
@@ -40,7 +46,7 @@ export function createReservationService({ world, store, meter }: Deps): Reserva
     async consume(caller, reservationId, jobId) {
       requireId('reservation', reservationId)
       requireId('job', jobId)
-      const outcome = await store.write(consumeSlot(reservationId, caller.userId, jobId))
+      const outcome = await write(caller.userId, consumeSlot(reservationId, caller.userId, jobId))
       if (outcome.kind === 'refused') throw new IchidoError(outcome.code, outcome.message)
       if (outcome.kind === 'done') meter.reservation('consumed')
       return renderReservation(outcome.reservation)
@@ -48,7 +54,7 @@ export function createReservationService({ world, store, meter }: Deps): Reserva
 
     async release(caller, reservationId) {
       requireId('reservation', reservationId)
-      const outcome = await store.write(releaseSlot(reservationId, caller.userId))
+      const outcome = await write(caller.userId, releaseSlot(reservationId, caller.userId))
       if (outcome.kind === 'refused') throw new IchidoError(outcome.code, outcome.message)
       if (outcome.kind === 'done') meter.reservation('released')
       return renderReservation(outcome.reservation)

@@ -7,7 +7,7 @@ import { requestHash } from '../core/request-hash.ts'
 import { isFinal } from '../core/run-state.ts'
 import { stagesOf } from '../core/seq.ts'
 import { findCancels } from '../store/commands/cancel-job.ts'
-import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/commands/end-runs.ts'
+import { type EndItem, type EndOutcome, endBatch, findOwner, type Report } from '../store/commands/end-runs.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
 import type { Leased } from '../store/commands/lease-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../store/commands/release-runs.ts'
@@ -61,7 +61,7 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
 
   function batcher<Item extends { workerId: string }, Outcome>(
     name: string,
-    run: (items: Item[], shared: boolean) => Promise<Outcome[]>,
+    run: (items: Item[]) => Promise<Outcome[]>,
     changes: Partial<BatcherOptions<Item, Outcome>> = {},
   ): Batcher<Item, Outcome> {
     const sizes = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024, inFlightMax: 1 }
@@ -80,15 +80,18 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
     bus.wake(outcomes.flatMap(wakesOfRelease))
     return outcomes
   })
-  async function endAll(items: EndItem[], shared: boolean): Promise<EndOutcome[]> {
-    const outcomes = await store.write({ ...endBatch(items), shared })
+  async function endAll(items: EndItem[], yields: boolean): Promise<EndOutcome[]> {
+    const outcomes = await store.write({ ...endBatch(items), yields })
     bus.wake([...new Set(outcomes.flatMap(wakesOfEnd))])
     return outcomes
   }
   const bytesOf = (item: EndItem) => bytesOfReport(item.report) + 300
   const ends = batcher<EndItem, EndOutcome>('finish', (items) => endAll(items, false), { bytesOf })
   // What a job has cost is charged to its user, whose row a transaction of the user's own may keep for as long as it likes.
-  const costs = batcher<EndItem, EndOutcome>('finish', endAll, { bytesOf, userOf: ({ runId }) => runId })
+  const costs = batcher<EndItem & { ownerId: string }, EndOutcome>('finish', (items) => endAll(items, true), {
+    bytesOf,
+    userOf: ({ ownerId }) => ownerId,
+  })
 
   function counted<Outcome extends { kind: string } | { kind: 'refused'; reason: string }>(
     verb: string,
@@ -151,8 +154,7 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
         throw new IchidoError('PAYLOAD_TOO_LARGE', `The result is larger than ${limits.resultBytesMax} bytes`)
       }
       const runId = runOf(leaseId)
-      const hasCost = report.verb === 'finish' && report.costMicros !== null
-      const outcome = await (hasCost ? costs : ends).add({
+      const item = {
         runId,
         workerId,
         leaseId,
@@ -162,7 +164,11 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
         report,
         nextRunId: report.verb === 'fail' ? world.uuid() : NO_RUN,
         random: world.random(),
-      })
+      }
+      const hasCost = report.verb === 'finish' && report.costMicros !== null
+      const outcome = await (hasCost
+        ? costs.add({ ...item, ownerId: (await store.read(findOwner(runId))) ?? runId })
+        : ends.add(item))
       if (outcome.kind === 'recorded') {
         meter.ended(outcome.state)
         meter.reported(outcome.state, outcome.retries, outcome.times)

@@ -80,9 +80,9 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
     bytesOf: (item) => item.payload.length + 500,
     userOf: (item) => item.userId,
     onBatch: (batch) => deps.meter.batch(batch),
-    async run(items, shared) {
+    async run(items) {
       const offer = desk.offer(items)
-      const alone = () => ({ ...submitJobs(items, renderAccepted), shared })
+      const alone = () => ({ ...submitJobs(items, renderAccepted), yields: true })
       const outcomes = await (offer === null ? deps.store.write(alone()) : submitOffered(items, offer, alone))
       tell(items, outcomes)
       return outcomes

@@ -11,8 +11,8 @@ export interface Command<T> {
    * hearing of it: whoever inserts then looks for its own ids first.
    */
   work(again: boolean): Work<T>
-  /** It is for several users: when somebody keeps what one of them needs, it is given up (`HeldUp`) instead of tried again. */
-  readonly shared?: boolean
+  /** It is of a batch: when somebody keeps what it needs, it is given up (`HeldUp`) instead of tried again. */
+  readonly yields?: boolean
   /** Tried before `work`, by an engine whose every statement is a journey. */
   readonly atOnce?: AtOnce<T> | undefined
 }
@@ -58,7 +58,7 @@ export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable'
 }
 
-/** Somebody keeps a row that a shared command needs, and nothing of it was done: its users are better served one by one. */
+/** Somebody keeps a row that a command of a batch needs, and nothing of it was done: its users are better served one by one. */
 export class HeldUp extends StoreUnavailable {}
 
 /** The embedded store's folder belongs to another process. */

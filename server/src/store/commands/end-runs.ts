@@ -1,12 +1,13 @@
 import type { RunCommand, RunRefusal, RunState } from '../../core/run-state.ts'
 import { type AtOnce, type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
-import { endPlain, endRuns, readFacts, readFollowed } from '../sql/runs.ts'
+import { endPlain, endRuns, readFacts, readFollowed, readOwner } from '../sql/runs.ts'
 import {
   each,
   flag,
   integer,
   integerOrNull,
+  one,
   type Row,
   type SqlValue,
   text,
@@ -64,6 +65,13 @@ export type EndOutcome =
 /** Finish and fail: the run ends, and with it, in the same transaction, comes its result, next run or dead letter. */
 export function endBatch(items: readonly EndItem[]): Command<EndOutcome[]> {
   return command('finish', () => work(items), endAtOnce(items))
+}
+
+/** Whose job the run is of; null when there is no such run. */
+export function findOwner(runId: string): Command<string | null> {
+  return command('find_owner', function* work(): Work<string | null> {
+    return textOrNull(yield* one(readOwner, runId), 'user_id')
+  })
 }
 
 /** Most runs succeed, and nothing follows: then the statement that ends them is all there is to do. */

@@ -23,6 +23,12 @@ const POOL_MAX = 10
 /** What comes in batches, a few at a time: however many calls of other sorts somebody makes, these find a connection. */
 const BATCHED: ReadonlySet<string> = new Set(['submit', 'lease', 'start', 'finish', 'release', 'publish'])
 const BATCHED_MAX = 5
+/** Wait for rows of users, which an application may keep: however many of them do, what the leader has to do goes on. */
+const OF_USERS: ReadonlySet<string> = new Set([
+  ...['reserve', 'consume', 'release_reservation', 'put_quota', 'delete_quota', 'cancel', 'retry', 'run_definition'],
+  ...['redrive', 'make_ticks', 'try_waiting_ticks', 'backfill'],
+])
+const OF_USERS_MAX = 3
 const OTHERS_MAX = 3
 /**
  * Have connections of their own: a user whose row somebody keeps locked can hold up all the others for seconds, and by then
@@ -34,7 +40,7 @@ const CONNECT_TIMEOUT_MS = 5_000
 /** How long a command is tried again while the database restarts or fails over, before the caller hears of it. */
 const RETRY_FOR_MS = 15_000
 const RETRY_PAUSE_MS = 50
-/** Of one transaction: longer than any batch takes. Who comes alone is tried again, who shares a batch is taken out of it. */
+/** Of one transaction: longer than any batch takes. Who comes alone is tried again, who came in a batch is taken out of it. */
 const LOCK_TIMEOUT_MS = 2_000
 /** A server that says nothing for this long, longer than it may wait for a lock, is given up on. */
 const SILENCE_MS = 10_000
@@ -112,14 +118,19 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     pool.options.max = max
     return pool
   }
-  const [batched, others, urgent] = [writers(BATCHED_MAX), writers(OTHERS_MAX), writers(URGENT_MAX)]
+  const pools = {
+    batched: writers(BATCHED_MAX),
+    ofUsers: writers(OF_USERS_MAX),
+    others: writers(OTHERS_MAX),
+    urgent: writers(URGENT_MAX),
+  }
   // A server that is killed right after "ready" says so in the same piece of data, before whoever awaits the connection
   // runs: that too must be heard.
   const hear = (client: pg.PoolClient) => void client.on('error', () => {})
-  const ours = [...(options.pool === undefined ? [readers] : []), batched, others, urgent]
+  const ours = [...(options.pool === undefined ? [readers] : []), ...Object.values(pools)]
   // A connection that breaks while idle is replaced when it is needed; unheard, the event would end the process.
   for (const pool of ours) pool.on('error', () => {})
-  for (const pool of [readers, batched, others, urgent]) pool.on('connect', hear)
+  for (const pool of [readers, ...Object.values(pools)]) pool.on('connect', hear)
 
   async function letGo(): Promise<void> {
     readers.off('connect', hear)
@@ -170,8 +181,9 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   }
 
   function poolOf({ name }: Pick<Command<unknown>, 'name'>): pg.Pool {
-    if (URGENT.has(name)) return urgent
-    return BATCHED.has(name) ? batched : others
+    if (URGENT.has(name)) return pools.urgent
+    if (BATCHED.has(name)) return pools.batched
+    return OF_USERS.has(name) ? pools.ofUsers : pools.others
   }
 
   async function transaction<T>(command: Command<T>, again: boolean): Promise<T> {
@@ -203,11 +215,11 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       if (answer !== null) return answer
       left = atOnce.left?.(rows) ?? { ...command, atOnce: undefined }
       return transaction(left, false)
-    }, command.shared)
+    }, command.yields)
   }
 
   /** Runs again what can run again; only `uncertain` tries may have been committed unheard. */
-  async function persist<T>(attempt: (again: boolean) => Promise<T>, shared = false): Promise<T> {
+  async function persist<T>(attempt: (again: boolean) => Promise<T>, yields = false): Promise<T> {
     const deadlineMs = options.monotonic() + RETRY_FOR_MS
     let uncertain = false
     for (let pauseMs = RETRY_PAUSE_MS; ; pauseMs = Math.min(1_000, pauseMs * 2)) {
@@ -219,7 +231,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         if (isBadValue(error) && !ours) throw new BadValue(String(error), { cause: error })
         const lost = isConnectionLoss(error)
         if (!lost && !ours && !isContention(error)) throw error
-        if (shared && !uncertain && sqlState(error) === LOCK_TIMEOUT) throw new HeldUp(String(error), { cause: error })
+        if (yields && !uncertain && sqlState(error) === LOCK_TIMEOUT) throw new HeldUp(String(error), { cause: error })
         uncertain ||= lost
         if (options.monotonic() + pauseMs > deadlineMs) {
           throw new StoreUnavailable(`PostgreSQL ${lost ? 'cannot be reached' : 'is held up'}: ${String(error)}`, {

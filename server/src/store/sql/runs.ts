@@ -170,6 +170,9 @@ export const readFacts = statement('read_facts', {
   sqlite: `SELECT ${FACTS} FROM ichido.runs WHERE id = $1`,
 })
 
+/** Takes a run. */
+export const readOwner = statement('read_owner', 'SELECT user_id FROM ichido.runs WHERE id = $1')
+
 /** Takes run ids that failed before; answers with what came after each. */
 export const readFollowed = statement('read_followed', {
   postgres: `SELECT ${FOLLOWED} WHERE r.id = ANY($1::uuid[])`,

@@ -1,0 +1,33 @@
+import { expect, test } from 'vitest'
+import { settled } from '../../../scripts/testing/fake-world.ts'
+import { Turns } from './turns.ts'
+
+test('a user’s calls come one after the other, whatever becomes of them; others do not wait for it', async () => {
+  const turns = new Turns()
+  const begun: string[] = []
+  const open = new Map<string, PromiseWithResolvers<string>>()
+  const call = (user: string, name: string) =>
+    turns.take(user, () => {
+      begun.push(name)
+      const call = Promise.withResolvers<string>()
+      open.set(name, call)
+      return call.promise
+    })
+  const first = call('a', 'a1')
+  const failing = call('a', 'a2').catch(String)
+  const third = call('a', 'a3')
+  const other = call('b', 'b1')
+  await settled()
+  expect(begun).toEqual(['a1', 'b1'])
+  open.get('b1')?.resolve('b1')
+  expect(await other).toBe('b1')
+  open.get('a1')?.resolve('a1')
+  expect(await first).toBe('a1')
+  await settled()
+  open.get('a2')?.reject(new Error('no'))
+  expect(await failing).toBe('Error: no')
+  await settled()
+  open.get('a3')?.resolve('a3')
+  expect(await third).toBe('a3')
+  expect(begun).toEqual(['a1', 'b1', 'a2', 'a3'])
+})
