@@ -8,6 +8,7 @@ import { nextTicks, type Schedule, scheduleProblem } from '../core/schedule.ts'
 import { defaultSeqScope } from '../core/seq.ts'
 import { offsetAt } from '../core/zone.ts'
 import * as store from '../store/commands/definitions.ts'
+import { readClock } from '../store/commands/leadership.ts'
 import type { Deps } from './deps.ts'
 import { notFound } from './not-found.ts'
 import { iso, isoOrNull } from './render.ts'
@@ -96,7 +97,7 @@ export function createDefinitionService(deps: Deps): DefinitionService {
     },
 
     async preview(schedule, limit) {
-      const nowMs = await deps.store.read(store.readNow())
+      const nowMs = await deps.store.read(readClock())
       const problem = scheduleProblem(schedule, nowMs)
       if (problem !== null) throw refusal(problem)
       return renderTicks(schedule, nowMs, limit)

@@ -57,10 +57,6 @@ export function findDefinition(name: string): Command<Definition | null> {
   })
 }
 
-export function readNow(): Command<number> {
-  return command('read_now', now)
-}
-
 /** Newest first. */
 export function listDefinitions(limit: number, after: string | null): Command<Listed<Definition>> {
   return command('list_definitions', function* work(): Work<Listed<Definition>> {

@@ -37,7 +37,10 @@ const OTHERS_MAX = 3
 const URGENT: ReadonlySet<string> = new Set(['heartbeat', 'take_leadership', 'renew_leadership', 'resign_leadership'])
 const URGENT_MAX = 2
 const CONNECT_TIMEOUT_MS = 5_000
-/** How long a command is tried again while the database restarts or fails over, before the caller hears of it. */
+/**
+ * How long a command is tried again while the database restarts or fails over, before the caller hears of it. Counted from
+ * when the database went away: who calls after that hears of it at once.
+ */
 const RETRY_FOR_MS = 15_000
 const RETRY_PAUSE_MS = 50
 /** Of one transaction: longer than any batch takes. Who comes alone is tried again, who came in a batch is taken out of it. */
@@ -218,22 +221,27 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     }, command.yields)
   }
 
+  let awaySinceMs: number | null = null
+
   /** Runs again what can run again; only `uncertain` tries may have been committed unheard. */
   async function persist<T>(attempt: (again: boolean) => Promise<T>, yields = false): Promise<T> {
-    const deadlineMs = options.monotonic() + RETRY_FOR_MS
+    const beganMs = options.monotonic()
     let uncertain = false
     for (let pauseMs = RETRY_PAUSE_MS; ; pauseMs = Math.min(1_000, pauseMs * 2)) {
       try {
-        return await attempt(uncertain)
+        const answer = await attempt(uncertain)
+        awaySinceMs = null
+        return answer
       } catch (error) {
         // An unheard try was committed after this one had looked for it: the next one finds its rows.
         const ours = uncertain && sqlState(error) === UNIQUE_VIOLATION
         if (isBadValue(error) && !ours) throw new BadValue(String(error), { cause: error })
         const lost = isConnectionLoss(error)
+        awaySinceMs = lost ? (awaySinceMs ?? options.monotonic()) : null
         if (!lost && !ours && !isContention(error)) throw error
         if (yields && !uncertain && sqlState(error) === LOCK_TIMEOUT) throw new HeldUp(String(error), { cause: error })
         uncertain ||= lost
-        if (options.monotonic() + pauseMs > deadlineMs) {
+        if (options.monotonic() + pauseMs > Math.min(beganMs, awaySinceMs ?? beganMs) + RETRY_FOR_MS) {
           throw new StoreUnavailable(`PostgreSQL ${lost ? 'cannot be reached' : 'is held up'}: ${String(error)}`, {
             cause: error,
           })
