@@ -69,6 +69,16 @@ eachServices(({ services, submit }) => {
     await submit(light, { queue })
     expect(await lease(queue, 5)).toEqual(urgent)
   })
+
+  test('a kind has its turn among very many that are called alike', async () => {
+    const queue = unique('queue')
+    const caller = callerOf('submitter')
+    await Promise.all(Array.from({ length: 450 }, (_, i) => submit(caller, { queue, kind: `tenant-${1_000 + i}` })))
+    const urgent = await submit(caller, { queue, kind: 'tenant-2000', priority: 9 })
+    const any = () => services().runs.lease('w', { queues: [queue], kinds: [], max: 1, waitMs: 0 })
+    const leases = [...(await any()), ...(await any())]
+    expect(leases.map(({ job_id }) => job_id)).toContain(urgent)
+  })
 })
 
 describe('tags', () => {

@@ -1,4 +1,4 @@
-import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
+import { type KindTurns, type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
 import { nameOf } from '../store/commands/leased.ts'
 import type { SubmitItem } from '../store/commands/submission.ts'
 import { arePlain } from '../store/commands/submit-at-once.ts'
@@ -61,6 +61,7 @@ interface Poll {
 export class LeaseDesk {
   readonly #deps: Deps
   readonly #positions: LeasePositions
+  readonly #turns: KindTurns = new Map()
   readonly #lines = new Map<string, Line>()
   readonly #subscriptions = new Map<string, { lines: Set<Line>; end: () => void }>()
   readonly #fresh = new Set<Poll>()
@@ -325,7 +326,7 @@ export class LeaseDesk {
     const began = world.monotonic()
     try {
       const items = polls.map((poll) => ({ ...poll.item, queues: chosen.get(poll) ?? [] }))
-      const answers = await store.write(leaseBatch(items, this.#positions.from))
+      const answers = await store.write(leaseBatch(items, this.#positions.from, this.#turns))
       this.#positions.record(items, answers)
       this.#answer(chosen, answers)
     } catch (error) {

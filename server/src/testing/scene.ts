@@ -5,7 +5,7 @@ import { type CancelOutcome, cancelJob } from '../store/commands/cancel-job.ts'
 import { type EndItem, type EndOutcome, endBatch, type Report } from '../store/commands/end-runs.ts'
 import { findEvents } from '../store/commands/events.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
-import { type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
+import { type KindTurns, type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
 import { promoteDue } from '../store/commands/promote-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../store/commands/release-runs.ts'
 import { type ReserveOutcome, reserveSlot } from '../store/commands/reservations.ts'
@@ -31,6 +31,8 @@ export class Scene {
   readonly userId = unique('user')
   readonly queue = unique('queue')
   readonly workerId = unique('worker')
+  /** As a node remembers them. */
+  readonly #turns: KindTurns = new Map()
 
   constructor(store: Store) {
     this.store = store
@@ -91,7 +93,7 @@ export class Scene {
   }
 
   async lease(changes: Partial<LeaseItem> = {}): Promise<Leased[]> {
-    return only(await this.store.write(leaseBatch([this.leaseItem(changes)])))
+    return only(await this.store.write(leaseBatch([this.leaseItem(changes)], undefined, this.#turns)))
   }
 
   /** The one run that must be there to lease. */

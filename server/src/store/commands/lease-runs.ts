@@ -14,15 +14,21 @@ import {
 } from '../statement.ts'
 import { foldBy } from './fold.ts'
 import { leaseAtOnce } from './lease-at-once.ts'
-import { type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from './leased.ts'
+import { type KindTurns, type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from './leased.ts'
 
-export type { Leased, LeaseFrom, LeaseItem, Position } from './leased.ts'
+export type { KindTurns, Leased, LeaseFrom, LeaseItem, Position } from './leased.ts'
 
 /** More kinds than this in one queue are not looked at together. */
 const KINDS_MAX = 400
+/** Of so many queues with more kinds than that it is known where to go on: those that were looked at last. */
+const TURNS_MAX = 10_000
 
 /** One answer for each item, in their order. A worker that was revoked gets nothing. */
-export function leaseBatch(items: readonly LeaseItem[], from: LeaseFrom = () => null): Command<Leased[][]> {
+export function leaseBatch(
+  items: readonly LeaseItem[],
+  from: LeaseFrom = () => null,
+  turns: KindTurns = new Map(),
+): Command<Leased[][]> {
   function* work(again: boolean): Work<Leased[][]> {
     const { firsts } = foldBy(items, nameOf)
     const gate = yield* enter(firsts)
@@ -33,7 +39,7 @@ export function leaseBatch(items: readonly LeaseItem[], from: LeaseFrom = () => 
       found,
     )
     const open = asking.filter((item) => !found.has(nameOf(item)))
-    yield* leaseOpen(open, gate, from, found)
+    yield* leaseOpen(open, { gate, from, turns, found })
     return items.map((item) => toLeases(item, found.get(nameOf(item)) ?? []))
   }
   return command('lease', work, leaseAtOnce(items, from))
@@ -73,6 +79,13 @@ function add(found: Map<string, Row[]>, row: Row): void {
   else rows.push(row)
 }
 
+interface Look {
+  gate: Gate
+  from: LeaseFrom
+  turns: KindTurns
+  found: Map<string, Row[]>
+}
+
 interface Group {
   queue: string
   kinds: readonly string[]
@@ -80,7 +93,8 @@ interface Group {
 }
 
 /** First everybody's first queue, then the second of those who have not got enough, and so on. */
-function* leaseOpen(items: readonly LeaseItem[], gate: Gate, from: LeaseFrom, found: Map<string, Row[]>): Work<void> {
+function* leaseOpen(items: readonly LeaseItem[], look: Look): Work<void> {
+  const { gate, found } = look
   for (const item of items) found.set(nameOf(item), [])
   const rounds = Math.max(0, ...items.map(({ queues }) => queues.length))
   for (let round = 0; round < rounds; round++) {
@@ -93,21 +107,23 @@ function* leaseOpen(items: readonly LeaseItem[], gate: Gate, from: LeaseFrom, fo
       group.items.push(item)
       groups.set(name, group)
     }
-    for (const group of groups.values()) yield* leaseGroup(group, gate, from, found)
+    for (const group of groups.values()) yield* leaseGroup(group, look)
   }
 }
 
 const left = (item: LeaseItem, found: Map<string, Row[]>) => item.max - (found.get(nameOf(item))?.length ?? 0)
 
-function* leaseGroup(group: Group, gate: Gate, from: LeaseFrom, found: Map<string, Row[]>): Work<void> {
+function* leaseGroup(group: Group, { gate, from, turns, found }: Look): Work<void> {
   const { queue } = group
-  const kinds = group.kinds.length > 0 ? [...new Set(group.kinds)] : yield* kindsIn(group)
+  const asks = asksOf(group, gate.free.get(queue) ?? Number.POSITIVE_INFINITY, found)
+  // Before the kinds take turns: one in which nobody may have anything would be lost on them.
+  if (asks.length === 0) return
+  const kinds = group.kinds.length > 0 ? [...new Set(group.kinds)] : yield* kindsIn(queue, turns)
   if (kinds.length === 0) return
-  const position = from(queue, group.kinds)
+  // Kinds that take turns are looked at from the beginning: the position is one among those whose turn it was.
+  const position = group.kinds.length === 0 && turns.has(queue) ? null : from(queue, group.kinds)
   // What lies before the position is looked at when there is nothing behind it.
   for (const start of position === null ? [null] : [position, null]) {
-    const asks = asksOf(group, gate.free.get(queue) ?? Number.POSITIVE_INFINITY, found)
-    if (asks.length === 0) return
     const place = start === null ? [] : [start.priority, start.fairTag]
     const taken = yield* each(
       (start === null ? leaseRuns : leaseRunsFrom)(kinds.length),
@@ -120,14 +136,28 @@ function* leaseGroup(group: Group, gate: Gate, from: LeaseFrom, found: Map<strin
   }
 }
 
-/** Of too many, those from a random one on: no kind can be kept from its turn by what others call theirs. */
-function* kindsIn({ queue, items }: Group): Work<string[]> {
-  const after = (from: string) => query(readyKinds, queue, from, KINDS_MAX)
-  const names = (rows: readonly Row[]) => rows.map((row) => text(row, 'kind'))
-  const first = names(yield* after(''))
-  if (first.length < KINDS_MAX) return first
-  const place = items[0]?.token.slice(0, 2) ?? ''
-  return [...new Set([...names(yield* after(place)), ...first])].slice(0, KINDS_MAX)
+/** Of too many, those after the ones that were looked at last, and then the first again: no kind is kept from its turn. */
+function* kindsIn(queue: string, turns: KindTurns): Work<string[]> {
+  const last = turns.get(queue) ?? ''
+  const kinds = new Set(yield* kindsAfter(queue, last, KINDS_MAX))
+  if (last !== '' && kinds.size < KINDS_MAX) {
+    for (const kind of yield* kindsAfter(queue, '', KINDS_MAX - kinds.size)) kinds.add(kind)
+  }
+  noteTurn(turns, queue, [...kinds][KINDS_MAX - 1])
+  return [...kinds]
+}
+
+function* kindsAfter(queue: string, kind: string, max: number): Work<string[]> {
+  return (yield* query(readyKinds, queue, kind, max)).map((row) => text(row, 'kind'))
+}
+
+/** `last`: unset when all kinds of the queue were looked at. */
+function noteTurn(turns: KindTurns, queue: string, last: string | undefined): void {
+  turns.delete(queue)
+  if (last === undefined) return
+  const [oldest] = turns.keys()
+  if (turns.size >= TURNS_MAX && oldest !== undefined) turns.delete(oldest)
+  turns.set(queue, last)
 }
 
 function asksOf({ items }: Group, free: number, found: Map<string, Row[]>): SqlValue[][] {

@@ -54,6 +54,9 @@ export interface Position {
 /** From where on the runs of these kinds in this queue are looked at; null: from the beginning. */
 export type LeaseFrom = (queue: string, kinds: readonly string[]) => Position | null
 
+/** By queue, the last kind that was looked at, where there are more than are looked at together. */
+export type KindTurns = Map<string, string>
+
 export const nameOf = ({ workerId, pollId }: LeaseItem) => JSON.stringify([workerId, pollId])
 
 /** What was found for an item. */
