@@ -11,6 +11,8 @@ export interface JobPolicy extends EventPolicy {
 }
 
 export const DEFAULT_MAX_ATTEMPTS = 4
+/** Of one job. */
+export const PAYLOAD_BYTES_MAX = 1024 * 1024
 export const DEFAULT_LEASE_TTL_MS = 60_000
 export const DEFAULT_CONTINUATION_SECONDS = 60
 /** A worker that was not seen for this long does not start what it was assigned. */

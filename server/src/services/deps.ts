@@ -3,6 +3,7 @@ import type { World } from '@ichido/sdk/world'
 import type { Blobs } from '../blobs/port.ts'
 import type { Bus, Relay } from '../bus/port.ts'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from '../core/artifact.ts'
+import { PAYLOAD_BYTES_MAX } from '../core/job.ts'
 import type { LogArchive } from '../log-archive/port.ts'
 import type { Store } from '../store/port.ts'
 import type { Evidence } from './evidence.ts'
@@ -36,7 +37,7 @@ export interface Limits {
 }
 
 export const DEFAULT_LIMITS: Limits = {
-  payloadBytesMax: 1024 * 1024,
+  payloadBytesMax: PAYLOAD_BYTES_MAX,
   resultBytesMax: 4 * 1024 * 1024,
   batchItemsMax: 1_000,
   artifactBytesMax: DEFAULT_ARTIFACT_BYTES_MAX,

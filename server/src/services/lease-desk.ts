@@ -1,5 +1,5 @@
 import { type KindTurns, type Leased, type LeaseItem, leaseBatch } from '../store/commands/lease-runs.ts'
-import { nameOf } from '../store/commands/leased.ts'
+import { isFull, nameOf } from '../store/commands/leased.ts'
 import type { SubmitItem } from '../store/commands/submission.ts'
 import { arePlain } from '../store/commands/submit-at-once.ts'
 import type { Awaiting } from '../store/commands/submit-leased.ts'
@@ -53,6 +53,9 @@ interface Poll {
   settle(leases: Leased[]): void
   reject(error: unknown): void
 }
+
+/** Polls that are looked for together, and the queues to look at for each. */
+type Chosen = ReadonlyMap<Poll, readonly string[]>
 
 /**
  * Where all polls of a node stand. One transaction looks for many of them, one statement for all that want the same; and
@@ -272,12 +275,17 @@ export class LeaseDesk {
   }
 
   async #lookUntilNothingIsLeft(): Promise<void> {
-    for (let polls = this.#choose(); polls.size > 0; polls = this.#choose()) await this.#lookFor(polls)
+    let polls = this.#choose()
+    while (polls.size > 0) {
+      const unserved = await this.#lookFor(polls)
+      // Before anybody else is looked for, so that nobody's large payloads can keep them from theirs.
+      polls = unserved.size > 0 ? unserved : this.#choose()
+    }
     this.#looking = false
   }
 
-  /** Of each line that was woken the first few, and who came since the last look; with the queues to look at. */
-  #choose(): Map<Poll, readonly string[]> {
+  /** Of each line that was woken the first few, and who came since the last look. */
+  #choose(): Chosen {
     const chosen = new Map<Poll, readonly string[]>()
     let runs = 0
     const take = (poll: Poll, queues: readonly string[]) => {
@@ -316,7 +324,8 @@ export class LeaseDesk {
     return chosen
   }
 
-  async #lookFor(chosen: ReadonlyMap<Poll, readonly string[]>): Promise<void> {
+  /** Answers with those who got nothing, for whom there may be something when the others are served. */
+  async #lookFor(chosen: Chosen): Promise<Chosen> {
     const { world, store, meter } = this.#deps
     const polls = [...chosen.keys()]
     for (const poll of polls) {
@@ -324,39 +333,47 @@ export class LeaseDesk {
       this.#inLook.add(poll)
     }
     const began = world.monotonic()
+    let unserved: Chosen = new Map()
     try {
       const items = polls.map((poll) => ({ ...poll.item, queues: chosen.get(poll) ?? [] }))
       const answers = await store.write(leaseBatch(items, this.#positions.from, this.#turns))
       this.#positions.record(items, answers)
-      this.#answer(chosen, answers)
+      unserved = this.#answer(chosen, answers)
     } catch (error) {
       for (const poll of polls) poll.reject(error)
     } finally {
-      for (const poll of polls) this.#inLook.delete(poll)
+      for (const poll of polls) if (!unserved.has(poll)) this.#inLook.delete(poll)
       meter.batch({ name: 'lease', items: polls.length, elapsedMs: world.monotonic() - began })
     }
+    return unserved
   }
 
-  #answer(chosen: ReadonlyMap<Poll, readonly string[]>, answers: readonly Leased[][]): void {
-    const all: Leased[] = []
+  #answer(chosen: Chosen, answers: readonly Leased[][]): Chosen {
+    const all = answers.flat()
+    const noRoom = isFull(all.reduce((bytes, { payload }) => bytes + Buffer.byteLength(payload), 0))
+    const unserved = new Map<Poll, readonly string[]>()
     const probed = new Map<Line, { full: boolean }>()
     ;[...chosen].forEach(([poll, queues], i) => {
       const leases = answers[i] ?? []
-      const full = leases.length === poll.item.max
+      if (noRoom && leases.length === 0) {
+        unserved.set(poll, queues)
+        return
+      }
+      const full = noRoom || leases.length === poll.item.max
       for (const line of poll.lines) {
         if (poll.fresh || !queues.includes(line.queue)) continue
         probed.set(line, { full: full && (probed.get(line)?.full ?? true) })
       }
       poll.fresh = false
       if (leases.length > 0 || poll.over) poll.settle(leases)
-      all.push(...leases)
     })
-    // Where everybody got all that they asked for there may be more, for those who stand behind them.
+    // Where everybody got all that they asked for, or that there was room for, there may be more, for those behind them.
     for (const [line, { full }] of probed) {
       line.probeRuns = full ? Math.min(RUNS_MAX, line.probeRuns * PROBE_GROWTH) : PROBE_RUNS
       if (full && line.polls.size > 0) line.woken = true
     }
     this.#leased(all)
+    return unserved
   }
 }
 

@@ -1,4 +1,10 @@
-import { DEFAULT_CONTINUATION_SECONDS, DEFAULT_LEASE_TTL_MS, type JobPolicy } from '../../core/job.ts'
+import {
+  DEFAULT_CONTINUATION_SECONDS,
+  DEFAULT_LEASE_TTL_MS,
+  type JobPolicy,
+  PAYLOAD_BYTES_MAX,
+} from '../../core/job.ts'
+import { PAYLOADS_BYTES_MAX } from '../sql/leases.ts'
 import { integer, integerOrNull, type Row, text, textOrNull } from '../statement.ts'
 
 export interface LeaseItem {
@@ -58,6 +64,9 @@ export type LeaseFrom = (queue: string, kinds: readonly string[]) => Position | 
 export type KindTurns = Map<string, string>
 
 export const nameOf = ({ workerId, pollId }: LeaseItem) => JSON.stringify([workerId, pollId])
+
+/** Whether so many bytes of payloads may have left no room for the next: then there may be more than was found. */
+export const isFull = (bytes: number) => bytes + PAYLOAD_BYTES_MAX > PAYLOADS_BYTES_MAX
 
 /** What was found for an item. */
 export function toLeases(item: LeaseItem, rows: readonly Row[]): Leased[] {

@@ -1,0 +1,56 @@
+import { expect, test } from 'vitest'
+import { callerOf, eachServices } from '../testing/each-services.ts'
+import { unique } from '../testing/store.ts'
+import { realWorld } from '../world.ts'
+
+/** What is handed out at a time has an end in bytes; nobody waits for a timer because of it. */
+
+/** In which nobody looks just because a second has passed: what is not heard of is not found. */
+const world = {
+  ...realWorld,
+  after: (ms: number, then: () => void) => (ms < 1_000 ? () => {} : realWorld.after(ms, then)),
+}
+
+const LARGE = 'x'.repeat(1_000_000)
+const WORKERS = 5
+const RUNS_OF_WORKER = 10
+
+eachServices(
+  ({ services, submit }) => {
+    const [submitter, admin] = [callerOf('submitter'), callerOf('admin')]
+
+    async function submitLarge(queue: string, count: number): Promise<void> {
+      await Promise.all(Array.from({ length: count }, () => submit(submitter, { queue, payload: LARGE })))
+    }
+
+    /** How many runs a worker got. */
+    async function lease(queues: string[], changes: object = {}): Promise<number> {
+      const request = { queues, kinds: ['work'], max: RUNS_OF_WORKER, waitMs: 0, startId: 's', ...changes }
+      const leases = await services().runs.lease(unique('worker'), request)
+      return leases.length
+    }
+
+    test('workers that ask together all get some of what there is', async () => {
+      const queue = unique('queue')
+      await submitLarge(queue, WORKERS * RUNS_OF_WORKER)
+      const got = await Promise.all(Array.from({ length: WORKERS }, () => lease([queue])))
+      expect(
+        got.every((runs) => runs > 0),
+        String(got),
+      ).toBe(true)
+    })
+
+    test('workers that wait are woken until all that came is handed out', async () => {
+      const queue = unique('queue')
+      const pause = (paused: boolean) => services().queues.put(admin, queue, { paused })
+      await pause(true)
+      await submitLarge(queue, WORKERS * RUNS_OF_WORKER)
+      const waiting = Array.from({ length: WORKERS }, () => lease([queue], { waitMs: 20_000 }))
+      // Whoever asks after them is answered after them.
+      expect(await lease([queue])).toBe(0)
+      await pause(false)
+      expect((await Promise.all(waiting)).every((runs) => runs > 0)).toBe(true)
+    })
+  },
+  { world },
+)
