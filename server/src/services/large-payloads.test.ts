@@ -51,6 +51,13 @@ eachServices(
       await pause(false)
       expect((await Promise.all(waiting)).every((runs) => runs > 0)).toBe(true)
     })
+
+    test('a worker that names many queues gets no more in one answer', async () => {
+      const queues = [unique('queue'), unique('queue')]
+      for (const queue of queues) await submitLarge(queue, 10)
+      expect(await lease(queues, { max: 100 })).toBe(16)
+      expect(await lease(queues, { max: 100 })).toBe(4)
+    })
   },
   { world },
 )

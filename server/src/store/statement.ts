@@ -31,11 +31,14 @@ function claimName(name: string, postgres: string): void {
 
 /**
  * What a command asks of its engine. `query` runs a statement once. `each` runs it for every row of parameters:
- * SQLite in a loop, PostgreSQL at once, with `$n` bound to the array of the rows' n-th values.
+ * SQLite in a loop, PostgreSQL at once, with `$n` bound to the array of the rows' n-th values. `inTurn`: in the loop, what
+ * becomes of a row once the one before it has been answered; null ends the loop.
  */
 export type Step =
   | { kind: 'query'; statement: Statement; params: readonly SqlValue[] }
-  | { kind: 'each'; statement: Statement; rows: readonly (readonly SqlValue[])[] }
+  | { kind: 'each'; statement: Statement; rows: readonly (readonly SqlValue[])[]; inTurn?: InTurn | undefined }
+
+export type InTurn = (row: readonly SqlValue[], answerBefore: readonly Row[]) => readonly SqlValue[] | null
 
 /** The body of a command: it yields steps, is handed their rows, and never awaits. */
 export type Work<T> = Generator<Step, T, Row[]>
@@ -49,8 +52,8 @@ export function* one(statement: Statement, ...params: readonly SqlValue[]): Work
   return rows[0]
 }
 
-export function* each(statement: Statement, rows: readonly (readonly SqlValue[])[]): Work<Row[]> {
-  return rows.length === 0 ? [] : yield { kind: 'each', statement, rows }
+export function* each(statement: Statement, rows: readonly (readonly SqlValue[])[], inTurn?: InTurn): Work<Row[]> {
+  return rows.length === 0 ? [] : yield { kind: 'each', statement, rows, inTurn }
 }
 
 const selectNow = statement('now', 'SELECT now_ms() AS now')

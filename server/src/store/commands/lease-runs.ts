@@ -1,7 +1,16 @@
 import { type Command, command } from '../port.ts'
-import { countHeld, enterLease, leasedByPoll, leaseRuns, leaseRunsFrom, readyKinds } from '../sql/leases.ts'
+import {
+  countHeld,
+  enterLease,
+  leasedByPoll,
+  leaseRuns,
+  leaseRunsFrom,
+  PAYLOADS_BYTES_MAX,
+  readyKinds,
+} from '../sql/leases.ts'
 import {
   each,
+  type InTurn,
   integer,
   integerOrNull,
   one,
@@ -14,7 +23,7 @@ import {
 } from '../statement.ts'
 import { foldBy } from './fold.ts'
 import { leaseAtOnce } from './lease-at-once.ts'
-import { type KindTurns, type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from './leased.ts'
+import { isFull, type KindTurns, type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from './leased.ts'
 
 export type { KindTurns, Leased, LeaseFrom, LeaseItem, Position } from './leased.ts'
 
@@ -22,6 +31,8 @@ export type { KindTurns, Leased, LeaseFrom, LeaseItem, Position } from './leased
 const KINDS_MAX = 400
 /** Of so many queues with more kinds than that it is known where to go on: those that were looked at last. */
 const TURNS_MAX = 10_000
+/** Where the parameters of a lease say how many bytes are left. */
+const BYTES_LEFT = 9
 
 /** One answer for each item, in their order. A worker that was revoked gets nothing. */
 export function leaseBatch(
@@ -39,7 +50,7 @@ export function leaseBatch(
       found,
     )
     const open = asking.filter((item) => !found.has(nameOf(item)))
-    yield* leaseOpen(open, { gate, from, turns, found })
+    yield* leaseOpen(open, { gate, from, turns, found, bytes: bytesOf([...found.values()].flat()) })
     return items.map((item) => toLeases(item, found.get(nameOf(item)) ?? []))
   }
   return command('lease', work, leaseAtOnce(items, from))
@@ -84,6 +95,8 @@ interface Look {
   from: LeaseFrom
   turns: KindTurns
   found: Map<string, Row[]>
+  /** Of the payloads that were found. */
+  bytes: number
 }
 
 interface Group {
@@ -113,28 +126,42 @@ function* leaseOpen(items: readonly LeaseItem[], look: Look): Work<void> {
 
 const left = (item: LeaseItem, found: Map<string, Row[]>) => item.max - (found.get(nameOf(item))?.length ?? 0)
 
-function* leaseGroup(group: Group, { gate, from, turns, found }: Look): Work<void> {
+function* leaseGroup(group: Group, look: Look): Work<void> {
   const { queue } = group
+  const { gate, from, turns, found } = look
   const asks = asksOf(group, gate.free.get(queue) ?? Number.POSITIVE_INFINITY, found)
   // Before the kinds take turns: one in which nobody may have anything would be lost on them.
-  if (asks.length === 0) return
+  if (asks.length === 0 || isFull(look.bytes)) return
   const kinds = group.kinds.length > 0 ? [...new Set(group.kinds)] : yield* kindsIn(queue, turns)
   if (kinds.length === 0) return
   // Kinds that take turns are looked at from the beginning: the position is one among those whose turn it was.
   const position = group.kinds.length === 0 && turns.has(queue) ? null : from(queue, group.kinds)
   // What lies before the position is looked at when there is nothing behind it.
   for (const start of position === null ? [null] : [position, null]) {
-    const place = start === null ? [] : [start.priority, start.fairTag]
+    const rest = [PAYLOADS_BYTES_MAX - look.bytes, ...(start === null ? [] : [start.priority, start.fairTag])]
     const taken = yield* each(
       (start === null ? leaseRuns : leaseRunsFrom)(kinds.length),
-      asks.map((ask): SqlValue[] => [queue, JSON.stringify(kinds), ...ask, gate.free.has(queue), ...place]),
+      asks.map((ask): SqlValue[] => [queue, JSON.stringify(kinds), ...ask, gate.free.has(queue), ...rest]),
+      inTurn(look.bytes),
     )
     for (const row of taken) add(found, row)
+    look.bytes += bytesOf(taken)
     const free = gate.free.get(queue)
     if (free !== undefined) gate.free.set(queue, free - taken.length)
     if (taken.length > 0) return
   }
 }
+
+/** What the polls before have got is not left for the next: SQLite serves them one by one. */
+function inTurn(bytes: number): InTurn {
+  let sum = bytes
+  return (row, answerBefore) => {
+    sum += bytesOf(answerBefore)
+    return isFull(sum) ? null : row.with(BYTES_LEFT, PAYLOADS_BYTES_MAX - sum)
+  }
+}
+
+const bytesOf = (rows: readonly Row[]) => rows.reduce((sum, row) => sum + Buffer.byteLength(text(row, 'payload')), 0)
 
 /** Of too many, those after the ones that were looked at last, and then the first again: no kind is kept from its turn. */
 function* kindsIn(queue: string, turns: KindTurns): Work<string[]> {

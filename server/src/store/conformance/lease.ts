@@ -68,6 +68,25 @@ export function leaseConformance({ store }: Given): void {
       expect(await leased()).toEqual([2, 2])
     })
 
+    test('hands out no more payloads to all that ask together, whatever queues they name', async () => {
+      const scene = new Scene(store())
+      const queues = ['a', 'b', 'c', 'd'].map((name) => `${scene.queue}-${name}`)
+      const payload = JSON.stringify('x'.repeat(1_000_000))
+      for (const queue of queues) {
+        await scene.submitAll(Array.from({ length: 6 }, () => scene.item({ queue, payload })))
+      }
+      const counts = async (...maxes: number[]) => {
+        const polls = maxes.map((max, i) => scene.leaseItem({ workerId: `w${i}`, queues, max }))
+        return (await store().write(leaseBatch(polls))).map(({ length }) => length)
+      }
+      expect(await counts(20)).toEqual([16])
+      expect(await counts(20)).toEqual([8])
+      await scene.submitAll(Array.from({ length: 20 }, () => scene.item({ queue: queues[0] ?? '', payload })))
+      await scene.submitAll(Array.from({ length: 20 }, () => scene.item({ queue: queues[1] ?? '', payload })))
+      expect(await counts(10, 10, 10)).toEqual([10, 6, 0])
+      expect(await counts(2, 1, 9, 9), 'in the order of their queues').toEqual([2, 1, 9, 4])
+    })
+
     test('can start at once', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()

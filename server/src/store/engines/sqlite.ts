@@ -4,7 +4,7 @@ import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict, sqliteDdl } from '../migrations/migration.ts'
 import { BadValue, type Command, type Store, type StoreHealth, StoreInUse } from '../port.ts'
-import type { Row, SqlValue, Step, Work } from '../statement.ts'
+import type { Row, SqlValue, Statement, Step, Work } from '../statement.ts'
 
 export interface SqliteOptions {
   /** The folder of the database; it belongs to one process at a time. Unset: in memory, for tests and simulations. */
@@ -57,15 +57,22 @@ export function openSqlite(options: SqliteOptions): Store {
   }
 
   function perform(step: Step): Row[] {
-    const rows = step.kind === 'query' ? [step.params] : step.rows
+    if (step.kind === 'query') return performOne(step.statement, step.params)
     const answer: Row[] = []
-    for (const params of rows) {
-      let last: Row[] = []
-      for (const text of step.statement.sqlite) last = prepare(text)(params)
-      if (step.kind === 'query') return last
+    let last: Row[] = []
+    for (const row of step.rows) {
+      const params = step.inTurn === undefined ? row : step.inTurn(row, last)
+      if (params === null) break
+      last = performOne(step.statement, params)
       answer.push(...last)
     }
     return answer
+  }
+
+  function performOne({ sqlite }: Statement, params: readonly SqlValue[]): Row[] {
+    let last: Row[] = []
+    for (const text of sqlite) last = prepare(text)(params)
+    return last
   }
 
   function drive<T>(work: Work<T>): T {

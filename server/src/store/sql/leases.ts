@@ -107,7 +107,7 @@ const NEW_LEASE = (of: {
 export const DEFAULT_CONTINUATION_MS = DEFAULT_CONTINUATION_SECONDS * 1000
 export const EPOCH = '(SELECT epoch FROM ichido.leadership WHERE id = 1)'
 
-/** Leased from a queue at once: answers are made in memory, and a payload may have 1 MiB. */
+/** Handed out at once: answers are made in memory, and a payload may have 1 MiB. */
 export const PAYLOADS_BYTES_MAX = 16 * 1024 * 1024
 
 const QUEUE = '($1::text[])[1]'
@@ -122,8 +122,11 @@ export const anyReady = (queue: string, kinds: string, from: string) => `EXISTS 
 /** What a job says itself, on PostgreSQL. Most policies say nothing. */
 export const ofPolicy = (policy: string, column: string) => `(nullif(${policy}, '{}')::json ->> '${column}')::bigint`
 
-/** `gate`: what stands before the runs are looked for, and the condition that it gives. */
-function leasePostgres(from: string, gate: { with: string; open: string }, answer: string): string {
+/**
+ * `gate`: what stands before the runs are looked for, and the condition that it gives; and how many bytes of payloads are
+ * left to hand out.
+ */
+function leasePostgres(from: string, gate: { with: string; open: string; left: string }, answer: string): string {
   const time = (column: string, otherwise: string) => timeOf(column, ofPolicy('j.policy', column), QUEUE, otherwise)
   const ttl = time('lease_ttl_seconds', 'w.ttl_ms')
   return `WITH w AS MATERIALIZED (
@@ -144,17 +147,18 @@ function leasePostgres(from: string, gate: { with: string; open: string }, answe
         lease_ttl_ms = ${ttl}, lease_expires_at = (SELECT now_ms()) + ${ttl},
         continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
       FROM j JOIN w ON j.n > w.upto - w.max AND j.n <= w.upto
-      WHERE r.ctid = j.place AND (j.n = 1 OR j.bytes <= ${PAYLOADS_BYTES_MAX})
+      WHERE r.ctid = j.place AND (j.n = 1 OR j.bytes <= ${gate.left})
       RETURNING ${LEASED_POSTGRES}, r.state, r.last_event_n),
     e AS (${MOVES_WRITTEN})
     ${answer}`
 }
 
-const RESUMED = 'AND priority = ($10::integer[])[1] AND fair_tag >= ($11::bigint[])[1]'
+const resumedAt = (priority: string, tag: string) =>
+  `AND priority = (${priority}::integer[])[1] AND fair_tag >= (${tag}::bigint[])[1]`
 
-const ENTERED = { with: '', open: STILL_OPEN(QUEUE, '($9::boolean[])[1]') }
+const ENTERED = { with: '', open: STILL_OPEN(QUEUE, '($9::boolean[])[1]'), left: '($10::bigint[])[1]' }
 const POSTGRES_FULL = leasePostgres('', ENTERED, `SELECT ${LEASED} FROM m`)
-const POSTGRES_RESUMED = leasePostgres(RESUMED, ENTERED, `SELECT ${LEASED} FROM m`)
+const POSTGRES_RESUMED = leasePostgres(resumedAt('$11', '$12'), ENTERED, `SELECT ${LEASED} FROM m`)
 
 /**
  * The same locks as those of a lease that enters first, in the same order; whether all is plain is then asked of a function
@@ -175,7 +179,7 @@ function enteringPostgres(from: string): string {
     `
   return leasePostgres(
     from,
-    { with: gate, open: '(SELECT plain FROM g)' },
+    { with: gate, open: '(SELECT plain FROM g)', left: String(PAYLOADS_BYTES_MAX) },
     `SELECT g.plain, ${LEASED} FROM g LEFT JOIN m ON true`,
   )
 }
@@ -188,7 +192,10 @@ function enteringPostgres(from: string): string {
 export const leasePlain = statement('lease_plain', { postgres: enteringPostgres(''), sqlite: [] })
 
 /** The same, and a priority and a tag to go on from. */
-export const leasePlainFrom = statement('lease_plain_from', { postgres: enteringPostgres(RESUMED), sqlite: [] })
+export const leasePlainFrom = statement('lease_plain_from', {
+  postgres: enteringPostgres(resumedAt('$10', '$11')),
+  sqlite: [],
+})
 
 /** The first of each kind, and of these the first: SQLite would sort all that waits in the queue. */
 function leaseSqlite(kinds: number): string[] {
@@ -212,7 +219,7 @@ function leaseSqlite(kinds: number): string[] {
       assigned_worker_id = $4, poll_id = $5, lease_id = id || '.' || $6,
       lease_ttl_ms = ${ttl}, lease_expires_at = now_ms() + ${ttl},
       continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
-    WHERE ${STILL_OPEN('$1', '$9')} AND id IN (SELECT id FROM (${first}) WHERE n = 1 OR bytes <= ${PAYLOADS_BYTES_MAX})`,
+    WHERE ${STILL_OPEN('$1', '$9')} AND id IN (SELECT id FROM (${first}) WHERE n = 1 OR bytes <= $10)`,
     `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT job_id, last_event_n, 'run', last_event_n, '', '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
       FROM ichido.runs WHERE ${ours} AND ${HELD} AND lease_id = id || '.' || $6 AND changes() > 0`,
@@ -227,9 +234,10 @@ const resumed = new Map<number, Statement>()
 
 /**
  * Takes queue, kinds (a JSON array of as many as said), and for each poll how many, worker, poll, token, lease time, and
- * the start id when the runs are to be started at once, and whether the queue's limit is locked and counted: the first of the queue go to the first poll, and so on, all in
- * one statement. Guards: PENDING or ORPHANED, due, nobody else's. A lease_id is `run.token`: it leads to its run without
- * an index on a column that changes with every lease.
+ * the start id when the runs are to be started at once, whether the queue's limit is locked and counted, and how many bytes
+ * of payloads are left to hand out, all in one statement: the first of the queue go to the first poll, and so on, always one
+ * and no more than there is room for. Guards: PENDING or ORPHANED, due, nobody else's. A lease_id is `run.token`: it leads to
+ * its run without an index on a column that changes with every lease.
  */
 export function leaseRuns(kinds: number): Statement {
   return made(full, kinds, 'lease_runs', POSTGRES_FULL)
