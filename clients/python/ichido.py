@@ -58,6 +58,18 @@ __all__ = [
 
 log = logging.getLogger('ichido')
 
+
+def _speak_up() -> None:
+    """Where a program has set up no logging of its own, what is to be said goes to stderr."""
+    if log.hasHandlers():
+        return
+    stderr = logging.StreamHandler()
+    stderr.setFormatter(logging.Formatter('ichido: %(message)s'))
+    log.addHandler(stderr)
+    log.setLevel(logging.INFO)
+
+
+
 DEFAULT_URL = 'http://127.0.0.1:8001'
 #: A long poll: waiting costs next to nothing, and proxies that cut idle connections are not there yet.
 WAIT_SECONDS = 20.0
@@ -155,7 +167,14 @@ def _refusal(status: int, error: Mapping[str, Any], retry_after: Optional[float]
 class _Http:
     """JSON calls over connections that are kept open. Threads can share it."""
 
-    def __init__(self, url: str, token: Callable[[], Optional[str]], *, insecure: bool) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: Callable[[], Optional[str]],
+        *,
+        insecure: bool,
+        heard: Callable[[Optional[IchidoError]], None] = lambda _: None,
+    ) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ('http', 'https') or not parts.hostname:
             raise ValueError(f'{url!r} is not an http or https address')
@@ -168,6 +187,8 @@ class _Http:
         self._port = parts.port
         self._path = parts.path.rstrip('/')
         self._token = token
+        #: Told of each call how it went, but not of those that were called off.
+        self._heard = heard
         self._tls = ssl.create_default_context() if self._secure else None
         self._idle: List[http.client.HTTPConnection] = []
         self._busy: List[http.client.HTTPConnection] = []
@@ -186,12 +207,13 @@ class _Http:
         if token is not None:
             headers['Authorization'] = f'Bearer {token}'
         try:
-            status, answer_headers, raw = self._exchange(method, self._path + path, payload, headers, timeout, fresh)
-        except ssl.SSLCertVerificationError as error:
-            raise Unreachable('UNREACHABLE', str(error)) from error
-        except (OSError, http.client.HTTPException) as error:
-            raise Unreachable('UNREACHABLE', str(error) or type(error).__name__, retryable=True) from error
-        return _read_answer(status, answer_headers, raw), answer_headers
+            answer = self._ask(method, self._path + path, payload, headers, timeout, fresh)
+        except IchidoError as error:
+            if not self._aborted:
+                self._heard(error)
+            raise
+        self._heard(None)
+        return answer
 
     def abort(self) -> None:
         """Ends what is under way, and everything that comes after it."""
@@ -206,6 +228,17 @@ class _Http:
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
+
+    def _ask(
+        self, method: str, path: str, payload: Optional[bytes], headers: Dict[str, str], timeout: float, fresh: bool
+    ) -> Tuple[Any, http.client.HTTPMessage]:
+        try:
+            status, answer_headers, raw = self._exchange(method, path, payload, headers, timeout, fresh)
+        except ssl.SSLCertVerificationError as error:
+            raise Unreachable('UNREACHABLE', str(error)) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable('UNREACHABLE', str(error) or type(error).__name__, retryable=True) from error
+        return _read_answer(status, answer_headers, raw), answer_headers
 
     def _exchange(
         self, method: str, path: str, payload: Optional[bytes], headers: Dict[str, str], timeout: float, fresh: bool
@@ -968,6 +1001,12 @@ class _Identity:
     def token(self) -> Optional[str]:
         return self._kept.get('worker_token')
 
+    def __str__(self) -> str:
+        # Of a worker token that it was given it knows no more than that it works.
+        name, worker_id = self._kept.get('name'), self._kept.get('worker_id')
+        who = ', '.join(filter(None, [worker_id, f'process {os.getpid()}']))
+        return ' '.join(filter(None, ['worker', name, f'({who})']))
+
     def establish(self, http_calls: _Http, stopping: threading.Event) -> None:
         """Registers where it has to: the first time, and with each new enroll token."""
         self._kept = self._read()
@@ -979,7 +1018,7 @@ class _Identity:
                 # Noted before it is used: the same registration can be sent again after a crash.
                 self._keep(given=given, register_id=uuid.uuid4().hex, enrolling=True)
             else:
-                self._keep(given=given, worker_token=self._given, worker_id=None, renew_at=0.0, enrolling=False)
+                self._keep(given=given, worker_token=self._given, worker_id=None, name=None, renew_at=0.0, enrolling=False)
             if self._kept['enrolling']:
                 self._register(http_calls, stopping)
         if self.token() is None:
@@ -1000,11 +1039,10 @@ class _Identity:
         try:
             answer = http_calls.call('POST', '/v1/workers/renew')[0]
             self._keep(**_token_fields(answer))
-            log.info('The worker token was renewed; it works until %s', answer['expires_at'])
         except IchidoError as error:
             left = self._kept.get('expires_at', math.inf) - time.time()
-            level = logging.WARNING if left < _WARN_SECONDS else logging.INFO
-            log.log(level, 'The worker token was not renewed (%s); it ends in %.1f hours', error, left / 3600)
+            if left < _WARN_SECONDS:
+                log.warning('the token ends in %.1f hours and could not be renewed: %s', left / 3600, error)
 
     def _register(self, http_calls: _Http, stopping: threading.Event) -> None:
         before = {name: self._kept[name] for name in ('worker_id', 'worker_token') if self._kept.get(name)}
@@ -1015,11 +1053,12 @@ class _Identity:
                 answer = http_calls.call('POST', '/v1/workers/register', {**body, **before})[0]
                 break
             except IchidoError as error:
-                log.warning('Not registered: %s', error)
-                if not error.retryable or stopping.wait(_pause(failures, error)):
+                if not error.retryable:
                     raise
-        self._keep(worker_id=answer['worker_id'], enrolling=False, **_token_fields(answer))
-        log.info('Registered as worker %s, %s', answer['worker_id'], answer['name'])
+                _warn(error, 'cannot register yet')
+                if stopping.wait(_pause(failures, error)):
+                    raise
+        self._keep(worker_id=answer['worker_id'], name=answer['name'], enrolling=False, **_token_fields(answer))
 
     def _read(self) -> Dict[str, Any]:
         try:
@@ -1065,6 +1104,35 @@ _RENEW_LOOK_SECONDS = 30.0
 _GONE = frozenset(('LEASE_LOST', 'NOT_ASSIGNED', 'ALREADY_ENDED', 'OUTCOME_ALREADY_RECORDED', 'NOT_FOUND'))
 
 
+def _is_away(error: Optional[IchidoError]) -> bool:
+    return isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status >= 500)
+
+
+def _warn(error: IchidoError, what: Any) -> None:
+    """That the control plane is out of reach is said once, by `_Reach`, and not by everybody who wants it."""
+    if not _is_away(error):
+        log.warning('%s: %s', what, error)
+
+
+class _Reach:
+    """Says when the control plane is out of reach, and when it answers again: once each."""
+
+    def __init__(self) -> None:
+        self._away = False
+        self._changing = threading.Lock()
+
+    def heard(self, error: Optional[IchidoError]) -> None:
+        away = _is_away(error)
+        with self._changing:
+            if away == self._away:
+                return
+            self._away = away
+        if away:
+            log.warning('the control plane is out of reach: %s', error)
+        else:
+            log.info('the control plane answers again')
+
+
 class _Held:
     """A lease in hand, until what became of its run is reported."""
 
@@ -1083,7 +1151,7 @@ class _Held:
         self.reason: Optional[str] = None
 
     def __str__(self) -> str:
-        return f'{self.lease["kind"]} {self.lease["job_id"]} (attempt {self.lease["attempt"]})'
+        return f'job {self.lease["job_id"]} ({self.lease["kind"]}, attempt {self.lease["attempt"]})'
 
     @property
     def path(self) -> str:
@@ -1098,7 +1166,8 @@ class Worker:
     """Leases runs, has handlers work on them, reports how they ended.
 
     `token` is an enroll token, which makes this machine a worker once, or a worker token; after the first start the
-    one in `token_file` is enough. `handlers` has a function for each kind of job. Each run has a process of its own,
+    one in `token_file` is enough. What it does it says to the logger `ichido`, or, where your program has set up no
+    logging, on stderr. `handlers` has a function for each kind of job. Each run has a process of its own,
     forked from this one as it is when `run()` is called: call it before you start threads.
     """
 
@@ -1127,9 +1196,11 @@ class Worker:
         self._drain_seconds = drain_seconds
         file = Path(token_file).expanduser()
         self._identity = _Identity(url.rstrip('/'), token, file, name or platform.node() or 'python')
-        self._http = _Http(url, self._identity.token, insecure=insecure)
-        self._polling = _Http(url, self._identity.token, insecure=insecure)
+        heard = _Reach().heard
+        self._http = _Http(url, self._identity.token, insecure=insecure, heard=heard)
+        self._polling = _Http(url, self._identity.token, insecure=insecure, heard=heard)
         self._listening = _Http(url, self._identity.token, insecure=insecure)
+        self._url = url.rstrip('/')
         # Names this process: a start that is sent twice by it is one start.
         self._start_id = str(uuid.uuid4())
         self._held: Dict[str, _Held] = {}
@@ -1145,12 +1216,14 @@ class Worker:
 
     def run(self) -> None:
         """Works until SIGTERM or SIGINT, or until `stop()` is called; raises what made going on impossible."""
+        _speak_up()
         supervisor = self._start_supervisor()
         before: Dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self._identity.establish(self._http, self._stopping)
+            log.info('%s takes %s from %s', self._identity, ', '.join(self._queues), self._url)
             self._thread(self._hear)
             self._thread(self._beat)
             self._thread(self._listen)
@@ -1174,6 +1247,7 @@ class Worker:
                 signal.signal(number, handler)
         if self._failure is not None:
             raise self._failure
+        log.info('stopped')
 
     def stop(self) -> None:
         """Takes no more work, gives what runs `drain_seconds` to end, gives the rest back. Called again, it hurries."""
@@ -1184,12 +1258,13 @@ class Worker:
         with self._changed:
             self._changed.notify_all()
 
-    def _on_signal(self, number: int, _: Any) -> None:
+    def _on_signal(self, *_: Any) -> None:
         # By a thread of its own: the signal may have come in the middle of what a lock is held for.
-        threading.Thread(target=self._signaled, args=(number,)).start()
+        threading.Thread(target=self._signaled).start()
 
-    def _signaled(self, number: int) -> None:
-        log.info('Stopping, because of %s', signal.Signals(number).name)
+    def _signaled(self) -> None:
+        if self._held and not self._stopping.is_set():
+            log.info('takes no more work and waits for what runs; once more to stop it')
         self.stop()
 
     def _drain(self, poll: threading.Thread) -> None:
@@ -1229,7 +1304,7 @@ class Worker:
                 renewed = isinstance(error, Unauthenticated) and self._identity.reload()
                 if not (error.retryable or renewed or error.code.startswith('HTTP_')):
                     raise
-                log.warning('No work: %s', error)
+                _warn(error, 'no work')
                 failures += 1
                 self._stopping.wait(_pause(failures - 1, error))
                 continue
@@ -1268,7 +1343,7 @@ class Worker:
             for lease in self._lease(self._http, poll_id, 0):
                 self._take(lease, _now())
         except IchidoError as error:
-            log.warning('What was leased last is given back when its lease ends: %s', error)
+            log.warning('what was leased last is given back when its lease ends: %s', error)
 
     def _take(self, lease: Dict[str, Any], sent: _Mark) -> None:
         with self._changed:
@@ -1288,10 +1363,14 @@ class Worker:
                 self._insist(held, lambda: self._post(f'{held.path}/release', {}))
             else:
                 confirmed, began = self._start(held)
-                log.info('Begins: %s', held)
-                outcome = self._follow(held, confirmed, began)
+                log.info('%s began', held)
+                feed = _Feed(held, lambda path, body: self._post(path, body, _FEED_SECONDS))
+                outcome = self._follow(held, feed, confirmed, began)
+                verb, body = self._conclusion(held, outcome)
+                log.info('%s %s, after %.1f s', held, _end_text(held, verb, body), time.monotonic() - began)
                 if not held.lost.is_set():
-                    self._report(held, outcome)
+                    self._flush(held, feed)
+                    self._report(held, verb, body)
         except Refused as error:
             log.warning('%s: %s', held, error)
         except Unreachable as error:
@@ -1319,9 +1398,8 @@ class Worker:
         held.confirmed = held.last_beat = sent
         return sent, began[0].monotonic
 
-    def _follow(self, held: _Held, confirmed: _Mark, began: float) -> Dict[str, Any]:
+    def _follow(self, held: _Held, feed: _Feed, confirmed: _Mark, began: float) -> Dict[str, Any]:
         """Has the supervisor begin the run, passes on what it says, and answers with what it came to."""
-        feed = _Feed(held, lambda path, body: self._post(path, body, _FEED_SECONDS))
         readers, writers = zip(*(os.pipe() for _ in range(3)))
         try:
             order = {'do': 'begin', 'lease': held.lease, 'slot': held.slot, 'confirmed': confirmed, 'began': began}
@@ -1362,8 +1440,6 @@ class Worker:
             os.close(fd)
         held.ended.wait()
         feed.close()
-        if not held.lost.is_set():
-            self._flush(held, feed)
         return outcome
 
     def _flush(self, held: _Held, feed: _Feed) -> None:
@@ -1377,17 +1453,16 @@ class Worker:
         with contextlib.suppress(Refused):
             self._insist(held, flush)
 
-    def _report(self, held: _Held, outcome: Dict[str, Any]) -> None:
-        verb, body = self._conclusion(held, outcome)
+    def _report(self, held: _Held, verb: str, body: Dict[str, Any]) -> None:
         try:
-            answer = self._insist(held, lambda: self._post(f'{held.path}/{verb}', body))
+            self._insist(held, lambda: self._post(f'{held.path}/{verb}', body))
         except Refused as error:
             if verb != 'result' or error.code in _GONE:
                 raise
             # A result that is too large, or cannot be stored: that is what the run fails with.
-            verb, body = 'failed', {'error_code': error.code, 'error_message': error.message, 'retryable': False}
-            answer = self._insist(held, lambda: self._post(f'{held.path}/failed', body))
-        log.info('Ended: %s, %s', held, answer['state'])
+            failure = {'error_code': error.code, 'error_message': error.message, 'retryable': False}
+            log.info('%s %s', held, _end_text(held, 'failed', failure))
+            self._insist(held, lambda: self._post(f'{held.path}/failed', failure))
 
     def _conclusion(self, held: _Held, outcome: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
         if held.status is None:
@@ -1418,7 +1493,7 @@ class Worker:
                 passing = error.retryable or isinstance(error, Unauthenticated)
                 if not passing or held.lost.is_set() or held.out_of_time() or self._hurrying.is_set():
                     raise
-                log.info('%s: %s', held, error)
+                _warn(error, held)
                 held.lost.wait(_pause(failures, error))
                 failures += 1
 
@@ -1449,7 +1524,7 @@ class Worker:
             # A revoked worker holds nothing any more.
             answer = {'data': [{'held': False}] * len(due)}
         except IchidoError as error:
-            log.warning('No heartbeat: %s', error)
+            _warn(error, 'no heartbeat')
             return
         for held, beat in zip(due, answer['data']):
             if not beat['held']:
@@ -1472,7 +1547,7 @@ class Worker:
             try:
                 answer, _ = self._listening.call('POST', '/v1/leases/cancels', body, timeout=WAIT_SECONDS + CALL_SECONDS)
             except IchidoError as error:
-                log.debug('Nobody tells what is to stop: %s', error)
+                log.debug('nobody tells what is to stop: %s', error)
                 self._closed.wait(_DEAF_SECONDS)
                 continue
             told = answer['lease_ids'] or told
@@ -1545,7 +1620,7 @@ class Worker:
         raise RuntimeError('The supervisor process has ended')
 
     def _fail(self, error: Exception) -> None:
-        log.error('Stopping: %s', error)
+        log.error('takes no more work: %s', error)
         self._failure = error
         self.stop()
 
@@ -1564,6 +1639,22 @@ _WHY = {
     'CONTINUATION_LOST': 'No heartbeat was confirmed in time',
     'LEASE_LOST': 'The lease is lost',
 }
+
+
+_WORDS_MAX = 200
+
+
+def _end_text(held: _Held, verb: str, body: Mapping[str, Any]) -> str:
+    if held.lost.is_set():
+        return 'was stopped, as its lease is lost'
+    if held.reason == 'CANCELED':
+        return 'canceled'
+    if verb != 'failed':
+        return 'succeeded' if verb == 'result' else 'released'
+    # What a handler raised goes to a terminal here.
+    line = body['error_message'].strip().split('\n')[0]
+    words = ''.join(letter if letter.isprintable() else ' ' for letter in line)
+    return f'failed with {body["error_code"]}: {words[:_WORDS_MAX] + "…" if len(words) > _WORDS_MAX else words}'
 
 
 def _how_it_ended(status: int) -> str:
@@ -1676,8 +1767,7 @@ _DONE, _FAILED, _USAGE, _TIMEOUT = 0, 1, 2, 3
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     arguments = _parser().parse_args(argv)
-    level = logging.INFO if arguments.verbose else logging.WARNING
-    logging.basicConfig(level=level, format='%(asctime)s %(levelname)s %(message)s', stream=sys.stderr)
+    _speak_up()
     try:
         return int(arguments.command(arguments))
     except ResultNotReady as error:
@@ -1699,7 +1789,6 @@ def _parser() -> argparse.ArgumentParser:
     url = os.environ.get('ICHIDO_URL') or DEFAULT_URL
     common.add_argument('--url', default=url, help='the server (ICHIDO_URL; %(default)s)')
     common.add_argument('--insecure', action='store_true', help='allow plain http to another machine')
-    common.add_argument('--verbose', action='store_true', help='say what happens, on stderr')
     commands = parser.add_subparsers(required=True, metavar='submit|work')
 
     submit = commands.add_parser('submit', parents=[common], help='submit a job (with ICHIDO_TOKEN)')

@@ -48,8 +48,7 @@ function launch(python: string, args: readonly string[], env: Env): ChildProcess
   return spawn(python, args, { cwd: import.meta.dirname, env: own })
 }
 
-async function outcome(child: ChildProcess): Promise<Ended> {
-  const ended: Ended = { code: null, stdout: '', stderr: '' }
+async function outcome(child: ChildProcess, ended: Ended = { code: null, stdout: '', stderr: '' }): Promise<Ended> {
   child.stdout?.setEncoding('utf8').on('data', (part: string) => {
     ended.stdout += part
   })
@@ -95,13 +94,15 @@ export interface PythonWorker {
   pid: number
   kill(signal: NodeJS.Signals): void
   ended: Promise<Ended>
+  /** What it has written to stderr by now. */
+  said(): string
 }
 
 const running = new Set<ChildProcess>()
 
 export function startWorker(python: string, options: WorkerOptions): PythonWorker {
   const { url, queue, enroll, tokenFile, ledger, handlers, concurrency = 1, drainSeconds = 0, env = {} } = options
-  const args = ['work', '--verbose', '--url', url, '--queue', queue, '--token-file', tokenFile]
+  const args = ['work', '--url', url, '--queue', queue, '--token-file', tokenFile]
   args.push('--concurrency', String(concurrency), '--drain', String(drainSeconds))
   if (enroll !== undefined) args.push('--enroll', enroll)
   const child = launch(
@@ -114,8 +115,9 @@ export function startWorker(python: string, options: WorkerOptions): PythonWorke
   )
   if (child.pid === undefined) throw new Error(`${python} could not be started`)
   running.add(child)
-  const ended = outcome(child).finally(() => running.delete(child))
-  return { pid: child.pid, kill: (signal) => void child.kill(signal), ended }
+  const written: Ended = { code: null, stdout: '', stderr: '' }
+  const ended = outcome(child, written).finally(() => running.delete(child))
+  return { pid: child.pid, kill: (signal) => void child.kill(signal), ended, said: () => written.stderr }
 }
 
 /** For `afterAll`: nothing outlives its test file. */
