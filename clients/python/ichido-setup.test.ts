@@ -1,5 +1,6 @@
 import { mkdtempSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import type { EnrollTokenShape, WorkerShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { ichido, killAll, serve } from '../../server/src/cli/testing/cli.ts'
 import { selfSigned } from '../../server/src/testing/certificate.ts'
@@ -29,6 +30,17 @@ describe.concurrent('who it is', () => {
     }, WITHIN)
     expect(statSync(options.tokenFile).mode & 0o777).toBe(0o600)
     expect((await stopped(worker)).code).toBe(0)
+  })
+
+  test('it is called what it was enrolled as, unless it says otherwise', async () => {
+    const nameOf = async (changes: { name?: string }) => {
+      const token = await plane.call<EnrollTokenShape>('POST', '/v1/workers/enroll-tokens', { label: 'lab pc' })
+      const { worker, options } = await enlist(python, plane, ['tick'], { enroll: token.enroll_token, ...changes })
+      await vi.waitFor(() => expect(kept(options.tokenFile).worker_id).toBeDefined(), WITHIN)
+      await stopped(worker)
+      return (await plane.call<WorkerShape>('GET', `/v1/workers/${kept(options.tokenFile).worker_id}`)).name
+    }
+    expect([await nameOf({}), await nameOf({ name: 'own' })]).toEqual(['lab pc', 'own'])
   })
 
   test('a new enroll token leaves it who it was; revoked, it ends', async () => {

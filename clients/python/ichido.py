@@ -991,7 +991,7 @@ _WARN_SECONDS = 24 * 3600
 class _Identity:
     """Who a worker is: kept in a file for its owner only, so that it stays the same through restarts and renewals."""
 
-    def __init__(self, url: str, given: Optional[str], file: Path, name: str) -> None:
+    def __init__(self, url: str, given: Optional[str], file: Path, name: Optional[str]) -> None:
         self._url = url
         self._given = given
         self._file = file
@@ -1047,7 +1047,10 @@ class _Identity:
     def _register(self, http_calls: _Http, stopping: threading.Event) -> None:
         before = {name: self._kept[name] for name in ('worker_id', 'worker_token') if self._kept.get(name)}
         meta = {'hostname': platform.node(), 'python': platform.python_version(), 'system': platform.system()}
-        body = {'enroll_token': self._given, 'register_id': self._kept['register_id'], 'name': self._name, 'meta': meta}
+        body = {'enroll_token': self._given, 'register_id': self._kept['register_id'], 'meta': meta}
+        if self._name is not None:
+            # Without one it is called what whoever enrolled it calls it.
+            body['name'] = self._name
         for failures in itertools.count():
             try:
                 answer = http_calls.call('POST', '/v1/workers/register', {**body, **before})[0]
@@ -1195,7 +1198,7 @@ class Worker:
         self._concurrency = concurrency
         self._drain_seconds = drain_seconds
         file = Path(token_file).expanduser()
-        self._identity = _Identity(url.rstrip('/'), token, file, name or platform.node() or 'python')
+        self._identity = _Identity(url.rstrip('/'), token, file, name)
         heard = _Reach().heard
         self._http = _Http(url, self._identity.token, insecure=insecure, heard=heard)
         self._polling = _Http(url, self._identity.token, insecure=insecure, heard=heard)
@@ -1805,7 +1808,7 @@ def _parser() -> argparse.ArgumentParser:
     enroll = os.environ.get('ICHIDO_ENROLL_TOKEN')
     work.add_argument('--enroll', default=enroll, metavar='TOKEN', help='needed at first (ICHIDO_ENROLL_TOKEN)')
     work.add_argument('--concurrency', type=int, default=1)
-    work.add_argument('--name', help='for people')
+    work.add_argument('--name', help='for people; else the one that it was enrolled under')
     work.add_argument('--token-file', default=str(DEFAULT_TOKEN_FILE), help='%(default)s')
     work.add_argument('--drain', type=float, default=20.0, metavar='SECONDS', help='for what runs at SIGTERM')
     work.set_defaults(command=_work)

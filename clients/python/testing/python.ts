@@ -81,6 +81,7 @@ export interface WorkerOptions {
   queue: string
   /** What it is enrolled by; without one it goes by its token file. */
   enroll?: string
+  name?: string
   tokenFile: string
   ledger: string
   /** Functions of handlers.py, which are also the kinds. */
@@ -101,10 +102,11 @@ export interface PythonWorker {
 const running = new Set<ChildProcess>()
 
 export function startWorker(python: string, options: WorkerOptions): PythonWorker {
-  const { url, queue, enroll, tokenFile, ledger, handlers, concurrency = 1, drainSeconds = 0, env = {} } = options
+  const { url, queue, enroll, name, tokenFile, ledger, handlers, concurrency = 1, drainSeconds = 0, env = {} } = options
   const args = ['work', '--url', url, '--queue', queue, '--token-file', tokenFile]
   args.push('--concurrency', String(concurrency), '--drain', String(drainSeconds))
   if (enroll !== undefined) args.push('--enroll', enroll)
+  if (name !== undefined) args.push('--name', name)
   const child = launch(
     python,
     ['-W', 'error', PROGRAM, ...args, ...handlers.map((name) => `${name}=handlers:${name}`)],
