@@ -85,6 +85,9 @@ RETRY_JITTER = 0.1
 class IchidoError(Exception):
     """Whatever kept a call from being carried out. `retryable`: the same call, sent again later, may go through."""
 
+    #: Of the answer; 0 when there was none.
+    status: int = 0
+
     def __init__(
         self, code: str, message: str, *, retryable: bool = False, retry_after: Optional[float] = None
     ) -> None:
@@ -102,7 +105,6 @@ class Unreachable(IchidoError):
 class Refused(IchidoError):
     """What the server said, by its code: see docs/errors.md."""
 
-    status: int = 0
     details: Mapping[str, Any] = {}
     request_id: Optional[str] = None
 
@@ -235,7 +237,7 @@ class _Http:
         try:
             status, answer_headers, raw = self._exchange(method, path, payload, headers, timeout, fresh)
         except ssl.SSLCertVerificationError as error:
-            raise Unreachable('UNREACHABLE', str(error)) from error
+            raise Unreachable('UNREACHABLE', _certificate_text(error)) from error
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable('UNREACHABLE', str(error) or type(error).__name__, retryable=True) from error
         return _read_answer(status, answer_headers, raw), answer_headers
@@ -280,6 +282,16 @@ class _Http:
         if self._tls is not None:
             return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+
+
+#: What OpenSSL calls a certificate whose issuer, or which itself, nobody has said to trust.
+_UNKNOWN_AUTHORITY = frozenset((2, 18, 19, 20, 21))
+
+
+def _certificate_text(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code not in _UNKNOWN_AUTHORITY:
+        return str(error)
+    return f'{error}. Set SSL_CERT_FILE to the file of the authority that signed it'
 
 
 def _readable(sock: socket.socket) -> bool:
@@ -1108,7 +1120,8 @@ _GONE = frozenset(('LEASE_LOST', 'NOT_ASSIGNED', 'ALREADY_ENDED', 'OUTCOME_ALREA
 
 
 def _is_away(error: Optional[IchidoError]) -> bool:
-    return isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status >= 500)
+    # What does not pass by itself ends the worker, which says so then.
+    return error is not None and error.retryable and (isinstance(error, Unreachable) or error.status >= 500)
 
 
 def _warn(error: IchidoError, what: Any) -> None:
