@@ -13,7 +13,7 @@ One file, the standard library only, Python 3.9 or later. Copy it, or put its fo
     worker = ichido.Worker('https://jobs.example.org', 'ichido_enroll_…', queues=['media'], handlers={'resize': resize})
     worker.run()
 
-On the command line: `python3 ichido.py submit --help`, `python3 ichido.py work --help`.
+On the command line: `python3 ichido.py --help`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ import urllib.parse
 import uuid
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 __all__ = [
     'Client', 'Event', 'Fatal', 'Forbidden', 'IchidoError', 'Job', 'JobFailed', 'KeyReused', 'NotFound',
@@ -69,6 +69,8 @@ def _speak_up() -> None:
     log.setLevel(logging.INFO)
 
 
+
+T = TypeVar('T')
 
 DEFAULT_URL = 'http://127.0.0.1:8001'
 #: A long poll: waiting costs next to nothing, and proxies that cut idle connections are not there yet.
@@ -197,19 +199,33 @@ class _Http:
         self._aborted = False
 
     def call(
-        self, method: str, path: str, body: Any = None, *, timeout: float = CALL_SECONDS, fresh: bool = False
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        timeout: float = CALL_SECONDS,
+        fresh: bool = False,
+        headers: Mapping[str, str] = {},
+        into: Optional[Callable[[http.client.HTTPResponse], None]] = None,
     ) -> Tuple[Any, http.client.HTTPMessage]:
-        """The JSON of the answer (None for 204) and its headers; anything but a 2xx is raised."""
-        headers = {'Accept': 'application/json'}
-        payload = None
-        if body is not None:
+        """The JSON of the answer (None for 204) and its headers; anything but a 2xx is raised.
+
+        A body may be a part of a file. What is no JSON is left to `into`, which reads it while it comes.
+        """
+        all_headers = {'Accept': 'application/json', **headers}
+        payload: Union[None, bytes, _Part] = None
+        if isinstance(body, _Part):
+            payload = body
+            all_headers.update({'Content-Type': _BYTES, 'Content-Length': str(body.size)})
+        elif body is not None:
             payload = json.dumps(body, allow_nan=False).encode()
-            headers['Content-Type'] = 'application/json'
+            all_headers['Content-Type'] = 'application/json'
         token = self._token()
         if token is not None:
-            headers['Authorization'] = f'Bearer {token}'
+            all_headers['Authorization'] = f'Bearer {token}'
         try:
-            answer = self._ask(method, self._path + path, payload, headers, timeout, fresh)
+            answer = self._ask(method, self._path + path, payload, all_headers, timeout, fresh, into)
         except IchidoError as error:
             if not self._aborted:
                 self._heard(error)
@@ -231,11 +247,9 @@ class _Http:
         while self._idle:
             self._idle.pop().close()
 
-    def _ask(
-        self, method: str, path: str, payload: Optional[bytes], headers: Dict[str, str], timeout: float, fresh: bool
-    ) -> Tuple[Any, http.client.HTTPMessage]:
+    def _ask(self, *request: Any) -> Tuple[Any, http.client.HTTPMessage]:
         try:
-            status, answer_headers, raw = self._exchange(method, path, payload, headers, timeout, fresh)
+            status, answer_headers, raw = self._exchange(*request)
         except ssl.SSLCertVerificationError as error:
             raise Unreachable('UNREACHABLE', _certificate_text(error)) from error
         except (OSError, http.client.HTTPException) as error:
@@ -243,7 +257,14 @@ class _Http:
         return _read_answer(status, answer_headers, raw), answer_headers
 
     def _exchange(
-        self, method: str, path: str, payload: Optional[bytes], headers: Dict[str, str], timeout: float, fresh: bool
+        self,
+        method: str,
+        path: str,
+        payload: Union[None, bytes, _Part],
+        headers: Dict[str, str],
+        timeout: float,
+        fresh: bool,
+        into: Optional[Callable[[http.client.HTTPResponse], None]],
     ) -> Tuple[int, http.client.HTTPMessage, bytes]:
         connection = self._connection(timeout, fresh)
         self._busy.append(connection)
@@ -256,6 +277,8 @@ class _Http:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, body=payload, headers=headers)
             response = connection.getresponse()
+            if into is not None and 200 <= response.status < 300:
+                into(response)
             raw = response.read()
         except BaseException:
             connection.close()
@@ -345,6 +368,163 @@ def _pause(failures: int, error: Optional[IchidoError] = None) -> float:
     return seconds * random.uniform(1 - RETRY_JITTER, 1 + RETRY_JITTER)
 
 
+# ----------------------------------------------------------------------------------------------------------- files
+
+_BYTES = 'application/octet-stream'
+_BLOCK_BYTES = 256 * 1024
+#: The last byte of a large file is answered when it is on the server's disk.
+_FILE_SECONDS = 300.0
+#: What is sent in vain at most when the server is elsewhere. It keeps up to 1,000 parts; one that breaks off leaves two.
+_PART_BYTES = 4 * 1024 * 1024
+_PARTS_MAX = 500
+
+
+@contextlib.contextmanager
+def _local(path: Path) -> Iterator[None]:
+    """What a disk refuses is not the network's doing, and is not tried again."""
+    try:
+        yield
+    except OSError as error:
+        raise IchidoError('FILE_ERROR', f'{path}: {error.strerror or error}') from error
+
+
+def _described(path: Path, name: Optional[str] = None) -> Dict[str, Any]:
+    """A file as a job lists it."""
+    digest, size = hashlib.sha256(), 0
+    with _local(path), open(path, 'rb') as file:
+        for block in iter(lambda: file.read(_BLOCK_BYTES), b''):
+            digest.update(block)
+            size += len(block)
+    return {'name': name or path.name, 'sha256': digest.hexdigest(), 'size_bytes': size}
+
+
+class _Part:
+    """Bytes of a file, as a body that is read while it is sent. `look` is called meanwhile, and may call it off."""
+
+    def __init__(self, path: Path, start: int, size: int, look: Callable[[], None]) -> None:
+        self.size = size
+        self._path = path
+        self._at, self._end = start, start + size
+        self._look = look
+
+    def read(self, _: int = -1) -> bytes:
+        if self._at == self._end:
+            return b''
+        self._look()
+        with _local(self._path), open(self._path, 'rb') as file:
+            file.seek(self._at)
+            block = file.read(min(_BLOCK_BYTES, self._end - self._at))
+        if not block:
+            raise IchidoError('FILE_ERROR', f'{self._path} became shorter while it was sent')
+        self._at += len(block)
+        return block
+
+
+class _Upload:
+    """A file on its way to the server. `go` may be called again: it asks how much is there, and sends the rest."""
+
+    def __init__(
+        self, calls: _Http, path: Path, described: Mapping[str, Any], look: Callable[[], None] = lambda: None, **to: str
+    ) -> None:
+        self._calls = calls
+        self._path = path
+        self._size: int = described['size_bytes']
+        self._part = max(_PART_BYTES, math.ceil(self._size / _PARTS_MAX))
+        self._url = f'/v1/artifacts?{urllib.parse.urlencode({**described, **to})}'
+        self._look = look
+        self.at = 0
+
+    def go(self) -> Dict[str, Any]:
+        answer = self._send(0, 0)
+        resumed = self.at > 0
+        while answer is None:
+            start, size = self.at, min(self._part, self._size - self.at)
+            try:
+                answer = self._send(start, size)
+            except Refused as error:
+                if not resumed or error.details.get('field') != 'sha256':
+                    raise
+                # What an earlier call had left there was no beginning of this file; now it is gone.
+                resumed, self.at = False, 0
+                continue
+            if answer is None and (size == 0 or self.at != start + size):
+                # What was on its way when a connection broke may still be arriving.
+                raise Unreachable('UNREACHABLE', f'{self._path} is not there yet as it was sent', retryable=True)
+        return answer
+
+    def _send(self, start: int, size: int) -> Optional[Dict[str, Any]]:
+        """The artifact when all of it is there; else `at` is where to go on."""
+        part = _Part(self._path, start, size, self._look)
+        place = {'Upload-Offset': str(start)}
+        try:
+            answer, headers = self._calls.call('POST', self._url, part, headers=place, timeout=_FILE_SECONDS)
+        except Refused as error:
+            if error.code != 'UPLOAD_OFFSET_MISMATCH':
+                raise
+            self.at = error.details['upload_offset']
+            return None
+        if answer['state'] == 'ready':
+            return dict(answer)
+        self.at = int(headers['Upload-Offset'])
+        return None
+
+
+class _Download:
+    """An artifact on its way into a file, which is there when all of it is. `go` may be called again: it goes on."""
+
+    def __init__(
+        self, calls: _Http, artifact_id: str, path: Path, look: Callable[[], None] = lambda: None
+    ) -> None:
+        self._calls = calls
+        self._url = f'/v1/artifacts/{urllib.parse.quote(artifact_id, safe="")}'
+        self._path = path
+        self._aside = path.with_name(f'.{uuid.uuid4().hex}.part')
+        self._look = look
+        self._etag = ''
+        self._digest = hashlib.sha256()
+        self.at = 0
+
+    def __enter__(self) -> _Download:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        with contextlib.suppress(OSError):
+            self._aside.unlink()
+
+    def go(self) -> Path:
+        headers = {'Accept': _BYTES}
+        if self.at > 0:
+            headers.update({'Range': f'bytes={self.at}-', 'If-Range': self._etag})
+        self._calls.call('GET', self._url, headers=headers, into=self._take)
+        if self._etag.strip('"') != self._digest.hexdigest():
+            self.at = 0
+            raise Unreachable('UNREACHABLE', f'{self._path} did not arrive as it was sent', retryable=True)
+        with _local(self._path):
+            os.replace(self._aside, self._path)
+        return self._path
+
+    def _take(self, response: http.client.HTTPResponse) -> None:
+        if response.status != 206:
+            self._digest, self.at = hashlib.sha256(), 0
+        self._etag = response.headers.get('ETag', '')
+        left = response.length
+        with contextlib.ExitStack() as stack:
+            with _local(self._aside):
+                file = stack.enter_context(open(self._aside, 'ab' if self.at > 0 else 'wb'))
+            for block in iter(lambda: response.read(_BLOCK_BYTES), b''):
+                self._look()
+                with _local(self._aside):
+                    file.write(block)
+                self._digest.update(block)
+                self.at += len(block)
+                left = None if left is None else left - len(block)
+            with _local(self._aside):
+                file.flush()
+                os.fsync(file.fileno())
+        if left:
+            raise ConnectionResetError(f'The connection broke off {left} bytes before the end')
+
+
 # ---------------------------------------------------------------------------------------------------------- client
 
 
@@ -371,6 +551,9 @@ class Submission:
     labels: Optional[Mapping[str, str]] = None
     estimated_cost: Optional[float] = None
     reservation_id: Optional[str] = None
+    #: What it waits for before a worker gets it: `[{'name': …}, …]`, sent by `upload`.
+    artifacts: Optional[Sequence[Mapping[str, Any]]] = None
+    upload_ttl_seconds: Optional[int] = None
     key_ttl_hours: Optional[float] = None
     traceparent: Optional[str] = None
 
@@ -424,11 +607,32 @@ class Client:
         self._http = _Http(url or os.environ.get('ICHIDO_URL') or DEFAULT_URL, lambda: token, insecure=insecure)
         self._patience = patience
 
-    def submit(self, kind: str, payload: Any = None, *, key: Optional[str] = None, **options: Any) -> Job:
-        """The options are the fields of `Submission`. Without a key of yours, one is made for this call."""
+    def submit(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        key: Optional[str] = None,
+        files: Sequence[Union[str, Path]] = (),
+        **options: Any,
+    ) -> Job:
+        """The options are the fields of `Submission`. Without a key of yours, one is made for this call.
+
+        The `files` are sent along: the job's run finds them under their names. No worker gets it before they are there.
+        """
+        paths = {Path(file).name: Path(file) for file in files}
+        if len(paths) < len(files):
+            raise ValueError('Two of the files have the same name')
+        described = {name: _described(path) for name, path in paths.items()}
+        if described:
+            options['artifacts'] = [*(options.get('artifacts') or []), *described.values()]
         submission = Submission(kind, payload, key if key is not None else _new_key(), **options)
         body, headers = self._call('POST', '/v1/jobs', submission.wire())
-        return _job(body, headers.get('Idempotent-Replayed') == 'true')
+        job = _job(body, headers.get('Idempotent-Replayed') == 'true')
+        for artifact in self.artifacts(job.id) if described else []:
+            if artifact['state'] == 'awaited' and artifact['name'] in described:
+                self._upload(paths[artifact['name']], described[artifact['name']], job_id=job.id)
+        return job
 
     def submit_many(self, submissions: Iterable[Submission]) -> List[Union[Job, IchidoError]]:
         """One outcome for each, in their order: one that is refused leaves the others alone."""
@@ -472,6 +676,38 @@ class Client:
             if page['ended']:
                 return
 
+    def logs(self, job_id: str) -> str:
+        """What all runs of the job have printed so far, oldest first."""
+        text: List[bytes] = []
+
+        def take(response: http.client.HTTPResponse) -> None:
+            text[:] = [response.read()]
+
+        self._patiently(
+            lambda: self._http.call('GET', f'{_job_path(job_id)}/logs', headers={'Accept': 'text/plain'}, into=take)
+        )
+        return text[0].decode()
+
+    def artifacts(self, job_id: str) -> List[Dict[str, Any]]:
+        """The files that the job waits for, was given and has made."""
+        return list(self._call('GET', f'{_job_path(job_id)}/artifacts')[0]['data'])
+
+    def download(self, artifact_id: str, path: Union[str, Path]) -> Path:
+        """Writes an artifact to a file, which is there when all of it has come and has the right SHA-256."""
+        with _Download(self._http, artifact_id, Path(path)) as download:
+            return self._patiently(download.go, progress=lambda: download.at)
+
+    def upload(
+        self, path: Union[str, Path], *, job_id: Optional[str] = None, name: Optional[str] = None
+    ) -> Dict[str, Any]:
+        """Sends a file that the job waits for under this name (its own); without a job, for jobs to come."""
+        to = {} if job_id is None else {'job_id': job_id}
+        return self._upload(Path(path), _described(Path(path), name), **to)
+
+    def _upload(self, path: Path, described: Mapping[str, Any], **to: str) -> Dict[str, Any]:
+        upload = _Upload(self._http, path, described, **to)
+        return self._patiently(upload.go, progress=lambda: upload.at)
+
     def _submit_batch(self, batch: List[Dict[str, Any]]) -> List[Union[Job, IchidoError]]:
         outcomes: Dict[int, Union[Job, IchidoError]] = {}
         until = time.monotonic() + self._patience
@@ -493,12 +729,20 @@ class Client:
     def _call(
         self, method: str, path: str, body: Any = None, *, timeout: float = CALL_SECONDS, repeat: bool = True
     ) -> Tuple[Any, http.client.HTTPMessage]:
+        return self._patiently(
+            lambda: self._http.call(method, path, body, timeout=timeout, fresh=not repeat), repeat=repeat
+        )
+
+    def _patiently(self, call: Callable[[], T], *, repeat: bool = True, progress: Callable[[], int] = lambda: 0) -> T:
         until = time.monotonic() + self._patience
-        failures = 0
+        failures, came_to = 0, 0
         while True:
             try:
-                return self._http.call(method, path, body, timeout=timeout, fresh=not repeat)
+                return call()
             except IchidoError as error:
+                if progress() > came_to:
+                    # Patience is for what does not go on at all.
+                    until, failures, came_to = time.monotonic() + self._patience, 0, progress()
                 pause = _pause(failures, error)
                 unsure = isinstance(error, Unreachable) and not repeat
                 if not error.retryable or unsure or time.monotonic() + pause >= until:
@@ -1805,15 +2049,33 @@ def _parser() -> argparse.ArgumentParser:
     url = os.environ.get('ICHIDO_URL') or DEFAULT_URL
     common.add_argument('--url', default=url, help='the server (ICHIDO_URL; %(default)s)')
     common.add_argument('--insecure', action='store_true', help='allow plain http to another machine')
-    commands = parser.add_subparsers(required=True, metavar='submit|work')
+    commands = parser.add_subparsers(required=True, metavar='submit|logs|artifacts|download|upload|work')
 
     submit = commands.add_parser('submit', parents=[common], help='submit a job (with ICHIDO_TOKEN)')
     submit.add_argument('kind')
     submit.add_argument('payload', nargs='?', default='null', help='JSON, or - to read it from stdin')
     submit.add_argument('--queue')
     submit.add_argument('--key', help='the same key again is the same job')
+    submit.add_argument('--file', action='append', default=[], help='sent along; several by naming it again')
     submit.add_argument('--wait', nargs='?', type=float, const=math.inf, metavar='SECONDS', help='print the result')
     submit.set_defaults(command=_submit)
+
+    for name, command, text in (
+        ('logs', _logs, 'print what the runs of a job have printed'),
+        ('artifacts', _artifacts, 'list the files of a job, a line of JSON each'),
+    ):
+        of_job = commands.add_parser(name, parents=[common], help=text)
+        of_job.add_argument('job_id')
+        of_job.set_defaults(command=command)
+    download = commands.add_parser('download', parents=[common], help='write an artifact to a file')
+    download.add_argument('artifact_id')
+    download.add_argument('path')
+    download.set_defaults(command=_download)
+    upload = commands.add_parser('upload', parents=[common], help='send a file that a job waits for')
+    upload.add_argument('path')
+    upload.add_argument('--job', help='without one it is for jobs to come')
+    upload.add_argument('--name', help="else the file's own")
+    upload.set_defaults(command=_upload)
 
     work = commands.add_parser('work', parents=[common], help='work on jobs')
     work.add_argument('handlers', nargs='+', metavar='KIND=MODULE:FUNCTION')
@@ -1830,13 +2092,39 @@ def _parser() -> argparse.ArgumentParser:
 
 def _submit(arguments: argparse.Namespace) -> int:
     payload = json.loads(sys.stdin.read() if arguments.payload == '-' else arguments.payload)
-    client = Client(arguments.url, insecure=arguments.insecure)
-    job = client.submit(arguments.kind, payload, key=arguments.key, queue=arguments.queue)
+    client = _client(arguments)
+    job = client.submit(arguments.kind, payload, key=arguments.key, queue=arguments.queue, files=arguments.file)
     if arguments.wait is None:
         print(json.dumps(dataclasses.asdict(job)))
     else:
         print(json.dumps(client.result(job.id, None if arguments.wait == math.inf else arguments.wait)))
     return _DONE
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    sys.stdout.write(_client(arguments).logs(arguments.job_id))
+    return _DONE
+
+
+def _artifacts(arguments: argparse.Namespace) -> int:
+    for artifact in _client(arguments).artifacts(arguments.job_id):
+        print(json.dumps(artifact))
+    return _DONE
+
+
+def _download(arguments: argparse.Namespace) -> int:
+    _client(arguments).download(arguments.artifact_id, arguments.path)
+    return _DONE
+
+
+def _upload(arguments: argparse.Namespace) -> int:
+    artifact = _client(arguments).upload(arguments.path, job_id=arguments.job, name=arguments.name)
+    print(json.dumps(artifact))
+    return _DONE
+
+
+def _client(arguments: argparse.Namespace) -> Client:
+    return Client(arguments.url, insecure=arguments.insecure)
 
 
 def _work(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,156 @@
+import { randomBytes } from 'node:crypto'
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { ArtifactShape } from '@ichido/sdk/protocol'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Chunk, type Link, TcpProxy } from '../../scripts/testing/proxy.ts'
+import { killAll } from '../../server/src/cli/testing/cli.ts'
+import { openDroppingProxy } from './testing/dropping-proxy.ts'
+import { enlist, stopped } from './testing/enlist.ts'
+import { type Plane, startPlane } from './testing/plane.ts'
+import { commandLine, findPython, killWorkers, script } from './testing/python.ts'
+
+let python: string
+let plane: Plane
+beforeAll(async () => {
+  ;[python, plane] = await Promise.all([findPython(), startPlane('sqlite')])
+})
+afterAll(async () => {
+  await killWorkers()
+  await plane.stop()
+  await killAll()
+})
+
+const SIZE = 8 * 1024 * 1024
+const CUT_AT = 3 * 1024 * 1024
+
+/** A folder of its own with a file in it. */
+function folderWith(name: string, content: Buffer | string): string {
+  const folder = join(plane.folder, `files-${randomBytes(4).toString('hex')}`)
+  mkdirSync(folder)
+  writeFileSync(join(folder, name), content)
+  return folder
+}
+
+const HEAD = `
+ichido.RETRY_FIRST_SECONDS = 0.01
+client = ichido.Client(os.environ['URL'])
+os.chdir(os.environ['FOLDER'])`
+
+describe.concurrent('files', () => {
+  test('go to a job and come back through a proxy that loses each answer once', async () => {
+    const proxy = await openDroppingProxy(plane.urls[0] ?? '')
+    const folder = folderWith('in.bin', randomBytes(100_000))
+    writeFileSync(join(folder, 'empty'), '')
+    const code = `${HEAD}
+job = client.submit('k', files=['in.bin', 'empty'], artifacts=[{'name': 'more.txt'}], queue='files')
+print(json.dumps(sorted([artifact['name'], artifact['state']] for artifact in client.artifacts(job.id))))
+sent = client.upload('in.bin', job_id=job.id, name='more.txt')
+assert client.upload('in.bin', job_id=job.id, name='more.txt') == sent
+print(json.dumps([sent['job_id'] == job.id, sent['name'], sent['state']]))
+print(json.dumps(client.get(job.id)['awaits_artifacts']))
+for artifact in client.artifacts(job.id):
+    client.download(artifact['artifact_id'], 'back-' + artifact['name'])
+try:
+    client.download(sent['artifact_id'], 'no/where')
+except ichido.IchidoError as error:
+    print(json.dumps([error.code, error.retryable]))
+try:
+    client.upload('in.bin', job_id=job.id, name='never.txt')
+except ichido.NotFound as error:
+    print(json.dumps(error.code))`
+    const said = await script(python, code, { URL: proxy.url, FOLDER: folder })
+    proxy.close()
+    expect(said).toEqual([
+      [
+        ['empty', 'ready'],
+        ['in.bin', 'ready'],
+        ['more.txt', 'awaited'],
+      ],
+      [true, 'more.txt', 'ready'],
+      false,
+      ['FILE_ERROR', false],
+      'NOT_FOUND',
+    ])
+    expect(readdirSync(folder).sort()).toEqual(['back-empty', 'back-in.bin', 'back-more.txt', 'empty', 'in.bin'])
+    const content = readFileSync(join(folder, 'in.bin'))
+    for (const name of ['back-in.bin', 'back-more.txt'])
+      expect(readFileSync(join(folder, name)).equals(content)).toBe(true)
+  })
+
+  test.each([
+    ['up', "client.upload('large')", 'large'],
+    ['down', "client.download(os.environ['ID'], 'back')", 'back'],
+  ] as const)('go on where they broke off: %s', async (way, call, result) => {
+    const content = randomBytes(SIZE)
+    const folder = folderWith('large', content)
+    const sent = `${HEAD}\nprint(json.dumps(client.upload('large', name='sent')['artifact_id']))`
+    const URL = plane.urls[0] ?? ''
+    const [id] = way === 'down' ? ((await script(python, sent, { URL, FOLDER: folder })) as [string]) : ['']
+    if (way === 'up') writeFileSync(join(folder, 'large'), randomBytes(SIZE))
+    const { proxy, url } = await TcpProxy.before(URL)
+    let passed = 0
+    const cut = new Set<Link>()
+    proxy.rule = ({ direction, data, link }: Chunk) => {
+      // What was read of a connection before it was cut comes here, too.
+      if (cut.has(link)) return 'hold'
+      if (direction !== way) return 'pass'
+      passed += data.length
+      if (passed < CUT_AT * (cut.size + 1) || cut.size === 2) return 'pass'
+      cut.add(link)
+      // What has passed arrives at the server, which then sees the end of it.
+      link.vanish().end()
+      return 'hold'
+    }
+    // Time for what is still on its way to arrive.
+    const later = 'ichido.RETRY_FIRST_SECONDS = 0.5'
+    await script(python, `${HEAD}\n${later}\n${call}`, { URL: url, FOLDER: folder, ID: id })
+    await proxy.close()
+    expect(cut.size).toBe(2)
+    // From the beginning each time it would have been 3 + 3 + 8 MiB.
+    expect(passed).toBeLessThan(SIZE + CUT_AT)
+    expect(passed).toBeGreaterThan(SIZE)
+    if (way === 'down') expect(readFileSync(join(folder, result)).equals(content)).toBe(true)
+    expect(readdirSync(folder).filter((name) => name.startsWith('.'))).toEqual([])
+  })
+
+  test('what an earlier call left of other content under the name does not stay in the way', async () => {
+    const folder = folderWith('new', randomBytes(50_000))
+    const base = plane.urls[0] ?? ''
+    const url = `${base}/v1/artifacts?name=new&size_bytes=50000`
+    const headers = { 'content-type': 'application/octet-stream', 'upload-offset': '0' }
+    const begun = await fetch(url, { method: 'POST', headers, body: randomBytes(1_000) })
+    expect(begun.status).toBe(202)
+    const { artifact_id: left } = (await begun.json()) as ArtifactShape
+    const code = `${HEAD}
+sent = client.upload('new')
+client.download(sent['artifact_id'], 'back')
+print(json.dumps(sent['artifact_id']))`
+    const [id] = await script(python, code, { URL: base, FOLDER: folder })
+    expect(readFileSync(join(folder, 'back')).equals(readFileSync(join(folder, 'new')))).toBe(true)
+    expect(id).toBe(left)
+  })
+
+  test('on the command line, with the log', async () => {
+    const env = { ICHIDO_URL: plane.urls[0] ?? '' }
+    const { queue, worker } = await enlist(python, plane, ['talk'])
+    const folder = folderWith('in.txt', 'input')
+    const file = join(folder, 'in.txt')
+    const line = ['submit', 'talk', '1', '--queue', queue, '--key', 'with-file', '--file', file]
+    const job = JSON.parse((await commandLine(python, line, env)).stdout) as { id: string }
+    await plane.jobIn(job.id, 'SUCCEEDED')
+    const again = await commandLine(python, line, env)
+    expect(JSON.parse(again.stdout)).toMatchObject({ id: job.id, replayed: true })
+    expect((await commandLine(python, ['logs', job.id], env)).stdout).toBe('to stdout 1\nto stderr: 一度\n')
+    const listed = await commandLine(python, ['artifacts', job.id], env)
+    const artifact = JSON.parse(listed.stdout) as ArtifactShape
+    expect(artifact).toMatchObject({ name: 'in.txt', state: 'ready', size_bytes: 5 })
+    const back = join(folder, 'back.txt')
+    expect(await commandLine(python, ['download', artifact.artifact_id, back], env)).toMatchObject({ code: 0 })
+    expect(readFileSync(back, 'utf8')).toBe('input')
+    const sent = await commandLine(python, ['upload', file, '--name', 'other.txt'], env)
+    expect(JSON.parse(sent.stdout)).toMatchObject({ name: 'other.txt', state: 'ready', job_id: null })
+    expect(await commandLine(python, ['upload', join(folder, 'none')], env)).toMatchObject({ code: 1 })
+    await stopped(worker)
+  })
+})
