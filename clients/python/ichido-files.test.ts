@@ -1,12 +1,12 @@
 import { randomBytes } from 'node:crypto'
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { ArtifactShape } from '@ichido/sdk/protocol'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type Chunk, type Link, TcpProxy } from '../../scripts/testing/proxy.ts'
 import { killAll } from '../../server/src/cli/testing/cli.ts'
 import { openDroppingProxy } from './testing/dropping-proxy.ts'
-import { enlist, stopped } from './testing/enlist.ts'
+import { enlist, stopped, WITHIN } from './testing/enlist.ts'
 import { type Plane, startPlane } from './testing/plane.ts'
 import { commandLine, findPython, killWorkers, script } from './testing/python.ts'
 
@@ -152,5 +152,42 @@ print(json.dumps(sent['artifact_id']))`
     expect(JSON.parse(sent.stdout)).toMatchObject({ name: 'other.txt', state: 'ready', job_id: null })
     expect(await commandLine(python, ['upload', join(folder, 'none')], env)).toMatchObject({ code: 1 })
     await stopped(worker)
+  })
+
+  test('a run has a fresh folder with its inputs, which goes with it; what it leaves in outputs is kept', async () => {
+    const proxy = await openDroppingProxy(plane.urls[0] ?? '')
+    const { queue, worker, options } = await enlist(python, plane, ['folder'], { url: proxy.url, concurrency: 4 })
+    const folder = folderWith('in.txt', 'input')
+    const code = `${HEAD}
+def submit(**payload):
+    return client.submit('folder', {'outputs': ['out.txt'], **payload}, files=['in.txt'], queue='${queue}', max_attempts=1).id
+good = [submit(), submit()]
+bad = [submit(fail=True), submit(outputs=['.hidden'])]
+results = [client.result(job) for job in good]
+made = [[a for a in client.artifacts(job) if a['run_id']] for job in good]
+client.download(made[0][0]['artifact_id'], 'back')
+print(json.dumps([results, [[a['name'] for a in artifacts] for artifacts in made], open('back').read()]))
+for job in bad:
+    try:
+        client.result(job)
+    except ichido.JobFailed as error:
+        print(json.dumps([error.details['error']['code'], [a['name'] for a in client.artifacts(job) if a['run_id']]]))`
+    const [good, ...bad] = await script(python, code, { URL: plane.urls[0] ?? '', FOLDER: folder })
+    const [results, made, back] = good as [{ found: string[]; folder: string; agent: string }[], string[][], string]
+    expect(results.map(({ found }) => found)).toEqual(Array(2).fill(['in.txt', 'outputs']))
+    expect(new Set(results.map((result) => result.folder)).size).toBe(2)
+    expect(results[0]?.agent).toBe(join(import.meta.dirname, 'testing'))
+    expect(made).toEqual(Array(2).fill(['out.txt']))
+    expect(back).toBe('input')
+    expect(bad).toEqual([
+      ['LookupError', []],
+      ['INVALID_PAYLOAD', []],
+    ])
+    // The answers to some results were lost: their folders are there until they are heard.
+    const left = () => expect(results.filter((result) => existsSync(result.folder))).toEqual([])
+    await vi.waitFor(left, WITHIN)
+    await stopped(worker)
+    proxy.close()
+    expect(existsSync(`${options.tokenFile}.runs`)).toBe(false)
   })
 })

@@ -37,6 +37,7 @@ import platform
 import queue as queues_of_threads
 import random
 import selectors
+import shutil
 import signal
 import socket
 import ssl
@@ -1007,7 +1008,7 @@ class _Supervisor:
             pid = os.fork()
             if pid == 0:
                 inherited = [self._worker.fileno(), control, *(child.control for child in self._children.values())]
-                _Handling(self._handlers, lease, order['slot'], control_read, fds).run(self._pid, inherited)
+                _Handling(self._handlers, order, control_read, fds).run(self._pid, inherited)
             with contextlib.suppress(OSError):
                 # The handler does it too; whoever comes first, it is done before anybody could want to kill the group.
                 os.setpgid(pid, pid)
@@ -1117,16 +1118,16 @@ class _Handling:
     """The process that one run's handler is."""
 
     def __init__(
-        self, handlers: Mapping[str, Handler], lease: Mapping[str, Any], slot: int, control: int, fds: Sequence[int]
+        self, handlers: Mapping[str, Handler], order: Mapping[str, Any], control: int, fds: Sequence[int]
     ) -> None:
         self._handlers = handlers
-        self._lease = lease
+        self._folder: str = order['folder']
         self._control = control
         self._messages, self._stdout, self._stderr = fds
         # Written by a thread of its own: `Stopped` must not come in the middle of a line.
         self._outbox: queues_of_threads.SimpleQueue[Optional[Dict[str, Any]]] = queues_of_threads.SimpleQueue()
         self._reason = 'STOPPED'
-        self._run = Run(lease, slot, self._outbox.put)
+        self._run = Run(order['lease'], order['slot'], self._outbox.put)
 
     def run(self, supervisor: int, inherited: Sequence[int]) -> None:
         """Never returns."""
@@ -1170,8 +1171,12 @@ class _Handling:
             'ICHIDO_ATTEMPT': str(self._run.attempt),
             _MARKER: self._run.lease_id,
             'ICHIDO_SLOT': str(self._run.slot),
+            'ICHIDO_AGENT_DIR': os.getcwd(),
         }
         os.environ.update(names)
+        # What was importable stays so: '' is wherever one is.
+        sys.path[:] = [entry or os.getcwd() for entry in sys.path]
+        os.chdir(self._folder)
 
     def _outcome(self) -> Dict[str, Any]:
         try:
@@ -1349,6 +1354,39 @@ def _token_fields(answer: Mapping[str, str]) -> Dict[str, Any]:
     }
 
 
+# ------------------------------------------------------------------------------------------------------ run folders
+
+
+class _RunFolders:
+    """What the runs of this process have on disk, beside the token file."""
+
+    def __init__(self, root: Path, process: str) -> None:
+        self._root = root
+        self._own = root / process
+
+    def make(self, lease: Mapping[str, Any]) -> Path:
+        """The current folder of a run: fresh, with an empty `outputs`."""
+        work = self._of(lease) / 'work'
+        with _local(work):
+            (work / 'outputs').mkdir(mode=0o700, parents=True)
+        return work
+
+    def drop(self, lease: Mapping[str, Any]) -> None:
+        shutil.rmtree(self._of(lease), ignore_errors=True)
+
+    def close(self) -> None:
+        shutil.rmtree(self._own, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._root.rmdir()
+
+    def _of(self, lease: Mapping[str, Any]) -> Path:
+        return self._own / f'{lease["job_id"]}.{lease["attempt"]}'
+
+
+class _CalledOff(Exception):
+    """A file of a run need not be fetched or sent any more."""
+
+
 # ----------------------------------------------------------------------------------------------------------- worker
 
 #: Heartbeats in the time that a lease or a run is safe without one: three may get lost.
@@ -1409,6 +1447,8 @@ class _Held:
         self.pid: Optional[int] = None
         self.status: Optional[int] = None
         self.reason: Optional[str] = None
+        #: Why it is to stop, whether or not it has begun.
+        self.told: Optional[str] = None
 
     def __str__(self) -> str:
         return f'job {self.lease["job_id"]} ({self.lease["kind"]}, attempt {self.lease["attempt"]})'
@@ -1463,11 +1503,11 @@ class Worker:
         self._url = url.rstrip('/')
         # Names this process: a start that is sent twice by it is one start.
         self._start_id = str(uuid.uuid4())
+        self._folders = _RunFolders(file.with_name(f'{file.name}.runs').absolute(), self._start_id)
         self._held: Dict[str, _Held] = {}
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._hurrying = threading.Event()
-        self._giving_back = threading.Event()
         self._closed = threading.Event()
         self._beat_now = threading.Event()
         self._failure: Optional[Exception] = None
@@ -1503,6 +1543,7 @@ class Worker:
             self._polling.close()
             self._listening.abort()
             self._listening.close()
+            self._folders.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
         if self._failure is not None:
@@ -1532,7 +1573,6 @@ class Worker:
         until = time.monotonic() + self._drain_seconds
         while self._held and time.monotonic() < until and not self._hurrying.wait(0.05):
             pass
-        self._giving_back.set()
         for held in list(self._held.values()):
             self._stop_run(held, 'STOPPED')
         with self._changed:
@@ -1622,25 +1662,63 @@ class Worker:
             if self._stopping.is_set():
                 self._insist(held, lambda: self._post(f'{held.path}/release', {}))
             else:
-                confirmed, began = self._start(held)
-                log.info('%s began', held)
-                feed = _Feed(held, lambda path, body: self._post(path, body, _FEED_SECONDS))
-                outcome = self._follow(held, feed, confirmed, began)
-                verb, body = self._conclusion(held, outcome)
-                log.info('%s %s, after %.1f s', held, _end_text(held, verb, body), time.monotonic() - began)
-                if not held.lost.is_set():
-                    self._flush(held, feed)
-                    self._report(held, verb, body)
+                self._carry_out(held)
         except Refused as error:
             log.warning('%s: %s', held, error)
         except Unreachable as error:
             log.error('%s could not be reported: %s', held, error)
         finally:
+            self._folders.drop(held.lease)
             with self._changed:
                 del self._held[held.lease_id]
                 self._changed.notify_all()
 
-    def _start(self, held: _Held) -> Tuple[_Mark, float]:
+    def _carry_out(self, held: _Held) -> None:
+        began = self._start(held)
+        log.info('%s began', held)
+        feed = _Feed(held, lambda path, body: self._post(path, body, _FEED_SECONDS))
+        try:
+            folder = self._folders.make(held.lease)
+            self._fetch_inputs(held, folder)
+            verb, body = self._conclusion(held, self._follow(held, feed, folder, began))
+            if verb == 'result':
+                self._send_outputs(held, folder / 'outputs')
+        except _CalledOff:
+            verb, body = 'release', {}
+        except IchidoError as error:
+            if isinstance(error, Unreachable) or error.code in _GONE:
+                raise
+            verb, body = 'failed', {'error_code': error.code, 'error_message': error.message}
+        log.info('%s %s, after %.1f s', held, _end_text(held, verb, body), time.monotonic() - began)
+        if not held.lost.is_set():
+            self._flush(held, feed)
+            self._report(held, verb, body)
+
+    def _fetch_inputs(self, held: _Held, folder: Path) -> None:
+        def look() -> None:
+            if held.told is not None:
+                raise _CalledOff
+
+        for artifact in held.lease['artifacts']:
+            path = folder / os.path.basename(artifact['name'])
+            with _Download(self._http, artifact['artifact_id'], path, look) as download:
+                self._insist(held, download.go)
+            look()
+
+    def _send_outputs(self, held: _Held, folder: Path) -> None:
+        """The files in the folder itself. It has its result: only who has no time at all calls this off."""
+
+        def look() -> None:
+            if held.lost.is_set() or self._hurrying.is_set():
+                raise _CalledOff
+
+        with _local(folder):
+            files = sorted(entry.path for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
+        for file in map(Path, files):
+            upload = _Upload(self._http, file, _described(file), look, lease_id=held.lease_id)
+            self._insist(held, upload.go)
+
+    def _start(self, held: _Held) -> float:
         began: List[_Mark] = []
 
         def start() -> _Mark:
@@ -1656,22 +1734,20 @@ class Worker:
 
         sent = self._insist(held, start)
         held.confirmed = held.last_beat = sent
-        return sent, began[0].monotonic
+        return began[0].monotonic
 
-    def _follow(self, held: _Held, feed: _Feed, confirmed: _Mark, began: float) -> Dict[str, Any]:
+    def _follow(self, held: _Held, feed: _Feed, folder: Path, began: float) -> Dict[str, Any]:
         """Has the supervisor begin the run, passes on what it says, and answers with what it came to."""
         readers, writers = zip(*(os.pipe() for _ in range(3)))
         try:
-            order = {'do': 'begin', 'lease': held.lease, 'slot': held.slot, 'confirmed': confirmed, 'began': began}
-            self._order(held, order, writers)
+            order = {'do': 'begin', 'lease': held.lease, 'slot': held.slot, 'folder': str(folder), 'began': began}
+            self._order(held, {**order, 'confirmed': held.confirmed}, writers)
         finally:
             for fd in writers:
                 os.close(fd)
-        # Orders to stop that came before there was anything to stop.
-        if held.lost.is_set():
-            self._stop_run(held, 'LEASE_LOST', SHORT_GRACE_SECONDS)
-        if self._giving_back.is_set():
-            self._stop_run(held, 'STOPPED')
+        if held.told is not None:
+            # That order may have come before there was anything to stop.
+            self._stop_run(held, held.told, SHORT_GRACE_SECONDS if held.lost.is_set() else GRACE_SECONDS)
         outcome: Dict[str, Any] = {}
         with selectors.DefaultSelector() as selector:
             messages = _Lines()
@@ -1847,6 +1923,7 @@ class Worker:
             self._socket.sendall(line[sent:])
 
     def _stop_run(self, held: _Held, reason: str, grace: float = GRACE_SECONDS) -> None:
+        held.told = held.told or reason
         self._order(held, {'do': 'stop', 'reason': reason, 'grace': grace})
 
     def _hear(self) -> None:
@@ -1907,7 +1984,7 @@ _WORDS_MAX = 200
 def _end_text(held: _Held, verb: str, body: Mapping[str, Any]) -> str:
     if held.lost.is_set():
         return 'was stopped, as its lease is lost'
-    if held.reason == 'CANCELED':
+    if 'CANCELED' in (held.reason, held.told):
         return 'canceled'
     if verb != 'failed':
         return 'succeeded' if verb == 'result' else 'released'

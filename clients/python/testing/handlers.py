@@ -86,3 +86,17 @@ def fail(run):
     if how == 'too large':
         return 'x' * 17_000_000
     return how
+
+
+def folder(run):
+    """Leaves files in its current folder, and says what it found there."""
+    found = sorted(os.listdir('.'))
+    with open('scratch', 'x') as scratch:
+        scratch.write('x')
+    os.mkdir('outputs/folder')
+    for name in run.payload['outputs']:
+        with open(f'outputs/{name}', 'x') as output:
+            output.write(''.join(open(name).read() for name in found if name != 'outputs'))
+    if run.payload.get('fail'):
+        raise LookupError('not there')
+    return {'found': found, 'folder': os.getcwd(), 'agent': os.environ['ICHIDO_AGENT_DIR']}
