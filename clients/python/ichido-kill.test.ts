@@ -177,7 +177,7 @@ test.each<Engine>([...ENGINES])(
       expect(events.filter(({ data }) => data.state === 'SUCCEEDED')).toHaveLength(1)
     }
     // The blows have hit something: else nothing was shown.
-    expect(jobs.some(({ runs }) => runs.some(({ state }) => state === 'TIMED_OUT'))).toBe(true)
+    expect(jobs.some(({ runs }) => runs.length > 1)).toBe(true)
     await plane.stop()
   },
   2 * WITHIN_MS,

@@ -1,5 +1,7 @@
-import type { JobDetail, JobState, Page, RunLogShape, WorkerShape } from '@ichido/sdk/protocol'
+import { existsSync } from 'node:fs'
+import type { JobDetail, JobState, Page, RunLogShape, SubmitRequest, WorkerShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { alive } from '../../scripts/services/process-tree.ts'
 import { TcpProxy } from '../../scripts/testing/proxy.ts'
 import { killAll } from '../../server/src/cli/testing/cli.ts'
 import { openDroppingProxy } from './testing/dropping-proxy.ts'
@@ -142,9 +144,9 @@ describe.concurrent('its processes', () => {
 
   const POLICY = { lease_ttl_seconds: 1, continuation_seconds: 2, backoff: { base_seconds: 0 } }
 
-  async function hanging(kind: 'hang' | 'busy') {
+  async function hanging(kind: 'hang' | 'busy', times: Partial<SubmitRequest> = {}) {
     const enlisted = await enlist(python, plane, [kind])
-    const id = await plane.submit({ kind, queue: enlisted.queue, ...POLICY })
+    const id = await plane.submit({ kind, queue: enlisted.queue, ...POLICY, ...times })
     const note = await firstNote(enlisted.notes)
     return { ...enlisted, id, pids: [note.pid, note.away] }
   }
@@ -153,17 +155,57 @@ describe.concurrent('its processes', () => {
     return job.runs.map(({ state, error }) => [state, error?.code])
   }
 
-  test('a worker that is killed takes its handler along, and what that has started', async () => {
-    const { worker, id, pids, options } = await hanging('hang')
+  /** Nobody would hand the job on by itself while a test waits. */
+  const LONG = { lease_ttl_seconds: 3600, continuation_seconds: 3600 }
+  const DIED = [
+    ['FAILED', 'AGENT_DIED'],
+    ['SUCCEEDED', undefined],
+  ]
+
+  test('a worker that is killed takes its handler along, and what that has started; back again, it says so', async () => {
+    const { worker, id, pids, options } = await hanging('hang', LONG)
     worker.kill('SIGKILL')
     await gone(...pids)
     // It is the same worker again, by its file alone.
     const { enroll: _, ...again } = options
     const next = startWorker(python, again)
     const job = await plane.jobIn(id, 'SUCCEEDED')
-    expect(job).toMatchObject({ runs: [{ state: 'TIMED_OUT' }, { state: 'SUCCEEDED' }] })
+    expect(attempts(job)).toEqual(DIED)
     expect(new Set(job.runs.map(({ assigned_worker_id }) => assigned_worker_id)).size).toBe(1)
+    const { stderr } = await stopped(next)
+    expect(stderr).toContain(`delivered what was left of job ${id}: it failed with AGENT_DIED`)
+    expect(existsSync(`${options.tokenFile}.runs`)).toBe(false)
+  })
+
+  test('killed with its supervisor, it first ends what the handler had started', async () => {
+    const { worker, id, pids, options } = await hanging('hang', LONG)
+    const [supervisor = 0] = childrenOf(worker.pid)
+    process.kill(supervisor, 'SIGSTOP')
+    worker.kill('SIGKILL')
+    process.kill(supervisor, 'SIGKILL')
+    const { enroll: _, ...again } = options
+    const next = startWorker(python, again)
+    expect(attempts(await plane.jobIn(id, 'SUCCEEDED'))).toEqual(DIED)
+    expect(pids.filter((pid) => pid !== undefined && alive(pid))).toEqual([])
     await stopped(next)
+  })
+
+  test('of what lives nobody says that it died: two processes of one worker', async () => {
+    const { worker, id, pids, options } = await hanging('hang', LONG)
+    const { enroll: _, ...again } = options
+    const second = startWorker(python, again)
+    await vi.waitFor(() => expect(second.said()).toContain(' takes '), WITHIN)
+    // Not while its supervisor lives, either: that does not come to ending its handlers.
+    const [supervisor = 0] = childrenOf(worker.pid)
+    process.kill(supervisor, 'SIGSTOP')
+    worker.kill('SIGKILL')
+    // By then it has looked several times.
+    await plane.jobIn(await plane.submit({ kind: 'hang', queue: options.queue }), 'SUCCEEDED')
+    expect(attempts(await plane.job(id))).toEqual([['RUNNING', undefined]])
+    process.kill(supervisor, 'SIGCONT')
+    expect(attempts(await plane.jobIn(id, 'SUCCEEDED'))).toEqual(DIED)
+    expect(pids.filter((pid) => pid !== undefined && alive(pid))).toEqual([])
+    await stopped(second)
   })
 
   test.each(['hang', 'busy'] as const)('one that is stopped does not keep its handler running: %s', async (kind) => {

@@ -1088,6 +1088,19 @@ def _kill_all(group: int, lease_id: str) -> bool:
     return not found
 
 
+def _all_killed(lease_id: str) -> bool:
+    """Whether nothing that a run has started lives, after SIGKILL to all of it. Without /proc (macOS) nobody knows."""
+    for _ in range(_KILL_ROUNDS_MAX if os.path.isdir('/proc') else 0):
+        found = _marked(lease_id)
+        if not found:
+            return True
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_KILL_TICK_SECONDS)
+    return False
+
+
 def _marked(lease_id: str) -> List[int]:
     """Without /proc (macOS) there is the group only."""
     mark = f'{_MARKER}={lease_id}'.encode()
@@ -1358,17 +1371,33 @@ def _token_fields(answer: Mapping[str, str]) -> Dict[str, Any]:
 
 
 class _RunFolders:
-    """What the runs of this process have on disk, beside the token file."""
+    """What the runs of this process have on disk, beside the token file.
+
+    A lock tells whether anything of a process lives. Its supervisor takes it, and each handler has it from there: it is
+    free when all of them are gone, however they went.
+    """
 
     def __init__(self, root: Path, process: str) -> None:
         self._root = root
         self._own = root / process
 
+    def lock(self) -> None:
+        """For as long as the calling process lives, and those that it forks."""
+        self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _lock(self._own / 'lock.new') is not None:
+            # Under its name it was never free: a folder without it is let alone.
+            os.replace(self._own / 'lock.new', self._own / 'lock')
+
+    def others(self) -> List[Path]:
+        return [lock.parent for lock in self._root.glob('*/lock') if lock.parent != self._own]
+
     def make(self, lease: Mapping[str, Any]) -> Path:
         """The current folder of a run: fresh, with an empty `outputs`."""
         work = self._of(lease) / 'work'
+        known = {name: lease[name] for name in ('job_id', 'attempt', 'lease_id', 'kind')}
         with _local(work):
             (work / 'outputs').mkdir(mode=0o700, parents=True)
+            (self._of(lease) / _LEASE_FILE).write_text(json.dumps(known))
         return work
 
     def drop(self, lease: Mapping[str, Any]) -> None:
@@ -1381,6 +1410,34 @@ class _RunFolders:
 
     def _of(self, lease: Mapping[str, Any]) -> Path:
         return self._own / f'{lease["job_id"]}.{lease["attempt"]}'
+
+
+_LEASE_FILE = 'lease.json'
+
+
+def _leases_in(process: Path) -> List[Dict[str, Any]]:
+    """What a process had in hand."""
+    leases = []
+    for file in process.glob(f'*/{_LEASE_FILE}'):
+        # Half of a file is of a run that never began.
+        with contextlib.suppress(OSError, ValueError):
+            leases.append(json.loads(file.read_text()))
+    return leases
+
+
+def _lock(path: Path) -> Optional[int]:
+    """What holds the lock, or None when somebody else does."""
+    # Windows has none, and the client only.
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except OSError:
+            os.close(fd)
+    return None
 
 
 class _CalledOff(Exception):
@@ -1527,6 +1584,7 @@ class Worker:
             self._thread(self._hear)
             self._thread(self._beat)
             self._thread(self._listen)
+            self._thread(self._settle)
             poll = self._thread(self._poll)
             while not self._stopping.is_set():
                 self._identity.renew_if_due(self._http)
@@ -1833,6 +1891,44 @@ class Worker:
                 held.lost.wait(_pause(failures, error))
                 failures += 1
 
+    # What an earlier process left
+
+    def _settle(self) -> None:
+        """Says that the runs which an earlier process of this worker died on have failed, once nothing of them lives."""
+        until = time.monotonic() + _LEFTOVERS_SECONDS
+        left = self._folders.others()
+        while left and time.monotonic() < until:
+            left = [process for process in left if not self._settle_one(process)]
+            if left and self._stopping.wait(_TICK_SECONDS):
+                return
+
+    def _settle_one(self, process: Path) -> bool:
+        """False as long as something of it lives: there may be two processes of this worker."""
+        lock = _lock(process / 'lock')
+        if lock is None:
+            return False
+        for lease in _leases_in(process):
+            if _all_killed(lease['lease_id']):
+                self._tell_died(lease)
+        if not self._stopping.is_set():
+            shutil.rmtree(process, ignore_errors=True)
+        os.close(lock)
+        return True
+
+    def _tell_died(self, lease: Dict[str, Any]) -> None:
+        path = f'/v1/leases/{urllib.parse.quote(lease["lease_id"], safe="")}/failed'
+        for failures in itertools.count():
+            try:
+                self._post(path, _DIED)
+                log.info('delivered what was left of job %s: it failed with AGENT_DIED', lease['job_id'])
+                return
+            except IchidoError as error:
+                if not error.retryable:
+                    log.info('what was left of job %s is not wanted any more: %s', lease['job_id'], error)
+                    return
+                if self._stopping.wait(_pause(failures, error)):
+                    return
+
     # Heartbeats
 
     def _beat(self) -> None:
@@ -1901,6 +1997,7 @@ class Worker:
         if pid == 0:
             try:
                 ours.close()
+                self._folders.lock()
                 _Supervisor(its, self._handlers).run()
             except BaseException:
                 tracebacks.print_exc()
@@ -1969,6 +2066,10 @@ class Worker:
                 raise
             return self._http.call('POST', path, body, timeout=timeout)[0]
 
+
+#: A supervisor whose worker is gone gives its handlers a second, and kills for two at most.
+_LEFTOVERS_SECONDS = 10.0
+_DIED = {'error_code': 'AGENT_DIED', 'error_message': 'The worker ended while the handler ran', 'retryable': True}
 
 _WHY = {
     'CANCELED': 'The job was canceled',
