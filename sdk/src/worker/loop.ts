@@ -17,6 +17,8 @@ export interface RunInHand {
   hold: Hold
   /** From 0, below `concurrency`, and no other run's at the same time. */
   slot: number
+  /** Nothing of it runs any more, and it has all the time that its lease has: what it wrote is still to be told. */
+  ended(): void
 }
 
 /** Released: the run ended because the worker stops; that is nobody's fault and costs no retry. */
@@ -263,12 +265,15 @@ export class WorkerLoop {
         callOff()
         hold.letGo()
       }
-      const outcome = signal.aborted ? 'released' : await this.#work(lease, signal, hold)
+      const ended = () => {
+        callOff()
+        hold.runEnded()
+      }
+      const outcome = signal.aborted ? 'released' : await this.#work({ lease, signal, hold, ended })
       // Left behind.
       if (run.letGo === null) return
       run.letGo = null
-      callOff()
-      hold.runEnded()
+      ended()
       if (!hold.isLost) await this.#report(lease, outcome, hold)
       else await this.#deps.outbox?.drop(lease)
     } finally {
@@ -276,12 +281,12 @@ export class WorkerLoop {
     }
   }
 
-  async #work(lease: LeaseShape, signal: AbortSignal, hold: Hold): Promise<Outcome> {
+  async #work(run: Omit<RunInHand, 'slot'>): Promise<Outcome> {
     let slot = 0
     while (this.#slots.has(slot)) slot++
     this.#slots.add(slot)
     try {
-      return await this.#options.work({ lease, signal, hold, slot })
+      return await this.#options.work({ ...run, slot })
     } finally {
       // Before the report, whose answer may bring the run that takes the place of this one.
       this.#slots.delete(slot)

@@ -1,7 +1,7 @@
 import { beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
 import { defineKind } from '../client/kind.ts'
-import { ECO2_STAGES, type LeaseShape } from '../protocol/index.ts'
+import { ECO2_STAGES, IchidoError, type LeaseShape } from '../protocol/index.ts'
 import { HELD, LEASE, Plane, unavailable } from './testing/plane.ts'
 import { type Handler, HandlerLoop } from './worker.ts'
 
@@ -121,15 +121,33 @@ test('data that is no JSON, and more than can be sent, is thrown', async () => {
   expect(Math.max(...plane.published.map((call) => call.length))).toBe(100)
 })
 
-test('an outage holds the report up for ten seconds, a lost lease not at all', async () => {
-  for (let i = 0; i < 100; i++) plane.troubles.publish.push(unavailable())
-  await run(({ progress }) => void progress(1))
-  await world.pass(9_000)
-  expect(plane.reports).toEqual([])
-  await world.pass(2_000)
+test('what was told goes before the outcome, through an outage that is longer than the time of the run', async () => {
+  const away = () => Array.from({ length: 999 }, unavailable)
+  plane.troubles.publish.push(...away())
+  plane.troubles.heartbeat.push(...away())
+  await run(({ progress }) => void progress(1), { timeout_seconds: 30 })
+  await world.pass(600_000)
+  expect([plane.published, plane.reports]).toEqual([[], []])
+  expect(troubles.filter((error) => !(error instanceof IchidoError))).toEqual([])
+  plane.troubles.publish.splice(0)
+  await world.pass(5_000)
+  expect(plane.published).toEqual([[['progress', 1, 1]]])
   expect(plane.reports).toEqual([{ result: null }])
-  expect(troubles).toMatchObject([{ code: 'UNAVAILABLE' }])
+})
 
+test('events of a run that is told to stop meanwhile are dropped, and that is said', async () => {
+  plane.troubles.publish.push(...Array.from({ length: 999 }, unavailable))
+  const loop = await run(({ progress }) => void progress(1))
+  await world.pass(20_000)
+  expect(plane.reports).toEqual([])
+  loop.hurry()
+  await settled()
+  expect(plane.reports).toEqual([{ result: null }])
+  expect(troubles.map(String)).toEqual(['IchidoError: Events of job job are dropped, as nobody heard them (1): down'])
+})
+
+test('a lost lease holds nobody up', async () => {
+  plane.troubles.publish.push(...Array.from({ length: 100 }, unavailable))
   plane.answerBeat = async () => ({ ...HELD, held: false })
   let told: Promise<void> | undefined
   await run(({ progress, signal }) => {

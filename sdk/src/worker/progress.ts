@@ -1,4 +1,4 @@
-import { type LeaseShape, nextSeq, OPEN_STAGES, PROGRESS_STAGE, stageRange } from '../protocol/index.ts'
+import { IchidoError, type LeaseShape, nextSeq, OPEN_STAGES, PROGRESS_STAGE, stageRange } from '../protocol/index.ts'
 import { sleep, type World } from '../world.ts'
 import type { Hold } from './hold.ts'
 import { isPassing, type RunInHand } from './loop.ts'
@@ -35,8 +35,6 @@ const LENGTH_MAX = 1024 * 1024
 const WAITING_MAX = 10_000
 const RETRY_FIRST_MS = 250
 const RETRY_MAX_MS = 5_000
-/** After the end of a run its report waits no longer for its last events. */
-const FLUSH_WITHIN_MS = 10_000
 /** Of the time that a run may go on without a heartbeat; one that was told to stop may have little of it left. */
 const ABORTED_PART = 0.05
 
@@ -64,10 +62,12 @@ export class Publisher {
     return stored
   }
 
-  /** Settles when all that was told is stored or was refused, or when the report of the run cannot wait any longer. */
+  /**
+   * Settles when all that was told is stored or was refused. In an outage that is as late as the outcome itself could be
+   * heard; the report of a run that was told to stop cannot wait that long.
+   */
   async flush({ signal, hold }: Pick<RunInHand, 'signal' | 'hold'>): Promise<void> {
     if (this.#sending === null) return
-    const withinMs = signal.aborted ? hold.aloneMs * ABORTED_PART : FLUSH_WITHIN_MS
     let resolve = () => {}
     // Not by `Promise.withResolvers`, which Node 20 lacks.
     const late = new Promise<void>((settle) => {
@@ -77,7 +77,7 @@ export class Publisher {
       this.#lateness().abort()
       resolve()
     }
-    const callOff = this.#deps.world.after(withinMs, giveUp)
+    const callOff = signal.aborted ? this.#deps.world.after(hold.aloneMs * ABORTED_PART, giveUp) : () => {}
     signal.addEventListener('abort', giveUp)
     await Promise.race([this.#sending, late])
     signal.removeEventListener('abort', giveUp)
@@ -150,11 +150,16 @@ export class Publisher {
           for (const one of batch) await this.#send([one])
           return
         } else {
-          onTrouble(error)
+          onTrouble(isPassing(error) ? unheard(this.#lease, batch.length, error) : error)
           for (const { reject } of batch) reject(error)
           return
         }
       }
     }
   }
+}
+
+function unheard({ job_id: jobId }: LeaseShape, count: number, error: unknown): IchidoError {
+  const why = error instanceof Error ? error.message : String(error)
+  return new IchidoError('UNAVAILABLE', `Events of job ${jobId} are dropped, as nobody heard them (${count}): ${why}`)
 }

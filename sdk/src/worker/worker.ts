@@ -68,6 +68,7 @@ export async function handleRun<Payload, Result>(
     const gaveWay = !isFatal(error) && signal.reason instanceof Stopped && signal.reason.code === 'STOPPED'
     return gaveWay ? 'released' : { failure: toFailure(error, signal) }
   } finally {
+    run.ended()
     await publisher.flush(run)
   }
 }

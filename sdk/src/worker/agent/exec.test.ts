@@ -30,7 +30,9 @@ function work(command: string, log: () => Promise<void>): Promise<Outcome> {
   const run = new AbortController()
   const heart = new Heart({ world: nodeWorld, clocks: machineClocks, transport, onTrouble() {} })
   const hold = heart.hold(lease, machineClocks(), run)
-  return execWork(deps)({ lease, signal: run.signal, hold, slot: 0 }).finally(() => hold.letGo())
+  return execWork(deps)({ lease, signal: run.signal, hold, slot: 0, ended: () => hold.runEnded() }).finally(() =>
+    hold.letGo(),
+  )
 }
 
 test.each([

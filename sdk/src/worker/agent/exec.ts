@@ -76,15 +76,18 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps): Pr
   ]
   try {
     const outcome = outcomeOf(await program.ended, signal, folder)
+    run.ended()
     // Before its last lines are sent, which may take a while: should the agent end meanwhile, this is not done again.
     if (outcome !== 'released') {
       await deps.folders.keep(lease, { leaseId: lease.lease_id, ...outcome }).catch(onTrouble)
     }
-    await Promise.all(pumps.map((pump) => pump.end()))
+    const heard = await Promise.all(pumps.map((pump) => pump.end(signal)))
+    if (heard.includes(false))
+      onTrouble(new Error(`The end of the log or progress of job ${lease.job_id} was not heard`))
     return outcome
   } finally {
     hold.onConfirmed(() => {})
-    for (const pump of pumps) void pump.end()
+    for (const pump of pumps) void pump.end(AbortSignal.abort())
   }
 }
 

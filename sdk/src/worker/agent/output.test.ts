@@ -1,11 +1,14 @@
 import { appendFileSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
 import { ECO2_STAGES, IchidoError } from '../../protocol/index.ts'
 import { RunLog, RunProgress } from './output.ts'
 import { Pump } from './pump.ts'
+
+/** Of a run that nobody tells to stop. */
+const RUNNING = new AbortController().signal
 
 let folder: string
 let out: string
@@ -93,26 +96,61 @@ test('a pump sends in order, a batch until it was heard, and what is refused not
   await world.pass(5_000)
   expect(sent).toEqual([1, 1, 2, 3])
   queue.push(4)
-  await pump.end()
+  await pump.end(RUNNING)
   expect(sent).toEqual([1, 1, 2, 3, 4])
 })
 
-test('what nobody hears does not hold up the end for long', async () => {
+/** A pump with one batch, which nobody hears before the test says so. */
+function unheard() {
   const world = new FakeWorld()
   const queue: number[] = [1]
-  const send = async () => {
-    throw new IchidoError('UNAVAILABLE')
+  const plane = { isAway: true, heard: [] as number[] }
+  const send = async (batch: number) => {
+    if (plane.isAway) throw new IchidoError('UNAVAILABLE')
+    plane.heard.push(batch)
   }
   const pump = new Pump({ world, read: () => queue.shift() ?? null, send, onTrouble() {} })
+  const ended: boolean[] = []
+  const end = (signal: AbortSignal) => void pump.end(signal).then((heard) => ended.push(heard))
+  return { world, plane, ended, end }
+}
+
+test('what was written before the end is sent through an outage, however long', async () => {
+  const { world, plane, ended, end } = unheard()
+  end(RUNNING)
+  await world.pass(3_600_000)
+  expect(ended).toEqual([])
+  plane.isAway = false
+  await world.pass(2_000)
+  expect([plane.heard, ended]).toEqual([[1], [true]])
+  expect(world.pendingMs).toEqual([])
+})
+
+test('who is told to stop meanwhile waits no longer, who was told before a little, and both know that not all was heard', async () => {
+  const hurried = unheard()
+  const stopping = new AbortController()
+  hurried.end(stopping.signal)
+  await hurried.world.pass(60_000)
+  expect(hurried.ended).toEqual([])
+  stopping.abort()
   await settled()
-  let ended = false
-  const ending = pump.end().then(() => {
-    ended = true
-  })
-  await world.pass(9_000)
-  expect(ended).toBe(false)
-  await world.pass(1_000)
-  await ending
+  expect(hurried.ended).toEqual([false])
+  const stopped = unheard()
+  stopped.end(stopping.signal)
+  await stopped.world.pass(9_999)
+  expect(stopped.ended).toEqual([])
+  await stopped.world.pass(1)
+  expect(stopped.ended).toEqual([false])
+})
+
+test('a call that nobody answers holds up nobody who is told to stop', async () => {
+  const stopping = new AbortController()
+  const read = vi.fn().mockReturnValueOnce(1).mockReturnValue(null)
+  const pump = new Pump({ world: new FakeWorld(), read, send: () => new Promise(() => {}), onTrouble() {} })
+  const ended = pump.end(stopping.signal)
+  await settled()
+  stopping.abort()
+  expect(await ended).toBe(false)
 })
 
 test('where the job declares stages, lines are also events of those', () => {

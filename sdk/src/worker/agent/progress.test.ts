@@ -9,6 +9,9 @@ import { RunProgress } from './output.ts'
 import { Pump } from './pump.ts'
 import { nodeWorld } from './world.ts'
 
+/** Of a run that nobody tells to stop. */
+const RUNNING = new AbortController().signal
+
 let folder: string
 let file: string
 beforeEach(() => {
@@ -39,7 +42,7 @@ async function carryAll(onBadLine: (line: string) => void): Promise<{ events: Wo
       throw error
     },
   })
-  await pump.end()
+  await pump.end(RUNNING)
   isDone = true
   return { events, turns }
 }

@@ -7,6 +7,9 @@ import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
 import { Pump } from './pump.ts'
 import { Tail } from './tail.ts'
 
+/** Of a run that nobody tells to stop. */
+const RUNNING = new AbortController().signal
+
 let folder: string
 let file: string
 beforeEach(() => {
@@ -61,7 +64,7 @@ test('what cannot be read is told, and read again later', async () => {
   expect(sent).toEqual(['one'])
   isBroken = true
   appendFileSync(file, 'more')
-  await pump.end()
+  await pump.end(RUNNING)
   expect(sent).toEqual(['one'])
   expect(world.pendingMs).toEqual([])
 })

@@ -11,31 +11,42 @@ export interface PumpOptions<Batch> {
 
 const LOOK_MS = 300
 const RETRY_MS = 2_000
-/** After the end of a run: its report does not wait longer for the last lines. */
-const FLUSH_WITHIN_MS = 10_000
+/** For the last lines of a run that was told to stop: its report does not wait longer. */
+const STOPPED_WITHIN_MS = 10_000
 
 /** Carries what a program writes to the control plane: in order, a batch at a time, tried again until it was heard. */
 export class Pump<Batch> {
   readonly #options: PumpOptions<Batch>
   readonly #ending = new AbortController()
   readonly #late = new AbortController()
-  readonly #done: Promise<void>
+  readonly #done: Promise<boolean>
 
   constructor(options: PumpOptions<Batch>) {
     this.#options = options
     this.#done = this.#run()
   }
 
-  /** Sends what is left. */
-  async end(): Promise<void> {
+  /**
+   * Sends what is left, through any outage, until the run is told to stop; of one that was told before, for a short time.
+   * False: not all of it was heard.
+   */
+  async end(signal: AbortSignal): Promise<boolean> {
     this.#ending.abort()
-    const callOff = this.#options.world.after(FLUSH_WITHIN_MS, () => this.#late.abort())
-    await this.#done
+    const giveUp = () => this.#late.abort()
+    const callOff = signal.aborted ? this.#options.world.after(STOPPED_WITHIN_MS, giveUp) : () => {}
+    signal.addEventListener('abort', giveUp)
+    // A call may be on its way that nobody answers.
+    const late = new Promise<false>((resolve) => {
+      this.#late.signal.addEventListener('abort', () => resolve(false))
+    })
+    const heard = await Promise.race([this.#done, late])
+    signal.removeEventListener('abort', giveUp)
     callOff()
+    return heard
   }
 
   /** Never rejects: what a program does to its files must not end the agent. */
-  async #run(): Promise<void> {
+  async #run(): Promise<boolean> {
     const { world, onTrouble } = this.#options
     for (;;) {
       const ending = this.#ending.signal.aborted
@@ -44,7 +55,8 @@ export class Pump<Batch> {
       } catch (error) {
         onTrouble(error)
       }
-      if (ending || this.#late.signal.aborted) return
+      if (this.#late.signal.aborted) return false
+      if (ending) return true
       await sleep(world, LOOK_MS, this.#ending.signal)
     }
   }
