@@ -107,7 +107,7 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
     loop = new WorkerLoop({ ...rest, kinds, startAtOnce: true, work }, { ...deps, keeper: heart })
   }
   say(`worker ${identity.name} (${identity.worker_id}, process ${process.pid}) takes ${queues.join(', ')} from ${url}`)
-  const settling = settleLeftovers({ folders, transport, artifacts, world: nodeWorld, say }, ending.signal)
+  const settling = settleLeftovers({ folders, transport, artifacts, world: nodeWorld, say, onTrouble }, ending.signal)
   const running = loop
 
   async function end(): Promise<string | null> {

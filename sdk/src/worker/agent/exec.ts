@@ -1,15 +1,12 @@
-import { IchidoError } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
 import { failure, Stopped } from '../failure.ts'
 import type { RemoteTransport } from '../http.ts'
 import type { Outcome, RunInHand } from '../loop.ts'
-import type { WorkerEvent } from '../transport.ts'
 import type { Artifacts } from './artifacts.ts'
 import { outcomeOf, stoppedOutcome } from './exec-outcome.ts'
-import { RunLog, RunProgress } from './output.ts'
 import { type Program, type SupervisorCommand, startProgram, withoutOurs } from './program.ts'
-import { Pump } from './pump.ts'
 import type { RunFolder, RunFolders } from './run-folder.ts'
+import { RunOutput } from './run-output.ts'
 
 export interface ExecDeps {
   command: string
@@ -60,20 +57,8 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps): Pr
   })
   hold.onConfirmed(program.confirm)
   stopWhenTold(program, signal)
-  const log = new RunLog(folder.stdoutFile, folder.stderrFile)
-  const { world, onTrouble, transport } = deps
-  const refuse = (line: string, why: string) =>
-    onTrouble(new Error(`Progress of job ${lease.job_id} that cannot be published, as ${why}: ${line.slice(0, 200)}`))
-  const progress = new RunProgress(folder.progressFile, lease.stages ?? null, refuse)
-  const pumps = [
-    new Pump({ world, onTrouble, read: () => log.read(), send: (chunks) => transport.log(lease.lease_id, chunks) }),
-    new Pump({
-      world,
-      onTrouble,
-      read: (last) => progress.read(last),
-      send: (events) => publishAll(events, (some) => transport.publish(lease.lease_id, some), refuse),
-    }),
-  ]
+  const { onTrouble } = deps
+  const output = new RunOutput(lease, folder, deps)
   try {
     const outcome = outcomeOf(await program.ended, signal, folder)
     run.ended()
@@ -81,34 +66,13 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps): Pr
     if (outcome !== 'released') {
       await deps.folders.keep(lease, { leaseId: lease.lease_id, ...outcome }).catch(onTrouble)
     }
-    const heard = await Promise.all(pumps.map((pump) => pump.end(signal)))
-    if (heard.includes(false))
-      onTrouble(new Error(`The end of the log or progress of job ${lease.job_id} was not heard`))
+    await output.end(signal)
     return outcome
   } finally {
     hold.onConfirmed(() => {})
-    for (const pump of pumps) void pump.end(AbortSignal.abort())
+    output.giveUp()
   }
 }
-
-/** One event that the control plane refuses does not cost the others that came along with it. */
-export async function publishAll(
-  events: readonly WorkerEvent[],
-  publish: (events: readonly WorkerEvent[]) => Promise<void>,
-  refuse: (event: string, why: string) => void,
-): Promise<void> {
-  if (events.length === 0) return
-  try {
-    await publish(events)
-  } catch (error) {
-    if (!(error instanceof IchidoError) || !ABOUT_ONE.has(error.code)) throw error
-    if (events.length === 1) refuse(JSON.stringify(events[0]), error.message)
-    else for (const event of events) await publishAll([event], publish, refuse)
-  }
-}
-
-/** What is refused because of one event. */
-const ABOUT_ONE: ReadonlySet<string> = new Set(['INVALID_PAYLOAD', 'PAYLOAD_TOO_LARGE'])
 
 function stopWhenTold(program: Program, signal: AbortSignal): void {
   const stop = () => {

@@ -32,6 +32,12 @@ export function writeDurably(path: string, content: string, mode = 0o600): void 
   }
 }
 
+/** Whole or not at all for whoever comes after this process; not for after a power cut, and so at no cost. */
+export function writeWhole(path: string, content: string): void {
+  writeFileSync(`${path}.new`, content, { mode: 0o600 })
+  renameSync(`${path}.new`, path)
+}
+
 /** Null when there is no such file. */
 export function readIfThere(path: string): string | null {
   try {

@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
@@ -8,10 +8,12 @@ import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
 import type { LeaseShape } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
-import { LEASE, Plane } from '../testing/plane.ts'
+import { LEASE, Plane, unavailable } from '../testing/plane.ts'
+import type { LogChunk } from '../transport.ts'
 import { SUPERVISOR_MARKER } from './kill.ts'
 import { settleLeftovers } from './leftovers.ts'
 import { RunFolders } from './run-folder.ts'
+import { RunOutput } from './run-output.ts'
 import { machineClocks, nodeWorld } from './world.ts'
 
 const WITHIN = { timeout: 15_000, interval: 20 }
@@ -22,6 +24,9 @@ let root: string
 let lease: LeaseShape
 let folders: RunFolders
 let plane: Plane
+/** What the control plane has of the log, and how many reports it had before each. */
+let logged: [chunk: LogChunk, reports: number][]
+let isAway: boolean
 /** What was sent, and how many reports there were before it. */
 let sent: [folder: string, reports: number][]
 const artifacts = {
@@ -36,6 +41,8 @@ beforeEach(() => {
   folders = new RunFolders(root, true)
   plane = new Plane()
   sent = []
+  logged = []
+  isAway = false
 })
 afterEach(() => {
   for (const child of started) child.kill('SIGKILL')
@@ -52,8 +59,17 @@ function start(file: string, args: string[]): ChildProcess {
   return child
 }
 
+/** As the control plane does it: a chunk that does not come after the last one was there before. */
+const remote = () =>
+  Object.assign(plane, {
+    async log(_: string, chunks: readonly LogChunk[]) {
+      if (isAway) throw unavailable()
+      for (const chunk of chunks) if (chunk.n >= logged.length) logged.push([chunk, plane.reports.length])
+    },
+  })
+
 const settle = (world: World, signal = new AbortController().signal) =>
-  settleLeftovers({ folders, transport: plane, artifacts, world, say() {} }, signal)
+  settleLeftovers({ folders, transport: remote(), artifacts, world, say() {}, onTrouble() {} }, signal)
 
 const hasEnded = (child: ChildProcess) =>
   vi.waitFor(() => expect(child.exitCode ?? child.signalCode).not.toBeNull(), WITHIN)
@@ -137,3 +153,53 @@ test('a result goes out after the files that it may have died on sending; a fail
   expect(plane.reports).toMatchObject([{}, { code: 'BAD' }])
   expect(sent).toHaveLength(1)
 })
+
+test('the rest of log and progress goes out before what was kept, and what had been heard is not there twice', async () => {
+  const { stdoutFile, stderrFile, progressFile } = folders.make(lease)
+  const world = new FakeWorld()
+  const folder = folders.find(lease)
+  if (folder === null) throw new Error('It was just made')
+  const transport = remote()
+  new RunOutput(lease, folder, { transport, world, onTrouble() {} })
+  appendFileSync(stdoutFile, 'one\n')
+  appendFileSync(progressFile, '{"step":1}\n')
+  await world.pass(300)
+  // Heard, but for the answer.
+  const { log } = transport
+  transport.log = async (...args) => {
+    await log(...args)
+    throw unavailable()
+  }
+  appendFileSync(stderrFile, 'two €\n')
+  await world.pass(300)
+  isAway = true
+  appendFileSync(stdoutFile, 'three\n')
+  appendFileSync(stderrFile, 'four\n')
+  appendFileSync(progressFile, '{"step":2}')
+  await world.pass(300)
+  // Its time stands still from here on.
+  isAway = false
+  await folders.keep(lease, { leaseId: lease.lease_id, result: { result: 42 } })
+  await settle(new FakeWorld())
+  expect(logged).toEqual([
+    [{ n: 0, stream: 'stdout', text: 'one\n' }, 0],
+    [{ n: 1, stream: 'stderr', text: 'two €\n' }, 0],
+    [{ n: 2, stream: 'stdout', text: 'three\n' }, 0],
+    [{ n: 3, stream: 'stderr', text: 'four\n' }, 0],
+  ])
+  const one = ['progress', 1, { step: 1 }]
+  expect(plane.published.flat()).toEqual([one, one, ['progress', 2, { step: 2 }]])
+  expect(plane.reports).toEqual([{ result: 42 }])
+})
+
+test.each(['[]', '7', '{"at":7}', '{"sending":7}', '{"half'])(
+  'a place of the log that is %s costs no result',
+  async (place) => {
+    const { logPlaceFile, stdoutFile } = folders.make(lease)
+    appendFileSync(stdoutFile, 'one')
+    writeFileSync(logPlaceFile, place)
+    await folders.keep(lease, { leaseId: lease.lease_id, result: { result: 42 } })
+    await settle(new FakeWorld())
+    expect(plane.reports).toEqual([{ result: 42 }])
+  },
+)

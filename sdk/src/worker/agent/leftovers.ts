@@ -1,19 +1,22 @@
 import type { LeaseShape } from '../../protocol/index.ts'
 import { sleep, type World } from '../../world.ts'
+import type { RemoteTransport } from '../http.ts'
 import { isPassing } from '../loop.ts'
-import type { RunReport, WorkerTransport } from '../transport.ts'
+import type { RunReport } from '../transport.ts'
 import type { Artifacts } from './artifacts.ts'
 import { sweepCgroups } from './cgroup.ts'
 import { isSupervised, killRun } from './kill.ts'
 import type { RunFolders } from './run-folder.ts'
+import { RunOutput } from './run-output.ts'
 import { outcomeText } from './telling.ts'
 
 export interface LeftoverDeps {
   folders: RunFolders
-  transport: WorkerTransport
+  transport: Pick<RemoteTransport, 'log' | 'publish' | 'report'>
   artifacts: Pick<Artifacts, 'sendAll'>
   world: World
   say(line: string): void
+  onTrouble(error: unknown): void
 }
 
 const RETRY_FIRST_MS = 1_000
@@ -49,11 +52,13 @@ async function unsupervised(lease: LeaseShape, world: World, signal: AbortSignal
 
 async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps, signal: AbortSignal): Promise<void> {
   const { transport, artifacts, folders, world, say } = deps
-  const outputs = 'result' in report ? folders.outputsOf(lease) : null
+  const folder = folders.find(lease)
+  // Progress from its beginning: an event that is told again is still one event.
+  if (folder !== null && !signal.aborted) await new RunOutput(lease, folder, deps).end(signal)
   for (let failures = 0; !signal.aborted; failures++) {
     try {
       // It may have died on sending them.
-      if (outputs !== null) await artifacts.sendAll(lease, outputs, signal)
+      if (folder !== null && 'result' in report) await artifacts.sendAll(lease, folder.outputs, signal)
       const { refusals } = await transport.report([report], null)
       const [refusal = null] = refusals
       if (refusal !== null) throw refusal

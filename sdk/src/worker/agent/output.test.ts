@@ -22,7 +22,7 @@ beforeEach(() => {
 afterEach(() => rmSync(folder, { recursive: true }))
 
 test('what is written to either stream comes out once, numbered, in whole characters', () => {
-  const log = new RunLog(out, err)
+  const log = new RunLog(out, err, join(folder, 'place'))
   expect(log.read()).toBeNull()
   const euro = Buffer.from('€')
   appendFileSync(out, Buffer.concat([Buffer.from('one '), euro.subarray(0, 1)]))
@@ -37,7 +37,7 @@ test('what is written to either stream comes out once, numbered, in whole charac
 })
 
 test('a program that prints without end fills neither the log nor the disk', () => {
-  const log = new RunLog(out, err)
+  const log = new RunLog(out, err, join(folder, 'place'))
   let bytes = 0
   for (let part = 0; part < 200; part++) {
     appendFileSync(out, 'x'.repeat(64 * 1024))

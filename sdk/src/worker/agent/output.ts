@@ -1,6 +1,6 @@
 import { nextSeq, OPEN_STAGES, PROGRESS_STAGE, type Stages, stageRange } from '../../protocol/index.ts'
 import type { LogChunk, WorkerEvent } from '../transport.ts'
-import { parseJson } from './files.ts'
+import { parseJson, readIfThere, writeWhole } from './files.ts'
 import { Tail } from './tail.ts'
 
 /** In one chunk of a log. */
@@ -16,25 +16,57 @@ const LINE_MAX = 64 * 1024
 const PIECE_LINES = 200
 const PIECE_LENGTH = 256 * 1024
 
-/** The log of a run, out of the files that its program writes to. */
+/** Where a log has got to: the chunks that are on their way, and what comes after them. */
+interface LogPlace {
+  sending: LogChunk[]
+  n: number
+  bytes: number
+  /** In the files of stdout and stderr. */
+  at: number[]
+}
+
+/**
+ * The log of a run, out of the files that its program writes to. What it reads is noted before it is sent: a number stands for
+ * one text, so whoever goes on after this process begins with the very same chunks.
+ */
 export class RunLog {
   readonly #tails: { stream: LogChunk['stream']; tail: Tail }[]
-  #n = 0
-  #bytes = 0
+  readonly #placeFile: string
+  #again: LogChunk[]
+  #n: number
+  #bytes: number
 
-  constructor(stdoutFile: string, stderrFile: string) {
+  constructor(stdoutFile: string, stderrFile: string, placeFile: string) {
+    const { sending, n, bytes, at } = readPlace(placeFile)
     this.#tails = [
-      { stream: 'stdout', tail: new Tail(stdoutFile) },
-      { stream: 'stderr', tail: new Tail(stderrFile) },
+      { stream: 'stdout', tail: new Tail(stdoutFile, at[0]) },
+      { stream: 'stderr', tail: new Tail(stderrFile, at[1]) },
     ]
+    this.#placeFile = placeFile
+    this.#again = sending
+    this.#n = n
+    this.#bytes = bytes
   }
 
   read(): LogChunk[] | null {
+    if (this.#again.length > 0) return this.#again.splice(0)
     const chunks = this.#tails.flatMap(({ stream, tail }) => {
       const text = tail.read(CHUNK_BYTES)
       return text === '' ? [] : this.#chunk(stream, text, tail)
     })
-    return chunks.length === 0 ? null : chunks
+    if (chunks.length === 0) return null
+    this.#note(chunks)
+    return chunks
+  }
+
+  #note(sending: LogChunk[]): void {
+    const at = this.#tails.map(({ tail }) => tail.at)
+    const place: LogPlace = { sending, n: this.#n, bytes: this.#bytes, at }
+    try {
+      writeWhole(this.#placeFile, JSON.stringify(place))
+    } catch {
+      // A disk that is full is no reason not to send it.
+    }
   }
 
   #chunk(stream: LogChunk['stream'], text: string, tail: Tail): LogChunk[] {
@@ -47,6 +79,16 @@ export class RunLog {
     // NUL cannot be stored.
     const clean = text.replaceAll('\0', '\ufffd')
     return [{ n: this.#n++, stream, text: this.#bytes > LOG_BYTES_MAX ? clean + CUT_NOTE : clean }]
+  }
+}
+
+function readPlace(file: string): LogPlace {
+  const start: LogPlace = { sending: [], n: 0, bytes: 0, at: [0, 0] }
+  try {
+    return { ...start, ...(parseJson(readIfThere(file) ?? '') as LogPlace | undefined) }
+  } catch {
+    // Whatever somebody put in its place.
+    return start
   }
 }
 

@@ -4,9 +4,9 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { IchidoError } from '../../protocol/index.ts'
 import type { WorkerEvent } from '../transport.ts'
-import { publishAll } from './exec.ts'
 import { RunProgress } from './output.ts'
 import { Pump } from './pump.ts'
+import { publishAll } from './run-output.ts'
 import { nodeWorld } from './world.ts'
 
 /** Of a run that nobody tells to stop. */

@@ -13,6 +13,8 @@ export interface RunFolder {
   stdoutFile: string
   stderrFile: string
   progressFile: string
+  /** How far the log has got on its way. */
+  logPlaceFile: string
   resultFile: string
 }
 
@@ -53,10 +55,10 @@ export class RunFolders implements Outbox {
     rmSync(this.#folderOf(lease), { recursive: true, force: true })
   }
 
-  /** The files that a run has made; null when there is no place for any. */
-  outputsOf(lease: LeaseShape): string | null {
-    const { outputs } = pathsIn(this.#folderOf(lease))
-    return existsSync(outputs) ? outputs : null
+  /** What the program of a run has left; null of one that had none. */
+  find(lease: LeaseShape): RunFolder | null {
+    const paths = pathsIn(this.#folderOf(lease))
+    return existsSync(paths.outputs) ? paths : null
   }
 
   /** What an earlier process of this agent left: reports nobody heard, and runs that ended with it. */
@@ -91,6 +93,7 @@ function pathsIn(folder: string): RunFolder {
     stdoutFile: join(folder, 'stdout'),
     stderrFile: join(folder, 'stderr'),
     progressFile: join(folder, 'progress'),
+    logPlaceFile: join(folder, 'log-place.json'),
     resultFile: join(folder, 'result.json'),
   }
 }

@@ -4,10 +4,16 @@ import { closeSync, constants, fstatSync, openSync, readSync, truncateSync } fro
 export class Tail {
   readonly #path: string
   readonly #decoder = new TextDecoder()
-  #at = 0
+  #at: number
 
-  constructor(path: string) {
+  constructor(path: string, at = 0) {
     this.#path = path
+    this.#at = at
+  }
+
+  /** How much of it was read. */
+  get at(): number {
+    return this.#at
   }
 
   /**
@@ -27,8 +33,9 @@ export class Tail {
       if (stat.size < this.#at) this.#at = 0
       const buffer = Buffer.alloc(Math.min(bytesMax, stat.size - this.#at))
       const bytes = readSync(fd, buffer, 0, buffer.length, this.#at)
-      this.#at += bytes
-      return this.#decoder.decode(buffer.subarray(0, bytes), { stream: true })
+      const whole = buffer.subarray(0, bytes - halfAtEnd(buffer.subarray(0, bytes)))
+      this.#at += whole.length
+      return this.#decoder.decode(whole, { stream: true })
     } finally {
       closeSync(fd)
     }
@@ -51,4 +58,15 @@ function ifThere<T>(use: () => T): T | null {
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return null
     throw error
   }
+}
+
+/** How many of the last bytes are the beginning of a character of UTF-8 whose end is not there. */
+function halfAtEnd(bytes: Buffer): number {
+  for (let back = 1; back <= Math.min(3, bytes.length); back++) {
+    const byte = bytes[bytes.length - back] ?? 0
+    if (byte < 0x80) return 0
+    const length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : 2
+    if (byte >= 0xc0) return back < length ? back : 0
+  }
+  return 0
 }
