@@ -1,7 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { alive } from '../../../../scripts/services/process-tree.ts'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
 import { makeCgroup } from './cgroup.ts'
@@ -96,6 +96,20 @@ test('a confirmed heartbeat lets it run on, counted from when it was sent', asyn
   const { monotonic = 0, uptime = 0, wall = 0 } = machineClocks()
   program.confirm({ monotonic: monotonic - 2_000, uptime, wall })
   expect(await program.ended).toMatchObject({ by: 'deadline' })
+})
+
+test('a confirmation that comes after it was asked to stop gives it no more time', async () => {
+  const aloneMs = 2_000
+  const asked = `trap 'echo asked' TERM; ${NOTE}; while :; do sleep 0.05; done`
+  const program = start(asked, aloneMs)
+  await pids(1)
+  await vi.waitFor(() => expect(text('stdout')).toBe('asked\n'), WITHIN)
+  const confirming = setInterval(() => program.confirm(machineClocks()), 20)
+  onTestFinished(() => clearInterval(confirming))
+  const askedMs = Date.now()
+  expect(await program.ended).toMatchObject({ by: 'deadline', signal: 'SIGKILL' })
+  // All that is left is a tenth of its time.
+  expect(Date.now() - askedMs).toBeLessThan(aloneMs)
 })
 
 test.each(['monotonic', 'uptime', 'wall'])(

@@ -65,8 +65,9 @@ class SupervisedRun {
     this.#watch()
   }
 
+  /** Once it was told to stop its time runs: nothing gives it more. */
   confirm(sent: Mark): void {
-    this.#confirmed = sent
+    if (this.#by === 'itself') this.#confirmed = sent
   }
 
   /** Politely first, then not. */
