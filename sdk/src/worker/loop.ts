@@ -7,6 +7,7 @@ import { Heart } from './heart.ts'
 import { aloneMsOf, type Hold, type Keeper } from './hold.ts'
 import { GIVEN_UP, Pacing } from './pacing.ts'
 import { type NextCall, Reporter } from './reporter.ts'
+import { leftBehind, overrun, unreported } from './run-troubles.ts'
 import type { FailReport, FinishReport, LeaseCall, RunReport } from './transport.ts'
 
 /** What the loop hands to whoever does the work. */
@@ -30,7 +31,7 @@ export interface LoopOptions {
   concurrency: number
   /** Start runs in the call that leases them; otherwise by a call of its own right before the work begins. */
   startAtOnce: boolean
-  /** How long a run that was told to stop is waited for by `close`, which then leaves it behind; default: until it ends. */
+  /** How long `close` waits for a run that was told to stop, and for its report, before it leaves them; default: for ever. */
   leaveAfterMs?: number
   /** Never throws. */
   work(run: RunInHand): Promise<Outcome>
@@ -39,8 +40,12 @@ export interface LoopOptions {
 interface Run {
   lease: LeaseShape
   controller: AbortController
-  /** While it is at work: nothing of ours keeps it or ends it any more. */
-  letGo: (() => void) | null
+  /** Until it has ended, or was left behind. */
+  atWork: boolean
+  /** Nothing of ours keeps it or ends it any more. */
+  letGo(): void
+  /** Made when its report is to be tried again: most are heard at once. */
+  patience: Patience | null
 }
 
 interface Patience {
@@ -66,6 +71,8 @@ export class WorkerLoop {
   readonly #startId: string
   readonly #polling = new AbortController()
   readonly #hurry = new AbortController()
+  /** Closed without what was still to be reported. */
+  readonly #gone = new AbortController()
   readonly #running = new Map<Promise<void>, Run>()
   readonly #leftBehind: Promise<void>[] = []
   /** Leases whose end was not heard yet. */
@@ -110,8 +117,6 @@ export class WorkerLoop {
       callOffs.push(world.after(drainMs + leaveAfterMs, leave))
     })
     await Promise.race([this.#ended(), left])
-    // Of what has ended, and is still being reported.
-    await this.#ended()
     for (const callOff of callOffs) callOff()
   }
 
@@ -132,16 +137,19 @@ export class WorkerLoop {
     while (this.#running.size > 0) await Promise.all(this.#running.keys())
   }
 
-  /** Leases of runs that go on are neither kept nor given back: they lapse, and nobody else has those jobs before. */
+  /**
+   * Leases of runs that go on are neither kept nor given back: they lapse, and nobody else has those jobs before. So do those
+   * of runs whose end nobody has heard yet.
+   */
   #leave(): void {
     for (const [ended, run] of this.#running) {
-      if (run.letGo === null) continue
-      run.letGo()
-      run.letGo = null
       this.#running.delete(ended)
-      this.#leftBehind.push(ended)
-      this.#deps.onTrouble(leftBehind(run.lease))
+      run.letGo()
+      this.#deps.onTrouble(run.atWork ? leftBehind(run.lease) : unreported(run.lease))
+      if (run.atWork) this.#leftBehind.push(ended)
+      run.atWork = false
     }
+    this.#gone.abort()
     this.#left()
   }
 
@@ -241,7 +249,7 @@ export class WorkerLoop {
     const controller = new AbortController()
     // It was leased while the worker was told to stop: given back, not begun.
     if (this.#polling.signal.aborted) controller.abort(stopping())
-    const run: Run = { lease, controller, letGo: null }
+    const run: Run = { lease, controller, atWork: false, letGo() {}, patience: null }
     const ended = this.#run(run, sent)
       .catch(this.#deps.onTrouble)
       .finally(() => {
@@ -258,26 +266,29 @@ export class WorkerLoop {
     const now = this.#clocks()
     const isFresh = this.#options.startAtOnce && elapsedMs(sent, now) < Math.min(FRESH_MS, aloneMsOf(lease) / 2)
     const hold = this.#keeper.hold(lease, isFresh ? sent : now, controller)
+    run.letGo = () => hold.letGo()
     try {
       if (!isFresh && !signal.aborted && !(await this.#confirm(lease, hold, signal))) return
       const callOff = this.#limitTime(lease, controller)
       run.letGo = () => {
         callOff()
+        run.patience?.end()
         hold.letGo()
       }
+      run.atWork = true
       const ended = () => {
         callOff()
         hold.runEnded()
       }
       const outcome = signal.aborted ? 'released' : await this.#work({ lease, signal, hold, ended })
       // Left behind.
-      if (run.letGo === null) return
-      run.letGo = null
+      if (!run.atWork) return
+      run.atWork = false
       ended()
-      if (!hold.isLost) await this.#report(lease, outcome, hold)
+      if (!hold.isLost) await this.#report(run, outcome, hold)
       else await this.#deps.outbox?.drop(lease)
     } finally {
-      hold.letGo()
+      run.letGo()
     }
   }
 
@@ -328,24 +339,25 @@ export class WorkerLoop {
   }
 
   /** Tried for as long as it can be heard; a result that is refused is what the run then fails with. */
-  async #report(lease: LeaseShape, outcome: Outcome, hold: Hold): Promise<void> {
+  async #report(run: Run, outcome: Outcome, hold: Hold): Promise<void> {
+    const { lease } = run
     const { transport, outbox } = this.#deps
     const leaseId = lease.lease_id
     let report: RunReport | null = outcome === 'released' ? null : { leaseId, ...outcome }
-    // Made when it is needed: most reports are heard at once.
-    let patience: Patience | null = null
     if (report !== null && outbox?.eager) await outbox.keep(lease, report)
     for (let failures = 0; ; failures++) {
       try {
         await (report === null ? transport.release(leaseId) : this.#reporter.send(report))
         break
       } catch (error) {
+        if (this.#gone.signal.aborted) return
         if (isPassing(error)) {
           if (failures === 0 && report !== null && outbox?.eager === false) await outbox.keep(lease, report)
-          patience ??= this.#patience(lease, hold.lost)
-          if (patience.over.aborted) throw error
+          run.patience ??= this.#patience(lease, hold.lost)
+          if (run.patience.over.aborted) throw error
           this.#deps.onTrouble(error)
-          await sleep(this.#deps.world, this.#retryMs(failures), patience.over)
+          await sleep(this.#deps.world, this.#retryMs(failures), run.patience.over)
+          if (this.#gone.signal.aborted) return
         } else if (report !== null && 'result' in report) {
           report = { leaseId, failure: refused(error) }
         } else {
@@ -354,8 +366,7 @@ export class WorkerLoop {
         }
       }
     }
-    patience?.end()
-    if (outbox?.eager || patience !== null) await outbox?.drop(lease)
+    if (outbox?.eager || run.patience !== null) await outbox?.drop(lease)
   }
 
   /** Until nobody can be waiting for the report any more; one on disk waits for the next start of the process. */
@@ -363,7 +374,7 @@ export class WorkerLoop {
     if (this.#deps.outbox !== undefined) return { over: AbortSignal.any([lost, this.#hurry.signal]), end() {} }
     const late = new AbortController()
     const end = this.#deps.world.after((lease_ttl_seconds + continuation_seconds) * 1000, () => late.abort())
-    return { over: AbortSignal.any([lost, late.signal]), end }
+    return { over: AbortSignal.any([lost, late.signal, this.#gone.signal]), end }
   }
 
   #retryMs(failures: number): number {
@@ -383,13 +394,4 @@ export function refused(error: unknown): FailReport {
 
 function stopping(): Stopped {
   return new Stopped('STOPPED', 'The worker is stopping')
-}
-
-function overrun({ kind, job_id: jobId, attempt }: LeaseShape): Error {
-  return new Error(`The handler of ${kind} goes on although it was told to stop: job ${jobId}, attempt ${attempt}`)
-}
-
-function leftBehind({ kind, job_id: jobId, attempt }: LeaseShape): Error {
-  const which = `job ${jobId}, attempt ${attempt}`
-  return new Error(`Closed without the handler of ${kind}, which goes on although it was told to stop: ${which}`)
 }

@@ -275,6 +275,42 @@ test('closing waits for a report that is not heard yet, however long ago its han
   expect(running.leftBehind).toEqual([])
 })
 
+test('closing gives up reports that nobody hears 10 s after handlers were told to stop, and names their jobs', async () => {
+  const { running, reject, signal } = await begin({ lease_ttl_seconds: 3600, continuation_seconds: 3600 })
+  const away = async () => {
+    throw unavailable()
+  }
+  Object.assign(plane, { release: away, heartbeat: away, lease: away })
+  let closed = false
+  const closing = running.close(5_000).then(() => {
+    closed = true
+  })
+  await world.pass(5_000)
+  reject(signal.reason)
+  await world.pass(9_999)
+  expect(closed).toBe(false)
+  await world.pass(1)
+  await closing
+  const given = troubles.filter((error) => !(error instanceof IchidoError))
+  expect(given).toEqual([new Error('Closed before anybody heard how a run of work ended: job job, attempt 1')])
+  const { length } = troubles
+  expect(world.pendingMs).toEqual([])
+  await world.pass(60_000)
+  expect(troubles).toHaveLength(length)
+  expect(running.leftBehind).toEqual([])
+})
+
+test.each(['release', 'lease'])('closing ends also when nobody answers a %s', async (verb) => {
+  const { running, reject, signal } = await begin()
+  Object.assign(plane, { [verb]: () => new Promise(() => {}) })
+  const closing = running.close(0)
+  await world.pass(0)
+  reject(signal.reason)
+  await world.pass(10_000)
+  await closing
+  expect(world.pendingMs).toEqual([])
+})
+
 test('a poll that failed is asked again under its name', async () => {
   plane.troubles.lease.push(unavailable(), unavailable())
   const running = loop(() => 'done')
