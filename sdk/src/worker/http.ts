@@ -127,8 +127,19 @@ function reaching(send: typeof fetch, signal: AbortSignal | undefined, late: Abo
 function outage(error: unknown, late: AbortSignal): IchidoError {
   if (late.aborted) return new IchidoError('UNAVAILABLE', 'The control plane did not answer in time', { cut: true })
   const why = innermost(error)
+  const advice = certificateAdvice(why)
+  if (advice !== null) {
+    const words = `The certificate of the control plane is not trusted: ${why}. ${advice}`
+    return new IchidoError('UNAVAILABLE', words, { untrusted: true })
+  }
   const cut = /closed|terminated|ECONNRESET|EPIPE|socket hang up/i.test(why)
   return new IchidoError('UNAVAILABLE', `The control plane is out of reach: ${why}`, { cut })
+}
+
+/** What to do about a server whose certificate is not trusted; null: something else is wrong. */
+export function certificateAdvice(why: string): string | null {
+  const isCertificate = /certificate|self.signed|CERT_/i.test(why)
+  return isCertificate ? 'Set NODE_EXTRA_CA_CERTS to the file of the authority that signed it.' : null
 }
 
 function refusal(status: number, { code, message, details }: { code: string; message: string; details: object }) {

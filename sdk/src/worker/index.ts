@@ -3,7 +3,7 @@ export type { WorkerDeps } from './deps.ts'
 export { Fatal, Stopped } from './failure.ts'
 export { Heart } from './heart.ts'
 export type { Hold, Keeper } from './hold.ts'
-export { httpWorkerTransport, type RemoteTransport, type WorkerHttpOptions } from './http.ts'
+export { certificateAdvice, httpWorkerTransport, type RemoteTransport, type WorkerHttpOptions } from './http.ts'
 export { type LoopOptions, type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
 export type { Progress } from './progress.ts'
 export type {

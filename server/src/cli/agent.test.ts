@@ -94,7 +94,13 @@ test.concurrent('on an older Node over TLS, from the line that `workers enroll` 
   const state = join(folder, unique('state'))
   const work = ['--exec', 'echo "{\\"slot\\": $ICHIDO_SLOT}" > $ICHIDO_RESULT_FILE'] as const
   const args = ['--enroll', token]
-  const started = await startAgent({ url: own.url, queue: 'q', work, state, node: oldNode, env: trust, args })
+  const given = { url: own.url, queue: 'q', work, state, node: oldNode, args }
+  const doubtful = await startAgent(given)
+  expect(await doubtful.ended).toBe(1)
+  expect(doubtful.stderr()).toMatch(
+    /^ichido-agent: The certificate .* is not trusted: .* Set NODE_EXTRA_CA_CERTS to .*\n$/,
+  )
+  const started = await startAgent({ ...given, env: trust })
   const submitted = await ichido(['submit', 'k', '--queue', 'q', '--wait'], env)
   expect(submitted).toMatchObject({ code: 0, stdout: expect.stringContaining('"slot": 0') })
   expect(await started.drain()).toBe(0)

@@ -1,4 +1,5 @@
 import { type Call, createCall, createOpen, httpTransport, type Open, type Transport } from '@ichido/sdk/client'
+import { certificateAdvice } from '@ichido/sdk/worker'
 import { readClientConfig } from '../config.ts'
 import { innermost } from './cause.ts'
 import { Failure } from './exit.ts'
@@ -52,12 +53,8 @@ function reachingOut(url: string): typeof fetch {
 
 function unreachable(url: string, error: unknown): Unreachable {
   const why = innermost(error)
-  if (/certificate|self.signed|CERT_/i.test(why)) {
-    return new Unreachable(
-      `The certificate of ${url} is not trusted: ${why}`,
-      'Set NODE_EXTRA_CA_CERTS to the file of the authority that signed it.',
-    )
-  }
+  const advice = certificateAdvice(why)
+  if (advice !== null) return new Unreachable(`The certificate of ${url} is not trusted: ${why}`, advice)
   if (/wrong version number|packet length too long/i.test(why)) {
     return new Unreachable(`${url} does not speak HTTPS; try ${url.replace(/^https/, 'http')}`)
   }

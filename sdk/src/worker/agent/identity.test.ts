@@ -87,6 +87,21 @@ test('a registration whose answer got lost is sent again under its name, by the 
   expect(ids).toHaveLength(8)
 })
 
+test('an agent that does not trust the certificate is not registered, and says what to do; later it is trouble that may pass', async () => {
+  const cause = Object.assign(new Error('self-signed certificate'), { code: 'DEPTH_ZERO_SELF_SIGNED_CERT' })
+  const untrusting = async () => {
+    throw new TypeError('fetch failed', { cause })
+  }
+  const words =
+    'The certificate of the control plane is not trusted: self-signed certificate (DEPTH_ZERO_SELF_SIGNED_CERT). ' +
+    'Set NODE_EXTRA_CA_CERTS to the file of the authority that signed it.'
+  await expect(gainIdentity(options({ fetch: untrusting }))).rejects.toThrow(words)
+  expect(said).toEqual([])
+  await gainIdentity(options())
+  expect(await gainIdentity(options({ fetch: untrusting }))).toMatchObject({ worker_token: 'token-1' })
+  expect(said).toEqual([`cannot ask whether the token still holds: ${words}`])
+})
+
 test('a new enroll token keeps the worker that there was, unless it was revoked', async () => {
   await gainIdentity(options())
   await gainIdentity(options({ enroll: { token: 'enroll-2' } }))

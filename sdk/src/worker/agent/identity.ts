@@ -135,7 +135,8 @@ async function register(options: IdentityOptions, enrollToken: string, before: I
       if (!(error instanceof IchidoError)) throw error
       // A worker that was revoked, or is not known any more, stays so: a new enroll token makes a new worker.
       if (before !== null && !error.retryable) return register(options, enrollToken, null)
-      if (!error.retryable || tries >= REGISTER_TRIES_MAX) throw error
+      // Nobody but whoever starts it can make it trust a certificate.
+      if (!error.retryable || error.details.untrusted === true || tries >= REGISTER_TRIES_MAX) throw error
       options.say(`cannot register yet: ${error.message}`)
       await sleep(world, 1_000 * 2 ** tries)
     }
