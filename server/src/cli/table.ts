@@ -23,11 +23,6 @@ export function facts(pairs: readonly (readonly [name: string, value: string | n
     .join('\n')
 }
 
-/** What systems say of an error often begins with its code. */
-export function errorText({ code, message }: { code: string; message: string }): string {
-  return message.startsWith(`${code}:`) ? message : `${code}: ${message}`
-}
-
 /** An instant without the milliseconds, in UTC: the same on every machine that looks at it. */
 export function instant(iso: string | null): string {
   return iso === null ? '-' : iso.replace(/\.\d+Z$/, 'Z')

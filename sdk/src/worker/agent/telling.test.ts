@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import type { Outcome, RunInHand } from '../loop.ts'
-import { Telling } from './telling.ts'
+import { outcomeText, Telling } from './telling.ts'
 
 test('a line when a run begins and one when it ends, with how it ended and how long it took', async () => {
   const world = new FakeWorld()
@@ -31,4 +31,15 @@ test('a line when a run begins and one when it ends, with how it ended and how l
     'job j (k, attempt 2) began',
     'job j (k, attempt 2) released, after 1.5 s',
   ])
+})
+
+test.each([
+  ['ENOENT', 'ENOENT: no such file', 'failed with ENOENT: no such file'],
+  [
+    'EXIT_2',
+    `${'b'.repeat(300)} No such file`,
+    `failed with EXIT_2: ${'b'.repeat(72)} … ${'b'.repeat(107)} No such file`,
+  ],
+])('a failure %s is said once, from its beginning to its end', (code, message, said) => {
+  expect(outcomeText({ failure: { code, message, retryable: true } })).toBe(said)
 })

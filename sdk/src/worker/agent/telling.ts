@@ -1,10 +1,13 @@
 import type { World } from '../../world.ts'
+import { errorText } from '../failure.ts'
 import type { Outcome, RunInHand } from '../loop.ts'
 import type { RunReport } from '../transport.ts'
 
 type Work = (run: RunInHand) => Promise<Outcome>
 
-const WORDS_MAX = 200
+/** Of what a failure says: what it is about stands at its beginning, and what is wrong with that at its end. */
+const BEGINNING_MAX = 80
+const END_MAX = 120
 
 /** Says of each run when it begins and how it ended, and knows how many there are. */
 export class Telling {
@@ -44,5 +47,10 @@ export function outcomeText(outcome: Outcome | RunReport): string {
   // What a program wrote goes to a terminal here.
   const [line = ''] = message.trim().split('\n')
   const words = line.replace(/\p{Cc}/gu, ' ')
-  return `failed with ${code}: ${words.length > WORDS_MAX ? `${words.slice(0, WORDS_MAX)}…` : words}`
+  return `failed with ${shortened(errorText({ code, message: words }))}`
+}
+
+function shortened(words: string): string {
+  if (words.length <= BEGINNING_MAX + END_MAX) return words
+  return `${words.slice(0, BEGINNING_MAX)} … ${words.slice(-END_MAX)}`
 }
