@@ -208,10 +208,10 @@ test.concurrent('a leading ./ of the command means the folder that the agent was
   expect(said).toMatch(/stopped\n$/)
 })
 
-test.concurrent('how a program ends is what its run fails with', async () => {
+test.concurrent('how a program ends is what its run fails with, and its files are kept', async () => {
   const queue = unique('failing')
   const program = `case $(cat) in
-    '"code"') echo no such thing >&2; exit 3;;
+    '"code"') echo as far as it got > outputs/why.txt; echo no such thing >&2; exit 3;;
     '"signal"') kill -SEGV $$;;
     '"words"') echo '{"error": {"code": "NO_GPU", "message": "all are taken", "retryable": false}}' > $ICHIDO_RESULT_FILE
       exit 1;;
@@ -234,6 +234,8 @@ test.concurrent('how a program ends is what its run fails with', async () => {
       await expect(result(jobId)).rejects.toThrow('JOB_FAILED')
       const { runs } = await job(jobId)
       expect(runs).toHaveLength(1)
+      const files = await ask<{ data: { name: string }[] }>(server.url, 'GET', `/v1/jobs/${jobId}/artifacts`)
+      expect(files.data.map((file) => file.name)).toEqual(name === 'code' ? ['why.txt'] : [])
       return [name, runs[0]?.error]
     }),
   )

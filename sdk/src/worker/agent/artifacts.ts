@@ -17,12 +17,14 @@ export interface ArtifactsOptions {
 export interface Artifacts {
   /** Into the folder, under their own names, checked against their hashes. */
   fetchAll(lease: LeaseShape, folder: string, signal: AbortSignal): Promise<void>
-  /** The files in the folder itself; folders in it are not sent. */
+  /** The files in the folder itself, through any outage, until the signal aborts; folders in it are not sent. */
   sendAll(lease: LeaseShape, folder: string, signal: AbortSignal): Promise<void>
 }
 
-const TRIES_MAX = 6
-const RETRY_FIRST_MS = 500
+/** Of what a run is to begin with: it can as well begin elsewhere. */
+const FETCH_TRIES_MAX = 6
+const RETRY_FIRST_MS = 1_000
+const RETRY_MAX_MS = 30_000
 const TYPE = 'application/octet-stream'
 
 export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifacts {
@@ -60,24 +62,27 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
     await response.body?.cancel()
   }
 
-  async function insist(signal: AbortSignal, act: () => Promise<void>): Promise<void> {
+  async function insist(signal: AbortSignal, triesMax: number, act: () => Promise<void>): Promise<void> {
     for (let tries = 1; ; tries++) {
       try {
         return await act()
       } catch (error) {
-        if (signal.aborted || tries >= TRIES_MAX || !isPassing(error)) throw error
-        await sleep(world, RETRY_FIRST_MS * 2 ** tries * (0.5 + world.random() / 2), signal)
+        if (signal.aborted || tries >= triesMax || !isPassing(error)) throw error
+        const ms = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** (tries - 1))
+        await sleep(world, ms * (0.5 + world.random() / 2), signal)
       }
     }
   }
 
   return {
     async fetchAll(lease, folder, signal) {
-      for (const artifact of lease.artifacts) await insist(signal, () => fetchOne(artifact, folder, signal))
+      for (const artifact of lease.artifacts) {
+        await insist(signal, FETCH_TRIES_MAX, () => fetchOne(artifact, folder, signal))
+      }
     },
     async sendAll(lease, folder, signal) {
       const files = readdirSync(folder, { withFileTypes: true }).filter((entry) => entry.isFile())
-      for (const { name } of files) await insist(signal, () => sendOne(lease, join(folder, name), signal))
+      for (const { name } of files) await insist(signal, Infinity, () => sendOne(lease, join(folder, name), signal))
     },
   }
 }

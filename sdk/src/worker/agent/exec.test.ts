@@ -1,8 +1,10 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
+import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
+import { Stopped } from '../failure.ts'
 import { Heart } from '../heart.ts'
 import type { Outcome } from '../loop.ts'
 import { LEASE, Plane, unavailable } from '../testing/plane.ts'
@@ -21,18 +23,28 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(root, { recursive: true }))
 
-/** Runs a program whose log is taken only when the test lets it be. */
-function work(command: string, log: () => Promise<void>): Promise<Outcome> {
+interface Surroundings {
+  log?: () => Promise<void>
+  sendAll?: (_: LeaseShape, folder: string) => Promise<void>
+  run?: AbortController
+  onTrouble?: (error: unknown) => void
+}
+
+function work(command: string, surroundings: Surroundings): Promise<Outcome> {
+  const {
+    log = async () => {},
+    sendAll = async () => {},
+    run = new AbortController(),
+    onTrouble = () => {},
+  } = surroundings
   const transport = Object.assign(new Plane(), { log, detach: async () => {} })
-  const artifacts = { async fetchAll() {}, async sendAll() {} }
-  const deps = { command, supervisor: SUPERVISOR, folders, transport, artifacts, world: nodeWorld, onTrouble() {} }
+  const artifacts = { async fetchAll() {}, sendAll }
+  const deps = { command, supervisor: SUPERVISOR, folders, transport, artifacts, world: nodeWorld, onTrouble }
   const lease = { ...LEASE, lease_id: `exec-${process.pid}-${root}` }
-  const run = new AbortController()
   const heart = new Heart({ world: nodeWorld, clocks: machineClocks, transport, onTrouble() {} })
   const hold = heart.hold(lease, machineClocks(), run)
-  return execWork(deps)({ lease, signal: run.signal, hold, slot: 0, ended: () => hold.runEnded() }).finally(() =>
-    hold.letGo(),
-  )
+  const inHand = { lease, signal: run.signal, hold, slot: 0, ended: () => hold.runEnded() }
+  return execWork(deps)(inHand).finally(() => hold.letGo())
 }
 
 test.each([
@@ -40,9 +52,10 @@ test.each([
   ['a failure', 'echo no luck >&2; exit 3', { failure: { code: 'EXIT_3', traceback: 'no luck\n' } }],
 ])('%s is on disk before the last lines of its log, for which nobody is there', async (_, command, expected) => {
   let reachable = false
-  const done = work(`echo working; ${command}`, async () => {
+  const log = async () => {
     if (!reachable) throw unavailable()
-  })
+  }
+  const done = work(`echo working; ${command}`, { log })
   const kept = await vi.waitFor(() => {
     const [found] = folders.leftovers().kept
     expect(found).toBeDefined()
@@ -52,4 +65,29 @@ test.each([
   expect(await Promise.race([done, 'not told yet'])).toBe('not told yet')
   reachable = true
   expect(await done).toMatchObject(expected)
+})
+
+test('the files of a failure are sent, and what becomes of them changes nothing about it', async () => {
+  const troubles: unknown[] = []
+  const sent: string[][] = []
+  const sendAll = async (_: LeaseShape, folder: string) => {
+    sent.push(readdirSync(folder))
+    throw new IchidoError('PAYLOAD_TOO_LARGE', 'too large')
+  }
+  const onTrouble = (error: unknown) => void troubles.push(error)
+  const outcome = await work('touch outputs/unconverged; exit 3', { sendAll, onTrouble })
+  expect(outcome).toMatchObject({ failure: { code: 'EXIT_3' } })
+  expect(sent).toEqual([['unconverged']])
+  expect(troubles).toEqual([new Error('The files of job job, which failed, could not be sent: too large')])
+})
+
+test('a run that was told to stop does not wait for its files', async () => {
+  const run = new AbortController()
+  const sendAll = vi.fn(async () => {})
+  // Not before it runs.
+  const log = async () => run.abort(new Stopped('CANCELED', 'The job was canceled'))
+  expect(await work('touch outputs/half; echo runs; exec sleep 60', { run, log, sendAll })).toMatchObject({
+    failure: { code: 'CANCELED' },
+  })
+  expect(sendAll).not.toHaveBeenCalled()
 })

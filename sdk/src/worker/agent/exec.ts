@@ -1,3 +1,4 @@
+import type { LeaseShape } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
 import { failure, Stopped } from '../failure.ts'
 import type { RemoteTransport } from '../http.ts'
@@ -32,12 +33,29 @@ export function execWork(deps: ExecDeps): (run: RunInHand) => Promise<Outcome> {
       const folder = deps.folders.make(lease)
       await deps.artifacts.fetchAll(lease, folder.work, signal)
       const outcome = await runProgram(run, folder, deps)
-      if (outcome !== 'released' && 'result' in outcome) await deps.artifacts.sendAll(lease, folder.outputs, signal)
+      await sendOutputs(run, outcome, folder, deps)
       return outcome
     } catch (error) {
       return stoppedOutcome(signal) ?? { failure: failure(error, 'EXEC_FAILED', true) }
     }
   }
+}
+
+/** A result goes with its files or not at all; those of a failure, for whoever asks why, change nothing about it. */
+async function sendOutputs(run: RunInHand, outcome: Outcome, folder: RunFolder, deps: ExecDeps): Promise<void> {
+  const { lease, signal } = run
+  const sendAll = () => deps.artifacts.sendAll(lease, folder.outputs, signal)
+  if (outcome === 'released') return
+  if ('result' in outcome) return sendAll()
+  // Nobody waits for the files of one that was stopped.
+  if (signal.aborted || outcome.failure.code === 'CONTINUATION_LOST') return
+  await sendAll().catch((error: unknown) => deps.onTrouble(unsent(lease, error)))
+}
+
+/** What is said of files of a failure that did not get through. */
+export function unsent({ job_id: jobId }: LeaseShape, error: unknown): Error {
+  const why = error instanceof Error ? error.message : String(error)
+  return new Error(`The files of job ${jobId}, which failed, could not be sent: ${why}`)
 }
 
 async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps): Promise<Outcome> {

@@ -2,11 +2,11 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { alive } from '../../../../scripts/services/process-tree.ts'
 import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
-import type { LeaseShape } from '../../protocol/index.ts'
+import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
 import { LEASE, Plane, unavailable } from '../testing/plane.ts'
 import type { LogChunk } from '../transport.ts'
@@ -140,18 +140,25 @@ test('without anything of the run left, it is reported at once', async () => {
   expect(folders.leftovers()).toEqual({ kept: [], abandoned: [] })
 })
 
-test('a result goes out after the files that it may have died on sending; a failure has none', async () => {
+const FAILURE = { code: 'BAD', message: 'bad', retryable: true }
+
+test.each([{ result: { result: 42 } }, { failure: FAILURE }])('%o goes out after its files', async (outcome) => {
   const { outputs } = folders.make(lease)
-  await folders.keep(lease, { leaseId: lease.lease_id, result: { result: 42 } })
+  await folders.keep(lease, { leaseId: lease.lease_id, ...outcome })
   await settle(new FakeWorld())
-  expect(plane.reports).toEqual([{ result: 42 }])
+  expect(plane.reports).toEqual(Object.values(outcome))
   expect(sent).toEqual([[outputs, 0]])
-  folders.make(lease)
-  const failure = { code: 'BAD', message: 'bad', retryable: true }
-  await folders.keep(lease, { leaseId: lease.lease_id, failure })
-  await settle(new FakeWorld())
-  expect(plane.reports).toMatchObject([{}, { code: 'BAD' }])
-  expect(sent).toHaveLength(1)
+})
+
+test('a failure goes out without files that are refused, a result does not', async () => {
+  const refusing = vi.spyOn(artifacts, 'sendAll').mockRejectedValue(new IchidoError('PAYLOAD_TOO_LARGE'))
+  onTestFinished(() => refusing.mockRestore())
+  for (const outcome of [{ result: { result: 42 } }, { failure: FAILURE }]) {
+    folders.make(lease)
+    await folders.keep(lease, { leaseId: lease.lease_id, ...outcome })
+    await settle(new FakeWorld())
+  }
+  expect(plane.reports).toEqual([FAILURE])
 })
 
 test('the rest of log and progress goes out before what was kept, and what had been heard is not there twice', async () => {

@@ -5,8 +5,9 @@ import { isPassing } from '../loop.ts'
 import type { RunReport } from '../transport.ts'
 import type { Artifacts } from './artifacts.ts'
 import { sweepCgroups } from './cgroup.ts'
+import { unsent } from './exec.ts'
 import { isSupervised, killRun } from './kill.ts'
-import type { RunFolders } from './run-folder.ts'
+import type { RunFolder, RunFolders } from './run-folder.ts'
 import { RunOutput } from './run-output.ts'
 import { outcomeText } from './telling.ts'
 
@@ -51,14 +52,13 @@ async function unsupervised(lease: LeaseShape, world: World, signal: AbortSignal
 }
 
 async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps, signal: AbortSignal): Promise<void> {
-  const { transport, artifacts, folders, world, say } = deps
+  const { transport, folders, world, say } = deps
   const folder = folders.find(lease)
   // Progress from its beginning: an event that is told again is still one event.
   if (folder !== null && !signal.aborted) await new RunOutput(lease, folder, deps).end(signal)
   for (let failures = 0; !signal.aborted; failures++) {
     try {
-      // It may have died on sending them.
-      if (folder !== null && 'result' in report) await artifacts.sendAll(lease, folder.outputs, signal)
+      if (folder !== null) await sendOutputs(lease, report, folder, deps, signal)
       const { refusals } = await transport.report([report], null)
       const [refusal = null] = refusals
       if (refusal !== null) throw refusal
@@ -72,5 +72,21 @@ async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps,
       const ms = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** Math.min(failures, 10))
       await sleep(world, ms * (0.5 + world.random() / 2), signal)
     }
+  }
+}
+
+/** It may have died on sending them. A failure goes out without those that are refused. */
+async function sendOutputs(
+  lease: LeaseShape,
+  report: RunReport,
+  { outputs }: RunFolder,
+  { artifacts, onTrouble }: LeftoverDeps,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
+    await artifacts.sendAll(lease, outputs, signal)
+  } catch (error) {
+    if ('result' in report || isPassing(error)) throw error
+    onTrouble(unsent(lease, error))
   }
 }
