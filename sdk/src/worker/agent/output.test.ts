@@ -48,6 +48,26 @@ test('a program that prints without end fills neither the log nor the disk', () 
   expect(statSync(out).size).toBeLessThan(9 * 1024 * 1024)
 })
 
+test('notes are lines of their own on stderr, 20 at most, and there once, whoever goes on', () => {
+  const place = join(folder, 'place')
+  const log = new RunLog(out, err, place)
+  appendFileSync(err, 'no end')
+  log.note('one')
+  log.note('two')
+  expect(log.read()).toEqual([
+    { n: 0, stream: 'stderr', text: 'no end' },
+    { n: 1, stream: 'stderr', text: '\n[one]\n[two]\n' },
+  ])
+  log.note('three')
+  const next = new RunLog(out, err, place)
+  expect(next.read()).toHaveLength(2)
+  for (const line of ['one', 'two', 'three']) next.note(line)
+  expect(next.read()).toEqual([{ n: 2, stream: 'stderr', text: '[three]\n' }])
+  for (let count = 0; count < 100; count++) next.note('more')
+  expect(next.read()).toEqual([{ n: 3, stream: 'stderr', text: '[more]\n'.repeat(17) }])
+  expect(next.read()).toBeNull()
+})
+
 test('lines of JSON are progress; others are named and left out; a last line needs no end', () => {
   const bad: string[] = []
   const progress = new RunProgress(out, null, (line) => bad.push(line))
@@ -126,24 +146,18 @@ test('what was written before the end is sent through an outage, however long', 
   expect(world.pendingMs).toEqual([])
 })
 
-test('who is told to stop meanwhile waits no longer, who was told before a little, and both know that not all was heard', async () => {
-  const hurried = unheard()
-  const stopping = new AbortController()
-  hurried.end(stopping.signal)
-  await hurried.world.pass(60_000)
-  expect(hurried.ended).toEqual([])
-  stopping.abort()
+test('who is late waits no longer, and knows that not all was heard', async () => {
+  const { world, ended, end } = unheard()
+  const late = new AbortController()
+  end(late.signal)
+  await world.pass(60_000)
+  expect(ended).toEqual([])
+  late.abort()
   await settled()
-  expect(hurried.ended).toEqual([false])
-  const stopped = unheard()
-  stopped.end(stopping.signal)
-  await stopped.world.pass(9_999)
-  expect(stopped.ended).toEqual([])
-  await stopped.world.pass(1)
-  expect(stopped.ended).toEqual([false])
+  expect(ended).toEqual([false])
 })
 
-test('a call that nobody answers holds up nobody who is told to stop', async () => {
+test('a call that nobody answers holds up nobody who is late', async () => {
   const stopping = new AbortController()
   const read = vi.fn().mockReturnValueOnce(1).mockReturnValue(null)
   const pump = new Pump({ world: new FakeWorld(), read, send: () => new Promise(() => {}), onTrouble() {} })

@@ -8,6 +8,8 @@ const CHUNK_BYTES = 64 * 1024
 /** Of one run; what a program prints beyond that is dropped. */
 const LOG_BYTES_MAX = 8 * 1024 * 1024
 const CUT_NOTE = '\n[The rest of the output was dropped]\n'
+/** Notes of ours in the log of one run: whoever writes nonsense has seen by then that it is. */
+const NOTES_MAX = 20
 /** Events in one call. */
 const EVENTS_MAX = 100
 /** A longer line is no progress. */
@@ -23,6 +25,8 @@ interface LogPlace {
   bytes: number
   /** In the files of stdout and stderr. */
   at: number[]
+  /** How many notes of ours are in it. */
+  notes: number
 }
 
 /**
@@ -35,9 +39,15 @@ export class RunLog {
   #again: LogChunk[]
   #n: number
   #bytes: number
+  #notesBefore: number
+  #notesGiven = 0
+  #notesSent: number
+  #notes: string[] = []
+  /** stderr stands in the middle of a line. */
+  #isOpen = false
 
   constructor(stdoutFile: string, stderrFile: string, placeFile: string) {
-    const { sending, n, bytes, at } = readPlace(placeFile)
+    const { sending, n, bytes, at, notes } = readPlace(placeFile)
     this.#tails = [
       { stream: 'stdout', tail: new Tail(stdoutFile, at[0]) },
       { stream: 'stderr', tail: new Tail(stderrFile, at[1]) },
@@ -46,6 +56,14 @@ export class RunLog {
     this.#again = sending
     this.#n = n
     this.#bytes = bytes
+    this.#notesBefore = notes
+    this.#notesSent = notes
+  }
+
+  /** A line of ours on stderr. Whoever goes on after another process comes to the same notes again: they are there already. */
+  note(line: string): void {
+    const count = ++this.#notesGiven
+    if (count > this.#notesBefore && count <= NOTES_MAX) this.#notes.push(line)
   }
 
   read(): LogChunk[] | null {
@@ -54,6 +72,7 @@ export class RunLog {
       const text = tail.read(CHUNK_BYTES)
       return text === '' ? [] : this.#chunk(stream, text, tail)
     })
+    chunks.push(...this.#noteChunk())
     if (chunks.length === 0) return null
     this.#note(chunks)
     return chunks
@@ -61,12 +80,22 @@ export class RunLog {
 
   #note(sending: LogChunk[]): void {
     const at = this.#tails.map(({ tail }) => tail.at)
-    const place: LogPlace = { sending, n: this.#n, bytes: this.#bytes, at }
+    const place: LogPlace = { sending, n: this.#n, bytes: this.#bytes, at, notes: this.#notesSent }
     try {
       writeWhole(this.#placeFile, JSON.stringify(place))
     } catch {
       // A disk that is full is no reason not to send it.
     }
+  }
+
+  #noteChunk(): LogChunk[] {
+    const notes = this.#notes.splice(0)
+    if (notes.length === 0 || this.#bytes > LOG_BYTES_MAX) return []
+    const text = `${this.#isOpen ? '\n' : ''}${notes.map((line) => `[${line}]\n`).join('')}`
+    this.#isOpen = false
+    this.#notesSent += notes.length
+    this.#bytes += text.length
+    return [{ n: this.#n++, stream: 'stderr', text }]
   }
 
   #chunk(stream: LogChunk['stream'], text: string, tail: Tail): LogChunk[] {
@@ -76,6 +105,7 @@ export class RunLog {
       tail.discard()
       return []
     }
+    if (stream === 'stderr') this.#isOpen = !text.endsWith('\n')
     // NUL cannot be stored.
     const clean = text.replaceAll('\0', '\ufffd')
     return [{ n: this.#n++, stream, text: this.#bytes > LOG_BYTES_MAX ? clean + CUT_NOTE : clean }]
@@ -83,7 +113,7 @@ export class RunLog {
 }
 
 function readPlace(file: string): LogPlace {
-  const start: LogPlace = { sending: [], n: 0, bytes: 0, at: [0, 0] }
+  const start: LogPlace = { sending: [], n: 0, bytes: 0, at: [0, 0], notes: 0 }
   try {
     return { ...start, ...(parseJson(readIfThere(file) ?? '') as LogPlace | undefined) }
   } catch {

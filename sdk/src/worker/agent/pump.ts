@@ -11,8 +11,6 @@ export interface PumpOptions<Batch> {
 
 const LOOK_MS = 300
 const RETRY_MS = 2_000
-/** For the last lines of a run that was told to stop: its report does not wait longer. */
-const STOPPED_WITHIN_MS = 10_000
 
 /** Carries what a program writes to the control plane: in order, a batch at a time, tried again until it was heard. */
 export class Pump<Batch> {
@@ -26,23 +24,19 @@ export class Pump<Batch> {
     this.#done = this.#run()
   }
 
-  /**
-   * Sends what is left, through any outage, until the run is told to stop; of one that was told before, for a short time.
-   * False: not all of it was heard.
-   */
-  async end(signal: AbortSignal): Promise<boolean> {
+  /** Sends what is left, through any outage, until it is late. False: not all of it was heard. */
+  async end(late: AbortSignal): Promise<boolean> {
     this.#ending.abort()
-    const giveUp = () => this.#late.abort()
-    const callOff = signal.aborted ? this.#options.world.after(STOPPED_WITHIN_MS, giveUp) : () => {}
-    signal.addEventListener('abort', giveUp)
     // A call may be on its way that nobody answers.
-    const late = new Promise<false>((resolve) => {
-      this.#late.signal.addEventListener('abort', () => resolve(false))
+    const tooLate = new Promise<false>((resolve) => {
+      const giveUp = () => {
+        this.#late.abort()
+        resolve(false)
+      }
+      if (late.aborted) giveUp()
+      else late.addEventListener('abort', giveUp, { once: true })
     })
-    const heard = await Promise.race([this.#done, late])
-    signal.removeEventListener('abort', giveUp)
-    callOff()
-    return heard
+    return Promise.race([this.#done, tooLate])
   }
 
   /** Never rejects: what a program does to its files must not end the agent. */

@@ -1,7 +1,8 @@
 import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
+import { clean } from '../failure.ts'
 import type { RemoteTransport } from '../http.ts'
-import type { WorkerEvent } from '../transport.ts'
+import type { LogChunk, WorkerEvent } from '../transport.ts'
 import { RunLog, RunProgress } from './output.ts'
 import { Pump } from './pump.ts'
 import type { RunFolder } from './run-folder.ts'
@@ -12,9 +13,15 @@ export interface OutputDeps {
   onTrouble(error: unknown): void
 }
 
+/** For the last lines of a run that was told to stop: its report does not wait longer. */
+const STOPPED_WITHIN_MS = 10_000
+/** Of a line that is no progress. */
+const LINE_WORDS_MAX = 200
+
 /** What the program of a run writes, log and progress, on its way to the control plane. */
 export class RunOutput {
-  readonly #pumps: readonly { end(signal: AbortSignal): Promise<boolean> }[]
+  readonly #log: Pump<LogChunk[]>
+  readonly #progress: Pump<WorkerEvent[]>
   readonly #lease: LeaseShape
   readonly #deps: OutputDeps
 
@@ -23,30 +30,39 @@ export class RunOutput {
     this.#deps = deps
     const { world, onTrouble, transport } = deps
     const log = new RunLog(folder.stdoutFile, folder.stderrFile, folder.logPlaceFile)
-    const refuse = (line: string, why: string) =>
-      onTrouble(new Error(`Progress of job ${lease.job_id} that cannot be published, as ${why}: ${line.slice(0, 200)}`))
+    const refuse = (line: string, why: string) => {
+      const words = clean(line, LINE_WORDS_MAX)
+      onTrouble(new Error(`Progress of job ${lease.job_id} that cannot be published, as ${why}: ${words}`))
+      log.note(`Progress that cannot be published, as ${why}: ${words}`)
+    }
     const progress = new RunProgress(folder.progressFile, lease.stages ?? null, refuse)
-    this.#pumps = [
-      new Pump({ world, onTrouble, read: () => log.read(), send: (chunks) => transport.log(lease.lease_id, chunks) }),
-      new Pump({
-        world,
-        onTrouble,
-        read: (last) => progress.read(last),
-        send: (events) => publishAll(events, (some) => transport.publish(lease.lease_id, some), refuse),
-      }),
-    ]
+    const leaseId = lease.lease_id
+    this.#log = new Pump({ world, onTrouble, read: () => log.read(), send: (chunks) => transport.log(leaseId, chunks) })
+    this.#progress = new Pump({
+      world,
+      onTrouble,
+      read: (last) => progress.read(last),
+      send: (events) => publishAll(events, (some) => transport.publish(leaseId, some), refuse),
+    })
   }
 
-  /** Nothing will be added: sends what is left, for as long as that can be heard. */
+  /** Nothing will be added: sends what is left, until the run is told to stop; of one that was told before, for a short time. */
   async end(signal: AbortSignal): Promise<void> {
-    const heard = await Promise.all(this.#pumps.map((pump) => pump.end(signal)))
+    const late = new AbortController()
+    const giveUp = () => late.abort()
+    const callOff = signal.aborted ? this.#deps.world.after(STOPPED_WITHIN_MS, giveUp) : () => {}
+    signal.addEventListener('abort', giveUp)
+    // The log last: it tells what was wrong with the progress.
+    const heard = [await this.#progress.end(late.signal), await this.#log.end(late.signal)]
+    signal.removeEventListener('abort', giveUp)
+    callOff()
     if (!heard.includes(false)) return
     this.#deps.onTrouble(new Error(`The end of the log or progress of job ${this.#lease.job_id} was not heard`))
   }
 
   /** Of a run that came to nothing; nobody waits for it. */
   giveUp(): void {
-    for (const pump of this.#pumps) void pump.end(AbortSignal.abort())
+    for (const pump of [this.#log, this.#progress]) void pump.end(AbortSignal.abort())
   }
 }
 
