@@ -1,5 +1,7 @@
-import { expect, test } from 'vitest'
+import { createPrivateKey } from 'node:crypto'
+import { describe, expect, test } from 'vitest'
 import { ConfigError, readClientConfig, readServerConfig, readStoreConfig } from './config.ts'
+import { selfSigned } from './testing/certificate.ts'
 
 function surroundings(env: Record<string, string>, files: Record<string, string> = {}) {
   return {
@@ -13,9 +15,9 @@ function surroundings(env: Record<string, string>, files: Record<string, string>
   }
 }
 
-function problemsOf(env: Record<string, string>): readonly string[] {
+function problemsOf(env: Record<string, string>, files: Record<string, string> = {}): readonly string[] {
   try {
-    readServerConfig(surroundings(env))
+    readServerConfig(surroundings(env, files))
   } catch (error) {
     if (error instanceof ConfigError) return error.problems
     throw error
@@ -43,7 +45,8 @@ test('an empty environment is the embedded store on a loopback address', () => {
 })
 
 test('every setting is read', () => {
-  const files = { '/srv/app/cert.pem': 'CERT', '/etc/key.pem': 'KEY' }
+  const tls = selfSigned()
+  const files = { '/srv/app/cert.pem': tls.cert, '/etc/key.pem': tls.key }
   const env = {
     HOST: '0.0.0.0',
     PORT: '0',
@@ -72,7 +75,7 @@ test('every setting is read', () => {
     allowNoFsync: true,
     artifacts: { folder: '/srv/app/shared', bytesMax: 1000 },
     redisUrl: 'redis://r:6379',
-    tls: { cert: 'CERT', key: 'KEY' },
+    tls,
     trustProxy: '10.0.0.0/8,::1',
     publicUrl: 'https://jobs.example.org',
     basePath: '/ichido',
@@ -156,4 +159,32 @@ test('a secret and its file together are refused, and so is a file that is not t
   expect(problemsOf({ REDIS_URL_FILE: 'gone' })).toEqual([
     "REDIS_URL_FILE names /srv/app/gone, which cannot be read: ENOENT: no such file, open '/srv/app/gone'",
   ])
+})
+
+describe('files of TLS that do not fit', () => {
+  const { cert, key } = selfSigned()
+  const locked = createPrivateKey(key).export({ type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'x' })
+  const noCertificate = 'TLS_CERT_FILE names /srv/app/c.pem, which holds no certificate'
+  const noKey = 'TLS_KEY_FILE names /srv/app/k.pem, which holds no private key'
+  test.each([
+    ['swapped', key, cert, [noCertificate, noKey]],
+    ['empty', '', '', [noCertificate, noKey]],
+    ['the key twice', key, key, [noCertificate]],
+    ['the certificate twice', cert, cert, [noKey]],
+    [
+      'of two pairs',
+      cert,
+      selfSigned().key,
+      ['TLS_KEY_FILE names /srv/app/k.pem, which is not the key of that certificate'],
+    ],
+    [
+      'locked',
+      cert,
+      locked,
+      ['TLS_KEY_FILE names /srv/app/k.pem, which is locked with a passphrase; TLS needs it without one'],
+    ],
+  ])('%s', (_, certText, keyText, problems) => {
+    const files = { '/srv/app/c.pem': certText, '/srv/app/k.pem': String(keyText) }
+    expect(problemsOf({ TLS_CERT_FILE: 'c.pem', TLS_KEY_FILE: 'k.pem' }, files)).toEqual(problems)
+  })
 })

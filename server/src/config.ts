@@ -1,4 +1,6 @@
+import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { resolve } from 'node:path'
+import { createSecureContext } from 'node:tls'
 import { z } from 'zod'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from './core/artifact.ts'
 import { REDIS_ADDRESS } from './core/redis-address.ts'
@@ -219,9 +221,13 @@ function readNamed(name: string, file: string, { cwd, readFile }: Surroundings, 
   try {
     return readFile(path)
   } catch (error) {
-    problems.push(`${name} names ${path}, which cannot be read: ${error instanceof Error ? error.message : error}`)
+    problems.push(`${name} names ${path}, which cannot be read: ${messageOf(error)}`)
     return null
   }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
 }
 
 function toStore(
@@ -243,8 +249,50 @@ function readTls(certFile: string | undefined, keyFile: string | undefined, surr
   const problems: string[] = []
   const cert = readNamed('TLS_CERT_FILE', certFile, surroundings, problems)
   const key = readNamed('TLS_KEY_FILE', keyFile, surroundings, problems)
-  if (cert === null || key === null) throw new ConfigError(problems)
+  if (cert !== null && key !== null) {
+    const names = (name: string, file: string) => `${name} names ${resolve(surroundings.cwd, file)}, which`
+    problems.push(...tlsProblems({ cert, key }, names('TLS_CERT_FILE', certFile), names('TLS_KEY_FILE', keyFile)))
+  }
+  if (cert === null || key === null || problems.length > 0) throw new ConfigError(problems)
   return { cert, key }
+}
+
+/** What OpenSSL would only say when the server listens, as "no start line" or "key values mismatch". */
+function tlsProblems(tls: { cert: string; key: string }, certIs: string, keyIs: string): string[] {
+  const cert = certificateOf(tls.cert)
+  const key = privateKeyOf(tls.key)
+  const problems = [
+    ...(cert === null ? [`${certIs} holds no certificate`] : []),
+    ...(typeof key === 'string' ? [`${keyIs} ${key}`] : []),
+  ]
+  if (cert === null || typeof key === 'string') return problems
+  if (!cert.checkPrivateKey(key)) return [`${keyIs} is not the key of that certificate`]
+  try {
+    createSecureContext(tls)
+    return []
+  } catch (error) {
+    return [`${certIs} cannot be used: ${messageOf(error)}`]
+  }
+}
+
+function certificateOf(text: string): X509Certificate | null {
+  try {
+    return new X509Certificate(text)
+  } catch {
+    return null
+  }
+}
+
+/** Or what is wrong with it. */
+function privateKeyOf(text: string): KeyObject | string {
+  try {
+    return createPrivateKey(text)
+  } catch {
+    // The error's code is another one in each version of Node.
+    return /^(-----BEGIN|Proc-Type:).*\bENCRYPTED\b/m.test(text)
+      ? 'is locked with a passphrase; TLS needs it without one'
+      : 'holds no private key'
+  }
 }
 
 /** `true`, `false`, or addresses and networks separated by commas. */
