@@ -30,7 +30,7 @@ beforeAll(async () => {
   await client.connect()
   await client.query('CREATE TABLE orders (id integer)')
   await client.end()
-  const missing = ['bash', 'curl', 'jq'].filter((name) => onPath(name) === undefined)
+  const missing = ['bash', 'curl', 'jq', 'openssl'].filter((name) => onPath(name) === undefined)
   if (missing.length > 0) await installPackages(missing)
   const env = { ...process.env, DATABASE_URL: database.url, DOCS_PYTHON: await findPython() }
   const args = [...nodeArgs, join(root, 'scripts', 'docs', 'run.ts'), WRONG, ...PAGES]

@@ -1,9 +1,11 @@
-import { spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { copyFileSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { delimiter, dirname, join } from 'node:path'
 import type { RegisteredShape } from '@ichido/sdk/protocol'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { selfSigned } from '../testing/certificate.ts'
 import { type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-workers-test-'))
@@ -92,6 +94,35 @@ test('where the server is told its public address, the line leads there', async 
   expect(line.stderr).not.toContain('PUBLIC_URL')
   await server.stop()
   rmSync(other, { recursive: true })
+})
+
+test('who trusts the server by a file prints a line that does so, too; pasted beside a copy of it, it works', async () => {
+  const [dir, elsewhere] = [mkdtempSync(join(folder, 'tls-')), mkdtempSync(join(folder, 'machine-'))]
+  const { cert, key } = selfSigned()
+  const [certFile, keyFile] = [join(dir, 'cert.pem'), join(dir, 'key.pem')]
+  writeFileSync(certFile, cert)
+  writeFileSync(keyFile, key)
+  const tls = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile }
+  const server = await serve({ DATA_DIR: join(dir, 'data'), HOST: 'localhost', ...tls })
+  const trusting = { ICHIDO_URL: server.url, NODE_EXTRA_CA_CERTS: certFile }
+  const exec = ['--exec', 'echo "\\"$NODE_EXTRA_CA_CERTS\\"" > $ICHIDO_RESULT_FILE']
+  const line = await run(['workers', 'enroll', 'pc', '--queue', 'a', ...exec], trusting)
+  expect(line.stderr).toContain(`copy ${certFile} there as ichido-ca.pem`)
+
+  copyFileSync(certFile, join(elsewhere, 'ichido-ca.pem'))
+  const { PATH = '' } = process.env
+  const env = { PATH: [dirname(process.execPath), PATH].join(delimiter), HOME: elsewhere }
+  const machine = spawn('sh', ['-c', line.stdout.replace(' && ', ' && exec env ')], { cwd: elsewhere, env })
+  onTestFinished(() => void machine.kill('SIGKILL'))
+  let said = ''
+  machine.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))
+  const ended = once(machine, 'close')
+  const job = await run(['submit', 'k', '--queue', 'a', '--wait', '--timeout', '60s'], trusting)
+  expect(job).toMatchObject({ code: 0, stdout: expect.stringContaining(join(elsewhere, 'ichido-ca.pem')) })
+  machine.kill('SIGTERM')
+  expect(await ended).toEqual([0, null])
+  expect(said).not.toContain('Ignoring extra certs')
+  await server.stop()
 })
 
 test('an address without TLS that leads to other machines is warned of', async () => {

@@ -1,8 +1,10 @@
+import { resolve } from 'node:path'
 import type { EnrollTokenShape, Page, RevokedShape, WorkerShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect, query } from './connect.ts'
 import { sayMore } from './jobs.ts'
 import { shellWord } from './self.ts'
+import { surroundings } from './surroundings.ts'
 import { facts, instant, table } from './table.ts'
 import { out, outJson, paint, say } from './terminal.ts'
 import { seconds, several, wholeNumber } from './values.ts'
@@ -20,6 +22,9 @@ interface EnrollFlags {
   worker?: string
   json?: boolean
 }
+
+/** What the authority's file is called on the other machine. */
+const AUTHORITY_FILE = 'ichido-ca.pem'
 
 /** What stands for the program when nobody has named one: no shell takes a line that ends like this. */
 const PLACEHOLDER = '<YOUR PROGRAM>'
@@ -106,9 +111,15 @@ async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: 
     worker_id: worker,
   })
   const url = made.public_url ?? asked
-  const command = agentLine({ url, token: made.enroll_token, name, queues, exec })
+  // Whoever needs it to reach the server needs it there, too.
+  const authority = url.startsWith('https:') ? surroundings.env.NODE_EXTRA_CA_CERTS || null : null
+  const command = agentLine({ url, token: made.enroll_token, name, queues, exec, trusting: authority !== null })
   if (json) return outJson({ ...made, command })
   out(command)
+  if (authority !== null) {
+    say(`First copy ${resolve(authority)} there as ${AUTHORITY_FILE}, into the folder in which the line is pasted:`)
+    say('the line trusts the server by it, as this command does by NODE_EXTRA_CA_CERTS.')
+  }
   say(`Paste this line on the machine that is to be ${name}. It needs Node 20 or later, and works once, until`)
   say(`${instant(made.expires_at)}. Whoever has it can become a worker: keep it to yourself.`)
   if (exec === undefined) say(`Put the program that runs each job in the place of ${PLACEHOLDER}.`)
@@ -123,14 +134,20 @@ interface AgentLine {
   name: string
   queues: readonly string[]
   exec: string | undefined
+  /** By the authority's file that was copied there. */
+  trusting: boolean
 }
 
 /** One line for any shell: curl fetches the agent, a single file, and Node runs it. */
-function agentLine({ url, token, name, queues, exec }: AgentLine): string {
+function agentLine({ url, token, name, queues, exec, trusting }: AgentLine): string {
   const asked = queues.flatMap((queue) => ['--queue', queue])
   const options = ['--url', url, '--enroll', token, '--name', name, ...asked, '--exec'].map(shellWord)
   const file = 'ichido-agent.mjs'
-  return `curl -fsSo ${file} ${shellWord(`${url}/agent.mjs`)} && node ${file} ${options.join(' ')} ${exec === undefined ? PLACEHOLDER : shellWord(exec)}`
+  // From anywhere: what the agent starts is in folders of its own, and takes the variable over.
+  const by = (variable: string) => (trusting ? `${variable}="$PWD/${AUTHORITY_FILE}" ` : '')
+  const fetching = `${by('CURL_CA_BUNDLE')}curl -fsSo ${file} ${shellWord(`${url}/agent.mjs`)}`
+  const program = exec === undefined ? PLACEHOLDER : shellWord(exec)
+  return `${fetching} && ${by('NODE_EXTRA_CA_CERTS')}node ${file} ${options.join(' ')} ${program}`
 }
 
 function warningOf(url: string): string | null {
