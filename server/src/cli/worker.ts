@@ -2,6 +2,7 @@ import { hostname } from 'node:os'
 import type { EnrollTokenShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect } from './connect.ts'
+import { warnOfFolder } from './exec-warning.ts'
 import { EXIT, Failure } from './exit.ts'
 import { say } from './terminal.ts'
 import { seconds, several, wholeNumber } from './values.ts'
@@ -48,6 +49,7 @@ worker was started; a leading ./ or ../ of the command means that folder too. A 
 
 async function work(flags: WorkerFlags): Promise<void> {
   const { url, ask } = connect()
+  warnOfFolder(flags.exec)
   const { AGENT_FILE, isExpected, startAgent, untilStopped, workOf } = await import('@ichido/sdk/agent')
   const { queue: queues, kind: kinds = [], name = null, enroll } = flags
   const make = async () => {

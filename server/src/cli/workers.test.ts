@@ -78,6 +78,24 @@ test('enroll as JSON; without a program the line has a place for it', async () =
   expect(existsSync(join(folder, 'ran'))).toBe(false)
 })
 
+test.each([
+  ['python3 ./calc.py', './calc.py'],
+  ['sh -c "../run.sh; true"', '../run.sh'],
+  ["env A=1 './my run.sh'", './my'],
+  ['./run.sh', null],
+  ['../run.sh --to /tmp/./x', null],
+  ['python3 "$ICHIDO_AGENT_DIR/calc.py"', null],
+  ['cd "$ICHIDO_AGENT_DIR" && ./run.sh', null],
+])('--exec %j: no program finds %j', async (exec, path) => {
+  const warning = path && `warning: programs run in an empty folder of their own, where there is no ${path}. `
+  // A worker that is told of an address that it must refuse ends at once.
+  const worker = await run(['worker', '--queue', 'a', '--exec', exec], { ICHIDO_URL: 'http://192.0.2.1' })
+  for (const { stderr } of [await ichido('enroll', 'pc', '--queue', 'a', '--exec', exec), worker]) {
+    if (warning === null) expect(stderr).not.toContain('empty folder')
+    else expect(stderr).toContain(warning)
+  }
+})
+
 test('a worker is enrolled anew and stays who it is', async () => {
   const { worker_id } = await register((await ichido('enroll', 'pc', '--queue', 'a')).stdout)
   const line = await ichido('enroll', 'pc', '--queue', 'b', '--worker', worker_id)

@@ -2,6 +2,7 @@ import { resolve } from 'node:path'
 import type { EnrollTokenShape, Page, RevokedShape, WorkerShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect, query } from './connect.ts'
+import { warnOfFolder } from './exec-warning.ts'
 import { sayMore } from './jobs.ts'
 import { shellWord } from './self.ts'
 import { surroundings } from './surroundings.ts'
@@ -104,6 +105,7 @@ async function show(workerId: string, { json }: { json?: boolean }): Promise<voi
 
 async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: EnrollFlags): Promise<void> {
   const { url: asked, ask } = connect()
+  warnOfFolder(exec)
   const made = await ask<EnrollTokenShape>('POST', '/v1/workers/enroll-tokens', {
     label: name,
     queues,

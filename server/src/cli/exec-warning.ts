@@ -1,0 +1,16 @@
+import { paint, say } from './terminal.ts'
+
+/** A path that stands elsewhere than at the beginning of the command, after nothing that changes the folder. */
+const LOOKS_HERE = /^(?:(?!\bcd\s).)*?\s["']?(?<path>\.\.?\/[^\s"';&|]*)/s
+
+/** Programs run in an empty folder of their own: what is said to be beside them is not there. */
+export function warnOfFolder(exec: string | undefined): void {
+  const path = LOOKS_HERE.exec(exec ?? '')?.groups?.path
+  if (path === undefined) return
+  say(
+    `${paint('yellow', 'warning:')} programs run in an empty folder of their own, where there is no ${path}. The folder in which the`,
+  )
+  say(
+    `worker is started is "$ICHIDO_AGENT_DIR" (in single quotes); a ./ means it at the beginning of the command only.`,
+  )
+}
