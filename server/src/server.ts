@@ -2,7 +2,7 @@ import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import { isLoopback, type ServerConfig } from './config.ts'
 import type { NodeRole } from './core/node-roles.ts'
-import { createApp } from './http/app.ts'
+import { createApp, publicBase } from './http/app.ts'
 import type { Metrics } from './http/metrics.ts'
 import type { ControlNode } from './main.ts'
 
@@ -12,6 +12,8 @@ export { TroubleLog } from './trouble-log.ts'
 /** A node that is reachable over HTTP. */
 export interface RunningServer {
   url: string
+  /** What others call it by, if it was told. */
+  publicUrl: string | null
   /** No token was ever made: whoever reaches it may do everything. Only ever on a loopback address. */
   open: boolean
   /** Where the data is, for people. */
@@ -59,6 +61,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     }
     return {
       url: urlOf(app, config),
+      publicUrl: publicBase(config),
       open: !authRequired,
       location: (await services.deps.store.health()).location,
       async stop(beforeStoreCloses) {

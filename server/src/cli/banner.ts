@@ -1,13 +1,15 @@
 import { resolve } from 'node:path'
-import { DEFAULT_DATA_DIR, DEFAULT_URL, type ServerConfig, type StoreConfig } from '../config.ts'
+import { DEFAULT_DATA_DIR, DEFAULT_URL, isLoopback, type ServerConfig, type StoreConfig } from '../config.ts'
 import type { RunningServer } from '../server.ts'
 import { commandLine, VERSION } from './self.ts'
 import { paint, say } from './terminal.ts'
 
-/** Where it runs, who may use it, where the data is, and what to try first. */
-export function sayRunning({ url, open, location }: RunningServer, config: ServerConfig, localWorker: boolean): void {
+/** Where it runs and is reached, who may use it, where the data is, and what to try first. */
+export function sayRunning(server: RunningServer, config: ServerConfig, localWorker: boolean): void {
+  const { url, open, location } = server
   const line = (rest: string) => commandLine(rest, url === DEFAULT_URL ? {} : { ICHIDO_URL: url })
   const lines: [string, string[]][] = [
+    ...reachedAt(server, config),
     ['Credentials', open ? openMode(tokenLine(config, url)) : ['tokens are required']],
     ['Store', [`${'dataDir' in config.storage ? 'SQLite' : 'PostgreSQL'}, ${location}`]],
   ]
@@ -21,6 +23,21 @@ export function sayRunning({ url, open, location }: RunningServer, config: Serve
     for (const text of rest) say(`${' '.repeat(14)}${text}`)
   }
   say('\nCtrl-C stops it.')
+}
+
+/** What others call it by; `localhost` would lead them to their own machine. */
+function reachedAt({ url, publicUrl }: RunningServer, { host }: ServerConfig): [string, string[]][] {
+  const lines: [string, string[]][] = []
+  if (publicUrl !== null) lines.push(['Public', [publicUrl]])
+  if (isLoopback(host)) return lines
+  const where = ['0.0.0.0', '::'].includes(host) ? 'every address of this machine' : host
+  return [...lines, ['Listens', [`on ${where}, port ${portOf(url)}`]]]
+}
+
+/** The protocol's own is left out of an address. */
+function portOf(url: string): string {
+  const { port, protocol } = new URL(url)
+  return port || (protocol === 'https:' ? '443' : '80')
 }
 
 function openMode(createToken: string): string[] {

@@ -48,6 +48,7 @@ describe('starting', () => {
     expect(text).toContain('OPEN MODE')
     expect(text).toContain(join(dataDir, 'ichido.db'))
     expect(text).toContain(`ICHIDO_URL=${server.url} npm run -s ichido -- demo`)
+    expect(text).not.toMatch(/Public|Listens/)
     expect(text).not.toContain('\u001b')
     expect((await fetch(`${server.url}/v1/jobs`)).status).toBe(200)
   })
@@ -68,10 +69,15 @@ describe('starting', () => {
     expect(refused.stderr).toContain(line)
 
     const { token } = await ichidoJson(['token', 'create', '--user', 'admin', '--role', 'admin'], env)
-    const server = await serve(env)
+    const server = await serve({ ...env, PUBLIC_URL: 'https://jobs.example.org/', BASE_PATH: '/ichido' })
     const headers = { authorization: `Bearer ${token}` }
     expect((await fetch(`${server.url}/v1/jobs`, { headers })).status).toBe(200)
     expect((await fetch(`${server.url}/v1/jobs`)).status).toBe(401)
+    await expect.poll(server.stderr, { timeout: 10_000 }).toContain('Ctrl-C stops it.')
+    const { port } = new URL(server.url)
+    expect(server.stderr()).toContain(`is running at http://localhost:${port}/ichido\n`)
+    expect(server.stderr()).toMatch(/^ +Public +https:\/\/jobs\.example\.org\/ichido$/m)
+    expect(server.stderr()).toContain(`on every address of this machine, port ${port}\n`)
   })
 
   test('a second server on the same folder is refused', async () => {

@@ -208,7 +208,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
 }
 
 /** PUBLIC_URL may leave out what BASE_PATH says. */
-function publicBase({ publicUrl, basePath }: HttpOptions): string | null {
+export function publicBase({ publicUrl, basePath }: Pick<HttpOptions, 'publicUrl' | 'basePath'>): string | null {
   return publicUrl !== null && new URL(publicUrl).pathname === '/' ? publicUrl + basePath : publicUrl
 }
 
