@@ -84,7 +84,8 @@ describe('demo and submit', () => {
       ichido(['submit', 'nobody.takes.this', '--wait', '--timeout', '300ms']),
     ])
     expect(failed.code).toBe(1)
-    expect(failed.stderr).toContain('ended FAILED: Jobs of this kind always fail')
+    expect(failed.stderr).toContain('\nFAILED attempt 1: DEMO: Jobs of this kind always fail\n')
+    expect(failed.stderr).toContain('ended FAILED: DEMO: Jobs of this kind always fail')
     const [, failedId = ''] = /^Job (\S+)$/m.exec(failed.stderr) ?? []
     const canceled = await ichido(['jobs', 'cancel', failedId])
     expect(canceled.code).toBe(1)

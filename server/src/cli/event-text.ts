@@ -1,12 +1,19 @@
 import type { JobEvent } from '@ichido/sdk/client'
+import { clip } from '../core/clip.ts'
+import { clean } from './table.ts'
 
-const CLIP = 80
+const PROGRESS_MAX = 80
 
-/** What a lifecycle event says: the state, and which attempt it is; null for what a worker published. */
-export function stateOf({ stage, data }: JobEvent): string | null {
+/** What a lifecycle event says; null for what a worker published. */
+export function moveOf({ stage, data }: JobEvent): { state: string; attempt: number } | null {
   if (stage !== 'run' || typeof data !== 'object' || data === null || !('state' in data)) return null
-  const attempt = 'attempt' in data && Number(data.attempt) > 0 ? ` attempt ${data.attempt}` : ''
-  return `${data.state}${attempt}`
+  return { state: String(data.state), attempt: 'attempt' in data ? Number(data.attempt) : 0 }
+}
+
+/** The state, and which attempt it is. */
+export function stateOf(event: JobEvent): string | null {
+  const move = moveOf(event)
+  return move && `${move.state}${move.attempt > 0 ? ` attempt ${move.attempt}` : ''}`
 }
 
 /** What a worker published, in one line: `{percent, message}` is common enough to be shown as words. */
@@ -16,6 +23,5 @@ export function progressOf({ stage, data }: JobEvent): string {
     if ('percent' in data) parts.push(`${data.percent} %`)
     if ('message' in data) parts.push(String(data.message))
   } else parts.push(JSON.stringify(data))
-  const text = parts.join(' ').replace(/\p{Cc}+/gu, ' ')
-  return text.length > CLIP ? `${text.slice(0, CLIP - 1)}…` : text
+  return clip(clean(parts.join(' ')), PROGRESS_MAX)
 }

@@ -3,6 +3,7 @@ import { IchidoError, type JobDetail, type WaitingForShape } from '@ichido/sdk/p
 import { type Connection, Unreachable } from './connect.ts'
 import { progressOf, stateOf } from './event-text.ts'
 import { EXIT, Failure } from './exit.ts'
+import { FailedAttempts } from './failed-attempts.ts'
 import { commandLine } from './self.ts'
 import { LiveLine, paint, say } from './terminal.ts'
 import { waitingText } from './waiting-text.ts'
@@ -30,9 +31,11 @@ export async function follow(
   process.once('SIGINT', onInterrupt)
   const timeout = timeoutSeconds === undefined ? [] : [AbortSignal.timeout(Math.ceil(timeoutSeconds * 1000))]
   const signal = AbortSignal.any([interrupt.signal, ...timeout])
+  // It is told without why rather than not at all.
+  const failed = new FailedAttempts(() => connection.transport.get(jobId, signal).catch(() => null))
   try {
     for await (const event of eventsOf(connection, jobId, signal, view)) {
-      view.show(event)
+      view.show(event, await failed.whyOf(event))
       onEvent?.(event)
     }
     return await connection.transport.get(jobId)
@@ -106,7 +109,8 @@ class View {
     this.#trouble = text
   }
 
-  show(event: JobEvent): void {
+  /** `why`: what stays to be read, also when the line changes. */
+  show(event: JobEvent, why: string | null = null): void {
     const state = stateOf(event)
     if (state === null) this.#progress = progressOf(event)
     else {
@@ -114,7 +118,8 @@ class View {
       this.#progress = ''
       this.#watchUntaken(state)
     }
-    if (!process.stderr.isTTY) say(state ?? this.#progress)
+    if (why !== null) this.#live.say(`${state}: ${why}`)
+    else if (!process.stderr.isTTY) say(state ?? this.#progress)
   }
 
   #watchUntaken(state: string): void {

@@ -1,6 +1,7 @@
 import type { JobDetail } from '@ichido/sdk/protocol'
 import type { Connection } from './connect.ts'
 import { Failure } from './exit.ts'
+import { errorLine } from './table.ts'
 import { out, outJson, paint, say } from './terminal.ts'
 
 /** Prints how a job ended: its result, or, as a failure of the command, why there is none. */
@@ -16,7 +17,7 @@ export async function showOutcome({ transport }: Connection, job: JobDetail, jso
 }
 
 export function withoutSuccess({ job_id: jobId, state, error }: JobDetail): Failure {
-  return new Failure(`Job ${jobId} ended ${state}${error === null ? '' : `: ${error.message}`}`)
+  return new Failure(`Job ${jobId} ended ${state}${error === null ? '' : `: ${errorLine(error)}`}`)
 }
 
 function secondsOf({ created_at, finished_at }: JobDetail): string {

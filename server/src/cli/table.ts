@@ -1,7 +1,9 @@
+import { errorText } from '@ichido/sdk/worker'
+import { clip } from '../core/clip.ts'
 import { paint } from './terminal.ts'
 
 /** What others wrote must not move the cursor. */
-function clean(text: string): string {
+export function clean(text: string): string {
   return text.replace(/\p{Cc}+/gu, ' ')
 }
 
@@ -21,6 +23,13 @@ export function facts(pairs: readonly (readonly [name: string, value: string | n
   return shown
     .map(([name, value]) => `${paint('bold', name.padEnd(width), process.stdout)}  ${clean(value)}`)
     .join('\n')
+}
+
+const ERROR_MAX = 300
+
+/** In one line, and not longer than that helps. */
+export function errorLine(error: { code: string; message: string }): string {
+  return clip(clean(errorText(error)), ERROR_MAX)
 }
 
 /** An instant without the milliseconds, in UTC: the same on every machine that looks at it. */
