@@ -2,6 +2,7 @@ import type { JobDetail, JobShape, Page, ResultShape, WorkerShape } from '@ichid
 import { IchidoError } from '@ichido/sdk/protocol'
 import { errorText } from '@ichido/sdk/worker'
 import type { Command } from 'commander'
+import { printArtifacts } from './artifacts.ts'
 import { connect, query } from './connect.ts'
 import { printLogs } from './logs.ts'
 import { commandLine, shellWord } from './self.ts'
@@ -29,7 +30,9 @@ interface JsonFlag {
 }
 
 export function addJobs(program: Command): void {
-  const jobs = program.command('jobs').description('list, show, cancel and retry jobs, and read their logs')
+  const jobs = program
+    .command('jobs')
+    .description('list, show, cancel and retry jobs, read their logs and fetch their files')
   jobs
     .command('list')
     .description('list jobs, newest first')
@@ -61,6 +64,12 @@ export function addJobs(program: Command): void {
     .option('--tail <n>', 'begin with the last so many lines', wholeNumber)
     .option('--json', 'print JSON; with --follow, each chunk as a line of it')
     .action(printLogs)
+  jobs
+    .command('artifacts <job-id>')
+    .description('list the files that a job waits for, was given and has made')
+    .option('--save <folder>', 'fetch those that are there into this folder, each checked by its SHA-256')
+    .option('--json', 'print JSON')
+    .action(printArtifacts)
   jobs
     .command('cancel <job-id>')
     .description('cancel a job; one that is running is asked to stop')

@@ -6,8 +6,9 @@ import { follow } from './follow.ts'
 import { sayRemarks, submitOrKeep } from './outbox-submit.ts'
 import { showOutcome } from './outcome.ts'
 import { commandLine } from './self.ts'
+import { type GivenFile, listed, readFiles, sendFiles } from './submit-files.ts'
 import { out, outJson, say } from './terminal.ts'
-import { instantOf, label, number, payload, seconds, wholeNumber } from './values.ts'
+import { fileName, instantOf, label, number, payload, seconds, wholeNumber } from './values.ts'
 
 interface SubmitFlags {
   payload?: unknown
@@ -21,6 +22,7 @@ interface SubmitFlags {
   maxAttempts?: number
   timeoutSeconds?: number
   estimatedCost?: number
+  file?: string[]
   offline?: boolean
   wait?: boolean
   timeout?: number
@@ -43,6 +45,14 @@ export function addSubmit(program: Command): void {
     .option('--timeout-seconds <n>', 'of one run', number)
     .option('--estimated-cost <n>', 'charged against the cost limit', number)
     .addOption(
+      new Option(
+        '--file <path>',
+        'a file that it is given, sent before this command goes on; several by naming it again',
+      )
+        .argParser(fileName)
+        .conflicts('offline'),
+    )
+    .addOption(
       new Option('--offline', 'if nobody answers, keep it on this machine for `outbox flush`').conflicts('wait'),
     )
     .option('-w, --wait', 'show how it goes and print its result')
@@ -55,7 +65,9 @@ async function submit(kind: string, flags: SubmitFlags): Promise<void> {
   if (flags.timeout !== undefined && !flags.wait) throw new Failure('--timeout goes with --wait.', undefined, 2)
   const connection = connect()
   if (flags.offline) return submitOrKeep(connection, toRequest(kind, flags), flags)
-  const jobId = await send(connection, toRequest(kind, flags), flags)
+  const files = await readFiles(flags.file ?? [])
+  const jobId = await send(connection, toRequest(kind, flags, files), flags)
+  await sendFiles(connection, jobId, files)
   if (!flags.wait) return
   const job = await follow(connection, jobId, { timeoutSeconds: flags.timeout })
   await showOutcome(connection, job, flags.json ?? false)
@@ -86,7 +98,7 @@ function uncertain(error: Unreachable, key: string | undefined): Failure {
   return new Failure(error.message, [error.advice, again].join('\n'))
 }
 
-function toRequest(kind: string, flags: SubmitFlags): SubmitRequest {
+function toRequest(kind: string, flags: SubmitFlags, files: readonly GivenFile[] = []): SubmitRequest {
   return {
     kind,
     queue: flags.queue,
@@ -99,5 +111,6 @@ function toRequest(kind: string, flags: SubmitFlags): SubmitRequest {
     labels: flags.label,
     estimated_cost: flags.estimatedCost,
     key_ttl_hours: flags.keyTtlHours,
+    artifacts: files.length === 0 ? undefined : files.map(listed),
   }
 }

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { InvalidArgumentError } from 'commander'
 
@@ -77,6 +77,16 @@ export function payload(text: string): unknown {
   } catch (error) {
     throw new InvalidArgumentError(`It must be JSON, @file or -: ${error instanceof Error ? error.message : error}`)
   }
+}
+
+/** A file that there is; several by naming the option again. */
+export function fileName(path: string, before: string[] = []): string[] {
+  try {
+    if (statSync(path).isFile()) return [...before, path]
+  } catch (error) {
+    throw new InvalidArgumentError(`The file cannot be read: ${error instanceof Error ? error.message : error}`)
+  }
+  throw new InvalidArgumentError('It must be a file.')
 }
 
 function readNamed(file: string): string {

@@ -1,0 +1,117 @@
+import { createHash, randomUUID } from 'node:crypto'
+import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
+import type { ArtifactShape } from '@ichido/sdk/protocol'
+import { artifactName } from '../core/contract/artifacts.ts'
+import { bytesOf, bytesText } from './bytes.ts'
+import { innermost } from './cause.ts'
+import { type Connection, connect } from './connect.ts'
+import { Failure } from './exit.ts'
+import { table } from './table.ts'
+import { LiveLine, out, outJson, say } from './terminal.ts'
+
+interface ArtifactFlags {
+  save?: string
+  json?: boolean
+}
+
+export async function printArtifacts(jobId: string, { save, json }: ArtifactFlags): Promise<void> {
+  const connection = connect()
+  const artifacts = await connection.transport.artifacts(jobId)
+  if (save !== undefined) return saveAll(connection, artifacts, resolve(save), json ?? false)
+  if (json) return outJson({ data: artifacts })
+  if (artifacts.length === 0) return say('It has no artifacts.')
+  const { runs } = await connection.transport.get(jobId)
+  const runNo = (id: string | null) => runs.find((run) => run.run_id === id)?.run_no ?? '-'
+  out(
+    table(
+      ['NAME', 'BYTES', 'STATE', 'RUN', 'SHA-256'],
+      artifacts.map(({ name, size_bytes, state, run_id, sha256 }) => [
+        name,
+        String(size_bytes ?? '-'),
+        state,
+        String(runNo(run_id)),
+        sha256 ?? '-',
+      ]),
+    ),
+  )
+}
+
+async function saveAll(connection: Connection, all: ArtifactShape[], folder: string, json: boolean): Promise<void> {
+  const ready = all.filter(({ state }) => state === 'ready')
+  const saved: (ArtifactShape & { path: string })[] = []
+  await mkdir(folder, { recursive: true })
+  for (const [artifact, name] of namesOf(ready)) {
+    const path = join(folder, name)
+    await saveOne(connection, artifact, path)
+    saved.push({ ...artifact, path })
+    if (!json) out(path)
+  }
+  if (json) outJson({ data: saved })
+  for (const { name } of all.filter(({ state }) => state === 'awaited')) say(`${name} has not come yet.`)
+  if (all.length === 0) say('It has no artifacts.')
+}
+
+/**
+ * What each is saved as: its name, or, of those that two runs have made, the newest; the others have their id before it.
+ * What leads out of the folder, whoever let it be called so, is refused before anything is written.
+ */
+function namesOf(artifacts: readonly ArtifactShape[]): Map<ArtifactShape, string> {
+  const names = new Map<ArtifactShape, string>()
+  const taken = new Set<string>()
+  for (const artifact of artifacts.toSorted((a, b) => b.created_at.localeCompare(a.created_at))) {
+    const { name, artifact_id: id } = artifact
+    const file = taken.has(oneFile(name)) ? `${id}-${name}` : name
+    if (!artifactName.safeParse(file).success || taken.has(oneFile(file))) {
+      throw new Failure(`${JSON.stringify(name)} is no name for a file, so nothing is saved.`)
+    }
+    taken.add(oneFile(file))
+    names.set(artifact, file)
+  }
+  return names
+}
+
+/** There are disks on which these are one file. */
+const oneFile = (name: string) => name.normalize('NFC').toLowerCase()
+
+/** Written aside and renamed when it is whole and its hash is right. */
+async function saveOne({ transport }: Connection, artifact: ArtifactShape, path: string): Promise<void> {
+  const body = await transport.download(artifact.artifact_id)
+  const aside = join(path, '..', `.ichido-${randomUUID()}.part`)
+  try {
+    const file = await open(aside, 'wx')
+    try {
+      await receive(body, artifact, file)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    await rename(aside, path)
+  } finally {
+    await rm(aside, { force: true })
+  }
+}
+
+async function receive(body: ReadableStream<Uint8Array>, artifact: ArtifactShape, file: FileHandle): Promise<void> {
+  const { name, size_bytes: sizeBytes, sha256 } = artifact
+  const hash = createHash('sha256')
+  let bytes = 0
+  const live = new LiveLine(() => bytesOf(name, bytes, sizeBytes))
+  try {
+    for await (const part of body) {
+      hash.update(part)
+      bytes += part.length
+      // Nobody's disk is filled by what is wrong already.
+      if (bytes > (sizeBytes ?? Number.POSITIVE_INFINITY)) throw new Failure(`${name} is longer than it should be.`)
+      await file.writeFile(part)
+    }
+  } catch (error) {
+    const isOwn = error instanceof Failure || (error instanceof Error && 'syscall' in error)
+    throw isOwn
+      ? error
+      : new Failure(`${name} broke off after ${bytesText(bytes)}: ${innermost(error)}`, 'Try it again.')
+  } finally {
+    live.end()
+  }
+  if (hash.digest('hex') !== sha256) throw new Failure(`${name} did not arrive as it was sent.`, 'Try it again.')
+}
