@@ -58,9 +58,12 @@ function unreachable(url: string, error: unknown): Unreachable {
   if (/wrong version number|packet length too long/i.test(why)) {
     return new Unreachable(`${url} does not speak HTTPS; try ${url.replace(/^https/, 'http')}`)
   }
+  // What a server of TLS does to whoever begins otherwise; one that was ended meanwhile does the same.
+  const closed = url.startsWith('http:') && /other side closed|ECONNRESET|socket hang up/i.test(why)
+  const https = `Perhaps it speaks https: set ICHIDO_URL to ${url.replace(/^http/, 'https')}\n`
   return new Unreachable(
     `No server answers at ${url}: ${why}`,
-    `Start it with \`${startLine()}\`, or set ICHIDO_URL to where it runs.`,
+    `${closed ? https : ''}Start it with \`${startLine()}\`, or set ICHIDO_URL to where it runs.`,
   )
 }
 

@@ -152,6 +152,9 @@ describe('starting', () => {
     const doubtful = await ichido(['jobs', 'list'], { ICHIDO_URL: server.url })
     expect(doubtful.code).toBe(1)
     expect(doubtful.stderr).toContain('NODE_EXTRA_CA_CERTS')
+    const plain = await ichido(['jobs', 'list'], { ICHIDO_URL: server.url.replace('https', 'http') })
+    expect(plain.code).toBe(1)
+    expect(plain.stderr).toContain(`Perhaps it speaks https: set ICHIDO_URL to ${server.url}\n`)
   })
 })
 

@@ -46,7 +46,7 @@ test('enroll prints the one line to paste; then the worker is listed, shown and 
   )
   expect(line.stdout).toContain(` ${url}/agent.mjs && `)
   expect(line.stdout).toContain(` --url ${url} `)
-  expect(line.stderr).toContain('works once')
+  expect(line.stderr).toMatch(/registers one machine, once,\nuntil 20\S+Z; there it can be run again and again/)
   expect(line.stderr).toContain('Set PUBLIC_URL')
   expect(line.stderr).not.toContain('YOUR PROGRAM')
 

@@ -45,7 +45,7 @@ export function addWorkers(program: Command): void {
     .description('print the line that makes another machine a worker')
     .requiredOption('--queue <queue>', 'what it may work on; several by naming it again', several)
     .option('--exec <command>', 'the program that it runs for each job')
-    .option('--ttl <time>', 'how long the line can be used, once (default: 1h)', seconds)
+    .option('--ttl <time>', 'how long the line can register a machine, once (default: 1h)', seconds)
     .option('--worker <worker-id>', 'a worker that is to register anew and stay who it is')
     .option('--json', 'print JSON')
     .action(enroll)
@@ -122,8 +122,12 @@ async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: 
     say(`First copy ${resolve(authority)} there as ${AUTHORITY_FILE}, into the folder in which the line is pasted:`)
     say('the line trusts the server by it, as this command does by NODE_EXTRA_CA_CERTS.')
   }
-  say(`Paste this line on the machine that is to be ${name}. It needs Node 20 or later, and works once, until`)
-  say(`${instant(made.expires_at)}. Whoever has it can become a worker: keep it to yourself.`)
+  say(
+    `Paste this line on the machine that is to be ${name}; it needs Node 20 or later. The line registers one machine, once,`,
+  )
+  say(
+    `until ${instant(made.expires_at)}; there it can be run again and again. Whoever has it can be first: keep it to yourself.`,
+  )
   if (exec === undefined) say(`Put the program that runs each job in the place of ${PLACEHOLDER}.`)
   const warning = warningOf(url)
   if (warning !== null) say(`${paint('yellow', 'warning:')} ${warning}`)
