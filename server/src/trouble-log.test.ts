@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../scripts/testing/fake-world.ts'
-import { StoreUnavailable } from './store/port.ts'
+import { HeldUp, StoreUnavailable } from './store/port.ts'
 import { TroubleLog } from './trouble-log.ts'
 
 let world: FakeWorld
@@ -35,7 +35,7 @@ test('the same trouble is said once a minute, another at once', async () => {
 test('of a store that is away one line is said for everybody, and one when it answers again', async () => {
   const away = () => log.on('reap', new StoreUnavailable('PostgreSQL cannot be reached'))
   away()
-  log.on('schedule', new StoreUnavailable('PostgreSQL is held up'))
+  log.on('schedule', new StoreUnavailable('PostgreSQL cannot be reached either'))
   await world.pass(120_000)
   away()
   expect(lines).toEqual([[{ where: 'reap', why: 'PostgreSQL cannot be reached' }, 'the store is out of reach']])
@@ -46,4 +46,31 @@ test('of a store that is away one line is said for everybody, and one when it an
   away()
   await settled()
   expect(lines).toHaveLength(4)
+})
+
+test.each([
+  new HeldUp('canceling statement due to lock timeout'),
+  new StoreUnavailable('PostgreSQL is held up: deadlock detected', {
+    cause: Object.assign(new Error(), { code: '40P01' }),
+  }),
+])('a store that is held up is not out of reach: %s', async (error) => {
+  for (let i = 0; i < 3; i++) log.on('redrive', error)
+  await settled()
+  const said = [{ where: 'redrive', why: error.message }, 'the store is held up by a transaction of somebody else']
+  expect(lines).toEqual([said])
+  expect(world.pendingMs).toEqual([])
+  log.on('reap', new StoreUnavailable('PostgreSQL cannot be reached'))
+  expect(lines.at(-1)).toEqual([expect.anything(), 'the store is out of reach'])
+})
+
+test('once it is closed nothing waits for the store any more', async () => {
+  log.on('reap', new StoreUnavailable('PostgreSQL cannot be reached'))
+  await settled()
+  expect(world.pendingMs).toHaveLength(1)
+  log.close()
+  await settled()
+  log.on('elect', new StoreUnavailable('the pool has ended'))
+  await settled()
+  expect(world.pendingMs).toEqual([])
+  expect(lines).toHaveLength(1)
 })

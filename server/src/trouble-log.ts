@@ -1,6 +1,7 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyBaseLogger } from 'fastify'
-import { StoreUnavailable } from './store/port.ts'
+import { isContention } from './store/engines/postgres-errors.ts'
+import { HeldUp, StoreUnavailable } from './store/port.ts'
 
 export interface TroubleLogOptions {
   logger: Pick<FastifyBaseLogger, 'warn'>
@@ -20,6 +21,7 @@ const LOOK_MS = 1_000
 export class TroubleLog {
   readonly #options: TroubleLogOptions
   readonly #saidAtMs = new Map<string, number>()
+  readonly #closing = new AbortController()
   #storeAway = false
 
   constructor(options: TroubleLogOptions) {
@@ -28,27 +30,44 @@ export class TroubleLog {
 
   readonly on = (where: string, error: unknown): void => {
     const { logger, world } = this.#options
-    if (error instanceof StoreUnavailable) return void this.#awaitStore(where, error)
+    const heldUp = error instanceof StoreUnavailable && isHeldUp(error)
+    if (error instanceof StoreUnavailable && !heldUp) return void this.#awaitStore(where, error)
     const name = `${where}: ${String(error)}`
     const nowMs = world.monotonic()
     if (nowMs - (this.#saidAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return
     if (this.#saidAtMs.size >= SAID_MAX) this.#saidAtMs.clear()
     this.#saidAtMs.set(name, nowMs)
-    logger.warn({ where, err: error }, 'trouble')
+    if (heldUp) logger.warn({ where, why: error.message }, 'the store is held up by a transaction of somebody else')
+    else logger.warn({ where, err: error }, 'trouble')
+  }
+
+  /** The node stops, or could not start: nobody looks for its store any more. */
+  close(): void {
+    this.#closing.abort()
   }
 
   async #awaitStore(where: string, { message }: StoreUnavailable): Promise<void> {
-    if (this.#storeAway) return
-    this.#storeAway = true
     const { logger, world, askStore } = this.#options
+    const { signal } = this.#closing
+    if (this.#storeAway || signal.aborted) return
+    this.#storeAway = true
     logger.warn({ where, why: message }, 'the store is out of reach')
     const answers = () =>
       askStore().then(
         () => true,
         () => false,
       )
-    while (!(await answers())) await sleep(world, LOOK_MS)
+    while (!(await answers())) {
+      // A store that was closed answers nobody: looked for all the same, it would keep the process alive for ever.
+      await sleep(world, LOOK_MS, signal)
+      if (signal.aborted) return
+    }
     this.#storeAway = false
-    logger.warn('the store answers again')
+    if (!signal.aborted) logger.warn('the store answers again')
   }
+}
+
+/** It answers, but somebody keeps a row for long; of the others nobody need know. */
+function isHeldUp(error: StoreUnavailable): boolean {
+  return error instanceof HeldUp || isContention(error.cause)
 }

@@ -78,10 +78,15 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   const { storage, allowNoFsync, artifacts, redisUrl, settings: fixed } = config
   const given = { storage, allowNoFsync, artifacts, redisUrl, roles, fixed }
   const starting = startNode({ ...given, world, meter: metrics.meter, onTrouble })
-  const node = await opening(config, starting)
-  const server = await startServer({ node, metrics, roles, config, world, logger, version: VERSION }).catch(
-    (error: unknown) => explain(error, config),
-  )
+  const begin = async () => {
+    const node = await opening(config, starting)
+    const options = { node, metrics, roles, config, world, logger, version: VERSION }
+    return { node, server: await startServer(options).catch((error: unknown) => explain(error, config)) }
+  }
+  const { node, server } = await begin().catch((error: unknown) => {
+    troubles.close()
+    throw error
+  })
   const { startDemoWorker } = await import('./demo-worker.ts')
   const worker = localWorker ? startDemoWorker(node, world, onTrouble) : null
 
@@ -95,6 +100,7 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
     async ({ err }) => {
       if (err !== undefined) logger.fatal({ err }, 'stopping after an error that nobody caught')
       await server.stop(async () => worker?.close({ drainMs: DRAIN_WORKER_MS }))
+      troubles.close()
       sayStopped()
     },
   )
