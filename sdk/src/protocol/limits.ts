@@ -28,3 +28,7 @@ export const BACKOFF_LIMITS = {
   capSeconds: { min: 0, max: SECONDS_MAX, whole: false },
   jitter: { min: 0, max: 1, whole: false },
 } as const satisfies Record<string, NumberLimits>
+
+/** What is kept of a failure. More is of no use to anybody, and must not be what keeps one from being recorded. */
+export const ERROR_MESSAGE_MAX = 10_000
+export const ERROR_TRACEBACK_MAX = 50_000

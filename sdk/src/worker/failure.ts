@@ -1,4 +1,5 @@
 import { InvalidValue } from '../client/kind.ts'
+import { ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX } from '../protocol/index.ts'
 import type { FailReport } from './transport.ts'
 
 /** Thrown by a handler: trying again would not help. */
@@ -31,8 +32,7 @@ export class Stopped extends Error {
 
 /** Longer ones are of no use to anybody, and must not be what keeps a failure from being recorded. */
 export const CODE_MAX = 128
-export const MESSAGE_MAX = 10_000
-const TRACEBACK_MAX = 50_000
+export const MESSAGE_MAX = ERROR_MESSAGE_MAX
 /** One may be its own cause. */
 const CAUSES_MAX = 10
 
@@ -52,7 +52,7 @@ export function failure(error: unknown, code: string, retryable: boolean): FailR
   const message = messageOf(error)
   const report = { code: clean(code, CODE_MAX), message: clean(message || code, MESSAGE_MAX), retryable }
   const traceback = tracebackOf(error)
-  return traceback === undefined ? report : { ...report, traceback: clean(traceback, TRACEBACK_MAX) }
+  return traceback === undefined ? report : { ...report, traceback: clean(traceback, ERROR_TRACEBACK_MAX) }
 }
 
 /** What systems say of an error often begins with its code. */

@@ -1,6 +1,7 @@
 import type { DeadLetterDetail, DeadLetterGroup, DeadLetterShape, Page, RedriveShape } from '@ichido/sdk/protocol'
 import { errorText } from '@ichido/sdk/worker'
 import type { Command } from 'commander'
+import { errorText } from '../core/error-text.ts'
 import { connect, query } from './connect.ts'
 import { EXIT, Failure } from './exit.ts'
 import { sayMore } from './jobs.ts'

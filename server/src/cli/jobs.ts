@@ -2,6 +2,7 @@ import type { JobDetail, JobShape, Page, ResultShape, WorkerShape } from '@ichid
 import { IchidoError } from '@ichido/sdk/protocol'
 import { errorText } from '@ichido/sdk/worker'
 import type { Command } from 'commander'
+import { errorText } from '../core/error-text.ts'
 import { printArtifacts } from './artifacts.ts'
 import { connect, query } from './connect.ts'
 import { printLogs } from './logs.ts'

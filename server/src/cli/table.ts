@@ -1,5 +1,6 @@
 import { errorText } from '@ichido/sdk/worker'
 import { clip } from '../core/clip.ts'
+import { errorText } from '../core/error-text.ts'
 import { paint } from './terminal.ts'
 
 /** What others wrote must not move the cursor. */

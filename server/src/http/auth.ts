@@ -9,7 +9,7 @@ import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../service
 import { StoreUnavailable } from '../store/port.ts'
 import { FailureLimit } from './failure-limit.ts'
 import { openModeRefusal } from './open-mode.ts'
-import { within } from './shared-read.ts'
+import { STORE_TIMEOUT_MS, within } from './shared-read.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -43,8 +43,6 @@ export function workerOf(request: FastifyRequest): WorkerIdentity {
   if (request.worker === null) throw new Error(`${request.method} ${request.url} was not sent by a worker`)
   return request.worker
 }
-
-const STORE_TIMEOUT_MS = 2_000
 
 export interface AuthOptions {
   services: Services

@@ -1,5 +1,6 @@
 import { ERRORS, type ErrorBody, IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { clip } from '../core/clip.ts'
 import { BadValue, StoreUnavailable } from '../store/port.ts'
 import { BODY_BYTES_MAX } from './bodies.ts'
 
@@ -9,6 +10,8 @@ export const JSON_TYPE = 'application/json; charset=utf-8'
 export type MismatchStatus = 409 | 422
 
 const RETRY_AFTER_SECONDS = 1
+/** Of a path that there is not. */
+const PATH_MAX = 201
 
 /** Fastify's own refusals, in our words. */
 const FRAMEWORK_ERRORS: Readonly<Record<string, (bodyBytesMax: number) => IchidoError>> = {
@@ -76,7 +79,7 @@ export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStat
   const answer: AnswerError = (reply, thrown) => {
     const error = toIchidoError(thrown, reply.request.routeOptions.bodyLimit)
     const { id: requestId, method, url, ip } = reply.request
-    logError(reply.log, thrown, { requestId, method, path: clip(url), from: ip })
+    logError(reply.log, thrown, { requestId, method, path: pathOf(url), from: ip })
     const { status, headers, body } = errorAnswer(error, reply.request.id, mismatchStatus)
     return reply
       .code(status)
@@ -86,14 +89,13 @@ export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStat
 
   app.setErrorHandler((thrown, _request, reply) => answer(reply, thrown))
   const notFound = ({ method, url }: FastifyRequest) =>
-    new IchidoError('NOT_FOUND', `There is no ${method} ${clip(url)}`)
+    new IchidoError('NOT_FOUND', `There is no ${method} ${pathOf(url)}`)
   app.setNotFoundHandler((request, reply) => answer(reply, notFound(request)))
   // Before its body is read.
   app.addHook('onRequest', (request, _reply, done) => done(request.is404 ? notFound(request) : undefined))
   return answer
 }
 
-function clip(url: string): string {
-  const path = url.split('?', 1)[0] ?? ''
-  return path.length > 200 ? `${path.slice(0, 200)}…` : path
+function pathOf(url: string): string {
+  return clip(url.split('?', 1)[0] ?? '', PATH_MAX)
 }

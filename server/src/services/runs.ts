@@ -1,4 +1,4 @@
-import { IchidoError, type LeaseShape } from '@ichido/sdk/protocol'
+import { ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX, IchidoError, type LeaseShape } from '@ichido/sdk/protocol'
 import type { Topic } from '../bus/port.ts'
 import { clip } from '../core/clip.ts'
 import { LEASE_MAX } from '../core/contract/leases.ts'
@@ -203,15 +203,15 @@ function runOf(leaseId: string): string {
   return runId
 }
 
-/** More is of no use to anybody, and must not be what keeps a failure from being recorded. The SDK's workers send no more. */
-const MESSAGE_MAX = 10_000
-const TRACEBACK_MAX = 50_000
-
+/** The SDK's workers send no more. */
 function clipped(report: Report): Report {
   if (report.verb === 'finish') return report
   const { code, message, traceback } = report.error
-  const error = { code, message: clip(message, MESSAGE_MAX) }
-  return { ...report, error: traceback === undefined ? error : { ...error, traceback: clip(traceback, TRACEBACK_MAX) } }
+  const error = { code, message: clip(message, ERROR_MESSAGE_MAX) }
+  return {
+    ...report,
+    error: traceback === undefined ? error : { ...error, traceback: clip(traceback, ERROR_TRACEBACK_MAX) },
+  }
 }
 
 /** Without meta: a repeated report may carry another time stamp and is still the same outcome. */

@@ -1,5 +1,5 @@
 import type { LeaseShape } from '@ichido/sdk/protocol'
-import { JOB_STATES } from '@ichido/sdk/protocol'
+import { ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX, JOB_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { WAIT_SECONDS_MAX } from './jobs.ts'
 import { errorBody } from './shapes.ts'
@@ -90,10 +90,16 @@ const resultFields = {
   ...guards,
 }
 
+const kept = (max: number) => `The first ${max.toLocaleString('en')} characters are kept`
+
 const failureFields = {
   error_code: z.string().min(1).max(200),
-  error_message: z.string().meta({ description: 'The first 10,000 characters are kept' }),
-  traceback: z.string().nullable().optional().meta({ description: 'The first 50,000 characters are kept' }),
+  error_message: z.string().meta({ description: kept(ERROR_MESSAGE_MAX) }),
+  traceback: z
+    .string()
+    .nullable()
+    .optional()
+    .meta({ description: kept(ERROR_TRACEBACK_MAX) }),
   retryable: z.boolean().default(true),
   ...guards,
 }

@@ -59,3 +59,9 @@ test('a name of any length does not blow up the answer', () => {
   if (parsed.success) throw new Error('It has an unknown field')
   expect(describeProblem(parsed.error).message.length).toBeLessThan(200)
 })
+
+test('no character of a long name is cut in half', () => {
+  const parsed = z.strictObject({}).safeParse({ [`x${'💥'.repeat(100)}`]: 1 })
+  if (parsed.success) throw new Error('It has an unknown field')
+  expect(describeProblem(parsed.error).message.isWellFormed()).toBe(true)
+})

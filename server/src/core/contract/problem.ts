@@ -1,4 +1,5 @@
 import type { z } from 'zod'
+import { clip } from '../clip.ts'
 
 /** What is wrong with a request, in words that name the field. */
 export interface Problem {
@@ -20,8 +21,11 @@ export function describeProblem(error: z.ZodError, what: 'field' | 'query parame
   return { field, message: `${field === '' ? 'The body' : field} ${describe(issue)}` }
 }
 
+/** Of a name that somebody made up. */
+const PART_MAX = 101
+
 function fieldName(path: readonly PropertyKey[]): string {
-  return path.map((part) => clip(String(part))).join('.')
+  return path.map((part) => clip(String(part), PART_MAX)).join('.')
 }
 
 function isMissing(issue: z.core.$ZodIssue): boolean {
@@ -71,8 +75,4 @@ function tooSmall({ origin, minimum, inclusive }: z.core.$ZodIssueTooSmall): str
 function amount(origin: string, comparison: string, limit: number | bigint): string {
   if (origin === 'string') return `have ${comparison} ${limit} characters`
   return origin === 'array' ? `have ${comparison} ${limit} entries` : `be ${comparison} ${limit}`
-}
-
-function clip(text: string): string {
-  return text.length > 100 ? `${text.slice(0, 100)}…` : text
 }

@@ -2,6 +2,7 @@ import type { JobDetail, JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { failedRequest } from '../../core/contract/leases.ts'
 import { enrollRequest, registerRequest } from '../../core/contract/workers.ts'
+import { errorText } from '../../core/error-text.ts'
 
 /** S1's requests and answers. What they do not name is ignored. */
 
@@ -121,5 +122,5 @@ function detailOf(job: JobDetail, status: ZpeStatus): string | null {
   if (job.state === 'CANCELED') return 'The job was canceled'
   if (status !== 'failed' && status !== 'queued') return null
   const error = job.runs.findLast((run) => run.error !== null)?.error
-  return error == null ? null : `${error.code}: ${error.message}`
+  return error == null ? null : errorText(error)
 }

@@ -74,6 +74,14 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     expect((await worker.lease()).status).toBe(204)
   })
 
+  test('a message that begins with its code says it once', async () => {
+    const jobId = await submitZpe(http)
+    await worker.leased()
+    await worker.failed(jobId, { error_code: 'ENOENT', error_message: 'ENOENT: no such file' })
+    expect(await status(jobId)).toMatchObject({ detail: 'ENOENT: no such file' })
+    await http.call('POST', `/v1/jobs/${jobId}/cancel`)
+  })
+
   test('a failure is told while the job waits for its next try, and when there is none', async () => {
     const jobId = await submitZpe(http)
     const said = 'QE_RUNTIME_ERROR: pw.x exited with code 1'

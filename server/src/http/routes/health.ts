@@ -3,10 +3,9 @@ import { z } from 'zod'
 import { stats } from '../../core/contract/shapes.ts'
 import type { Metrics } from '../metrics.ts'
 import { answers } from '../openapi.ts'
-import { rationedRead, sharedRead, within } from '../shared-read.ts'
+import { rationedRead, STORE_TIMEOUT_MS, sharedRead, within } from '../shared-read.ts'
 import type { ApiInstance, RouteContext } from './context.ts'
 
-const STORE_TIMEOUT_MS = 2_000
 const tags = ['health']
 const health = z.object({ status: z.literal('ok') })
 const readiness = z.object({
