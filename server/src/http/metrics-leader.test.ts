@@ -21,3 +21,16 @@ test('who leads, in which epoch, and when each loop last ran', async () => {
   expect(await page()).toMatch(/^ichido_is_leader 0$/m)
   expect(await page()).toMatch(/^ichido_leader_epoch 8$/m)
 })
+
+test('what only the store knows is left out while it cannot be asked, and is there again', async () => {
+  const { render } = createMetrics()
+  const none = { jobs: null, workers: null, queues: null, alerts: null, subscribers: { current: 0, behind: 0 } }
+  const gauges = /^ichido_(schedules_overdue|ticks_waiting) \d+$/gm
+  const shown = async (schedules: { overdue: number; waiting: number } | null) =>
+    (await render({ ...none, schedules })).match(gauges)
+  expect(await shown(null)).toBeNull()
+  const both = ['ichido_schedules_overdue 2', 'ichido_ticks_waiting 1']
+  expect(await shown({ overdue: 2, waiting: 1 })).toEqual(both)
+  expect(await shown(null)).toBeNull()
+  expect(await shown({ overdue: 2, waiting: 1 })).toEqual(both)
+})

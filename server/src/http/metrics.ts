@@ -114,10 +114,8 @@ export function createMetrics(): Metrics {
     contentType: registry.contentType,
     async render({ jobs, workers, queues, schedules, alerts, subscribers }) {
       showQueues(queues ?? [])
-      if (schedules !== null) {
-        overdue.set(schedules.overdue)
-        waitingTicks.set(schedules.waiting)
-      }
+      setOrLeaveOut(overdue, schedules?.overdue)
+      setOrLeaveOut(waitingTicks, schedules?.waiting)
       jobsByState.reset()
       for (const [state, count] of Object.entries(jobs ?? {})) jobsByState.set({ state }, count)
       workersByState.reset()
@@ -128,6 +126,12 @@ export function createMetrics(): Metrics {
       return registry.metrics()
     },
   }
+}
+
+/** A gauge without labels would be 0 of itself, and say that all is well when nobody knows. */
+function setOrLeaveOut(gauge: Gauge, value: number | undefined): void {
+  if (value === undefined) gauge.remove()
+  else gauge.set(value)
 }
 
 function createQueueGauges(registers: Registry[]): (queues: readonly QueueShape[]) => void {
@@ -202,7 +206,11 @@ function createMeter(registers: Registry[]): Meter {
     buckets: TICK_SECONDS,
     registers,
   })
-  const isLeader = new Gauge({ name: 'ichido_is_leader', help: '1 on the node that leads', registers })
+  const isLeader = new Gauge({
+    name: 'ichido_is_leader',
+    help: '1 on the node that leads, for as long as its term is sure',
+    registers,
+  })
   const epochs = new Gauge({ name: 'ichido_leader_epoch', help: "The leader's term, as this node knows it", registers })
   const loops = new Gauge({
     name: 'ichido_loop_last_run_timestamp_seconds',

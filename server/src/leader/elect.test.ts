@@ -192,6 +192,34 @@ test('it trusts its term no longer than from when the renewal began, however lat
   expect(epochs()).toEqual([2])
 })
 
+test('once its term is over and the store has said nothing, no node is said to lead', async () => {
+  const silent = { ...store }
+  const a = await start({ store: silent })
+  await world.pass(2_000)
+  const held = Promise.withResolvers<void>()
+  silent.write = async (command) => {
+    await held.promise
+    return store.write(command)
+  }
+  await world.pass(2_000)
+  expect(a.gauges.at(-1)).toEqual([true, 2])
+  await world.pass(3_000)
+  expect(a.gauges.at(-1)).toEqual([false, 2])
+  silent.write = store.write
+  held.resolve()
+  await world.pass(2_000)
+  expect(a.gauges.at(-1)).toEqual([true, 2])
+})
+
+test('one that stopped says so, and leaves no timer behind', async () => {
+  const a = await start()
+  const stopping = a.election.stop()
+  await world.pass(0)
+  await stopping
+  expect(a.gauges.at(-1)).toEqual([false, 2])
+  expect(world.pendingMs).toEqual([])
+})
+
 describe('when the clock', () => {
   test.each([10 * MINUTE_MS, -10 * MINUTE_MS])(
     'jumps by %s ms, there is one leader, and a killed one is followed',

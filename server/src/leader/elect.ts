@@ -44,6 +44,9 @@ export class Election {
   #unsubscribe = () => {}
   #term: Term | null = null
   #trustedUntilMs = 0
+  /** As the store last had it. */
+  #epoch = 0
+  #callOffLapse = () => {}
   #duties: Loop[] = []
   #ending: Promise<unknown> = Promise.resolve()
 
@@ -87,6 +90,7 @@ export class Election {
     await this.#loop.stop()
     const term = this.#term
     this.#end()
+    if (term !== null) this.#tell()
     await this.#ending
     if (term === null || world.monotonic() >= this.#trustedUntilMs) return
     const resigned = store.write(resignTerm(term)).then(
@@ -110,8 +114,18 @@ export class Election {
     if (standing.held) this.#trustedUntilMs = beganMs + this.#ttlMs * TRUST
     if (standing.held && term === null) this.#begin(standing)
     if (!standing.held && term !== null) this.#end()
-    this.#options.meter.leadership(this.#term !== null, standing.epoch)
+    this.#epoch = standing.epoch
+    this.#tell()
     return this.#term === null ? LOOK_MS : null
+  }
+
+  /** Says whether this node leads, and once more when its term is over without having been renewed: no tick may come to its end by then. */
+  #tell(): void {
+    const { world, meter } = this.#options
+    this.#callOffLapse()
+    const trustedMs = this.#term === null ? 0 : this.#trustedUntilMs - world.monotonic()
+    meter.leadership(trustedMs > 0, this.#epoch)
+    this.#callOffLapse = trustedMs > 0 ? world.after(trustedMs, () => this.#tell()) : () => {}
   }
 
   #begin({ epoch }: Standing): void {

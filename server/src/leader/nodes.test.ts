@@ -134,7 +134,8 @@ describe('the leader', () => {
 
     // While the new one still waits for the workers itself, the old one tries again to end their runs.
     paused.signal('SIGCONT')
-    await until('the former leader to know', async () => paused.standing?.leads === false)
+    // It first finds that its own term has lapsed, and then, from the store, that another one leads.
+    await until('the former leader to know', async () => paused.standing?.epoch === epoch)
     expect(paused.changes.at(-1)).toEqual({ leads: false, epoch })
     await paused.end('SIGTERM')
     await expectReapedOnce(scene, leases)

@@ -14,7 +14,7 @@ export interface Meter {
   deadLetterResolved(how: 'retried' | 'redriven' | 'replaced', parkedMs: number): void
   /** What became of a tick, and how long after it was due; null for one of the past. */
   ticked(outcome: 'job' | 'skipped' | 'waiting_quota' | 'waiting_overlap', lateMs: number | null): void
-  /** What this node knows of leadership: whether it leads, and the epoch. */
+  /** What this node knows of leadership: whether it leads and trusts its term, and the epoch. */
   leadership(leads: boolean, epoch: number): void
   /** The log of a run has left the store: its bytes, and those of its file. */
   logArchived(logBytes: number, fileBytes: number): void
