@@ -44,6 +44,7 @@ import { submitRoutes } from './routes/submit.ts'
 import { tokenRoutes } from './routes/tokens.ts'
 import { workerRoutes } from './routes/workers.ts'
 import { EVENT_FRAMING } from './sse.ts'
+import { createStoreCheck } from './store-check.ts'
 import { limitStalls, Seats } from './stream.ts'
 import { installValidation } from './validation.ts'
 
@@ -133,7 +134,8 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     if (stopping.signal.aborted) reply.header('connection', 'close')
     done()
   })
-  installAuth(app, options)
+  const checkStore = createStoreCheck(world, services.deps.store)
+  installAuth(app, { ...options, checkStore })
   metrics.built(options.version)
   app.addHook('onResponse', (request, reply, done) => {
     const route = request.routeOptions.url ?? 'none'
@@ -159,7 +161,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
         seats: new Seats(),
         feeds,
       }
-      healthRoutes(scope.withTypeProvider<ZodTypeProvider>(), context, metrics)
+      healthRoutes(scope.withTypeProvider<ZodTypeProvider>(), context, { metrics, checkStore })
       if (roles.has('gateway')) gatewayRoutes(scope, context)
       if (!roles.has('api')) return
       apiRoutes(scope, context)

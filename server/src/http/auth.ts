@@ -9,7 +9,8 @@ import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../service
 import { StoreUnavailable } from '../store/port.ts'
 import { FailureLimit } from './failure-limit.ts'
 import { openModeRefusal } from './open-mode.ts'
-import { STORE_TIMEOUT_MS, within } from './shared-read.ts'
+import { within } from './shared-read.ts'
+import { STORE_TIMEOUT_MS, type StoreCheck } from './store-check.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -47,10 +48,11 @@ export function workerOf(request: FastifyRequest): WorkerIdentity {
 export interface AuthOptions {
   services: Services
   openMode: boolean
+  checkStore: StoreCheck
 }
 
 /** Puts a caller or a worker on each request, before its body is read. */
-export function installAuth(app: FastifyInstance, { services, openMode }: AuthOptions): void {
+export function installAuth(app: FastifyInstance, { services, openMode, checkStore }: AuthOptions): void {
   const { access, workers, streamTokens, deps } = services
   const failures = new FailureLimit(deps.world)
 
@@ -86,12 +88,13 @@ export function installAuth(app: FastifyInstance, { services, openMode }: AuthOp
 
   /** What is asked for when the store is away is told without it. */
   async function authenticateFromMemory(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
-    const asked = authenticateCaller(request, reply)
     const known = () => {
       const { authorization } = request.headers
       if (openMode && openModeRefusal(request) === null && access.wasOpen()) return LOCAL_ADMIN
       return access.lastKnownCaller(bearer(authorization) ?? '')
     }
+    if ((await checkStore()) !== 'ok') return known() ?? authenticateCaller(request, reply)
+    const asked = authenticateCaller(request, reply)
     const caller = await within(deps.world, STORE_TIMEOUT_MS, asked, null).catch((error: unknown) => {
       if (error instanceof StoreUnavailable) return null
       throw error

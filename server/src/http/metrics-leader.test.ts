@@ -4,6 +4,7 @@ import { createMetrics } from './metrics.ts'
 test('who leads, in which epoch, and when each loop last ran', async () => {
   const { meter, render } = createMetrics()
   const counts = {
+    storeUp: true,
     schedules: { overdue: 2, waiting: 1 },
     alerts: { loop_late: 1 },
     subscribers: { current: 2, behind: 1 },
@@ -27,7 +28,7 @@ test('what only the store knows is left out while it cannot be asked, and is the
   const none = { jobs: null, workers: null, queues: null, alerts: null, subscribers: { current: 0, behind: 0 } }
   const gauges = /^ichido_(schedules_overdue|ticks_waiting) \d+$/gm
   const shown = async (schedules: { overdue: number; waiting: number } | null) =>
-    (await render({ ...none, schedules })).match(gauges)
+    (await render({ ...none, schedules, storeUp: schedules !== null })).match(gauges)
   expect(await shown(null)).toBeNull()
   const both = ['ichido_schedules_overdue 2', 'ichido_ticks_waiting 1']
   expect(await shown({ overdue: 2, waiting: 1 })).toEqual(both)

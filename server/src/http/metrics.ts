@@ -24,6 +24,7 @@ export interface AnsweredRequest {
 
 /** By state, as the store has them; null when it cannot say. */
 export interface Counts {
+  storeUp: boolean
   jobs: Readonly<Record<string, number>> | null
   workers: Readonly<Record<string, number>> | null
   queues: readonly QueueShape[] | null
@@ -56,6 +57,7 @@ export function createMetrics(): Metrics {
     labelNames: ['version', 'node'],
     registers,
   })
+  const up = new Gauge({ name: 'ichido_store_up', help: '1 while the store answers this node, else 0', registers })
   const jobsByState = new Gauge({
     name: 'ichido_jobs',
     help: 'Jobs by the state of their latest run',
@@ -112,7 +114,8 @@ export function createMetrics(): Metrics {
       if (Number(attempt) > 1) clientRetries.inc({ outcome: status < 400 ? 'succeeded' : 'failed' })
     },
     contentType: registry.contentType,
-    async render({ jobs, workers, queues, schedules, alerts, subscribers }) {
+    async render({ storeUp, jobs, workers, queues, schedules, alerts, subscribers }) {
+      up.set(storeUp ? 1 : 0)
       showQueues(queues ?? [])
       setOrLeaveOut(overdue, schedules?.overdue)
       setOrLeaveOut(waitingTicks, schedules?.waiting)

@@ -137,12 +137,27 @@ describe('readiness', () => {
 describe('metrics without a store', () => {
   /** What the store does when it is asked. */
   let asked: <T>(answer: () => Promise<T>) => Promise<T>
+  let looked: typeof asked
+  let reads: number
+  /** How long was waited, each time. */
+  let waitsMs: number[]
   async function start(): Promise<TestApp> {
     asked = (answer) => answer()
+    looked = (answer) => answer()
+    reads = 0
+    waitsMs = []
     const { store, close } = await testStore('sqlite')
-    const read: Store['read'] = (command) => asked(() => store.read(command))
-    const world = { ...realWorld, after: (_ms: number, callback: () => void) => realWorld.after(0, callback) }
-    open = await testApp('sqlite', { opened: { store: { ...store, read }, remove: close }, deps: { world } })
+    const read: Store['read'] = (command) => {
+      reads++
+      return asked(() => store.read(command))
+    }
+    const health: Store['health'] = () => looked(() => store.health())
+    const after = (ms: number, callback: () => void) => {
+      waitsMs.push(ms)
+      return realWorld.after(0, callback)
+    }
+    const world = { ...realWorld, after }
+    open = await testApp('sqlite', { opened: { store: { ...store, read, health }, remove: close }, deps: { world } })
     return open
   }
   const gone = () => Promise.reject(new StoreUnavailable('away'))
@@ -159,6 +174,26 @@ describe('metrics without a store', () => {
     expect(answer.status).toBe(200)
     expect(answer.text).toContain('ichido_http_request_seconds_count{')
     expect(answer.text).not.toContain('ichido_jobs{')
+  })
+
+  test.each([
+    ['cannot be reached', gone],
+    ['does not answer', silent],
+  ])('one that is known to be away, as it %s, is not read, and hardly waited for', async (_, away) => {
+    const { call } = await start()
+    expect((await call('GET', '/metrics')).text).toMatch(/^ichido_store_up 1$/m)
+    asked = away
+    looked = away
+    expect(await call('GET', '/readyz')).toMatchObject({ status: 503 })
+    reads = 0
+    waitsMs = []
+    const { status, text } = await call('GET', '/metrics')
+    expect(status).toBe(200)
+    expect(text).toMatch(/^ichido_store_up 0$/m)
+    expect(text).not.toMatch(/^ichido_(jobs|workers|queue_ready|schedules_overdue)\b/m)
+    expect(reads).toBe(0)
+    // Each question is a short wait beside the look that all share, which goes on without anybody.
+    expect(waitsMs.filter((ms) => ms < 2_000)).toEqual([100, 100])
   })
 
   test('whoever was let in before is let in, and nobody else, and nowhere else', async () => {

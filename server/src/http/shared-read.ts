@@ -11,9 +11,6 @@ export function sharedRead<T>(read: () => Promise<T>): () => Promise<T> {
   }
 }
 
-/** How long somebody who asks over HTTP waits for a store that may be away. */
-export const STORE_TIMEOUT_MS = 2_000
-
 /** What is read, or something else if that takes too long. */
 export async function within<T, Late>(world: World, ms: number, read: Promise<T>, late: Late): Promise<T | Late> {
   const done = new AbortController()

@@ -3,7 +3,8 @@ import { z } from 'zod'
 import { stats } from '../../core/contract/shapes.ts'
 import type { Metrics } from '../metrics.ts'
 import { answers } from '../openapi.ts'
-import { rationedRead, STORE_TIMEOUT_MS, sharedRead, within } from '../shared-read.ts'
+import { rationedRead, sharedRead, within } from '../shared-read.ts'
+import { STORE_TIMEOUT_MS, type StoreCheck } from '../store-check.ts'
 import type { ApiInstance, RouteContext } from './context.ts'
 
 const tags = ['health']
@@ -17,22 +18,36 @@ const readiness = z.object({
   }),
 })
 
-export function healthRoutes(app: ApiInstance, { services, draining, feeds }: RouteContext, metrics: Metrics): void {
-  const { world, store, relay } = services.deps
+export interface HealthOptions {
+  metrics: Metrics
+  checkStore: StoreCheck
+}
+
+export function healthRoutes(
+  app: ApiInstance,
+  { services, draining, feeds }: RouteContext,
+  { metrics, checkStore }: HealthOptions,
+): void {
+  const { world, relay } = services.deps
   const counts = rationedRead(world, () => services.jobs.counts())
   const workerCounts = rationedRead(world, () => services.workers.counts())
   const queueCounts = rationedRead(world, () => services.queues.list())
   const scheduleCounts = rationedRead(world, () => services.occurrences.counts())
   const alertCounts = rationedRead(world, () => services.alerts.counts())
-  const checkStore = sharedRead(() => {
-    const answered = store.health().then(
-      () => 'ok',
-      () => 'cannot be reached',
-    )
-    return within(world, STORE_TIMEOUT_MS, answered, 'does not answer')
-  })
   /** Null: the store is away. */
   const inTime = <T>(read: Promise<T>) => within(world, STORE_TIMEOUT_MS, read, null).catch(() => null)
+  /** Of a store that is known to be away nothing is read: it would be waited for. */
+  async function readCounts(storeUp: boolean) {
+    const read = <T>(count: () => Promise<T>) => (storeUp ? inTime(count()) : null)
+    const [jobs, workers, queues, schedules, alerts] = await Promise.all([
+      read(() => counts().then(byState)),
+      read(workerCounts),
+      read(queueCounts),
+      read(scheduleCounts),
+      read(alertCounts),
+    ])
+    return { jobs, workers, queues, schedules, alerts }
+  }
   const checkRedis = sharedRead(async () => {
     if (relay === undefined) return {}
     return { redis: (await relay.look()) === 'away' ? 'away' : 'ok' } as const
@@ -83,14 +98,8 @@ export function healthRoutes(app: ApiInstance, { services, draining, feeds }: Ro
     },
     async (_request, reply) => {
       // The other numbers are wanted most when the store is gone.
-      const [jobs, workers, queues, schedules, alerts] = await Promise.all([
-        inTime(counts().then(byState)),
-        inTime(workerCounts()),
-        inTime(queueCounts()),
-        inTime(scheduleCounts()),
-        inTime(alertCounts()),
-      ])
-      const page = await metrics.render({ jobs, workers, queues, schedules, alerts, subscribers: feeds.counts })
+      const storeUp = (await checkStore()) === 'ok'
+      const page = await metrics.render({ storeUp, ...(await readCounts(storeUp)), subscribers: feeds.counts })
       return reply.header('content-type', metrics.contentType).send(page)
     },
   )

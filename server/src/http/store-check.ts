@@ -1,0 +1,24 @@
+import type { World } from '@ichido/sdk/world'
+import type { Store } from '../store/port.ts'
+import { sharedRead, within } from './shared-read.ts'
+
+/** For what is told of the store, and does not wait for it. */
+export const STORE_TIMEOUT_MS = 2_000
+/** A store that was away when it was last asked has this long to show that it is back: a look takes a few milliseconds. */
+const BACK_WITHIN_MS = 100
+
+export type StoreCheck = () => Promise<'ok' | 'cannot be reached' | 'does not answer'>
+
+/** Whether the store answers: one look for readiness, for the metrics, and for who may see them without it. */
+export function createStoreCheck(world: World, store: Pick<Store, 'health'>): StoreCheck {
+  let known: Awaited<ReturnType<StoreCheck>> = 'ok'
+  const look = sharedRead(async () => {
+    const answered = store.health().then(
+      () => 'ok' as const,
+      () => 'cannot be reached' as const,
+    )
+    known = await within(world, STORE_TIMEOUT_MS, answered, 'does not answer' as const)
+    return known
+  })
+  return () => (known === 'ok' ? look() : within(world, BACK_WITHIN_MS, look(), known))
+}
