@@ -10,7 +10,7 @@ import { ALL_NODE_ROLES, type NodeRole } from './core/node-roles.ts'
 import type { FixedSettings } from './core/settings.ts'
 import { ClockWatch } from './leader/clock-watch.ts'
 import { leaderDuties, nodeDuties } from './leader/duties.ts'
-import { type Duty, Election, type Leading } from './leader/elect.ts'
+import { type Duty, Election, type LeadershipChange, type Leading } from './leader/elect.ts'
 import { Loop } from './leader/loop.ts'
 import type { SubmitIn } from './local-transport.ts'
 import { DEFAULT_LIMITS } from './services/deps.ts'
@@ -22,6 +22,8 @@ import { adoptRestoredEvents } from './store/commands/restored-events.ts'
 import { openPostgres, type PgClient, type PostgresStore } from './store/engines/postgres.ts'
 import { openSqlite } from './store/engines/sqlite.ts'
 import type { Store } from './store/port.ts'
+
+export type { LeadershipChange } from './leader/elect.ts'
 
 /** Where jobs are kept. */
 export type Storage =
@@ -43,6 +45,7 @@ export interface NodeOptions {
   fixed?: FixedSettings | undefined
   /** For what goes wrong outside of any call: a loop that failed, a wake-up connection that broke. */
   onTrouble(where: string, error: unknown): void
+  onLeadership?: ((change: LeadershipChange) => void) | undefined
 }
 
 /** A control-plane process: the services over the chosen adapters, and the loops that keep them going. */
@@ -59,7 +62,14 @@ const CONNECT_TIMEOUT_MS = 5_000
 
 /** The composition root: the only place that chooses adapters. */
 export async function startNode(options: NodeOptions): Promise<ControlNode> {
-  const { world, meter, onTrouble, redisUrl = null, roles = ALL_NODE_ROLES } = options
+  const {
+    world,
+    meter,
+    onTrouble,
+    onLeadership: onChange = () => {},
+    redisUrl = null,
+    roles = ALL_NODE_ROLES,
+  } = options
   const { store, bus: storeBus, submitIn } = await openStorage(options)
   // The folder's lock is ours, so whoever worked in it before is dead.
   if ('dataDir' in options.storage) await store.write(takeOverFolder(LOCAL_WORKER_PREFIX))
@@ -103,7 +113,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const clock = new ClockWatch(world)
   const running = () => [...loops, ...election.loops]
   const duties = (leading: Leading) => leaderDuties(services, { clock, loops: running, onTrouble }, leading)
-  const election = new Election({ world, store, bus, meter, clock, onTrouble, duties })
+  const election = new Election({ world, store, bus, meter, clock, onTrouble, onChange, duties })
   // A loop that waits would only notice after its wait that its interval has become shorter.
   settings.onChange(() => {
     for (const loop of running()) loop.hurry()
@@ -152,7 +162,9 @@ async function openStorage(options: NodeOptions): Promise<OpenedStorage> {
 }
 
 /** A store alone, for commands that work on it without a running node. */
-export function openStore(options: Omit<NodeOptions, 'meter' | 'onTrouble' | 'artifacts'>): Promise<Store> {
+export function openStore(
+  options: Omit<NodeOptions, 'meter' | 'onTrouble' | 'onLeadership' | 'artifacts'>,
+): Promise<Store> {
   const { storage, world, allowNoFsync } = options
   if ('dataDir' in storage) {
     return Promise.resolve(openSqlite({ dataDir: storage.dataDir, now: world.now, allowNoFsync }))

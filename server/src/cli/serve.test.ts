@@ -167,6 +167,13 @@ describe('stopping', () => {
     expect(stderr).toMatch(/\nStopped\.\n$/)
   })
 
+  test('the log at info tells that it begins to lead, and that it resigns', async () => {
+    const server = await serve({ DATA_DIR: newFolder(), LOG_LEVEL: 'info' })
+    await expect.poll(server.stderr, { timeout: 10_000 }).toMatch(/"epoch":2,"msg":"this node leads"/)
+    const { stderr } = await timed(server, 'SIGTERM')
+    expect(stderr).toMatch(/"level":30.*"epoch":2,"why":"resigned","msg":"this node no longer leads"/)
+  })
+
   test('readyz turns 503 first, while requests that wait are answered', async () => {
     const server = await serve({ DATA_DIR: newFolder() })
     const { job_id } = await post(server, { kind: 'k' })

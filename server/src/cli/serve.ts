@@ -1,6 +1,7 @@
 import type { Command } from 'commander'
 import type { ServerConfig } from '../config.ts'
 import { ALL_NODE_ROLES, isNodeRole, NODE_ROLES, type NodeRole } from '../core/node-roles.ts'
+import type { LeadershipChange } from '../main.ts'
 import { sayRunning, sayStopped, tokenLine } from './banner.ts'
 import { codeOf, innermost } from './cause.ts'
 import { EXIT, Failure } from './exit.ts'
@@ -77,7 +78,9 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   const metrics = createMetrics()
   const { storage, allowNoFsync, artifacts, redisUrl, settings: fixed } = config
   const given = { storage, allowNoFsync, artifacts, redisUrl, roles, fixed }
-  const starting = startNode({ ...given, world, meter: metrics.meter, onTrouble })
+  const onLeadership = ({ leads, ...change }: LeadershipChange) =>
+    logger.info(change, leads ? 'this node leads' : 'this node no longer leads')
+  const starting = startNode({ ...given, world, meter: metrics.meter, onTrouble, onLeadership })
   const begin = async () => {
     const node = await opening(config, starting)
     const options = { node, metrics, roles, config, world, logger, version: VERSION }

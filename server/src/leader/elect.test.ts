@@ -8,7 +8,7 @@ import { openSqlite } from '../store/engines/sqlite.ts'
 import type { Store } from '../store/port.ts'
 import { sql } from '../testing/store.ts'
 import { ClockWatch } from './clock-watch.ts'
-import { Election, type Leading } from './elect.ts'
+import { Election, type LeadershipChange, type Leading } from './elect.ts'
 
 const MINUTE_MS = 60_000
 
@@ -18,6 +18,7 @@ class Node {
   leading: Leading | null = null
   done = 0
   gauges: [leads: boolean, epoch: number][] = []
+  changes: LeadershipChange[] = []
   #stopped = false
   #missed: (() => void)[] = []
 
@@ -37,6 +38,7 @@ class Node {
       meter,
       clock: new ClockWatch(own),
       onTrouble,
+      onChange: (change) => void this.changes.push(change),
       duties: (leading) => {
         this.leading = leading
         const tick = async () => {
@@ -203,12 +205,36 @@ test('once its term is over and the store has said nothing, no node is said to l
   }
   await world.pass(2_000)
   expect(a.gauges.at(-1)).toEqual([true, 2])
-  await world.pass(3_000)
+  await world.pass(5_000)
   expect(a.gauges.at(-1)).toEqual([false, 2])
   silent.write = store.write
   held.resolve()
   await world.pass(2_000)
   expect(a.gauges.at(-1)).toEqual([true, 2])
+  expect(a.changes).toEqual([
+    { leads: true, epoch: 2 },
+    { leads: false, epoch: 2, why: 'term lapsed' },
+    { leads: true, epoch: 2 },
+  ])
+})
+
+test('it is told once who begins to lead, and who no longer does and why', async () => {
+  const a = await start()
+  const b = await start()
+  await world.pass(MINUTE_MS)
+  expect(a.changes).toEqual([{ leads: true, epoch: 2 }])
+  // A restore, say: the epoch is another one although the time of this one is not up.
+  await sql(sqlite, 'UPDATE ichido.leadership SET epoch = 7, holder = NULL')
+  await world.pass(2_000)
+  expect(a.changes.slice(1, 2)).toEqual([{ leads: false, epoch: 2, why: expect.stringMatching(/^epoch [78] began$/) }])
+  const next = b.election.epoch === null ? a : b
+  const stopping = next.election.stop()
+  await world.pass(0)
+  await stopping
+  expect(next.changes.slice(-2)).toEqual([
+    { leads: true, epoch: 8 },
+    { leads: false, epoch: 8, why: 'resigned' },
+  ])
 })
 
 test('one that stopped says so, and leaves no timer behind', async () => {

@@ -22,6 +22,11 @@ export interface Leading extends Term {
   trusted(): boolean
 }
 
+/** This node has begun to lead; or it no longer does, and why. `epoch` is the one that it leads or led in. */
+export type LeadershipChange =
+  | { leads: true; epoch: number }
+  | { leads: false; epoch: number; why: 'resigned' | 'term lapsed' | `epoch ${number} began` }
+
 export type Duty = Pick<LoopOptions, 'name' | 'intervalMs' | 'tick'>
 
 export interface ElectionOptions {
@@ -31,6 +36,7 @@ export interface ElectionOptions {
   meter: Meter
   clock: ClockWatch
   onTrouble(name: string, error: unknown): void
+  onChange(change: LeadershipChange): void
   /** What this node does while it leads and trusts its term; made anew for every term. */
   duties(leading: Leading): Duty[]
 }
@@ -46,6 +52,8 @@ export class Election {
   #trustedUntilMs = 0
   /** As the store last had it. */
   #epoch = 0
+  /** In which this node was last said to lead. */
+  #ledEpoch: number | null = null
   #callOffLapse = () => {}
   #duties: Loop[] = []
   #ending: Promise<unknown> = Promise.resolve()
@@ -90,7 +98,7 @@ export class Election {
     await this.#loop.stop()
     const term = this.#term
     this.#end()
-    if (term !== null) this.#tell()
+    if (term !== null) this.#tell('resigned')
     await this.#ending
     if (term === null || world.monotonic() >= this.#trustedUntilMs) return
     const resigned = store.write(resignTerm(term)).then(
@@ -115,17 +123,24 @@ export class Election {
     if (standing.held && term === null) this.#begin(standing)
     if (!standing.held && term !== null) this.#end()
     this.#epoch = standing.epoch
-    this.#tell()
+    this.#tell(standing.held ? 'term lapsed' : `epoch ${standing.epoch} began`)
     return this.#term === null ? LOOK_MS : null
   }
 
-  /** Says whether this node leads, and once more when its term is over without having been renewed: no tick may come to its end by then. */
-  #tell(): void {
-    const { world, meter } = this.#options
+  /**
+   * Says whether this node leads, and why not if it did until now. Once its term is over without having been renewed it says so
+   * again by itself: no tick may come to its end by then.
+   */
+  #tell(whyNot: Extract<LeadershipChange, { leads: false }>['why']): void {
+    const { world, meter, onChange } = this.#options
     this.#callOffLapse()
     const trustedMs = this.#term === null ? 0 : this.#trustedUntilMs - world.monotonic()
-    meter.leadership(trustedMs > 0, this.#epoch)
-    this.#callOffLapse = trustedMs > 0 ? world.after(trustedMs, () => this.#tell()) : () => {}
+    const leads = trustedMs > 0
+    meter.leadership(leads, this.#epoch)
+    this.#callOffLapse = leads ? world.after(trustedMs, () => this.#tell('term lapsed')) : () => {}
+    if (leads && this.#ledEpoch === null) onChange({ leads, epoch: this.#epoch })
+    if (!leads && this.#ledEpoch !== null) onChange({ leads, epoch: this.#ledEpoch, why: whyNot })
+    this.#ledEpoch = leads ? this.#epoch : null
   }
 
   #begin({ epoch }: Standing): void {
