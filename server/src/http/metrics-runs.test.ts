@@ -61,6 +61,19 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await metric('ichido_fenced_writes_total{verb="finish",reason="OUTCOME_ALREADY_RECORDED"}')).toBe(1)
   })
 
+  test('whether a queue is paused, and its limit where it has one', async () => {
+    const paused = () => metric('ichido_queue_paused{queue="held"}')
+    const limit = () => metric('ichido_queue_limit{queue="held"}')
+    await submit({ queue: 'held' })
+    expect([await paused(), await limit()]).toEqual([0, undefined])
+    await http.call('PUT', '/v1/queues/held', { body: { paused: true, max_concurrent: 3 } })
+    expect([await paused(), await limit()]).toEqual([1, 3])
+    // They are due all the same: who alerts on them looks at the pause, too.
+    expect(await metric('ichido_queue_ready{queue="held"}')).toBe(1)
+    await http.call('PUT', '/v1/queues/held', { body: { paused: false, max_concurrent: null } })
+    expect([await paused(), await limit()]).toEqual([0, undefined])
+  })
+
   test('calls that a client makes again, by what came of them', async () => {
     for (const [path, attempts] of [
       ['/v1/jobs', ['1', '2', '3']],

@@ -1,6 +1,7 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@prometheus-io/client'
 import type { Meter } from '../services/meter.ts'
+import { createQueueGauges } from './queue-gauges.ts'
 
 export interface Metrics {
   /** For the services, which count without knowing of Prometheus. */
@@ -34,9 +35,6 @@ export interface Counts {
   /** Of the events of jobs, on this node. */
   subscribers: { current: number; behind: number }
 }
-
-/** Of the queues with the most work: each has a few lines of its own. */
-const QUEUES_MAX = 200
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 /** A minute to a month. */
@@ -135,24 +133,6 @@ export function createMetrics(): Metrics {
 function setOrLeaveOut(gauge: Gauge, value: number | undefined): void {
   if (value === undefined) gauge.remove()
   else gauge.set(value)
-}
-
-function createQueueGauges(registers: Registry[]): (queues: readonly QueueShape[]) => void {
-  const gauge = (name: string, help: string) => new Gauge({ name, help, labelNames: ['queue'], registers })
-  const ready = gauge('ichido_queue_ready', 'Runs that a worker could have now')
-  const delayed = gauge('ichido_queue_delayed', 'Runs whose time has not come')
-  const leases = gauge('ichido_queue_active_leases', 'Runs that workers hold')
-  const oldest = gauge('ichido_queue_oldest_ready_seconds', 'For how long the oldest of the ready runs has been due')
-  return (queues) => {
-    for (const each of [ready, delayed, leases, oldest]) each.reset()
-    const busiest = queues.toSorted((a, b) => b.ready + b.running - (a.ready + a.running)).slice(0, QUEUES_MAX)
-    for (const { name: queue, ...found } of busiest) {
-      ready.set({ queue }, found.ready)
-      delayed.set({ queue }, found.delayed)
-      leases.set({ queue }, found.running)
-      oldest.set({ queue }, found.oldest_ready_seconds ?? 0)
-    }
-  }
 }
 
 function createMeter(registers: Registry[]): Meter {

@@ -1,0 +1,33 @@
+import type { QueueShape } from '@ichido/sdk/protocol'
+import { Gauge, type Registry } from '@prometheus-io/client'
+
+/** Of the queues with the most work: each has a few lines of its own. */
+const QUEUES_MAX = 200
+
+export function createQueueGauges(registers: Registry[]): (queues: readonly QueueShape[]) => void {
+  const gauge = (name: string, help: string) => new Gauge({ name, help, labelNames: ['queue'], registers })
+  const ready = gauge(
+    'ichido_queue_ready',
+    'Runs that are due and that no worker holds, also while it is paused or full',
+  )
+  const delayed = gauge('ichido_queue_delayed', 'Runs whose time has not come')
+  const leases = gauge('ichido_queue_active_leases', 'Runs that workers hold')
+  const oldest = gauge(
+    'ichido_queue_oldest_ready_seconds',
+    'For how long the oldest of the ready runs has been due, also while the queue is paused or full; 0 when none is ready',
+  )
+  const paused = gauge('ichido_queue_paused', '1 while nothing is handed out of it, for somebody has paused it, else 0')
+  const limit = gauge('ichido_queue_limit', 'Runs that workers may hold at a time (max_concurrent), where it is set')
+  return (queues) => {
+    for (const each of [ready, delayed, leases, oldest, paused, limit]) each.reset()
+    const busiest = queues.toSorted((a, b) => b.ready + b.running - (a.ready + a.running)).slice(0, QUEUES_MAX)
+    for (const { name: queue, ...found } of busiest) {
+      ready.set({ queue }, found.ready)
+      delayed.set({ queue }, found.delayed)
+      leases.set({ queue }, found.running)
+      oldest.set({ queue }, found.oldest_ready_seconds ?? 0)
+      paused.set({ queue }, found.paused ? 1 : 0)
+      if (found.max_concurrent !== null) limit.set({ queue }, found.max_concurrent)
+    }
+  }
+}
