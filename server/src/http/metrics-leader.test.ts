@@ -9,7 +9,7 @@ test('who leads, in which epoch, and when each loop last ran', async () => {
     alerts: { loop_late: 1 },
     subscribers: { current: 2, behind: 1 },
   }
-  const page = () => render({ jobs: null, workers: null, queues: null, ...counts })
+  const page = () => render({ jobs: null, workers: null, queues: null, deadLetters: null, ...counts })
   meter.leadership(true, 7)
   meter.looped('reap', 1_500)
   meter.looped('elect', 2_000)
@@ -25,8 +25,15 @@ test('who leads, in which epoch, and when each loop last ran', async () => {
 
 test('what only the store knows is left out while it cannot be asked, and is there again', async () => {
   const { render } = createMetrics()
-  const none = { jobs: null, workers: null, queues: null, alerts: null, subscribers: { current: 0, behind: 0 } }
-  const gauges = /^ichido_(schedules_overdue|ticks_waiting) \d+$/gm
+  const none = {
+    jobs: null,
+    workers: null,
+    queues: null,
+    deadLetters: null,
+    alerts: null,
+    subscribers: { current: 0, behind: 0 },
+  }
+  const gauges = /^ichido_(schedules_overdue|ticks_waiting|redrives_running) \d+$/gm
   const shown = async (schedules: { overdue: number; waiting: number } | null) =>
     (await render({ ...none, schedules, storeUp: schedules !== null })).match(gauges)
   expect(await shown(null)).toBeNull()

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { LOCAL_ADMIN } from '../services/access.ts'
+import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
 import { type TestApp, testApp } from '../testing/app.ts'
 import { ENGINES } from '../testing/services.ts'
 
@@ -72,6 +73,29 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await metric('ichido_queue_ready{queue="held"}')).toBe(1)
     await http.call('PUT', '/v1/queues/held', { body: { paused: false, max_concurrent: null } })
     expect([await paused(), await limit()]).toEqual([0, undefined])
+  })
+
+  test('dead letters by queue, the age of the oldest, and redrives that run', async () => {
+    const { redrives } = http.services
+    const found = async () => [
+      await metric('ichido_dead_letters{queue="q"}'),
+      await metric('ichido_dead_letters{queue="other"}'),
+      await metric('ichido_redrives_running'),
+    ]
+    expect(await found()).toEqual([undefined, undefined, 0])
+    const broken = { ...fail, retryable: false }
+    for (const queue of ['q', 'q', 'other']) {
+      await submit({ queue })
+      const request = { queues: [queue], kinds: [], max: 1, waitMs: 0, startId: 'p' }
+      const [leased] = await http.services.runs.lease('w', request)
+      await http.services.runs.report('w', leased?.lease_id ?? '', broken)
+    }
+    expect(await found()).toEqual([2, 1, 0])
+    expect(await metric('ichido_dead_letter_oldest_seconds{queue="q"}')).toBeGreaterThanOrEqual(0)
+    // Nobody leads here, so that it goes on running.
+    const choice = { jobIds: null, filter: { ...EVERY_DEAD_LETTER, queue: 'other' } }
+    await redrives.begin(LOCAL_ADMIN, choice, null)
+    expect(await found()).toEqual([2, 1, 1])
   })
 
   test('calls that a client makes again, by what came of them', async () => {

@@ -1,7 +1,8 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@prometheus-io/client'
+import type { DeadLetterCounts } from '../services/dead-letters.ts'
 import type { Meter } from '../services/meter.ts'
-import { createQueueGauges } from './queue-gauges.ts'
+import { createDeadLetterGauges, createQueueGauges, setOrLeaveOut } from './queue-gauges.ts'
 
 export interface Metrics {
   /** For the services, which count without knowing of Prometheus. */
@@ -29,6 +30,7 @@ export interface Counts {
   jobs: Readonly<Record<string, number>> | null
   workers: Readonly<Record<string, number>> | null
   queues: readonly QueueShape[] | null
+  deadLetters: DeadLetterCounts | null
   schedules: { overdue: number; waiting: number } | null
   /** Those that are open, by rule. */
   alerts: Readonly<Record<string, number>> | null
@@ -91,6 +93,7 @@ export function createMetrics(): Metrics {
     registers,
   })
   const showQueues = createQueueGauges(registers)
+  const showDeadLetters = createDeadLetterGauges(registers)
   const requests = new Histogram({
     name: 'ichido_http_request_seconds',
     help: 'Requests by route and status, and how long their answers took',
@@ -112,9 +115,10 @@ export function createMetrics(): Metrics {
       if (Number(attempt) > 1) clientRetries.inc({ outcome: status < 400 ? 'succeeded' : 'failed' })
     },
     contentType: registry.contentType,
-    async render({ storeUp, jobs, workers, queues, schedules, alerts, subscribers }) {
+    async render({ storeUp, jobs, workers, queues, deadLetters, schedules, alerts, subscribers }) {
       up.set(storeUp ? 1 : 0)
       showQueues(queues ?? [])
+      showDeadLetters(deadLetters)
       setOrLeaveOut(overdue, schedules?.overdue)
       setOrLeaveOut(waitingTicks, schedules?.waiting)
       jobsByState.reset()
@@ -127,12 +131,6 @@ export function createMetrics(): Metrics {
       return registry.metrics()
     },
   }
-}
-
-/** A gauge without labels would be 0 of itself, and say that all is well when nobody knows. */
-function setOrLeaveOut(gauge: Gauge, value: number | undefined): void {
-  if (value === undefined) gauge.remove()
-  else gauge.set(value)
 }
 
 function createMeter(registers: Registry[]): Meter {

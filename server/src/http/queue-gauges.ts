@@ -1,5 +1,6 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { Gauge, type Registry } from '@prometheus-io/client'
+import { COUNTED_EACH_MAX, type DeadLetterCounts } from '../services/dead-letters.ts'
 
 /** Of the queues with the most work: each has a few lines of its own. */
 const QUEUES_MAX = 200
@@ -30,4 +31,28 @@ export function createQueueGauges(registers: Registry[]): (queues: readonly Queu
       if (found.max_concurrent !== null) limit.set({ queue }, found.max_concurrent)
     }
   }
+}
+
+export function createDeadLetterGauges(registers: Registry[]): (counts: DeadLetterCounts | null) => void {
+  const gauge = (name: string, help: string) => new Gauge({ name, help, labelNames: ['queue'], registers })
+  const letters = gauge(
+    'ichido_dead_letters',
+    `Dead letters that are parked, by queue: those that have some, and counted up to ${COUNTED_EACH_MAX} each`,
+  )
+  const oldest = gauge('ichido_dead_letter_oldest_seconds', 'For how long the oldest of them has been parked')
+  const redrives = new Gauge({ name: 'ichido_redrives_running', help: 'Redrives that are not done yet', registers })
+  return (counts) => {
+    for (const each of [letters, oldest]) each.reset()
+    setOrLeaveOut(redrives, counts?.redrivesRunning)
+    for (const { queue, count, oldestMs } of counts?.queues ?? []) {
+      letters.set({ queue }, count)
+      oldest.set({ queue }, Math.max(0, oldestMs / 1000))
+    }
+  }
+}
+
+/** A gauge without labels would be 0 of itself, and say that all is well when nobody knows. */
+export function setOrLeaveOut(gauge: Gauge, value: number | undefined): void {
+  if (value === undefined) gauge.remove()
+  else gauge.set(value)
 }

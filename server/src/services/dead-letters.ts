@@ -12,6 +12,7 @@ import type { JobPolicy } from '../core/job.ts'
 import { type Caller, can, visibleUser } from '../core/roles.ts'
 import { type Artifact, listArtifacts } from '../store/commands/artifacts.ts'
 import {
+  countDeadLetters,
   type DeadFilter,
   type DeadPlace,
   findDeadLetter,
@@ -19,7 +20,7 @@ import {
   listDeadLetters,
 } from '../store/commands/dead-letters.ts'
 import { type RetryOutcome, retryJob } from '../store/commands/retry-jobs.ts'
-import { integer, type Row, text, textOrNull } from '../store/statement.ts'
+import { integer, integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
 import type { Deps } from './deps.ts'
 import type { FairTags } from './fair-tags.ts'
 import type { JobService } from './jobs.ts'
@@ -33,10 +34,18 @@ export interface DeadLetterService {
   list(caller: Caller, filter: DeadFilter, limit: number, after: DeadPlace | null): Promise<DeadLetterPage>
   /** By queue, kind and error code; the largest first. */
   groups(caller: Caller, filter: DeadFilter): Promise<DeadLetterGroup[]>
+  counts(): Promise<DeadLetterCounts>
   /** The same job again: its next run is due now, with a fresh retry budget. */
   retry(caller: Caller, jobId: string): Promise<JobDetail>
   /** A new job with another payload in the place of the old one, which is then no dead letter any more. */
   replace(caller: Caller, jobId: string, payload: unknown, key: string | null): Promise<Replaced>
+}
+
+/** What is parked, by queue, and how many redrives are at it. */
+export interface DeadLetterCounts {
+  /** Of so many queues, and counted up to so many in each, that a look at a million of them costs little. */
+  queues: { queue: string; count: number; oldestMs: number }[]
+  redrivesRunning: number
 }
 
 export interface DeadLetterPage {
@@ -51,6 +60,8 @@ export interface Replaced {
 }
 
 const GROUPS_MAX = 200
+const COUNTED_QUEUES_MAX = 200
+export const COUNTED_EACH_MAX = 10_000
 const REPLACE_OPERATION = 'retry'
 
 export function createDeadLetterService(
@@ -85,6 +96,19 @@ export function createDeadLetterService(
     async groups(caller, filter) {
       const visible = limitTo(caller, filter)
       return visible === null ? [] : (await store.read(groupDeadLetters(visible, GROUPS_MAX))).map(renderGroup)
+    },
+
+    async counts() {
+      const { queues, redrivesRunning } = await store.read(countDeadLetters(COUNTED_QUEUES_MAX, COUNTED_EACH_MAX))
+      return {
+        queues: queues.map((row) => ({
+          queue: text(row, 'queue'),
+          count: integer(row, 'count'),
+          // Null if its last one went between the two looks.
+          oldestMs: integerOrNull(row, 'oldest_ms') ?? 0,
+        })),
+        redrivesRunning,
+      }
     },
 
     async retry(caller, jobId) {

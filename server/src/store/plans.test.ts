@@ -9,6 +9,7 @@ import { seize } from '../testing/reaper.ts'
 import { removeKeys } from '../testing/retention.ts'
 import { Scene } from '../testing/scene.ts'
 import { openNode } from '../testing/store.ts'
+import { countDeadLetters } from './commands/dead-letters.ts'
 import { findKeys, listKeys } from './commands/keys.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
 import { EVERY_JOB, type JobFilter, listJobs } from './commands/list-jobs.ts'
@@ -120,6 +121,24 @@ describe('a statement that is kept goes into its table by', () => {
     const plan = await keptPlan(node, statement)
     expect(waysInto(plan, table), JSON.stringify(plan, null, 1)).toEqual(ways)
   })
+})
+
+test('dead letters are counted up to a maximum, and found from queue to queue, however many there are', async () => {
+  const client = new pg.Client(database.url)
+  await client.connect()
+  try {
+    await client.query(`INSERT INTO ichido.dead_letters (job_id, run_id, queue, kind, user_id, error_code, error_message, retry_count, dead_at)
+      SELECT gen_random_uuid(), gen_random_uuid(), 'queue ' || i % 3, 'k', 'u', 'X', '', 0, i FROM generate_series(1, ${part(0.3)}) i`)
+    await client.query('VACUUM ANALYZE ichido.dead_letters')
+    const plans = await readPlans(node, countDeadLetters(10, 100))
+    const touched = plans.reduce((sum, plan) => sum + rowsTouched(plan), 0)
+    expect(touched, JSON.stringify(plans, null, 1)).toBeLessThanOrEqual(3 * 100 + 20)
+    const { queues } = await node.read(countDeadLetters(10, 100))
+    expect(queues.map(({ queue, count }) => [queue, count])).toEqual([0, 1, 2].map((n) => [`queue ${n}`, 100]))
+  } finally {
+    await client.query('TRUNCATE ichido.dead_letters')
+    await client.end()
+  }
 })
 
 describe('a lease', () => {

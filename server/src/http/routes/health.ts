@@ -32,6 +32,7 @@ export function healthRoutes(
   const counts = rationedRead(world, () => services.jobs.counts())
   const workerCounts = rationedRead(world, () => services.workers.counts())
   const queueCounts = rationedRead(world, () => services.queues.list())
+  const deadLetterCounts = rationedRead(world, () => services.deadLetters.counts())
   const scheduleCounts = rationedRead(world, () => services.occurrences.counts())
   const alertCounts = rationedRead(world, () => services.alerts.counts())
   /** Null: the store is away. */
@@ -39,14 +40,15 @@ export function healthRoutes(
   /** Of a store that is known to be away nothing is read: it would be waited for. */
   async function readCounts(storeUp: boolean) {
     const read = <T>(count: () => Promise<T>) => (storeUp ? inTime(count()) : null)
-    const [jobs, workers, queues, schedules, alerts] = await Promise.all([
+    const [jobs, workers, queues, deadLetters, schedules, alerts] = await Promise.all([
       read(() => counts().then(byState)),
       read(workerCounts),
       read(queueCounts),
+      read(deadLetterCounts),
       read(scheduleCounts),
       read(alertCounts),
     ])
-    return { jobs, workers, queues, schedules, alerts }
+    return { jobs, workers, queues, deadLetters, schedules, alerts }
   }
   const checkRedis = sharedRead(async () => {
     if (relay === undefined) return {}

@@ -1,6 +1,7 @@
 import type { DeadLetterFilter } from '@ichido/sdk/protocol'
 import { type Command, command } from '../port.ts'
-import { DEAD_LETTER_COLUMNS, readDeadLetter } from '../sql/dead-letters.ts'
+import { countDead, DEAD_LETTER_COLUMNS, readDeadLetter } from '../sql/dead-letters.ts'
+import { countRunning } from '../sql/redrives.ts'
 import {
   integer,
   one,
@@ -88,6 +89,19 @@ export function groupDeadLetters(filter: DeadFilter, limit: number): Command<Row
       FROM ichido.dead_letters d WHERE ${where.join(' AND ')}
       GROUP BY d.queue, d.kind, d.error_code ORDER BY count(*) DESC, d.queue, d.kind, d.error_code LIMIT ${limit}`
     return yield* query(asking(sql), ...params)
+  })
+}
+
+export interface DeadLetterRows {
+  /** Each with its `count` and `oldest_ms`. */
+  queues: Row[]
+  redrivesRunning: number
+}
+
+export function countDeadLetters(queuesMax: number, eachMax: number): Command<DeadLetterRows> {
+  return command('count_dead_letters', function* work(): Work<DeadLetterRows> {
+    const queues = yield* query(countDead, queuesMax, eachMax)
+    return { queues, redrivesRunning: integer(yield* one(countRunning), 'count') }
   })
 }
 

@@ -8,6 +8,22 @@ export const readDeadLetter = statement(
   `SELECT ${DEAD_LETTER_COLUMNS} FROM ichido.dead_letters d WHERE d.job_id = $1`,
 )
 
+/**
+ * Takes how many queues at most, and up to how many of each to count: a million are never read. From queue to queue, in the
+ * order of their names, by the index.
+ */
+export const countDead = statement(
+  'count_dead',
+  `WITH RECURSIVE q AS (
+      SELECT min(queue) AS queue FROM ichido.dead_letters WHERE queue > ''
+      UNION ALL
+      SELECT (SELECT min(d.queue) FROM ichido.dead_letters d WHERE d.queue > q.queue) FROM q WHERE q.queue IS NOT NULL)
+    SELECT q.queue,
+      (SELECT count(*) FROM (SELECT 1 FROM ichido.dead_letters d WHERE d.queue = q.queue LIMIT $2) c) AS count,
+      (SELECT now_ms() - min(d.dead_at) FROM ichido.dead_letters d WHERE d.queue = q.queue) AS oldest_ms
+    FROM q WHERE q.queue IS NOT NULL LIMIT $1`,
+)
+
 /** Takes jobs that were retried or replaced, and their runs that ended; answers how long each was a dead letter. */
 export const resolveDeadLetters = statement('resolve_dead_letters', {
   postgres: `DELETE FROM ichido.dead_letters d USING unnest($1::uuid[], $2::uuid[]) AS t(job_id, run_id)

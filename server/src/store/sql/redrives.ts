@@ -39,6 +39,11 @@ export const readRunning = statement(
   `SELECT id, version, next_at - now_ms() AS in_ms FROM ichido.redrives WHERE state = 'running' ORDER BY next_at LIMIT $1`,
 )
 
+export const countRunning = statement(
+  'count_running',
+  `SELECT count(*) AS count FROM ichido.redrives WHERE state = 'running'`,
+)
+
 /**
  * Takes epoch, holder, a redrive and the version it was seen at. Of two that go on with it at once one takes this step: the
  * row stays locked until the step is committed, and then has another version.
