@@ -147,7 +147,8 @@ function createMeter(registers: Registry[]): Meter {
   const ended = counter('ichido_runs_ended_total', 'Runs by the state they ended in', ['state'])
   const retried = counter(
     'ichido_retried_runs_ended_total',
-    'Runs that followed a failure, by the state they ended in',
+    'Runs that the policy of their job made after a failure, by the state they ended in; the first run after a person or a ' +
+      'redrive has tried it again is none',
     ['state'],
   )
   const fenced = counter('ichido_fenced_writes_total', 'Writes of workers that changed nothing, by reason', [

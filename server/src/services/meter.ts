@@ -5,7 +5,10 @@ export interface Meter {
   leasedAtSubmit(jobs: number): void
   reservation(outcome: 'reserved' | 'consumed' | 'released' | 'refused'): void
   ended(state: string): void
-  /** A worker has reported the end of a run that had failed so often before: how long it waited, and then took. */
+  /**
+   * A worker has reported the end of a run: how long it waited, and then took. Its job had failed so often since it was
+   * submitted, or since a person or a redrive tried it again.
+   */
   reported(state: string, retries: number, times: { waitedMs: number; tookMs: number }): void
   /** A worker's write came too late, or from who does not hold the lease. */
   fenced(verb: string, reason: string): void
