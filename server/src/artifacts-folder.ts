@@ -46,7 +46,7 @@ export async function openFiles(
   }
 }
 
-/** The folder is not the one that the store's files are in. */
+/** The folder is not the one that the store's files are in, or cannot be used. */
 export class ArtifactsElsewhere extends Error {
   override readonly name = 'ArtifactsElsewhere'
 }
@@ -57,7 +57,11 @@ export class ArtifactsElsewhere extends Error {
  * not find what the other nodes store.
  */
 async function openFolder(store: Store, folder: string, world: World): Promise<KeptFiles> {
-  await mkdir(folder, { recursive: true })
+  await mkdir(folder, { recursive: true }).catch((error: Error) => {
+    throw new ArtifactsElsewhere(`${folder} cannot hold artifacts: ${error.message}. Set ARTIFACTS_DIR to a folder.`, {
+      cause: error,
+    })
+  })
   const known = await store.read(artifactsFolder(null))
   const id = known ?? (await propose(store, folder, world.uuid()))
   const inside = join(folder, id)

@@ -117,6 +117,8 @@ async function examineStore(config: ServerConfig): Promise<Finding[]> {
         ok('store', `in use by a running server${'dataDir' in config.storage ? `: ${config.storage.dataDir}` : ''}`),
       ]
     }
+    if (error instanceof Error && error.name === 'StoreRefused')
+      return [{ check: 'store', status: 'broken', message: error.message }]
     if (error instanceof Failure) return [broken('store', error.message, error.advice ?? '')]
     return [broken('store', innermost(error), `Restore a backup: \`${commandLine('backup FILE --restore')}\``)]
   }

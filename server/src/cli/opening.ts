@@ -4,17 +4,16 @@ import { codeOf, innermost } from './cause.ts'
 import { Failure } from './exit.ts'
 import { commandLine } from './self.ts'
 
+/** Errors that say what to do themselves. */
+const SAYS_ITSELF = ['ArtifactsElsewhere', 'StoreInUse', 'StoreRefused']
+
 /** Whatever keeps a store from being opened, in words that say what to do. */
 export async function opening<T>({ storage }: StoreConfig, opened: Promise<T>): Promise<T> {
   try {
     return await opened
   } catch (error) {
     const why = innermost(error)
-    if (
-      error instanceof Failure ||
-      (error instanceof Error && ['StoreInUse', 'ArtifactsElsewhere'].includes(error.name))
-    )
-      throw error
+    if (error instanceof Failure || (error instanceof Error && SAYS_ITSELF.includes(error.name))) throw error
     if ('dataDir' in storage) {
       throw new Failure(
         `The store in ${storage.dataDir} cannot be opened: ${why}`,

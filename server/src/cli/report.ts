@@ -6,6 +6,7 @@ import { paint, say } from './terminal.ts'
 
 /** Errors of our own whose message says all there is to say. */
 const SELF_EXPLAINING = [
+  'ArtifactsElsewhere',
   'BackupRefused',
   'KeyKept',
   'NoSuchItem',
@@ -13,6 +14,7 @@ const SELF_EXPLAINING = [
   'OutboxTooNew',
   'OutboxUnavailable',
   'StoreInUse',
+  'StoreRefused',
   'StoreUnavailable',
 ]
 

@@ -5,6 +5,7 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import pg from 'pg'
 import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest'
 import { freshDatabase } from '../../../scripts/testing/services.ts'
 import { selfSigned } from '../testing/certificate.ts'
@@ -136,6 +137,37 @@ describe('starting', () => {
     expect(job).toMatchObject({ state: 'SUCCEEDED', result: { greeting: 'Hello, world!' } })
     await Promise.all([one.stop(), other.stop()])
     await database.leave()
+  })
+
+  test('what keeps it from starting is said in a sentence, without a stack', async () => {
+    const database = await freshDatabase()
+    try {
+      const env = { DATABASE_URL: database.url, PORT: '0' }
+      const server = await serve({ ...env, ARTIFACTS_DIR: newFolder() })
+      await server.stop()
+      const starting = async (changes: Record<string, string>) => {
+        const { code, stderr } = await ichido(['serve'], { ...env, ...changes })
+        expect(code).toBe(1)
+        expect(stderr).not.toMatch(/unexpected|\n +at /)
+        return stderr
+      }
+      const elsewhere = newFolder()
+      expect(await starting({ ARTIFACTS_DIR: elsewhere })).toMatch(
+        new RegExp(`^error: ${elsewhere} does not hold the artifacts of this database`),
+      )
+      const file = join(elsewhere, 'file')
+      writeFileSync(file, '')
+      expect(await starting({ ARTIFACTS_DIR: file })).toMatch(
+        new RegExp(`^error: ${file} cannot hold artifacts: EEXIST`),
+      )
+      const client = new pg.Client(database.url)
+      await client.connect()
+      await client.query(`INSERT INTO ichido.schema_migrations VALUES (99, 'of the future', 0)`)
+      await client.end()
+      expect(await starting({})).toMatch(/^error: The database is at schema version 99; .* or restore a backup .*\n$/)
+    } finally {
+      await database.leave()
+    }
   })
 
   test('TLS by files, under a base path', async () => {

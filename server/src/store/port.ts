@@ -66,6 +66,11 @@ export class StoreInUse extends Error {
   override readonly name = 'StoreInUse'
 }
 
+/** The store is not one that this Ichido may work on; the message says why, and what to do. */
+export class StoreRefused extends Error {
+  override readonly name = 'StoreRefused'
+}
+
 /** The engine refused a value. In a batch it is some item's own fault, so the batch is split to find it. */
 export class BadValue extends Error {
   override readonly name = 'BadValue'

@@ -1,7 +1,15 @@
 import pg from 'pg'
 import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict } from '../migrations/migration.ts'
-import { BadValue, type Command, HeldUp, type Store, type StoreHealth, StoreUnavailable } from '../port.ts'
+import {
+  BadValue,
+  type Command,
+  HeldUp,
+  type Store,
+  type StoreHealth,
+  StoreRefused,
+  StoreUnavailable,
+} from '../port.ts'
 import type { Row, Statement, Step, Work } from '../statement.ts'
 import { textArraysOf, toArrays } from './postgres-arrays.ts'
 import { isBadValue, isConnectionLoss, isContention, isTakenKey, sqlState } from './postgres-errors.ts'
@@ -147,7 +155,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     hear(client)
     try {
       const found = await durability(client)
-      if (!isDurable(found) && !options.allowNoFsync) throw new Error(notDurable(found))
+      if (!isDurable(found) && !options.allowNoFsync) throw new StoreRefused(notDurable(found))
       if (pool !== readers) await client.query({ text: SESSION, ...WITHIN })
       seen.add(client)
       return client
@@ -367,7 +375,7 @@ async function migrate(client: pg.PoolClient, schema: string): Promise<void> {
       `CREATE TABLE IF NOT EXISTS ${schema}.schema_migrations (version integer PRIMARY KEY, name text NOT NULL, applied_at bigint NOT NULL)`,
     )
     const found = await schemaVersion(client, schema)
-    if (schemaVerdict(found, SCHEMA_VERSION) === 'refuse') throw new Error(refusal(found, SCHEMA_VERSION))
+    if (schemaVerdict(found, SCHEMA_VERSION) === 'refuse') throw new StoreRefused(refusal(found, SCHEMA_VERSION))
     for (const migration of MIGRATIONS.filter((m) => m.version > found)) {
       for (const statement of [...migration.statements, ...(migration.postgresOnly ?? [])]) {
         await client.query(postgresText(statement, schema))

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict, sqliteDdl } from '../migrations/migration.ts'
-import { BadValue, type Command, type Store, type StoreHealth, StoreInUse } from '../port.ts'
+import { BadValue, type Command, type Store, type StoreHealth, StoreInUse, StoreRefused } from '../port.ts'
 import type { Row, SqlValue, Statement, Step, Work } from '../statement.ts'
 
 export interface SqliteOptions {
@@ -36,7 +36,9 @@ export function openSqlite(options: SqliteOptions): Store {
     db.function('now_ms', { deterministic: false }, () => now())
     const found = durability(db)
     if (!isDurable(found, dataDir) && !options.allowNoFsync) {
-      throw new Error(`SQLite does not sync commits to disk: ${JSON.stringify(found)}`)
+      throw new StoreRefused(
+        `SQLite does not sync commits to disk: ${JSON.stringify(found)}. Use another file system, or set ALLOW_NO_FSYNC=1 for data that may be lost.`,
+      )
     }
     migrate(db, now())
   } catch (error) {
@@ -176,7 +178,7 @@ export function migrate(db: DatabaseSync, nowMs: number): void {
   db.exec('BEGIN IMMEDIATE')
   try {
     const found = schemaVersion(db)
-    if (schemaVerdict(found, SCHEMA_VERSION) === 'refuse') throw new Error(refusal(found, SCHEMA_VERSION))
+    if (schemaVerdict(found, SCHEMA_VERSION) === 'refuse') throw new StoreRefused(refusal(found, SCHEMA_VERSION))
     db.exec(
       'CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT',
     )
