@@ -1,4 +1,4 @@
-import { closeSync, copyFileSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from 'node:fs'
+import { closeSync, copyFileSync, existsSync, fsyncSync, openSync, readSync, renameSync, rmSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { z } from 'zod'
@@ -149,12 +149,29 @@ export function checkBackup(file: string): Manifest {
 }
 
 function readManifest(db: DatabaseSync, file: string): Manifest {
-  const refused = new BackupRefused(`${file} is not a backup made by \`ichido backup\``)
   try {
     const row = db.prepare('SELECT manifest FROM backup_manifest').get()
     return manifestShape.parse(JSON.parse(String(row?.manifest)))
   } catch (error) {
-    throw Object.assign(refused, { cause: error })
+    // A database that can be read and has no manifest is somebody else's.
+    const unreadable = isSqliteError(error) && !/no such table/.test(error.message) && beginsAsDatabase(file)
+    const what = unreadable
+      ? 'begins as a backup, but is cut off or damaged. Copy it anew, or use another backup.'
+      : 'is not a backup made by `ichido backup`'
+    throw new BackupRefused(`${file} ${what}`, { cause: error })
+  }
+}
+
+const MAGIC = 'SQLite format 3\0'
+
+function beginsAsDatabase(file: string): boolean {
+  const handle = openSync(file, 'r')
+  try {
+    const head = Buffer.alloc(MAGIC.length)
+    readSync(handle, head, 0, head.length, 0)
+    return head.toString('latin1') === MAGIC
+  } finally {
+    closeSync(handle)
   }
 }
 

@@ -1,4 +1,13 @@
-import { copyFileSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -247,9 +256,22 @@ test('a damaged file is refused, and so is one that is no backup', async () => {
   const other = join(folder, 'no-backup')
   writeFileSync(other, 'something else')
   await expect(restoreStore(deps.store, other, {})).rejects.toThrow('is not a backup')
+  const store = new DatabaseSync(join(folder, 'other.db'))
+  store.exec('CREATE TABLE jobs (id)')
+  store.close()
+  await expect(restoreStore(deps.store, join(folder, 'other.db'), {})).rejects.toThrow('is not a backup')
   const missing = join(folder, 'missing')
   await expect(restoreStore(deps.store, missing, {})).rejects.toThrow('There is no file')
   expect(existsSync(missing)).toBe(false)
+})
+
+test.each([20, 600, 5_000, 50_000])('one that is cut off after %s bytes says so', async (bytes) => {
+  const { deps } = await emptyStore('sqlite')
+  const file = join(folder, `cut-${bytes}`)
+  writeFileSync(file, readFileSync(backupOf('sqlite')).subarray(0, bytes))
+  await expect(restoreStore(deps.store, file, {})).rejects.toThrow(
+    `${file} begins as a backup, but is cut off or damaged`,
+  )
 })
 
 test('a backup of a newer Ichido is refused', async () => {
