@@ -10,7 +10,7 @@ export function addDoctor(program: Command): void {
     .action(doctor)
 }
 
-const MARKS = { ok: paint('green', '✓'), warning: paint('yellow', '!'), broken: paint('red', '✗') }
+const MARKS = { ok: paint('green', '✓'), warning: paint('yellow', '!'), broken: paint('red', '✗'), unchecked: '–' }
 
 async function doctor({ json }: { json?: boolean }): Promise<void> {
   const { examine } = await import('./examine.ts')

@@ -13,7 +13,8 @@ import { surroundings } from './surroundings.ts'
 /** One thing that was looked at. */
 export interface Finding {
   check: string
-  status: 'ok' | 'warning' | 'broken'
+  /** `unchecked`: it could not be looked at, and why not; that alone is nothing wrong. */
+  status: 'ok' | 'warning' | 'broken' | 'unchecked'
   message: string
   advice?: string
 }
@@ -53,6 +54,12 @@ const broken = (check: string, message: string, advice: string): Finding => ({
   status: 'broken',
   message,
   advice,
+})
+
+const unchecked = (check: string, why: string): Finding => ({
+  check,
+  status: 'unchecked',
+  message: `not checked: ${why}`,
 })
 
 function examineNode(): Finding {
@@ -102,9 +109,10 @@ function examineFolder(dataDir: string): Finding[] {
 }
 
 async function examineStore(config: ServerConfig): Promise<Finding[]> {
+  let schema: Finding | undefined
   try {
     const state = await opening(config, schemaState(config.storage))
-    const schema = examineSchema(state, config.storage)
+    schema = examineSchema(state, config.storage)
     if (state.verdict !== 'current' && state.verdict !== 'ahead') return [schema]
     const [health, authRequired] = await withStore(
       config,
@@ -115,6 +123,8 @@ async function examineStore(config: ServerConfig): Promise<Finding[]> {
     if (error instanceof StoreInUse) {
       return [
         ok('store', `in use by a running server${'dataDir' in config.storage ? `: ${config.storage.dataDir}` : ''}`),
+        ...(schema === undefined ? [] : [schema]),
+        ...['durability', 'clock', 'access'].map((check) => unchecked(check, 'in use by the server')),
       ]
     }
     if (error instanceof Error && error.name === 'StoreRefused')

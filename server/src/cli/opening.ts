@@ -2,7 +2,6 @@ import type { StoreConfig } from '../config.ts'
 import type { Store } from '../maintenance.ts'
 import { codeOf, innermost } from './cause.ts'
 import { Failure } from './exit.ts'
-import { commandLine } from './self.ts'
 
 /** Errors that say what to do themselves. */
 const SAYS_ITSELF = ['ArtifactsElsewhere', 'StoreInUse', 'StoreRefused']
@@ -29,7 +28,9 @@ function adviceFor(code: string): string {
   if (code === '3D000') return 'Make that database first (createdb), or name another one in DATABASE_URL.'
   if (code === '42501')
     return 'Give the user of DATABASE_URL the right to create a schema, or set DATABASE_SCHEMA to its own.'
-  return `Check that it runs and that DATABASE_URL leads to it; \`${commandLine('doctor')}\` looks closer.`
+  if (code === 'ECONNREFUSED') return 'Start PostgreSQL, or set DATABASE_URL to where it listens.'
+  if (/^(ENOTFOUND|EAI_)/.test(code)) return 'Check the name of the machine in DATABASE_URL.'
+  return 'Check that PostgreSQL runs, that no firewall is in between, and that `psql "$DATABASE_URL"` gets through.'
 }
 
 export async function withStore<T>(config: StoreConfig, use: (store: Store) => Promise<T>): Promise<T> {
