@@ -92,6 +92,10 @@ describe.each(ENGINES)('on %s', (engine) => {
       ]) {
         expect(errorOf(answer)).toMatchObject({ ...unknown, message })
       }
+      for (const far of ['nope', 'x', 'max_workers']) {
+        expect(errorOf(await put(far, 1))).toMatchObject({ ...unknown, message: `There is no setting ${far}` })
+      }
+      expect(errorOf(await put('job_retention', 1)).message).toContain('; the nearest is job_retention_seconds')
       // The store keeps it beside the settings.
       expect(errorOf(await put('auth_required', 0))).toMatchObject(unknown)
     })

@@ -104,7 +104,8 @@ function administer(caller: Caller): void {
 
 function known(name: string): SettingName {
   if (isSettingName(name)) return name
-  const message = `There is no setting ${name}; the nearest is ${nearest(name, SETTING_NAMES)}`
+  const near = nearest(name, SETTING_NAMES)
+  const message = `There is no setting ${name}${near === undefined ? '' : `; the nearest is ${near}`}`
   throw new IchidoError('NOT_FOUND', message, { names: SETTING_NAMES })
 }
 
