@@ -55,11 +55,6 @@ export function failure(error: unknown, code: string, retryable: boolean): FailR
   return traceback === undefined ? report : { ...report, traceback: clean(traceback, ERROR_TRACEBACK_MAX) }
 }
 
-/** What systems say of an error often begins with its code. */
-export function errorText({ code, message }: { code: string; message: string }): string {
-  return message.startsWith(`${code}:`) ? message : `${code}: ${message}`
-}
-
 /** ENOENT, 23505, QUOTA_EXCEEDED: what systems, databases and libraries call an error tells more than its class. */
 function codeOf(error: unknown): string {
   const code = typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined

@@ -1,6 +1,6 @@
 export { type Clocks, elapsedMs, type Mark } from './clocks.ts'
 export type { WorkerDeps } from './deps.ts'
-export { errorText, Fatal, Stopped } from './failure.ts'
+export { Fatal, Stopped } from './failure.ts'
 export { Heart } from './heart.ts'
 export type { Hold, Keeper } from './hold.ts'
 export { certificateAdvice, httpWorkerTransport, type RemoteTransport, type WorkerHttpOptions } from './http.ts'

@@ -1,7 +1,12 @@
-import type { DeadLetterDetail, DeadLetterGroup, DeadLetterShape, Page, RedriveShape } from '@ichido/sdk/protocol'
-import { errorText } from '@ichido/sdk/worker'
+import {
+  type DeadLetterDetail,
+  type DeadLetterGroup,
+  type DeadLetterShape,
+  errorText,
+  type Page,
+  type RedriveShape,
+} from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { errorText } from '../core/error-text.ts'
 import { connect, query } from './connect.ts'
 import { EXIT, Failure } from './exit.ts'
 import { sayMore } from './jobs.ts'

@@ -1,6 +1,5 @@
-import { errorText } from '@ichido/sdk/worker'
+import { errorText } from '@ichido/sdk/protocol'
 import { clip } from '../core/clip.ts'
-import { errorText } from '../core/error-text.ts'
 import { paint } from './terminal.ts'
 
 /** What others wrote must not move the cursor. */

@@ -1,5 +1,5 @@
+import { errorText } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
-import { errorText } from '../failure.ts'
 import type { Outcome, RunInHand } from '../loop.ts'
 import type { RunReport } from '../transport.ts'
 

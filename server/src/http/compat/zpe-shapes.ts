@@ -1,8 +1,7 @@
-import type { JobDetail, JobState } from '@ichido/sdk/protocol'
+import { errorText, type JobDetail, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { failedRequest } from '../../core/contract/leases.ts'
 import { enrollRequest, registerRequest } from '../../core/contract/workers.ts'
-import { errorText } from '../../core/error-text.ts'
 
 /** S1's requests and answers. What they do not name is ignored. */
 
