@@ -26,7 +26,7 @@ test('the same trouble is said once a minute, another at once', async () => {
   log.on('archive', new Error('gone'))
   log.on('reap', error)
   expect(lines).toHaveLength(3)
-  expect(lines[0]).toEqual([{ where: 'archive', err: error }, 'trouble'])
+  expect(lines[0]).toEqual([{ where: 'archive', err: error }, 'archive: Error: full'])
   await world.pass(60_000)
   log.on('archive', error)
   expect(lines).toHaveLength(4)

@@ -38,7 +38,7 @@ export class TroubleLog {
     if (this.#saidAtMs.size >= SAID_MAX) this.#saidAtMs.clear()
     this.#saidAtMs.set(name, nowMs)
     if (heldUp) logger.warn({ where, why: error.message }, 'the store is held up by a transaction of somebody else')
-    else logger.warn({ where, err: error }, 'trouble')
+    else logger.warn({ where, err: error }, name)
   }
 
   /** The node stops, or could not start: nobody looks for its store any more. */
