@@ -19,7 +19,8 @@ import type { Meter } from './services/meter.ts'
 import { takeOverFolder } from './store/commands/reap-runs.ts'
 import { beginWatermark } from './store/commands/relay.ts'
 import { adoptRestoredEvents } from './store/commands/restored-events.ts'
-import { openPostgres, type PgClient, type PostgresStore } from './store/engines/postgres.ts'
+import { openPostgres, type PgClient, type PostgresStore, unreachable } from './store/engines/postgres.ts'
+import { isConnectionLoss } from './store/engines/postgres-errors.ts'
 import { openSqlite } from './store/engines/sqlite.ts'
 import type { Store } from './store/port.ts'
 
@@ -156,7 +157,7 @@ async function openStorage(options: NodeOptions): Promise<OpenedStorage> {
     world: options.world,
     schema,
     connect: () => connectBus(storage),
-    onTrouble: (error) => options.onTrouble('wake-ups', error),
+    onTrouble: (error) => options.onTrouble('wake-ups', isConnectionLoss(error) ? unreachable(error) : error),
   })
   return { store, bus, submitIn: (services) => submitInTransaction(services, store, channelOf(schema)) }
 }

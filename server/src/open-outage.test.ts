@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { privatePostgres } from '../../scripts/testing/services.ts'
 import { defineKind } from './index.ts'
+import { StoreUnavailable } from './store/port.ts'
 import { type Embedded, embedded } from './testing/embedded.ts'
 import { until } from './testing/store.ts'
 
@@ -31,6 +32,8 @@ test('a run that ends while PostgreSQL is down is reported when it is back, and 
   end.resolve('done')
   const next = ichido.submit(kind, 2, { key: 'second' })
   await until('the loss to be noticed', async () => ichido.troubles.length > 0)
+  // The listener notices first: nobody need wait for a call to have been tried for long.
+  expect(ichido.troubles[0]).toBeInstanceOf(StoreUnavailable)
   await postgres.restart()
 
   expect(await (await next).result()).toBe('next')

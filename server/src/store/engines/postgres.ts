@@ -250,9 +250,9 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         if (yields && !uncertain && sqlState(error) === LOCK_TIMEOUT) throw new HeldUp(String(error), { cause: error })
         uncertain ||= lost
         if (options.monotonic() + pauseMs > Math.min(beganMs, awaySinceMs ?? beganMs) + RETRY_FOR_MS) {
-          throw new StoreUnavailable(`PostgreSQL ${lost ? 'cannot be reached' : 'is held up'}: ${String(error)}`, {
-            cause: error,
-          })
+          throw lost
+            ? unreachable(error)
+            : new StoreUnavailable(`PostgreSQL is held up: ${String(error)}`, { cause: error })
         }
         await options.sleep(pauseMs)
       }
@@ -315,6 +315,10 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       }),
     close: letGo,
   }
+}
+
+export function unreachable(cause: unknown): StoreUnavailable {
+  return new StoreUnavailable(`PostgreSQL cannot be reached: ${String(cause)}`, { cause })
 }
 
 function postgresText(text: string, schema: string): string {
