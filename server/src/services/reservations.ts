@@ -27,7 +27,7 @@ export interface ReservationFilter {
 }
 
 export function createReservationService({ world, store, meter }: Deps): ReservationService {
-  const turns = new Turns()
+  const turns = new Turns(world)
   const write = <T>(userId: string, command: Command<T>) => turns.take(userId, () => store.write(command))
   return {
     async reserve(caller, ttlSeconds = DEFAULT_RESERVATION_TTL_SECONDS, chosen) {

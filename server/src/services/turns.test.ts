@@ -1,9 +1,11 @@
 import { expect, test } from 'vitest'
-import { settled } from '../../../scripts/testing/fake-world.ts'
+import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { StoreUnavailable } from '../store/port.ts'
+import { realWorld } from '../world.ts'
 import { Turns } from './turns.ts'
 
 test('a user’s calls come one after the other, whatever becomes of them; others do not wait for it', async () => {
-  const turns = new Turns()
+  const turns = new Turns(realWorld)
   const begun: string[] = []
   const open = new Map<string, PromiseWithResolvers<string>>()
   const call = (user: string, name: string) =>
@@ -30,4 +32,26 @@ test('a user’s calls come one after the other, whatever becomes of them; other
   open.get('a3')?.resolve('a3')
   expect(await third).toBe('a3')
   expect(begun).toEqual(['a1', 'b1', 'a2', 'a3'])
+})
+
+test('who has waited for too long hears so and is not carried out later; those behind it still wait for their turn', async () => {
+  const world = new FakeWorld()
+  const turns = new Turns(world)
+  const first = Promise.withResolvers<string>()
+  const begun: string[] = []
+  const call = (name: string, answer: Promise<string>) =>
+    turns.take('a', () => {
+      begun.push(name)
+      return answer
+    })
+  const held = call('a1', first.promise)
+  const late = call('a2', Promise.resolve('a2')).catch((error: unknown) => error)
+  await world.pass(10_000)
+  const later = call('a3', Promise.resolve('a3'))
+  await world.pass(5_000)
+  expect(await late).toBeInstanceOf(StoreUnavailable)
+  expect(begun).toEqual(['a1'])
+  first.resolve('a1')
+  expect(await Promise.all([held, later])).toEqual(['a1', 'a3'])
+  expect(begun).toEqual(['a1', 'a3'])
 })

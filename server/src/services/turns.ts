@@ -1,17 +1,41 @@
+import { sleep, type World } from '@ichido/sdk/world'
+import { StoreUnavailable } from '../store/port.ts'
+
+/** As long as the store tries a command: who has waited for so long for its turn alone is gone, or asks again. */
+const WAIT_MAX_MS = 15_000
+
 /** One call of a user's at a time: all of them would wait for the same row, each on a connection that others need. */
 export class Turns {
+  readonly #world: World
   readonly #last = new Map<string, Promise<void>>()
+
+  constructor(world: World) {
+    this.#world = world
+  }
 
   async take<T>(user: string, call: () => Promise<T>): Promise<T> {
     const before = this.#last.get(user)
     const mine = Promise.withResolvers<void>()
     this.#last.set(user, mine.promise)
     try {
-      await before
+      if (before !== undefined) await this.#await(before)
       return await call()
     } finally {
-      mine.resolve()
-      if (this.#last.get(user) === mine.promise) this.#last.delete(user)
+      // Who comes next waits for those before, too, when this one has given up.
+      void Promise.resolve(before).then(mine.resolve)
+      if (this.#last.get(user) === mine.promise) void mine.promise.then(() => this.#forget(user, mine.promise))
     }
+  }
+
+  async #await(before: Promise<void>): Promise<void> {
+    const done = new AbortController()
+    const late = sleep(this.#world, WAIT_MAX_MS, done.signal).then(() => true)
+    const isLate = await Promise.race([before.then(() => false), late])
+    done.abort()
+    if (isLate) throw new StoreUnavailable('Somebody keeps what this user needs')
+  }
+
+  #forget(user: string, mine: Promise<void>): void {
+    if (this.#last.get(user) === mine) this.#last.delete(user)
   }
 }

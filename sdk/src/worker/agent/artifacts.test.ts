@@ -1,10 +1,10 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import { LEASE } from '../testing/plane.ts'
-import { httpArtifacts } from './artifacts.ts'
+import { httpArtifacts, NotTaken } from './artifacts.ts'
 
 const WITHIN = { timeout: 15_000, interval: 1 }
 
@@ -41,4 +41,65 @@ test('files are sent through an outage, however long, and no longer when the run
   await tried(53)
   stopping.abort()
   expect(await given).toContain('out of reach')
+})
+
+test.each([
+  [503, 'ARTIFACTS_OFF'],
+  [500, 'INTERNAL'],
+])('a control plane that answers %i %s is not asked for ever', async (status, code) => {
+  const world = new FakeWorld()
+  const send = vi.fn<typeof fetch>(async () => Response.json({ error: { code } }, { status }))
+  vi.stubGlobal('fetch', send)
+  const artifacts = httpArtifacts({ url: 'https://plane', token: () => 'token', world })
+  let heard: unknown = null
+  const sending = artifacts.sendAll(LEASE, folder, new AbortController().signal).catch((error: unknown) => {
+    heard = error
+  })
+  await vi.waitFor(async () => {
+    await world.pass(30_000)
+    expect(heard).toBeInstanceOf(NotTaken)
+  }, WITHIN)
+  await sending
+  expect(String(heard)).toContain(code)
+  expect(send).toHaveBeenCalledTimes(6)
+})
+
+test('one whose store is away, or a proxy, is waited for', async () => {
+  const world = new FakeWorld()
+  const answers = [
+    Response.json({ error: { code: 'UNAVAILABLE' } }, { status: 503 }),
+    new Response('<html>', { status: 502 }),
+    Response.json({ error: { code: 'UNAUTHENTICATED' } }, { status: 401 }),
+  ]
+  let calls = 0
+  const send = vi.fn<typeof fetch>(async () => answers[calls++ % answers.length]?.clone() ?? new Response())
+  vi.stubGlobal('fetch', send)
+  const stopping = new AbortController()
+  const artifacts = httpArtifacts({ url: 'https://plane', token: () => 'token', world })
+  const sending = artifacts.sendAll(LEASE, folder, stopping.signal).catch(String)
+  await vi.waitFor(async () => {
+    await world.pass(30_000)
+    expect(calls).toBeGreaterThan(20)
+  }, WITHIN)
+  stopping.abort()
+  await sending
+})
+
+test('a file that nobody takes is closed each time', async () => {
+  writeFileSync(join(folder, 'out.txt'), 'x'.repeat(1_000_000))
+  const world = new FakeWorld()
+  const stopping = new AbortController()
+  // Nobody listens there.
+  const artifacts = httpArtifacts({ url: 'http://127.0.0.1:9', token: () => 'token', world })
+  const open = () => readdirSync('/proc/self/fd').length
+  const before = open()
+  const sending = artifacts.sendAll(LEASE, folder, stopping.signal).catch(String)
+  let passed = 0
+  await vi.waitFor(async () => {
+    await world.pass(30_000)
+    expect(++passed).toBeGreaterThan(200)
+  }, WITHIN)
+  stopping.abort()
+  await sending
+  await vi.waitFor(() => expect(open() - before).toBeLessThan(5), WITHIN)
 })

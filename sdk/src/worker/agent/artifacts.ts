@@ -6,6 +6,7 @@ import { pipeline } from 'node:stream/promises'
 import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import { sleep, type World } from '../../world.ts'
 import { isPassing } from '../loop.ts'
+import { parseJson } from './files.ts'
 
 export interface ArtifactsOptions {
   url: string
@@ -17,12 +18,22 @@ export interface ArtifactsOptions {
 export interface Artifacts {
   /** Into the folder, under their own names, checked against their hashes. */
   fetchAll(lease: LeaseShape, folder: string, signal: AbortSignal): Promise<void>
-  /** The files in the folder itself, through any outage, until the signal aborts; folders in it are not sent. */
+  /**
+   * The files in the folder itself, through any outage, until the signal aborts; folders in it are not sent. `NotTaken` is thrown
+   * when the control plane is there and does not take them.
+   */
   sendAll(lease: LeaseShape, folder: string, signal: AbortSignal): Promise<void>
+}
+
+/** The control plane answers, but has no place for files, or none left: no lease is to be kept for that. */
+export class NotTaken extends Error {
+  override readonly name = 'NotTaken'
 }
 
 /** Of what a run is to begin with: it can as well begin elsewhere. */
 const FETCH_TRIES_MAX = 6
+/** Of what the control plane answers with an error of its own that may pass. */
+const ANSWERS_MAX = 6
 const RETRY_FIRST_MS = 1_000
 const RETRY_MAX_MS = 30_000
 const TYPE = 'application/octet-stream'
@@ -50,24 +61,33 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
       sha256: await hashOf(path),
       size_bytes: String(statSync(path).size),
     })
+    const file = createReadStream(path)
     const init = {
       method: 'POST',
       headers: { ...headers(), 'content-type': TYPE },
-      body: Readable.toWeb(createReadStream(path)) as ReadableStream,
+      body: Readable.toWeb(file) as ReadableStream,
       // What fetch wants to hear when it is given a stream.
       duplex: 'half',
       signal,
     }
-    const response = await reach(`${url}/v1/artifacts?${query}`, init)
-    await response.body?.cancel()
+    try {
+      const response = await reach(`${url}/v1/artifacts?${query}`, init)
+      await response.body?.cancel()
+    } finally {
+      // Of a call that nobody takes it would stay open.
+      file.destroy()
+    }
   }
 
   async function insist(signal: AbortSignal, triesMax: number, act: () => Promise<void>): Promise<void> {
+    let answers = 0
     for (let tries = 1; ; tries++) {
       try {
         return await act()
       } catch (error) {
         if (signal.aborted || tries >= triesMax || !isPassing(error)) throw error
+        if (error instanceof IchidoError && error.details.answered === true) answers++
+        if (answers >= ANSWERS_MAX) throw new NotTaken(`The control plane does not take files: ${String(error)}`)
         const ms = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** (tries - 1))
         await sleep(world, ms * (0.5 + world.random() / 2), signal)
       }
@@ -93,10 +113,24 @@ async function reach(url: string, init: RequestInit): Promise<Response> {
     throw new IchidoError('UNAVAILABLE', `The control plane is out of reach: ${String(error)}`)
   })
   if (response.ok) return response
-  const text = await response.text()
-  const why = `${response.status}: ${text.slice(0, 500)}`
-  if (response.status >= 500 || response.status === 429) throw new IchidoError('UNAVAILABLE', why)
-  throw new IchidoError('INVALID_PAYLOAD', why)
+  throw refusal(response.status, await response.text())
+}
+
+function refusal(status: number, text: string): IchidoError {
+  const why = `${status}: ${text.slice(0, 500)}`
+  if (status === 401) return new IchidoError('UNAUTHENTICATED', why)
+  if (status < 500 && status !== 429 && status !== 408) return new IchidoError('INVALID_PAYLOAD', why)
+  const code = codeIn(text)
+  // UNAVAILABLE: its store is away, and nothing else would be heard either.
+  const answered = status >= 500 && code !== null && code !== 'UNAVAILABLE'
+  return new IchidoError('UNAVAILABLE', why, { answered })
+}
+
+/** The code of an error of the control plane's own; null of what a proxy says. */
+function codeIn(text: string): string | null {
+  const body = parseJson(text) as { error?: { code?: unknown } } | null | undefined
+  const code = typeof body === 'object' ? body?.error?.code : null
+  return typeof code === 'string' ? code : null
 }
 
 async function hashOf(path: string): Promise<string> {

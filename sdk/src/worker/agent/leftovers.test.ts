@@ -30,7 +30,7 @@ let isAway: boolean
 /** What was sent, and how many reports there were before it. */
 let sent: [folder: string, reports: number][]
 const artifacts = {
-  async sendAll(_: LeaseShape, folder: string) {
+  async sendAll(_: LeaseShape, folder: string, _signal: AbortSignal): Promise<void> {
     sent.push([folder, plane.reports.length])
   },
 }
@@ -150,7 +150,7 @@ test.each([{ result: { result: 42 } }, { failure: FAILURE }])('%o goes out after
   expect(sent).toEqual([[outputs, 0]])
 })
 
-test('a failure goes out without files that are refused, a result does not', async () => {
+test('a failure goes out without files that are refused, a result as what it fails with', async () => {
   const refusing = vi.spyOn(artifacts, 'sendAll').mockRejectedValue(new IchidoError('PAYLOAD_TOO_LARGE'))
   onTestFinished(() => refusing.mockRestore())
   for (const outcome of [{ result: { result: 42 } }, { failure: FAILURE }]) {
@@ -158,7 +158,30 @@ test('a failure goes out without files that are refused, a result does not', asy
     await folders.keep(lease, { leaseId: lease.lease_id, ...outcome })
     await settle(new FakeWorld())
   }
-  expect(plane.reports).toEqual([FAILURE])
+  expect(plane.reports).toMatchObject([{ code: 'EXEC_FAILED', retryable: true }, FAILURE])
+})
+
+test('while much is left to be sent the lease is kept; once it is lost nothing more is sent', async () => {
+  const world = new FakeWorld()
+  const told: AbortSignal[] = []
+  const slow = vi.spyOn(artifacts, 'sendAll').mockImplementation((_lease, _folder, signal) => {
+    told.push(signal)
+    return new Promise((_, reject) => signal.addEventListener('abort', () => reject(new IchidoError('LEASE_LOST'))))
+  })
+  onTestFinished(() => slow.mockRestore())
+  folders.make(lease)
+  await folders.keep(lease, { leaseId: lease.lease_id, result: { result: 42 } })
+  const settling = settle(world)
+  await vi.waitFor(() => expect(told).toHaveLength(1), WITHIN)
+  const before = plane.beats.length
+  await world.pass(lease.lease_ttl_seconds * 1000)
+  expect(plane.beats.length - before).toBeGreaterThanOrEqual(3)
+  plane.answerBeat = async () => ({ held: false, cancelRequested: false })
+  await world.pass(lease.lease_ttl_seconds * 1000)
+  await settling
+  const beats = plane.beats.length
+  await world.pass(10 * lease.lease_ttl_seconds * 1000)
+  expect(plane.beats).toHaveLength(beats)
 })
 
 test('the rest of log and progress goes out before what was kept, and what had been heard is not there twice', async () => {

@@ -1,5 +1,6 @@
 import type { LeaseShape } from '../../protocol/index.ts'
 import { sleep, type World } from '../../world.ts'
+import { failure } from '../failure.ts'
 import type { RemoteTransport } from '../http.ts'
 import { isPassing } from '../loop.ts'
 import type { RunReport } from '../transport.ts'
@@ -13,7 +14,7 @@ import { outcomeText } from './telling.ts'
 
 export interface LeftoverDeps {
   folders: RunFolders
-  transport: Pick<RemoteTransport, 'log' | 'publish' | 'report'>
+  transport: Pick<RemoteTransport, 'heartbeat' | 'log' | 'publish' | 'report'>
   artifacts: Pick<Artifacts, 'sendAll'>
   world: World
   say(line: string): void
@@ -25,6 +26,8 @@ const RETRY_MAX_MS = 60_000
 /** A supervisor asks its program for 1 s to end, then kills for 4 s at most. */
 const SUPERVISED_MAX_MS = 6_000
 const LOOK_MS = 100
+/** In the time of a lease. */
+const BEATS = 4
 
 /** Brings to an end what an earlier process of this agent could not: its reports, and the runs that it died on. */
 export async function settleLeftovers(deps: LeftoverDeps, signal: AbortSignal): Promise<void> {
@@ -37,8 +40,8 @@ export async function settleLeftovers(deps: LeftoverDeps, signal: AbortSignal): 
       await unsupervised(lease, deps.world, signal)
       if (signal.aborted) return
       if (!(await killRun({ group: null, leaseId: lease.lease_id, cgroup: null }, deps.world))) return
-      const failure = { code: 'AGENT_DIED', message: 'The agent ended while the program ran', retryable: true }
-      await deliver(lease, { leaseId: lease.lease_id, failure }, deps, signal)
+      const died = { code: 'AGENT_DIED', message: 'The agent ended while the program ran', retryable: true }
+      await deliver(lease, { leaseId: lease.lease_id, failure: died }, deps, signal)
     }),
   ])
 }
@@ -54,39 +57,66 @@ async function unsupervised(lease: LeaseShape, world: World, signal: AbortSignal
 async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps, signal: AbortSignal): Promise<void> {
   const { transport, folders, world, say } = deps
   const folder = folders.find(lease)
+  const kept = keepLease(lease, deps, signal)
   // Progress from its beginning: an event that is told again is still one event.
-  if (folder !== null && !signal.aborted) await new RunOutput(lease, folder, deps).end(signal)
+  if (folder !== null && !signal.aborted) await new RunOutput(lease, folder, deps).end(kept.signal)
   for (let failures = 0; !signal.aborted; failures++) {
     try {
-      if (folder !== null) await sendOutputs(lease, report, folder, deps, signal)
-      const { refusals } = await transport.report([report], null)
+      const told = folder === null ? report : await sendOutputs(lease, report, folder, deps, kept.signal)
+      const { refusals } = await transport.report([told], null)
       const [refusal = null] = refusals
       if (refusal !== null) throw refusal
-      say(`delivered what was left of job ${lease.job_id}: it ${outcomeText(report)}`)
-      return await folders.drop(lease)
+      say(`delivered what was left of job ${lease.job_id}: it ${outcomeText(told)}`)
+      await folders.drop(lease)
+      break
     } catch (error) {
       if (!isPassing(error)) {
         say(`what was left of job ${lease.job_id} is not wanted any more: ${String(error)}`)
-        return await folders.drop(lease)
+        await folders.drop(lease)
+        break
       }
       const ms = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** Math.min(failures, 10))
       await sleep(world, ms * (0.5 + world.random() / 2), signal)
     }
   }
+  kept.end()
 }
 
-/** It may have died on sending them. A failure goes out without those that are refused. */
+/** It may have died on sending them. A result goes with its files or not at all, a failure also without them. */
 async function sendOutputs(
   lease: LeaseShape,
   report: RunReport,
   { outputs }: RunFolder,
   { artifacts, onTrouble }: LeftoverDeps,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<RunReport> {
   try {
     await artifacts.sendAll(lease, outputs, signal)
   } catch (error) {
-    if ('result' in report || isPassing(error)) throw error
+    if (isPassing(error)) throw error
+    if ('result' in report) return { leaseId: lease.lease_id, failure: failure(error, 'EXEC_FAILED', true) }
     onTrouble(unsent(lease, error))
   }
+  return report
+}
+
+/** Heartbeats for what is still to be sent: nothing of the run lives, but much may be left of it. */
+function keepLease(
+  { lease_id: leaseId, lease_ttl_seconds: ttlSeconds }: LeaseShape,
+  { transport, world }: LeftoverDeps,
+  signal: AbortSignal,
+): { signal: AbortSignal; end(): void } {
+  const ended = new AbortController()
+  const lost = new AbortController()
+  const over = AbortSignal.any([signal, ended.signal])
+  async function beat(): Promise<void> {
+    while (!over.aborted) {
+      // Whether anybody hears it is found out by the report.
+      const [answer] = await transport.heartbeat([leaseId]).catch(() => [])
+      if (answer?.held === false) return lost.abort()
+      await sleep(world, (ttlSeconds * 1000) / BEATS, over)
+    }
+  }
+  void beat()
+  return { signal: AbortSignal.any([over, lost.signal]), end: () => ended.abort() }
 }
