@@ -22,12 +22,14 @@ interface Line<Waiting> {
   /** Somebody keeps what this very user needs. Unless it is known, the user may only have stood beside such a one. */
   isHeld: boolean
   underWay: boolean
+  /** The last time that it was held up, and why. */
+  heldAtMs: number
+  error: HeldUp
 }
 
 interface Entry<Waiting> {
   waiting: Waiting
-  /** Counted from when it was held up for the first time. */
-  untilMs: number | null
+  untilMs: number
 }
 
 /** Under way at a time, and how many of them may be of users who are held: the others never wait for these. */
@@ -35,6 +37,8 @@ const LANES_MAX = 2
 const HELD_LANES_MAX = 1
 /** As long as the store tries a command again that comes alone. */
 const HELD_FOR_MS = 15_000
+/** So long a user that was held has a line of its own, also when nothing is left in it: others do not find out anew that it is. */
+const REMEMBERED_MS = 60_000
 
 /**
  * Users who are carried out by themselves, because somebody keeps what one of them needs. Each try ends when the store has no
@@ -54,40 +58,46 @@ export class Apart<Waiting> {
 
   /** What a user sends meanwhile. */
   push(user: string, waiting: Waiting): void {
-    this.#line(user).entries.push({ waiting, untilMs: null })
+    this.#lines.get(user)?.entries.push({ waiting, untilMs: this.#options.world.monotonic() + HELD_FOR_MS })
+    this.#serve()
   }
 
   /** Sets apart those who were held up together, each with what else it has sent. */
-  hold(lines: ReadonlyMap<string, readonly Waiting[]>): void {
-    const untilMs = this.#options.world.monotonic() + HELD_FOR_MS
+  hold(lines: ReadonlyMap<string, readonly Waiting[]>, error: HeldUp): void {
+    const heldAtMs = this.#options.world.monotonic()
     for (const [user, held] of lines) {
-      const line = this.#line(user)
-      line.entries.unshift(...held.map((waiting) => ({ waiting, untilMs })))
+      const line = this.#lines.get(user) ?? { entries: [], isHeld: false, underWay: false, heldAtMs, error }
+      line.entries.unshift(...held.map((waiting) => ({ waiting, untilMs: heldAtMs + HELD_FOR_MS })))
       line.isHeld ||= lines.size === 1
+      this.#lines.set(user, line)
     }
     this.#serve()
   }
 
-  #line(user: string): Line<Waiting> {
-    let line = this.#lines.get(user)
-    if (line === undefined) {
-      line = { entries: [], isHeld: false, underWay: false }
-      this.#lines.set(user, line)
-    }
-    return line
+  #serve(): void {
+    this.#giveUpOverdue()
+    for (let next = this.#next(); next !== null; next = this.#next()) void this.#carryOut(...next)
   }
 
-  #serve(): void {
-    for (let next = this.#next(); next !== null; next = this.#next()) void this.#carryOut(...next)
+  /** Whose time is up hears so, whether or not it is its turn. */
+  #giveUpOverdue(): void {
+    const nowMs = this.#options.world.monotonic()
+    for (const [user, line] of this.#lines) {
+      if (line.underWay) continue
+      for (const { waiting, untilMs } of line.entries) if (nowMs >= untilMs) this.#options.reject(waiting, line.error)
+      line.entries = line.entries.filter(({ untilMs }) => nowMs < untilMs)
+      const isOver = !line.isHeld || nowMs >= line.heldAtMs + REMEMBERED_MS
+      if (line.entries.length === 0 && isOver) this.#lines.delete(user)
+    }
   }
 
   /** Of those who are held the one whose turn it is; before them all others. */
   #next(): [string, Line<Waiting>] | null {
     const underWay = [...this.#lines.values()].filter((line) => line.underWay)
-    const mayBeHeld = underWay.filter(({ isHeld }) => isHeld).length < HELD_LANES_MAX
-    const idle = [...this.#lines].filter(([, line]) => !line.underWay && (mayBeHeld || !line.isHeld))
     if (underWay.length >= LANES_MAX) return null
-    return idle.find(([, { isHeld }]) => !isHeld) ?? idle[0] ?? null
+    const mayBeHeld = underWay.filter(({ isHeld }) => isHeld).length < HELD_LANES_MAX
+    const ready = [...this.#lines].filter(([, line]) => !line.underWay && line.entries.length > 0)
+    return ready.find(([, { isHeld }]) => !isHeld) ?? (mayBeHeld ? ready[0] : undefined) ?? null
   }
 
   async #carryOut(user: string, line: Line<Waiting>): Promise<void> {
@@ -103,21 +113,11 @@ export class Apart<Waiting> {
         user,
         line.entries.map(({ waiting }) => waiting),
       )
-    } else this.#again(user, line, batch, held)
-    this.#serve()
-  }
-
-  #again(user: string, line: Line<Waiting>, batch: readonly Entry<Waiting>[], held: HeldBatch<Waiting>): void {
-    const nowMs = this.#options.world.monotonic()
-    const heldUp = new Set(held.waiting)
-    const left: Entry<Waiting>[] = []
-    for (const { waiting, untilMs } of batch) {
-      if (!heldUp.has(waiting)) continue
-      if (untilMs !== null && nowMs >= untilMs) this.#options.reject(waiting, held.error)
-      else left.push({ waiting, untilMs: untilMs ?? nowMs + HELD_FOR_MS })
+    } else {
+      const heldUp = new Set(held.waiting)
+      line.entries.unshift(...batch.filter(({ waiting }) => heldUp.has(waiting)))
+      this.#lines.set(user, { ...line, isHeld: true, heldAtMs: this.#options.world.monotonic(), error: held.error })
     }
-    line.entries.unshift(...left)
-    line.isHeld = true
-    if (line.entries.length > 0) this.#lines.set(user, line)
+    this.#serve()
   }
 }

@@ -424,26 +424,49 @@ test('however many are held, they take turns in one place, and nobody else waits
   expect(await Promise.all(outcomes)).toEqual(['a0', 'b0', 'c0', 'd0', 'e0'])
 })
 
-test('who is held for too long hears of it; what came later has its own time', async () => {
+test('who is held for too long hears of it, whoever’s turn it is; what came later has its own time', async () => {
   let nowMs = 0
   const given = batcher({ world: { ...realWorld, monotonic: () => nowMs } })
   const told: string[] = []
-  const add = (n: number) =>
-    void given.add({ user: 'a', n }).then(
-      () => told.push(`a${n}`),
-      (error) => told.push(`a${n}: ${error}`),
+  const add = (user: string, n: number) =>
+    void given.add({ user, n }).then(
+      () => told.push(`${user}${n}`),
+      () => told.push(`${user}${n} not`),
     )
-  add(0)
+  for (const user of ['a', 'b']) add(user, 0)
   await settled()
   await commits.commit(heldUp)
+  await commits.commit(heldUp)
+  await commits.commit(heldUp)
   nowMs += 10_000
-  add(1)
+  add('a', 1)
   await commits.commit(heldUp)
   expect(told).toEqual([])
   nowMs += 5_000
   await commits.commit(heldUp)
-  expect(told).toEqual(['a0: StoreUnavailable: somebody keeps the row'])
+  expect(told).toEqual(['a0 not', 'b0 not'])
   await commits.commit()
-  expect(told.slice(1)).toEqual(['a1'])
+  expect(told.slice(2)).toEqual(['a1'])
   expect(commits.underWay).toBe(0)
+})
+
+test('a user that was held goes by itself for a while, so that others need not find out anew', async () => {
+  let nowMs = 0
+  const given = batcher({ world: { ...realWorld, monotonic: () => nowMs } })
+  const refused = given.add({ user: 'a', n: 0 }).catch(String)
+  await settled()
+  await commits.commit(heldUp)
+  nowMs += 15_000
+  await commits.commit(heldUp)
+  expect(await refused).toContain('keeps the row')
+  expect(commits.underWay).toBe(0)
+  const outcomes = ['a', 'b'].map((user) => given.add({ user, n: 1 }))
+  await settled()
+  expect(commits.batches.slice(2).map(names)).toEqual([['a1'], ['b1']])
+  while (commits.underWay > 0) await commits.commit()
+  outcomes.push(...['a', 'b'].map((user) => given.add({ user, n: 2 })))
+  await settled()
+  expect(commits.batches.slice(4).map(names), 'carried out, it is one of many again').toEqual([['a2', 'b2']])
+  while (commits.underWay > 0) await commits.commit()
+  expect(await Promise.all(outcomes)).toEqual(['a1', 'b1', 'a2', 'b2'])
 })

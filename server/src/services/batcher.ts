@@ -128,7 +128,7 @@ export class Batcher<Item, Outcome> {
     this.#inFlight++
     const began = world.monotonic()
     const held = await this.#carryOut(batch)
-    if (held !== null) this.#setApart(held.waiting)
+    if (held !== null) this.#setApart(held)
     this.#inFlight--
     this.#schedule()
     onBatch?.({ name, items: batch.length, elapsedMs: world.monotonic() - began })
@@ -176,15 +176,15 @@ export class Batcher<Item, Outcome> {
   }
 
   /** Each user by itself: one waits for whoever keeps its rows, the others for nobody. */
-  #setApart(held: readonly Waiting<Item, Outcome>[]): void {
-    const lines = Map.groupBy(held, ({ item }) => this.#options.userOf(item))
+  #setApart({ waiting, error }: HeldBatch<Waiting<Item, Outcome>>): void {
+    const lines = Map.groupBy(waiting, ({ item }) => this.#options.userOf(item))
     for (const [user, line] of lines) {
       const more = this.#waiting.get(user) ?? []
       this.#waiting.delete(user)
       this.#size -= more.length
       line.push(...more)
     }
-    this.#apart.hold(lines)
+    this.#apart.hold(lines, error)
   }
 
   #rejoin(user: string, line: readonly Waiting<Item, Outcome>[]): void {
