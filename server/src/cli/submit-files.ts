@@ -68,10 +68,13 @@ export async function sendFiles(connection: Connection, jobId: string, files: re
 async function sendFile({ transport }: Connection, jobId: string, file: GivenFile): Promise<void> {
   const { name, sha256, bytes } = file
   let sent = 0
+  let most = 0
   let lastMs = performance.now()
   const onProgress = ({ sentBytes }: { sentBytes: number }) => {
     sent = sentBytes
-    lastMs = performance.now()
+    // Bytes that are sent again and again get nowhere.
+    if (sent > most) lastMs = performance.now()
+    most = Math.max(most, sent)
   }
   const live = new LiveLine(() => bytesOf(name, sent, bytes.size))
   try {

@@ -48,6 +48,8 @@ interface Poll {
   fresh: boolean
   /** Does not wait any longer than until the look or the offer that it is part of has ended. */
   over: boolean
+  /** Whoever asked has gone. */
+  gone: boolean
   /** There may have been work for it while it was offered. */
   passedOver: boolean
   settle(leases: Leased[]): void
@@ -88,7 +90,10 @@ export class LeaseDesk {
     if (signal?.aborted) return Promise.resolve([])
     return new Promise((resolve, reject) => {
       const callOffEnd = waitMs > 0 ? this.#deps.world.after(waitMs, () => this.#end(poll)) : () => {}
-      const onAbort = () => this.#end(poll)
+      const onAbort = () => {
+        poll.gone = true
+        this.#end(poll)
+      }
       signal?.addEventListener('abort', onAbort, { once: true })
       const leave = () => {
         callOffEnd()
@@ -101,6 +106,7 @@ export class LeaseDesk {
         lines: [],
         fresh: true,
         over: waitMs <= 0,
+        gone: false,
         passedOver: false,
         settle(leases) {
           leave()
@@ -355,7 +361,7 @@ export class LeaseDesk {
     const probed = new Map<Line, { full: boolean }>()
     ;[...chosen].forEach(([poll, queues], i) => {
       const leases = answers[i] ?? []
-      if (noRoom && leases.length === 0) {
+      if (noRoom && leases.length === 0 && !poll.gone) {
         unserved.set(poll, queues)
         return
       }

@@ -72,3 +72,16 @@ test('a restart is ridden out; of an outage that lasts, who calls later hears at
   away()
   expect((await ask())[0], 'the next outage has its own time').toBeGreaterThan(13_000)
 })
+
+test('what may have been committed is tried for its own time, however long the outage has lasted', async () => {
+  away()
+  await ask()
+  expect((await ask())[0]).toBeLessThan(1_000)
+  // It is back, but for the answers to what it is asked.
+  const isAsked = (data: Buffer) => data.includes('clock_timestamp')
+  proxy.rule = ({ direction, data }) => (direction === 'up' && isAsked(data) ? 'cut' : 'pass')
+  const [waitedMs, heard] = await ask()
+  expect(heard).toBeInstanceOf(StoreUnavailable)
+  expect(waitedMs).toBeGreaterThan(13_000)
+  back()
+})

@@ -148,8 +148,17 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     await Promise.all(ours.map((pool) => pool.end()))
   }
 
-  const seen = new WeakSet<pg.PoolClient>()
+  /** What went wrong before anything of a command was sent. */
+  const unsent = new WeakSet<object>()
   async function connect(pool: pg.Pool): Promise<pg.PoolClient> {
+    return enter(pool).catch((error: Error) => {
+      unsent.add(error)
+      throw error
+    })
+  }
+
+  const seen = new WeakSet<pg.PoolClient>()
+  async function enter(pool: pg.Pool): Promise<pg.PoolClient> {
     const client = await pool.connect()
     if (seen.has(client)) return client
     hear(client)
@@ -248,8 +257,10 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         awaySinceMs = lost ? (awaySinceMs ?? options.monotonic()) : null
         if (!lost && !ours && !isContention(error)) throw error
         if (yields && !uncertain && sqlState(error) === LOCK_TIMEOUT) throw new HeldUp(String(error), { cause: error })
-        uncertain ||= lost
-        if (options.monotonic() + pauseMs > Math.min(beganMs, awaySinceMs ?? beganMs) + RETRY_FOR_MS) {
+        uncertain ||= lost && !unsent.has(Object(error))
+        // Of what may have been committed a failure is not told before its own time is up, however long the outage has lasted.
+        const sinceMs = uncertain ? beganMs : Math.min(beganMs, awaySinceMs ?? beganMs)
+        if (options.monotonic() + pauseMs > sinceMs + RETRY_FOR_MS) {
           throw lost
             ? unreachable(error)
             : new StoreUnavailable(`PostgreSQL is held up: ${String(error)}`, { cause: error })
