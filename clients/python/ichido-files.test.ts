@@ -5,6 +5,7 @@ import type { ArtifactShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type Chunk, type Link, TcpProxy } from '../../scripts/testing/proxy.ts'
 import { killAll } from '../../server/src/cli/testing/cli.ts'
+import { type Answer, openAnsweringProxy } from './testing/answering-proxy.ts'
 import { openDroppingProxy } from './testing/dropping-proxy.ts'
 import { enlist, stopped, WITHIN } from './testing/enlist.ts'
 import { type Plane, startPlane } from './testing/plane.ts'
@@ -189,5 +190,82 @@ for job in bad:
     await stopped(worker)
     proxy.close()
     expect(existsSync(`${options.tokenFile}.runs`)).toBe(false)
+  })
+
+  /** A worker whose files meet with this, and how often they did. */
+  async function meeting(call: RegExp, answer: (n: number) => Answer | undefined) {
+    let met = 0
+    const url = plane.urls[0] ?? ''
+    const proxy = await openAnsweringProxy(url, (made) => (call.test(made) ? answer(++met) : undefined))
+    const enlisted = await enlist(python, plane, ['folder'], { url: proxy.url })
+    const folder = folderWith('in.txt', 'input')
+    const submit = async (payload: object, files: readonly string[] = []) => {
+      const made = `client.submit('folder', json.loads('${JSON.stringify(payload)}'), queue='${enlisted.queue}', max_attempts=1`
+      const code = `${HEAD}\nprint(json.dumps(${made}, files=${JSON.stringify(files)}).id))`
+      return (await script(python, code, { URL: url, FOLDER: folder }))[0] as string
+    }
+    return { ...enlisted, submit, met: () => met, proxy }
+  }
+  const UP = /^POST .v1.artifacts/
+  const DOWN = /^GET .v1.artifacts/
+
+  test.each([
+    [503, 'ARTIFACTS_OFF'],
+    [500, 'INTERNAL'],
+  ])('outputs that the control plane is unable to take fail the run: %d %s', async (status, code) => {
+    const { submit, met, worker, proxy } = await meeting(UP, () => ({ status, code }))
+    const id = await submit({ outputs: ['out.txt'] })
+    const message = 'The control plane does not take outputs/out.txt: Not now'
+    expect(await plane.jobIn(id, 'FAILED')).toMatchObject({ error: { code, message } })
+    expect(met()).toBe(6)
+    // It has failed already, with something else.
+    const failed = await submit({ outputs: ['out.txt'], fail: true })
+    expect(await plane.jobIn(failed, 'FAILED')).toMatchObject({ error: { code: 'LookupError' } })
+    const { stderr } = await stopped(worker)
+    expect(stderr).not.toContain('out of reach')
+    proxy.close()
+  })
+
+  test.each([
+    [{ status: 502 }],
+    [{ status: 503, code: 'UNAVAILABLE' }],
+    [{ status: 429, code: 'RATE_LIMITED' }],
+    [{ status: 401, code: 'UNAUTHENTICATED' }],
+  ])('outputs are sent through an outage, however often they are tried: %j', async (answer) => {
+    const { submit, met, worker, proxy } = await meeting(UP, (n) => (n <= 10 ? answer : undefined))
+    await plane.jobIn(await submit({ outputs: ['out.txt'] }), 'SUCCEEDED')
+    expect(met()).toBeGreaterThan(10)
+    await stopped(worker)
+    proxy.close()
+  })
+
+  test.each([
+    [{ status: 502 }, 'HTTP_502'],
+    [{ status: 500, code: 'INTERNAL' }, 'INTERNAL'],
+  ])('inputs that cannot be had fail the run: %j', async (answer, code) => {
+    const { submit, met, worker, proxy } = await meeting(DOWN, () => answer)
+    const id = await submit({ outputs: [] }, ['in.txt'])
+    const message = expect.stringContaining('in.txt could not be fetched')
+    expect(await plane.jobIn(id, 'FAILED')).toMatchObject({ error: { code, message } })
+    expect(met()).toBe(6)
+    await stopped(worker)
+    proxy.close()
+  })
+
+  test.each([
+    ['inputs', DOWN],
+    ['outputs', UP],
+  ])('canceled or shut down, it does not wait for %s', async (_, call) => {
+    const { submit, met, worker, proxy } = await meeting(call, () => ({ status: 502, retryAfter: 300 }))
+    const metTimes = (times: number) => vi.waitFor(() => expect(met()).toBe(times), WITHIN)
+    const canceled = await submit({ outputs: ['out.txt'] }, ['in.txt'])
+    await metTimes(1)
+    await plane.call('POST', `/v1/jobs/${canceled}/cancel`)
+    await plane.jobIn(canceled, 'CANCELED')
+    const given = await submit({ outputs: ['out.txt'] }, ['in.txt'])
+    await metTimes(2)
+    expect((await stopped(worker)).code).toBe(0)
+    expect(await plane.job(given)).toMatchObject({ state: 'PENDING', retry_count: 0 })
+    proxy.close()
   })
 })

@@ -103,7 +103,21 @@ except ichido.Unreachable as error:
 client = ichido.Client(os.environ['URL'])
 print(json.dumps(client.result(client.submit('talk', 1, queue='tls').id)['attempt']))`
   expect(await script(python, work, env)).toEqual([1])
+
+  // Once it works, a certificate that is not trusted is an outage.
+  const served = { DATA_DIR: join(folder, 'data'), TLS_KEY_FILE: keyFile, PORT: new URL(url).port }
+  await node.stop()
+  const other = selfSigned()
+  const [otherCert, otherKey] = [join(folder, 'other-cert.pem'), join(folder, 'other-key.pem')]
+  writeFileSync(otherCert, other.cert)
+  writeFileSync(otherKey, other.key)
+  const strange = await serve({ ...served, TLS_CERT_FILE: otherCert, TLS_KEY_FILE: otherKey })
+  const refusal = /out of reach: .*CERTIFICATE_VERIFY_FAILED/
+  await vi.waitFor(() => expect(worker.said()).toMatch(refusal), WITHIN)
+  await strange.stop()
+  const back = await serve({ ...served, TLS_CERT_FILE: certFile })
+  expect(await script(python, work, env)).toEqual([1])
   // It waits for work in a call that is called off.
   expect((await stopped(worker)).code).toBe(0)
-  await node.stop()
+  await back.stop()
 })

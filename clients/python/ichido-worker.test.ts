@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { alive } from '../../scripts/services/process-tree.ts'
 import { TcpProxy } from '../../scripts/testing/proxy.ts'
 import { killAll } from '../../server/src/cli/testing/cli.ts'
+import { openAnsweringProxy } from './testing/answering-proxy.ts'
 import { openDroppingProxy } from './testing/dropping-proxy.ts'
 import { enlist, firstNote, gone, kept, stopped, WITHIN } from './testing/enlist.ts'
 import { ENGINES, type Plane, type Planes, startPlanes } from './testing/plane.ts'
@@ -72,6 +73,31 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
   })
   const perLease = (verb: string) => `/v1/leases/…/${verb}`
   const workersSeen = async () => (await plane.call<Page<WorkerShape>>('GET', '/v1/workers')).data
+
+  test('a token that is not known for a moment costs nothing of what a run says', async () => {
+    const refused = new Map([
+      ['logs', 3],
+      ['events', 3],
+    ])
+    const proxy = await openAnsweringProxy(plane.urls[0] ?? '', (call) => {
+      const what = call.replace(/.*\//, '')
+      const left = refused.get(what) ?? 0
+      refused.set(what, left - 1)
+      return left > 0 ? { status: 401, code: 'UNAUTHENTICATED' } : undefined
+    })
+    const { queue, worker } = await enlist(python, plane, ['talk'], { url: proxy.url })
+    const id = await plane.submit({ kind: 'talk', queue, payload: 1, max_attempts: 1 })
+    await plane.jobIn(id, 'SUCCEEDED')
+    const stages = `print(json.dumps([e.stage for e in ichido.Client(os.environ['URL']).watch('${id}')]))`
+    const [said] = await script(python, stages, { URL: plane.urls[0] ?? '' })
+    expect(said).toEqual(['run', 'run', 'run', 'progress', 'vision', 'run'])
+    expect(await logsOf(id)).toEqual([
+      ['stdout', 'to stdout 1\n'],
+      ['stderr', 'to stderr: 一度\n'],
+    ])
+    await stopped(worker)
+    proxy.close()
+  })
 
   test('what a handler is told, and how it can fail', async () => {
     const { queue, worker } = await enlist(python, plane, ['talk', 'fail'], { concurrency: 3 })

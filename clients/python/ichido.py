@@ -195,6 +195,8 @@ class _Http:
         #: Told of each call how it went, but not of those that were called off.
         self._heard = heard
         self._tls = ssl.create_default_context() if self._secure else None
+        #: Whether a certificate that is not trusted is an outage: it was, once, and may have expired for a minute.
+        self.certificates_pass = False
         self._idle: List[http.client.HTTPConnection] = []
         self._busy: List[http.client.HTTPConnection] = []
         self._aborted = False
@@ -252,7 +254,8 @@ class _Http:
         try:
             status, answer_headers, raw = self._exchange(*request)
         except ssl.SSLCertVerificationError as error:
-            raise Unreachable('UNREACHABLE', _certificate_text(error)) from error
+            text = _certificate_text(error)
+            raise Unreachable('UNREACHABLE', text, retryable=self.certificates_pass) from error
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable('UNREACHABLE', str(error) or type(error).__name__, retryable=True) from error
         return _read_answer(status, answer_headers, raw), answer_headers
@@ -1444,6 +1447,17 @@ class _CalledOff(Exception):
     """A file of a run need not be fetched or sent any more."""
 
 
+@contextlib.contextmanager
+def _failing_with(what: str, kinds: Any = Refused) -> Iterator[None]:
+    """What kept a file from its way is what its run fails with, unless the run is not ours any more."""
+    try:
+        yield
+    except kinds as error:
+        if error.code in _GONE:
+            raise
+        raise IchidoError(error.code, f'{what}: {error.message}') from error
+
+
 # ----------------------------------------------------------------------------------------------------------- worker
 
 #: Heartbeats in the time that a lease or a run is safe without one: three may get lost.
@@ -1456,11 +1470,23 @@ CONCURRENCY_MAX = 100
 _RENEW_LOOK_SECONDS = 30.0
 #: Refusals that say that a run is not this worker's any more, or has its outcome.
 _GONE = frozenset(('LEASE_LOST', 'NOT_ASSIGNED', 'ALREADY_ENDED', 'OUTCOME_ALREADY_RECORDED', 'NOT_FOUND'))
+#: For what a run cannot begin or end with, where it can as well fail.
+_TRIES_MAX = 6
 
 
 def _is_away(error: Optional[IchidoError]) -> bool:
     # What does not pass by itself ends the worker, which says so then.
-    return error is not None and error.retryable and (isinstance(error, Unreachable) or error.status >= 500)
+    return error is not None and error.retryable and (isinstance(error, Unreachable) or error.code == 'UNAVAILABLE')
+
+
+def _is_passing(error: IchidoError) -> bool:
+    # Another process of this worker may just be renewing the token.
+    return error.retryable or isinstance(error, Unauthenticated)
+
+
+def _is_unable(error: IchidoError) -> bool:
+    """The control plane is there and cannot: it keeps no artifacts, its disk is full. That may stay so."""
+    return error.status >= 500 and isinstance(error, Refused) and not _is_away(error)
 
 
 def _warn(error: IchidoError, what: Any) -> None:
@@ -1470,21 +1496,27 @@ def _warn(error: IchidoError, what: Any) -> None:
 
 
 class _Reach:
-    """Says when the control plane is out of reach, and when it answers again: once each."""
+    """Says when the control plane is out of reach, and when it answers again: once each.
+
+    That it is because of a certificate is said even after something else: somebody has to see to that.
+    """
 
     def __init__(self) -> None:
-        self._away = False
+        #: 0: it answers; 1: it is out of reach; 2: because of a certificate.
+        self._said = 0
         self._changing = threading.Lock()
 
     def heard(self, error: Optional[IchidoError]) -> None:
-        away = _is_away(error)
+        trouble = 0
+        if error is not None and _is_away(error):
+            trouble = 2 if isinstance(error.__cause__, ssl.SSLCertVerificationError) else 1
         with self._changing:
-            if away == self._away:
-                return
-            self._away = away
-        if away:
+            said = self._said
+            # Back from 2 to 1 is nothing new.
+            self._said = max(said, trouble) if trouble else 0
+        if trouble > said:
             log.warning('the control plane is out of reach: %s', error)
-        else:
+        elif not trouble and said:
             log.info('the control plane answers again')
 
 
@@ -1580,6 +1612,9 @@ class Worker:
             before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self._identity.establish(self._http, self._stopping)
+            # From here on nobody may be there who could mend it and start again.
+            for calls in (self._http, self._polling, self._listening):
+                calls.certificates_pass = True
             log.info('%s takes %s from %s', self._identity, ', '.join(self._queues), self._url)
             self._thread(self._hear)
             self._thread(self._beat)
@@ -1718,7 +1753,7 @@ class Worker:
     def _work(self, held: _Held) -> None:
         try:
             if self._stopping.is_set():
-                self._insist(held, lambda: self._post(f'{held.path}/release', {}))
+                self._deliver(held, 'release', {})
             else:
                 self._carry_out(held)
         except Refused as error:
@@ -1753,28 +1788,39 @@ class Worker:
             self._report(held, verb, body)
 
     def _fetch_inputs(self, held: _Held, folder: Path) -> None:
+        """It has not begun: who cannot have the files lets somebody else try."""
+
         def look() -> None:
-            if held.told is not None:
+            if held.told is not None or held.lost.is_set() or self._hurrying.is_set():
                 raise _CalledOff
 
         for artifact in held.lease['artifacts']:
-            path = folder / os.path.basename(artifact['name'])
-            with _Download(self._http, artifact['artifact_id'], path, look) as download:
-                self._insist(held, download.go)
             look()
+            path = folder / os.path.basename(artifact['name'])
+            with _failing_with(f'{path.name} could not be fetched', (Refused, Unreachable)):
+                with _Download(self._http, artifact['artifact_id'], path, look) as download:
+                    self._insist(held, download.go, look, tries=_TRIES_MAX)
+        look()
 
     def _send_outputs(self, held: _Held, folder: Path) -> None:
-        """The files in the folder itself. It has its result: only who has no time at all calls this off."""
+        """The files in the folder itself. It has its result: as long as they are taken, only who has no time at all
+        calls this off."""
 
         def look() -> None:
             if held.lost.is_set() or self._hurrying.is_set():
+                raise _CalledOff
+
+        def look_again() -> None:
+            look()
+            if held.told is not None:
                 raise _CalledOff
 
         with _local(folder):
             files = sorted(entry.path for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
         for file in map(Path, files):
             upload = _Upload(self._http, file, _described(file), look, lease_id=held.lease_id)
-            self._insist(held, upload.go)
+            with _failing_with(f'The control plane does not take outputs/{file.name}'):
+                self._insist(held, upload.go, look_again)
 
     def _start(self, held: _Held) -> float:
         began: List[_Mark] = []
@@ -1849,14 +1895,18 @@ class Worker:
 
     def _report(self, held: _Held, verb: str, body: Dict[str, Any]) -> None:
         try:
-            self._insist(held, lambda: self._post(f'{held.path}/{verb}', body))
+            self._deliver(held, verb, body)
         except Refused as error:
             if verb != 'result' or error.code in _GONE:
                 raise
             # A result that is too large, or cannot be stored: that is what the run fails with.
             failure = {'error_code': error.code, 'error_message': error.message, 'retryable': False}
             log.info('%s %s', held, _end_text(held, 'failed', failure))
-            self._insist(held, lambda: self._post(f'{held.path}/failed', failure))
+            self._deliver(held, 'failed', failure)
+
+    def _deliver(self, held: _Held, verb: str, body: Dict[str, Any]) -> None:
+        # There is nothing better to be said instead.
+        self._insist(held, lambda: self._post(f'{held.path}/{verb}', body), unable_tries=math.inf)
 
     def _conclusion(self, held: _Held, outcome: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
         if held.status is None:
@@ -1877,19 +1927,39 @@ class Worker:
             return 'failed', {'error_code': held.reason, 'error_message': _WHY[held.reason]}
         return 'failed', {'error_code': 'HANDLER_DIED', 'error_message': _how_it_ended(held.status)}
 
-    def _insist(self, held: _Held, call: Callable[[], Any]) -> Any:
-        """Tries for as long as the lease may still be ours."""
-        failures = 0
+    def _insist(
+        self,
+        held: _Held,
+        call: Callable[[], Any],
+        look: Callable[[], None] = lambda: None,
+        *,
+        tries: float = math.inf,
+        unable_tries: float = _TRIES_MAX,
+    ) -> Any:
+        """Tries for as long as the lease may still be ours, but what the control plane is unable to do `unable_tries`
+        times. `look` is called between tries, and may call it off."""
+        failures = unable = 0
         while True:
             try:
                 return call()
             except IchidoError as error:
-                passing = error.retryable or isinstance(error, Unauthenticated)
-                if not passing or held.lost.is_set() or held.out_of_time() or self._hurrying.is_set():
+                if not _is_passing(error):
+                    raise
+                look()
+                failures += 1
+                unable += _is_unable(error)
+                given_up = failures >= tries or unable >= unable_tries
+                if given_up or held.lost.is_set() or held.out_of_time() or self._hurrying.is_set():
                     raise
                 _warn(error, held)
-                held.lost.wait(_pause(failures, error))
-                failures += 1
+                pause = _pause(failures - 1, error)
+            self._rest(held, pause, look)
+
+    def _rest(self, held: _Held, seconds: float, look: Callable[[], None]) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not (held.lost.wait(_TICK_SECONDS) or self._hurrying.is_set()):
+            look()
+        look()
 
     # What an earlier process left
 
@@ -1923,7 +1993,7 @@ class Worker:
                 log.info('delivered what was left of job %s: it failed with AGENT_DIED', lease['job_id'])
                 return
             except IchidoError as error:
-                if not error.retryable:
+                if not _is_passing(error):
                     log.info('what was left of job %s is not wanted any more: %s', lease['job_id'], error)
                     return
                 if self._stopping.wait(_pause(failures, error)):
@@ -2191,7 +2261,7 @@ class _Feed:
         try:
             self._post(path, body)
         except Refused as error:
-            if error.retryable:
+            if _is_passing(error):
                 raise
             log.warning('%s: %s was refused: %s', self._held, path.rsplit('/', 1)[1], error)
             return False
