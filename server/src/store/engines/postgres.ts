@@ -13,6 +13,7 @@ import {
 import type { Row, Statement, Step, Work } from '../statement.ts'
 import { textArraysOf, toArrays } from './postgres-arrays.ts'
 import { isBadValue, isConnectionLoss, isContention, isTakenKey, sqlState } from './postgres-errors.ts'
+import { openPools } from './postgres-pools.ts'
 
 export interface PostgresOptions {
   /** The caller's own pool; it stays open when the store closes. */
@@ -28,22 +29,6 @@ export interface PostgresOptions {
 }
 
 const POOL_MAX = 10
-/** What comes in batches, a few at a time: however many calls of other sorts somebody makes, these find a connection. */
-const BATCHED: ReadonlySet<string> = new Set(['submit', 'lease', 'start', 'finish', 'release', 'publish'])
-const BATCHED_MAX = 5
-/** Wait for rows of users, which an application may keep: however many of them do, what the leader has to do goes on. */
-const OF_USERS: ReadonlySet<string> = new Set([
-  ...['reserve', 'consume', 'release_reservation', 'put_quota', 'delete_quota', 'cancel', 'retry', 'run_definition'],
-  ...['redrive', 'make_ticks', 'try_waiting_ticks', 'backfill'],
-])
-const OF_USERS_MAX = 3
-const OTHERS_MAX = 3
-/**
- * Have connections of their own: a user whose row somebody keeps locked can hold up all the others for seconds, and by then
- * every worker's leases would lapse and the leader lose its term.
- */
-const URGENT: ReadonlySet<string> = new Set(['heartbeat', 'take_leadership', 'renew_leadership', 'resign_leadership'])
-const URGENT_MAX = 2
 const CONNECT_TIMEOUT_MS = 5_000
 /**
  * How long a command is tried again while the database restarts or fails over, before the caller hears of it. Counted from
@@ -129,19 +114,14 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     pool.options.max = max
     return pool
   }
-  const pools = {
-    batched: writers(BATCHED_MAX),
-    ofUsers: writers(OF_USERS_MAX),
-    others: writers(OTHERS_MAX),
-    urgent: writers(URGENT_MAX),
-  }
+  const pools = openPools(writers)
   // A server that is killed right after "ready" says so in the same piece of data, before whoever awaits the connection
   // runs: that too must be heard.
   const hear = (client: pg.PoolClient) => void client.on('error', () => {})
-  const ours = [...(options.pool === undefined ? [readers] : []), ...Object.values(pools)]
+  const ours = [...(options.pool === undefined ? [readers] : []), ...pools.all]
   // A connection that breaks while idle is replaced when it is needed; unheard, the event would end the process.
   for (const pool of ours) pool.on('error', () => {})
-  for (const pool of [readers, ...Object.values(pools)]) pool.on('connect', hear)
+  for (const pool of [readers, ...pools.all]) pool.on('connect', hear)
 
   async function letGo(): Promise<void> {
     readers.off('connect', hear)
@@ -200,14 +180,8 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     return next.value
   }
 
-  function poolOf({ name }: Pick<Command<unknown>, 'name'>): pg.Pool {
-    if (URGENT.has(name)) return pools.urgent
-    if (BATCHED.has(name)) return pools.batched
-    return OF_USERS.has(name) ? pools.ofUsers : pools.others
-  }
-
   async function transaction<T>(command: Command<T>, again: boolean): Promise<T> {
-    const client = await connect(poolOf(command))
+    const client = await connect(pools.of(command))
     try {
       await client.query({ text: BEGIN, ...WITHIN })
       const answer = await drive(client, command.work(again), true)
@@ -227,7 +201,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     return persist(async (again) => {
       const { atOnce } = left
       if (atOnce === undefined || again) return transaction(left, again)
-      const rows = await withClient(poolOf(left), (client) => perform(client, atOnce.step, true)).catch((error) => {
+      const rows = await withClient(pools.of(left), (client) => perform(client, atOnce.step, true)).catch((error) => {
         if (atOnce.impatient && isContention(error)) return []
         throw error
       })
