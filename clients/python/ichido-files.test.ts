@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { ArtifactShape } from '@ichido/sdk/protocol'
@@ -92,20 +93,23 @@ except ichido.NotFound as error:
     const { proxy, url } = await TcpProxy.before(URL)
     let passed = 0
     const cut = new Set<Link>()
-    proxy.rule = ({ direction, data, link }: Chunk) => {
+    let isOver: Promise<unknown> = Promise.resolve()
+    proxy.rule = async ({ direction, data, link }: Chunk) => {
       // What was read of a connection before it was cut comes here, too.
       if (cut.has(link)) return 'hold'
+      // What is still on its way through the last connection arrives before the next one asks how far it has got.
+      await isOver
       if (direction !== way) return 'pass'
       passed += data.length
       if (passed < CUT_AT * (cut.size + 1) || cut.size === 2) return 'pass'
       cut.add(link)
       // What has passed arrives at the server, which then sees the end of it.
-      link.vanish().end()
+      const server = link.vanish()
+      isOver = once(server, 'close')
+      server.end()
       return 'hold'
     }
-    // Time for what is still on its way to arrive.
-    const later = 'ichido.RETRY_FIRST_SECONDS = 0.5'
-    await script(python, `${HEAD}\n${later}\n${call}`, { URL: url, FOLDER: folder, ID: id })
+    await script(python, `${HEAD}\n${call}`, { URL: url, FOLDER: folder, ID: id })
     await proxy.close()
     expect(cut.size).toBe(2)
     // From the beginning each time it would have been 3 + 3 + 8 MiB.
