@@ -183,15 +183,14 @@ test.concurrent.each(ENGINES)(
       entries.flatMap(({ jobId, attempt, what }) => (what === 'ended' ? [`${jobId} ${attempt}`] : [])),
     )
     let handedOn = 0
+    const wrong: string[] = []
     for (const [jobId, failing] of jobs) {
       const job = await ask<Job>(url, 'GET', `/v1/jobs/${jobId}`)
       if (!failing && job.runs.length > 1) handedOn++
-      const successes = job.runs.filter(({ state }) => state === 'SUCCEEDED')
-      expect(job.retry_count).toBeLessThanOrEqual(failing ? MAX_ATTEMPTS.failing : MAX_ATTEMPTS.good)
-      expect(successes).toHaveLength(failing ? 0 : 1)
-      expect(successes.every(({ attempt }) => ended.has(`${jobId} ${attempt}`))).toBe(true)
-      expect(job.state).toMatch(failing ? /FAILED|TIMED_OUT/ : /SUCCEEDED/)
+      const why = wrongIn(job, failing, ended)
+      if (why !== null) wrong.push(`${why}: ${JSON.stringify(job)}`)
     }
+    expect(wrong).toEqual([])
     expect(await deadLetters(url, queue)).toEqual(
       [...jobs].flatMap(([id, failing]) => (failing ? [id] : [])).toSorted(),
     )
@@ -201,6 +200,20 @@ test.concurrent.each(ENGINES)(
   },
   TEST_WITHIN_MS,
 )
+
+/** What is not as it must be once a job has ended; `ended`: the job and attempt of each program that came to its end. */
+function wrongIn(
+  { job_id, state, retry_count, runs }: Job,
+  failing: boolean,
+  ended: ReadonlySet<string>,
+): string | null {
+  const successes = runs.filter((run) => run.state === 'SUCCEEDED')
+  if (retry_count > (failing ? MAX_ATTEMPTS.failing : MAX_ATTEMPTS.good)) return 'too many retries'
+  if (successes.length !== (failing ? 0 : 1)) return `${successes.length} successes`
+  if (!successes.every(({ attempt }) => ended.has(`${job_id} ${attempt}`))) return 'a success whose program did not end'
+  const ends = failing ? ['FAILED', 'TIMED_OUT'] : ['SUCCEEDED']
+  return ends.includes(state) ? null : `it is ${state}`
+}
 
 async function deadLetters(url: string, queue: string): Promise<string[]> {
   const found: string[] = []
