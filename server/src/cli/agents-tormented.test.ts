@@ -29,6 +29,8 @@ const MAX_ATTEMPTS = { good: 40, failing: 3 }
 /** Long enough for the jobs of a stopped agent to be handed on, and begun by another one, while it is away. */
 const STOPPED_MS = (LEASE_SECONDS + CONTINUATION_SECONDS) * 1000 + 3_000
 const HURT_MAX = 5
+/** With fewer at work nobody is hurt: the last job of all, hurt whenever it is tried, would use up its retries. */
+const BUSY_MIN = 4
 const TORMENTS_MAX = size(6, 400)
 const TORMENT_MS = 250
 const TEST_WITHIN_MS = size(180_000, 1_800_000)
@@ -99,7 +101,7 @@ async function torment(victims: readonly Victim[], done: AbortSignal): Promise<{
     await pause(TORMENT_MS * (0.5 + Math.random()))
     const busy = victims.filter((victim) => victim.busy)
     const victim = busy[Math.floor(Math.random() * busy.length)]
-    if (victim === undefined || pains.size >= HURT_MAX) continue
+    if (victim === undefined || busy.length < BUSY_MIN || pains.size >= HURT_MAX) continue
     // One of each at least, whatever chance says of the others.
     const kill = tally.kills === 0 || (tally.stops > 0 && Math.random() < 0.5)
     tally[kill ? 'kills' : 'stops']++
