@@ -18,6 +18,7 @@ const GONE = new NoAnswer('No answer')
 test('of all error codes these are retried', () => {
   const codes = Object.keys(ERRORS) as ErrorCode[]
   expect(codes.filter((code) => mayRetry(new IchidoError(code)))).toEqual([
+    'REQUEST_TIMEOUT',
     'IDEMPOTENCY_IN_PROGRESS',
     'RATE_LIMITED',
     'INTERNAL',

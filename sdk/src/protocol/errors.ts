@@ -28,6 +28,11 @@ export const ERRORS = {
   },
   NOT_FOUND: { status: 404, retryable: false, sentence: 'There is nothing by this name that the caller may see.' },
   METHOD_NOT_ALLOWED: { status: 405, retryable: false, sentence: 'This path does not take this method.' },
+  REQUEST_TIMEOUT: {
+    status: 408,
+    retryable: true,
+    sentence: 'The request did not arrive in time; whatever it asks for was not begun.',
+  },
   IDEMPOTENCY_KEY_REUSED: {
     status: 409,
     retryable: false,

@@ -151,6 +151,15 @@ test('a result that is refused is what the run fails with', async () => {
   ])
 })
 
+test('a result that did not arrive in time is sent again, and is no failure', async () => {
+  const { resolve } = await begin()
+  plane.troubles.report.push(new IchidoError('REQUEST_TIMEOUT'))
+  resolve('x')
+  await settled()
+  await world.pass(1_000)
+  expect(plane.reports).toMatchObject([{ result: 'x' }])
+})
+
 test('time that is up stops the run and is a failure, also when the handler still returns something', async () => {
   const { signal, resolve } = await begin({ timeout_seconds: 1.5 })
   await world.pass(1_499)

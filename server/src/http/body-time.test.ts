@@ -41,7 +41,7 @@ test('a body that does not come within two minutes is given up', async () => {
   const { said } = await begin('/v1/jobs', 'application/json')
   await timers(120_000)
   await world.pass(120_000)
-  expect(await said).toMatch(/^HTTP\/1\.1 400 .*The request did not arrive in time/s)
+  expect(await said).toMatch(/^HTTP\/1\.1 408 .*Should-Retry: true.*"REQUEST_TIMEOUT"/s)
 })
 
 test('an answer that was given before does not let the rest of the body take for ever', async () => {

@@ -6,6 +6,7 @@ import { errorBody, JSON_TYPE } from './errors.ts'
 
 const REASONS: Readonly<Record<number, string>> = {
   400: 'Bad Request',
+  408: 'Request Timeout',
   431: 'Request Header Fields Too Large',
 }
 
@@ -31,7 +32,6 @@ export function createClientErrorHandler(world: Pick<World, 'uuid'>) {
 
 function toError(code: string): IchidoError {
   if (code === 'HPE_HEADER_OVERFLOW') return new IchidoError('HEADERS_TOO_LARGE')
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
-    return new IchidoError('INVALID_PAYLOAD', 'The request did not arrive in time')
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new IchidoError('REQUEST_TIMEOUT')
   return new IchidoError('INVALID_PAYLOAD', 'This is not valid HTTP')
 }
