@@ -174,6 +174,30 @@ test('of many that end at once a second call goes out beside the first; each bri
   await running.close(0)
 })
 
+test('a poll whose answer got lost is asked again as it was: it may bring all that it asked for, and no more', async () => {
+  plane.work.push(...leases(2))
+  const ends: (() => void)[] = []
+  const work = (run: RunInHand) => {
+    worked.push(run)
+    return new Promise<Outcome>((resolve) => ends.push(() => resolve({ result: { result: run.slot } })))
+  }
+  const { lease } = plane
+  plane.lease = (call, signal) => {
+    if (plane.polls.length === 1) plane.troubles.lease.push(unavailable())
+    return lease.call(plane, call, signal)
+  }
+  const running = loop({ concurrency: 4, startAtOnce: true, work })
+  await settled()
+  // While it pauses, a run ends: there is room for three.
+  ends[0]?.()
+  await settled()
+  const [, lost, again] = plane.polls
+  expect(lost).toMatchObject({ max: 2 })
+  expect(again).toMatchObject({ max: 2, pollId: lost?.pollId })
+  ends[1]?.()
+  await running.close(0)
+})
+
 test('a call that is refused as a whole because of one report is made for each alone', async () => {
   plane.work.push(...leases(3))
   plane.troubles.report.push(new IchidoError('PAYLOAD_TOO_LARGE'), new IchidoError('PAYLOAD_TOO_LARGE'))

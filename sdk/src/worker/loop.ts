@@ -80,7 +80,7 @@ export class WorkerLoop {
   readonly #slots = new Set<number>()
   readonly #loop: Promise<void>
   /** Names of polls that were not answered: what was leased in an answer that got lost is handed out again under its name. */
-  readonly #lostPolls: string[] = []
+  readonly #lostPolls: Pick<LeaseCall, 'pollId' | 'max'>[] = []
   /** Calls that may bring work and are on their way; what they ask for, and what will have left by then. */
   readonly #asking = new Set<Promise<void>>()
   #asked = 0
@@ -192,7 +192,7 @@ export class WorkerLoop {
       settled: (answer) => {
         this.#asked -= call.max
         this.#leaving -= reporting
-        if (answer === null) this.#lostPolls.push(call.pollId)
+        if (answer === null) this.#lostPolls.push(call)
         else this.#take(answer.leases, answer.sent)
         this.#asking.delete(asking)
         answered()
@@ -210,7 +210,7 @@ export class WorkerLoop {
       return this.#paced(call, this.#pacing.answered(elapsedMs(sent, this.#clocks()), leases.length))
     } catch (error) {
       if (signal.aborted) return this.#collect(call)
-      this.#lostPolls.push(call.pollId)
+      this.#lostPolls.push(call)
       this.#deps.onTrouble(error)
       const cut = error instanceof IchidoError && error.details.cut === true
       return this.#paced(call, this.#pacing.failed(elapsedMs(sent, this.#clocks()), cut))
@@ -234,10 +234,13 @@ export class WorkerLoop {
     return 0
   }
 
-  #call(max: number, waitMs: number): LeaseCall {
+  /** A lost one is asked again as it was, and only if what it may have brought has room: it may bring all of that. */
+  #call(room: number, waitMs: number): LeaseCall {
     const { queues, kinds, startAtOnce } = this.#options
-    const pollId = this.#lostPolls.pop() ?? this.#deps.world.uuid()
-    const call = { queues, kinds, max: Math.min(max, LEASES_MAX), waitMs, pollId }
+    const lost = this.#lostPolls.findIndex(({ max }) => max <= room)
+    const [again] = lost === -1 ? [] : this.#lostPolls.splice(lost, 1)
+    const { max, pollId } = again ?? { max: Math.min(room, LEASES_MAX), pollId: this.#deps.world.uuid() }
+    const call = { queues, kinds, max, waitMs, pollId }
     return startAtOnce ? { ...call, startId: this.#startId } : call
   }
 

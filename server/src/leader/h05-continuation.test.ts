@@ -96,6 +96,23 @@ describe.each(ENGINES)('%s', (engine) => {
     },
   )
 
+  test('who asks again for a lease whose answer got lost is waited for no more, and has all of its time', async () => {
+    const id = await scene.submit(TIMES)
+    const poll = { queues: ['default'], kinds: ['work'], max: 1, waitMs: 0, startId: 'process', pollId: 'lost' }
+    const [lost] = await scene.services.runs.lease('worker', poll)
+    await scene.pass(LEASE_MS + 1)
+    await reap()
+    expect(await runs(id)).toMatchObject([{ continuation_state: 'CONFIRMING' }])
+    await scene.pass(CONTINUATION_MS - 10_000)
+    await reap()
+    expect(await scene.services.runs.lease('worker', poll)).toEqual([lost])
+    expect(await runs(id)).toMatchObject([{ continuation_state: 'NONE' }])
+    await scene.pass(LEASE_MS - 10_000)
+    await reap()
+    expect([await states(id), await leasable()]).toEqual([['RUNNING'], []])
+    expect(await scene.services.runs.report('worker', lost?.lease_id ?? '', DONE)).toMatchObject({ state: 'SUCCEEDED' })
+  })
+
   test.each([10 * MINUTE_MS, -10 * MINUTE_MS])(
     'a jump of %s ms neither shortens nor prolongs the wait for a worker that was cut off',
     async (ms) => {

@@ -1,3 +1,4 @@
+import { DEFAULT_LEASE_TTL_MS } from '../../core/job.ts'
 import { type Command, command } from '../port.ts'
 import {
   countHeld,
@@ -8,6 +9,7 @@ import {
   PAYLOADS_BYTES_MAX,
   readyKinds,
 } from '../sql/leases.ts'
+import { heartbeatRuns } from '../sql/runs.ts'
 import {
   each,
   type InTurn,
@@ -78,9 +80,22 @@ function* enter(items: readonly LeaseItem[]): Work<Gate> {
   return gate
 }
 
+/**
+ * What was leased in an answer that got lost. It is a heartbeat, too: the leader may be waiting for this worker already, which
+ * begins now and counts its time from this very call.
+ */
 function* findEarlier(items: readonly LeaseItem[], found: Map<string, Row[]>): Work<void> {
-  const rows = items.map(({ workerId, pollId }) => [workerId, pollId])
-  for (const row of yield* each(leasedByPoll, rows)) add(found, row)
+  const leased = yield* each(
+    leasedByPoll,
+    items.map(({ workerId, pollId }) => [workerId, pollId]),
+  )
+  const beats = yield* each(
+    heartbeatRuns,
+    leased.map((row) => [text(row, 'run_id'), text(row, 'worker_id'), text(row, 'lease_id'), DEFAULT_LEASE_TTL_MS]),
+  )
+  const held = new Set(beats.map((row) => text(row, 'lease_id')))
+  // The others the leader has ended since they were read.
+  for (const row of leased) if (held.has(text(row, 'lease_id'))) add(found, row)
 }
 
 function add(found: Map<string, Row[]>, row: Row): void {
