@@ -89,6 +89,26 @@ test('a call that got lost is sent again with the same seq, before the outcome i
   expect(world.pendingMs.every((ms) => ms < 60_000)).toBe(true)
 })
 
+test('who waits for an event that nobody hears is told when the run is to stop; the event is still sent', async () => {
+  plane.troubles.publish.push(...Array.from({ length: 5 }, unavailable))
+  const heard: unknown[] = []
+  await run(
+    async ({ progress, signal }) => {
+      await progress(1).catch((error: unknown) => heard.push(error))
+      expect(signal.aborted).toBe(true)
+      await progress('last word')
+    },
+    { timeout_seconds: 1 },
+  )
+  await world.pass(999)
+  expect(heard).toEqual([])
+  await world.pass(1)
+  expect(heard).toMatchObject([{ code: 'TIMEOUT' }])
+  await world.pass(20_000)
+  expect(plane.published.flat().map(([, , data]) => data)).toEqual([1, 'last word'])
+  expect(plane.reports).toMatchObject([{ code: 'TIMEOUT' }])
+})
+
 test('one event that is refused does not keep the others back; who waits for it hears so, who does not goes on', async () => {
   plane.refusedStage = 'bad'
   const heard: unknown[] = []
@@ -155,5 +175,5 @@ test('a lost lease holds nobody up', async () => {
     return new Promise((resolve) => signal.addEventListener('abort', () => resolve(null)))
   })
   await world.pass(20_000)
-  await expect(told).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  await expect(told).rejects.toMatchObject({ code: 'LEASE_LOST' })
 })

@@ -5,8 +5,8 @@ import { isPassing, type RunInHand } from './loop.ts'
 import type { WorkerEvent, WorkerTransport } from './transport.ts'
 
 /**
- * Tells whoever watches the job. Settles when the event is stored; what it is refused with is thrown. Nobody need wait for it:
- * whatever was told is on its way before the outcome of the run is.
+ * Tells whoever watches the job. Settles when the event is stored; what it is refused with is thrown, and so is why the run is
+ * to stop, if it is told so meanwhile. Nobody need wait for it: whatever was told is on its way before the outcome of the run is.
  */
 export interface Progress {
   /** The next event of the stage `progress`, counted from 1. */
@@ -28,6 +28,9 @@ interface Waiting {
   reject(error: unknown): void
 }
 
+/** The run whose events they are. */
+type Told = Pick<RunInHand, 'lease' | 'signal'> & { hold: Pick<Hold, 'lost'> }
+
 /** In one call. */
 const EVENTS_MAX = 100
 const LENGTH_MAX = 1024 * 1024
@@ -44,15 +47,17 @@ export class Publisher {
   readonly #deps: PublisherDeps
   readonly #waiting: Waiting[] = []
   readonly #hold: Pick<Hold, 'lost'>
+  readonly #signal: AbortSignal
   #late: AbortController | null = null
   #lateOrLost: AbortSignal | null = null
   #sending: Promise<void> | null = null
   #told = 0
 
-  constructor(lease: LeaseShape, deps: PublisherDeps, hold: Pick<Hold, 'lost'>) {
+  constructor({ lease, hold, signal }: Told, deps: PublisherDeps) {
     this.#lease = lease
     this.#deps = deps
     this.#hold = hold
+    this.#signal = signal
   }
 
   readonly progress: Progress = (...told: [unknown] | [string, number, unknown?]) => {
@@ -103,9 +108,21 @@ export class Publisher {
     if (this.#waiting.length >= WAITING_MAX)
       throw new Error(`${WAITING_MAX} events wait to be sent: wait for progress()`)
     const event = { stage, seq, data: JSON.parse(text) as unknown }
-    await new Promise<void>((resolve, reject) => {
+    const stored = new Promise<void>((resolve, reject) => {
       this.#waiting.push({ event, length: text.length, resolve, reject })
       this.#sending ??= this.#drain()
+    })
+    // What a handler tells after that is its last word, and waited for.
+    await (this.#signal.aborted ? stored : this.#unlessStopped(stored))
+  }
+
+  /** In an outage an event waits as long as the outcome may: a handler that is to stop must not wait along with it. */
+  #unlessStopped(stored: Promise<void>): Promise<void> {
+    const signal = this.#signal
+    return new Promise((resolve, reject) => {
+      const stop = () => reject(signal.reason)
+      signal.addEventListener('abort', stop, { once: true })
+      stored.then(resolve, reject).finally(() => signal.removeEventListener('abort', stop))
     })
   }
 

@@ -47,8 +47,8 @@ export async function handleRun<Payload, Result>(
   run: RunInHand,
   deps: PublisherDeps,
 ): Promise<Outcome> {
-  const { lease, signal, hold } = run
-  const publisher = new Publisher(lease, deps, hold)
+  const { lease, signal } = run
+  const publisher = new Publisher(run, deps)
   try {
     const payload = await checkValue(options.payload, lease.payload, 'payload')
     const result = await handler({
