@@ -21,7 +21,7 @@ import { uploadQuery } from './core/contract/artifacts.ts'
 import { batchRequest, listJobsQuery } from './core/contract/jobs.ts'
 import { isUuid } from './core/contract/list.ts'
 import { listReservationsQuery, reserveRequest } from './core/contract/quotas.ts'
-import { type SubmitInput, submitRequest } from './core/contract/submit.ts'
+import { type SubmitInput, submitOwner, submitRequest } from './core/contract/submit.ts'
 import { parseKey } from './core/key.ts'
 import type { Caller } from './core/roles.ts'
 import { check, checkJson, toOutage } from './local-checks.ts'
@@ -56,28 +56,29 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
   async function whileOpen<T>(signal: AbortSignal | undefined, call: () => Promise<T>): Promise<T> {
     closed.throwIfAborted()
     signal?.throwIfAborted()
-    let called: Promise<T> | undefined
     try {
-      called = call()
+      const called = call()
       calls.add(called)
-      return await called
+      // Not before, also when its caller has turned away: the store stays until nobody uses it.
+      const settled = () => calls.delete(called)
+      called.then(settled, settled)
+      return await (signal === undefined ? called : unlessAborted(called, signal))
     } catch (error) {
       closed.throwIfAborted()
       throw typed(toOutage(error))
-    } finally {
-      if (called !== undefined) calls.delete(called)
     }
   }
   const orClosed = (signal: AbortSignal | undefined) => (signal ? AbortSignal.any([signal, closed]) : closed)
 
   return {
-    submit: (request, { key, tx, signal }) =>
+    submit: (request, { key, tx, user, signal }) =>
       whileOpen(signal, async () => {
         const { input, options } = readSubmission(request, key)
+        const owner = user === undefined ? caller : { ...caller, userId: check(submitOwner, { user }).user }
         return acceptedOf(
           await (tx === undefined
-            ? services.submission.submit(caller, input, options)
-            : submitIn(tx, caller, input, options)),
+            ? services.submission.submit(owner, input, options)
+            : submitIn(tx, owner, input, options)),
         )
       }),
     submitMany: (requests, signal) =>
@@ -127,6 +128,15 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
       await Promise.allSettled(calls)
     },
   }
+}
+
+/** Whoever waits for a connection of a pool that is used up can give up, too. What was begun goes on, as over HTTP. */
+function unlessAborted<T>(called: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const giveUp = () => reject(signal.reason)
+    signal.addEventListener('abort', giveUp, { once: true })
+    called.then(resolve, reject).finally(() => signal.removeEventListener('abort', giveUp))
+  })
 }
 
 function acceptedOf(outcome: SubmitOutcome): Accepted {

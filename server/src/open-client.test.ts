@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { defineKind, type JobEvent, type JobState } from './index.ts'
+import { LOCAL_ADMIN } from './services/access.ts'
 import { eachEmbedded, thrownBy } from './testing/embedded.ts'
 import { unique } from './testing/store.ts'
 
@@ -34,6 +35,29 @@ eachEmbedded(({ ichido, engine }) => {
     const patient = defineKind(kind.name, { maxAttempts: 9 })
     expect(await thrownBy(ichido().submit(patient, { n: 1 }, { key: kind.name }))).toMatchObject(refused)
     expect((await ichido().list({ kind: kind.name })).data).toHaveLength(1)
+  })
+
+  test('a job is of the user that it is submitted for, under its limits and with its keys', async () => {
+    const [kind, ann, bob] = [unique('owned'), unique('ann'), unique('bob')]
+    await ichido().node.services.quotas.put(LOCAL_ADMIN, ann, { max_concurrent: 1, cost_limit: null, period: 'month' })
+    const first = await ichido().submit(kind, null, { user: ann, key: kind })
+    expect(await first.get()).toMatchObject({ user_id: ann })
+    expect(await thrownBy(ichido().submit(kind, null, { user: ann }))).toMatchObject({ code: 'QUOTA_EXCEEDED' })
+    for (const options of [{ user: bob, key: kind }, { key: kind }]) {
+      expect(await ichido().submit(kind, null, options)).toMatchObject({ replayed: false })
+    }
+    const nobody = await thrownBy(ichido().submit(kind, null, { user: 'a b' }))
+    expect(nobody).toMatchObject({ code: 'INVALID_PAYLOAD', details: { field: 'user' } })
+  })
+
+  test('an option that there is not is refused, where types were not checked: another library may have it', async () => {
+    const kind = unique('leftover')
+    const leftover = { jobId: 'a' } as object
+    expect(await thrownBy(ichido().submit(kind, null, leftover))).toMatchObject({
+      message: expect.stringMatching(/^A submission has no option jobId; there are key, /),
+    })
+    expect(await ichido().batch([{ kind, payload: null, ...leftover }])).toMatchObject([{ status: 'rejected' }])
+    expect((await ichido().list({ kind })).data).toEqual([])
   })
 
   test('every option of a submit is kept', async () => {

@@ -83,3 +83,23 @@ test('handlers and transactions need the store in the process', async () => {
   expect(() => ichido.handle(sum, () => ({ sum: 0 }))).toThrow(TypeError)
   expect(await thrownBy(ichido.submit(sum, { of: [] }, { tx: {} }))).toBeInstanceOf(TypeError)
 })
+
+test('what only a process with the store can do is refused, and so is an address that is none', async () => {
+  expect(await thrownBy(ichido.submit(sum, { of: [] }, { user: 'bob' }))).toMatchObject({
+    message: 'user works in process only; over HTTP the token says whose job it is',
+  })
+  await expect(open({ url: 'localhost:8001' })).rejects.toThrow(
+    'url must begin with http:// or https://, is "localhost:8001"',
+  )
+})
+
+test('once it is closed nothing is sent any more', async () => {
+  const other = await open({ url, token: await served.token('bob', 'submitter') })
+  await other.submit(sum, { of: [1] }, { key: 'before' })
+  await other.close()
+  expect(await thrownBy(other.submit(sum, { of: [2] }, { key: 'after' }))).toMatchObject({
+    message: 'This Ichido is closed',
+  })
+  const { data } = await served.services.keys.list({ userId: 'bob', role: 'submitter' }, true, 9, null)
+  expect(data).toMatchObject([{ key: 'before' }])
+})

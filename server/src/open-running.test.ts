@@ -235,7 +235,9 @@ eachEmbedded(({ ichido, storage, engine }) => {
       expect(() => ichido().handle(bad as never, () => {})).toThrow(TypeError)
     }
     expect(() => ichido().handle('text' as never, () => {})).toThrow('A kind must be made by defineKind(), is string')
-    expect(() => ichido().handle(kind, undefined as never)).toThrow(`The handler of ${kind.name} must be a function`)
+    const other = defineKind(unique('other'))
+    expect(() => ichido().handle(other, undefined as never)).toThrow(`The handler of ${other.name} must be a function`)
+    expect(() => ichido().handle(kind, () => 'a stub')).toThrow(`There is a handler of ${kind.name} already`)
     expect(await (await ichido().submit(kind, null)).result()).toBe('done')
   })
 

@@ -244,3 +244,24 @@ test('a key that a rolled back transaction had taken makes a job for whoever wai
   })
   expect(await second).not.toBe(first)
 })
+
+test('who waits for a connection of a pool that is used up can give up, and closing waits for nobody', async () => {
+  const small = new pg.Pool({ connectionString: database.url, max: 1 })
+  const own = await embedded({ pool: small })
+  const job = await own.submit(unique('waiting'), null)
+  const held = await small.connect()
+  const reads = [
+    (signal: AbortSignal) => job.get({ signal }),
+    (signal: AbortSignal) => own.list({}, { signal }),
+    (signal: AbortSignal) => job.result({ signal }),
+  ]
+  for (const read of reads) {
+    const giveUp = new AbortController()
+    const reading = thrownBy(read(giveUp.signal))
+    giveUp.abort(new Error('enough'))
+    expect(await reading).toMatchObject({ message: 'enough' })
+  }
+  held.release()
+  await own.close()
+  await small.end()
+})

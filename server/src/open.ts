@@ -14,8 +14,10 @@ import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import { localTransport } from './local-transport.ts'
 import { localWorkerTransport } from './local-worker.ts'
 import { type ControlNode, startNode } from './main.ts'
+import { nodeTooOld } from './node-version.ts'
 import { LOCAL_ADMIN } from './services/access.ts'
 import { silentMeter } from './services/meter.ts'
+import { TroubleLog } from './trouble-log.ts'
 import { realWorld } from './world.ts'
 
 export type OpenOptions = (
@@ -52,28 +54,39 @@ const CLOSED = 'This Ichido is closed'
 
 export async function open(options: OpenOptions): Promise<Ichido> {
   if ('url' in options) return overHttp(options)
+  const tooOld = nodeTooOld()
+  if (tooOld !== null) throw new Error(tooOld)
   if (!['dataDir', 'pool', 'databaseUrl'].some((name) => Object.hasOwn(options, name) && options[name as never])) {
     throw new TypeError('open() needs one of dataDir, pool, databaseUrl or url; all of them are missing or undefined')
   }
   const world = options.world ?? realWorld
-  const onTrouble = options.onTrouble ?? warn
-  const node = await startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble })
-  return embed(node, world, onTrouble)
+  // Asked once the node has met trouble, so when it is there.
+  const askStore = () => starting.then((node) => node.services.deps.store.health())
+  const troubles = options.onTrouble === undefined ? new TroubleLog({ logger: WARNINGS, world, askStore }) : null
+  const onTrouble = options.onTrouble ?? troubles?.on ?? (() => {})
+  const starting = startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble })
+  const ichido = embed(await starting, world, onTrouble)
+  return {
+    ...ichido,
+    async close(closeOptions) {
+      await ichido.close(closeOptions).finally(() => troubles?.close())
+    },
+  }
 }
 
 /** The library's front over a node of this process. */
 export function embed(node: ControlNode, world: World, onTrouble: (where: string, error: unknown) => void): Ichido {
   const transport = localTransport(node.services, LOCAL_ADMIN, node.submitIn)
   const client = new Client(transport)
-  const loops: Pick<WorkerLoop, 'close' | 'leftBehind'>[] = []
+  const loops = new Map<string, Pick<WorkerLoop, 'close' | 'leftBehind'>>()
   let closing: Promise<void> | null = null
 
   async function close(drainMs: number): Promise<void> {
     try {
-      await Promise.all(loops.map((loop) => loop.close(drainMs)))
+      await Promise.all([...loops.values()].map((loop) => loop.close(drainMs)))
     } finally {
       await transport.close(new Error(CLOSED))
-      await node.close(loops.flatMap(({ leftBehind }) => leftBehind))
+      await node.close([...loops.values()].flatMap(({ leftBehind }) => leftBehind))
     }
   }
 
@@ -81,13 +94,17 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
     ...submitting(client),
     handle(kind, handler, handleOptions = {}) {
       if (closing !== null) throw new Error(CLOSED)
+      const name = JSON.stringify([kind?.queue, kind?.name])
+      // Each would get some of the jobs: nobody means that, and a forgotten stub would go unnoticed.
+      if (loops.has(name))
+        throw new TypeError(`There is a handler of ${kind.name} already; \`concurrency\` lets it do more`)
       const workers = localWorkerTransport(node.services, `${LOCAL_WORKER_PREFIX}${world.uuid()}`)
       const deps = {
         transport: workers,
         world,
         onTrouble: (error: unknown) => onTrouble(`handler of ${kind.name}`, error),
       }
-      loops.push(new HandlerLoop(kind, handler, handleOptions, deps))
+      loops.set(name, new HandlerLoop(kind, handler, handleOptions, deps))
     },
     close({ drainMs = DRAIN_MS } = {}) {
       closing ??= close(drainMs)
@@ -97,13 +114,22 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
 }
 
 function overHttp({ url, token, retry, world }: HttpOptions): Ichido {
-  const client = new Client(httpTransport({ url, token, retry, world }))
+  if (!/^https?:\/\//.test(url))
+    throw new TypeError(`url must begin with http:// or https://, is ${JSON.stringify(url)}`)
+  let closed = false
+  const send: typeof fetch = async (...request) => {
+    if (closed) throw new Error(CLOSED)
+    return fetch(...request)
+  }
+  const client = new Client(httpTransport({ url, token, retry, world, fetch: send }))
   return {
     ...submitting(client),
     handle() {
       throw new TypeError('Handlers run where the store is: open({ dataDir }) or open({ pool })')
     },
-    async close() {},
+    async close() {
+      closed = true
+    },
   }
 }
 
@@ -118,6 +144,11 @@ function submitting(client: Client): Submitting {
   }
 }
 
-function warn(where: string, error: unknown): void {
-  process.emitWarning(`${where}: ${error instanceof Error ? error.message : String(error)}`, 'IchidoWarning')
+/** As warnings of the process, one for each sort of trouble and minute. */
+const WARNINGS = {
+  warn(...said: unknown[]) {
+    const [fields, text] = said.length > 1 ? said : [{}, ...said]
+    const { why } = fields as { why?: string }
+    process.emitWarning(why === undefined ? String(text) : `${text}: ${why}`, 'IchidoWarning')
+  },
 }

@@ -12,8 +12,13 @@ export interface SubmitOptions {
    * way, and none is made.
    */
   key?: string
-  /** A PostgreSQL client inside a transaction: the job exists exactly if that transaction commits. */
+  /** A PostgreSQL client inside a transaction: the job exists exactly if that transaction commits. In process only. */
   tx?: unknown
+  /**
+   * Whose job it is, for limits, costs, keys and turns: a tenant of the application's. In process only, `local` unless it is
+   * given; over HTTP the token says it.
+   */
+  user?: string
   priority?: number
   runAt?: Date
   delaySeconds?: number
@@ -30,7 +35,8 @@ export interface SubmitOptions {
 }
 
 /** One of the jobs that are submitted together, with a payload of its kind. */
-export interface BatchItem<K extends Kind | string = Kind | string> extends Omit<SubmitOptions, 'tx' | 'signal'> {
+export interface BatchItem<K extends Kind | string = Kind | string>
+  extends Omit<SubmitOptions, 'tx' | 'user' | 'signal'> {
   kind: K
   payload: K extends Kind<infer PayloadIn, unknown, unknown, unknown> ? PayloadIn : unknown
 }
@@ -58,6 +64,7 @@ export class Client {
     options: SubmitOptions = {},
   ): Promise<Job<Result>> {
     const definition = toKind(kind)
+    checkOptions(options)
     // Checked, and sent as it was given: the handler's side applies the schema's transformations.
     await checkValue(definition.options.payload, payload, 'payload')
     const accepted = await this.#transport.submit(toRequest(definition, payload, options), options)
@@ -110,8 +117,34 @@ async function toChecked({
   ...options
 }: BatchItem): Promise<{ kind: Kind; request: SubmitRequest }> {
   const kind = toKind(given)
+  checkOptions(options)
   await checkValue(kind.options.payload, payload, 'payload')
   return { kind, request: compact({ ...toRequest(kind, payload, options), idempotency_key: options.key }) }
+}
+
+const SUBMIT_OPTIONS: Record<keyof SubmitOptions, true> = {
+  key: true,
+  tx: true,
+  user: true,
+  priority: true,
+  runAt: true,
+  delaySeconds: true,
+  labels: true,
+  estimatedCost: true,
+  reservationId: true,
+  keyTtlHours: true,
+  traceparent: true,
+  artifacts: true,
+  uploadTtlSeconds: true,
+  signal: true,
+}
+
+/** Where types were not checked, another library's `jobId` would pass for a key, and its `delay` for a delay. */
+function checkOptions(options: SubmitOptions): void {
+  for (const name in options) {
+    if (Object.hasOwn(SUBMIT_OPTIONS, name)) continue
+    throw new TypeError(`A submission has no option ${name}; there are ${Object.keys(SUBMIT_OPTIONS).join(', ')}`)
+  }
 }
 
 function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): SubmitRequest {

@@ -27,8 +27,10 @@ export function httpTransport(options: HttpOptions): Transport {
   const post = async (path: string, body?: unknown, signal?: AbortSignal) =>
     (await request('POST', path, { body, signal })).body as never
   return {
-    async submit(job, { key: given, tx, signal }) {
+    async submit(job, { key: given, tx, user, signal }) {
       if (tx !== undefined) throw new TypeError('tx works in process only: open({ pool }), not open({ url })')
+      if (user !== undefined)
+        throw new TypeError('user works in process only; over HTTP the token says whose job it is')
       const key = given ?? job.idempotency_key ?? newKey()
       // In the body, where every key can be written: a header takes no quote at its beginning, and ASCII only.
       const { body, response } = await request('POST', '/v1/jobs', {

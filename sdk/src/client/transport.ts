@@ -46,6 +46,8 @@ export interface SubmitCall {
   key?: string | undefined
   /** The caller's own transaction; only in process, on PostgreSQL. */
   tx?: unknown
+  /** Whose job it is; only in process. */
+  user?: string | undefined
   signal?: AbortSignal | undefined
 }
 

@@ -1,6 +1,7 @@
 import { BACKOFF_LIMITS, JOB_LIMITS, type NumberLimits, SECONDS_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { KEY_MAX_LENGTH } from '../key.ts'
+import { userName } from './access.ts'
 import { awaitedArtifacts, uploadTtlSeconds } from './artifacts.ts'
 import { name } from './name.ts'
 import { eventPolicy } from './stages.ts'
@@ -92,3 +93,6 @@ export const submitRequest = z
   .meta({ id: 'SubmitRequest' })
 
 export type SubmitInput = z.output<typeof submitRequest>
+
+/** Whose job an application submits in its own process. */
+export const submitOwner = z.object({ user: userName })

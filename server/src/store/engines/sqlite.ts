@@ -1,6 +1,6 @@
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { DatabaseSync, type StatementSync } from 'node:sqlite'
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict, sqliteDdl } from '../migrations/migration.ts'
 import { BadValue, type Command, type Store, type StoreHealth, StoreInUse, StoreRefused } from '../port.ts'
@@ -28,7 +28,7 @@ export function openSqlite(options: SqliteOptions): Store {
   if (dataDir !== undefined) mkdirSync(dataDir, { recursive: true })
   const lock = dataDir === undefined ? null : takeLock(dataDir)
   const location = dataDir === undefined ? ':memory:' : join(dataDir, DATABASE_FILE)
-  const db = new DatabaseSync(location, { open: false })
+  const db = database(location, { open: false })
   try {
     db.open()
     db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
@@ -119,8 +119,14 @@ export function openSqlite(options: SqliteOptions): Store {
 }
 
 /** A second process on the same folder is refused: two of them would each believe to be alone. */
+/** Not by an import: a Node without SQLite could then not even say that it is too old. */
+function database(...args: ConstructorParameters<typeof DatabaseSync>): DatabaseSync {
+  const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
+  return new DatabaseSync(...args)
+}
+
 function takeLock(dataDir: string): DatabaseSync {
-  const lock = new DatabaseSync(join(dataDir, LOCK_FILE))
+  const lock = database(join(dataDir, LOCK_FILE))
   try {
     lock.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE')
   } catch (error) {
