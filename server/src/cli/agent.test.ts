@@ -124,15 +124,15 @@ test.concurrent('on an older Node over HTTP; the same line again, though its tok
   expect(second).toMatchObject({ worker_id: first?.worker_id, name: 'pc' })
 })
 
-test.concurrent('on an older Node a handler that does not wait for what it told is reported, too', async () => {
+test.concurrent('on an older Node a handler that does not wait for what it told is reported, too, with what it cost', async () => {
   const queue = unique('told')
   const file = join(folder, 'tells.mjs')
-  writeFileSync(file, "export default { work: ({ progress }) => (progress('half'), 'done') }")
+  writeFileSync(file, "export default { work: ({ progress, cost }) => (progress('half'), cost(0.5), 'done') }")
   const args = ['--enroll', await enrollToken(server.url, queue)]
   const given = { url: server.url, queue, work: ['--handlers', file] as const, state: join(folder, unique('state')) }
   const started = await startAgent({ ...given, node: oldNode, args })
   const { job_id: jobId } = await submit(queue, 1, { kind: 'work' })
-  expect(await result(jobId)).toMatchObject({ state: 'SUCCEEDED', result: 'done' })
+  expect(await result(jobId)).toMatchObject({ state: 'SUCCEEDED', result: 'done', cost: 0.5 })
   expect(await started.drain()).toBe(0)
 })
 
