@@ -127,6 +127,23 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
     await stopped(worker)
   })
 
+  test('what a handler says last that its run has cost takes the place of the estimate; what is no cost is refused', async () => {
+    const { queue, worker } = await enlist(python, plane, ['spend'])
+    const submit = (payload: string, estimated_cost: number) =>
+      plane.submit({ kind: 'spend', queue, payload, estimated_cost, max_attempts: 1 })
+    const id = await submit('3.25', 50)
+    await plane.jobIn(id, 'SUCCEEDED')
+    expect(await plane.call('GET', `/v1/jobs/${id}/result`)).toMatchObject({ result: null, cost: 3.25 })
+    for (const amount of ['-0.01', 'nan', 'Infinity', '1000000000.5']) {
+      expect(await plane.jobIn(await submit(amount, 0.5), 'FAILED')).toMatchObject({
+        error: { code: 'ValueError', message: expect.stringContaining('cost must be a number from 0 to 1000000000') },
+      })
+    }
+    // No other job of this file has an estimate.
+    expect(await plane.call('GET', '/v1/quotas/local')).toMatchObject({ spent: 3.25 + 4 * 0.5 })
+    await stopped(worker)
+  })
+
   test('told to stop it, with the reason: canceled, out of time, shut down', async () => {
     const { queue, worker, notes } = await enlist(python, plane, ['wait'], { concurrency: 3 })
     const submit = (changes: object) => plane.submit({ kind: 'wait', queue, lease_ttl_seconds: 2, ...changes })

@@ -806,6 +806,7 @@ _EVENT_BYTES_MAX = 64 * 1024
 _OPEN_STAGES: Mapping[str, Mapping[str, int]] = {'progress': {'from': 0, 'to': 999_999}}
 #: A stage that a job does not declare may use these only.
 _UNDECLARED_STAGE: Mapping[str, int] = {'from': 0, 'to': 9}
+_COST_MAX = 1_000_000_000
 
 
 class Run:
@@ -849,6 +850,16 @@ class Run:
         if len(json.dumps(data, allow_nan=False).encode()) > _EVENT_BYTES_MAX:
             raise ValueError(f"An event's data may have at most {_EVENT_BYTES_MAX} bytes")
         self._send({'event': {'stage': stage, 'seq': seq, 'data': data}})
+
+    def cost(self, amount: float) -> None:
+        """Says what this run has cost, in the unit of the cost limits; the last one counts.
+
+        When the run succeeds, that takes the place of the job's `estimated_cost`.
+        """
+        if not 0 <= amount <= _COST_MAX:
+            raise ValueError(f'cost must be a number from 0 to {_COST_MAX}, not {amount}')
+        # Money is often a Decimal, which JSON does not have.
+        self._send({'cost': float(amount)})
 
 
 Handler = Callable[[Run], Any]
@@ -1853,6 +1864,7 @@ class Worker:
             # That order may have come before there was anything to stop.
             self._stop_run(held, held.told, SHORT_GRACE_SECONDS if held.lost.is_set() else GRACE_SECONDS)
         outcome: Dict[str, Any] = {}
+        cost: Dict[str, Any] = {}
         with selectors.DefaultSelector() as selector:
             messages = _Lines()
             for fd, stream in zip(readers, ('messages', 'stdout', 'stderr')):
@@ -1873,8 +1885,10 @@ class Worker:
                         for message in messages.add(data):
                             if 'event' in message:
                                 feed.publish(message['event'])
+                            elif 'cost' in message:
+                                cost = message
                             else:
-                                outcome = message
+                                outcome = {**message, **cost}
                 feed.flush()
         for fd in readers:
             os.close(fd)
@@ -1918,7 +1932,7 @@ class Worker:
             # What a handler still returns after its time was up may be half done.
             return 'failed', {'error_code': held.reason, 'error_message': _WHY[held.reason]}
         if 'result' in outcome:
-            return 'result', {'result': outcome['result']}
+            return 'result', {name: outcome[name] for name in ('result', 'cost') if name in outcome}
         if held.reason == 'STOPPED' and not final:
             return 'release', {}
         if failure is not None:

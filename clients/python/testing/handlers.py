@@ -1,5 +1,6 @@
 """What the Python workers of the tests do."""
 
+import decimal
 import json
 import os
 import subprocess
@@ -86,6 +87,12 @@ def fail(run):
     if how == 'too large':
         return 'x' * 17_000_000
     return how
+
+
+def spend(run):
+    """Says what it has cost: first much, then what it is told to say."""
+    run.cost(40)
+    run.cost(float('nan') if run.payload == 'nan' else decimal.Decimal(run.payload))
 
 
 def folder(run):

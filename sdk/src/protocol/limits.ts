@@ -29,6 +29,9 @@ export const BACKOFF_LIMITS = {
   jitter: { min: 0, max: 1, whole: false },
 } as const satisfies Record<string, NumberLimits>
 
+/** Of an estimate, a cost and a cost limit. In millionths, as they are stored, it is still exact as a number: 10^15 of 2^53. */
+export const COST_MAX = 1_000_000_000
+
 /** What is kept of a failure. More is of no use to anybody, and must not be what keeps one from being recorded. */
 export const ERROR_MESSAGE_MAX = 10_000
 export const ERROR_TRACEBACK_MAX = 50_000

@@ -1,5 +1,6 @@
 import { checkKind, checkValue, type Kind } from '../client/kind.ts'
 import type { LeaseShape } from '../protocol/index.ts'
+import { COST_RULE, isCost } from './cost.ts'
 import type { WorkerDeps } from './deps.ts'
 import { isFatal, Stopped, toFailure } from './failure.ts'
 import { ABORT_GRACE_MS } from './hold.ts'
@@ -14,6 +15,11 @@ export interface HandlerContext<Payload> {
   progress: Progress
   /** What the attempts before said last; null when they said nothing. For going on where they stopped. */
   lastProgress: unknown
+  /**
+   * Says what this run has cost, in the unit of the cost limits; the last call counts. When the run succeeds, that takes the
+   * place of the job's estimate. Throws a RangeError at once unless it is a number from 0 to 1,000,000,000.
+   */
+  cost(amount: number): void
   job: { id: string; attempt: number; leaseId: string; traceparent: string | null }
 }
 
@@ -49,6 +55,7 @@ export async function handleRun<Payload, Result>(
 ): Promise<Outcome> {
   const { lease, signal } = run
   const publisher = new Publisher(run, deps)
+  let said: { cost?: number } = {}
   try {
     const payload = await checkValue(options.payload, lease.payload, 'payload')
     const result = await handler({
@@ -56,6 +63,10 @@ export async function handleRun<Payload, Result>(
       signal,
       progress: publisher.progress,
       lastProgress: lease.last_progress,
+      cost(amount) {
+        if (!isCost(amount)) throw new RangeError(`cost must be ${COST_RULE}`)
+        said = { cost: amount }
+      },
       job: jobOf(lease),
     })
     const stopped: unknown = signal.reason
@@ -63,7 +74,7 @@ export async function handleRun<Payload, Result>(
     if (stopped instanceof Stopped && ['TIMEOUT', 'CONTINUATION_LOST'].includes(stopped.code)) throw stopped
     // Checked, and sent as it was returned: whoever reads the result applies the schema's transformations.
     await checkValue(options.result, result, 'result')
-    return { result: { result: result ?? null } }
+    return { result: { result: result ?? null, ...said } }
   } catch (error) {
     const gaveWay = !isFatal(error) && signal.reason instanceof Stopped && signal.reason.code === 'STOPPED'
     return gaveWay ? 'released' : { failure: toFailure(error, signal) }

@@ -124,15 +124,15 @@ test.concurrent('on an older Node over HTTP; the same line again, though its tok
   expect(second).toMatchObject({ worker_id: first?.worker_id, name: 'pc' })
 })
 
-test.concurrent('on an older Node a handler that does not wait for what it told is reported, too', async () => {
+test.concurrent('on an older Node a handler that does not wait for what it told is reported, too, with what it cost', async () => {
   const queue = unique('told')
   const file = join(folder, 'tells.mjs')
-  writeFileSync(file, "export default { work: ({ progress }) => (progress('half'), 'done') }")
+  writeFileSync(file, "export default { work: ({ progress, cost }) => (progress('half'), cost(0.5), 'done') }")
   const args = ['--enroll', await enrollToken(server.url, queue)]
   const given = { url: server.url, queue, work: ['--handlers', file] as const, state: join(folder, unique('state')) }
   const started = await startAgent({ ...given, node: oldNode, args })
   const { job_id: jobId } = await submit(queue, 1, { kind: 'work' })
-  expect(await result(jobId)).toMatchObject({ state: 'SUCCEEDED', result: 'done' })
+  expect(await result(jobId)).toMatchObject({ state: 'SUCCEEDED', result: 'done', cost: 0.5 })
   expect(await started.drain()).toBe(0)
 })
 
@@ -327,12 +327,13 @@ test.concurrent('told to stop, an agent lets what runs come to its end, or gives
   await third.drain()
 })
 
-test.concurrent('a result that nobody could hear is kept, and delivered after a restart', async () => {
+test.concurrent('a result that nobody could hear is kept, and delivered after a restart, with what it cost', async () => {
   const queue = unique('kept')
   const dataDir = join(folder, unique('data'))
   const before = await serve({ DATA_DIR: dataDir })
   const [go, wrote] = [join(folder, unique('go')), join(folder, unique('wrote'))]
-  const program = `until [ -f ${go} ]; do sleep 0.05; done; echo '"precious"' > $ICHIDO_RESULT_FILE; touch ${wrote}`
+  const program = `until [ -f ${go} ]; do sleep 0.05; done
+    echo '"precious"' > $ICHIDO_RESULT_FILE; echo 3 > $ICHIDO_COST_FILE; touch ${wrote}`
   const state = join(folder, unique('state'))
   const args = ['--enroll', await enrollToken(before.url, queue)]
   const given = { url: before.url, queue, work: ['--exec', program] as const, state, args }
@@ -350,7 +351,7 @@ test.concurrent('a result that nobody could hear is kept, and delivered after a 
   const after = await serve({ DATA_DIR: dataDir, PORT: new URL(before.url).port })
   const second = await startAgent(given)
   const ended = `/v1/jobs/${jobId}/result?wait_seconds=50`
-  expect(await ask(after.url, 'GET', ended)).toMatchObject({ state: 'SUCCEEDED', result: 'precious' })
+  expect(await ask(after.url, 'GET', ended)).toMatchObject({ state: 'SUCCEEDED', result: 'precious', cost: 3 })
   expect(await ask<Job>(after.url, 'GET', `/v1/jobs/${jobId}`)).toMatchObject({ runs: [{ attempt: 1 }] })
   await second.drain()
   expect(readdirSync(join(state, 'runs'))).toEqual([])

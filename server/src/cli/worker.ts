@@ -42,7 +42,8 @@ export function addWorker(program: Command): void {
 
 const ABOUT = `
 The program finds the payload on its standard input and in ICHIDO_PAYLOAD_FILE, writes its result as JSON to
-ICHIDO_RESULT_FILE, progress as lines of JSON to file descriptor 3, and files to outputs/. Exit code 0 is success.
+ICHIDO_RESULT_FILE, what it has cost as a number to ICHIDO_COST_FILE, progress as lines of JSON to file descriptor 3,
+and files to outputs/. Exit code 0 is success.
 
 It runs in an empty folder of its own: use absolute paths, or in single quotes $ICHIDO_AGENT_DIR, which is where this
 worker was started; a leading ./ or ../ of the command means that folder too. A second worker on the same machine needs another --name.`

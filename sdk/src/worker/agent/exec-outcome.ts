@@ -1,3 +1,4 @@
+import { COST_RULE, isCost } from '../cost.ts'
 import { CODE_MAX, clean, MESSAGE_MAX, Stopped } from '../failure.ts'
 import type { Outcome } from '../loop.ts'
 import type { FailReport } from '../transport.ts'
@@ -8,8 +9,8 @@ import type { ProgramEnd } from './supervision.ts'
 /** The last lines of stderr, for whoever asks why it failed. */
 const LAST_ERRORS_BYTES = 4_000
 
-/** What a program's end comes to: by who ended it, its exit code, and what it wrote into its result file. */
-export function outcomeOf(end: ProgramEnd, signal: AbortSignal, { resultFile, stderrFile }: RunFolder): Outcome {
+/** What a program's end comes to: by who ended it, its exit code, and what it wrote into its files. */
+export function outcomeOf(end: ProgramEnd, signal: AbortSignal, folder: RunFolder): Outcome {
   if (end.by === 'deadline') {
     const message = 'No heartbeat was confirmed in time; the program was stopped'
     return { failure: { code: 'CONTINUATION_LOST', message, retryable: true } }
@@ -17,13 +18,25 @@ export function outcomeOf(end: ProgramEnd, signal: AbortSignal, { resultFile, st
   if (end.by !== 'itself') {
     return stoppedOutcome(signal) ?? { failure: { code: 'STOPPED', message: 'It was stopped', retryable: true } }
   }
-  const text = readIfThere(resultFile)
-  const written = text === null || text.trim() === '' ? null : parseJson(text)
-  if (end.code !== 0) return { failure: failureOf(end, written, readEnd(stderrFile, LAST_ERRORS_BYTES)) }
-  if (written === undefined) {
-    return { failure: { code: 'INVALID_RESULT', message: 'The result file holds no JSON', retryable: true } }
-  }
-  return { result: { result: written } }
+  const text = readWritten(folder.resultFile)
+  const written = text === null ? null : parseJson(text)
+  if (end.code !== 0) return { failure: failureOf(end, written, readEnd(folder.stderrFile, LAST_ERRORS_BYTES)) }
+  if (written === undefined) return invalid('The result file holds no JSON')
+  const said = readWritten(folder.costFile)
+  if (said === null) return { result: { result: written } }
+  // Not as JSON, for which the .25 that `bc` prints is no number.
+  const cost = Number(said)
+  return isCost(cost) ? { result: { result: written, cost } } : invalid(`The cost file does not hold ${COST_RULE}`)
+}
+
+/** Null when there is nothing in it. */
+function readWritten(path: string): string | null {
+  const text = readIfThere(path)
+  return text === null || text.trim() === '' ? null : text
+}
+
+function invalid(message: string): Outcome {
+  return { failure: { code: 'INVALID_RESULT', message, retryable: true } }
 }
 
 /** Null: nobody told it to stop. */

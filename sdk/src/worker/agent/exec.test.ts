@@ -49,6 +49,11 @@ function work(command: string, surroundings: Surroundings): Promise<Outcome> {
 
 test.each([
   ['a result', `echo '{"answer":42}' > $ICHIDO_RESULT_FILE`, { result: { result: { answer: 42 } } }],
+  [
+    'a result with what it cost',
+    'echo 7 > $ICHIDO_RESULT_FILE; echo .25 > $ICHIDO_COST_FILE',
+    { result: { result: 7, cost: 0.25 } },
+  ],
   ['a failure', 'echo no luck >&2; exit 3', { failure: { code: 'EXIT_3', traceback: 'no luck\n' } }],
 ])('%s is on disk before the last lines of its log, for which nobody is there', async (_, command, expected) => {
   let reachable = false
@@ -65,6 +70,29 @@ test.each([
   expect(await Promise.race([done, 'not told yet'])).toBe('not told yet')
   reachable = true
   expect(await done).toMatchObject(expected)
+})
+
+test.each([
+  ['0', { cost: 0 }],
+  ['1e9', { cost: 1_000_000_000 }],
+  ['', {}],
+])('of a cost file that holds "%s" the result carries %o', async (text, cost) => {
+  expect(await work(`echo ${text} > $ICHIDO_COST_FILE`, {})).toEqual({ result: { result: null, ...cost } })
+})
+
+test.each(['-1', 'NaN', 'Infinity', '1000000001', '3,50', '1 2', '"3"', 'null'])(
+  'a cost file that holds %s is what the run fails with',
+  async (text) => {
+    const message = 'The cost file does not hold a number from 0 to 1000000000'
+    expect(await work(`echo '${text}' > $ICHIDO_COST_FILE`, {})).toEqual({
+      failure: { code: 'INVALID_RESULT', message, retryable: true },
+    })
+  },
+)
+
+test('a program that fails says why, whatever stands in its cost file', async () => {
+  const outcome = await work('echo much > $ICHIDO_COST_FILE; exit 3', {})
+  expect(outcome).toEqual({ failure: { code: 'EXIT_3', message: 'The program exited with code 3', retryable: true } })
 })
 
 test('the files of a failure are sent, and what becomes of them changes nothing about it', async () => {

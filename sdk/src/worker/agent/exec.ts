@@ -114,6 +114,7 @@ function surroundings({ lease, slot }: RunInHand, folder: RunFolder): Record<str
     ICHIDO_AGENT_DIR: process.cwd(),
     ICHIDO_PAYLOAD_FILE: folder.payloadFile,
     ICHIDO_RESULT_FILE: folder.resultFile,
+    ICHIDO_COST_FILE: folder.costFile,
     ICHIDO_PROGRESS_FILE: folder.progressFile,
     ...(lastProgress.length > VARIABLE_MAX ? {} : { ICHIDO_LAST_PROGRESS: lastProgress }),
     ...(lease.timeout_seconds === null ? {} : { ICHIDO_TIMEOUT_SECONDS: String(lease.timeout_seconds) }),

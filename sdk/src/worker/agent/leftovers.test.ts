@@ -142,13 +142,16 @@ test('without anything of the run left, it is reported at once', async () => {
 
 const FAILURE = { code: 'BAD', message: 'bad', retryable: true }
 
-test.each([{ result: { result: 42 } }, { failure: FAILURE }])('%o goes out after its files', async (outcome) => {
-  const { outputs } = folders.make(lease)
-  await folders.keep(lease, { leaseId: lease.lease_id, ...outcome })
-  await settle(new FakeWorld())
-  expect(plane.reports).toEqual(Object.values(outcome))
-  expect(sent).toEqual([[outputs, 0]])
-})
+test.each([{ result: { result: 42, cost: 0.25 } }, { failure: FAILURE }])(
+  '%o goes out after its files',
+  async (outcome) => {
+    const { outputs } = folders.make(lease)
+    await folders.keep(lease, { leaseId: lease.lease_id, ...outcome })
+    await settle(new FakeWorld())
+    expect(plane.reports).toEqual(Object.values(outcome))
+    expect(sent).toEqual([[outputs, 0]])
+  },
+)
 
 test('a failure goes out without files that are refused, a result as what it fails with', async () => {
   const refusing = vi.spyOn(artifacts, 'sendAll').mockRejectedValue(new IchidoError('PAYLOAD_TOO_LARGE'))

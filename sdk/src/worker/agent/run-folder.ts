@@ -16,6 +16,7 @@ export interface RunFolder {
   /** How far the log has got on its way. */
   logPlaceFile: string
   resultFile: string
+  costFile: string
 }
 
 interface Kept {
@@ -95,6 +96,7 @@ function pathsIn(folder: string): RunFolder {
     progressFile: join(folder, 'progress'),
     logPlaceFile: join(folder, 'log-place.json'),
     resultFile: join(folder, 'result.json'),
+    costFile: join(folder, 'cost'),
   }
 }
 

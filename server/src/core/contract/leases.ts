@@ -1,9 +1,9 @@
 import type { LeaseShape } from '@ichido/sdk/protocol'
-import { ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX, JOB_STATES } from '@ichido/sdk/protocol'
+import { COST_MAX, ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX, JOB_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { WAIT_SECONDS_MAX } from './jobs.ts'
 import { errorBody } from './shapes.ts'
-import { COST_MAX, name } from './submit.ts'
+import { name } from './submit.ts'
 
 /** What workers ask for and report, and what they are answered. */
 

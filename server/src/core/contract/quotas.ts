@@ -1,7 +1,7 @@
+import { COST_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { userName } from './access.ts'
 import { listQuery, yesOrNo } from './list.ts'
-import { COST_MAX } from './submit.ts'
 
 /** `*` stands for everybody who has no limits of their own. */
 export const quotaUser = z.string().refine((text) => text === '*' || userName.safeParse(text).success, 'names no user')

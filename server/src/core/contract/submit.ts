@@ -1,4 +1,4 @@
-import { BACKOFF_LIMITS, JOB_LIMITS, type NumberLimits, SECONDS_MAX } from '@ichido/sdk/protocol'
+import { BACKOFF_LIMITS, COST_MAX, JOB_LIMITS, type NumberLimits, SECONDS_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { KEY_MAX_LENGTH } from '../key.ts'
 import { userName } from './access.ts'
@@ -14,7 +14,6 @@ export { name } from './name.ts'
 export const LABEL_NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 const labelName = z.string().regex(LABEL_NAME_PATTERN, 'must be 1 to 128 letters, digits, dots, dashes or underscores')
 
-export const COST_MAX = 1_000_000_000
 export const LABELS_MAX = 32
 export const KEY_TTL_HOURS_MAX = 366 * 24
 

@@ -1,0 +1,26 @@
+import { expect, test } from 'vitest'
+import { defineKind } from './index.ts'
+import { LOCAL_ADMIN } from './services/access.ts'
+import { eachEmbedded, thrownBy } from './testing/embedded.ts'
+import { unique } from './testing/store.ts'
+
+eachEmbedded(({ ichido }) => {
+  test('what a handler says that its run has cost takes the place of the estimate, unless the run fails', async () => {
+    const spent = async () => (await ichido().node.services.quotas.get(LOCAL_ADMIN, 'local')).spent
+    const costly = defineKind(unique('costly'), { maxAttempts: 1 })
+    const seen: number[] = []
+    ichido().handle(costly, async ({ payload, cost }) => {
+      seen.push(await spent())
+      cost(40)
+      cost(Number(payload))
+      return 'done'
+    })
+    const job = await ichido().submit(costly, 3, { estimatedCost: 50 })
+    expect(await job.result()).toBe('done')
+    expect(await spent()).toBe(3)
+    const failing = await ichido().submit(costly, -1, { estimatedCost: 10 })
+    expect(await thrownBy(failing.result())).toMatchObject({ details: { error: { code: 'RangeError' } } })
+    expect(await spent()).toBe(13)
+    expect(seen).toEqual([50, 13])
+  })
+})
