@@ -1827,7 +1827,9 @@ class Worker:
                 raise _CalledOff
 
         with _local(folder):
-            files = sorted(entry.path for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
+            entries = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
+        # Hidden ones, as desktops and editors make them, nobody means to hand over.
+        files = sorted(entry.path for entry in entries if not entry.name.startswith('.'))
         for file in map(Path, files):
             upload = _Upload(self._http, file, _described(file), look, lease_id=held.lease_id)
             with _failing_with(f'The control plane does not take outputs/{file.name}'):

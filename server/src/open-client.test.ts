@@ -97,7 +97,7 @@ eachEmbedded(({ ichido, engine }) => {
         timeout_seconds: 30,
         lease_ttl_seconds: 40,
         continuation_seconds: 50,
-        backoff: { baseSeconds: 1, capSeconds: 2, jitter: 0.5 },
+        backoff: { base_seconds: 1, cap_seconds: 2, jitter: 0.5 },
       },
     })
     const [key] = await ichido().node.services.keys.get({ userId: 'local', role: 'admin' }, kind.name)

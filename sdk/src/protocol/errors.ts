@@ -108,6 +108,11 @@ export const ERRORS = {
     retryable: false,
     sentence: 'The run was started by another process of this worker; do not start it again.',
   },
+  NOT_STARTED: {
+    status: 409,
+    retryable: false,
+    sentence: 'The run is leased, but has not been started; start it before reporting on it.',
+  },
   VERSION_MISMATCH: { status: 409, retryable: false, sentence: 'The run has moved on since the caller read it.' },
   EPOCH_MISMATCH: {
     status: 409,
@@ -153,7 +158,8 @@ export const ERRORS = {
   ARTIFACTS_OFF: {
     status: 503,
     retryable: true,
-    sentence: 'This node keeps no artifacts; its log says why, and another node may.',
+    sentence:
+      'This node keeps no artifacts: ARTIFACTS_DIR is not set, or its log says what is wrong with it; another node may.',
   },
   LOG_UNAVAILABLE: {
     status: 503,

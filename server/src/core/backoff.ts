@@ -6,6 +6,13 @@ export interface Backoff {
   jitter: number
 }
 
+/** As it is on the wire. */
+export interface BackoffShape {
+  base_seconds: number
+  cap_seconds: number
+  jitter: number
+}
+
 /** S1 §6: first retry after 10 s, never more than 300 s. */
 export const DEFAULT_BACKOFF: Backoff = { baseSeconds: 10, capSeconds: 300, jitter: 0.1 }
 
@@ -18,4 +25,17 @@ export function retryDelayMs(backoff: Backoff, retryCount: number, random: numbe
   const full = Math.min(backoff.capSeconds, exponential) * 1000
   // Jitter is taken off, not added: the cap is a promise to whoever waits.
   return Math.round(full * (1 - backoff.jitter * random))
+}
+
+export function toBackoffShape({ baseSeconds, capSeconds, jitter }: Backoff): BackoffShape {
+  return { base_seconds: baseSeconds, cap_seconds: capSeconds, jitter }
+}
+
+/** What is left out is as it is by default. */
+export function fromBackoffShape(shape: Partial<Record<keyof BackoffShape, number | undefined>>): Backoff {
+  return {
+    baseSeconds: shape.base_seconds ?? DEFAULT_BACKOFF.baseSeconds,
+    capSeconds: shape.cap_seconds ?? DEFAULT_BACKOFF.capSeconds,
+    jitter: shape.jitter ?? DEFAULT_BACKOFF.jitter,
+  }
 }

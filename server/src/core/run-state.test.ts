@@ -111,7 +111,7 @@ const FOR_THE_HOLDER: Record<RunCommand['verb'], [RunCommand, Decision[]]> = {
     { verb: 'finish', ...HOLDER, outcomeHash: 'hash', version: 3, leaderEpoch: 7 },
     [
       refuse('LEASE_LOST'),
-      refuse('LEASE_LOST'),
+      refuse('NOT_STARTED'),
       move('SUCCEEDED'),
       refuse('LEASE_LOST'),
       ...FINAL_STATES.map(() => repeat),
@@ -121,7 +121,7 @@ const FOR_THE_HOLDER: Record<RunCommand['verb'], [RunCommand, Decision[]]> = {
     { verb: 'fail', ...HOLDER, outcomeHash: 'hash', version: 3, leaderEpoch: 7 },
     [
       refuse('LEASE_LOST'),
-      refuse('LEASE_LOST'),
+      refuse('NOT_STARTED'),
       move('FAILED'),
       refuse('LEASE_LOST'),
       ...FINAL_STATES.map(() => repeat),

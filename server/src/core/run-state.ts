@@ -78,6 +78,7 @@ export type RunRefusal =
   | 'NOT_DUE'
   | 'LEASE_LOST'
   | 'NOT_ASSIGNED'
+  | 'NOT_STARTED'
   | 'VERSION_MISMATCH'
   | 'EPOCH_MISMATCH'
   | 'OUTCOME_ALREADY_RECORDED'
@@ -121,6 +122,7 @@ export function decide(run: RunFacts, command: RunCommand, nowMs: number): Decis
         if (run.outcomeHash === null) return refuse('ALREADY_ENDED')
         return run.outcomeHash === command.outcomeHash ? { kind: 'repeat' } : refuse('OUTCOME_ALREADY_RECORDED')
       }
+      if (run.state === 'ASSIGNED') return refuse('NOT_STARTED')
       if (!allows(command.verb, run.state)) return refuse('LEASE_LOST')
       if (command.version !== undefined && command.version !== run.version) return refuse('VERSION_MISMATCH')
       if (command.leaderEpoch !== undefined && command.leaderEpoch !== run.leaderEpoch) return refuse('EPOCH_MISMATCH')

@@ -130,6 +130,33 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await report(second, 'failed', failure)).body).toMatchObject({ state: 'FAILED', leases: [] })
   })
 
+  test('who may not have the next runs is refused before anything is recorded', async () => {
+    const { queue, jobId } = await submit()
+    const bound = await registeredWorker(http, [queue])
+    const [own] = await bound.lease(queue, { start: true })
+    const next = { queues: ['elsewhere'] }
+    for (const [path, body] of [
+      [`/v1/leases/${own?.lease_id}/result`, { result: 1, next }],
+      [`/v1/leases/${own?.lease_id}/failed`, { error_code: 'C', error_message: 'm', next }],
+      ['/v1/leases/report', { reports: [{ lease_id: own?.lease_id, result: 1 }], next }],
+    ] as const) {
+      expect(await bound.post(path, body)).toMatchObject({ status: 403 })
+    }
+    expect(await state(jobId)).toBe('RUNNING')
+  })
+
+  test('a report on a run that was leased and not started says what is missing', async () => {
+    const lease = await leased({}, {})
+    for (const [verb, body] of [
+      ['result', { result: 1 }],
+      ['failed', { error_code: 'C', error_message: 'm' }],
+    ] as const) {
+      expect(await report(lease, verb, body)).toMatchObject({ status: 409, body: { error: { code: 'NOT_STARTED' } } })
+    }
+    expect((await report(lease, 'start', { start_id: 'p' })).status).toBe(200)
+    expect((await report(lease, 'result', { result: 1 })).body).toMatchObject({ state: 'SUCCEEDED' })
+  })
+
   test('a batch of reports: each has its own outcome, in its place', async () => {
     const { queue } = await submit()
     for (let i = 0; i < 3; i++) await http.call('POST', '/v1/jobs', { body: { kind: 'work', queue } })
@@ -226,7 +253,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(errorOf(refused)).toMatchObject({ code: 'FORBIDDEN', details: { queue: b } })
     const lease = await leased()
     const next = { queues: [b] }
-    expect((await narrow.post(`/v1/leases/${lease.lease_id}/result`, { next })).status).toBe(409)
+    expect((await narrow.post(`/v1/leases/${lease.lease_id}/result`, { next })).status).toBe(403)
   })
 
   const MALFORMED: [string, string, unknown, number, string | RegExp][] = [

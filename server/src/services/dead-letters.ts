@@ -8,7 +8,6 @@ import {
 import { ARTIFACTS_PER_JOB_MAX } from '../core/artifact.ts'
 import { clip } from '../core/clip.ts'
 import type { SubmitInput } from '../core/contract/submit.ts'
-import type { JobPolicy } from '../core/job.ts'
 import { type Caller, can, visibleUser } from '../core/roles.ts'
 import { type Artifact, listArtifacts } from '../store/commands/artifacts.ts'
 import {
@@ -27,7 +26,7 @@ import type { JobService } from './jobs.ts'
 import { notFound, requireId } from './not-found.ts'
 import { iso, LISTED_MESSAGE_MAX } from './render.ts'
 import { retryRefusal } from './retry-refusal.ts'
-import { refusalError, type SubmitService } from './submit-job.ts'
+import { policyOf, refusalError, type SubmitService } from './submit-job.ts'
 
 export interface DeadLetterService {
   get(caller: Caller, jobId: string): Promise<DeadLetterDetail>
@@ -134,7 +133,7 @@ export function createDeadLetterService(
           key,
           operation: REPLACE_OPERATION,
           hashOver: { job_id: jobId, payload },
-          policy: job.policy as JobPolicy,
+          policy: policyOf(job.policy),
           replacesJobId: jobId,
         },
       )

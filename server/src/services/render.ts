@@ -1,6 +1,8 @@
 import type { JobDetail, JobShape, JobState, RunErrorShape, RunShape, WaitingForShape } from '@ichido/sdk/protocol'
 import { isHeld, wantedRunAt } from '../core/artifact.ts'
+import { toBackoffShape } from '../core/backoff.ts'
 import { clip } from '../core/clip.ts'
+import type { JobPolicy } from '../core/job.ts'
 import { MICROS } from '../core/quota.ts'
 import type { OnceCounts } from '../store/commands/once.ts'
 import type { JobRows } from '../store/commands/read-jobs.ts'
@@ -86,6 +88,10 @@ function renderRun(row: Row): RunShape {
   }
 }
 
+function toPolicyShape({ backoff, ...policy }: JobPolicy): Record<string, unknown> {
+  return backoff === undefined ? policy : { ...policy, backoff: toBackoffShape(backoff) }
+}
+
 export function renderDetail(
   { job, runs, key }: JobRows,
   waitingFor: WaitingForShape | null,
@@ -94,7 +100,7 @@ export function renderDetail(
   return {
     ...renderJob(job, errorOf(job)),
     payload: JSON.parse(text(job, 'payload')) as unknown,
-    policy: JSON.parse(text(job, 'policy')) as Record<string, unknown>,
+    policy: toPolicyShape(JSON.parse(text(job, 'policy')) as JobPolicy),
     traceparent: textOrNull(job, 'traceparent'),
     idempotency_key: key,
     waiting_for: waitingFor,

@@ -124,7 +124,7 @@ eachServices(
       expect((await services().jobs.get(caller, outcome.jobId)).policy).toEqual({
         max_attempts: 2,
         lease_ttl_seconds: 3600,
-        backoff: { baseSeconds: 10, capSeconds: 5, jitter: 0.1 },
+        backoff: { base_seconds: 10, cap_seconds: 5, jitter: 0.1 },
       })
     })
 

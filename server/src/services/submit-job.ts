@@ -1,6 +1,6 @@
 import { IchidoError, type SubmitResponse } from '@ichido/sdk/protocol'
 import { DEFAULT_UPLOAD_TTL_SECONDS } from '../core/artifact.ts'
-import { DEFAULT_BACKOFF } from '../core/backoff.ts'
+import { fromBackoffShape } from '../core/backoff.ts'
 import type { SubmitInput } from '../core/contract/submit.ts'
 import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, type JobPolicy } from '../core/job.ts'
 import { toMicros } from '../core/quota.ts'
@@ -240,13 +240,7 @@ export function policyOf(input: { [Field in PolicyField]?: SubmitInput[Field] | 
   if (input.domain != null) policy.domain = input.domain
   if (input.stages != null) policy.stages = input.stages
   if (input.seq_scope != null) policy.seq_scope = input.seq_scope
-  if (input.backoff != null) {
-    policy.backoff = {
-      baseSeconds: input.backoff.base_seconds ?? DEFAULT_BACKOFF.baseSeconds,
-      capSeconds: input.backoff.cap_seconds ?? DEFAULT_BACKOFF.capSeconds,
-      jitter: input.backoff.jitter ?? DEFAULT_BACKOFF.jitter,
-    }
-  }
+  if (input.backoff != null) policy.backoff = fromBackoffShape(input.backoff)
   return policy
 }
 

@@ -2,6 +2,7 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { LOCAL_WORKER_PREFIX } from '../core/job.ts'
 import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
+import { EVERY_JOB } from '../store/commands/list-jobs.ts'
 import { setQuota } from '../store/commands/quotas.ts'
 import { lead, redriver } from '../testing/dead-letters.ts'
 import { callerOf, eachServices } from '../testing/each-services.ts'
@@ -41,7 +42,8 @@ eachServices(({ services, submit }) => {
       const queue = unique('q')
       const held = await submit(caller, { queue })
       const jobId = await submit(caller, { queue })
-      const hold = `UPDATE ichido.runs SET state = 'RUNNING', assigned_worker_id = 'local-elsewhere' WHERE job_id = $1`
+      const hold = `UPDATE ichido.runs SET state = 'RUNNING', assigned_worker_id = 'local-elsewhere', lease_id = 'l'
+        WHERE job_id = $1`
       await sql(services().deps.store, hold, held)
       expect(await reason(jobId)).toBe('workers_busy')
     })
@@ -59,6 +61,22 @@ eachServices(({ services, submit }) => {
       expect(await reason(jobId)).toBe('workers_busy')
       await services().workers.revoke(admin, worker?.worker_id ?? '')
       expect(await reason(jobId)).toBe('no_worker')
+    })
+
+    test('no worker, once the only one was revoked, whatever it holds', async () => {
+      const queue = unique('q')
+      for (let i = 0; i < 2; i++) await submit(caller, { queue })
+      const { enroll_token } = await services().workers.enroll(admin, { queues: [queue] })
+      const { worker_id = '' } = (await services().workers.register({ enrollToken: enroll_token })) ?? {}
+      const [held] = await poll(queue, [], worker_id)
+      const { data } = await services().jobs.list(caller, { ...EVERY_JOB, queue }, 9, null)
+      const waiting = data.find(({ job_id }) => job_id !== held?.job_id)?.job_id ?? ''
+      expect(await reason(waiting)).toBe('workers_busy')
+      await services().workers.revoke(admin, worker_id)
+      expect(await why(waiting)).toMatchObject({
+        reason: 'no_worker',
+        command: `ichido workers enroll NAME --queue ${queue}`,
+      })
     })
 
     test('its time', async () => {

@@ -96,7 +96,7 @@ export function createWorkerService(deps: Deps, sightings: Sightings): WorkerSer
   return {
     ...registration(deps),
     ...tokens(deps, trusted),
-    ...administration(deps, trusted),
+    ...administration(deps, trusted, sightings),
     seen: (workerId) => seen.add(workerId),
     async detach({ workerId }) {
       sightings.forget(workerId)
@@ -183,7 +183,7 @@ const NO_WORKERS = { online: 0, detached: 0, unseen: 0, revoked: 0 }
 
 type Administration = Pick<WorkerService, 'get' | 'list' | 'revoke' | 'counts'>
 
-function administration({ world, store: db, bus }: Deps, trusted: Trusted): Administration {
+function administration({ world, store: db, bus }: Deps, trusted: Trusted, sightings: Sightings): Administration {
   return {
     async get(caller, workerId) {
       if (!can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
@@ -204,6 +204,7 @@ function administration({ world, store: db, bus }: Deps, trusted: Trusted): Admi
       requireId('worker', workerId)
       const outcome = await db.write(store.revokeWorker(workerId, caller.userId, world.uuid()))
       trusted.clear()
+      sightings.forget(workerId)
       if (outcome === null) throw notFound('worker', workerId)
       const revoked = { worker_id: workerId, revoked_at: iso(outcome.revokedAtMs) }
       if (outcome.kind === 'repeated') return { ...revoked, fenced_leases: 0, revoked_tokens: 0 }

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import { LEASE } from '../testing/plane.ts'
-import { httpArtifacts, NotTaken } from './artifacts.ts'
+import { FileRefused, httpArtifacts, NotTaken } from './artifacts.ts'
 
 const WITHIN = { timeout: 15_000, interval: 1 }
 
@@ -62,6 +62,23 @@ test.each([
   await sending
   expect(String(heard)).toContain(code)
   expect(send).toHaveBeenCalledTimes(6)
+})
+
+test('a file that is refused for what it is is named, and hidden ones are not sent', async () => {
+  writeFileSync(join(folder, '.DS_Store'), '')
+  writeFileSync(join(folder, 'so?'), '')
+  const error = { code: 'INVALID_PAYLOAD', message: 'name must be a plain file name' }
+  const names: (string | null)[] = []
+  const send = vi.fn<typeof fetch>(async (url) => {
+    const name = new URL(String(url)).searchParams.get('name')
+    names.push(name)
+    return name === 'so?' ? Response.json({ error }, { status: 400 }) : new Response(null, { status: 201 })
+  })
+  vi.stubGlobal('fetch', send)
+  const artifacts = httpArtifacts({ url: 'https://plane', token: () => 'token', world: new FakeWorld() })
+  const sending = artifacts.sendAll(LEASE, folder, new AbortController().signal)
+  await expect(sending).rejects.toThrow(new FileRefused('outputs/so? was refused: name must be a plain file name'))
+  expect(names.toSorted()).toEqual(['out.txt', 'so?'])
 })
 
 test('one whose store is away, or a proxy, is waited for', async () => {

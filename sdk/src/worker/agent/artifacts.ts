@@ -3,7 +3,7 @@ import { createReadStream, createWriteStream, readdirSync, statSync } from 'node
 import { basename, join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
+import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import { sleep, type World } from '../../world.ts'
 import { isPassing } from '../loop.ts'
 import { parseJson } from './files.ts'
@@ -19,8 +19,9 @@ export interface Artifacts {
   /** Into the folder, under their own names, checked against their hashes. */
   fetchAll(lease: LeaseShape, folder: string, signal: AbortSignal): Promise<void>
   /**
-   * The files in the folder itself, through any outage, until the signal aborts; folders in it are not sent. `NotTaken` is thrown
-   * when the control plane is there and does not take them.
+   * The files in the folder itself, through any outage, until the signal aborts; neither folders in it nor hidden files, which
+   * nobody means to hand over, are sent. `NotTaken` is thrown when the control plane is there and does not take them, and
+   * `FileRefused` when it takes others.
    */
   sendAll(lease: LeaseShape, folder: string, signal: AbortSignal): Promise<void>
 }
@@ -28,6 +29,11 @@ export interface Artifacts {
 /** The control plane answers, but has no place for files, or none left: no lease is to be kept for that. */
 export class NotTaken extends Error {
   override readonly name = 'NotTaken'
+}
+
+/** It was refused for what it is, and would be the next time. */
+export class FileRefused extends Error {
+  override readonly name = 'FileRefused'
 }
 
 /** Of what a run is to begin with: it can as well begin elsewhere. */
@@ -101,8 +107,15 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
       }
     },
     async sendAll(lease, folder, signal) {
-      const files = readdirSync(folder, { withFileTypes: true }).filter((entry) => entry.isFile())
-      for (const { name } of files) await insist(signal, Infinity, () => sendOne(lease, join(folder, name), signal))
+      const entries = readdirSync(folder, { withFileTypes: true })
+      const files = entries.filter((entry) => entry.isFile() && !entry.name.startsWith('.'))
+      for (const { name } of files) {
+        await insist(signal, Infinity, () => sendOne(lease, join(folder, name), signal)).catch((error: unknown) => {
+          throw error instanceof IchidoError && REFUSED_FILE.has(error.code)
+            ? new FileRefused(`outputs/${name} was refused: ${error.message}`, { cause: error })
+            : error
+        })
+      }
     },
   }
 }
@@ -116,21 +129,28 @@ async function reach(url: string, init: RequestInit): Promise<Response> {
   throw refusal(response.status, await response.text())
 }
 
+/** What is said of a file's name, size or content. */
+const REFUSED_FILE: ReadonlySet<ErrorCode> = new Set(['INVALID_PAYLOAD', 'PAYLOAD_TOO_LARGE', 'ARTIFACT_CONFLICT'])
+
 function refusal(status: number, text: string): IchidoError {
   const why = `${status}: ${text.slice(0, 500)}`
+  const { code, message } = errorIn(text)
   if (status === 401) return new IchidoError('UNAUTHENTICATED', why)
-  if (status < 500 && status !== 429 && status !== 408) return new IchidoError('INVALID_PAYLOAD', why)
-  const code = codeIn(text)
+  if (status < 500 && status !== 429 && status !== 408) {
+    return code !== null && Object.hasOwn(ERRORS, code)
+      ? new IchidoError(code as ErrorCode, message)
+      : new IchidoError('FORBIDDEN', why)
+  }
   // UNAVAILABLE: its store is away, and nothing else would be heard either.
   const answered = status >= 500 && code !== null && code !== 'UNAVAILABLE'
   return new IchidoError('UNAVAILABLE', why, { answered })
 }
 
-/** The code of an error of the control plane's own; null of what a proxy says. */
-function codeIn(text: string): string | null {
-  const body = parseJson(text) as { error?: { code?: unknown } } | null | undefined
-  const code = typeof body === 'object' ? body?.error?.code : null
-  return typeof code === 'string' ? code : null
+/** An error of the control plane's own; without a code of what a proxy says. */
+function errorIn(text: string): { code: string | null; message: string } {
+  const body = parseJson(text) as { error?: { code?: unknown; message?: unknown } } | null | undefined
+  const { code, message } = (typeof body === 'object' && body?.error) || {}
+  return { code: typeof code === 'string' ? code : null, message: String(message ?? '') }
 }
 
 async function hashOf(path: string): Promise<string> {

@@ -8,6 +8,7 @@ import { Stopped } from '../failure.ts'
 import { Heart } from '../heart.ts'
 import type { Outcome } from '../loop.ts'
 import { LEASE, Plane, unavailable } from '../testing/plane.ts'
+import { FileRefused } from './artifacts.ts'
 import { execWork } from './exec.ts'
 import { RunFolders } from './run-folder.ts'
 import { machineClocks, nodeWorld } from './world.ts'
@@ -107,6 +108,15 @@ test('the files of a failure are sent, and what becomes of them changes nothing 
   expect(outcome).toMatchObject({ failure: { code: 'EXIT_3' } })
   expect(sent).toEqual([['unconverged']])
   expect(troubles).toEqual([new Error('The files of job job, which failed, could not be sent: too large')])
+})
+
+test('a result whose file is refused fails for good: the next attempt would leave the same', async () => {
+  const sendAll = async () => {
+    throw new FileRefused('outputs/so? was refused: name must be a plain file name')
+  }
+  expect(await work('touch outputs/so?', { sendAll })).toMatchObject({
+    failure: { code: 'EXEC_FAILED', message: expect.stringContaining('outputs/so? was refused'), retryable: false },
+  })
 })
 
 test('a run that was told to stop does not wait for its files', async () => {

@@ -3,7 +3,8 @@ import type { World } from '../../world.ts'
 import { failure, Stopped } from '../failure.ts'
 import type { RemoteTransport } from '../http.ts'
 import type { Outcome, RunInHand } from '../loop.ts'
-import type { Artifacts } from './artifacts.ts'
+import type { FailReport } from '../transport.ts'
+import { type Artifacts, FileRefused } from './artifacts.ts'
 import { outcomeOf, stoppedOutcome } from './exec-outcome.ts'
 import { type Program, type SupervisorCommand, startProgram, withoutOurs } from './program.ts'
 import type { RunFolder, RunFolders } from './run-folder.ts'
@@ -36,7 +37,7 @@ export function execWork(deps: ExecDeps): (run: RunInHand) => Promise<Outcome> {
       await sendOutputs(run, outcome, folder, deps)
       return outcome
     } catch (error) {
-      return stoppedOutcome(signal) ?? { failure: failure(error, 'EXEC_FAILED', true) }
+      return stoppedOutcome(signal) ?? { failure: notDone(error) }
     }
   }
 }
@@ -50,6 +51,11 @@ async function sendOutputs(run: RunInHand, outcome: Outcome, folder: RunFolder, 
   // Nobody waits for the files of one that was stopped.
   if (signal.aborted || outcome.failure.code === 'CONTINUATION_LOST') return
   await sendAll().catch((error: unknown) => deps.onTrouble(unsent(lease, error)))
+}
+
+/** What keeps a run from its end beside its program; a file that is refused would be so the next time, too. */
+export function notDone(error: unknown): FailReport {
+  return failure(error, 'EXEC_FAILED', !(error instanceof FileRefused))
 }
 
 /** What is said of files of a failure that did not get through. */

@@ -1,12 +1,11 @@
 import type { LeaseShape } from '../../protocol/index.ts'
 import { sleep, type World } from '../../world.ts'
-import { failure } from '../failure.ts'
 import type { RemoteTransport } from '../http.ts'
 import { isPassing } from '../loop.ts'
 import type { RunReport } from '../transport.ts'
 import type { Artifacts } from './artifacts.ts'
 import { sweepCgroups } from './cgroup.ts'
-import { unsent } from './exec.ts'
+import { notDone, unsent } from './exec.ts'
 import { isSupervised, killRun } from './kill.ts'
 import type { RunFolder, RunFolders } from './run-folder.ts'
 import { RunOutput } from './run-output.ts'
@@ -94,7 +93,7 @@ async function sendOutputs(
     await artifacts.sendAll(lease, outputs, signal)
   } catch (error) {
     if (isPassing(error)) throw error
-    if ('result' in report) return { leaseId: lease.lease_id, failure: failure(error, 'EXEC_FAILED', true) }
+    if ('result' in report) return { leaseId: lease.lease_id, failure: notDone(error) }
     onTrouble(unsent(lease, error))
   }
   return report

@@ -6,6 +6,7 @@ import type {
   TickShape,
 } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import { toBackoffShape } from '../backoff.ts'
 import type { DefinitionContent } from '../definition.ts'
 import { CATCH_UP_WINDOW_SECONDS_MAX, CRON_LENGTH_MAX, type Schedule } from '../schedule.ts'
 import { listQuery } from './list.ts'
@@ -175,10 +176,7 @@ export function toContentShape(content: DefinitionContent): ContentShape {
     priority: content.priority,
     labels: { ...content.labels },
     max_attempts: policy.max_attempts ?? null,
-    backoff:
-      backoff === undefined
-        ? null
-        : { base_seconds: backoff.baseSeconds, cap_seconds: backoff.capSeconds, jitter: backoff.jitter },
+    backoff: backoff === undefined ? null : toBackoffShape(backoff),
     timeout_seconds: policy.timeout_seconds ?? null,
     lease_ttl_seconds: policy.lease_ttl_seconds ?? null,
     continuation_seconds: policy.continuation_seconds ?? null,

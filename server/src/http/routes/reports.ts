@@ -1,9 +1,11 @@
 import { IchidoError } from '@ichido/sdk/protocol'
+import type { FastifyRequest } from 'fastify'
 import type { z } from 'zod'
 import * as contract from '../../core/contract/leases.ts'
 import { describeProblem } from '../../core/contract/problem.ts'
 import { toMicros } from '../../core/quota.ts'
 import { isoOrNull } from '../../services/render.ts'
+import { requireQueues, type WorkerIdentity } from '../../services/workers.ts'
 import type { EndOutcome, Report } from '../../store/commands/end-runs.ts'
 import { workerOf } from '../auth.ts'
 import { errorBody, toIchidoError } from '../errors.ts'
@@ -14,7 +16,7 @@ import { LOST, leaseFor } from './leases.ts'
 const tags = ['leases']
 const params = contract.leaseParams
 const worker = { ability: 'worker' } as const
-const REFUSED = [...LOST, 'OUTCOME_ALREADY_RECORDED', 'VERSION_MISMATCH', 'EPOCH_MISMATCH'] as const
+const REFUSED = [...LOST, 'NOT_STARTED', 'OUTCOME_ALREADY_RECORDED', 'VERSION_MISMATCH', 'EPOCH_MISMATCH'] as const
 const REPEATS =
   'The same report again is the same answer. With `next`, the next runs are leased in the same call: finish and go on.'
 
@@ -44,7 +46,8 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
     },
     async (request, reply) => {
       const { next, ...input } = request.body
-      const outcome = await record(workerOf(request).workerId, request.params.lease_id, input)
+      const identity = mayLease(request, next)
+      const outcome = await record(identity.workerId, request.params.lease_id, input)
       const answer = { state: outcome.state, repeated: outcome.kind === 'repeated' }
       return next === undefined ? answer : { ...answer, leases: await leaseFor(context, request, reply, next) }
     },
@@ -65,7 +68,8 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
     },
     async (request, reply) => {
       const { next, ...input } = request.body
-      const outcome = await record(workerOf(request).workerId, request.params.lease_id, input)
+      const identity = mayLease(request, next)
+      const outcome = await record(identity.workerId, request.params.lease_id, input)
       const answer = renderFailure(outcome)
       return next === undefined ? answer : { ...answer, leases: await leaseFor(context, request, reply, next) }
     },
@@ -85,7 +89,7 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
     },
     async (request, reply) => {
       const { reports, next } = request.body
-      const { workerId } = workerOf(request)
+      const { workerId } = mayLease(request, next)
       const recorded = Promise.all(reports.map((item) => recordItem(workerId, item, request.id)))
       if (next === undefined) return { data: await recorded }
       // Neither waits for the other: the database does both at once.
@@ -107,6 +111,13 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
       return { lease_id: leaseIdOf(item), status: error.status, ...errorBody(error, requestId) }
     }
   }
+}
+
+/** Asked before anything is recorded: a refusal says that nothing was done. */
+function mayLease(request: FastifyRequest, next: contract.LeaseInput | undefined): WorkerIdentity {
+  const identity = workerOf(request)
+  if (next !== undefined) requireQueues(identity, next.queues)
+  return identity
 }
 
 function parseItem(item: unknown) {

@@ -253,7 +253,7 @@ export function runConformance({ store }: Given): void {
       const scene = new Scene(store())
       await scene.submitted()
       const lease = await scene.leased()
-      expect(await scene.finish(lease)).toEqual(refused('LEASE_LOST'))
+      expect(await scene.finish(lease)).toEqual(refused('NOT_STARTED'))
     })
 
     test('after a wish to cancel ends the run CANCELED, without result and without retry', async () => {

@@ -1,5 +1,7 @@
 import { statement } from '../statement.ts'
 
+/** Of a worker that was revoked nobody holds the lease any more, and nothing is taken up after it. */
+const WITH_LEASE = 'AND r.kind = $2 AND r.lease_id IS NOT NULL'
 const HELD_OF = `FROM ichido.runs r WHERE r.queue = $1 AND r.state IN ('ASSIGNED', 'RUNNING')`
 const ONLINE = 'w.revoked_at IS NULL AND w.detached_at IS NULL AND w.last_seen_at > now_ms() - $3'
 
@@ -7,12 +9,12 @@ const ONLINE = 'w.revoked_at IS NULL AND w.detached_at IS NULL AND w.last_seen_a
 export const readObstacles = statement('read_obstacles', {
   postgres: `SELECT now_ms() AS now, q.paused_at, q.max_concurrent,
       (SELECT count(*) ${HELD_OF}) AS running,
-      EXISTS (SELECT 1 ${HELD_OF} AND r.kind = $2) AS at_work,
+      EXISTS (SELECT 1 ${HELD_OF} ${WITH_LEASE}) AS at_work,
       EXISTS (SELECT 1 FROM ichido.workers w WHERE ${ONLINE} AND (w.queues = 'null' OR w.queues::jsonb ? $1)) AS online
     FROM (SELECT 1) one LEFT JOIN ichido.queues q ON q.name = $1`,
   sqlite: `SELECT now_ms() AS now, q.paused_at, q.max_concurrent,
       (SELECT count(*) ${HELD_OF}) AS running,
-      EXISTS (SELECT 1 ${HELD_OF} AND r.kind = $2) AS at_work,
+      EXISTS (SELECT 1 ${HELD_OF} ${WITH_LEASE}) AS at_work,
       EXISTS (SELECT 1 FROM ichido.workers w WHERE ${ONLINE} AND (w.queues = 'null' OR $1 IN (
         SELECT value FROM json_each(w.queues)))) AS online
     FROM (SELECT 1) one LEFT JOIN ichido.queues q ON q.name = $1`,
