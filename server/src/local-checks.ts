@@ -23,8 +23,8 @@ export function checkJson(value: unknown, field: string): string {
     throw refuse(`cannot be written as JSON: ${error instanceof Error ? error.message : String(error)}`)
   }
   if (text === undefined) throw refuse(`cannot be written as JSON: it is a ${typeof value}`)
-  const problem = findJsonProblem(text)
-  if (problem !== null) throw refuse(problem.message)
+  const problem = findJsonProblem(text, field)
+  if (problem !== null) throw new IchidoError('INVALID_PAYLOAD', problem.message, { field: problem.field })
   return text
 }
 

@@ -23,3 +23,9 @@ export interface QuotaShape {
   active_reservations: number
   spent: number
 }
+
+/** A user, with its limits and what is used of them. */
+export interface UserShape extends QuotaShape {
+  /** When its first token was made; null: it has come without one. */
+  created_at: string | null
+}

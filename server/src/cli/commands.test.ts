@@ -173,6 +173,18 @@ describe('jobs, quota and tokens', () => {
     expect((await ichido(['quota', 'set', 'local'])).code).toBe(2)
     expect(await json(['quota', 'reservations'])).toEqual({ data: [], next_cursor: null })
   })
+
+  test('users are listed with their limits and what is used of them', async () => {
+    await json(['quota', 'set', 'zoe', '--max-concurrent', '3', '--cost-limit', '1.5', '--period', 'day'])
+    const { stdout } = await ichido(['quota', 'list'])
+    expect(stdout).toMatch(/^USER +LIMITS +JOBS +RESERVED +LIMIT +SPENT +COST LIMIT\n/)
+    expect(stdout).toMatch(/^local +of '\*' +\d+ +0 +- +[\d.]+ +-$/m)
+    expect(stdout).toMatch(/^zoe +own +0 +0 +3 +0 +1\.5 a day$/m)
+    const first = await json(['quota', 'list', '--limit', '1'])
+    const second = await json(['quota', 'list', '--limit', '1', '--cursor', first.next_cursor])
+    expect([...first.data, ...second.data]).toMatchObject([{ user_id: 'local' }, { user_id: 'zoe', max_concurrent: 3 }])
+    expect((await ichido(['quota', 'list', '--limit', '1'])).stderr).toContain(`--cursor ${first.next_cursor}`)
+  })
 })
 
 describe('usage', () => {

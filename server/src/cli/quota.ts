@@ -1,4 +1,4 @@
-import type { Page, QuotaShape, ReservationShape } from '@ichido/sdk/protocol'
+import type { Page, QuotaShape, ReservationShape, UserShape } from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
 import { type Connection, connect, query } from './connect.ts'
 import { EXIT, Failure } from './exit.ts'
@@ -14,16 +14,26 @@ interface SetFlags {
   json?: boolean
 }
 
-interface ReservationFlags {
-  user?: string
-  active?: boolean
+interface ListFlags {
   limit?: number
   cursor?: string
   json?: boolean
 }
 
+interface ReservationFlags extends ListFlags {
+  user?: string
+  active?: boolean
+}
+
 export function addQuota(program: Command): void {
   const quota = program.command('quota').description("show and set users' limits; '*' stands for the default limits")
+  quota
+    .command('list')
+    .description('list users by their ids, with their limits and what is used of them')
+    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--json', 'print JSON')
+    .action(list)
   quota
     .command('show <user>')
     .description('show the limits of a user and what is used of them')
@@ -89,6 +99,24 @@ function print(quota: QuotaShape, json: boolean | undefined): void {
       ['spent', `${quota.spent} this ${quota.period}`],
     ]),
   )
+}
+
+async function list({ json, ...rest }: ListFlags): Promise<void> {
+  const page = await connect().ask<Page<UserShape>>('GET', `/v1/users${query({ ...rest })}`)
+  if (json) return outJson(page)
+  if (page.data.length === 0) return say('No users.')
+  out(
+    table(
+      ['USER', 'LIMITS', 'JOBS', 'RESERVED', 'LIMIT', 'SPENT', 'COST LIMIT'],
+      page.data.map((user) => [
+        user.user_id,
+        user.custom ? 'own' : "of '*'",
+        ...[user.active_jobs, user.active_reservations, user.max_concurrent ?? '-', user.spent].map(String),
+        user.cost_limit === null ? '-' : `${user.cost_limit} a ${user.period}`,
+      ]),
+    ),
+  )
+  sayMore(page.next_cursor)
 }
 
 async function listReservations({ json, user, ...rest }: ReservationFlags): Promise<void> {

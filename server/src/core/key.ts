@@ -25,20 +25,23 @@ export function parseKey(text: unknown): KeyParse {
 export function parseKeyHeader(header: string): KeyParse {
   const text = header.trim()
   if (!text.startsWith('"')) return parseKey(text)
-  if (text.length < 2 || !text.endsWith('"'))
-    return { ok: false, problem: 'has an opening quote without a closing one' }
   let key = ''
-  for (let i = 1; i < text.length - 1; i++) {
+  for (let i = 1; i < text.length; i++) {
     let char = text[i]
-    if (char === '"') return { ok: false, problem: 'has a quote inside that is not escaped' }
+    if (char === '"') return i === text.length - 1 ? parseKey(key) : { ok: false, problem: quoteProblem(text) }
     if (char === '\\') {
       i++
       char = text[i]
-      if (i >= text.length - 1 || (char !== '"' && char !== '\\')) {
+      if (char !== undefined && char !== '"' && char !== '\\') {
         return { ok: false, problem: 'may only escape a quote or a backslash' }
       }
     }
     key += char
   }
-  return parseKey(key)
+  return { ok: false, problem: 'has an opening quote without a closing one' }
+}
+
+/** Of a quote with something behind it: a part of the key, or the end of it with RFC 8941's parameters. */
+function quoteProblem(text: string): string {
+  return text.endsWith('"') ? 'has a quote inside that is not escaped' : 'has something behind its closing quote'
 }

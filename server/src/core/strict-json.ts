@@ -1,3 +1,6 @@
+import { clip } from './clip.ts'
+import { fieldName } from './field-name.ts'
+
 /**
  * What `JSON.parse` lets through and Ichido does not, because it would be stored as something else than was sent:
  * two members of one name (the first would vanish), integers beyond 2^53 (digits would change), numbers that
@@ -6,13 +9,32 @@
  */
 export const JSON_MAX_DEPTH = 64
 
-export type JsonProblem = { message: string; offset: number }
+/** In words that name the field: the value that is wrong, or the member whose name is. */
+export interface JsonProblem {
+  field: string
+  message: string
+}
 
+/** Goes on after the name of the field. */
+type Found = { why: string; offset: number }
+
+const LITERAL_MAX = 40
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
 
-/** Looks at text that may be JSON; null when nothing speaks against parsing it. */
-export function findJsonProblem(text: string, maxDepth = JSON_MAX_DEPTH): JsonProblem | null {
+/** Looks at text that may be JSON, all of a body or what a field holds; null when nothing speaks against parsing it. */
+export function findJsonProblem(text: string, field?: string): JsonProblem | null {
+  const found = find(text)
+  if (found === null) return null
+  const path = pathTo(text, found.offset)
+  return describe(fieldName(field === undefined ? path : [field, ...path]), found.why)
+}
+
+function describe(field: string, why: string): JsonProblem {
+  return { field, message: `${field === '' ? 'The body' : field} ${why}` }
+}
+
+function find(text: string): Found | null {
   /** One entry for each open bracket: the names seen so far in an object, null for an array. */
   const open: (Set<string> | null)[] = []
   let expectsName = false
@@ -22,7 +44,8 @@ export function findJsonProblem(text: string, maxDepth = JSON_MAX_DEPTH): JsonPr
     switch (code) {
       case 0x7b: // {
       case 0x5b: // [
-        if (open.length === maxDepth) return { message: `is nested more than ${maxDepth} levels deep`, offset: i }
+        if (open.length === JSON_MAX_DEPTH)
+          return { why: `is nested more than ${JSON_MAX_DEPTH} levels deep`, offset: i }
         open.push(code === 0x7b ? new Set() : null)
         expectsName = code === 0x7b
         i++
@@ -41,13 +64,13 @@ export function findJsonProblem(text: string, maxDepth = JSON_MAX_DEPTH): JsonPr
         const end = endOfString(text, i)
         if (end === -1) return null
         const problem = stringProblem(text, i, end)
-        if (problem !== null) return problem
+        if (problem !== null) return { why: `${problem} in a ${expectsName ? 'name' : 'string'}`, offset: i }
         const names = open.at(-1)
         if (expectsName && names instanceof Set) {
           const name = stringValue(text, i, end)
           if (name === undefined) return null
-          if (name === '__proto__') return { message: 'has a member named "__proto__"', offset: i }
-          if (names.has(name)) return { message: `has the member ${JSON.stringify(name)} twice`, offset: i }
+          if (name === '__proto__') return { why: 'has a name that is not allowed', offset: i }
+          if (names.has(name)) return { why: 'is there twice', offset: i }
           names.add(name)
           expectsName = false
         }
@@ -58,7 +81,7 @@ export function findJsonProblem(text: string, maxDepth = JSON_MAX_DEPTH): JsonPr
         if (code === 0x2d || (code >= 0x30 && code <= 0x39)) {
           const end = endOfNumber(text, i)
           const problem = numberProblem(text.slice(i, end))
-          if (problem !== null) return { message: problem, offset: i }
+          if (problem !== null) return { why: problem, offset: i }
           i = end
         } else i++
     }
@@ -66,15 +89,61 @@ export function findJsonProblem(text: string, maxDepth = JSON_MAX_DEPTH): JsonPr
   return null
 }
 
-export type JsonParse = { ok: true; value: unknown } | { ok: false; problem: string }
+/**
+ * Only for what is refused: the names and numbers that lead to a place up to which `find` has found nothing. A second look
+ * at the text, so that the first one, which every request pays for, keeps no account of them.
+ */
+function pathTo(text: string, offset: number): (string | number)[] {
+  /** One entry for each open bracket: the member or the number that it is at. */
+  const path: (string | number)[] = []
+  let expectsName = false
+  let i = 0
+  while (i < offset) {
+    const at = path.at(-1)
+    switch (text.charCodeAt(i)) {
+      case 0x7b: // {
+        path.push('')
+        expectsName = true
+        break
+      case 0x5b: // [
+        path.push(0)
+        expectsName = false
+        break
+      case 0x7d: // }
+      case 0x5d: // ]
+        path.pop()
+        expectsName = false
+        break
+      case 0x2c: // ,
+        if (typeof at === 'number') path[path.length - 1] = at + 1
+        expectsName = typeof at === 'string'
+        break
+      case QUOTE: {
+        const end = endOfString(text, i)
+        if (expectsName) path[path.length - 1] = stringValue(text, i, end) ?? ''
+        expectsName = false
+        i = end
+        break
+      }
+    }
+    i++
+  }
+  if (!expectsName || text.charCodeAt(offset) !== QUOTE) return path
+  const name = stringValue(text, offset, endOfString(text, offset)) ?? ''
+  // A name that cannot be stored cannot be shown either: then it is the object that has it.
+  return isStorable(name) ? [...path.slice(0, -1), name] : path.slice(0, -1)
+}
 
-export function parseStrictJson(text: string, maxDepth = JSON_MAX_DEPTH): JsonParse {
-  const problem = findJsonProblem(text, maxDepth)
-  if (problem !== null) return { ok: false, problem: `${problem.message} (at offset ${problem.offset})` }
+export type JsonParse = { ok: true; value: unknown } | { ok: false; problem: JsonProblem }
+
+export function parseStrictJson(text: string): JsonParse {
+  const problem = findJsonProblem(text)
+  if (problem !== null) return { ok: false, problem }
   try {
     return { ok: true, value: JSON.parse(text) as unknown }
   } catch (error) {
-    return { ok: false, problem: `is not valid JSON: ${error instanceof Error ? error.message : String(error)}` }
+    const why = error instanceof Error ? error.message : String(error)
+    return { ok: false, problem: describe('', `is not valid JSON: ${why}`) }
   }
 }
 
@@ -87,7 +156,7 @@ function endOfString(text: string, start: number): number {
   return -1
 }
 
-function stringProblem(text: string, start: number, end: number): JsonProblem | null {
+function stringProblem(text: string, start: number, end: number): string | null {
   let plain = true
   for (let i = start + 1; i < end; i++) {
     const code = text.charCodeAt(i)
@@ -98,9 +167,12 @@ function stringProblem(text: string, start: number, end: number): JsonProblem | 
   }
   if (plain) return null
   const value = stringValue(text, start, end)
-  if (value === undefined) return null
-  if (value.includes('\u0000')) return { message: 'has a NUL character in a string', offset: start }
-  return value.isWellFormed() ? null : { message: 'has half of a surrogate pair in a string', offset: start }
+  if (value === undefined || isStorable(value)) return null
+  return value.includes('\u0000') ? 'has a NUL character' : 'has half of a surrogate pair'
+}
+
+function isStorable(text: string): boolean {
+  return text.isWellFormed() && !text.includes('\u0000')
 }
 
 function stringValue(text: string, start: number, end: number): string | undefined {
@@ -129,13 +201,9 @@ function numberProblem(literal: string): string | null {
   if (literal.length < 16 && !/[eE]/.test(literal)) return null
   const value = Number(literal)
   if (Number.isNaN(value)) return null
-  if (!Number.isFinite(value)) return `has the number ${clip(literal)}, which is too large`
+  if (!Number.isFinite(value)) return `is the number ${clip(literal, LITERAL_MAX)}, which is too large`
   if (/^-?\d+(\.0+)?$/.test(literal) && !Number.isSafeInteger(value)) {
-    return `has the integer ${clip(literal)}, which loses digits beyond 2^53; send it as a string`
+    return `is the integer ${clip(literal, LITERAL_MAX)}, which loses digits beyond 2^53; send it as a string`
   }
   return null
-}
-
-function clip(literal: string): string {
-  return literal.length > 40 ? `${literal.slice(0, 37)}…` : literal
 }

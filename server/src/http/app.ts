@@ -42,6 +42,7 @@ import { reservationRoutes } from './routes/reservations.ts'
 import { settingRoutes } from './routes/settings.ts'
 import { submitRoutes } from './routes/submit.ts'
 import { tokenRoutes } from './routes/tokens.ts'
+import { userRoutes } from './routes/users.ts'
 import { workerRoutes } from './routes/workers.ts'
 import { EVENT_FRAMING } from './sse.ts'
 import { createStoreCheck } from './store-check.ts'
@@ -192,6 +193,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   keyRoutes(api, context)
   reservationRoutes(api, context)
   quotaRoutes(api, context)
+  userRoutes(api, context)
   tokenRoutes(api, context)
   workerRoutes(api, context)
   leaseRoutes(api, context)

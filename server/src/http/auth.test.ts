@@ -135,6 +135,7 @@ describe.each(ENGINES)('roles on %s', (engine) => {
     ['GET', '/v1/idempotency-keys/anns', undefined, [200, NOT_FOUND, 200, 200]],
     ['PATCH', '/v1/idempotency-keys/anns', { ttl_hours: 25 }, [FORBIDDEN, NOT_FOUND, 200, 200]],
     ['GET', '/v1/quotas/ann', undefined, [200, FORBIDDEN, 200, 200]],
+    ['GET', '/v1/users', undefined, [200, FORBIDDEN, 200, 200]],
     ['PUT', '/v1/quotas/ann', {}, [FORBIDDEN, FORBIDDEN, FORBIDDEN, 200]],
     ['DELETE', '/v1/quotas/ann', undefined, [FORBIDDEN, FORBIDDEN, FORBIDDEN, 200]],
     ['POST', '/v1/reservations', {}, [FORBIDDEN, 201, 201, 201]],

@@ -10,14 +10,15 @@ const key = (value: string): Call => ({ body: { kind: 'work' }, headers: { 'idem
 const job = (fields: object): Call => ({ body: { kind: 'work', ...fields } })
 const raw = (body: string | Buffer): Call => ({ body })
 
-/** What is sent to POST /v1/jobs, and the words that the refusal must have. */
-const REFUSED: Record<string, [Call, number, string | RegExp]> = {
+/** What is sent to POST /v1/jobs, the words that the refusal must have, and the field that it must name. */
+const REFUSED: Record<string, [Call, number, string | RegExp, string?]> = {
   'an empty key': [key(''), 400, 'Idempotency-Key must not be empty'],
   'an empty quoted key': [key('""'), 400, 'Idempotency-Key must not be empty'],
   'a key of 257 characters': [key('k'.repeat(257)), 400, 'Idempotency-Key must have at most 256 characters, has 257'],
   'a key with a tab': [key('a\tb'), 400, /Idempotency-Key must be visible ASCII.*character 2/],
   'a key with a space': [key('a b'), 400, /Idempotency-Key must be visible ASCII/],
   'a key with an open quote': [key('"abc'), 400, /Idempotency-Key has an opening quote/],
+  'a key with parameters': [key('"k-2"; a=b'), 400, 'Idempotency-Key has something behind its closing quote'],
   'an empty key in the body': [job({ idempotency_key: '' }), 400, 'idempotency_key must not be empty'],
   'a long key in the body': [job({ idempotency_key: 'k'.repeat(257) }), 400, /^idempotency_key .*256 characters/],
   'a control character in the key in the body': [
@@ -67,8 +68,13 @@ const REFUSED: Record<string, [Call, number, string | RegExp]> = {
   'a run_at that is no instant': [job({ run_at: 'tomorrow' }), 400, /^run_at must be an ISO 8601 instant/],
   'a run_at without a time zone': [job({ run_at: '2031-01-01T00:00:00' }), 400, /^run_at must be an ISO 8601 instant/],
   'a run_at on the 31st of June': [job({ run_at: '2031-06-31T00:00:00Z' }), 400, /^run_at must be an ISO 8601 instant/],
-  'a run_at in the past': [job({ run_at: inDays(-1) }), 400, 'run_at lies in the past'],
-  'a run_at in the year 9999': [job({ run_at: '9999-12-31T23:59:59Z' }), 400, 'run_at lies more than 366 days ahead'],
+  'a run_at in the past': [job({ run_at: inDays(-1) }), 400, 'run_at lies in the past', 'run_at'],
+  'a run_at in the year 9999': [
+    job({ run_at: '9999-12-31T23:59:59Z' }),
+    400,
+    'run_at lies more than 366 days ahead',
+    'run_at',
+  ],
   'a traceparent that is none': [job({ traceparent: 'x' }), 400, 'traceparent must be a W3C traceparent'],
   'a reservation that is no UUID': [job({ reservation_id: 'x' }), 400, 'reservation_id must be a UUID'],
   'a key that lives too long': [
@@ -80,19 +86,53 @@ const REFUSED: Record<string, [Call, number, string | RegExp]> = {
   'a payload 65 levels deep': [
     raw(`{"kind":"work","payload":${'['.repeat(64)}${']'.repeat(64)}}`),
     400,
-    /nested more than 64/,
+    /^payload(\.0){63} is nested more than 64 levels deep$/,
+    `payload${'.0'.repeat(63)}`,
   ],
-  'NUL in a string': [raw('{"kind":"work","payload":"a\\u0000b"}'), 400, /NUL character.*offset 25/],
-  'half of a surrogate pair': [raw('{"kind":"work","payload":"\\ud800"}'), 400, /half of a surrogate pair/],
-  __proto__: [raw('{"kind":"work","payload":{"__proto__":{"a":1}}}'), 400, /"__proto__"/],
-  'a member twice': [raw('{"kind":"work","payload":{"a":1,"a":2}}'), 400, /has the member "a" twice/],
+  'NUL in a string': [
+    raw('{"kind":"work","payload":{"note":"a\\u0000b"}}'),
+    400,
+    'payload.note has a NUL character in a string',
+    'payload.note',
+  ],
+  'NUL in a name': [
+    raw('{"kind":"work","payload":[{"\\u0000":1}]}'),
+    400,
+    'payload.0 has a NUL character in a name',
+    'payload.0',
+  ],
+  'half of a surrogate pair': [
+    raw('{"kind":"work","payload":"\\ud800"}'),
+    400,
+    'payload has half of a surrogate pair in a string',
+    'payload',
+  ],
+  __proto__: [
+    raw('{"kind":"work","payload":{"__proto__":{"a":1}}}'),
+    400,
+    'payload.__proto__ has a name that is not allowed',
+    'payload.__proto__',
+  ],
+  'a member twice': [raw('{"kind":"work","payload":{"a":1,"a":2}}'), 400, 'payload.a is there twice', 'payload.a'],
   'a member twice, once escaped': [
     raw('{"kind":"work","payload":{"a":1,"\\u0061":2}}'),
     400,
-    /has the member "a" twice/,
+    'payload.a is there twice',
+    'payload.a',
   ],
-  'an integer above 2^53': [raw('{"kind":"work","payload":9007199254740993}'), 400, /9007199254740993.*2\^53/],
-  'a number without end': [raw('{"kind":"work","payload":1e400}'), 400, /1e400.*too large/],
+  'a field twice': [raw('{"kind":"work","kind":"work"}'), 400, 'kind is there twice', 'kind'],
+  'an integer above 2^53': [
+    raw('{"kind":"work","payload":{"ids":[1,9007199254740993]}}'),
+    400,
+    /^payload.ids.1 is the integer 9007199254740993, .*2\^53/,
+    'payload.ids.1',
+  ],
+  'a number without end': [
+    raw('{"kind":"work","payload":1e400}'),
+    400,
+    'payload is the number 1e400, which is too large',
+    'payload',
+  ],
   'a payload over the limit': [job({ payload: 'x'.repeat(1024 * 1024) }), 413, 'payload is larger than 1048576 bytes'],
   'a payload over the limit in bytes': [
     job({ payload: 'é'.repeat(600_000) }),
@@ -148,11 +188,12 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     return error
   }
 
-  test.each(Object.entries(REFUSED))('%s is refused and nothing is stored', async (_, [call, status, words]) => {
+  test.each(Object.entries(REFUSED))('%s is refused and nothing is stored', async (_, [call, status, words, field]) => {
     const error = expectRefusal(await http.call('POST', JOBS, call), status)
     expect(error.code).toBe(ERROR_CODES[status])
     if (typeof words === 'string') expect(error.message).toBe(words)
     else expect(error.message).toMatch(words)
+    if (field !== undefined) expect(error.details).toEqual({ field })
     expect(await stored()).toEqual(Array(3).fill({ data: [], next_cursor: null }))
   })
 
@@ -232,6 +273,21 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     if (typeof words === 'string') expect(message).toBe(words)
     else expect(message).toMatch(words)
     expect(await http.services.access.isAuthRequired()).toBe(false)
+  })
+
+  test('a batch with text that cannot be stored is refused as a whole, and says which job has it', async () => {
+    const body = '{"jobs":[{"kind":"work"},{"kind":"work","payload":{"note":"\\u0000"}}]}'
+    const { message, details } = expectRefusal(await http.call('POST', '/v1/jobs/batch', { body }), 400)
+    expect(message).toBe('jobs.1.payload.note has a NUL character in a string')
+    expect(details).toEqual({ field: 'jobs.1.payload.note' })
+    expect(await stored()).toEqual(Array(3).fill({ data: [], next_cursor: null }))
+  })
+
+  test('an item of a batch whose run_at has passed says so, and leaves the others alone', async () => {
+    const jobs = [{ kind: 'work', run_at: inDays(-1) }, {}]
+    const { status, body } = await http.call('POST', '/v1/jobs/batch', { body: { jobs } })
+    expect(status).toBe(200)
+    expect(body).toMatchObject({ data: ['run_at', 'kind'].map((field) => ({ error: { details: { field } } })) })
   })
 
   test.each([257, 769])('a key of %i characters in a path names nothing', async (length) => {

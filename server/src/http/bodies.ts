@@ -35,7 +35,7 @@ export function installBodies(app: FastifyInstance): void {
 export function parseBody(body: Buffer): unknown {
   if (!isUtf8(body)) throw new IchidoError('INVALID_PAYLOAD', 'The body is not valid UTF-8')
   const parsed = parseStrictJson(body.toString('utf8'))
-  if (!parsed.ok) throw new IchidoError('INVALID_PAYLOAD', `The body ${parsed.problem}`)
+  if (!parsed.ok) throw new IchidoError('INVALID_PAYLOAD', parsed.problem.message, { field: parsed.problem.field })
   if (parsed.value === null) throw new IchidoError('INVALID_PAYLOAD', 'The body must be a JSON object')
   return parsed.value
 }

@@ -1,4 +1,12 @@
-import type { JobShape, Page, ReservationShape, SubmitRequest, SubmitResponse } from '@ichido/sdk/protocol'
+import type {
+  JobShape,
+  Page,
+  QuotaShape,
+  ReservationShape,
+  SubmitRequest,
+  SubmitResponse,
+  UserShape,
+} from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type TestApp, testApp } from '../testing/app.ts'
 import { ENGINES } from '../testing/services.ts'
@@ -170,5 +178,32 @@ describe.each(ENGINES)('lists on %s', (engine) => {
     })
     await http.call('DELETE', '/v1/quotas/*', { token: admin })
     expect(await asAnn({ kind: 'work' })).toMatchObject({ status: 201 })
+  })
+
+  test('users: by their ids, page by page, each as its quota says', async () => {
+    const admin = await http.token('zoe', 'admin')
+    const get = async <T>(path: string) => (await http.call('GET', path, { token: admin })).body as T
+    await http.call('PUT', '/v1/quotas/walt', { token: admin, body: { max_concurrent: 2 } })
+    await http.call('POST', '/v1/jobs', { token: admin, body: { kind: 'work', estimated_cost: 1.5 } })
+    const { data, next_cursor } = await get<Page<UserShape>>('/v1/users?limit=200')
+    expect(next_cursor).toBeNull()
+    expect(data.map((user) => user.user_id)).toEqual(['ann', 'carol', 'local', 'root', 'walt', 'zoe'])
+    for (const { created_at: _, ...user } of data) {
+      expect(await get<QuotaShape>(`/v1/quotas/${user.user_id}`)).toEqual(user)
+    }
+    const created_at = expect.stringMatching(/^20.*Z$/)
+    expect(data.at(-2)).toMatchObject({ created_at: null, custom: true, max_concurrent: 2, active_jobs: 0, spent: 0 })
+    expect(data.at(-1)).toMatchObject({ created_at, custom: false, max_concurrent: null, active_jobs: 1, spent: 1.5 })
+
+    const first = await get<Page<UserShape>>('/v1/users?limit=4')
+    const second = await get<Page<UserShape>>(`/v1/users?limit=4&cursor=${first.next_cursor}`)
+    expect([first.data, second]).toEqual([data.slice(0, 4), { data: data.slice(4), next_cursor: null }])
+    const refused = { status: 400, body: { error: { details: { field: 'cursor' } } } }
+    const other = Buffer.from('jobs:ann').toString('base64url')
+    for (const cursor of ['x', other, Buffer.from('users:a b').toString('base64url')]) {
+      expect(await http.call('GET', `/v1/users?cursor=${cursor}`, { token: admin })).toMatchObject(refused)
+    }
+    const stranger = await http.call('GET', `/v1/jobs?cursor=${first.next_cursor}`, { token: admin })
+    expect(stranger).toMatchObject(refused)
   })
 })

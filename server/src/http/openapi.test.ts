@@ -49,6 +49,7 @@ describe('the description of the API', () => {
         'GET /v1/quotas/{user_id}',
         'PUT /v1/quotas/{user_id}',
         'DELETE /v1/quotas/{user_id}',
+        'GET /v1/users',
         'POST /v1/tokens',
         'GET /v1/tokens',
         'DELETE /v1/tokens/{token_id}',
@@ -147,6 +148,7 @@ describe('what is answered', () => {
     await expectAsDescribed(shapes.newReservation, 'POST', '/v1/reservations')
     await expectAsDescribed(shapes.page(shapes.reservation), 'GET', '/v1/reservations')
     await expectAsDescribed(shapes.quota, 'GET', '/v1/quotas/local')
+    await expectAsDescribed(shapes.page(shapes.user), 'GET', '/v1/users')
     await expectAsDescribed(shapes.stats, 'GET', '/v1/stats')
     await expectAsDescribed(shapes.errorBody, 'GET', '/v1/jobs/none')
 

@@ -1,14 +1,17 @@
-import { IchidoError, type QuotaShape } from '@ichido/sdk/protocol'
+import { IchidoError, type Page, type QuotaShape, type UserShape } from '@ichido/sdk/protocol'
 import { MICROS, type Quota, toMicros } from '../core/quota.ts'
 import { type Caller, can } from '../core/roles.ts'
-import { clearQuota, findQuota, type QuotaUse, setQuota } from '../store/commands/quotas.ts'
+import { clearQuota, findQuota, listUsers, type QuotaUse, setQuota } from '../store/commands/quotas.ts'
 import type { Deps } from './deps.ts'
+import { isoOrNull } from './render.ts'
 
 /** The limits of everybody who has none of their own. */
 export const DEFAULT_QUOTA_USER = '*'
 
 export interface QuotaService {
   get(caller: Caller, userId: string): Promise<QuotaShape>
+  /** Everybody who ever had a token, was given limits, submitted or reserved; in the order of their ids. */
+  listUsers(caller: Caller, limit: number, cursor: string | null): Promise<Page<UserShape>>
   put(caller: Caller, userId: string, limits: QuotaLimits): Promise<QuotaShape>
   /** Back to the default limits. */
   clear(caller: Caller, userId: string): Promise<QuotaShape>
@@ -31,6 +34,12 @@ export function createQuotaService({ world, store }: Deps): QuotaService {
     async get(caller, userId) {
       if (userId !== caller.userId && !can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
       return read(userId)
+    },
+    async listUsers(caller, limit, cursor) {
+      if (!can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
+      const { rows, next } = await store.read(listUsers(limit, cursor))
+      const data = rows.map((user) => ({ ...renderQuota(user), created_at: isoOrNull(user.createdAtMs) }))
+      return { data, next_cursor: next }
     },
     async put(caller, userId, limits) {
       if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')

@@ -260,6 +260,10 @@ export function renderAccepted(accepted: Accepted): string {
 
 export function refusalError(refusal: SubmitRefusal): IchidoError {
   if ('replaces' in refusal) return retryRefusal(refusal.jobId, refusal.replaces)
-  const details = refusal.code === 'IDEMPOTENCY_KEY_REUSED' ? { job_id: refusal.jobId } : {}
-  return new IchidoError(refusal.code, refusal.message, details)
+  return new IchidoError(refusal.code, refusal.message, refusalDetails(refusal))
+}
+
+function refusalDetails(refusal: SubmitRefusal): Record<string, unknown> {
+  if (refusal.code === 'IDEMPOTENCY_KEY_REUSED') return { job_id: refusal.jobId }
+  return refusal.code === 'INVALID_PAYLOAD' ? { field: refusal.field } : {}
 }

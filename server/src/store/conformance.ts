@@ -11,6 +11,7 @@ import { releaseConformance } from './conformance/release.ts'
 import { retryConformance } from './conformance/retries.ts'
 import { runConformance } from './conformance/runs.ts'
 import { submitConformance } from './conformance/submit.ts'
+import { userConformance } from './conformance/users.ts'
 import { workerConformance } from './conformance/workers.ts'
 
 /** What every engine must do alike, from the outside: commands in, outcomes and rows out. */
@@ -18,6 +19,7 @@ export function conformance(given: Given): void {
   submitConformance(given)
   quotaConformance(given)
   costConformance(given)
+  userConformance(given)
   leaseConformance(given)
   runConformance(given)
   releaseConformance(given)

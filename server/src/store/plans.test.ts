@@ -15,7 +15,7 @@ import { leaseBatch } from './commands/lease-runs.ts'
 import { EVERY_JOB, type JobFilter, listJobs } from './commands/list-jobs.ts'
 import { promoteDue } from './commands/promote-runs.ts'
 import { findQueueHead } from './commands/queues.ts'
-import { listReservations } from './commands/quotas.ts'
+import { listReservations, listUsers } from './commands/quotas.ts'
 import { findJob } from './commands/read-jobs.ts'
 import { expireBatch, reviewRuns } from './commands/reap-runs.ts'
 import {
@@ -293,6 +293,26 @@ describe('a page of a list looks at about a page of rows:', () => {
     ]) {
       const plans = await readPlans(node, command)
       expect(Math.max(...plans.map(rowsTouched)), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS)
+    }
+  })
+
+  test('users, and of runs only what is active', async () => {
+    const client = new pg.Client(database.url)
+    await client.connect()
+    try {
+      await client.query(`INSERT INTO ichido.quotas (user_id, custom, period, updated_at)
+        SELECT 'user ' || i, false, 'month', 0 FROM generate_series(1, ${part(0.2)}) i`)
+      await client.query(`INSERT INTO ichido.users SELECT 'token ' || i, 0 FROM generate_series(1, ${part(0.2)}) i`)
+      await client.query('VACUUM ANALYZE ichido.quotas, ichido.users')
+      for (const after of [null, 'token 7', 'user 7']) {
+        const plans = await readPlans(node, listUsers(PAGE, after))
+        expect(Math.max(...plans.map(rowsTouched)), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS)
+        expect(plans.flatMap((plan) => waysInto(plan, 'runs'))).toEqual(['runs_user'])
+      }
+    } finally {
+      await client.query('TRUNCATE ichido.users')
+      await client.query(`DELETE FROM ichido.quotas WHERE user_id LIKE 'user %'`)
+      await client.end()
     }
   })
 })

@@ -9,6 +9,8 @@ export const userName = z
     'must be 1 to 128 letters, digits, dots, colons, dashes, underscores, plus or at signs, the first a letter or digit',
   )
 
+export const isUserName = (text: string): boolean => userName.safeParse(text).success
+
 export const createTokenRequest = z.strictObject({
   user_id: userName,
   role: z.enum(ROLES),

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { clip } from '../clip.ts'
+import { fieldName } from '../field-name.ts'
 
 /** What is wrong with a request, in words that name the field. */
 export interface Problem {
@@ -19,13 +19,6 @@ export function describeProblem(error: z.ZodError, what: 'field' | 'query parame
   }
   if (isMissing(issue)) return { field, message: `Missing required ${what}: ${field}` }
   return { field, message: `${field === '' ? 'The body' : field} ${describe(issue)}` }
-}
-
-/** Of a name that somebody made up. */
-const PART_MAX = 101
-
-function fieldName(path: readonly PropertyKey[]): string {
-  return path.map((part) => clip(String(part), PART_MAX)).join('.')
 }
 
 function isMissing(issue: z.core.$ZodIssue): boolean {

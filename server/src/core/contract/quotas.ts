@@ -1,10 +1,10 @@
 import { COST_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { userName } from './access.ts'
+import { isUserName, userName } from './access.ts'
 import { listQuery, yesOrNo } from './list.ts'
 
 /** `*` stands for everybody who has no limits of their own. */
-export const quotaUser = z.string().refine((text) => text === '*' || userName.safeParse(text).success, 'names no user')
+export const quotaUser = z.string().refine((text) => text === '*' || isUserName(text), 'names no user')
 
 export const putQuotaRequest = z.strictObject({
   max_concurrent: z
@@ -41,6 +41,8 @@ export const reserveRequest = z.strictObject({
 })
 
 export const consumeRequest = z.strictObject({ job_id: z.uuid().toLowerCase() })
+
+export const listUsersQuery = z.strictObject(listQuery)
 
 export const listReservationsQuery = z.strictObject({
   user_id: userName.optional(),

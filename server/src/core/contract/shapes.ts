@@ -11,6 +11,7 @@ import type {
   RunShape,
   SubmitResponse,
   TokenShape,
+  UserShape,
   WaitingForShape,
 } from '@ichido/sdk/protocol'
 import { ERRORS, JOB_STATES, ROLES, WAITING_REASONS } from '@ichido/sdk/protocol'
@@ -217,6 +218,13 @@ export const quota = z
     spent: z.number(),
   })
   .meta({ id: 'Quota' }) satisfies z.ZodType<QuotaShape>
+
+export const user = z
+  .object({
+    ...quota.shape,
+    created_at: time.nullable().meta({ description: 'When its first token was made; null: it has come without one' }),
+  })
+  .meta({ id: 'User' }) satisfies z.ZodType<UserShape>
 
 export const token = z
   .object({

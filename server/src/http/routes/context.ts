@@ -43,9 +43,9 @@ export function waitSignal(reply: FastifyReply, draining: AbortSignal): AbortSig
   return AbortSignal.any([gone.signal, draining])
 }
 
-export function cursorIn(list: string, cursor: string | undefined): string | null {
+export function cursorIn(list: string, cursor: string | undefined, isId?: (text: string) => boolean): string | null {
   if (cursor === undefined) return null
-  const id = decodeCursor(list, cursor)
+  const id = decodeCursor(list, cursor, isId)
   if (id !== null) return id
   throw new IchidoError('INVALID_PAYLOAD', 'cursor must be the next_cursor of an earlier answer of this list', {
     field: 'cursor',

@@ -1,6 +1,15 @@
 import { type CostPeriod, MICROS, periodStartMs, type Quota } from '../../core/quota.ts'
 import { type Command, command } from '../port.ts'
-import { addUsers, countInUse, deleteQuota, lockQuota, putQuota, readQuota, readSpent } from '../sql/quotas.ts'
+import {
+  addUsers,
+  countInUse,
+  deleteQuota,
+  lockQuota,
+  putQuota,
+  readQuota,
+  readSpent,
+  readUsers,
+} from '../sql/quotas.ts'
 import { RESERVATION, readReservation } from '../sql/reservations.ts'
 import {
   each,
@@ -10,6 +19,7 @@ import {
   now,
   one,
   query,
+  type Row,
   type SqlValue,
   statement,
   text,
@@ -27,25 +37,58 @@ export interface QuotaUse extends Quota {
   spentMicros: number
 }
 
+export interface UserUse extends QuotaUse {
+  /** When its first token was made; null: it has come without one. */
+  createdAtMs: number | null
+}
+
 export function findQuota(userId: string): Command<QuotaUse> {
   return command('find_quota', function* work(): Work<QuotaUse> {
-    const row = yield* one(readQuota, userId)
-    const custom = flag(row, 'custom')
-    const prefix = custom ? '' : 'default_'
-    const period = text(row, `${prefix}period`) as CostPeriod
-    const nowMs = yield* now()
-    const [use] = yield* each(countInUse, [[userId, nowMs]])
-    const [spent] = yield* each(readSpent, [[userId, period, periodStartMs(period, nowMs)]])
-    return {
-      userId,
-      custom,
-      period,
-      maxConcurrent: integerOrNull(row, `${prefix}max_concurrent`),
-      costLimitMicros: integerOrNull(row, `${prefix}cost_limit_micros`),
-      activeJobs: integer(use, 'active'),
-      activeReservations: integer(use, 'reserved'),
-      spentMicros: integerOrNull(spent, 'spent_micros') ?? 0,
-    }
+    const user = { userId, ...toLimits(yield* one(readQuota, userId)) }
+    const withUse = yield* countUse([user])
+    return withUse(user)
+  })
+}
+
+/** In the order of their ids; `*` is none of them. */
+export function listUsers(limit: number, after: string | null): Command<Listed<UserUse>> {
+  return command('list_users', function* work(): Work<Listed<UserUse>> {
+    const rows = yield* query(readUsers(limit + 1), after ?? '')
+    const users = rows.slice(0, limit).map((row) => ({
+      userId: text(row, 'user_id'),
+      createdAtMs: integerOrNull(row, 'created_at'),
+      ...toLimits(row),
+    }))
+    const withUse = yield* countUse(users)
+    return { rows: users.map(withUse), next: rows.length > limit ? (users.at(-1)?.userId ?? null) : null }
+  })
+}
+
+type Limits = Quota & { custom: boolean }
+type Limited = Limits & { userId: string }
+
+function toLimits(row: Row | undefined): Limits {
+  return {
+    custom: flag(row, 'custom'),
+    period: text(row, 'period') as CostPeriod,
+    maxConcurrent: integerOrNull(row, 'max_concurrent'),
+    costLimitMicros: integerOrNull(row, 'cost_limit_micros'),
+  }
+}
+
+/** What is used of the limits, counted for all of the users at once. */
+function* countUse(users: readonly Limited[]): Work<<T extends Limited>(user: T) => T & QuotaUse> {
+  const nowMs = yield* now()
+  const byUser = (rows: readonly Row[]) => new Map(rows.map((row) => [text(row, 'user_id'), row]))
+  const instants = users.map(({ userId }) => [userId, nowMs])
+  const periods = users.map(({ userId, period }) => [userId, period, periodStartMs(period, nowMs)])
+  const inUse = byUser(yield* each(countInUse, instants))
+  const spent = byUser(yield* each(readSpent, periods))
+  return (user) => ({
+    ...user,
+    activeJobs: integer(inUse.get(user.userId), 'active'),
+    activeReservations: integer(inUse.get(user.userId), 'reserved'),
+    spentMicros: integerOrNull(spent.get(user.userId), 'spent_micros') ?? 0,
   })
 }
 
@@ -77,11 +120,7 @@ export function clearQuota(userId: string, by: By | null = null): Command<boolea
 function* lockOwn(userId: string): Work<ReturnType<typeof describe> | null> {
   const row = yield* one(lockQuota, userId)
   if (!flag(row, 'custom')) return null
-  return describe({
-    maxConcurrent: integerOrNull(row, 'max_concurrent'),
-    costLimitMicros: integerOrNull(row, 'cost_limit_micros'),
-    period: text(row, 'period') as CostPeriod,
-  })
+  return describe(toLimits(row))
 }
 
 function describe({ maxConcurrent, costLimitMicros, period }: Quota) {

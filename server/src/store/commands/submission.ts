@@ -46,7 +46,8 @@ export interface Accepted {
 
 export type SubmitRefusal =
   | { code: 'IDEMPOTENCY_KEY_REUSED'; message: string; jobId: string }
-  | { code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED' | 'RESERVATION_NOT_ACTIVE' | 'INVALID_PAYLOAD'; message: string }
+  | { code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED' | 'RESERVATION_NOT_ACTIVE'; message: string }
+  | { code: 'INVALID_PAYLOAD'; message: string; field: string }
   /** Of the job that it would take the place of. */
   | { code: EndedRefusal['reason']; message: string; replaces: EndedRefusal; jobId: string }
 

@@ -172,7 +172,7 @@ function* admitFresh(
     const refuse = (refusal: SubmitRefusal) => done.set(item, { kind: 'refused', refusal })
     const problem = item.runAtMs === null ? null : runAtProblem(item.runAtMs, nowMs)
     if (problem !== null) {
-      refuse({ code: 'INVALID_PAYLOAD', message: problem })
+      refuse({ code: 'INVALID_PAYLOAD', message: problem, field: 'run_at' })
       continue
     }
     if (item.reservationId !== null && held.get(item.reservationId) !== item.userId) {

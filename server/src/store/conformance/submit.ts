@@ -57,7 +57,7 @@ export function submitConformance({ store }: Given): void {
       const item = scene.item({ runAtMs: Date.now() + offsetMs, key: 'k' })
       expect(only(await scene.submitAll([item]))).toMatchObject({
         kind: 'refused',
-        refusal: { code: 'INVALID_PAYLOAD', message: expect.stringMatching(problem) },
+        refusal: { code: 'INVALID_PAYLOAD', message: expect.stringMatching(problem), field: 'run_at' },
       })
       expect(await store().read(findJob(item.jobId))).toBeNull()
     })

@@ -1,4 +1,4 @@
-import { statement } from '../statement.ts'
+import { type Statement, statement } from '../statement.ts'
 
 const LIMITS = `CASE WHEN q.custom THEN q.max_concurrent ELSE d.max_concurrent END AS max_concurrent,
   CASE WHEN q.custom THEN q.cost_limit_micros ELSE d.cost_limit_micros END AS cost_limit_micros,
@@ -112,11 +112,25 @@ export const deleteQuota = statement(
     WHERE user_id = $1 AND custom RETURNING user_id`,
 )
 
-/** Takes a user id, known or not; answers with its limits and whether they are its own. */
+/** Takes a user id, known or not; answers with the limits in force and whether they are its own. */
 export const readQuota = statement(
   'read_quota',
-  `SELECT d.max_concurrent AS default_max_concurrent, d.cost_limit_micros AS default_cost_limit_micros,
-      d.period AS default_period, q.custom, q.max_concurrent, q.cost_limit_micros, q.period
-    FROM ichido.quotas d LEFT JOIN ichido.quotas q ON q.user_id = $1
-    WHERE d.user_id = '*'`,
+  `SELECT q.custom, ${LIMITS} FROM ichido.quotas d LEFT JOIN ichido.quotas q ON q.user_id = $1 WHERE d.user_id = '*'`,
 )
+
+/**
+ * Takes the user id that the page before ended with, or ''. Whoever had a token is a user, and whoever has submitted,
+ * reserved or was given limits. A page of each table by its key, and the first of both: whoever is among those is on the
+ * page of each table that has it. The number stands in the text: a plan kept for any number may sort a whole table.
+ */
+export function readUsers(max: number): Statement {
+  const page = `WHERE user_id > $1 AND user_id <> '*' ORDER BY user_id LIMIT ${max}`
+  return statement(
+    '',
+    `SELECT COALESCE(q.user_id, u.user_id) AS user_id, u.created_at, q.custom, ${LIMITS}
+      FROM (SELECT * FROM ichido.quotas ${page}) q
+      FULL JOIN (SELECT * FROM ichido.users ${page}) u ON u.user_id = q.user_id
+      JOIN ichido.quotas d ON d.user_id = '*'
+      ORDER BY 1 LIMIT ${max}`,
+  )
+}

@@ -1,0 +1,29 @@
+import { isUserName } from '../../core/contract/access.ts'
+import { listUsersQuery } from '../../core/contract/quotas.ts'
+import { page, user } from '../../core/contract/shapes.ts'
+import { callerOf } from '../auth.ts'
+import { answers } from '../openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+
+const LIST = 'users'
+
+export function userRoutes(app: ApiInstance, { services }: RouteContext): void {
+  app.get(
+    '/v1/users',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags: ['quotas'],
+        summary: 'List users by their ids, each with its limits and what is used of them',
+        description: 'Everybody who ever had a token, was given limits, submitted or reserved.',
+        querystring: listUsersQuery,
+        response: answers({ 200: ['A page of users', page(user)] }),
+      },
+    },
+    async (request) => {
+      const { limit, cursor } = request.query
+      const after = cursorIn(LIST, cursor, isUserName)
+      return cursorOut(LIST, await services.quotas.listUsers(callerOf(request), limit, after))
+    },
+  )
+}
