@@ -12,7 +12,16 @@ export {
 } from './errors.ts'
 export { httpTransport } from './http.ts'
 export { Job } from './job.ts'
-export { checkValue, defineKind, InvalidValue, type Kind, type KindOptions, type Schema } from './kind.ts'
+export {
+  checkValue,
+  defineKind,
+  InvalidValue,
+  type Kind,
+  type KindOptions,
+  type PayloadOf,
+  type ResultOf,
+  type Schema,
+} from './kind.ts'
 export { Reservations } from './reservations.ts'
 export { mayRetry, type Retry, type RetryOptions, retryDelayMs, typed } from './retry.ts'
 export type {

@@ -1,5 +1,6 @@
-import { expect, test } from 'vitest'
-import { defineKind, type KindOptions } from './kind.ts'
+import { expect, expectTypeOf, test } from 'vitest'
+import { z } from 'zod'
+import { defineKind, type KindOptions, type PayloadOf, type ResultOf } from './kind.ts'
 
 test.each<[string, unknown, KindOptions<undefined, undefined>]>([
   ['name must be 1 to 128 letters', '', {}],
@@ -28,4 +29,13 @@ test('what a job may have at most and at least, a kind may say', () => {
   const backoff = { baseSeconds: 0, capSeconds: 31_622_400, jitter: 1 }
   expect(defineKind('a'.repeat(128), { ...least, backoff })).toMatchObject({ queue: 'default', options: least })
   expect(defineKind('a:b.c-d_e', { ...most, queue: 'q' })).toMatchObject({ queue: 'q', options: most })
+})
+
+test('what a handler is given and a job results in can be named, after their transformations', () => {
+  const kind = defineKind('k', { payload: z.object({ n: z.coerce.number() }), result: z.string() })
+  expectTypeOf<PayloadOf<typeof kind>>().toEqualTypeOf<{ n: number }>()
+  expectTypeOf<ResultOf<typeof kind>>().toEqualTypeOf<string>()
+  const plain = defineKind('plain')
+  expectTypeOf<PayloadOf<typeof plain>>().toBeUnknown()
+  expect(kind.name).toBe('k')
 })

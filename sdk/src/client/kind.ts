@@ -54,6 +54,11 @@ export interface Kind<PayloadIn = unknown, PayloadOut = PayloadIn, Result = unkn
   readonly types?: { payloadIn: PayloadIn; payloadOut: PayloadOut; result: Result; resultIn: ResultIn }
 }
 
+/** What a handler of the kind is given. */
+export type PayloadOf<K extends Kind> = NonNullable<K['types']>['payloadOut']
+/** What `job.result()` gives of a job of the kind. */
+export type ResultOf<K extends Kind> = NonNullable<K['types']>['result']
+
 type In<S> = S extends Schema<infer Input, infer _> ? Input : unknown
 type Out<S> = S extends Schema<infer _, infer Output> ? Output : unknown
 
