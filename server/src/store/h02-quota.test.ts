@@ -71,6 +71,25 @@ describe('a reservation that runs out between the lock on its user and the count
   })
 })
 
+describe('a clock that is set back', () => {
+  test('to before midnight: what would be charged to the day after is held against that day', async () => {
+    const midnightMs = Date.UTC(2030, 0, 2)
+    let nowMs = midnightMs
+    const store = openSqlite({ now: () => nowMs })
+    const scene = new Scene(store)
+    await store.write(setQuota(scene.userId, { ...QUOTA, costLimitMicros: 10, period: 'day' }))
+    await scene.submitted({ estimatedCostMicros: 10 })
+    nowMs = midnightMs - 1
+    const submit = submitJobs([scene.item({ estimatedCostMicros: 10 })], renderForTest)
+    const held = interpose(submit, 'lock_users', () => {
+      nowMs = midnightMs
+      return undefined
+    })
+    expect(await store.write(held)).toMatchObject([{ refusal: { code: 'COST_LIMIT_EXCEEDED' } }])
+    await store.close()
+  })
+})
+
 describe('100 submits and reservations at once on two nodes', () => {
   test('never a sixth, at any instant', { timeout: 600_000 }, async () => {
     const services = nodes.map((store) =>

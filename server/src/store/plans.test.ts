@@ -32,7 +32,7 @@ import type { PostgresStore } from './engines/postgres.ts'
 import { readJobs, readKeptJob, readKeptJobs } from './sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from './sql/keys.ts'
 import { countHeld, leasedByPoll, leaseRuns, leaseRunsFrom } from './sql/leases.ts'
-import { addSpent, countInUse, lockUsers, readSpent } from './sql/quotas.ts'
+import { addSpent, countInUse, lockUsers, readCharges, readRefunds, readSpent } from './sql/quotas.ts'
 import { readLive } from './sql/reservations.ts'
 import {
   cancelWaiting,
@@ -110,6 +110,8 @@ describe('a statement that is kept goes into its table by', () => {
     [countInUse, 'runs', ['runs_user']],
     [countInUse, 'job_reservations', ['job_reservations_open']],
     [lockUsers, 'quotas', ['quotas_pkey']],
+    [readRefunds, 'runs', ['runs_job', 'runs_pkey']],
+    [readCharges, 'runs', ['runs_job']],
     [readSpent, 'cost_counters', ['cost_counters_pkey']],
     [readKeys, 'idempotency_keys', ['idempotency_keys_pkey']],
     [readKeys, 'runs', ['runs_job']],

@@ -1,6 +1,6 @@
 import type { RunCommand, RunRefusal, RunState } from '../../core/run-state.ts'
 import { type AtOnce, type Command, command } from '../port.ts'
-import { readJobs } from '../sql/jobs.ts'
+import { readCharges } from '../sql/quotas.ts'
 import { endPlain, endRuns, readFacts, readFollowed, readOwner } from '../sql/runs.ts'
 import {
   each,
@@ -184,15 +184,15 @@ function* settleCosts(ended: readonly Ended[]): Work<void> {
       costs.set(text(row, 'job_id'), item.report.costMicros)
     }
   }
-  const jobs = yield* each(
-    readJobs,
+  const charges = yield* each(
+    readCharges,
     [...costs.keys()].map((id) => [id]),
   )
   yield* changeCosts(
-    jobs.map((job) => ({
-      userId: text(job, 'user_id'),
-      createdAtMs: integer(job, 'created_at'),
-      micros: (costs.get(text(job, 'job_id')) ?? 0) - integer(job, 'estimated_cost_micros'),
+    charges.map((row) => ({
+      userId: text(row, 'user_id'),
+      chargedAtMs: integer(row, 'charged_at'),
+      micros: (costs.get(text(row, 'job_id')) ?? 0) - integer(row, 'estimated_cost_micros'),
     })),
   )
 }

@@ -161,7 +161,7 @@ function* admitFresh(
   render: RenderAccepted,
   done: Map<SubmitItem, SubmitOutcome>,
 ): Work<Admitted[]> {
-  yield* readCosts(users.values(), nowMs)
+  yield* readCosts(users.values(), countedAtMs)
   const held = new Map<string, string>()
   const wanted = items.flatMap((item) => (item.reservationId === null ? [] : [[item.reservationId, nowMs]]))
   for (const row of yield* each(readLive, wanted)) held.set(text(row, 'reservation_id'), text(row, 'user_id'))
@@ -231,7 +231,11 @@ function* insert(admitted: readonly Admitted[], done: Map<SubmitItem, SubmitOutc
     ),
   )
   yield* changeCosts(
-    admitted.map(({ item, createdAtMs }) => ({ userId: item.userId, createdAtMs, micros: item.estimatedCostMicros })),
+    admitted.map(({ item, createdAtMs }) => ({
+      userId: item.userId,
+      chargedAtMs: createdAtMs,
+      micros: item.estimatedCostMicros,
+    })),
   )
   for (const { item, body, createdAtMs, runAtMs } of admitted)
     done.set(item, created(item, body, runAtMs <= createdAtMs))

@@ -57,10 +57,10 @@ function* lock(ids: readonly string[]): Work<Row[]> {
   return [...unlimited, ...(yield* lock(rest))]
 }
 
-/** Only for users with a cost limit; under their lock. */
-export function* readCosts(users: Iterable<LockedUser>, nowMs: number): Work<void> {
+/** Only for users with a cost limit; under their lock. Takes the instant that what is let in will be charged at. */
+export function* readCosts(users: Iterable<LockedUser>, chargedAtMs: number): Work<void> {
   const limited = [...users].filter((user) => user.costLimitMicros !== null)
-  const rows = limited.map((user) => [user.userId, user.period, periodStartMs(user.period, nowMs)])
+  const rows = limited.map((user) => [user.userId, user.period, periodStartMs(user.period, chargedAtMs)])
   const found = new Map(
     (yield* each(readSpent, rows)).map((row) => [text(row, 'user_id'), integer(row, 'spent_micros')]),
   )

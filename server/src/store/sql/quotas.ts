@@ -92,6 +92,31 @@ export const addSpent = statement('add_spent', {
     ON CONFLICT (user_id, period, period_start) DO UPDATE SET spent_micros = c.spent_micros + excluded.spent_micros`,
 })
 
+/** Of a run whose job was charged for it and keeps the charge: a run that is canceled before it starts gives it back. */
+const COSTS = "NOT (c.state = 'CANCELED' AND c.started_at IS NULL)"
+const COSTING_RUNS = 'FROM ichido.runs c WHERE c.job_id = j.id AND'
+
+/** Of a job `j`: no run of it ever started, and all were canceled. Its next run is charged again. */
+export const GIVEN_BACK = `NOT EXISTS (SELECT 1 ${COSTING_RUNS} ${COSTS})`
+
+const REFUND = `r.user_id, r.created_at AS charged_at, j.estimated_cost_micros
+    FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id`
+
+/** Takes runs that were just canceled; answers with what is to be given back, and when it was charged. */
+export const readRefunds = statement('read_refunds', {
+  postgres: `SELECT ${REFUND} WHERE r.id = ANY($1::uuid[]) AND ${GIVEN_BACK}`,
+  sqlite: `SELECT ${REFUND} WHERE r.id = $1 AND ${GIVEN_BACK}`,
+})
+
+const CHARGE = `j.id AS job_id, j.user_id, j.estimated_cost_micros,
+    (SELECT c.created_at ${COSTING_RUNS} ${COSTS} ORDER BY c.run_no LIMIT 1) AS charged_at FROM ichido.jobs j`
+
+/** Takes jobs that ran; answers with what each was charged, and when: with the first of its runs that gave nothing back. */
+export const readCharges = statement('read_charges', {
+  postgres: `SELECT ${CHARGE} WHERE j.id = ANY($1::uuid[])`,
+  sqlite: `SELECT ${CHARGE} WHERE j.id = $1`,
+})
+
 /** Takes a user whose row is there: the limits that are its own. */
 export const lockQuota = statement('lock_quota', {
   postgres: `SELECT custom, max_concurrent, cost_limit_micros, period FROM ichido.quotas WHERE user_id = $1
