@@ -125,6 +125,24 @@ export function costConformance({ store }: Given): void {
       expect(await spent(scene)).toBe(1)
     })
 
+    test('of a job that was canceled while it ran are at least its estimate, however often it is retried', async () => {
+      const scene = await costing(100)
+      const jobId = await scene.submitted({ estimatedCostMicros: toMicros(10) })
+      const end = async (cost: number, cancel: boolean) => {
+        const lease = await scene.leased({ startId: 's' })
+        if (cancel) await scene.cancel(jobId)
+        await store().write(endBatch([scene.endItem(lease, finished({ costMicros: toMicros(cost) }))]))
+        return spent(scene)
+      }
+      for (let i = 0; i < 3; i++) {
+        expect(await end(1, true)).toBe(10)
+        expect(await store().write(retry(jobId))).toMatchObject({ kind: 'retried' })
+      }
+      expect(await end(12, true), 'it cost more').toBe(12)
+      expect(await store().write(retry(jobId))).toMatchObject({ kind: 'retried' })
+      expect(await end(9, false)).toBe(11)
+    })
+
     test('count for the day or the month, as the quota says, in UTC', async () => {
       const scene = await costing(10)
       await scene.submitted({ estimatedCostMicros: toMicros(5) })
