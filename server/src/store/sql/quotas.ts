@@ -52,23 +52,21 @@ export const addUsers = statement('add_users', {
 
 const ACTIVE = `latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
 const OPEN = 'consumed_at IS NULL AND released_at IS NULL'
+const USE = `u.id AS user_id,
+      (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
+      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved,
+      EXISTS (SELECT 1 FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at <= u.at) AS lapsed,
+      now_ms() AS now`
 
 /**
  * Takes users whose rows are locked, and the instant that their command decides by: a reservation that is counted as
  * expired must not be brought by a submit of the same batch. A statement of its own: its snapshot must be younger than the
- * lock. Answers with the time, too: whatever it no longer counts had ended by then.
+ * lock. Answers with the time, too: whatever it no longer counts had ended by then. And with whether it was the first to
+ * leave out reservations that have expired.
  */
 export const countInUse = statement('count_in_use', {
-  postgres: `SELECT u.id AS user_id,
-      (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
-      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved,
-      now_ms() AS now
-    FROM unnest($1::text[], $2::bigint[]) AS u(id, at)`,
-  sqlite: `SELECT u.id AS user_id,
-      (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
-      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved,
-      now_ms() AS now
-    FROM (SELECT $1 AS id, $2 AS at) u`,
+  postgres: `SELECT ${USE} FROM unnest($1::text[], $2::bigint[]) AS u(id, at)`,
+  sqlite: `SELECT ${USE} FROM (SELECT $1 AS id, $2 AS at) u`,
 })
 
 // Ten jobs of the highest cost pass 2^53 millionths; a sum beyond it cannot be read, and no limit reaches that far.
