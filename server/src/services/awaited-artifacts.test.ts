@@ -182,6 +182,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       await passDeadline(jobId)
       await expire()
       expect(await job(caller, jobId)).toMatchObject({ state: 'CANCELED', error: { code: 'UPLOAD_OVERDUE' } })
+      expect(await services().quotas.get(caller, caller.userId)).toMatchObject({ spent: 0, active_jobs: 0 })
       await services().deadLetters.retry(caller, jobId)
       await send(caller, jobId, someBytes(3), { name: 'a' })
       expect(await leasable(jobId)).toBe(true)

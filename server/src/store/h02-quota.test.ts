@@ -8,14 +8,16 @@ import { EmbeddedBus } from '../bus/embedded.ts'
 import { DEFAULT_LIMITS } from '../services/deps.ts'
 import { createServices, type Services } from '../services/index.ts'
 import { silentMeter } from '../services/meter.ts'
+import { Gate } from '../testing/gate.ts'
 import { interpose } from '../testing/interpose.ts'
 import { only, renderForTest, Scene } from '../testing/scene.ts'
+import { shiftedClock } from '../testing/shifted-clock.ts'
 import { openNode, sql, unique } from '../testing/store.ts'
 import { realWorld } from '../world.ts'
-import { setQuota } from './commands/quotas.ts'
+import { findQuota, findReservation, setQuota } from './commands/quotas.ts'
 import { reserveSlot } from './commands/reservations.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
-import type { PostgresStore } from './engines/postgres.ts'
+import { openPostgres, type PostgresStore } from './engines/postgres.ts'
 import { openSqlite } from './engines/sqlite.ts'
 import { statement } from './statement.ts'
 
@@ -47,27 +49,83 @@ describe('a reservation that runs out between the lock on its user and the count
     for (let i = 1; i < LIMIT; i++) await scene.submitted()
     const reservationId = v7()
     await scene.store.write(reserveSlot(reservationId, scene.userId, ttlMs))
-    return { reservationId, submit: submitJobs([scene.item(), scene.item({ reservationId })], renderForTest) }
+    const state = async () => (await scene.store.read(findReservation(reservationId)))?.state
+    return { reservationId, state, submit: submitJobs([scene.item(), scene.item({ reservationId })], renderForTest) }
   }
 
   test('frees its slot or is brought by a submit of the batch, not both (sqlite)', async () => {
     let nowMs = 1_000_000
     const store = openSqlite({ now: () => nowMs })
-    const { submit } = await fill(new Scene(store))
+    const { submit, state } = await fill(new Scene(store))
     const held = interpose(submit, 'lock_users', () => {
       nowMs += ttlMs
       return undefined
     })
     expect((await store.write(held)).map(({ kind }) => kind)).toEqual(['refused', 'created'])
+    expect(await state()).toBe('consumed')
     await store.close()
   })
 
   test('frees its slot or is brought by a submit of the batch, not both (postgres)', async () => {
-    const { submit, reservationId } = await fill(new Scene(firstNode()))
+    const { submit, state, reservationId } = await fill(new Scene(firstNode()))
     const text = `SELECT pg_sleep((expires_at - now_ms()) / 1000.0 + 0.01) FROM ichido.job_reservations WHERE reservation_id = $1`
     const wait = { kind: 'query', statement: statement('', text), params: [reservationId] } as const
     const outcomes = await firstNode().write(interpose(submit, 'lock_users', () => wait))
     expect(outcomes.map(({ kind }) => kind)).toEqual(['refused', 'created'])
+    expect(await state()).toBe('consumed')
+  })
+})
+
+describe('a clock that is set back', () => {
+  const ONE = { ...QUOTA, maxConcurrent: 1 }
+  const NOT_ACTIVE = [{ kind: 'refused', refusal: { code: 'RESERVATION_NOT_ACTIVE' } }]
+
+  test('while a submit waits for the one that took the slot of its expired reservation: it is refused', async () => {
+    const { url, leave } = await freshDatabase()
+    const { pool, shift } = await shiftedClock(url)
+    const { now, monotonic } = realWorld
+    const given = { pool, now, monotonic, sleep: (ms: number) => sleep(ms) }
+    const [store, other] = [await openPostgres(given), await openPostgres(given)]
+    const gates = new pg.Client(url)
+    await gates.connect()
+    const scene = new Scene(store)
+    await store.write(setQuota(scene.userId, ONE))
+    const reservationId = v7()
+    await scene.reserve(60_000, reservationId)
+    await shift(61_000)
+
+    const gate = await Gate.shut(gates)
+    const taking = store.write(gate.hold(submitJobs([scene.item()], renderForTest)))
+    await gate.reached()
+    await shift(-30_000)
+    const bringing = other.write(submitJobs([scene.item({ reservationId })], renderForTest))
+    await gate.someoneWaits()
+    await gate.open()
+    expect(await taking).toMatchObject([{ kind: 'created' }])
+    expect(await bringing).toMatchObject(NOT_ACTIVE)
+    expect(await store.read(findQuota(scene.userId))).toMatchObject({ activeJobs: 1, activeReservations: 0 })
+
+    for (const node of [store, other]) await node.close()
+    await gates.end()
+    await pool.end()
+    await leave()
+  })
+
+  test('to before midnight: what would be charged to the day after is held against that day', async () => {
+    const midnightMs = Date.UTC(2030, 0, 2)
+    let nowMs = midnightMs
+    const store = openSqlite({ now: () => nowMs })
+    const scene = new Scene(store)
+    await store.write(setQuota(scene.userId, { ...QUOTA, costLimitMicros: 10, period: 'day' }))
+    await scene.submitted({ estimatedCostMicros: 10 })
+    nowMs = midnightMs - 1
+    const submit = submitJobs([scene.item({ estimatedCostMicros: 10 })], renderForTest)
+    const held = interpose(submit, 'lock_users', () => {
+      nowMs = midnightMs
+      return undefined
+    })
+    expect(await store.write(held)).toMatchObject([{ refusal: { code: 'COST_LIMIT_EXCEEDED' } }])
+    await store.close()
   })
 })
 

@@ -32,8 +32,8 @@ import type { PostgresStore } from './engines/postgres.ts'
 import { readJobs, readKeptJob, readKeptJobs } from './sql/jobs.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from './sql/keys.ts'
 import { countHeld, leasedByPoll, leaseRuns, leaseRunsFrom } from './sql/leases.ts'
-import { addSpent, countInUse, lockUsers, readSpent } from './sql/quotas.ts'
-import { readLive } from './sql/reservations.ts'
+import { addSpent, countInUse, lockUsers, readCharges, readRefunds, readSpent } from './sql/quotas.ts'
+import { expireReservations, readLive } from './sql/reservations.ts'
 import {
   cancelWaiting,
   endRuns,
@@ -109,7 +109,10 @@ describe('a statement that is kept goes into its table by', () => {
     [readKeptJob, 'runs', ['runs_job']],
     [countInUse, 'runs', ['runs_user']],
     [countInUse, 'job_reservations', ['job_reservations_open']],
+    [expireReservations, 'job_reservations', ['job_reservations_open', 'job_reservations_pkey']],
     [lockUsers, 'quotas', ['quotas_pkey']],
+    [readRefunds, 'runs', ['runs_job', 'runs_pkey']],
+    [readCharges, 'runs', ['runs_job']],
     [readSpent, 'cost_counters', ['cost_counters_pkey']],
     [readKeys, 'idempotency_keys', ['idempotency_keys_pkey']],
     [readKeys, 'runs', ['runs_job']],

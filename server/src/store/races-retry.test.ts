@@ -1,5 +1,6 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
+import { toMicros } from '../core/quota.ts'
 import {
   begin,
   lead,
@@ -15,7 +16,7 @@ import {
 import { renderForTest, Scene } from '../testing/scene.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { cancelJob } from './commands/cancel-job.ts'
-import { setQuota } from './commands/quotas.ts'
+import { findQuota, setQuota } from './commands/quotas.ts'
 import { abortRedrive, type Redrive } from './commands/redrive.ts'
 import { stepRedrive } from './commands/redrive-step.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
@@ -90,6 +91,45 @@ test('a retry and a submit for the last slot of a quota: one of them gets it', a
     [{ kind: 'created' }],
     { kind: 'refused', reason: 'QUOTA_EXCEEDED' },
   ])
+})
+
+describe('jobs that cost 10 and were canceled yesterday, of a user who may spend 10 a day', () => {
+  const cost = toMicros(10)
+
+  async function canceled(count: number) {
+    const scene = newScene()
+    await nodes.a().write(setQuota(scene.userId, { maxConcurrent: null, costLimitMicros: cost, period: 'day' }))
+    const ids: string[] = []
+    while (ids.length < count) {
+      const jobId = await scene.submitted({ estimatedCostMicros: cost })
+      await scene.cancel(jobId)
+      ids.push(jobId)
+    }
+    await scene.age(24 * 3_600_000)
+    const spent = async () => (await nodes.a().read(findQuota(scene.userId))).spentMicros
+    return { scene, ids, spent }
+  }
+
+  test('are retried at once: one of them is what may be spent', async () => {
+    const { ids, spent } = await canceled(2)
+    const [first = '', second = ''] = ids
+    expect(await nodes.meet(retry(first), retry(second))).toMatchObject([
+      { kind: 'retried' },
+      { kind: 'refused', reason: 'COST_LIMIT_EXCEEDED' },
+    ])
+    expect(await spent()).toBe(cost)
+  })
+
+  test('one is retried while somebody cancels it: what was charged today is given back today', async () => {
+    const { scene, ids, spent } = await canceled(1)
+    const [jobId = ''] = ids
+    expect(await nodes.meet(retry(jobId), cancelJob(jobId))).toMatchObject([{ kind: 'retried' }, { kind: 'canceled' }])
+    expect(await spent()).toBe(0)
+    expect(
+      await nodes.meet(retry(jobId), submitJobs([scene.item({ estimatedCostMicros: 1 })], renderForTest)),
+    ).toMatchObject([{ kind: 'retried' }, [{ kind: 'refused', refusal: { code: 'COST_LIMIT_EXCEEDED' } }]])
+    expect(await spent()).toBe(cost)
+  })
 })
 
 test('a retry and a cancel of the job: whichever is first, the job is in one state', async () => {

@@ -7,8 +7,9 @@ import { sql, until } from '../testing/store.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { extendKeyTo, findKeys } from './commands/keys.ts'
 import { readClock, renewTerm } from './commands/leadership.ts'
-import { setQuota } from './commands/quotas.ts'
+import { findReservation, setQuota } from './commands/quotas.ts'
 import { consumeSlot, releaseSlot } from './commands/reservations.ts'
+import { removeReservations } from './commands/retention.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
 import { body } from './conformance/submit.ts'
 
@@ -62,6 +63,40 @@ describe.each([null, 9])('one reservation of a user whose limit is %s', (maxConc
       [{ kind: 'created' }],
       { kind: 'refused', code: 'RESERVATION_NOT_ACTIVE' },
     ])
+  })
+})
+
+describe('reservations that have expired, and are left out by a submit', () => {
+  async function expired() {
+    const scene = newScene()
+    await limit(scene, 1)
+    const reservationId = v7()
+    await scene.reserve(60_000, reservationId)
+    await scene.age(61_000)
+    const remove = removeReservations(await seize(nodes.a()), 0, 1_000)
+    const found = () => nodes.a().read(findReservation(reservationId))
+    return { scene, reservationId, remove, found, submit: submitJobs([scene.item()], renderForTest) }
+  }
+
+  test('are removed meanwhile, or stay for the next time', async () => {
+    const { remove, submit, found } = await expired()
+    expect((await nodes.meet(submit, remove))[0]).toMatchObject([{ kind: 'created' }])
+    expect(await found()).toMatchObject({ state: 'expired' })
+    await nodes.a().write(remove)
+    expect(await found()).toBeNull()
+    const other = await expired()
+    expect((await nodes.meet(other.remove, other.submit))[1]).toMatchObject([{ kind: 'created' }])
+    expect(await other.found()).toBeNull()
+  })
+
+  test('are released too late, whoever comes first', async () => {
+    const { scene, submit, reservationId } = await expired()
+    const late = { kind: 'refused', code: 'RESERVATION_NOT_ACTIVE' }
+    const release = releaseSlot(reservationId, scene.userId)
+    expect(await nodes.meet(submit, release)).toMatchObject([[{ kind: 'created' }], late])
+    const other = await expired()
+    const theirs = releaseSlot(other.reservationId, other.scene.userId)
+    expect(await nodes.meet(theirs, other.submit)).toMatchObject([late, [{ kind: 'created' }]])
   })
 })
 

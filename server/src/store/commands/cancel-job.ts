@@ -2,9 +2,9 @@ import { isFinal, type RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { readJobs } from '../sql/jobs.ts'
 import { cancelWaiting, lockLatestRun, readCancels, requestCancel } from '../sql/runs.ts'
-import { each, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { each, integerOrNull, one, query, text, textOrNull, type Work } from '../statement.ts'
 import { type By, record } from './audit.ts'
-import { changeCosts } from './costs.ts'
+import { giveBack } from './costs.ts'
 import { recordMoves } from './lifecycle.ts'
 
 export type CancelOutcome =
@@ -49,17 +49,9 @@ function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null>
   else {
     const canceled = yield* query(cancelWaiting, jobId)
     yield* recordMoves(canceled)
-    yield* giveBack(jobId, canceled)
+    yield* giveBack(canceled.map((row) => text(row, 'id')))
   }
   const after = running ? { state, cancel_requested: true } : { state: 'CANCELED' }
   if (by !== null) yield* record(by, 'job.cancel', jobId, { state }, after)
   return running ? requested : { kind: 'canceled' }
-}
-
-/** The estimate of a job that never started is not spent. Run 1 that has not started is the only such case. */
-function* giveBack(jobId: string, [run]: readonly Row[]): Work<void> {
-  if (run === undefined || integer(run, 'run_no') !== 1) return
-  const [job] = yield* each(readJobs, [[jobId]])
-  const micros = -integer(job, 'estimated_cost_micros')
-  yield* changeCosts([{ userId: text(job, 'user_id'), createdAtMs: integer(job, 'created_at'), micros }])
 }

@@ -1,21 +1,21 @@
 import { periodStartMs } from '../../core/quota.ts'
-import { addSpent } from '../sql/quotas.ts'
-import { each, type SqlValue, type Work } from '../statement.ts'
+import { addSpent, readRefunds } from '../sql/quotas.ts'
+import { each, integer, type SqlValue, text, type Work } from '../statement.ts'
 
 export interface CostChange {
   userId: string
-  /** When the job was made: a correction goes to the day and month that the estimate was charged to. */
-  createdAtMs: number
+  /** When the run was made that the estimate is charged with: a correction goes to the same day and month. */
+  chargedAtMs: number
   micros: number
 }
 
 /** Both the day's and the month's counter are kept, so that a quota can change its period without forgetting. */
 export function* changeCosts(changes: readonly CostChange[]): Work<void> {
   const sums = new Map<string, SqlValue[]>()
-  for (const { userId, createdAtMs, micros } of changes) {
+  for (const { userId, chargedAtMs, micros } of changes) {
     if (micros === 0) continue
     for (const period of ['day', 'month'] as const) {
-      const start = periodStartMs(period, createdAtMs)
+      const start = periodStartMs(period, chargedAtMs)
       const name = JSON.stringify([userId, period, start])
       const sum = Number(sums.get(name)?.[3] ?? 0) + micros
       sums.set(name, [userId, period, start, sum])
@@ -23,4 +23,19 @@ export function* changeCosts(changes: readonly CostChange[]): Work<void> {
   }
   const rows = [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row)
   yield* each(addSpent, rows)
+}
+
+/** Takes runs that were just canceled: the estimate of a job that never started is not spent. */
+export function* giveBack(runIds: readonly string[]): Work<void> {
+  const refunds = yield* each(
+    readRefunds,
+    runIds.map((id) => [id]),
+  )
+  yield* changeCosts(
+    refunds.map((row) => ({
+      userId: text(row, 'user_id'),
+      chargedAtMs: integer(row, 'charged_at'),
+      micros: -integer(row, 'estimated_cost_micros'),
+    })),
+  )
 }

@@ -1,6 +1,6 @@
 import type { RunCommand, RunRefusal, RunState } from '../../core/run-state.ts'
 import { type AtOnce, type Command, command } from '../port.ts'
-import { readJobs } from '../sql/jobs.ts'
+import { readCharges } from '../sql/quotas.ts'
 import { endPlain, endRuns, readFacts, readFollowed, readOwner } from '../sql/runs.ts'
 import {
   each,
@@ -176,24 +176,29 @@ function toFollowed(row: Row): Followed {
   return { next, dead: integerOrNull(row, 'dead_retry_count') !== null, retryCount }
 }
 
-/** The cost that a result names takes the place of the estimate. */
+/**
+ * The cost that a result names takes the place of the estimate. A canceled job has no result, and may run again: it never
+ * costs less than its estimate, or each retry would take off the difference once more.
+ */
 function* settleCosts(ended: readonly Ended[]): Work<void> {
-  const costs = new Map<string, number>()
-  for (const { item, row } of ended) {
-    if (item.report.verb === 'finish' && item.report.costMicros !== null) {
-      costs.set(text(row, 'job_id'), item.report.costMicros)
-    }
+  const costs = new Map<string, { costMicros: number; state: RunState }>()
+  for (const { item, row, state } of ended) {
+    const { report } = item
+    if (report.verb !== 'finish' || report.costMicros === null) continue
+    costs.set(text(row, 'job_id'), { costMicros: report.costMicros, state })
   }
-  const jobs = yield* each(
-    readJobs,
+  const charges = yield* each(
+    readCharges,
     [...costs.keys()].map((id) => [id]),
   )
   yield* changeCosts(
-    jobs.map((job) => ({
-      userId: text(job, 'user_id'),
-      createdAtMs: integer(job, 'created_at'),
-      micros: (costs.get(text(job, 'job_id')) ?? 0) - integer(job, 'estimated_cost_micros'),
-    })),
+    charges.flatMap((row) => {
+      const cost = costs.get(text(row, 'job_id'))
+      if (cost === undefined) return []
+      const more = cost.costMicros - integer(row, 'estimated_cost_micros')
+      const micros = cost.state === 'SUCCEEDED' ? more : Math.max(0, more)
+      return [{ userId: text(row, 'user_id'), chargedAtMs: integer(row, 'charged_at'), micros }]
+    }),
   )
 }
 

@@ -23,8 +23,8 @@ export type ReserveOutcome =
 type Refusal = 'RESERVATION_NOT_ACTIVE' | 'NOT_FOUND'
 
 /**
- * Takes a slot before its job exists. Nothing has to run for it to expire: every count looks at its time. An id that the
- * caller has chosen may be there already: the same reservation, asked for again.
+ * Takes a slot before its job exists. Nothing has to run for it to expire: every count looks at its time, and the first that
+ * leaves it out writes that down. An id that the caller has chosen may be there already: the same reservation, asked for again.
  */
 export function reserveSlot(
   reservationId: string,
@@ -72,16 +72,16 @@ export function consumeSlot(reservationId: string, userId: string, jobId: string
     const [job] = yield* each(readJobs, [[jobId]])
     if (job === undefined || text(job, 'user_id') !== userId) return notFound('job', jobId)
     const changed = yield* each(consumeReservations, [[reservationId, userId, jobId, nowMs]])
-    return yield* settled(reservationId, userId, changed, (row) => textOrNull(row, 'job_id') === jobId)
+    return yield* settled(reservationId, userId, changed, (own) => own.jobId === jobId)
   })
 }
 
 export function releaseSlot(reservationId: string, userId: string): Command<ReservationOutcome> {
   return command('release_reservation', function* work(): Work<ReservationOutcome> {
-    yield* lockAndCount([userId])
-    const changed = yield* one(releaseReservation, reservationId, userId)
+    const { nowMs } = yield* lockAndCount([userId])
+    const changed = yield* one(releaseReservation, reservationId, userId, nowMs)
     const rows = changed === undefined ? [] : [changed]
-    return yield* settled(reservationId, userId, rows, (row) => integerOrNull(row, 'released_at') !== null)
+    return yield* settled(reservationId, userId, rows, ({ state }) => state === 'released')
   })
 }
 
@@ -89,13 +89,13 @@ function* settled(
   reservationId: string,
   userId: string,
   changed: readonly Row[],
-  isRepeat: (row: Row) => boolean,
+  isRepeat: (own: Reservation) => boolean,
 ): Work<ReservationOutcome> {
   const row = yield* one(readReservation, reservationId)
   if (row === undefined || text(row, 'user_id') !== userId) return notFound('reservation', reservationId)
   const reservation = toReservation(row)
   if (changed.length > 0) return { kind: 'done', reservation }
-  if (isRepeat(row)) return { kind: 'repeated', reservation }
+  if (isRepeat(reservation)) return { kind: 'repeated', reservation }
   return notActive(reservation)
 }
 
@@ -121,6 +121,8 @@ export function toReservation(row: Row): Reservation {
 
 function stateOf(row: Row): ReservationState {
   if (integerOrNull(row, 'consumed_at') !== null) return 'consumed'
-  if (integerOrNull(row, 'released_at') !== null) return 'released'
-  return integer(row, 'expires_at') <= integer(row, 'now') ? 'expired' : 'active'
+  const [releasedAtMs, expiresAtMs] = [integerOrNull(row, 'released_at'), integer(row, 'expires_at')]
+  // `expireReservations` writes the end of its time down there; whoever releases one comes before that.
+  if (releasedAtMs !== null) return releasedAtMs < expiresAtMs ? 'released' : 'expired'
+  return expiresAtMs <= integer(row, 'now') ? 'expired' : 'active'
 }

@@ -88,13 +88,13 @@ function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>
     for (const jobId of jobIds) done.set(jobId, { kind: 'refused', jobId, reason: 'NOT_FOUND' })
     return
   }
-  const { users, nowMs } = yield* lockAndCount(owners)
-  yield* readCosts(users.values(), nowMs)
+  const { users, nowMs, countedAtMs } = yield* lockAndCount(owners)
+  yield* readCosts(users.values(), countedAtMs)
   // Read anew: only under the lock of its user does a job that ended stay ended.
   const latest = new Map((yield* readByJob(jobIds)).map((row) => [text(row, 'job_id'), row]))
   const admitted = admitEnded(items, latest, users, done)
   const keyed = yield* takeKeys(admitted, nowMs, done)
-  yield* insertRuns(keyed, done, tagOf)
+  yield* insertRuns(keyed, countedAtMs, done, tagOf)
 }
 
 interface Admitted {
@@ -141,8 +141,7 @@ function admitEnded(
 
 /** The estimate was given back when the job was canceled before it ever started, and only then is it charged again. */
 function chargeOf(row: Row): number {
-  const givenBack = text(row, 'state') === 'CANCELED' && integer(row, 'run_no') === 1 && row.started_at === null
-  return givenBack ? integer(row, 'estimated_cost_micros') : 0
+  return flag(row, 'given_back') ? integer(row, 'estimated_cost_micros') : 0
 }
 
 /** A key that was removed meanwhile is taken back; when it names another job, the retry would make two jobs of one key. */
@@ -193,7 +192,12 @@ function nameOf(row: Row): string[] {
   return [text(row, 'idempotency_key'), text(row, 'user_id'), text(row, 'operation')]
 }
 
-function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutcome>, tagOf: TagOf): Work<void> {
+function* insertRuns(
+  admitted: readonly Admitted[],
+  createdAtMs: number,
+  done: Map<string, RetryOutcome>,
+  tagOf: TagOf,
+): Work<void> {
   const retried = yield* takeRuns(admitted, done)
   yield* each(
     supersedeEnded,
@@ -209,6 +213,7 @@ function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutco
       item.nextRunId,
       heldMs(item),
       tagOf(text(row, 'queue'), text(row, 'user_id'), integer(row, 'priority')),
+      createdAtMs,
     ]),
   )
   yield* recordMoves(inserted)
@@ -226,7 +231,7 @@ function* insertRuns(admitted: readonly Admitted[], done: Map<string, RetryOutco
   yield* changeCosts(
     retried.map(({ row }) => ({
       userId: text(row, 'user_id'),
-      createdAtMs: integer(row, 'created_at'),
+      chargedAtMs: createdAtMs,
       micros: chargeOf(row),
     })),
   )

@@ -57,7 +57,7 @@ export function* submitWork(
   )
   const fresh = firsts.filter((item) => !done.has(item))
   const admitted = yield* admitFresh(fresh, { users, replaced, nowMs, countedAtMs }, render, done)
-  yield* insert(yield* holdBack(admitted), done)
+  yield* insert(yield* holdBack(admitted), nowMs, done)
 
   for (const [item, first] of repeats) done.set(item, repeat(item, first, done.get(first)))
   return items.map((item) => done.get(item) ?? unreachable())
@@ -161,9 +161,11 @@ function* admitFresh(
   render: RenderAccepted,
   done: Map<SubmitItem, SubmitOutcome>,
 ): Work<Admitted[]> {
-  yield* readCosts(users.values(), nowMs)
+  yield* readCosts(users.values(), countedAtMs)
   const held = new Map<string, string>()
-  const wanted = items.flatMap((item) => (item.reservationId === null ? [] : [[item.reservationId, nowMs]]))
+  const wanted = items.flatMap(({ reservationId, userId }) =>
+    reservationId === null ? [] : [[reservationId, userId, nowMs]],
+  )
   for (const row of yield* each(readLive, wanted)) held.set(text(row, 'reservation_id'), text(row, 'user_id'))
 
   const admitted: Admitted[] = []
@@ -206,7 +208,7 @@ function* admitFresh(
   return admitted
 }
 
-function* insert(admitted: readonly Admitted[], done: Map<SubmitItem, SubmitOutcome>): Work<void> {
+function* insert(admitted: readonly Admitted[], nowMs: number, done: Map<SubmitItem, SubmitOutcome>): Work<void> {
   yield* each(insertSubmission, admitted.map(submissionRow))
   yield* each(
     insertLabels,
@@ -214,8 +216,8 @@ function* insert(admitted: readonly Admitted[], done: Map<SubmitItem, SubmitOutc
   )
   yield* each(
     consumeReservations,
-    admitted.flatMap(({ item, createdAtMs }) =>
-      item.reservationId === null ? [] : [[item.reservationId, item.userId, item.jobId, createdAtMs]],
+    admitted.flatMap(({ item }) =>
+      item.reservationId === null ? [] : [[item.reservationId, item.userId, item.jobId, nowMs]],
     ),
   )
   yield* each(
@@ -231,7 +233,11 @@ function* insert(admitted: readonly Admitted[], done: Map<SubmitItem, SubmitOutc
     ),
   )
   yield* changeCosts(
-    admitted.map(({ item, createdAtMs }) => ({ userId: item.userId, createdAtMs, micros: item.estimatedCostMicros })),
+    admitted.map(({ item, createdAtMs }) => ({
+      userId: item.userId,
+      chargedAtMs: createdAtMs,
+      micros: item.estimatedCostMicros,
+    })),
   )
   for (const { item, body, createdAtMs, runAtMs } of admitted)
     done.set(item, created(item, body, runAtMs <= createdAtMs))

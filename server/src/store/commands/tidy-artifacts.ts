@@ -1,8 +1,7 @@
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/artifacts.ts'
-import { readJobs } from '../sql/jobs.ts'
-import { each, integer, one, query, text, textOrNull, type Work } from '../statement.ts'
-import { changeCosts } from './costs.ts'
+import { each, one, query, text, textOrNull, type Work } from '../statement.ts'
+import { giveBack } from './costs.ts'
 import { recordMoves } from './lifecycle.ts'
 
 /** Why a job whose upload did not go on was canceled. */
@@ -30,18 +29,7 @@ export function cancelOverdue(max: number): Command<Overdue> {
       overdue.map((runId) => [runId]),
     )
     yield* recordMoves(canceled)
-    // The estimate of a job that never started is not spent.
-    const jobs = yield* each(
-      readJobs,
-      canceled.filter((row) => integer(row, 'run_no') === 1).map((row) => [text(row, 'job_id')]),
-    )
-    yield* changeCosts(
-      jobs.map((job) => ({
-        userId: text(job, 'user_id'),
-        createdAtMs: integer(job, 'created_at'),
-        micros: -integer(job, 'estimated_cost_micros'),
-      })),
-    )
+    yield* giveBack(canceled.map((row) => text(row, 'id')))
     return { seen: overdue.length, canceledJobIds: canceled.map((row) => text(row, 'job_id')) }
   })
 }

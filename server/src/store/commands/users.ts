@@ -1,7 +1,8 @@
 import type { CostPeriod, Quota } from '../../core/quota.ts'
 import { periodStartMs } from '../../core/quota.ts'
 import { addUsers, countInUse, lockUsers, readSpent, shareUsers } from '../sql/quotas.ts'
-import { each, integer, integerOrNull, type Row, text, type Work } from '../statement.ts'
+import { expireReservations } from '../sql/reservations.ts'
+import { each, flag, integer, integerOrNull, type Row, text, type Work } from '../statement.ts'
 
 /** Limits and use of a user, read under its lock; the command raises the use as it lets jobs in. */
 export interface LockedUser extends Quota {
@@ -20,7 +21,7 @@ export interface LockedUsers {
 
 /**
  * Locks users with limits in the order of their ids, then counts in statements of their own: a count in the locking
- * statement would look at a snapshot older than the wait for the lock, and overshoot.
+ * statement would look at a snapshot older than the wait for the lock, and overshoot. What it leaves out stays left out.
  */
 export function* lockAndCount(userIds: Iterable<string>): Work<LockedUsers> {
   const locked = yield* lockUsersOf(userIds)
@@ -37,6 +38,10 @@ export function* lockAndCount(userIds: Iterable<string>): Work<LockedUsers> {
     const user = users.get(text(row, 'user_id'))
     if (user) user.inUse = integer(row, 'active') + integer(row, 'reserved')
   }
+  yield* each(
+    expireReservations,
+    counts.filter((row) => flag(row, 'lapsed')).map((row) => [text(row, 'user_id'), nowMs]),
+  )
   return { users, nowMs, countedAtMs: Math.max(nowMs, ...counts.map((row) => integer(row, 'now'))) }
 }
 
@@ -57,10 +62,10 @@ function* lock(ids: readonly string[]): Work<Row[]> {
   return [...unlimited, ...(yield* lock(rest))]
 }
 
-/** Only for users with a cost limit; under their lock. */
-export function* readCosts(users: Iterable<LockedUser>, nowMs: number): Work<void> {
+/** Only for users with a cost limit; under their lock. Takes the instant that what is let in will be charged at. */
+export function* readCosts(users: Iterable<LockedUser>, chargedAtMs: number): Work<void> {
   const limited = [...users].filter((user) => user.costLimitMicros !== null)
-  const rows = limited.map((user) => [user.userId, user.period, periodStartMs(user.period, nowMs)])
+  const rows = limited.map((user) => [user.userId, user.period, periodStartMs(user.period, chargedAtMs)])
   const found = new Map(
     (yield* each(readSpent, rows)).map((row) => [text(row, 'user_id'), integer(row, 'spent_micros')]),
   )

@@ -1,10 +1,13 @@
 import { describe, expect, test } from 'vitest'
-import { toMicros } from '../../core/quota.ts'
-import { finished, Scene } from '../../testing/scene.ts'
+import { type CostPeriod, toMicros } from '../../core/quota.ts'
+import { retry } from '../../testing/dead-letters.ts'
+import { failed, finished, Scene } from '../../testing/scene.ts'
 import { sql } from '../../testing/store.ts'
 import { endBatch } from '../commands/end-runs.ts'
 import { findQuota, setQuota } from '../commands/quotas.ts'
 import type { Given } from './given.ts'
+
+const DAY_MS = 86_400_000
 
 export function costConformance({ store }: Given): void {
   describe('costs', () => {
@@ -79,6 +82,67 @@ export function costConformance({ store }: Given): void {
       expect(await spent(scene), 'its first run ran').toBe(2)
     })
 
+    test('that were given back are charged again with the retry, on its day, and nothing else is touched', async () => {
+      const scene = await costing(10, 'day')
+      const estimate = { estimatedCostMicros: toMicros(10) }
+      const jobs: string[] = []
+      for (let i = 0; i < 5; i++) {
+        jobs.push(await scene.submitted(estimate))
+        await scene.cancel(jobs[i] ?? '')
+      }
+      await scene.age(DAY_MS)
+      const retries = async () => {
+        const outcomes = []
+        for (const jobId of jobs) outcomes.push(await store().write(retry(jobId)))
+        return outcomes.filter(({ kind }) => kind === 'retried').map(({ jobId }) => jobId)
+      }
+      expect(await retries()).toEqual([jobs[0]])
+      expect(await store().write(retry(jobs[1] ?? ''))).toMatchObject({ reason: 'COST_LIMIT_EXCEEDED' })
+      expect(await spent(scene)).toBe(10)
+
+      await scene.cancel(jobs[0] ?? '')
+      expect(await spent(scene), 'a retry that never started costs nothing either').toBe(0)
+      expect(await retries(), 'and is charged once more').toEqual([jobs[0]])
+      const lease = await scene.leased({ startId: 's' })
+      await store().write(endBatch([scene.endItem(lease, finished({ costMicros: toMicros(3) }))]))
+      expect(await spent(scene)).toBe(3)
+      const days = `SELECT spent_micros FROM ichido.cost_counters WHERE user_id = $1 AND period = 'day'`
+      expect(await sql(store(), days, scene.userId)).toEqual([{ spent_micros: toMicros(3) }])
+    })
+
+    test('of a retried job that had run are not charged again, and corrected on the day that they were charged', async () => {
+      const scene = await costing(10, 'day')
+      const lease = await scene.running({ estimatedCostMicros: toMicros(4) })
+      await store().write(endBatch([scene.endItem(lease, failed(undefined, false))]))
+      expect(await store().write(retry(lease.jobId))).toMatchObject({ kind: 'retried' })
+      await scene.cancel(lease.jobId)
+      expect(await store().write(retry(lease.jobId))).toMatchObject({ kind: 'retried' })
+      expect(await spent(scene)).toBe(4)
+      const later = 'UPDATE ichido.runs SET created_at = created_at + $1 WHERE job_id = $2 AND run_no > 1'
+      await sql(store(), later, DAY_MS, lease.jobId)
+      const last = await scene.leased({ startId: 's' })
+      await store().write(endBatch([scene.endItem(last, finished({ costMicros: toMicros(1) }))]))
+      expect(await spent(scene)).toBe(1)
+    })
+
+    test('of a job that was canceled while it ran are at least its estimate, however often it is retried', async () => {
+      const scene = await costing(100)
+      const jobId = await scene.submitted({ estimatedCostMicros: toMicros(10) })
+      const end = async (cost: number, cancel: boolean) => {
+        const lease = await scene.leased({ startId: 's' })
+        if (cancel) await scene.cancel(jobId)
+        await store().write(endBatch([scene.endItem(lease, finished({ costMicros: toMicros(cost) }))]))
+        return spent(scene)
+      }
+      for (let i = 0; i < 3; i++) {
+        expect(await end(1, true)).toBe(10)
+        expect(await store().write(retry(jobId))).toMatchObject({ kind: 'retried' })
+      }
+      expect(await end(12, true), 'it cost more').toBe(12)
+      expect(await store().write(retry(jobId))).toMatchObject({ kind: 'retried' })
+      expect(await end(9, false)).toBe(11)
+    })
+
     test('count for the day or the month, as the quota says, in UTC', async () => {
       const scene = await costing(10)
       await scene.submitted({ estimatedCostMicros: toMicros(5) })
@@ -101,9 +165,9 @@ export function costConformance({ store }: Given): void {
     })
   })
 
-  async function costing(limit: number): Promise<Scene> {
+  async function costing(limit: number, period: CostPeriod = 'month'): Promise<Scene> {
     const scene = new Scene(store())
-    const quota = { maxConcurrent: null, costLimitMicros: toMicros(limit), period: 'month' } as const
+    const quota = { maxConcurrent: null, costLimitMicros: toMicros(limit), period }
     await store().write(setQuota(scene.userId, quota))
     return scene
   }

@@ -131,6 +131,36 @@ export function quotaConformance({ store }: Given): void {
       expect(await store().write(releaseSlot(reservationId, scene.userId))).toMatchObject(notActive)
     })
 
+    test('that a count has left out as expired stays so when the clock is set back', async () => {
+      const scene = await limited(1)
+      const { reservationId } = reserved(await scene.reserve(60_000))
+      await scene.age(61_000)
+      const jobId = await scene.submitted()
+      await scene.age(-30_000)
+      expect(await store().read(findReservation(reservationId))).toMatchObject({ state: 'expired', jobId: null })
+      expect(await scene.submit({ reservationId })).toMatchObject({
+        kind: 'refused',
+        refusal: { code: 'RESERVATION_NOT_ACTIVE' },
+      })
+      const notActive = { kind: 'refused', code: 'RESERVATION_NOT_ACTIVE', message: expect.stringContaining('expired') }
+      expect(await store().write(consumeSlot(reservationId, scene.userId, jobId))).toMatchObject(notActive)
+      expect(await store().write(releaseSlot(reservationId, scene.userId))).toMatchObject(notActive)
+      expect(await store().write(reserveSlot(reservationId, scene.userId, 60_000, true))).toMatchObject(notActive)
+      expect(await store().read(findQuota(scene.userId))).toMatchObject({ activeJobs: 1, activeReservations: 0 })
+      expect(await store().read(listReservations(scene.userId, true, 10, null))).toMatchObject({ rows: [] })
+    })
+
+    test('that nobody has left out holds its slot again when the clock is set back', async () => {
+      const scene = await limited(1)
+      const { reservationId } = reserved(await scene.reserve(60_000))
+      await scene.age(61_000)
+      expect(await store().read(findReservation(reservationId))).toMatchObject({ state: 'expired' })
+      await scene.age(-30_000)
+      expect(await store().read(findReservation(reservationId))).toMatchObject({ state: 'active' })
+      expect(await scene.submit()).toMatchObject(REFUSED)
+      expect(await scene.submit({ reservationId })).toMatchObject({ kind: 'created' })
+    })
+
     test('brought by a submit becomes the slot of its job', async () => {
       const scene = await limited(1)
       const { reservationId } = reserved(await scene.reserve())

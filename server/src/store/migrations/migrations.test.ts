@@ -198,7 +198,7 @@ async function useEverything(store: Store): Promise<void> {
   await scene.cancel(running.jobId)
   const waiting = await scene.submitted()
   expect(await scene.cancel(waiting)).toEqual({ kind: 'canceled' })
-  const reservations = [crypto.randomUUID(), crypto.randomUUID()]
+  const reservations = [crypto.randomUUID(), crypto.randomUUID(), crypto.randomUUID()]
   for (const id of reservations) await scene.reserve(60_000, id)
   await store.write(consumeSlot(reservations[0] ?? '', scene.userId, jobId))
   await store.write(releaseSlot(reservations[1] ?? '', scene.userId))
@@ -207,6 +207,7 @@ async function useEverything(store: Store): Promise<void> {
   await scene.submitted()
   await scene.leased()
   await scene.age(600_000)
+  expect(await store.write(releaseSlot(reservations[2] ?? '', scene.userId))).toMatchObject({ kind: 'refused' })
   const reaper = await Reaper.of(store)
   await reaper.reapAll()
   expect(reaper.ended).toHaveLength(1)

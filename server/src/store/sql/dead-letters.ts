@@ -1,4 +1,5 @@
 import { statement } from '../statement.ts'
+import { GIVEN_BACK } from './quotas.ts'
 
 export const DEAD_LETTER_COLUMNS = `d.job_id, d.run_id, d.queue, d.kind, d.user_id, d.error_code, d.error_message,
   d.retry_count, d.dead_at, d.redrive_id`
@@ -32,8 +33,8 @@ export const resolveDeadLetters = statement('resolve_dead_letters', {
     RETURNING job_id, now_ms() - dead_at AS parked_ms`,
 })
 
-const ENDED = `r.id AS run_id, r.job_id, r.run_no, r.user_id, r.queue, r.priority, r.state, r.started_at, r.cancel_requested_at, r.error,
-  j.estimated_cost_micros, j.created_at, (SELECT n.id FROM ichido.jobs n WHERE n.replaces_job_id = j.id) AS replaced_by`
+const ENDED = `r.id AS run_id, r.job_id, r.user_id, r.queue, r.priority, r.state, r.cancel_requested_at, r.error,
+  j.estimated_cost_micros, ${GIVEN_BACK} AS given_back, (SELECT n.id FROM ichido.jobs n WHERE n.replaces_job_id = j.id) AS replaced_by`
 
 /** Takes job ids; answers with what a retry needs to know of each and its latest run. */
 export const readLatest = statement('read_latest', {
@@ -57,18 +58,20 @@ const NEXT = `job_id, run_no, latest, queue, kind, user_id, attempt, retry_count
   created_at, continuation_state, last_event_n, definition_id`
 
 /**
- * Takes the superseded run, the next one, where it is held HELD_MS, else 0, and a tag. Not that of the run before, which may
- * be days old: many of them would be served before everybody else.
+ * Takes the superseded run, the next one, where it is held HELD_MS, else 0, a tag, and the instant that it was let in at:
+ * the one that its costs are counted by. The tag is not that of the run before, which may be days old: many of them would be
+ * served before everybody else.
  */
 export const insertRetries = statement('insert_retries', {
   postgres: `INSERT INTO ichido.runs (id, ${NEXT})
     SELECT t.next_id, r.job_id, r.run_no + 1, true, r.queue, r.kind, r.user_id, r.attempt, 0, 'PENDING', 1, r.priority,
-      now_ms() + t.held, CASE WHEN t.held = 0 THEN t.tag END, now_ms(), 'NONE', r.last_event_n + 1, r.definition_id
-    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[]) AS t(run_id, next_id, held, tag) JOIN ichido.runs r ON r.id = t.run_id
+      now_ms() + t.held, CASE WHEN t.held = 0 THEN t.tag END, t.created_at, 'NONE', r.last_event_n + 1, r.definition_id
+    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[]) AS t(run_id, next_id, held, tag, created_at)
+    JOIN ichido.runs r ON r.id = t.run_id
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind`,
   sqlite: `INSERT INTO ichido.runs (id, ${NEXT})
     SELECT $2, job_id, run_no + 1, true, queue, kind, user_id, attempt, 0, 'PENDING', 1, priority,
-      now_ms() + $3, CASE WHEN $3 = 0 THEN $4 END, now_ms(), 'NONE', last_event_n + 1, definition_id
+      now_ms() + $3, CASE WHEN $3 = 0 THEN $4 END, $5, 'NONE', last_event_n + 1, definition_id
     FROM ichido.runs WHERE id = $1
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind`,
 })

@@ -52,23 +52,21 @@ export const addUsers = statement('add_users', {
 
 const ACTIVE = `latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
 const OPEN = 'consumed_at IS NULL AND released_at IS NULL'
+const USE = `u.id AS user_id,
+      (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
+      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved,
+      EXISTS (SELECT 1 FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at <= u.at) AS lapsed,
+      now_ms() AS now`
 
 /**
  * Takes users whose rows are locked, and the instant that their command decides by: a reservation that is counted as
  * expired must not be brought by a submit of the same batch. A statement of its own: its snapshot must be younger than the
- * lock. Answers with the time, too: whatever it no longer counts had ended by then.
+ * lock. Answers with the time, too: whatever it no longer counts had ended by then. And with whether it was the first to
+ * leave out reservations that have expired.
  */
 export const countInUse = statement('count_in_use', {
-  postgres: `SELECT u.id AS user_id,
-      (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
-      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved,
-      now_ms() AS now
-    FROM unnest($1::text[], $2::bigint[]) AS u(id, at)`,
-  sqlite: `SELECT u.id AS user_id,
-      (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
-      (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved,
-      now_ms() AS now
-    FROM (SELECT $1 AS id, $2 AS at) u`,
+  postgres: `SELECT ${USE} FROM unnest($1::text[], $2::bigint[]) AS u(id, at)`,
+  sqlite: `SELECT ${USE} FROM (SELECT $1 AS id, $2 AS at) u`,
 })
 
 // Ten jobs of the highest cost pass 2^53 millionths; a sum beyond it cannot be read, and no limit reaches that far.
@@ -90,6 +88,31 @@ export const addSpent = statement('add_spent', {
     ON CONFLICT (user_id, period, period_start) DO UPDATE SET spent_micros = c.spent_micros + excluded.spent_micros`,
   sqlite: `INSERT INTO ichido.cost_counters AS c (user_id, period, period_start, spent_micros) VALUES ($1, $2, $3, $4)
     ON CONFLICT (user_id, period, period_start) DO UPDATE SET spent_micros = c.spent_micros + excluded.spent_micros`,
+})
+
+/** Of a run whose job was charged for it and keeps the charge: a run that is canceled before it starts gives it back. */
+const COSTS = "NOT (c.state = 'CANCELED' AND c.started_at IS NULL)"
+const COSTING_RUNS = 'FROM ichido.runs c WHERE c.job_id = j.id AND'
+
+/** Of a job `j`: no run of it ever started, and all were canceled. Its next run is charged again. */
+export const GIVEN_BACK = `NOT EXISTS (SELECT 1 ${COSTING_RUNS} ${COSTS})`
+
+const REFUND = `r.user_id, r.created_at AS charged_at, j.estimated_cost_micros
+    FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id`
+
+/** Takes runs that were just canceled; answers with what is to be given back, and when it was charged. */
+export const readRefunds = statement('read_refunds', {
+  postgres: `SELECT ${REFUND} WHERE r.id = ANY($1::uuid[]) AND ${GIVEN_BACK}`,
+  sqlite: `SELECT ${REFUND} WHERE r.id = $1 AND ${GIVEN_BACK}`,
+})
+
+const CHARGE = `j.id AS job_id, j.user_id, j.estimated_cost_micros,
+    (SELECT c.created_at ${COSTING_RUNS} ${COSTS} ORDER BY c.run_no LIMIT 1) AS charged_at FROM ichido.jobs j`
+
+/** Takes jobs that ran; answers with what each was charged, and when: with the first of its runs that gave nothing back. */
+export const readCharges = statement('read_charges', {
+  postgres: `SELECT ${CHARGE} WHERE j.id = ANY($1::uuid[])`,
+  sqlite: `SELECT ${CHARGE} WHERE j.id = $1`,
 })
 
 /** Takes a user whose row is there: the limits that are its own. */

@@ -35,13 +35,30 @@ export const consumeReservations = statement('consume_reservations', {
     RETURNING reservation_id`,
 })
 
-/** Takes reservation, user. Guarded: not consumed; releasing twice changes nothing. */
+/** Takes reservation, user, the instant its transaction decided by. Guarded: active; releasing twice changes nothing. */
 export const releaseReservation = statement(
   'release_reservation',
-  `UPDATE ichido.job_reservations SET released_at = now_ms()
-    WHERE reservation_id = $1 AND user_id = $2 AND consumed_at IS NULL AND released_at IS NULL AND expires_at > now_ms()
+  `UPDATE ichido.job_reservations SET released_at = CAST($3 AS bigint)
+    WHERE reservation_id = $1 AND user_id = $2 AND consumed_at IS NULL AND released_at IS NULL AND expires_at > $3
     RETURNING reservation_id`,
 )
+
+/**
+ * Takes user, instant; the user is locked, and was counted without the reservations that had expired by then. Writes down
+ * that they have, by a release at the time of their end, which nobody else's is: or they would live again when the clock is
+ * set back, beside those who were let in in their place. Users are named twice: by the join alone, a plan made on an empty
+ * table reads all that are open.
+ */
+export const expireReservations = statement('expire_reservations', {
+  postgres: `WITH l AS MATERIALIZED (
+      SELECT v.reservation_id FROM unnest($1::text[], $2::bigint[]) AS t(user_id, at)
+      JOIN ichido.job_reservations v USING (user_id)
+      WHERE v.user_id = ANY($1::text[]) AND v.consumed_at IS NULL AND v.released_at IS NULL AND v.expires_at <= t.at
+      ORDER BY v.reservation_id FOR UPDATE OF v)
+    UPDATE ichido.job_reservations v SET released_at = v.expires_at FROM l WHERE v.reservation_id = l.reservation_id`,
+  sqlite: `UPDATE ichido.job_reservations SET released_at = expires_at
+    WHERE user_id = $1 AND consumed_at IS NULL AND released_at IS NULL AND expires_at <= $2`,
+})
 
 /** Takes reservation, user, job, created_at: the row of a slot that was taken and used in one transaction. */
 export const insertConsumed = statement('insert_consumed', {
@@ -52,12 +69,16 @@ export const insertConsumed = statement('insert_consumed', {
     VALUES ($1, $2, $3, $4, $4, $4)`,
 })
 
-/** Takes reservation, instant; answers with those that hold a slot then, and whose. Locks them: two submits may bring one. */
+/**
+ * Takes reservation, user, instant; answers with those of the user that hold a slot then. Locks them: two submits may bring
+ * one. Those of others are not locked: their users are not.
+ */
 export const readLive = statement('read_live_reservations', {
   postgres: `SELECT v.reservation_id, v.user_id
-    FROM unnest($1::uuid[], $2::bigint[]) AS t(reservation_id, at) JOIN ichido.job_reservations v USING (reservation_id)
+    FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS t(reservation_id, user_id, at)
+    JOIN ichido.job_reservations v USING (reservation_id, user_id)
     WHERE ${OPEN_V} AND v.expires_at > t.at
     ORDER BY v.reservation_id FOR UPDATE OF v`,
   sqlite: `SELECT reservation_id, user_id FROM ichido.job_reservations
-    WHERE reservation_id = $1 AND consumed_at IS NULL AND released_at IS NULL AND expires_at > $2`,
+    WHERE reservation_id = $1 AND user_id = $2 AND consumed_at IS NULL AND released_at IS NULL AND expires_at > $3`,
 })
