@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { v7 } from 'uuid'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
 import { size } from '../../../scripts/testing/size.ts'
@@ -8,6 +9,9 @@ import { openNode, until } from '../testing/store.ts'
 import { cancelJob } from './commands/cancel-job.ts'
 import { type EndItem, endBatch } from './commands/end-runs.ts'
 import { type HeartbeatItem, heartbeatBatch } from './commands/heartbeat-runs.ts'
+import { leaseBatch } from './commands/lease-runs.ts'
+import { putQueue } from './commands/queues.ts'
+import { releaseBatch } from './commands/release-runs.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
 import type { PostgresStore } from './engines/postgres.ts'
 
@@ -100,6 +104,30 @@ test('submits of one user that put new keys in the place of expired ones, each b
     await observer.query(`UPDATE ichido.runs SET state = 'CANCELED' WHERE user_id = $1 AND state = 'PENDING'`, user)
     await observer.query('UPDATE ichido.idempotency_keys SET expires_at = 0 WHERE user_id = $1', user)
   }
+  expect(await deadlocksAfter(nodes)).toBe(0)
+})
+
+test('leases from the same queues, each in an order of its own, while these are paused and limited', async () => {
+  const nodes = await threeNodes()
+  const scene = new Scene(nodes[0])
+  const queues = Array.from({ length: 8 }, (_, i) => `${scene.queue}-${i}`)
+  await scene.submitAll(queues.flatMap((queue) => Array.from({ length: 20 }, () => scene.item({ queue }))))
+  const settings = [{ paused: true }, { paused: false, maxConcurrent: 3 }, { maxConcurrent: null }]
+  const rounds = size(60, 1_000)
+  let put = 0
+  const setting = async (node: PostgresStore) => {
+    for (let i = 0; i < rounds; i++, put++)
+      for (const queue of shuffled(queues).slice(0, 2))
+        await node.write(putQueue(queue, settings[i % 3] ?? {}, { id: v7(), actor: 'op' }))
+  }
+  const leasing = async (node: PostgresStore, kinds: string[]) => {
+    while (put < 2 * rounds) {
+      const [leases] = await node.write(leaseBatch([scene.leaseItem({ queues: shuffled(queues), kinds, max: 2 })]))
+      for (const lease of leases ?? []) await node.write(releaseBatch([scene.releaseItem(lease)]))
+    }
+  }
+  const [a, b, c] = nodes
+  await Promise.all([setting(a), setting(b), leasing(b, ['work']), leasing(c, []), leasing(a, ['work'])])
   expect(await deadlocksAfter(nodes)).toBe(0)
 })
 

@@ -1,44 +1,92 @@
-import pg from 'pg'
 import { v7 } from 'uuid'
-import { expect, test } from 'vitest'
-import { only, Scene } from '../testing/scene.ts'
-import { sql, until } from '../testing/store.ts'
+import { describe, expect, test } from 'vitest'
+import { only, renderForTest, Scene } from '../testing/scene.ts'
+import { sql } from '../testing/store.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
 import { putQueue, type QueueSettings } from './commands/queues.ts'
+import { submitLeased } from './commands/submit-leased.ts'
+import { integer } from './statement.ts'
 
 /** A queue is paused or limited for the first time while a lease from it is under way on another node. */
 
 const nodes = twoNodes()
+const put = (scene: Scene, settings: Partial<QueueSettings>) =>
+  putQueue(scene.queue, settings, { id: v7(), actor: 'op' })
+const offered = (scene: Scene) =>
+  submitLeased([scene.item()], { polls: [scene.leaseItem()], from: null }, renderForTest)
 
-test.each<[string, Partial<QueueSettings>, string[]]>([
-  ['paused', { paused: true }, ['work']],
-  ['limited', { maxConcurrent: 1 }, ['work']],
-  ['paused', { paused: true }, []],
-  ['limited', { maxConcurrent: 1 }, []],
-])(
-  'once it is %s, a lease that had only entered it takes no more than it may: %j, kinds %j',
-  async (_, settings, kinds) => {
-    const scene = new Scene(nodes.a())
-    const insert = `INSERT INTO ichido.workers (worker_id, name, queues, created_at) VALUES ($1, 'w', '[]', 0)`
-    await sql(nodes.a(), insert, scene.workerId)
-    for (let i = 0; i < 5; i++) await scene.submitted()
-    const client = new pg.Client(nodes.url())
-    await client.connect()
-    try {
-      // The lease waits for the worker's row, after it has looked at the queue.
-      await client.query('BEGIN')
-      await client.query('SELECT 1 FROM ichido.workers WHERE worker_id = $1 FOR UPDATE', [scene.workerId])
-      const leasing = nodes.a().write(leaseBatch([scene.leaseItem({ max: 5, kinds })]))
-      const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
-      await until('the lease to wait', async () => (await client.query(waits)).rowCount)
-      await nodes.b().write(putQueue(scene.queue, settings, { id: v7(), actor: 'op' }))
-      await client.query('COMMIT')
-      const taken = only(await leasing)
-      taken.push(...only(await nodes.a().write(leaseBatch([scene.leaseItem({ max: 5, kinds })]))))
-      expect(taken).toHaveLength(settings.paused ? 0 : 1)
-    } finally {
-      await client.end()
-    }
-  },
-)
+/** With a user who is known, whose submissions are plain, and as many jobs. */
+async function newScene(jobs: number): Promise<Scene> {
+  const scene = new Scene(nodes.a())
+  await scene.cancel(await scene.submitted())
+  for (let i = 0; i < jobs; i++) await scene.submitted()
+  return scene
+}
+
+async function held({ queue }: Scene): Promise<number> {
+  const count = `SELECT count(*) AS held FROM ichido.runs WHERE queue = $1 AND state IN ('ASSIGNED', 'RUNNING')`
+  return integer(only(await sql(nodes.a(), count, queue)), 'held')
+}
+
+const FIRST: [string, Partial<QueueSettings>][] = [
+  ['paused', { paused: true }],
+  ['limited', { maxConcurrent: 2 }],
+]
+
+describe.each(FIRST)('before it is %s', (_, settings) => {
+  test.each<[string, string[], string | null]>([
+    ['took in one statement', ['work'], null],
+    ['took', [], null],
+    ['is about to take', [], 'enter_lease'],
+  ])('what a lease %s is waited for, and counted', async (_, kinds, after) => {
+    const scene = await newScene(4)
+    const lease = () => leaseBatch([scene.leaseItem({ max: 2, kinds })])
+    const gate = await nodes.gate()
+    const leasing = nodes.a().write(gate.hold(lease(), after))
+    await gate.reached()
+    const putting = nodes.b().write(put(scene, settings))
+    await Promise.race([gate.someoneWaits(), putting])
+    await gate.open()
+    expect(only(await leasing)).toHaveLength(2)
+    expect((await putting).counts, 'all that will be held are told').toMatchObject({ running: 2 })
+    expect(only(await nodes.b().write(lease()))).toEqual([])
+    expect(await held(scene)).toBe(2)
+  })
+
+  test('a job that is leased as it is submitted is waited for, and counted', async () => {
+    const scene = await newScene(0)
+    const [submitted, { counts }] = await nodes.meet(offered(scene), put(scene, settings))
+    expect(submitted).toMatchObject({ kind: 'leased' })
+    expect(counts).toMatchObject({ running: 1 })
+  })
+})
+
+describe.each(FIRST)('while it is being %s', (_, settings) => {
+  test.each<[string[]]>([[['work']], [[]]])('a lease waits, and takes no more than it may: kinds %j', async (kinds) => {
+    const scene = await newScene(4)
+    const lease = () => leaseBatch([scene.leaseItem({ max: 4, kinds })])
+    const [, answer] = await nodes.meet(put(scene, settings), lease())
+    const taken = [...only(answer), ...only(await nodes.b().write(lease()))]
+    expect(taken).toHaveLength(settings.paused ? 0 : 2)
+    expect(await held(scene)).toBe(taken.length)
+  })
+
+  test('a job that is submitted is not leased, and does not wait', async () => {
+    const scene = await newScene(0)
+    const [, submitted] = await nodes.meet(put(scene, settings), offered(scene))
+    expect(submitted).toEqual({ kind: 'declined', plain: true })
+  })
+})
+
+test('leases from one queue do not wait for each other, nor for times that are set for it', async () => {
+  const scene = await newScene(2)
+  const lease = () => leaseBatch([scene.leaseItem()])
+  const gate = await nodes.gate()
+  const leasing = nodes.a().write(gate.hold(lease()))
+  await gate.reached()
+  expect(only(await nodes.b().write(lease()))).toHaveLength(1)
+  expect(await nodes.b().write(put(scene, { leaseTtlSeconds: 60 }))).toMatchObject({ counts: { running: 1 } })
+  await gate.open()
+  expect(only(await leasing)).toHaveLength(1)
+})

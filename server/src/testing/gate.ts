@@ -40,10 +40,11 @@ export class Gate {
     await until('a transaction at the gate', async () => (await this.#client.query(text, [this.#id])).rowCount)
   }
 
-  /** Settles when a transaction waits for a row, or for another transaction, of this database. */
+  /** Settles when a transaction of this database waits for anything but a gate. */
   async someoneWaits(): Promise<void> {
-    const text = `SELECT 1 FROM pg_stat_activity
-      WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event <> 'advisory'`
+    // What is named by a hash has a classid; a gate is named by a small number.
+    const text = `SELECT 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+      WHERE a.datname = current_database() AND NOT l.granted AND (l.locktype <> 'advisory' OR l.classid <> 0)`
     await until(
       'a transaction that waits for a lock',
       async () => this.#isOpen || (await this.#client.query(text)).rowCount,

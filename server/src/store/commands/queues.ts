@@ -1,6 +1,15 @@
 import { type Command, command } from '../port.ts'
 import { readyKinds } from '../sql/leases.ts'
-import { countQueue, insertQueue, listQueues, lockQueue, readHeads, readQueue, updateQueue } from '../sql/queues.ts'
+import {
+  closeQueue,
+  countQueue,
+  insertQueue,
+  listQueues,
+  lockQueue,
+  readHeads,
+  readQueue,
+  updateQueue,
+} from '../sql/queues.ts'
 import { each, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
 import { type By, isRecorded, record } from './audit.ts'
 
@@ -36,7 +45,9 @@ export function findQueues(): Command<Row[]> {
 
 /** Sets what is given and leaves the rest. */
 export function putQueue(name: string, changes: Partial<QueueSettings>, by: By): Command<QueueRows> {
+  const closes = changes.paused === true || (changes.maxConcurrent ?? null) !== null
   return command('put_queue', function* work(again): Work<QueueRows> {
+    if (closes) yield* query(closeQueue, name)
     yield* query(insertQueue, name)
     const before = toSettings(yield* one(lockQueue, name))
     if (yield* isRecorded(again, by)) return yield* readBoth(name)

@@ -57,7 +57,7 @@ export type SubmitOutcome =
 
 export type RenderAccepted = (accepted: Accepted) => string
 
-/** Several items with one key are one submission: the first is carried out, the others get its answer. */
+/** Several items with one key are one submission: the first that is let in is carried out, those behind it get its answer. */
 export function submissionName({ key, userId, jobId }: SubmitItem): string {
   // Neither a key nor an operation can hold a line break.
   return key === null ? jobId : `${key.key}\n${key.operation}\n${userId}`

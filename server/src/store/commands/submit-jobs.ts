@@ -11,7 +11,6 @@ import { insertLabels, insertSubmission } from '../sql/submit.ts'
 import { each, flag, integer, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
 import { changeCosts } from './costs.ts'
 import { lockEnded, refusalOf } from './ended-jobs.ts'
-import { foldBy } from './fold.ts'
 import { holdBack } from './hold-runs.ts'
 import {
   type Accepted,
@@ -44,19 +43,10 @@ export function* submitWork(
   const done = new Map<SubmitItem, SubmitOutcome>()
   if (again) yield* findOwn(items, render, done)
 
-  const { firsts, repeats } = foldBy(
-    items.filter((item) => !done.has(item)),
-    submissionName,
-  )
-  yield* replayStored(firsts, nowMs, done)
-
-  const replaced = yield* lockReplaced(
-    firsts.filter((item) => !done.has(item)),
-    nowMs,
-    done,
-  )
-  const fresh = firsts.filter((item) => !done.has(item))
-  const admitted = yield* admitFresh(fresh, { users, replaced, nowMs, countedAtMs }, render, done)
+  const open = () => items.filter((item) => !done.has(item))
+  yield* replayStored(open(), nowMs, done)
+  const replaced = yield* lockReplaced(open(), nowMs, done)
+  const { admitted, repeats } = yield* admitFresh(open(), { users, replaced, nowMs, countedAtMs }, render, done)
   yield* insert(yield* holdBack(admitted), nowMs, done)
 
   for (const [item, first] of repeats) done.set(item, repeat(item, first, done.get(first)))
@@ -82,22 +72,24 @@ function* findOwn(
   }
 }
 
+/** What is stored under a key is compared with every item that has it, for one of them may be a misuse. */
 function* replayStored(items: readonly SubmitItem[], nowMs: number, done: Map<SubmitItem, SubmitOutcome>): Work<void> {
-  const keyed = new Map<string, SubmitItem>()
+  const keyed = new Map<string, SubmitItem[]>()
   const rows: SqlValue[][] = []
   for (const item of items) {
     if (item.key === null) continue
-    keyed.set(submissionName(item), item)
+    const others = keyed.get(submissionName(item))
+    others?.push(item)
+    if (others !== undefined) continue
+    keyed.set(submissionName(item), [item])
     rows.push([item.key.key, item.userId, item.key.operation])
   }
   const expired: SqlValue[][] = []
   for (const row of yield* each(readKeys, rows)) {
     const [key, userId, operation] = [text(row, 'idempotency_key'), text(row, 'user_id'), text(row, 'operation')]
-    const item = keyed.get(`${key}\n${operation}\n${userId}`)
-    if (item === undefined) continue
     if (integer(row, 'expires_at') <= nowMs && !flag(row, 'job_active'))
       expired.push([key, userId, operation, text(row, 'job_id'), nowMs])
-    else done.set(item, replay(item, row))
+    else for (const item of keyed.get(`${key}\n${operation}\n${userId}`) ?? []) done.set(item, replay(item, row))
   }
   // In one order, for another node may be at the same keys.
   yield* each(
@@ -120,8 +112,7 @@ function replay(item: SubmitItem, row: Row): SubmitOutcome {
 }
 
 function repeat(item: SubmitItem, first: SubmitItem, outcome: SubmitOutcome | undefined): SubmitOutcome {
-  if (outcome === undefined) return unreachable()
-  if (outcome.kind === 'refused') return outcome
+  if (outcome === undefined || outcome.kind === 'refused') return unreachable()
   if (item.key?.requestHash !== first.key?.requestHash) return reused(item, outcome.jobId)
   return { ...outcome, kind: 'replayed' }
 }
@@ -154,13 +145,17 @@ interface Admitted {
   body: string
 }
 
-/** Lets items in one after the other against a running count, so that a batch cannot pass a limit either. */
+/**
+ * Lets items in one after the other against a running count, so that a batch cannot pass a limit either. Those behind one that
+ * was let in under their key are its repeats; one that was refused keeps nobody behind it from being let in. All of them are
+ * inserted together, in one order.
+ */
 function* admitFresh(
   items: readonly SubmitItem[],
   { users, replaced, nowMs, countedAtMs }: LockedUsers & { replaced: Map<string, Row> },
   render: RenderAccepted,
   done: Map<SubmitItem, SubmitOutcome>,
-): Work<Admitted[]> {
+): Work<{ admitted: Admitted[]; repeats: [SubmitItem, SubmitItem][] }> {
   yield* readCosts(users.values(), countedAtMs)
   const held = new Map<string, string>()
   const wanted = items.flatMap(({ reservationId, userId }) =>
@@ -169,7 +164,14 @@ function* admitFresh(
   for (const row of yield* each(readLive, wanted)) held.set(text(row, 'reservation_id'), text(row, 'user_id'))
 
   const admitted: Admitted[] = []
+  const repeats: [SubmitItem, SubmitItem][] = []
+  const firstOf = new Map<string, SubmitItem>()
   for (const item of items) {
+    const first = firstOf.get(submissionName(item))
+    if (first !== undefined) {
+      repeats.push([item, first])
+      continue
+    }
     const user = users.get(item.userId) ?? unreachable()
     const refuse = (refusal: SubmitRefusal) => done.set(item, { kind: 'refused', refusal })
     const problem = item.runAtMs === null ? null : runAtProblem(item.runAtMs, nowMs)
@@ -203,9 +205,10 @@ function* admitFresh(
     // The next of the same batch comes too late.
     if (old !== undefined) replaced.set(text(old, 'job_id'), { ...old, replaced_by: item.jobId })
     const replacedRunId = textOrNull(old, 'run_id')
+    firstOf.set(submissionName(item), item)
     admitted.push({ item, replacedRunId, createdAtMs: countedAtMs, runAtMs, body: render(accepted) })
   }
-  return admitted
+  return { admitted, repeats }
 }
 
 function* insert(admitted: readonly Admitted[], nowMs: number, done: Map<SubmitItem, SubmitOutcome>): Work<void> {

@@ -2,8 +2,9 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { KEY_TTL_MS, only, renderForTest, Scene } from '../../testing/scene.ts'
 import { sql } from '../../testing/store.ts'
+import { setQuota } from '../commands/quotas.ts'
 import { findJob } from '../commands/read-jobs.ts'
-import type { SubmitOutcome } from '../commands/submission.ts'
+import type { SubmitItem, SubmitOutcome } from '../commands/submission.ts'
 import { submitJobs } from '../commands/submit-jobs.ts'
 import { integer, text } from '../statement.ts'
 import type { Given } from './given.ts'
@@ -148,6 +149,50 @@ export function submitConformance({ store }: Given): void {
         { kind: 'created' },
         { kind: 'refused', refusal: { code: 'IDEMPOTENCY_KEY_REUSED', jobId: items[0]?.jobId } },
       ])
+    })
+
+    test('replays what is stored to who repeats it, also behind a misuse of its key', async () => {
+      const scene = new Scene(store())
+      const jobId = await scene.submitted({ key: 'k' })
+      const misuse = { key: 'k', requestHash: 'other' }
+      const outcomes = await scene.submitAll([misuse, 'k', misuse, 'k'].map((key) => scene.item({ key })))
+      const reused = { kind: 'refused', refusal: { code: 'IDEMPOTENCY_KEY_REUSED', jobId } }
+      const replayed = { kind: 'replayed', jobId }
+      expect(outcomes).toMatchObject([reused, replayed, reused, replayed])
+      expect(await jobCount(scene)).toBe(1)
+    })
+
+    test.each<[string, Partial<SubmitItem>, string]>([
+      ['costs too much', { estimatedCostMicros: 11 }, 'COST_LIMIT_EXCEEDED'],
+      ['brings a reservation that there is not', { reservationId: v7() }, 'RESERVATION_NOT_ACTIVE'],
+      ['is due in the past', { runAtMs: 0 }, 'INVALID_PAYLOAD'],
+      ['takes the place of a job that there is not', { replacesJobId: v7() }, 'NOT_FOUND'],
+    ])('lets in the next one under a key whose first %s', async (_, refused, code) => {
+      const scene = new Scene(store())
+      await store().write(setQuota(scene.userId, { maxConcurrent: 1, costLimitMicros: 10, period: 'day' }))
+      const key = { key: 'k', requestHash: 'other' }
+      const items = [
+        scene.item({ ...refused, key }),
+        scene.item({ key: 'k' }),
+        scene.item({ ...refused, key }),
+        scene.item({ key: 'k' }),
+      ]
+      const jobId = items[1]?.jobId
+      expect(await scene.submitAll(items)).toMatchObject([
+        { kind: 'refused', refusal: { code } },
+        { kind: 'created', jobId },
+        { kind: 'refused', refusal: { code: 'IDEMPOTENCY_KEY_REUSED', jobId } },
+        { kind: 'replayed', jobId },
+      ])
+      expect(await jobCount(scene)).toBe(1)
+    })
+
+    test('refuses each of several under one key when none can be let in', async () => {
+      const scene = new Scene(store())
+      await store().write(setQuota(scene.userId, { maxConcurrent: 0, costLimitMicros: null, period: 'day' }))
+      const full = { kind: 'refused', refusal: { code: 'QUOTA_EXCEEDED' } }
+      const outcomes = await scene.submitAll([1, 2, 3].map(() => scene.item({ key: 'k' })))
+      expect(outcomes).toMatchObject([full, full, full])
     })
 
     test('leaves the neighbours of a refused item alone, and keeps users apart', async () => {

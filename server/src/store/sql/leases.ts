@@ -1,6 +1,7 @@
 import { DEFAULT_CONTINUATION_SECONDS } from '../../core/job.ts'
 import { SEQ_PER_ATTEMPT } from '../../core/seq.ts'
 import { type Statement, statement } from '../statement.ts'
+import { queueLock } from './queues.ts'
 import { DURABLY_NOW, MOVES_WRITTEN } from './runs.ts'
 
 export const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
@@ -31,6 +32,8 @@ const LEASED_SQLITE = `${RUN(String(SEQ_PER_ATTEMPT), `json_extract(j.policy, '$
  * Takes poll, queue, worker. Answers with the queues that are paused or limited, and with the workers that are revoked.
  * - A poll may be asked again before its first answer is committed, by a node that lost the connection or on another one:
  *   it then waits here, or it would lease other runs and leave the first ones to nobody.
+ * - A queue stays open until the commit if it is open now: whoever pauses it or gives it its first limit waits, or what is
+ *   leased here would come on top of that. Others lease from it meanwhile.
  * - A queue that has a limit is locked: what its workers hold is counted by a later statement, which sees what whoever had
  *   the lock before has leased.
  * - A worker stays as it is until the commit: its revocation waits, and then finds what was leased here.
@@ -40,12 +43,16 @@ export const enterLease = statement('enter_lease', {
   postgres: `WITH p AS MATERIALIZED (
       SELECT count(pg_advisory_xact_lock(hashtextextended(t.name, 0))) AS polls
       FROM (SELECT DISTINCT name FROM unnest($1::text[]) AS t(name) ORDER BY name) t),
+    o AS MATERIALIZED (
+      SELECT count(pg_advisory_xact_lock_shared(${queueLock('t.name')})) AS queues
+      FROM (SELECT DISTINCT name FROM unnest($2::text[]) AS t(name) WHERE (SELECT polls FROM p) > 0 ORDER BY name) t),
     q AS MATERIALIZED (
       SELECT name, paused_at, max_concurrent FROM ichido.queues
-      WHERE name = ANY($2::text[]) AND (paused_at IS NOT NULL OR max_concurrent IS NOT NULL) ORDER BY name FOR UPDATE),
+      WHERE name = ANY($2::text[]) AND (paused_at IS NOT NULL OR max_concurrent IS NOT NULL) AND (SELECT queues FROM o) > 0
+      ORDER BY name FOR UPDATE),
     w AS MATERIALIZED (
       SELECT worker_id, revoked_at FROM ichido.workers WHERE worker_id = ANY($3::text[]) ORDER BY worker_id FOR KEY SHARE)
-    SELECT x.queue, x.paused_at, x.max_concurrent, x.revoked FROM p CROSS JOIN LATERAL (
+    SELECT x.queue, x.paused_at, x.max_concurrent, x.revoked FROM o CROSS JOIN LATERAL (
       SELECT name AS queue, paused_at, max_concurrent, NULL::text AS revoked FROM q
       UNION ALL SELECT NULL, NULL, NULL, worker_id FROM w WHERE revoked_at IS NOT NULL) x`,
   sqlite: `SELECT name AS queue, paused_at, max_concurrent, NULL AS revoked FROM ichido.queues
@@ -87,8 +94,8 @@ export const timeOf = (column: string, ofJob: string, queue: string, otherwise: 
   `coalesce(${ofJob} * 1000, (SELECT q.${column} * 1000 FROM ichido.queues q WHERE q.name = ${queue}), ${otherwise})`
 
 /**
- * The queue may have been paused or given its first limit since it was entered. `limited`: it had a limit then, which holds
- * until the commit.
+ * The queue may have been paused or given its first limit while it was waited for, which the statement that waited has not
+ * seen. `limited`: it had a limit then, which holds until the commit.
  */
 const STILL_OPEN = (
   queue: string,
@@ -169,8 +176,9 @@ function enteringPostgres(from: string): string {
   const gate = `p AS MATERIALIZED (
       SELECT count(pg_advisory_xact_lock(hashtextextended(t.name, 0))) AS polls
       FROM (SELECT name FROM unnest($9::text[]) AS t(name) ORDER BY name) t),
+    o AS MATERIALIZED (SELECT count(pg_advisory_xact_lock_shared(${queueLock(QUEUE)})) AS queues FROM p),
     l AS MATERIALIZED (
-      SELECT revoked_at FROM ichido.workers WHERE worker_id = ANY($4::text[]) AND (SELECT polls FROM p) > 0
+      SELECT revoked_at FROM ichido.workers WHERE worker_id = ANY($4::text[]) AND (SELECT queues FROM o) > 0
         AND ${anyReady(QUEUE, KINDS, from)}
       ORDER BY worker_id FOR KEY SHARE),
     g AS MATERIALIZED (

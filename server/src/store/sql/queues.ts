@@ -5,7 +5,22 @@ const COLUMNS = 'name, paused_at, max_concurrent, lease_ttl_seconds, continuatio
 /** Takes a queue: what is set for it. */
 export const readQueue = statement('read_queue', `SELECT ${COLUMNS} FROM ichido.queues WHERE name = $1`)
 
-/** Takes a queue. Whoever leases from it waits, and then sees what was set. */
+/**
+ * Names a queue for a lock of its own: its row may not be there yet, and a share of it would be written by every lease. Who
+ * leases shares this, whoever closes the queue has it alone.
+ */
+export const queueLock = (queue: string) => `hashtextextended('ichido.queues ' || ${queue}, 0)`
+
+/**
+ * Takes a queue that is about to be paused or limited. Whoever was leasing from it unlimited has committed then, and is
+ * counted by whoever leases next; whoever comes waits, and sees what was set. Before its row is locked, as in a lease.
+ */
+export const closeQueue = statement('close_queue', {
+  postgres: `SELECT pg_advisory_xact_lock(${queueLock('$1::text')})`,
+  sqlite: [],
+})
+
+/** Takes a queue. Whoever leases from it under a limit waits, and then sees what was set. */
 export const lockQueue = statement('lock_queue', {
   postgres: `SELECT ${COLUMNS} FROM ichido.queues WHERE name = $1 FOR UPDATE`,
   sqlite: `SELECT ${COLUMNS} FROM ichido.queues WHERE name = $1`,

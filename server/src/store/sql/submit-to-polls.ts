@@ -1,5 +1,6 @@
 import { statement } from '../statement.ts'
 import { anyReady, DEFAULT_CONTINUATION_MS, EPOCH, ofPolicy, READY, timeOf } from './leases.ts'
+import { queueLock } from './queues.ts'
 import { MOVES_WRITTEN } from './runs.ts'
 import { NEW_RUN, submitPostgres } from './submit.ts'
 
@@ -20,18 +21,19 @@ const FROM = 'AND priority = ($23::integer[])[1] AND fair_tag >= ($24::bigint[])
 const GATE = `p AS MATERIALIZED (
       SELECT count(*) AS taken FROM (SELECT DISTINCT t.poll AS name FROM t, g) x
       WHERE NOT pg_try_advisory_xact_lock(hashtextextended(x.name, 0))),
+    o AS MATERIALIZED (SELECT taken = 0 AND pg_try_advisory_xact_lock_shared(${queueLock(QUEUE)}) AS entered FROM p),
     l AS MATERIALIZED (
       SELECT revoked_at FROM ichido.workers
-      WHERE worker_id = ANY(${WORKERS}) AND (SELECT taken FROM p) = 0 AND EXISTS (SELECT FROM g)
+      WHERE worker_id = ANY(${WORKERS}) AND (SELECT entered FROM o) AND EXISTS (SELECT FROM g)
       ORDER BY worker_id FOR KEY SHARE SKIP LOCKED),
     h AS MATERIALIZED (
-      SELECT p.taken = 0 AND l.revoked = 0
+      SELECT o.entered AND l.revoked = 0
         AND l.locked = (SELECT count(*) FROM ichido.workers WHERE worker_id = ANY(${WORKERS}))
         AND ichido.lease_is_plain(${QUEUE}, ${WORKERS}, ${POLLS}) AND NOT CASE
           WHEN ${KINDS} IS NULL THEN EXISTS (SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND ${READY})
           WHEN ($23::integer[])[1] IS NULL THEN ${anyReady(QUEUE, KINDS, '')}
           ELSE ${anyReady(QUEUE, KINDS, FROM)} END AS open
-      FROM p, (SELECT count(*) AS locked, count(revoked_at) AS revoked FROM l) l)`
+      FROM o, (SELECT count(*) AS locked, count(revoked_at) AS revoked FROM l) l)`
 
 const time = (column: string, otherwise: string) => timeOf(column, ofPolicy('policy', column), QUEUE, otherwise)
 const TTL = time('lease_ttl_seconds', 'lease_ttl_ms')
