@@ -17,14 +17,32 @@ export interface Prey {
 const ROUNDS_MAX = 200
 const ROUND_MS = 20
 
-/** SIGKILL to all that belongs to a run, again and again until nothing of it is left: what forks meanwhile is met next. */
-export async function killRun(prey: Prey, world: World): Promise<boolean> {
-  for (let round = 0; round < ROUNDS_MAX; round++) {
-    prey.cgroup?.kill()
-    const inGroup = prey.group !== null && signalGroup(prey.group, 'SIGKILL')
-    const found = [...markedBy(prey.leaseId), ...(prey.cgroup?.members() ?? [])]
+/** SIGKILL to all that belongs to a run. */
+export async function killRun({ group, leaseId, cgroup }: Prey, world: World): Promise<boolean> {
+  const isOver = await untilNobody(world, () => {
+    cgroup?.kill()
+    const inGroup = group !== null && signalGroup(group, 'SIGKILL')
+    const found = [...markedBy(leaseId), ...(cgroup?.members() ?? [])]
     for (const pid of found) signal(pid, 'SIGKILL')
-    if (!inGroup && found.length === 0) return true
+    return inGroup || found.length > 0
+  })
+  if (isOver) cgroup?.remove()
+  return isOver
+}
+
+/** SIGKILL to the supervisor of a run, and to nothing else of it. */
+export function killSupervisor(leaseId: string, world: World): Promise<boolean> {
+  return untilNobody(world, () => {
+    const found = carrying(leaseId, [SUPERVISOR_MARKER])
+    for (const pid of found) signal(pid, 'SIGKILL')
+    return found.length > 0
+  })
+}
+
+/** Again and again until nobody is met: what forks meanwhile is met next. */
+async function untilNobody(world: World, strike: () => boolean): Promise<boolean> {
+  for (let round = 0; round < ROUNDS_MAX; round++) {
+    if (!strike()) return true
     await sleep(world, ROUND_MS)
   }
   return false

@@ -1,9 +1,10 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 
 /** What /proc tells of the machine's processes. Without it (macOS) there are their numbers only. */
 
 export interface ProcessStatus {
   group: number
+  session: number
   /** It is only still there to be collected. */
   ended: boolean
   /** When it began, in ticks since the machine started. */
@@ -14,9 +15,9 @@ export function statusOf(pid: string | number): ProcessStatus | null {
   const stat = read(`/proc/${pid}/stat`)
   // The name in brackets may hold spaces and brackets of its own; the fields follow the last bracket.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  const [state = 'X', , group] = fields
+  const [state = 'X', , group, session] = fields
   const begun = fields[19] ?? ''
-  return stat === '' ? null : { group: Number(group), ended: 'ZX'.includes(state), begun }
+  return stat === '' ? null : { group: Number(group), session: Number(session), ended: 'ZX'.includes(state), begun }
 }
 
 /** A process number comes again; together with when the process began it does not, until the machine starts anew. */
@@ -26,8 +27,20 @@ export function identityOf(pid: number): string | null {
   return isThere(pid) ? `${pid} -` : null
 }
 
+/** This start of the machine: what began counts from it. */
+export function bootId(): string | null {
+  return read('/proc/sys/kernel/random/boot_id').trim() || null
+}
+
 export function variablesOf(pid: string | number): string[] {
   return read(`/proc/${pid}/environ`).split('\0')
+}
+
+/** Its current folder, and what it has open. */
+export function pathsOf(pid: string | number): string[] {
+  const open = attempt(() => readdirSync(`/proc/${pid}/fd`)) ?? []
+  const links = ['cwd', ...open.map((fd) => `fd/${fd}`)]
+  return links.flatMap((link) => attempt(() => readlinkSync(`/proc/${pid}/${link}`)) ?? [])
 }
 
 /** All but this one; null when nobody tells. */
