@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
@@ -38,6 +38,8 @@ interface Scene {
   ledger: string
   /** The agent that has the job, and is about to be hurt. */
   first: StartedAgent
+  /** The same one, started anew. */
+  again(): Promise<StartedAgent>
   /** Another one, for the same queue. */
   second(): Promise<StartedAgent>
 }
@@ -55,7 +57,7 @@ async function scene(work: readonly [string, string]): Promise<Scene> {
   const body = { kind: 'k', queue, ...POLICY }
   const { job_id: jobId } = await ask<{ job_id: string }>(server.url, 'POST', '/v1/jobs', body)
   await seen(ledger, { jobId, attempt: 1, what: 'runs' })
-  return { jobId, ledger, first, second: () => begin('second') }
+  return { jobId, ledger, first, again: () => begin('first'), second: () => begin('second') }
 }
 
 /** On the second attempt the program ends; on the first it goes on for ever, and does not heed polite signals. */
@@ -63,10 +65,13 @@ const UNTIL_SECOND = `trap '' TERM; [ $ICHIDO_ATTEMPT = 1 ] || { ${NOTE('second'
 /** The same, but it leaves its process group and session behind. */
 const ESCAPED = `[ $ICHIDO_ATTEMPT = 1 ] || { ${NOTE('second')}; exit 0; }
   setsid sh -c 'trap "" TERM HUP; ${NOTE_ON.replaceAll("'", '"')}' & wait`
+/** The same, but it throws away its environment, and notes its supervisor before. */
+const UNMARKED = `[ $ICHIDO_ATTEMPT = 1 ] || { ${NOTE('second')}; exit 0; }; echo $PPID > "$LEDGER.supervisor"
+  exec env -i LEDGER="$LEDGER" ICHIDO_JOB_ID=$ICHIDO_JOB_ID ICHIDO_ATTEMPT=$ICHIDO_ATTEMPT sh -c 'trap "" TERM; ${NOTE_ON}'`
 
-async function handedOn({ jobId, ledger, second }: Scene, hurt: () => void): Promise<void> {
+async function handedOn({ jobId, ledger, second }: Scene, hurt: () => Promise<void> | void): Promise<void> {
   const other = await second()
-  hurt()
+  await hurt()
   await seen(ledger, { jobId, attempt: 2, what: 'second' })
   await vi.waitFor(async () => {
     expect(await ask(server.url, 'GET', `/v1/jobs/${jobId}`)).toMatchObject({ state: 'SUCCEEDED', attempt: 2 })
@@ -81,6 +86,20 @@ test.concurrent.each([
 ])('SIGKILL of the agent: %s ends before its job is handed on', async (_, program) => {
   const given = await scene(['--exec', program])
   await handedOn(given, () => given.first.signal('SIGKILL'))
+})
+
+test.concurrent('SIGKILL of agent and supervisor: the next agent kills the program before it hands its job on', async () => {
+  const given = await scene(['--exec', UNMARKED])
+  const again: StartedAgent[] = []
+  await handedOn(given, async () => {
+    given.first.signal('SIGKILL')
+    process.kill(Number(readFileSync(`${given.ledger}.supervisor`, 'utf8')), 'SIGKILL')
+    await given.first.ended
+    again.push(await given.again())
+  })
+  const { length } = readLedger(given.ledger)
+  expect(await again[0]?.drain()).toBe(0)
+  expect(readLedger(given.ledger)).toHaveLength(length)
 })
 
 test.concurrent.each([

@@ -1,5 +1,6 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { identityOf } from './processes.ts'
 
 /** A control group of one run: whatever its program starts stays in it, whatever it does to its environment or session. */
 export interface Cgroup {
@@ -15,27 +16,44 @@ const PREFIX = 'ichido-'
 /** Null where this process may not make one: no Linux, cgroup v1, a container or user that nothing was delegated to. */
 export function makeCgroup(): Cgroup | null {
   try {
-    const folder = join(ownFolder(), `${PREFIX}${process.pid}`)
+    // Of a name that never comes again: whoever notes it down kills nobody else by it later.
+    const folder = join(ownFolder(), nameOf(identityOf(process.pid) ?? ''))
     mkdirSync(folder)
-    return {
-      folder,
-      // Kernels before 5.14 do not have this file.
-      kill: () => attempt(() => writeFileSync(join(folder, 'cgroup.kill'), '1')),
-      members: () => readFileSync(join(folder, 'cgroup.procs'), 'utf8').split('\n').filter(Boolean).map(Number),
-      remove: () => attempt(() => rmdirSync(folder)),
-    }
+    return cgroupAt(folder)
   } catch {
     return null
   }
 }
 
-/** Removes what supervisors left behind that were killed. */
+/** One that was made before, and may be gone by now. */
+export function cgroupAt(folder: string): Cgroup {
+  return {
+    folder,
+    // Kernels before 5.14 do not have this file.
+    kill: () => attempt(() => writeFileSync(join(folder, 'cgroup.kill'), '1')),
+    members: () =>
+      (attempt(() => readFileSync(join(folder, 'cgroup.procs'), 'utf8')) ?? '').split('\n').filter(Boolean).map(Number),
+    remove: () => attempt(() => rmdirSync(folder)),
+  }
+}
+
+/**
+ * Removes what supervisors left behind that were killed, once it is empty. It kills nobody: supervisors of other PID
+ * namespaces only seem dead. What still runs in one is killed by the agent that finds it noted in the folder of its run.
+ */
 export function sweepCgroups(): void {
   attempt(() => {
     const own = ownFolder()
-    const pids = readdirSync(own).flatMap((name) => (name.startsWith(PREFIX) ? [name.slice(PREFIX.length)] : []))
-    for (const pid of pids) if (!existsSync(`/proc/${pid}`)) attempt(() => rmdirSync(join(own, `${PREFIX}${pid}`)))
+    for (const name of readdirSync(own).filter((name) => name.startsWith(PREFIX))) {
+      const maker = identityOf(Number(name.slice(PREFIX.length).split('-')[0]))
+      if (maker === null || name !== nameOf(maker)) attempt(() => rmdirSync(join(own, name)))
+    }
   })
+}
+
+/** After the supervisor that makes it. */
+function nameOf(identity: string): string {
+  return `${PREFIX}${identity.replace(' ', '-')}`
 }
 
 function ownFolder(): string {
@@ -50,10 +68,11 @@ function ownFolder(): string {
   return join(mountPoint, own.slice('0::'.length))
 }
 
-function attempt(act: () => void): void {
+function attempt<T>(act: () => T): T | null {
   try {
-    act()
+    return act()
   } catch {
     // The group and the marked processes are killed one by one as well; an empty folder harms nobody.
+    return null
   }
 }

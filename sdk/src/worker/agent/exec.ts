@@ -76,6 +76,7 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps): Pr
     stdoutFile: folder.stdoutFile,
     stderrFile: folder.stderrFile,
     progressFile: folder.progressFile,
+    noteFile: folder.noteFile,
     confirmed: hold.confirmed(),
     aloneMs: hold.aloneMs,
   })

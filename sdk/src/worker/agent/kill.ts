@@ -1,6 +1,6 @@
-import { readdirSync, readFileSync } from 'node:fs'
 import { sleep, type World } from '../../world.ts'
 import type { Cgroup } from './cgroup.ts'
+import { otherPids, signal, statusOf, variablesOf } from './processes.ts'
 
 /** The variable by which a run's processes are found again, even those that left the group by setsid. */
 const MARKER = 'ICHIDO_LEASE_ID'
@@ -17,14 +17,32 @@ export interface Prey {
 const ROUNDS_MAX = 200
 const ROUND_MS = 20
 
-/** SIGKILL to all that belongs to a run, again and again until nothing of it is left: what forks meanwhile is met next. */
-export async function killRun(prey: Prey, world: World): Promise<boolean> {
-  for (let round = 0; round < ROUNDS_MAX; round++) {
-    prey.cgroup?.kill()
-    const inGroup = prey.group !== null && signalGroup(prey.group, 'SIGKILL')
-    const found = [...markedBy(prey.leaseId), ...(prey.cgroup?.members() ?? [])]
+/** SIGKILL to all that belongs to a run. */
+export async function killRun({ group, leaseId, cgroup }: Prey, world: World): Promise<boolean> {
+  const isOver = await untilNobody(world, () => {
+    cgroup?.kill()
+    const inGroup = group !== null && signalGroup(group, 'SIGKILL')
+    const found = [...markedBy(leaseId), ...(cgroup?.members() ?? [])]
     for (const pid of found) signal(pid, 'SIGKILL')
-    if (!inGroup && found.length === 0) return true
+    return inGroup || found.length > 0
+  })
+  if (isOver) cgroup?.remove()
+  return isOver
+}
+
+/** SIGKILL to the supervisor of a run, and to nothing else of it. */
+export function killSupervisor(leaseId: string, world: World): Promise<boolean> {
+  return untilNobody(world, () => {
+    const found = carrying(leaseId, [SUPERVISOR_MARKER])
+    for (const pid of found) signal(pid, 'SIGKILL')
+    return found.length > 0
+  })
+}
+
+/** Again and again until nobody is met: what forks meanwhile is met next. */
+async function untilNobody(world: World, strike: () => boolean): Promise<boolean> {
+  for (let round = 0; round < ROUNDS_MAX; round++) {
+    if (!strike()) return true
     await sleep(world, ROUND_MS)
   }
   return false
@@ -49,19 +67,12 @@ function signalGroup(group: number, name: NodeJS.Signals): boolean {
 }
 
 function hasLiving(group: number): boolean {
-  const living = statusOfAll()
-  return living === null || living.some((one) => one.group === group && !one.ended)
-}
-
-function statusOfAll(): { group: number; ended: boolean }[] | null {
-  return allPids()?.flatMap((pid) => statusOf(pid) ?? []) ?? null
-}
-
-function statusOf(pid: string | number): { group: number; ended: boolean } | null {
-  const stat = read(`/proc/${pid}/stat`)
-  // The name in brackets may hold spaces and brackets of its own; the fields follow the last bracket.
-  const [state = 'X', , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  return stat === '' ? null : { group: Number(group), ended: 'ZX'.includes(state) }
+  const pids = otherPids()
+  if (pids === null) return true
+  return pids.some((pid) => {
+    const status = statusOf(pid)
+    return status?.group === group && !status.ended
+  })
 }
 
 /** Whether a supervisor is there to see to the run. */
@@ -77,33 +88,8 @@ function markedBy(leaseId: string): number[] {
 function carrying(leaseId: string, markers: string[]): number[] {
   const wanted = markers.map((name) => `${name}=${leaseId}`)
   const isMarked = (pid: string) => {
-    const variables = read(`/proc/${pid}/environ`).split('\0')
+    const variables = variablesOf(pid)
     return wanted.some((variable) => variables.includes(variable))
   }
-  return (allPids() ?? []).filter(isMarked).map(Number)
-}
-
-function allPids(): string[] | null {
-  try {
-    return readdirSync('/proc').filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
-  } catch {
-    return null
-  }
-}
-
-function read(path: string): string {
-  try {
-    return readFileSync(path, 'utf8')
-  } catch {
-    // It has ended, or belongs to another user.
-    return ''
-  }
-}
-
-function signal(pid: number, name: NodeJS.Signals | 0): boolean {
-  try {
-    return process.kill(pid, name)
-  } catch {
-    return false
-  }
+  return (otherPids() ?? []).filter(isMarked).map(Number)
 }

@@ -10,15 +10,19 @@ import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
 import { LEASE, Plane, unavailable } from '../testing/plane.ts'
 import type { LogChunk } from '../transport.ts'
+import { makeCgroup, sweepCgroups } from './cgroup.ts'
 import { SUPERVISOR_MARKER } from './kill.ts'
 import { settleLeftovers } from './leftovers.ts'
-import { RunFolders } from './run-folder.ts'
+import { bootId, identityOf } from './processes.ts'
+import type { ProgramNote } from './program-note.ts'
+import { type RunFolder, RunFolders } from './run-folder.ts'
 import { RunOutput } from './run-output.ts'
 import { machineClocks, nodeWorld } from './world.ts'
 
 const WITHIN = { timeout: 15_000, interval: 20 }
 /** Ends politely never, and is found by nobody who does not know its group: it has no mark. */
-const UNMARKED = `exec env -i /bin/sh -c 'trap "" TERM; echo $$ > pid; while :; do sleep 0.05; done'`
+const STUBBORN = `env -i /bin/sh -c 'trap "" TERM; echo $$ > pid; while :; do sleep 0.05; done'`
+const UNMARKED = `exec ${STUBBORN}`
 
 let root: string
 let lease: LeaseShape
@@ -74,13 +78,24 @@ const settle = (world: World, signal = new AbortController().signal) =>
 const hasEnded = (child: ChildProcess) =>
   vi.waitFor(() => expect(child.exitCode ?? child.signalCode).not.toBeNull(), WITHIN)
 
-test('an agent that comes back at once leaves the supervisor the time to kill its program', async () => {
+interface Supervised {
+  supervisor: ChildProcess
+  folder: RunFolder
+  /** Of the program. */
+  pid: number
+  note: ProgramNote
+  /** Whether it lived when the control plane heard of its end; null before that. */
+  livedWhenReported(): boolean | null
+}
+
+/** A program under a supervisor, as an agent starts it, that has written down its number. */
+async function supervised(command: string): Promise<Supervised> {
   const folder = folders.make(lease)
   const supervisor = start(process.execPath, [...nodeArgs, join(import.meta.dirname, 'main.ts'), 'supervise'])
   const order = {
-    ...{ command: UNMARKED, folder: folder.work, env: { PATH: process.env.PATH ?? '' }, leaseId: lease.lease_id },
+    ...{ command, folder: folder.work, env: { PATH: process.env.PATH ?? '' }, leaseId: lease.lease_id },
     ...{ payloadFile: folder.payloadFile, stdoutFile: folder.stdoutFile, stderrFile: folder.stderrFile },
-    ...{ progressFile: folder.progressFile, confirmed: machineClocks(), aloneMs: 60_000 },
+    ...{ progressFile: folder.progressFile, noteFile: folder.noteFile, confirmed: machineClocks(), aloneMs: 60_000 },
   }
   supervisor.stdin?.write(`${JSON.stringify({ spawn: order })}\n`)
   const pid = await vi.waitFor(() => {
@@ -88,22 +103,128 @@ test('an agent that comes back at once leaves the supervisor the time to kill it
     expect(noted).toBeGreaterThan(0)
     return noted
   }, WITHIN)
-  let livedWhenReported: boolean | null = null
+  onTestFinished(async () => {
+    if (alive(pid)) process.kill(pid, 'SIGKILL')
+    supervisor.kill('SIGKILL')
+    await hasEnded(supervisor)
+    sweepCgroups()
+  })
+  let lived: boolean | null = null
   const { report } = plane
   plane.report = (...args) => {
-    livedWhenReported = alive(pid)
+    lived = alive(pid)
     return report.apply(plane, args)
   }
-  try {
-    // All that a supervisor hears of its agent's end.
-    supervisor.stdin?.end()
-    await settle(nodeWorld)
-    expect(livedWhenReported).toBe(false)
-    expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
-  } finally {
-    if (alive(pid)) process.kill(pid, 'SIGKILL')
-  }
+  const note = JSON.parse(readFileSync(folder.noteFile, 'utf8')) as ProgramNote
+  return { supervisor, folder, pid, note, livedWhenReported: () => lived }
+}
+
+/** As on a machine where the supervisor may not make a control group. */
+const withoutCgroup = ({ folder, note }: Supervised) =>
+  writeFileSync(folder.noteFile, JSON.stringify({ ...note, cgroup: null }))
+
+async function killed(child: ChildProcess): Promise<void> {
+  child.kill('SIGKILL')
+  await hasEnded(child)
+}
+
+test('an agent that comes back at once leaves the supervisor the time to kill its program', async () => {
+  const { supervisor, livedWhenReported } = await supervised(UNMARKED)
+  // All that a supervisor hears of its agent's end.
+  supervisor.stdin?.end()
+  await settle(nodeWorld)
+  expect(livedWhenReported()).toBe(false)
+  expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
 })
+
+test('a program whose agent and supervisor were killed is killed before anything is said', async () => {
+  const given = await supervised(UNMARKED)
+  withoutCgroup(given)
+  await killed(given.supervisor)
+  await settle(nodeWorld)
+  expect(given.livedWhenReported()).toBe(false)
+  expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
+})
+
+test('so is, where there is a control group, what went away from it without its environment', async () => {
+  const cgroup = makeCgroup()
+  cgroup?.remove()
+  const { supervisor, livedWhenReported } = await supervised(`setsid ${STUBBORN} & wait`)
+  await killed(supervisor)
+  await settle(nodeWorld)
+  expect(livedWhenReported()).toBe(cgroup === null)
+})
+
+test('and what a supervisor has in hand that must be killed itself', async () => {
+  const given = await supervised(UNMARKED)
+  withoutCgroup(given)
+  given.supervisor.kill('SIGSTOP')
+  const world = new FakeWorld()
+  const settling = settle(world)
+  await world.pass(3_000)
+  expect(alive(given.pid)).toBe(true)
+  await vi.waitFor(async () => {
+    await world.pass(100)
+    expect(given.livedWhenReported()).toBe(false)
+  }, WITHIN)
+  await settling
+})
+
+/** A process group that no supervisor began, which says whom to look for; and how one would have noted it. */
+async function groupOf(command: string, cwd: string): Promise<{ pid: number; note: ProgramNote }> {
+  const child = spawn('/bin/sh', ['-c', command], { detached: true, cwd, stdio: ['pipe', 'pipe', 'inherit'] })
+  started.push(child)
+  const pid = await new Promise<number>((resolve) => child.stdout.once('data', (line) => resolve(Number(line))))
+  onTestFinished(() => {
+    if (alive(pid)) process.kill(pid, 'SIGKILL')
+  })
+  const group = child.pid ?? 0
+  const note = { group, leader: identityOf(group) ?? '', boot: bootId(), cgroup: null }
+  child.stdin.end()
+  return { pid, note }
+}
+
+/** Its leader lives. */
+const LED = 'echo $$; exec sleep 60'
+/** Its leader is gone. */
+const left = (output: string) => `sleep 60 > ${output} & echo $!; read -r line`
+
+test.each([
+  ['the number of one that is gone', LED, { leader: '1 1' }],
+  ['all that was noted, but after a new start of the machine', LED, { boot: 'another' }],
+  ['all that was noted, on a machine that does not tell its starts', LED, { boot: null }],
+  ['no leader, and nothing of the run', left('/dev/null'), {}],
+])('a group that has %s may be a stranger, and is not killed', async (_, command, differs) => {
+  const { noteFile } = folders.make(lease)
+  const { pid, note } = await groupOf(command, '/')
+  if (command !== LED) await vi.waitFor(() => expect(identityOf(note.group)).toBeNull(), WITHIN)
+  writeFileSync(noteFile, JSON.stringify({ ...note, ...differs }))
+  await settle(nodeWorld)
+  expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
+  expect(alive(pid)).toBe(true)
+})
+
+test.each([
+  ["is in the run's folder", ({ work }: RunFolder) => groupOf(left('/dev/null'), work)],
+  ['has a file of it open', ({ stdoutFile }: RunFolder) => groupOf(left(stdoutFile), '/')],
+])('a group whose leader is gone is killed when one of it %s', async (_, begin) => {
+  const folder = folders.make(lease)
+  const { pid, note } = await begin(folder)
+  await vi.waitFor(() => expect(identityOf(note.group)).toBeNull(), WITHIN)
+  writeFileSync(folder.noteFile, JSON.stringify(note))
+  await settle(nodeWorld)
+  expect(alive(pid)).toBe(false)
+})
+
+test.each(['[]', '7', '{"half', '{"group":0}', '{"group":1,"leader":"1 1","boot":null,"cgroup":null}'])(
+  'a note that is %s kills nobody',
+  async (note) => {
+    const { noteFile } = folders.make(lease)
+    writeFileSync(noteFile, note.replace('null', JSON.stringify(bootId())))
+    await settle(nodeWorld)
+    expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
+  },
+)
 
 test('a supervisor that does not end is waited for a few seconds, then killed', async () => {
   folders.make(lease)

@@ -6,7 +6,8 @@ import type { RunReport } from '../transport.ts'
 import type { Artifacts } from './artifacts.ts'
 import { sweepCgroups } from './cgroup.ts'
 import { notDone, unsent } from './exec.ts'
-import { isSupervised, killRun } from './kill.ts'
+import { isSupervised, killRun, killSupervisor } from './kill.ts'
+import { preyOf, readNote } from './program-note.ts'
 import type { RunFolder, RunFolders } from './run-folder.ts'
 import { RunOutput } from './run-output.ts'
 import { outcomeText } from './telling.ts'
@@ -34,11 +35,11 @@ export async function settleLeftovers(deps: LeftoverDeps, signal: AbortSignal): 
   const { kept, abandoned } = deps.folders.leftovers()
   await Promise.all([
     ...kept.map(({ lease, report }) => deliver(lease, report, deps, signal)),
-    ...abandoned.map(async (lease) => {
-      // Their supervisors see to it by themselves, and know their groups; nothing is said before that is done.
+    ...abandoned.map(async ({ lease, folder }) => {
+      // Their supervisors see to it by themselves; nothing is said before that is done.
       await unsupervised(lease, deps.world, signal)
       if (signal.aborted) return
-      if (!(await killRun({ group: null, leaseId: lease.lease_id, cgroup: null }, deps.world))) return
+      if (!(await killAbandoned(lease, folder, deps.world))) return
       const died = { code: 'AGENT_DIED', message: 'The agent ended while the program ran', retryable: true }
       await deliver(lease, { leaseId: lease.lease_id, failure: died }, deps, signal)
     }),
@@ -51,6 +52,13 @@ async function unsupervised(lease: LeaseShape, world: World, signal: AbortSignal
   while (!signal.aborted && world.monotonic() < untilMs && isSupervised(lease.lease_id)) {
     await sleep(world, LOOK_MS, signal)
   }
+}
+
+/** Whether nothing of it is left. */
+async function killAbandoned({ lease_id: leaseId }: LeaseShape, folder: RunFolder, world: World): Promise<boolean> {
+  // What it noted is its last word only when it is dead.
+  if (!(await killSupervisor(leaseId, world))) return false
+  return killRun(preyOf(readNote(folder.noteFile), leaseId, folder.noteFile), world)
 }
 
 async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps, signal: AbortSignal): Promise<void> {

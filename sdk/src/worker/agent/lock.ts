@@ -1,6 +1,7 @@
-import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { linkSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { readIfThere } from './files.ts'
+import { identityOf } from './processes.ts'
 
 /** One agent for a state folder: a second one would take the first one's runs for those of a dead one. */
 export function lockState(path: string): () => void {
@@ -54,23 +55,4 @@ function refuseLiving(held: string, folder: string): void {
 
 export class StateTaken extends Error {
   override readonly name = 'StateTaken'
-}
-
-/** A process number comes again; together with when the process began it does not. */
-function identityOf(pid: number): string | null {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    const begun = stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]
-    return `${pid} ${begun}`
-  } catch {
-    return isAlive(pid) ? `${pid} -` : null
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0)
-  } catch (error) {
-    return error instanceof Error && 'code' in error && error.code === 'EPERM'
-  }
 }

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Mark } from '../clocks.ts'
 import { killRun, SUPERVISOR_MARKER } from './kill.ts'
+import { type ProgramNote, preyOf } from './program-note.ts'
 import { eachLine, type Notice, type Order, type ProgramEnd, type SpawnOrder } from './supervision.ts'
 import { nodeWorld } from './world.ts'
 
@@ -26,7 +27,7 @@ export function startProgram([file, ...args]: SupervisorCommand, order: SpawnOrd
   })
   const send = (message: Order) => void supervisor.stdin?.write(`${JSON.stringify(message)}\n`)
   supervisor.stdin?.on('error', () => {})
-  const ended = conclusion(supervisor, order.leaseId)
+  const ended = conclusion(supervisor, order)
   send({ spawn: order })
   return {
     confirm: (confirmed) => send({ confirmed }),
@@ -41,12 +42,12 @@ export function withoutOurs(env: NodeJS.ProcessEnv): Record<string, string> {
   return Object.fromEntries(others) as Record<string, string>
 }
 
-async function conclusion(supervisor: ChildProcess, leaseId: string): Promise<ProgramEnd> {
-  let group: number | null = null
+async function conclusion(supervisor: ChildProcess, { leaseId, noteFile }: SpawnOrder): Promise<ProgramEnd> {
+  let note: ProgramNote | null = null
   const notice = await new Promise<Notice | null>((resolve) => {
     if (supervisor.stdout === null) return resolve(null)
     eachLine<Notice>(supervisor.stdout, (message) => {
-      if ('started' in message) group = message.started
+      if ('started' in message) note = message.started
       else resolve(message)
     })
     supervisor.on('error', (error) => resolve({ failed: error.message }))
@@ -54,7 +55,7 @@ async function conclusion(supervisor: ChildProcess, leaseId: string): Promise<Pr
   })
   if (notice !== null && 'ended' in notice) return notice.ended
   // Somebody killed the supervisor, or it could not begin: its work falls to the agent.
-  await killRun({ group, leaseId, cgroup: null }, nodeWorld)
+  await killRun(preyOf(note, leaseId, noteFile), nodeWorld)
   if (notice !== null && 'failed' in notice) throw new Error(notice.failed)
   return { by: 'itself', code: null, signal: 'SIGKILL' }
 }

@@ -15,6 +15,8 @@ export interface RunFolder {
   progressFile: string
   /** How far the log has got on its way. */
   logPlaceFile: string
+  /** By what its program can be found and killed. */
+  noteFile: string
   resultFile: string
   costFile: string
 }
@@ -22,6 +24,11 @@ export interface RunFolder {
 interface Kept {
   lease: LeaseShape
   report: RunReport
+}
+
+interface Abandoned {
+  lease: LeaseShape
+  folder: RunFolder
 }
 
 /** The folders of an agent's runs. */
@@ -63,15 +70,15 @@ export class RunFolders implements Outbox {
   }
 
   /** What an earlier process of this agent left: reports nobody heard, and runs that ended with it. */
-  leftovers(): { kept: Kept[]; abandoned: LeaseShape[] } {
+  leftovers(): { kept: Kept[]; abandoned: Abandoned[] } {
     const kept: Kept[] = []
-    const abandoned: LeaseShape[] = []
+    const abandoned: Abandoned[] = []
     for (const name of readdirSync(this.#root)) {
       const folder = join(this.#root, name)
       const report = readJson(join(folder, REPORT_FILE)) as Kept | undefined
       const lease = readJson(join(folder, LEASE_FILE)) as LeaseShape | undefined
       if (report !== undefined) kept.push(report)
-      else if (lease !== undefined) abandoned.push(lease)
+      else if (lease !== undefined) abandoned.push({ lease, folder: pathsIn(folder) })
       else rmSync(folder, { recursive: true, force: true })
     }
     return { kept, abandoned }
@@ -95,6 +102,7 @@ function pathsIn(folder: string): RunFolder {
     stderrFile: join(folder, 'stderr'),
     progressFile: join(folder, 'progress'),
     logPlaceFile: join(folder, 'log-place.json'),
+    noteFile: join(folder, 'program.json'),
     resultFile: join(folder, 'result.json'),
     costFile: join(folder, 'cost'),
   }

@@ -1,4 +1,5 @@
 import type { Mark } from '../clocks.ts'
+import type { ProgramNote } from './program-note.ts'
 
 /** What an agent and the supervisor of one run say to each other, a line of JSON each. */
 
@@ -14,6 +15,8 @@ export interface SpawnOrder {
   stdoutFile: string
   stderrFile: string
   progressFile: string
+  /** Where the supervisor notes what it is about to begin. */
+  noteFile: string
   /** When the last confirmed heartbeat was sent, and how long the program may run on without another. */
   confirmed: Mark
   aloneMs: number
@@ -30,7 +33,7 @@ export interface ProgramEnd {
   signal: string | null
 }
 
-export type Notice = { started: number } | { failed: string } | { ended: ProgramEnd }
+export type Notice = { started: ProgramNote } | { failed: string } | { ended: ProgramEnd }
 
 /** What is left after the polite signal, as a part of the whole time alone. */
 export const LAST_PART = 0.1

@@ -32,6 +32,7 @@ function order(command: string, aloneMs = 60_000): SpawnOrder {
     stdoutFile: join(folder, 'stdout'),
     stderrFile: join(folder, 'stderr'),
     progressFile: join(folder, 'progress'),
+    noteFile: join(folder, 'note'),
     confirmed: machineClocks(),
     aloneMs,
   }
@@ -158,12 +159,29 @@ test('a command that cannot begin says why', async () => {
   )
 })
 
-test('where it may make a control group, nothing gets away, not even without its environment', async () => {
+test('a program that cannot be noted is not begun', async () => {
+  const unnoted = { ...order('touch begun'), noteFile: join(folder, 'nowhere', 'note') }
+  await expect(startProgram(SUPERVISOR, unnoted).ended).rejects.toThrow('ENOENT')
+  expect(() => text('begun')).toThrow('ENOENT')
+})
+
+test('one whose supervisor is killed is killed by the agent, also without its environment', async () => {
+  const program = start(`echo $PPID > supervisor; exec env -i sh -c '${NOTE}; exec sleep 60'`)
+  const [pid = 0] = await pids(1)
+  process.kill(Number(text('supervisor')), 'SIGKILL')
+  expect(await program.ended).toEqual({ by: 'itself', code: null, signal: 'SIGKILL' })
+  expect(alive(pid)).toBe(false)
+})
+
+test.each([
+  ['', (program: Program) => program.stop(0)],
+  [' when its supervisor is killed', () => void process.kill(Number(text('supervisor')), 'SIGKILL')],
+])('where it may make a control group, nothing gets away%s, not even without its environment', async (_, end) => {
   const cgroup = makeCgroup()
   cgroup?.remove()
-  const program = start(`env -i setsid sh -c '${NOTE}; exec sleep 60' & sleep 60`)
+  const program = start(`echo $PPID > supervisor; env -i setsid sh -c '${NOTE}; exec sleep 60' & sleep 60`)
   const [away = 0] = await pids(1)
-  program.stop(0)
+  end(program)
   await program.ended
   expect(alive(away)).toBe(cgroup === null)
   if (cgroup === null) process.kill(away, 'SIGKILL')

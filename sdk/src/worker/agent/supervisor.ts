@@ -1,9 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { closeSync, openSync } from 'node:fs'
+import { Writable } from 'node:stream'
 import { sleep } from '../../world.ts'
 import { elapsedMs, type Mark } from '../clocks.ts'
 import { makeCgroup } from './cgroup.ts'
 import { isAlive, killRun, type Prey, terminateRun } from './kill.ts'
+import { noteProgram } from './program-note.ts'
 import { type EndedBy, eachLine, LAST_PART, type Notice, type Order, type SpawnOrder } from './supervision.ts'
 import { machineClocks, nodeWorld } from './world.ts'
 
@@ -12,8 +14,11 @@ const TICK_MS = 100
 /** For a program whose agent is gone: nobody will ask for its result. */
 const ORPHAN_GRACE_MS = 1_000
 
-/** Joins the run's control group, if there is one, before anything of the program runs. */
-const ENTER = '[ -z "$0" ] || echo 0 > "$0/cgroup.procs"; exec /bin/sh -c "$1"'
+/**
+ * Joins the run's control group, if there is one, before anything of the program runs. Until it is noted, this is found by
+ * the marker; it ends by itself when the supervisor, which lets it go on, is killed before that.
+ */
+const ENTER = '[ -z "$0" ] || echo 0 > "$0/cgroup.procs"; read -r go <&4 || exit; exec /bin/sh -c "$1" 4<&-'
 
 /**
  * A process of its own beside each program. It outlives an agent that was killed and watches the clock for one that was
@@ -53,14 +58,20 @@ class SupervisedRun {
     this.#prey = { group: null, leaseId: order.leaseId, cgroup }
     const child = start(order, cgroup?.folder ?? '')
     this.#child = child
-    child.on('error', (error) => {
+    const fail = (error: unknown) => {
       cgroup?.remove()
-      tell({ failed: error.message })
+      tell({ failed: error instanceof Error ? error.message : String(error) })
       process.exit()
-    })
+    }
+    child.on('error', fail)
     if (child.pid === undefined) return
     this.#prey.group = child.pid
-    tell({ started: child.pid })
+    try {
+      tell({ started: noteProgram(order.noteFile, child.pid, cgroup) })
+    } catch (error) {
+      fail(error)
+    }
+    letGo(child)
     child.on('exit', (code, signal) => void this.#conclude(code, signal))
     this.#watch()
   }
@@ -109,7 +120,6 @@ class SupervisedRun {
     while (this.#by !== 'itself' && this.#killing === null && isAlive(this.#prey)) await sleep(nodeWorld, TICK_MS)
     await this.#killing
     await killRun(this.#prey, nodeWorld)
-    this.#prey.cgroup?.remove()
     tell({ ended: { by: this.#by, code, signal } })
     process.exit()
   }
@@ -126,11 +136,18 @@ function start(order: SpawnOrder, cgroupFolder: string): ChildProcess {
       env: order.env,
       // A group and a session of its own, to be killed as a whole.
       detached: true,
-      stdio: fds,
+      stdio: [...fds, 'pipe'],
     })
   } finally {
     for (const fd of fds) closeSync(fd)
   }
+}
+
+function letGo({ stdio: [, , , , gate] }: ChildProcess): void {
+  if (!(gate instanceof Writable)) throw new Error('The program cannot be let go')
+  // It may have been killed already.
+  gate.on('error', () => {})
+  gate.end('\n')
 }
 
 function tell(notice: Notice): void {
