@@ -30,6 +30,15 @@ export function sleep(world: Pick<World, 'after'>, ms: number, signal?: AbortSig
   })
 }
 
+/** Waits for what was begun; when the signal aborts before, its reason is thrown, and what was begun goes on unheard. */
+export function unlessAborted<T>(begun: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const giveUp = () => reject(signal.reason)
+    signal.addEventListener('abort', giveUp, { once: true })
+    begun.then(resolve, reject).finally(() => signal.removeEventListener('abort', giveUp))
+  })
+}
+
 /** What it takes to wait, and not to come again at the same moment as everybody else. */
 export type Timers = Pick<World, 'after' | 'random'>
 

@@ -17,6 +17,7 @@ import {
   type ReservationShape,
   type SubmitResponse,
 } from '@ichido/sdk/protocol'
+import { unlessAborted } from '@ichido/sdk/world'
 import { uploadQuery } from './core/contract/artifacts.ts'
 import { batchRequest, listJobsQuery } from './core/contract/jobs.ts'
 import { isUuid } from './core/contract/list.ts'
@@ -62,6 +63,7 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
       // Not before, also when its caller has turned away: the store stays until nobody uses it.
       const settled = () => calls.delete(called)
       called.then(settled, settled)
+      // Whoever waits for a connection of a pool that is used up can give up, too.
       return await (signal === undefined ? called : unlessAborted(called, signal))
     } catch (error) {
       closed.throwIfAborted()
@@ -128,15 +130,6 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
       await Promise.allSettled(calls)
     },
   }
-}
-
-/** Whoever waits for a connection of a pool that is used up can give up, too. What was begun goes on, as over HTTP. */
-function unlessAborted<T>(called: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const giveUp = () => reject(signal.reason)
-    signal.addEventListener('abort', giveUp, { once: true })
-    called.then(resolve, reject).finally(() => signal.removeEventListener('abort', giveUp))
-  })
 }
 
 function acceptedOf(outcome: SubmitOutcome): Accepted {

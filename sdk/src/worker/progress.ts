@@ -1,5 +1,5 @@
 import { IchidoError, type LeaseShape, nextSeq, OPEN_STAGES, PROGRESS_STAGE, stageRange } from '../protocol/index.ts'
-import { sleep, type World } from '../world.ts'
+import { sleep, unlessAborted, type World } from '../world.ts'
 import type { Hold } from './hold.ts'
 import { isPassing, type RunInHand } from './loop.ts'
 import type { WorkerEvent, WorkerTransport } from './transport.ts'
@@ -112,18 +112,9 @@ export class Publisher {
       this.#waiting.push({ event, length: text.length, resolve, reject })
       this.#sending ??= this.#drain()
     })
-    // What a handler tells after that is its last word, and waited for.
-    await (this.#signal.aborted ? stored : this.#unlessStopped(stored))
-  }
-
-  /** In an outage an event waits as long as the outcome may: a handler that is to stop must not wait along with it. */
-  #unlessStopped(stored: Promise<void>): Promise<void> {
-    const signal = this.#signal
-    return new Promise((resolve, reject) => {
-      const stop = () => reject(signal.reason)
-      signal.addEventListener('abort', stop, { once: true })
-      stored.then(resolve, reject).finally(() => signal.removeEventListener('abort', stop))
-    })
+    // In an outage an event waits as long as the outcome may: a handler that is to stop must not wait along with it. What it
+    // tells after that is its last word, and waited for.
+    await (this.#signal.aborted ? stored : unlessAborted(stored, this.#signal))
   }
 
   #seqOf(stage: string, sub: number): number {
