@@ -166,8 +166,8 @@ print(json.dumps(sent['artifact_id']))`
     const code = `${HEAD}
 def submit(**payload):
     return client.submit('folder', {'outputs': ['out.txt'], **payload}, files=['in.txt'], queue='${queue}', max_attempts=1).id
-good = [submit(), submit()]
-bad = [submit(fail=True), submit(outputs=['.hidden'])]
+good = [submit(), submit(outputs=['out.txt', '.hidden'])]
+bad = [submit(fail=True), submit(outputs=['so?'])]
 results = [client.result(job) for job in good]
 made = [[a for a in client.artifacts(job) if a['run_id']] for job in good]
 client.download(made[0][0]['artifact_id'], 'back')

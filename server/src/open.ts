@@ -11,10 +11,10 @@ import {
 import { HandlerLoop, type WorkerLoop } from '@ichido/sdk/worker'
 import type pg from 'pg'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
+import { nodeTooOld } from './core/node-version.ts'
 import { localTransport } from './local-transport.ts'
 import { localWorkerTransport } from './local-worker.ts'
 import { type ControlNode, startNode } from './main.ts'
-import { nodeTooOld } from './node-version.ts'
 import { LOCAL_ADMIN } from './services/access.ts'
 import { silentMeter } from './services/meter.ts'
 import { TroubleLog } from './trouble-log.ts'
@@ -54,7 +54,7 @@ const CLOSED = 'This Ichido is closed'
 
 export async function open(options: OpenOptions): Promise<Ichido> {
   if ('url' in options) return overHttp(options)
-  const tooOld = nodeTooOld()
+  const tooOld = nodeTooOld(process.versions.node)
   if (tooOld !== null) throw new Error(tooOld)
   if (!['dataDir', 'pool', 'databaseUrl'].some((name) => Object.hasOwn(options, name) && options[name as never])) {
     throw new TypeError('open() needs one of dataDir, pool, databaseUrl or url; all of them are missing or undefined')

@@ -1,7 +1,7 @@
 import module from 'node:module'
-import { nodeTooOld } from '../node-version.ts'
+import { nodeTooOld } from '../core/node-version.ts'
 
-const tooOld = nodeTooOld()
+const tooOld = nodeTooOld(process.versions.node)
 if (tooOld !== null) {
   process.stderr.write(`${tooOld}.\n`)
   process.exit(1)
