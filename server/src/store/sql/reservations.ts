@@ -71,13 +71,13 @@ export const insertConsumed = statement('insert_consumed', {
 
 /**
  * Takes reservation, user, instant; answers with those of the user that hold a slot then. Locks them: two submits may bring
- * one. Those of others are not locked: their users are not.
+ * one. Those of others are not locked: their users are not. `user_id || ''`: found by its id, not among all that are open.
  */
 export const readLive = statement('read_live_reservations', {
   postgres: `SELECT v.reservation_id, v.user_id
     FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS t(reservation_id, user_id, at)
-    JOIN ichido.job_reservations v USING (reservation_id, user_id)
-    WHERE ${OPEN_V} AND v.expires_at > t.at
+    JOIN ichido.job_reservations v USING (reservation_id)
+    WHERE v.user_id || '' = t.user_id AND ${OPEN_V} AND v.expires_at > t.at
     ORDER BY v.reservation_id FOR UPDATE OF v`,
   sqlite: `SELECT reservation_id, user_id FROM ichido.job_reservations
     WHERE reservation_id = $1 AND user_id = $2 AND consumed_at IS NULL AND released_at IS NULL AND expires_at > $3`,
