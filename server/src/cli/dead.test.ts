@@ -80,6 +80,8 @@ describe('dead', () => {
     const first = await ichido('dead', 'redrive', one)
     expect(first).toMatchObject({ code: 0, stdout: '' })
     expect(first.stderr).toMatch(/is done: 1 of 1 redriven\n$/)
+    const again = await ichido('dead', 'redrive', one)
+    expect([again.code, again.stderr]).toEqual([1, expect.stringContaining('None of these jobs is a dead letter.')])
     const matching = ['dead', 'redrive', '--all-matching', '--queue', 'some']
     expect((await ichido(...matching, '--dry-run')).stderr).toBe('2 would be redriven.\n')
     expect(await json(...matching)).toMatchObject({ state: 'done', matched: 2, redriven: 2 })

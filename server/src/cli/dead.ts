@@ -197,7 +197,12 @@ async function redrive(jobIds: string[], { allMatching, dryRun, perSecond, wait,
     return
   }
   const begun = await connection.ask<RedriveShape>('POST', '/v1/dead-letters/redrive', body)
-  if (wait) return finish(await followRedrive(connection, begun.redrive_id), json)
+  if (wait) {
+    const ended = await followRedrive(connection, begun.redrive_id)
+    finish(ended, json)
+    if (jobIds.length > 0 && ended.matched === 0) throw new Failure('None of these jobs is a dead letter.')
+    return
+  }
   if (json) return outJson(begun)
   out(begun.redrive_id)
   say(`Look at it with ${commandLine(`dead progress ${begun.redrive_id}`)}`)
