@@ -74,7 +74,9 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
 
   return {
     submit: (request, { key, tx, user, signal }) =>
-      whileOpen(signal, async () => {
+      // On a client of the caller's own nothing may go on once the caller has turned away.
+      whileOpen(tx === undefined ? signal : undefined, async () => {
+        signal?.throwIfAborted()
         const { input, options } = readSubmission(request, key)
         const owner = user === undefined ? caller : { ...caller, userId: check(submitOwner, { user }).user }
         return acceptedOf(
@@ -108,7 +110,9 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
     download: (artifactId, signal) =>
       whileOpen(signal, async () => {
         const { open } = await services.artifacts.find({ caller }, artifactId)
-        return Readable.toWeb(await open(null)) as ReadableStream<Uint8Array>
+        const bytes = await open(null)
+        if (signal?.aborted) bytes.destroy()
+        return Readable.toWeb(bytes) as ReadableStream<Uint8Array>
       }),
     async *watch(jobId, { after = 0, lastSeq, signal }) {
       let cursor =

@@ -265,3 +265,27 @@ test('who waits for a connection of a pool that is used up can give up, and clos
   await own.close()
   await small.end()
 })
+
+test('a signal does not tear a submit off its transaction: what is rolled back leaves nothing behind', async () => {
+  const [name, user] = [unique('torn'), unique('limited')]
+  const limits = { max_concurrent: 5, cost_limit: null, period: 'month' } as const
+  await ichido.node.services.quotas.put(LOCAL_ADMIN, user, limits)
+  const holder = await pool.connect()
+  await holder.query('BEGIN')
+  await holder.query('SELECT 1 FROM ichido.quotas WHERE user_id = $1 FOR UPDATE', [user])
+  const giveUp = new AbortController()
+  await transaction('ROLLBACK', async (tx) => {
+    const submitting = ichido.submit(name, null, { tx, user, signal: giveUp.signal })
+    await until('it waits for the user', async () => {
+      const { rows } = await pool.query(
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ILIKE '%quotas%'",
+      )
+      return rows.length > 0
+    })
+    giveUp.abort(new Error('enough'))
+    await holder.query('ROLLBACK')
+    await submitting
+  })
+  holder.release()
+  expect((await ichido.list({ kind: name })).data).toEqual([])
+})
