@@ -3,7 +3,7 @@ import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
 import { IchidoError, type LeaseShape } from '../protocol/index.ts'
 import { type LoopOptions, type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
 import { LEASE, Plane, unavailable } from './testing/plane.ts'
-import type { Outbox, RunReport } from './transport.ts'
+import type { LeaseCall, Outbox, RunReport } from './transport.ts'
 
 let world: FakeWorld
 let plane: Plane
@@ -195,6 +195,33 @@ test('a poll whose answer got lost is asked again as it was: it may bring all th
   expect(lost).toMatchObject({ max: 2 })
   expect(again).toMatchObject({ max: 2, pollId: lost?.pollId })
   ends[1]?.()
+  await running.close(0)
+})
+
+test('nothing new takes the room of what a lost call may have brought', async () => {
+  plane.work.push(...leases(4))
+  const ends: (() => void)[] = []
+  const work = (run: RunInHand) =>
+    new Promise<Outcome>((resolve) => ends.push(() => resolve({ result: { result: run.slot } })))
+  const asked: (LeaseCall | null)[] = []
+  const { report } = plane
+  plane.report = (reports, next) => {
+    asked.push(next)
+    return report.call(plane, reports, next)
+  }
+  plane.troubles.report.push(unavailable())
+  const running = loop({ concurrency: 4, startAtOnce: true, work })
+  await settled()
+  for (const end of ends.slice(0, 2)) end()
+  await settled()
+  // Their reports are on their way again when another one ends: there is room for one, and for two that may be there already.
+  ends[2]?.()
+  await settled()
+  await world.pass(1_000)
+  const [lost, alone, again] = asked
+  expect([lost?.max, alone, again?.max]).toEqual([2, null, 2])
+  expect(again?.pollId).toBe(lost?.pollId)
+  ends[3]?.()
   await running.close(0)
 })
 

@@ -163,12 +163,15 @@ export class WorkerLoop {
   async #poll(): Promise<void> {
     const { signal } = this.#polling
     while (!signal.aborted) {
-      const room = this.#options.concurrency - this.#inHand.size
-      if (this.#asking.size > 0) await Promise.race(this.#asking)
-      else if (room < 1) await Promise.race([...this.#running.keys(), this.#whenLeft()])
+      if (this.#asking.size > 0) {
+        await Promise.race(this.#asking)
+        continue
+      }
+      const call = this.#call(this.#options.concurrency - this.#inHand.size, this.#pacing.waitMs)
+      if (call === null) await Promise.race([...this.#running.keys(), this.#whenLeft()])
       else {
         this.#waitsForWork = true
-        const pauseMs = await this.#ask(room, signal)
+        const pauseMs = await this.#ask(call, signal)
         this.#waitsForWork = false
         if (pauseMs > 0) await sleep(this.#deps.world, pauseMs, signal)
       }
@@ -178,8 +181,9 @@ export class WorkerLoop {
   /** What to lease along with so many reports. Not while a poll waits: it has asked for all that there is room for. */
   #askNext(reporting: number): NextCall | null {
     const room = this.#options.concurrency - this.#inHand.size + this.#leaving + reporting - this.#asked
-    if (this.#waitsForWork || this.#polling.signal.aborted || room < 1) return null
+    if (this.#waitsForWork || this.#polling.signal.aborted) return null
     const call = this.#call(room, 0)
+    if (call === null) return null
     let answered = () => {}
     const asking = new Promise<void>((resolve) => {
       answered = resolve
@@ -201,9 +205,8 @@ export class WorkerLoop {
   }
 
   /** Answers with how long to wait before the next time. */
-  async #ask(room: number, signal: AbortSignal): Promise<number> {
+  async #ask(call: LeaseCall, signal: AbortSignal): Promise<number> {
     const sent = this.#clocks()
-    const call = this.#call(room, this.#pacing.waitMs)
     try {
       const leases = await this.#deps.transport.lease(call, signal)
       this.#take(leases, sent)
@@ -234,10 +237,14 @@ export class WorkerLoop {
     return 0
   }
 
-  /** A lost one is asked again as it was, and only if what it may have brought has room: it may bring all of that. */
-  #call(room: number, waitMs: number): LeaseCall {
+  /**
+   * Null: not now. A lost one is asked again as it was, for it may bring all that it asked for. Until that has room nothing
+   * new takes it away: what was leased with it would wait for nobody, and cost a retry.
+   */
+  #call(room: number, waitMs: number): LeaseCall | null {
     const { queues, kinds, startAtOnce } = this.#options
     const lost = this.#lostPolls.findIndex(({ max }) => max <= room)
+    if (room < 1 || (lost === -1 && this.#lostPolls.length > 0)) return null
     const [again] = lost === -1 ? [] : this.#lostPolls.splice(lost, 1)
     const { max, pollId } = again ?? { max: Math.min(room, LEASES_MAX), pollId: this.#deps.world.uuid() }
     const call = { queues, kinds, max, waitMs, pollId }
