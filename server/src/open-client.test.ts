@@ -54,9 +54,11 @@ eachEmbedded(({ ichido, engine }) => {
     const kind = unique('leftover')
     const leftover = { jobId: 'a' } as object
     expect(await thrownBy(ichido().submit(kind, null, leftover))).toMatchObject({
-      message: expect.stringMatching(/^A submission has no option jobId; there are key, /),
+      message: expect.stringMatching(/^A submission has no option jobId here; there are key, /),
     })
-    expect(await ichido().batch([{ kind, payload: null, ...leftover }])).toMatchObject([{ status: 'rejected' }])
+    for (const option of [leftover, { user: 'bob' }, { tx: {} }]) {
+      expect(await ichido().batch([{ kind, payload: null, ...option }])).toMatchObject([{ status: 'rejected' }])
+    }
     expect((await ichido().list({ kind })).data).toEqual([])
   })
 

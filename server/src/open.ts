@@ -65,6 +65,7 @@ export async function open(options: OpenOptions): Promise<Ichido> {
   const troubles = options.onTrouble === undefined ? new TroubleLog({ logger: WARNINGS, world, askStore }) : null
   const onTrouble = options.onTrouble ?? troubles?.on ?? (() => {})
   const starting = startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble })
+  starting.catch(() => troubles?.close())
   const ichido = embed(await starting, world, onTrouble)
   return {
     ...ichido,

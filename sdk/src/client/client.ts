@@ -64,7 +64,7 @@ export class Client {
     options: SubmitOptions = {},
   ): Promise<Job<Result>> {
     const definition = toKind(kind)
-    checkOptions(options)
+    checkOptions(options, SUBMIT_OPTIONS)
     // Checked, and sent as it was given: the handler's side applies the schema's transformations.
     await checkValue(definition.options.payload, payload, 'payload')
     const accepted = await this.#transport.submit(toRequest(definition, payload, options), options)
@@ -117,15 +117,13 @@ async function toChecked({
   ...options
 }: BatchItem): Promise<{ kind: Kind; request: SubmitRequest }> {
   const kind = toKind(given)
-  checkOptions(options)
+  checkOptions(options, BATCH_OPTIONS)
   await checkValue(kind.options.payload, payload, 'payload')
   return { kind, request: compact({ ...toRequest(kind, payload, options), idempotency_key: options.key }) }
 }
 
-const SUBMIT_OPTIONS: Record<keyof SubmitOptions, true> = {
+const BATCH_OPTIONS: Record<keyof Omit<BatchItem, 'kind' | 'payload'>, true> = {
   key: true,
-  tx: true,
-  user: true,
   priority: true,
   runAt: true,
   delaySeconds: true,
@@ -136,14 +134,14 @@ const SUBMIT_OPTIONS: Record<keyof SubmitOptions, true> = {
   traceparent: true,
   artifacts: true,
   uploadTtlSeconds: true,
-  signal: true,
 }
+const SUBMIT_OPTIONS: Record<keyof SubmitOptions, true> = { ...BATCH_OPTIONS, tx: true, user: true, signal: true }
 
 /** Where types were not checked, another library's `jobId` would pass for a key, and its `delay` for a delay. */
-function checkOptions(options: SubmitOptions): void {
+function checkOptions(options: object, known: object): void {
   for (const name in options) {
-    if (Object.hasOwn(SUBMIT_OPTIONS, name)) continue
-    throw new TypeError(`A submission has no option ${name}; there are ${Object.keys(SUBMIT_OPTIONS).join(', ')}`)
+    if (Object.hasOwn(known, name)) continue
+    throw new TypeError(`A submission has no option ${name} here; there are ${Object.keys(known).join(', ')}`)
   }
 }
 

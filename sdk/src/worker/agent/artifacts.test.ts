@@ -67,7 +67,7 @@ test.each([
 test('a file that is refused for what it is is named, and hidden ones are not sent', async () => {
   writeFileSync(join(folder, '.DS_Store'), '')
   writeFileSync(join(folder, 'so?'), '')
-  const error = { code: 'INVALID_PAYLOAD', message: 'name must be a plain file name' }
+  const error = { code: 'INVALID_PAYLOAD', message: 'name must be a plain file name', details: { field: 'name' } }
   const names: (string | null)[] = []
   const send = vi.fn<typeof fetch>(async (url) => {
     const name = new URL(String(url)).searchParams.get('name')

@@ -111,7 +111,7 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
       const files = entries.filter((entry) => entry.isFile() && !entry.name.startsWith('.'))
       for (const { name } of files) {
         await insist(signal, Infinity, () => sendOne(lease, join(folder, name), signal)).catch((error: unknown) => {
-          throw error instanceof IchidoError && REFUSED_FILE.has(error.code)
+          throw isRefused(error)
             ? new FileRefused(`outputs/${name} was refused: ${error.message}`, { cause: error })
             : error
         })
@@ -129,16 +129,19 @@ async function reach(url: string, init: RequestInit): Promise<Response> {
   throw refusal(response.status, await response.text())
 }
 
-/** What is said of a file's name, size or content. */
-const REFUSED_FILE: ReadonlySet<ErrorCode> = new Set(['INVALID_PAYLOAD', 'PAYLOAD_TOO_LARGE', 'ARTIFACT_CONFLICT'])
+/** For its name or size; what became of its bytes on their way is another matter. */
+function isRefused(error: unknown): error is IchidoError {
+  if (!(error instanceof IchidoError)) return false
+  return error.code === 'PAYLOAD_TOO_LARGE' || (error.code === 'INVALID_PAYLOAD' && error.details.field === 'name')
+}
 
 function refusal(status: number, text: string): IchidoError {
   const why = `${status}: ${text.slice(0, 500)}`
-  const { code, message } = errorIn(text)
+  const { code, message, details } = errorIn(text)
   if (status === 401) return new IchidoError('UNAUTHENTICATED', why)
   if (status < 500 && status !== 429 && status !== 408) {
     return code !== null && Object.hasOwn(ERRORS, code)
-      ? new IchidoError(code as ErrorCode, message)
+      ? new IchidoError(code as ErrorCode, message, details)
       : new IchidoError('FORBIDDEN', why)
   }
   // UNAVAILABLE: its store is away, and nothing else would be heard either.
@@ -147,10 +150,14 @@ function refusal(status: number, text: string): IchidoError {
 }
 
 /** An error of the control plane's own; without a code of what a proxy says. */
-function errorIn(text: string): { code: string | null; message: string } {
-  const body = parseJson(text) as { error?: { code?: unknown; message?: unknown } } | null | undefined
-  const { code, message } = (typeof body === 'object' && body?.error) || {}
-  return { code: typeof code === 'string' ? code : null, message: String(message ?? '') }
+function errorIn(text: string): { code: string | null; message: string; details: Record<string, unknown> } {
+  const body = parseJson(text) as { error?: Record<'code' | 'message' | 'details', unknown> } | null | undefined
+  const { code, message, details } = (typeof body === 'object' && body?.error) || {}
+  return {
+    code: typeof code === 'string' ? code : null,
+    message: String(message ?? ''),
+    details: { ...Object(details) },
+  }
 }
 
 async function hashOf(path: string): Promise<string> {

@@ -1,6 +1,6 @@
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { identityOf } from './processes.ts'
+import { attempt, identityOf } from './processes.ts'
 
 /** A control group of one run: whatever its program starts stays in it, whatever it does to its environment or session. */
 export interface Cgroup {
@@ -29,7 +29,7 @@ export function makeCgroup(): Cgroup | null {
 export function cgroupAt(folder: string): Cgroup {
   return {
     folder,
-    // Kernels before 5.14 do not have this file.
+    // Kernels before 5.14 do not have this file; the group and the marked processes are killed one by one as well.
     kill: () => attempt(() => writeFileSync(join(folder, 'cgroup.kill'), '1')),
     members: () =>
       (attempt(() => readFileSync(join(folder, 'cgroup.procs'), 'utf8')) ?? '').split('\n').filter(Boolean).map(Number),
@@ -66,13 +66,4 @@ function ownFolder(): string {
   const mountPoint = mount?.split(' ')[4]
   if (mountPoint === undefined || own === undefined) throw new Error('There is no cgroup v2')
   return join(mountPoint, own.slice('0::'.length))
-}
-
-function attempt<T>(act: () => T): T | null {
-  try {
-    return act()
-  } catch {
-    // The group and the marked processes are killed one by one as well; an empty folder harms nobody.
-    return null
-  }
 }

@@ -65,8 +65,8 @@ function read(path: string): string {
   return attempt(() => readFileSync(path, 'utf8')) ?? ''
 }
 
-/** Null when the process has ended, or belongs to another user. */
-function attempt<T>(ask: () => T): T | null {
+/** Null when it cannot be: the process has ended, say, or belongs to another user. */
+export function attempt<T>(ask: () => T): T | null {
   try {
     return ask()
   } catch {

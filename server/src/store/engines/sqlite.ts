@@ -118,13 +118,13 @@ export function openSqlite(options: SqliteOptions): Store {
   }
 }
 
-/** A second process on the same folder is refused: two of them would each believe to be alone. */
 /** Not by an import: a Node without SQLite could then not even say that it is too old. */
 function database(...args: ConstructorParameters<typeof DatabaseSync>): DatabaseSync {
   const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
   return new DatabaseSync(...args)
 }
 
+/** A second process on the same folder is refused: two of them would each believe to be alone. */
 function takeLock(dataDir: string): DatabaseSync {
   const lock = database(join(dataDir, LOCK_FILE))
   try {
