@@ -17,13 +17,15 @@ export function toFacts(row: Row): RunFacts {
 
 /**
  * Says why a guarded write changed nothing. It only explains: the write was decided by its WHERE, and a row that
- * would be let through now was changed since, so the caller no longer holds what it thought it held.
+ * would be let through now was changed since. A report that would be was too early: only a start makes its run what it is.
+ * Of the others the caller no longer holds what it thought it held.
  */
 export function explain(row: Row | undefined, command: RunCommand): 'repeat' | RunRefusal | 'NOT_FOUND' {
   if (row === undefined) return 'NOT_FOUND'
   const decision = decide(toFacts(row), command, Number.MAX_SAFE_INTEGER)
   if (decision.kind === 'repeat') return 'repeat'
-  return decision.kind === 'refuse' ? decision.reason : 'LEASE_LOST'
+  if (decision.kind === 'refuse') return decision.reason
+  return command.verb === 'finish' || command.verb === 'fail' ? 'NOT_STARTED' : 'LEASE_LOST'
 }
 
 /** Whether a guarded write would change the run as it is now. */
