@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { v7 } from 'uuid'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
 import { size } from '../../../scripts/testing/size.ts'
 import { insertBulk } from '../testing/bulk.ts'
@@ -22,13 +22,14 @@ const BATCH = 500
 let database: FreshDatabase
 let observer: pg.Client
 
-beforeAll(async () => {
+// Each test its own: 300,000 runs that have just ended would be in the way of the others.
+beforeEach(async () => {
   database = await freshDatabase()
   observer = new pg.Client(database.url)
   await observer.connect()
 })
 
-afterAll(async () => {
+afterEach(async () => {
   await observer.end()
   await database.leave()
 })
