@@ -62,15 +62,15 @@ export async function open(options: OpenOptions): Promise<Ichido> {
   const world = options.world ?? realWorld
   // Asked once the node has met trouble, so when it is there.
   const askStore = () => starting.then((node) => node.services.deps.store.health())
-  const troubles = options.onTrouble === undefined ? new TroubleLog({ logger: WARNINGS, world, askStore }) : null
-  const onTrouble = options.onTrouble ?? troubles?.on ?? (() => {})
+  const troubles = new TroubleLog({ logger: WARNINGS, world, askStore })
+  const { onTrouble = troubles.on } = options
   const starting = startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble })
-  starting.catch(() => troubles?.close())
+  starting.catch(() => troubles.close())
   const ichido = embed(await starting, world, onTrouble)
   return {
     ...ichido,
     async close(closeOptions) {
-      await ichido.close(closeOptions).finally(() => troubles?.close())
+      await ichido.close(closeOptions).finally(() => troubles.close())
     },
   }
 }
