@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto'
 import type { World } from '@ichido/sdk/world'
 import { sleep } from '@ichido/sdk/world'
 import pg from 'pg'
@@ -8,6 +9,8 @@ import { channelOf, PostgresBus } from './bus/postgres.ts'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import { ALL_NODE_ROLES, type NodeRole } from './core/node-roles.ts'
 import type { FixedSettings } from './core/settings.ts'
+import { disksOf } from './disk-use.ts'
+import type { AlertChange } from './leader/alert.ts'
 import { ClockWatch } from './leader/clock-watch.ts'
 import { leaderDuties, nodeDuties } from './leader/duties.ts'
 import { type Duty, Election, type LeadershipChange, type Leading } from './leader/elect.ts'
@@ -24,6 +27,7 @@ import { isConnectionLoss } from './store/engines/postgres-errors.ts'
 import { openSqlite } from './store/engines/sqlite.ts'
 import type { Store } from './store/port.ts'
 
+export type { AlertChange } from './leader/alert.ts'
 export type { LeadershipChange } from './leader/elect.ts'
 
 /** Where jobs are kept. */
@@ -38,6 +42,8 @@ export interface NodeOptions {
   meter: Meter
   allowNoFsync: boolean
   artifacts?: ArtifactOptions | undefined
+  /** What this node serves over TLS, in PEM. */
+  certificate?: string | undefined
   /** Events also go over this Redis. */
   redisUrl?: string | null | undefined
   /** All of them, unless it says otherwise. */
@@ -47,6 +53,8 @@ export interface NodeOptions {
   /** For what goes wrong outside of any call: a loop that failed, a wake-up connection that broke. */
   onTrouble(where: string, error: unknown): void
   onLeadership?: ((change: LeadershipChange) => void) | undefined
+  /** Told on the node that leads, when an alert has been opened or closed. */
+  onAlert?: ((change: AlertChange) => void) | undefined
 }
 
 /** A control-plane process: the services over the chosen adapters, and the loops that keep them going. */
@@ -68,6 +76,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     meter,
     onTrouble,
     onLeadership: onChange = () => {},
+    onAlert = () => {},
     redisUrl = null,
     roles = ALL_NODE_ROLES,
   } = options
@@ -97,7 +106,15 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const redis = kept.openRedis?.({ world, roles, meter, ttls, onTrouble }) ?? null
   const bus = redis?.bus ?? storeBus
   const relay = redis === null ? {} : { relay: redis.relay }
-  const services = createServices({ world, store, bus, meter, limits, ...relay, ...kept.deps }, options.fixed)
+  const { certificate } = options
+  const machine = {
+    disks: disksOf(options),
+    certificateEndsAtMs: certificate === undefined ? undefined : new X509Certificate(certificate).validToDate.getTime(),
+  }
+  const services = createServices(
+    { world, store, bus, meter, limits, ...machine, ...relay, ...kept.deps },
+    options.fixed,
+  )
   const { settings } = services
   await settings.refresh()
   const newLoop = (duty: Duty) => new Loop({ ...duty, world, meter, onTrouble })
@@ -113,7 +130,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const loops = [watchSettings, ...nodeDuties(services).map(newLoop)]
   const clock = new ClockWatch(world)
   const running = () => [...loops, ...election.loops]
-  const duties = (leading: Leading) => leaderDuties(services, { clock, loops: running, onTrouble }, leading)
+  const duties = (leading: Leading) => leaderDuties(services, { clock, loops: running, onTrouble, onAlert }, leading)
   const election = new Election({ world, store, bus, meter, clock, onTrouble, onChange, duties })
   // A loop that waits would only notice after its wait that its interval has become shorter.
   settings.onChange(() => {
@@ -127,7 +144,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     submitIn: submitIn(services),
     async close(leftBehind = []) {
       await Promise.all([election.stop(), ...loops.map((loop) => loop.stop())])
-      await services.evidence.close()
+      await Promise.all([services.evidence.close(), services.minuteCounts.close()])
       await redis?.close()
       await bus.close()
       const close = () => store.close()

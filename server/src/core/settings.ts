@@ -12,6 +12,7 @@ export interface Setting {
 }
 
 const YEAR_SECONDS = 366 * 24 * 3600
+const DAY_SECONDS = 24 * 3600
 const CENTURY_DAYS = 36_600
 
 const span = (value: number, max: number, says: string, min = 0.05): Setting => ({
@@ -84,6 +85,53 @@ export const SETTINGS = {
     7,
     CENTURY_DAYS,
     'How long logs stay in the database before they move to files; 0: for ever',
+    0,
+  ),
+  alert_dead_letters_threshold: count(10, 1_000_000, 'An alert opens when more dead letters are made', 0),
+  alert_dead_letters_window_seconds: count(3_600, DAY_SECONDS, 'Over how long they are counted', 60),
+  alert_dead_letters_for_seconds: count(0, DAY_SECONDS, 'How long that must last before the alert opens', 0),
+  alert_retry_failures_threshold_percent: span(5, 100, 'An alert opens when more of the retries fail', 0),
+  alert_retry_failures_window_seconds: count(3_600, DAY_SECONDS, 'Over how long they are counted', 60),
+  alert_retry_failures_min_events: count(20, 1_000_000, 'With fewer retries none opens'),
+  alert_retry_failures_for_seconds: count(0, DAY_SECONDS, 'How long that must last before the alert opens', 0),
+  alert_duplicate_keys_threshold_percent: span(
+    50,
+    100,
+    'An alert opens when more of the submissions with a key repeat one',
+    0,
+  ),
+  alert_duplicate_keys_window_seconds: count(3_600, DAY_SECONDS, 'Over how long they are counted', 60),
+  alert_duplicate_keys_min_events: count(20, 1_000_000, 'With fewer such submissions none opens'),
+  alert_duplicate_keys_for_seconds: count(0, DAY_SECONDS, 'How long that must last before the alert opens', 0),
+  alert_start_delay_threshold_seconds: span(
+    300,
+    YEAR_SECONDS,
+    'An alert opens when runs start later than this after they are due, on average',
+    0,
+  ),
+  alert_start_delay_window_seconds: count(3_600, DAY_SECONDS, 'Over how long the average is taken', 60),
+  alert_start_delay_min_events: count(5, 1_000_000, 'With fewer starts none opens'),
+  alert_start_delay_for_seconds: count(0, DAY_SECONDS, 'How long that must last before the alert opens', 0),
+  alert_leader_changes_threshold: count(3, 1_000_000, 'An alert opens when the leader changes more often', 0),
+  alert_leader_changes_window_seconds: count(600, DAY_SECONDS, 'Over how long the changes are counted', 60),
+  alert_leader_changes_for_seconds: count(0, DAY_SECONDS, 'How long that must last before the alert opens', 0),
+  alert_queue_unserved_for_seconds: span(
+    300,
+    YEAR_SECONDS,
+    'An alert opens when a run has been due for so long and no worker takes its queue',
+    1,
+  ),
+  alert_oldest_waiting_threshold_seconds: span(
+    600,
+    YEAR_SECONDS,
+    'An alert opens when a run of a queue has been due for longer',
+    1,
+  ),
+  alert_disk_nearly_full_threshold_percent: span(90, 100, 'An alert opens when more of a disk is used', 1),
+  alert_credential_ending_threshold_days: span(
+    14,
+    366,
+    'An alert opens when a token or the certificate ends sooner',
     0,
   ),
 } as const satisfies Record<string, Setting>

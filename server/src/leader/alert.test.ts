@@ -9,12 +9,13 @@ import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
 import { seize } from '../testing/reaper.ts'
 import { ENGINES } from '../testing/services.ts'
 import { sql } from '../testing/store.ts'
-import { createAlert } from './alert.ts'
+import { type AlertChange, createAlert } from './alert.ts'
 
 describe.each(ENGINES)('%s', (engine) => {
   let scene: LeaderScene
   let term: Term
   let loops: { name: string; late: boolean }[]
+  let told: AlertChange[]
   let tick: () => Promise<number | null>
   beforeAll(async () => {
     scene = await leaderScene(engine)
@@ -24,7 +25,8 @@ describe.each(ENGINES)('%s', (engine) => {
     await scene.settings.refresh()
     term = await seize(scene.store)
     loops = []
-    tick = createAlert({ ...scene, loops: () => loops }, term)
+    told = []
+    tick = createAlert({ ...scene, loops: () => loops, onAlert: (change) => void told.push(change) }, term)
   })
   afterAll(() => scene.close())
 
@@ -36,7 +38,7 @@ describe.each(ENGINES)('%s', (engine) => {
   }
   const change = (set: string, name: string) =>
     sql(scene.store, `UPDATE ichido.job_definitions SET ${set} WHERE name = $1`, name)
-  const alerts = (all = false) => scene.services.alerts.list(all, 200, null)
+  const alerts = (all = false) => scene.services.alerts.list({ all, rule: null }, 200, null)
   const open = async () => (await alerts()).data.map(({ rule, subject }) => `${rule} ${subject}`).sort()
 
   test('a schedule that is overdue has one alert until its tick was made, it was paused, or it is no more', async () => {
@@ -80,7 +82,7 @@ describe.each(ENGINES)('%s', (engine) => {
     ]
     await tick()
     expect(await open()).toEqual(['loop_late promote'])
-    const next = createAlert({ ...scene, loops: () => [] }, await seize(scene.store))
+    const next = createAlert({ ...scene, loops: () => [], onAlert() {} }, await seize(scene.store))
     await next()
     expect(await open()).toEqual([])
   })

@@ -4,6 +4,7 @@ import type { Meter } from '../services/meter.ts'
 import type { Settings } from '../services/settings.ts'
 import { removeExpiredKeys } from '../store/commands/keys.ts'
 import type { Term } from '../store/commands/leadership.ts'
+import { removeMinuteCounts } from '../store/commands/minute-counts.ts'
 import {
   type Ages,
   FIRST_JOB,
@@ -19,6 +20,7 @@ import {
   removeReservations,
 } from '../store/commands/retention.ts'
 import type { Store } from '../store/port.ts'
+import { minuteCountsMs } from './alerts/windowed.ts'
 
 export interface RetainOptions {
   world: Pick<World, 'monotonic'>
@@ -58,6 +60,7 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
         removeReservations(term, ageMs, max),
       ),
     () => inBatches('audit', age('audit_retention_days', DAY_MS), (ageMs, max) => removeAudit(term, ageMs, max)),
+    () => inBatches('minute_counts', minuteCountsMs(settings), (ageMs, max) => removeMinuteCounts(term, ageMs, max)),
     events,
     outlivedResults,
     jobs,

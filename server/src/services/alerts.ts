@@ -1,11 +1,11 @@
 import { ALERT_RULES, type AlertShape, type Page } from '@ichido/sdk/protocol'
-import { type Alert, countOpenAlerts, listAlerts } from '../store/commands/alerts.ts'
+import { type Alert, type AlertFilter, countOpenAlerts, listAlerts } from '../store/commands/alerts.ts'
 import type { Deps } from './deps.ts'
 import { iso, isoOrNull } from './render.ts'
 
 /** The leader opens and closes alerts; here they are only read. */
 export interface AlertService {
-  list(all: boolean, limit: number, cursor: string | null): Promise<Page<AlertShape>>
+  list(filter: AlertFilter, limit: number, cursor: string | null): Promise<Page<AlertShape>>
   /** How many are open, by rule. */
   counts(): Promise<Record<string, number>>
 }
@@ -14,8 +14,8 @@ const NONE = Object.fromEntries(ALERT_RULES.map((rule) => [rule, 0]))
 
 export function createAlertService({ store }: Deps): AlertService {
   return {
-    async list(all, limit, cursor) {
-      const { rows, next } = await store.read(listAlerts(all, limit, cursor))
+    async list(filter, limit, cursor) {
+      const { rows, next } = await store.read(listAlerts(filter, limit, cursor))
       return { data: rows.map(render), next_cursor: next }
     },
     counts: async () => ({ ...NONE, ...(await store.read(countOpenAlerts())) }),

@@ -14,6 +14,7 @@ import { createJobService, type JobService } from './jobs.ts'
 import { createKeyService, type KeyService } from './keys.ts'
 import { LeaseDesk } from './lease-desk.ts'
 import { createLogService, type LogService } from './logs.ts'
+import { countingByMinute, createMinuteCounts, type MinuteCounts } from './minute-counts.ts'
 import { createOccurrenceService, type OccurrenceService } from './occurrences.ts'
 import { createQueueService, type QueueService } from './queues.ts'
 import { createQuotaService, type QuotaService } from './quotas.ts'
@@ -50,6 +51,7 @@ export interface Services {
   workers: WorkerService
   settings: SettingsService
   evidence: Evidence
+  minuteCounts: MinuteCounts
   audit: AuditService
   alerts: AlertService
 }
@@ -58,7 +60,8 @@ export interface Services {
 export function createServices(given: Omit<Deps, 'settings' | 'evidence'>, fixed: FixedSettings = {}): Services {
   const settings = createSettingsService(given, fixed)
   const evidence = createEvidence({ ...given, settings })
-  const deps = { ...given, settings, evidence }
+  const minuteCounts = createMinuteCounts(given)
+  const deps = { ...given, meter: countingByMinute(given.meter, minuteCounts), settings, evidence }
   const fairTags = createFairTags(deps)
   const desk = new LeaseDesk(deps, fairTags)
   const submission = createSubmitService(deps, fairTags, desk)
@@ -87,6 +90,7 @@ export function createServices(given: Omit<Deps, 'settings' | 'evidence'>, fixed
     workers: createWorkerService(deps, sightings),
     settings,
     evidence,
+    minuteCounts,
     audit: createAuditService(deps),
     alerts: createAlertService(deps),
   }

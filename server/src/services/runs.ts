@@ -130,7 +130,9 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
 
     async start(workerId, leaseId, startId, version) {
       const runId = runOf(leaseId)
-      return counted('start', runId, await starts.add({ runId, workerId, leaseId, version: version ?? null, startId }))
+      const outcome = await starts.add({ runId, workerId, leaseId, version: version ?? null, startId })
+      if (outcome.kind === 'started') meter.started(outcome.waitedMs)
+      return counted('start', runId, outcome)
     },
 
     async heartbeat(workerId, leaseId) {
@@ -170,8 +172,9 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
         ? costs.add({ ...item, ownerId: (await store.read(findOwner(runId))) ?? runId })
         : ends.add(item))
       if (outcome.kind === 'recorded') {
-        meter.ended(outcome.state)
-        meter.reported(outcome.state, outcome.retries, outcome.times)
+        meter.ended(outcome.state, outcome.retries)
+        meter.reported(outcome.state, outcome.tookMs)
+        if (outcome.next !== null) meter.retried('policy')
         if (outcome.dead) meter.deadLetterMade()
       } else if (outcome.kind === 'repeated') evidence.count(outcome.jobId, 'replaysServed')
       return counted(report.verb, runId, outcome)

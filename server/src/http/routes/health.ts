@@ -28,7 +28,7 @@ export function healthRoutes(
   { services, draining, feeds }: RouteContext,
   { metrics, checkStore }: HealthOptions,
 ): void {
-  const { world, relay } = services.deps
+  const { world, relay, disks, certificateEndsAtMs } = services.deps
   const counts = rationedRead(world, () => services.jobs.counts())
   const workerCounts = rationedRead(world, () => services.workers.counts())
   const queueCounts = rationedRead(world, () => services.queues.list())
@@ -101,7 +101,9 @@ export function healthRoutes(
     async (_request, reply) => {
       // The other numbers are wanted most when the store is gone.
       const storeUp = (await checkStore()) === 'ok'
-      const page = await metrics.render({ storeUp, ...(await readCounts(storeUp)), subscribers: feeds.counts })
+      const machine = { disks: (await disks?.().catch(() => null)) ?? [], certificateEndsAtMs }
+      const counts = await readCounts(storeUp)
+      const page = await metrics.render({ storeUp, ...counts, ...machine, subscribers: feeds.counts })
       return reply.header('content-type', metrics.contentType).send(page)
     },
   )

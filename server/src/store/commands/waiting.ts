@@ -2,8 +2,8 @@ import { isHeld } from '../../core/artifact.ts'
 import type { RunState } from '../../core/run-state.ts'
 import type { WaitingFacts } from '../../core/waiting.ts'
 import { type Command, command } from '../port.ts'
-import { readAwaited, readObstacles, readRedriveOf } from '../sql/waiting.ts'
-import { flag, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import { readAwaited, readObstacles, readRedriveOf, readServed } from '../sql/waiting.ts'
+import { each, flag, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
 import { findQuota } from './quotas.ts'
 
 const NAMES_MAX = 20
@@ -29,6 +29,17 @@ export function findObstacles(job: Row, askedAgoMs: number | null, onlineMs: num
       served: askedAgoMs !== null || flag(row, 'online') || flag(row, 'at_work'),
       redrive: yield* redriveOf(jobId),
     }
+  })
+}
+
+/** Those of the queues that a worker may take which was seen lately. */
+export function findServedQueues(queues: readonly string[], onlineMs: number): Command<Set<string>> {
+  return command('find_served_queues', function* work(): Work<Set<string>> {
+    const rows = yield* each(
+      readServed,
+      queues.map((queue) => [queue, onlineMs]),
+    )
+    return new Set(rows.map((row) => text(row, 'queue')))
   })
 }
 
