@@ -1,4 +1,5 @@
 import { Command } from 'commander'
+import { addAlerts } from './alerts.ts'
 import { addBackup } from './backup.ts'
 import { addDead } from './dead.ts'
 import { addDefinitions } from './definitions.ts'
@@ -39,6 +40,7 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
     addQuota,
     addDead,
     addDefinitions,
+    addAlerts,
   ]
   for (const add of [
     ...commands,

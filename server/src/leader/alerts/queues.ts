@@ -36,7 +36,7 @@ export const lookAtQueues: Rule = async ({ store, settings }) => {
       .filter(({ queue }) => !served.has(queue))
       .map(({ queue, ready }) => [
         queue,
-        `${ready} runs of the queue ${queue} are due, and no worker takes it. Start one: ichido worker --queue ${queue} --exec COMMAND`,
+        `Runs of the queue ${queue} are due (${ready}), and no worker takes it. Start one: ichido worker --queue ${queue} --exec COMMAND`,
       ]),
   )
   const old = new Map(
