@@ -1,11 +1,14 @@
 import type { AlertRule, AlertShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { tryToLead } from '../store/commands/leadership.ts'
 import { AlertHistory } from '../testing/alert-history.ts'
 import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
-import { seize } from '../testing/reaper.ts'
+import { seize, trusting } from '../testing/reaper.ts'
 import { ENGINES } from '../testing/services.ts'
 import { sql } from '../testing/store.ts'
 import { type AlertChange, createAlert } from './alert.ts'
+import { ClockWatch } from './clock-watch.ts'
+import { createReap } from './reap.ts'
 
 /** S3's four alerts, with the seed's figures, on what really happened to jobs. */
 
@@ -109,8 +112,39 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await alerts('dead_letters')).toHaveLength(1)
   })
 
+  test('a retry whose worker is gone has failed, and gives its job another one', async () => {
+    const { services } = scene
+    const input = { max_attempts: 3, backoff: { base_seconds: 0 }, lease_ttl_seconds: 1, continuation_seconds: 1 }
+    await scene.submit(input)
+    const lease = async () => {
+      const take = { queues: ['default'], kinds: ['work'], max: 1, waitMs: 0, startId: 'p' }
+      return (await services.runs.lease('w', take))[0]?.lease_id ?? expect.fail('nothing to lease')
+    }
+    const error = { code: 'BROKEN', message: 'it broke' }
+    await services.runs.report('w', await lease(), { verb: 'fail', error, retryable: true })
+    await lease()
+    const retried: string[] = []
+    const meter = { ...services.deps.meter, retried: (by: string) => void retried.push(by) }
+    const clock = new ClockWatch(scene.world)
+    const reap = createReap({ ...services.deps, meter, clock, leading: trusting(await seize(scene.store)) })
+    await reap()
+    await scene.pass(2_000)
+    await reap()
+    await scene.pass(2_000)
+    await reap()
+    await services.minuteCounts.flush()
+    const counts = await sql(
+      scene.store,
+      "SELECT name, count FROM ichido.minute_counts WHERE name LIKE 'retries%' ORDER BY name",
+    )
+    expect(counts).toEqual([
+      { name: 'retries_ended', count: 1 },
+      { name: 'retries_failed', count: 1 },
+    ])
+    expect(retried).toEqual(['policy'])
+  })
+
   test('leader_changes opens when the leader has changed more than three times in ten minutes', async () => {
-    const { tryToLead } = await import('../store/commands/leadership.ts')
     const changeLeaders = async (times: number) => {
       for (let i = 0; i < times; i++) {
         await sql(scene.store, 'UPDATE ichido.leadership SET holder = NULL')

@@ -66,7 +66,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await looked(UNSERVED)).toEqual(['lonely'])
       const [alert] = await list(UNSERVED)
       expect(alert?.message).toBe(
-        'Runs of the queue lonely are due (1), and no worker takes it. Start one: ichido worker --queue lonely --exec COMMAND',
+        'Runs of the queue lonely are due, and no worker takes it. Start one: ichido worker --queue lonely --exec COMMAND',
       )
       await registered(scene.services, { enrollToken: await enrolled(scene.services, { queues: ['lonely'] }) })
       expect(await looked(UNSERVED)).toEqual([])
@@ -101,6 +101,26 @@ describe.each(ENGINES)('%s', (engine) => {
     await scene.submit({ queue: 'slow' })
     await scene.pass(6 * SECOND_MS)
     expect(await looked('oldest_waiting')).toEqual(['slow'])
+  })
+
+  test('oldest_waiting finds the oldest run behind other kinds, priorities and users', async () => {
+    const submit = (queue: string, input: object, userId: string) =>
+      scene.services.submission.submit({ userId, role: 'admin' }, { kind: 'work', queue, ...input }, { key: null })
+    await submit('kinds', { kind: 'zebra' }, 'ann')
+    await submit('priorities', { priority: -9 }, 'ann')
+    for (let i = 0; i < 3; i++) await submit('users', {}, 'ann')
+    await submit('young', {}, 'ann')
+    await scene.pass(601 * SECOND_MS)
+    await scene.services.runs.lease('local', { queues: ['young'], kinds: ['work'], max: 1, waitMs: 0 })
+    for (const [queue, input] of [
+      ['kinds', { kind: 'ant' }],
+      ['priorities', { priority: 9 }],
+      ['users', {}],
+      ['young', {}],
+    ] as const) {
+      await submit(queue, input, 'bob')
+    }
+    expect((await looked('oldest_waiting')).sort()).toEqual(['kinds', 'priorities', 'users'])
   })
 
   test('disk_nearly_full opens above the threshold, and closes with some room, not at once', async () => {

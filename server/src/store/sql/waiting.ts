@@ -1,4 +1,8 @@
 import { statement } from '../statement.ts'
+import { READY } from './leases.ts'
+
+/** So many runs are looked at for the oldest: the first ones of as many users. */
+const HEADS_MAX = 100
 
 /** Of a worker that was revoked nobody holds the lease any more, and nothing is taken up after it. */
 const WITH_LEASE = 'AND r.kind = $2 AND r.lease_id IS NOT NULL'
@@ -20,6 +24,50 @@ export const readObstacles = statement('read_obstacles', {
         SELECT value FROM json_each(w.queues)))) AS online
     FROM (SELECT 1) one LEFT JOIN ichido.queues q ON q.name = $1`,
 })
+
+/** The queues with runs that are due and that are not paused, hopping from one to the next in the index. */
+export const readReadyQueues = statement(
+  'read_ready_queues',
+  `WITH RECURSIVE q AS (
+      SELECT (SELECT min(queue) FROM ichido.runs WHERE ${READY}) AS queue
+      UNION ALL
+      SELECT (SELECT min(queue) FROM ichido.runs WHERE queue > q.queue AND ${READY}) FROM q WHERE q.queue IS NOT NULL)
+    SELECT queue FROM q WHERE queue IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM ichido.queues s WHERE s.name = q.queue AND s.paused_at IS NOT NULL)`,
+)
+
+const nextGroup = (queue: string, kind: string, priority: string) => `SELECT * FROM (
+      SELECT kind, priority FROM ichido.runs WHERE queue = ${queue} AND kind = ${kind} AND priority < ${priority} AND ${READY}
+      ORDER BY priority DESC LIMIT 1) same
+    UNION ALL SELECT * FROM (
+      SELECT kind, priority FROM ichido.runs WHERE queue = ${queue} AND kind > ${kind} AND ${READY}
+      ORDER BY kind, priority DESC LIMIT 1) other
+    LIMIT 1`
+
+/** Takes queue, kind and priority: the kind and priority that come after them among the runs that are due. */
+export const readNextGroup = statement('read_next_group', {
+  postgres: `SELECT t.queue, n.kind, n.priority FROM unnest($1::text[], $2::text[], $3::integer[]) AS t(queue, kind, priority)
+    CROSS JOIN LATERAL (${nextGroup('t.queue', 't.kind', 't.priority')}) n`,
+  sqlite: `SELECT $1 AS queue, n.kind, n.priority FROM (${nextGroup('$1', '$2', '$3')}) n`,
+})
+
+const oldest = (queue: string, kind: string, priority: string) => `(
+      SELECT now_ms() - min(h.run_at) FROM (SELECT run_at FROM ichido.runs
+        WHERE queue = ${queue} AND kind = ${kind} AND priority = ${priority} AND ${READY}
+        ORDER BY fair_tag, id LIMIT ${HEADS_MAX}) h)`
+
+/** Takes queue, kind and priority: for how long the oldest run has been due. Every user's oldest is among the first, for users take turns. */
+export const readOldest = statement('read_oldest', {
+  postgres: `SELECT t.queue, ${oldest('t.queue', 't.kind', 't.priority')} AS oldest_ms
+    FROM unnest($1::text[], $2::text[], $3::integer[]) AS t(queue, kind, priority)`,
+  sqlite: `SELECT $1 AS queue, ${oldest('$1', '$2', '$3')} AS oldest_ms`,
+})
+
+/** The queues of all runs that workers hold. */
+export const readHeldQueues = statement(
+  'read_held_queues',
+  "SELECT DISTINCT queue FROM ichido.runs WHERE latest AND state IN ('ASSIGNED', 'RUNNING')",
+)
 
 /** Takes a queue, and for how many ms a worker is known after it was seen. Answers with the queue if there is a worker for it. */
 export const readServed = statement('read_served', {
