@@ -1,7 +1,9 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { DATABASE_FILE } from '../store/engines/sqlite.ts'
 import { until } from '../testing/store.ts'
 import { killAll, ichido as run, ichidoJson as runJson, type Serving, serve } from './testing/cli.ts'
 
@@ -39,4 +41,18 @@ test('alerts are listed and logged when they open and close; an unknown rule is 
     { level: 30, rule: 'oldest_waiting', subject: 'slow', msg: 'alert closed' },
   ])
   expect(await run(['alerts', '--rule', 'nope'], env)).toMatchObject({ stderr: expect.stringContaining('rule') })
+})
+
+test('what was counted is in the store when the server has stopped', async () => {
+  for (let i = 0; i < 3; i++) await run(['submit', 'work', '--key', 'same'], env)
+  await server.stop()
+  const database = new DatabaseSync(join(folder, DATABASE_FILE))
+  const sums = database.prepare('SELECT name, sum(count) AS count FROM minute_counts GROUP BY name').all()
+  database.close()
+  expect(Object.fromEntries(sums.map(({ name, count }) => [name, count]))).toEqual({
+    leader_changes: 1,
+    // And the one before: the command line makes a key when it is given none.
+    keyed_submits: 4,
+    duplicate_submits: 2,
+  })
 })

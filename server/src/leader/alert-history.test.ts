@@ -1,5 +1,7 @@
 import type { AlertRule, AlertShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
 import { tryToLead } from '../store/commands/leadership.ts'
 import { AlertHistory } from '../testing/alert-history.ts'
 import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
@@ -106,7 +108,10 @@ describe.each(ENGINES)('%s', (engine) => {
 
   test('a dead letter that a person has retried since was made all the same', async () => {
     await history.deadLetters(11)
-    await sql(scene.store, 'DELETE FROM ichido.dead_letters')
+    const { deadLetters } = scene.services
+    const { data } = await deadLetters.list(LOCAL_ADMIN, EVERY_DEAD_LETTER, 20, null)
+    for (const { job_id } of data) await deadLetters.retry(LOCAL_ADMIN, job_id)
+    expect(await sql(scene.store, 'SELECT * FROM ichido.dead_letters')).toEqual([])
     const leader = await newLeader()
     await leader.tick()
     expect(await alerts('dead_letters')).toHaveLength(1)
