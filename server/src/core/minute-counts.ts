@@ -1,16 +1,14 @@
 /** What is counted by the minute and kept in the store, so that alerts survive restarts and changes of leaders. */
-export const MINUTE_COUNTS = [
-  'dead_letters',
-  'leader_changes',
-  'retries_ended',
-  'retries_failed',
-  'keyed_submits',
-  'duplicate_submits',
-  'runs_started',
-  /** The sum over those runs, in ms. */
-  'start_delay_ms',
-] as const
-export type MinuteCount = (typeof MINUTE_COUNTS)[number]
+export type MinuteCount =
+  | 'dead_letters'
+  | 'leader_changes'
+  | 'retries_ended'
+  | 'retries_failed'
+  | 'keyed_submits'
+  | 'duplicate_submits'
+  | 'runs_started'
+  /** The sum over these runs, in ms. */
+  | 'start_delay_ms'
 
 export const MINUTE_MS = 60_000
 

@@ -1,15 +1,7 @@
 import { LOCAL_ADMIN } from '../services/access.ts'
 import type { Services } from '../services/index.ts'
+import { failed, finished } from './scene.ts'
 
-const ERROR = { code: 'BROKEN', message: 'it broke' }
-const FINISH = {
-  verb: 'finish',
-  result: null,
-  summaryText: null,
-  freqsCsv: null,
-  meta: null,
-  costMicros: null,
-} as const
 const WORKER = 'worker'
 
 /** What really happens to jobs, for the rules of alerts to find. */
@@ -62,8 +54,7 @@ export class AlertHistory {
     const { runs } = this.#services
     const [lease] = await runs.lease(WORKER, { queues: [queue], kinds: ['work'], max: 1, waitMs: 0, startId: 'p' })
     if (lease === undefined) throw new Error(`Nothing to lease from ${queue}`)
-    const report = how === 'finish' ? FINISH : ({ verb: 'fail', error: ERROR, retryable: true } as const)
-    const outcome = await runs.report(WORKER, lease.lease_id, report)
+    const outcome = await runs.report(WORKER, lease.lease_id, how === 'finish' ? finished() : failed())
     if (outcome.kind !== 'recorded') throw new Error(`The report was ${outcome.kind}`)
   }
 }
