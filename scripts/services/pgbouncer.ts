@@ -13,6 +13,8 @@ export type PgbouncerOptions = {
   mode: 'session' | 'transaction' | 'statement'
   /** How many connections to PostgreSQL it keeps for each database. */
   poolSize?: number
+  /** Other settings of pgbouncer.ini. */
+  settings?: Record<string, string>
 }
 
 export type Pgbouncer = {
@@ -48,7 +50,7 @@ export async function startPgbouncer(options: PgbouncerOptions): Promise<Pgbounc
   }
 }
 
-function configuration(port: number, { target, mode, poolSize = 20 }: PgbouncerOptions): string {
+function configuration(port: number, { target, mode, poolSize = 20, settings = {} }: PgbouncerOptions): string {
   const { hostname, port: targetPort, username, password } = new URL(target)
   const login = `user=${username} password=${password}`
   return `[databases]
@@ -61,7 +63,9 @@ auth_type = any
 pool_mode = ${mode}
 default_pool_size = ${poolSize}
 max_client_conn = 500
-`
+${Object.entries(settings)
+  .map(([name, value]) => `${name} = ${value}\n`)
+  .join('')}`
 }
 
 function handle(server: ServerProcess, port: number): Pgbouncer {

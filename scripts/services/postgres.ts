@@ -206,6 +206,8 @@ async function copyOf(primary: Cluster, primaryPort: number): Promise<Cluster> {
     ...primary.options.settings,
     primary_conninfo: `host=${from} port=${primaryPort} user=postgres`,
     primary_slot_name: SLOT,
+    // A promotion waits for the next look at a primary that is gone: by default that is up to 5 s.
+    wal_retrieve_retry_interval: '100ms',
   }
   return { ...primary, server, bin, folder, options: { ...primary.options, settings } }
 }

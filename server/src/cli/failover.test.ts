@@ -1,0 +1,131 @@
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Pgbouncer, startPgbouncer } from '../../../scripts/services/pgbouncer.ts'
+import type { Postgres, Replica } from '../../../scripts/services/postgres.ts'
+import { TcpProxy } from '../../../scripts/testing/proxy.ts'
+import { privatePostgres } from '../../../scripts/testing/services.ts'
+import { size } from '../../../scripts/testing/size.ts'
+import { defineKind, open } from '../index.ts'
+import { readClock } from '../store/commands/leadership.ts'
+import { openPostgres } from '../store/engines/postgres.ts'
+import { StoreUnavailable } from '../store/port.ts'
+import { sql, until } from '../testing/store.ts'
+import { ichidoJson, killAll, serve } from './testing/cli.ts'
+import { check, keptIn, Submitters } from './testing/submitters.ts'
+
+/** Of submits, before and after the failover. */
+const ACKNOWLEDGED = size(100, 2_000)
+const BACK_WITHIN_MS = 15_000
+
+let primary: Postgres
+let replica: Replica
+
+beforeAll(async () => {
+  primary = await privatePostgres({ tcp: true })
+  replica = await primary.startReplica()
+})
+afterAll(async () => {
+  await killAll()
+  await primary.stop()
+  await replica.stop()
+})
+
+/** Both servers in one address, as libpq has it. */
+function both(first: Postgres, second: Postgres): string {
+  const address = new URL(first.tcpUrl ?? '')
+  const { username, password, pathname } = address
+  const hosts = [first, second].map(({ port }) => `127.0.0.1:${port}`)
+  return `postgres://${username}:${password}@${hosts}${pathname}?target_session_attrs=read-write`
+}
+
+async function countIn({ url }: Postgres, sql: string): Promise<number> {
+  const client = new pg.Client(url)
+  await client.connect()
+  const { rows } = await client.query<{ n: number }>(sql)
+  await client.end()
+  return rows[0]?.n ?? 0
+}
+
+const EPOCH = 'SELECT epoch::int AS n FROM ichido.leadership'
+const UNDONE = `SELECT count(*)::int AS n FROM ichido.jobs j
+  WHERE NOT EXISTS (SELECT FROM ichido.runs r WHERE r.job_id = j.id AND r.state = 'SUCCEEDED')`
+
+test('commands find the primary behind a standby that is named first', async () => {
+  const env = { DATABASE_URL: both(replica, primary) }
+  expect(await ichidoJson(['migrate'], env)).toMatchObject({ from: null })
+  const { checks } = await ichidoJson(['doctor'], { ICHIDO_URL: 'http://127.0.0.1:2', ...env })
+  expect(checks).toContainEqual({ check: 'store', status: 'ok', message: expect.stringContaining('PostgreSQL') })
+})
+
+describe('a server that becomes a standby', () => {
+  let proxy: TcpProxy
+  let proxied: string
+  let pooler: Pgbouncer
+  beforeAll(async () => {
+    const before = await TcpProxy.before(primary.tcpUrl ?? '')
+    proxy = before.proxy
+    proxied = before.url
+    pooler = await startPgbouncer({ target: proxied, mode: 'transaction', poolSize: 2 })
+  })
+  afterAll(async () => {
+    await pooler.stop()
+    await proxy.close()
+  })
+
+  test.each(['direct', 'pooled'])('is away for writes and for reads, over %s connections', async (how) => {
+    let passedMs = 0
+    const store = await openPostgres({
+      url: how === 'pooled' ? pooler.through(proxied) : proxied,
+      now: Date.now,
+      monotonic: () => passedMs,
+      async sleep(ms) {
+        passedMs += ms
+      },
+    })
+    const write = () => sql(store, `UPDATE ichido.leadership SET epoch = epoch`)
+    const read = () => store.read(readClock())
+    const moveTo = ({ port }: Postgres) => {
+      proxy.targetPort = port
+      proxy.cutAll()
+    }
+    expect(await store.health()).toMatchObject({ pooled: how === 'pooled' })
+    await Promise.all([write(), read()])
+    moveTo(replica)
+    await expect(write()).rejects.toThrow(StoreUnavailable)
+    await expect(read()).rejects.toThrow(StoreUnavailable)
+    await expect(store.health()).rejects.toThrow('standby')
+    moveTo(primary)
+    await Promise.all([write(), read()])
+    await store.close()
+  })
+})
+
+test('a replica is promoted under load: nothing acknowledged is lost, and the epoch rises', async () => {
+  const databaseUrl = both(primary, replica)
+  const leader = await serve({ DATABASE_URL: databaseUrl })
+  await until('a leader', async () => (await countIn(primary, EPOCH)) > 1)
+  const server = await serve({ DATABASE_URL: databaseUrl })
+  const worker = await open({ databaseUrl, onTrouble() {} })
+  worker.handle(defineKind('k'), () => null, { concurrency: 4 })
+  const submitters = new Submitters(server.url)
+  void server.ended.then(({ stderr }) => submitters.fail(new Error(`The server ended: ${stderr}`)))
+  try {
+    await submitters.more(ACKNOWLEDGED)
+    const epoch = await countIn(primary, EPOCH)
+    // The machine of the primary and of a leader goes down.
+    await Promise.all([primary.kill9(), leader.kill9()])
+    await replica.promote()
+    const promotedMs = performance.now()
+    await submitters.more(1)
+    expect(performance.now() - promotedMs).toBeLessThan(BACK_WITHIN_MS)
+    await submitters.more(ACKNOWLEDGED)
+    await until('a later epoch', async () => (await countIn(replica, EPOCH)) > epoch)
+    await submitters.stop()
+    await until('every job to be done', async () => (await countIn(replica, UNDONE)) === 0)
+  } finally {
+    await submitters.stop()
+    await worker.close()
+  }
+  expect((await server.stop()).stderr).not.toMatch(/"level":50|a request failed/)
+  check(submitters, await keptIn(replica.url))
+})
