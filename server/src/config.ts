@@ -242,6 +242,9 @@ function messageOf(error: unknown): string {
 
 function toStore(found: z.output<z.ZodObject<typeof storeSettings>>, { cwd }: Surroundings): StoreConfig {
   const { DATABASE_URL: databaseUrl, DATABASE_DIRECT_URL: databaseDirectUrl, DATABASE_SCHEMA: schema } = found
+  if (databaseUrl === undefined && databaseDirectUrl !== undefined) {
+    throw new ConfigError(['DATABASE_DIRECT_URL is set and DATABASE_URL is not; the store is at DATABASE_URL'])
+  }
   const storage =
     databaseUrl === undefined ? { dataDir: resolve(cwd, found.DATA_DIR) } : { databaseUrl, schema, databaseDirectUrl }
   return { storage, allowNoFsync: found.ALLOW_NO_FSYNC }

@@ -208,11 +208,15 @@ describe('wake-ups behind PgBouncer', () => {
     ])
   })
 
-  test('statement mode, which has no transactions, is refused with what to do', async () => {
+  test('what PgBouncer refuses is said with what to do', async () => {
     const statements = await privatePgbouncer({ mode: 'statement' })
-    const { code, stderr } = await ichido(['migrate'], { DATABASE_URL: statements.through(database.tcpUrl) })
-    expect(code).toBe(1)
-    expect(stderr).toContain('Set pool_mode = transaction or session')
+    const migrate = async (url: string) => {
+      const { code, stderr } = await ichido(['migrate'], { DATABASE_URL: url })
+      expect(code).toBe(1)
+      return stderr
+    }
+    expect(await migrate(statements.through(database.tcpUrl))).toContain('Set pool_mode = transaction or session')
+    expect(await migrate(`${pooled}?options=-cjit%3Doff`)).toContain('ignore_startup_parameters')
     await statements.stop()
   })
 })
