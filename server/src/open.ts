@@ -22,20 +22,15 @@ import { realWorld } from './world.ts'
 
 export type OpenOptions = (
   | { dataDir: string }
-  | ({ pool: pg.Pool } & DatabaseOptions)
-  | ({ databaseUrl: string } & DatabaseOptions)
+  // `databaseDirectUrl` is where wake-ups come from when the pool or `databaseUrl` leads to a pooler such as PgBouncer.
+  | { pool: pg.Pool; schema?: string; databaseDirectUrl?: string }
+  | { databaseUrl: string; schema?: string; databaseDirectUrl?: string }
   | { url: string; token?: string; retry?: RetryOptions }
 ) & {
   /** Told of what goes wrong outside of any call, such as a lost connection that is being made anew; default: a warning. */
   onTrouble?: (where: string, error: unknown) => void
   /** Clock, timers, ids and randomness; for tests and simulations. */
   world?: World
-}
-
-export interface DatabaseOptions {
-  schema?: string
-  /** The address of PostgreSQL itself, for wake-ups, when the pool or `databaseUrl` leads to a pooler such as PgBouncer. */
-  databaseDirectUrl?: string
 }
 
 /** Ichido inside an application, or a connection to one that runs elsewhere. */

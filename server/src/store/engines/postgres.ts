@@ -68,7 +68,7 @@ export interface PostgresStore extends Store {
   writeIn<T>(client: PgClient, command: Command<T>): Promise<T>
 }
 
-/** A connection that was looked at. */
+/** A connection that was inspected. */
 interface Entered {
   client: pg.PoolClient
   pooled: boolean
@@ -120,7 +120,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       })
   }
 
-  /** Rises when a server refuses to write: whatever stands behind the other connections may have become a standby too. */
+  /** Rises when a server refuses to write: the other connections may lead to the same standby, so they are inspected again. */
   let suspicions = 0
   const entered = new WeakMap<pg.PoolClient, { suspicions: number; pooled: boolean }>()
   async function enter(pool: pg.Pool): Promise<Entered> {
