@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { cached } from '../boot/fetch-packages.mjs'
 import { Trouble } from '../boot/trouble.mjs'
-import { executable } from './find.ts'
+import { executable, onPath } from './find.ts'
 
 const run = promisify(execFile)
 
@@ -14,6 +14,10 @@ export type Binary = { path: string; env: NodeJS.ProcessEnv }
 export type DebianProgram = {
   /** As people call it. */
   title: string
+  /** The environment variable that names one's own. */
+  variable: string
+  /** What it is called on the PATH. */
+  names: string[]
   package: string
   /** The package and its libraries on Debian 12, for when apt cannot work them out. */
   packages: string[]
@@ -23,8 +27,18 @@ export type DebianProgram = {
   advice: string
 }
 
+/** The one that the variable names, the PATH's, or Debian's packages. */
+export async function findProgram(wanted: DebianProgram): Promise<Binary> {
+  const chosen = process.env[wanted.variable]
+  if (chosen && !executable(chosen)) {
+    throw new Trouble(`${wanted.variable}=${chosen} is not a program. ${wanted.advice}`)
+  }
+  const found = chosen || onPath(...wanted.names)
+  return found ? { path: found, env: process.env } : fetchProgram(wanted)
+}
+
 /** Unpacks Debian's packages into .cache/; root is not needed for it. */
-export async function fetchDebianProgram(wanted: DebianProgram): Promise<Binary> {
+async function fetchProgram(wanted: DebianProgram): Promise<Binary> {
   const { title, advice } = wanted
   if (!executable('/usr/bin/apt-get') || !executable('/usr/bin/dpkg-deb')) {
     throw new Trouble(`No ${title} was found, and this is not a Debian or Ubuntu to fetch it from. ${advice}`)

@@ -38,12 +38,15 @@ function both(first: Postgres, second: Postgres): string {
   return `postgres://${username}:${password}@${hosts}${pathname}?target_session_attrs=read-write`
 }
 
-async function countIn({ url }: Postgres, sql: string): Promise<number> {
+async function countIn({ url }: Pick<Postgres, 'url'>, sql: string): Promise<number> {
   const client = new pg.Client(url)
+  client.on('error', () => {})
   await client.connect()
-  const { rows } = await client.query<{ n: number }>(sql)
-  await client.end()
-  return rows[0]?.n ?? 0
+  try {
+    return (await client.query<{ n: number }>(sql)).rows[0]?.n ?? 0
+  } finally {
+    await client.end()
+  }
 }
 
 const LED_EPOCH = 'SELECT epoch::int AS n FROM ichido.leadership WHERE holder IS NOT NULL'
@@ -80,7 +83,9 @@ describe('a server that becomes a standby', () => {
     const before = await TcpProxy.before(primary.tcpUrl ?? '')
     proxy = before.proxy
     proxied = before.url
-    pooler = await startPgbouncer({ target: proxied, mode: 'transaction', poolSize: 2 })
+    // A login that the move cuts off is tried again at once.
+    const settings = { server_login_retry: '0' }
+    pooler = await startPgbouncer({ target: proxied, mode: 'transaction', poolSize: 2, settings })
   })
   afterAll(async () => {
     await pooler.stop()
@@ -89,8 +94,9 @@ describe('a server that becomes a standby', () => {
 
   test.each(['direct', 'pooled'])('is away for writes and for reads, over %s connections', async (how) => {
     let passedMs = 0
+    const url = how === 'pooled' ? pooler.through(proxied) : proxied
     const store = await openPostgres({
-      url: how === 'pooled' ? pooler.through(proxied) : proxied,
+      url,
       now: Date.now,
       monotonic: () => passedMs,
       async sleep(ms) {
@@ -99,17 +105,19 @@ describe('a server that becomes a standby', () => {
     })
     const write = () => sql(store, `UPDATE ichido.leadership SET epoch = epoch`)
     const read = () => store.read(readClock())
-    const moveTo = ({ port }: Postgres) => {
+    const moveTo = async ({ port }: Postgres) => {
       proxy.targetPort = port
       proxy.cutAll()
+      const arrived = () => countIn({ url }, `SELECT (current_setting('port')::int = ${port})::int AS n`)
+      await until('connections to the other server', () => arrived().catch(() => 0))
     }
     expect(await store.health()).toMatchObject({ pooled: how === 'pooled' })
     await Promise.all([write(), read()])
-    moveTo(replica)
+    await moveTo(replica)
     await expect(write()).rejects.toThrow(StoreUnavailable)
     await expect(read()).rejects.toThrow(StoreUnavailable)
     await expect(store.health()).rejects.toThrow('standby')
-    moveTo(primary)
+    await moveTo(primary)
     await Promise.all([write(), read()])
     await store.close()
   })

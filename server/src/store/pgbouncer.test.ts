@@ -4,7 +4,7 @@ import { type FreshDatabase, freshDatabase, privatePgbouncer } from '../../../sc
 import { full } from '../../../scripts/testing/size.ts'
 import { openNode } from '../testing/store.ts'
 import type { Given } from './conformance/given.ts'
-import { leaseConformance } from './conformance/lease.ts'
+import { runConformance } from './conformance/runs.ts'
 import { submitConformance } from './conformance/submit.ts'
 import { conformance } from './conformance.ts'
 import type { PostgresStore } from './engines/postgres.ts'
@@ -37,7 +37,7 @@ describe.each(['transaction', 'session'] as const)('behind PgBouncer in %s mode'
   if (full) conformance(given)
   else {
     submitConformance(given)
-    leaseConformance(given)
+    runConformance(given)
   }
 
   test('the store knows that a pooler sits in between', async () => {
