@@ -14,7 +14,7 @@ import { ichido, ichidoJson, killAll, serve } from './testing/cli.ts'
 import { check, keptIn, Submitters } from './testing/submitters.ts'
 
 /** Of submits, before and after the failover. */
-const ACKNOWLEDGED = size(100, 2_000)
+const ACKNOWLEDGED = size(100, 500)
 const BACK_WITHIN_MS = 15_000
 
 let primary: Postgres
@@ -127,7 +127,7 @@ test('a replica is promoted under load: nothing acknowledged is lost, and the ep
   const databaseUrl = both(primary, replica)
   const server = await serve({ DATABASE_URL: databaseUrl })
   const worker = await open({ databaseUrl, onTrouble() {} })
-  worker.handle(defineKind('k'), () => null, { concurrency: 4 })
+  worker.handle(defineKind('k'), () => null, { concurrency: 16 })
   const submitters = new Submitters(server.url)
   void server.ended.then(({ stderr }) => submitters.fail(new Error(`The server ended: ${stderr}`)))
   try {
