@@ -102,7 +102,8 @@ test.each([
 })
 
 test('an input that it does not understand is an error of the job, not of the agent', async () => {
-  const jobId = await submitZpe(http, { content: 'hello', mobile_indices: [0, 1] })
+  const content = 'hello\nATOMIC_POSITIONS angstrom\nH 0 0 0\nH 0 0 0.74\n'
+  const jobId = await submitZpe(http, { content, mobile_indices: [0, 1] })
   await startAgent(REPLAY)
   expect(await failure(jobId)).toBe('QE_INPUT_ERROR')
 })

@@ -6,6 +6,8 @@ import { DEFAULT_LEASE_TTL_MS } from '../core/job.ts'
 import { requestHash } from '../core/request-hash.ts'
 import { isFinal } from '../core/run-state.ts'
 import { stagesOf } from '../core/seq.ts'
+import { storableText } from '../core/storable-text.ts'
+import type { RunError } from '../store/commands/after-failure.ts'
 import { findCancels } from '../store/commands/cancel-job.ts'
 import { type EndItem, type EndOutcome, endBatch, findOwner, type Report } from '../store/commands/end-runs.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
@@ -149,7 +151,8 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
     },
 
     async report(workerId, leaseId, told, guards = {}) {
-      const report = clipped(told)
+      const whole = mended(told)
+      const report = clipped(whole)
       if (report.verb === 'finish' && bytesOfReport(report) > limits.resultBytesMax) {
         throw new IchidoError('PAYLOAD_TOO_LARGE', `The result is larger than ${limits.resultBytesMax} bytes`)
       }
@@ -160,7 +163,7 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
         leaseId,
         version: guards.version ?? null,
         leaderEpoch: guards.leaderEpoch ?? null,
-        outcomeHash: outcomeHash(told),
+        outcomeHash: outcomeHash(whole),
         report,
         nextRunId: report.verb === 'fail' ? world.uuid() : NO_RUN,
         random: world.random(),
@@ -203,15 +206,24 @@ function runOf(leaseId: string): string {
   return runId
 }
 
+/** A report about a failure never fails for its text. */
+function mended(report: Report): Report {
+  return report.verb === 'finish' ? report : { ...report, error: ofTexts(report.error, storableText) }
+}
+
 /** The SDK's workers send no more. */
 function clipped(report: Report): Report {
   if (report.verb === 'finish') return report
-  const { code, message, traceback } = report.error
-  const error = { code, message: clip(message, ERROR_MESSAGE_MAX) }
-  return {
-    ...report,
-    error: traceback === undefined ? error : { ...error, traceback: clip(traceback, ERROR_TRACEBACK_MAX) },
-  }
+  const max = { code: Number.POSITIVE_INFINITY, message: ERROR_MESSAGE_MAX, traceback: ERROR_TRACEBACK_MAX }
+  return { ...report, error: ofTexts(report.error, (text, name) => clip(text, max[name])) }
+}
+
+function ofTexts(
+  { code, message, traceback }: RunError,
+  change: (text: string, name: keyof RunError) => string,
+): RunError {
+  const error = { code: change(code, 'code'), message: change(message, 'message') }
+  return traceback === undefined ? error : { ...error, traceback: change(traceback, 'traceback') }
 }
 
 /** Without meta: a repeated report may carry another time stamp and is still the same outcome. */

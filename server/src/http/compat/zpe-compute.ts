@@ -161,7 +161,7 @@ function reportRoutes(app: ApiInstance, services: Services): void {
   app.post(
     '/calc/zpe/compute/jobs/:job_id/failed',
     {
-      config: { ability: 'worker' },
+      config: { ability: 'worker', takesAnyText: true },
       schema: {
         tags,
         summary: 'Report that a calculation failed',
@@ -172,10 +172,10 @@ function reportRoutes(app: ApiInstance, services: Services): void {
       },
     },
     async (request) => {
-      const { lease_id, error_code, error_message, traceback } = request.body
+      const { lease_id, error_code, error_message, traceback, retryable } = request.body
       const error = { code: error_code, message: error_message, ...(traceback == null ? {} : { traceback }) }
       const jobId = request.params.job_id
-      const outcome = await report(request, jobId, lease_id, { verb: 'fail', error, retryable: true })
+      const outcome = await report(request, jobId, lease_id, { verb: 'fail', error, retryable: retryable ?? true })
       return { ok: true as const, requeued: outcome.next !== null, retry_count: outcome.retryCount }
     },
   )

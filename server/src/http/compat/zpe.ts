@@ -6,6 +6,7 @@ import type { Caller } from '../../core/roles.ts'
 import type { Services } from '../../services/index.ts'
 import { refusalError } from '../../services/submit-job.ts'
 import { callerOf } from '../auth.ts'
+import { attachment } from '../content-disposition.ts'
 import type { MismatchStatus } from '../errors.ts'
 import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
 import { type ApiInstance, jobParams } from '../routes/context.ts'
@@ -115,10 +116,13 @@ function readRoutes(app: ApiInstance, { jobs }: Services): void {
     },
     async (request, reply) => {
       const { kind } = request.query
-      const { summary_text, freqs_csv } = await resultOf(callerOf(request), request.params.job_id)
-      const [type, text] = kind === 'summary' ? ['text/plain', summary_text] : ['text/csv', freqs_csv]
+      const { job_id: jobId } = request.params
+      const { summary_text, freqs_csv } = await resultOf(callerOf(request), jobId)
+      const [type, name, text] =
+        kind === 'summary' ? ['text/plain', 'summary.txt', summary_text] : ['text/csv', 'freqs.csv', freqs_csv]
       if (text === null) throw new IchidoError('NOT_FOUND', `The job has no ${kind}`)
-      return reply.header('content-type', `${type}; charset=utf-8`).send(text)
+      reply.header('content-type', `${type}; charset=utf-8`)
+      return reply.header('content-disposition', attachment(`zpe-${jobId}-${name}`)).send(text)
     },
   )
 
