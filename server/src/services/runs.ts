@@ -11,6 +11,7 @@ import type { RunError } from '../store/commands/after-failure.ts'
 import { findCancels } from '../store/commands/cancel-job.ts'
 import { type EndItem, type EndOutcome, endBatch, findOwner, type Report } from '../store/commands/end-runs.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
+import { endLate } from '../store/commands/late-reports.ts'
 import type { Leased } from '../store/commands/lease-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../store/commands/release-runs.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
@@ -32,6 +33,8 @@ export interface LeaseRequest {
   pollId?: string | undefined
   /** Set: the runs are started at once by the process of this name. */
   startId?: string | undefined
+  /** For runs whose job and queue do not say how long a lease lasts. */
+  leaseTtlMs?: number | undefined
 }
 
 /** What a worker, known by its id, does with runs. */
@@ -52,6 +55,8 @@ export interface RunService {
 export interface ReportGuards {
   version?: number | undefined
   leaderEpoch?: number | undefined
+  /** The worker sends no heartbeats: its report also counts after its lease, as long as nobody was handed the job since. */
+  late?: boolean | undefined
 }
 
 const LEASE_TOKEN_BYTES = 16
@@ -95,6 +100,12 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
     userOf: ({ ownerId }) => ownerId,
   })
 
+  async function reportLate(item: EndItem): Promise<EndOutcome> {
+    const outcome = await store.write(endLate({ ...item, token: world.secret(LEASE_TOKEN_BYTES) }))
+    bus.wake(wakesOfEnd(outcome))
+    return outcome
+  }
+
   function counted<Outcome extends { kind: string } | { kind: 'refused'; reason: string }>(
     verb: string,
     runId: string,
@@ -122,7 +133,7 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
         pollId: request.pollId ?? world.uuid(),
         named: request.pollId !== undefined,
         token: world.secret(LEASE_TOKEN_BYTES),
-        leaseTtlMs: DEFAULT_LEASE_TTL_MS,
+        leaseTtlMs: request.leaseTtlMs ?? DEFAULT_LEASE_TTL_MS,
         startId: request.startId ?? null,
       }
       const leases = await desk.lease(item, request.waitMs, signal)
@@ -169,9 +180,11 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
         random: world.random(),
       }
       const hasCost = report.verb === 'finish' && report.costMicros !== null
-      const outcome = await (hasCost
+      const inTime = await (hasCost
         ? costs.add({ ...item, ownerId: (await store.read(findOwner(runId))) ?? runId })
         : ends.add(item))
+      const tooLate = inTime.kind === 'refused' && inTime.reason === 'ALREADY_ENDED'
+      const outcome = guards.late && tooLate ? await reportLate(item) : inTime
       if (outcome.kind === 'recorded') {
         meter.ended(outcome.state)
         meter.reported(outcome.state, outcome.retries, outcome.times)

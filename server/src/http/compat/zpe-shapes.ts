@@ -2,6 +2,7 @@ import { errorText, type JobDetail, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { failedRequest } from '../../core/contract/leases.ts'
 import { enrollRequest, registerRequest } from '../../core/contract/workers.ts'
+import { LONGER_LEASE } from '../../services/report-on-job.ts'
 import { countAtoms } from './pw-atoms.ts'
 
 /** S1's requests and answers. What they do not name is ignored. */
@@ -148,6 +149,11 @@ export function renderState(job: JobDetail): z.output<typeof zpeState> {
 function detailOf(job: JobDetail, status: ZpeStatus): string | null {
   if (job.state === 'CANCELED') return 'The job was canceled'
   if (status !== 'failed' && status !== 'queued') return null
-  const error = job.runs.findLast((run) => run.error !== null)?.error
-  return error == null ? null : errorText(error)
+  const run = job.runs.findLast(({ error }) => error !== null)
+  if (run?.error == null) return null
+  // S1's workers are not to be heard of: it says what is known, and what helps.
+  if (run.error.code === 'WORKER_LOST' && run.lease_expires_at !== null) {
+    return `No result came before the lease ended at ${run.lease_expires_at}; if calculations take longer, ${LONGER_LEASE}`
+  }
+  return errorText(run.error)
 }

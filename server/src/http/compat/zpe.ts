@@ -15,7 +15,6 @@ import { zpeComputeRoutes } from './zpe-compute.ts'
 import { filesQuery, renderState, ZPE, zpeAccepted, zpeJob, zpeResult, zpeState } from './zpe-shapes.ts'
 
 const OPERATION = 'zpe.submit'
-const TIMEOUT_SECONDS = 3600
 const CONFLICTS = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED'] as const
 
 const tags = ['compat: zpe']
@@ -66,8 +65,9 @@ function submitRoute(app: ApiInstance, { services, mismatchStatus }: ZpeContext)
 
 /** S1's workers send no heartbeats: a lease that lapsed before the run's time is up would start a second calculation. */
 function zpePolicy(lent: JobPolicy): JobPolicy {
-  const { timeout_seconds = TIMEOUT_SECONDS } = lent
-  return { ...lent, timeout_seconds, lease_ttl_seconds: Math.ceil(timeout_seconds), continuation_seconds: 0 }
+  const { timeout_seconds = 0, lease_ttl_seconds = 0 } = lent
+  const leaseSeconds = Math.max(lease_ttl_seconds, Math.ceil(timeout_seconds))
+  return { ...lent, ...(leaseSeconds === 0 ? {} : { lease_ttl_seconds: leaseSeconds }), continuation_seconds: 0 }
 }
 
 function readRoutes(app: ApiInstance, { jobs }: Services): void {
