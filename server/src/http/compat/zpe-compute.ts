@@ -51,7 +51,7 @@ function identityRoutes(app: ApiInstance, { workers }: Services): void {
     },
     async (request) => {
       const { ttl_seconds, label } = request.body
-      const enrollment = { queues: [ZPE], label: label ?? undefined, ttlSeconds: ttl_seconds ?? undefined }
+      const enrollment = { queues: [ZPE], label: label || undefined, ttlSeconds: ttl_seconds ?? undefined }
       const made = await workers.enroll(callerOf(request), enrollment)
       return { token: made.enroll_token, expires_at: made.expires_at, ttl_seconds: made.ttl_seconds, label: made.label }
     },
@@ -70,7 +70,7 @@ function identityRoutes(app: ApiInstance, { workers }: Services): void {
     },
     async (request, reply) => {
       const { token, name, meta } = request.body
-      const made = await workers.register({ enrollToken: token, name: name ?? undefined, meta: meta ?? undefined })
+      const made = await workers.register({ enrollToken: token, name: name || undefined, meta: meta ?? undefined })
       if (made === null) app.refuseCredentials(request, reply, 'The enroll token is unknown, used, or its time is up')
       return {
         server_id: made.worker_id,

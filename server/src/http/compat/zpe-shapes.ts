@@ -1,7 +1,7 @@
 import { errorText, type JobDetail, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { failedRequest } from '../../core/contract/leases.ts'
-import { enrollRequest, registerRequest } from '../../core/contract/workers.ts'
+import { enrollRequest, registerRequest, shownText } from '../../core/contract/workers.ts'
 import { LONGER_LEASE } from '../../services/report-on-job.ts'
 import { countAtoms } from './pw-atoms.ts'
 
@@ -28,9 +28,6 @@ const ATOMS_MAX = 10_000
 
 /** Pydantic clients send null for what they leave open. */
 const open = <T extends z.ZodType>(schema: T) => schema.nullish()
-/** And forms send an empty text. */
-const openText = <T extends z.ZodType<string>>(schema: T) =>
-  open(z.union([z.literal('').transform(() => null), schema]))
 
 /** What S1's own back end knows; a worker stops at any other. */
 const CALC_MODES = ['new', 'continue'] as const
@@ -84,7 +81,7 @@ export const filesQuery = z.object({ kind: z.enum(['summary', 'freqs']) })
 
 export const zpeEnroll = z.object({
   ttl_seconds: open(enrollRequest.shape.ttl_seconds),
-  label: openText(enrollRequest.shape.label.unwrap()),
+  label: open(shownText).meta({ description: 'An empty one is none' }),
 })
 export const zpeEnrollToken = z
   .object({ token: z.string(), expires_at: time, ttl_seconds: z.int(), label: z.string().nullable() })
@@ -92,7 +89,7 @@ export const zpeEnrollToken = z
 
 export const zpeRegister = z.object({
   token: registerRequest.shape.enroll_token,
-  name: openText(registerRequest.shape.name.unwrap()),
+  name: open(shownText).meta({ description: 'An empty one is none' }),
   meta: open(registerRequest.shape.meta),
 })
 export const zpeRegistered = z
