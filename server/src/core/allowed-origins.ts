@@ -8,7 +8,7 @@ export interface AllowedOrigins {
 
 export const ORIGIN_EXAMPLE = 'https://app.example.org'
 
-/** Reads a list separated by commas; a string says which part of it is no origin. */
+/** Reads a list separated by commas; `wrong` is the first part that is no origin. */
 export function parseAllowedOrigins(text: string): AllowedOrigins | { wrong: string } {
   const parts = text
     .split(',')

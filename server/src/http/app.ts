@@ -223,7 +223,7 @@ export function publicBase({ publicUrl, basePath }: Pick<HttpOptions, 'publicUrl
 function withOrigins({ allowedOrigins, openMode, services }: HttpOptions, listener: RequestListener): RequestListener {
   if (allowedOrigins == null) return listener
   const { access } = services
-  // While the store is away nobody is let in; so that a page can read that, what was known last counts.
+  // While the store is away, what was known last counts: the page can then read the 503.
   const isOpen = async () => openMode && !(await access.isAuthRequired().catch(() => !access.wasOpen()))
   return cors(allowedOrigins, isOpen, listener)
 }

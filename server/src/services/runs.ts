@@ -221,17 +221,17 @@ function runOf(leaseId: string): string {
 
 /** A report about a failure never fails for its text. */
 function mended(report: Report): Report {
-  return report.verb === 'finish' ? report : { ...report, error: ofTexts(report.error, storableText) }
+  return report.verb === 'finish' ? report : { ...report, error: mapTexts(report.error, storableText) }
 }
 
 /** The SDK's workers send no more. */
 function clipped(report: Report): Report {
   if (report.verb === 'finish') return report
   const max = { code: Number.POSITIVE_INFINITY, message: ERROR_MESSAGE_MAX, traceback: ERROR_TRACEBACK_MAX }
-  return { ...report, error: ofTexts(report.error, (text, name) => clip(text, max[name])) }
+  return { ...report, error: mapTexts(report.error, (text, name) => clip(text, max[name])) }
 }
 
-function ofTexts(
+function mapTexts(
   { code, message, traceback }: RunError,
   change: (text: string, name: keyof RunError) => string,
 ): RunError {

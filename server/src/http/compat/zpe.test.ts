@@ -125,6 +125,11 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     expect((await detail(long)).policy).toEqual({ ...policy, lease_ttl_seconds: 7201, continuation_seconds: 0 })
     await worker.result(long)
     await http.services.definitions.remove(LOCAL_ADMIN, 'zpe')
+    await http.services.definitions.create(LOCAL_ADMIN, 'zpe', { kind: 'zpe', lease_ttl_seconds: 5400 })
+    const leased = await submitZpe(http)
+    expect(await worker.leased()).toMatchObject({ job_id: leased, lease_ttl_seconds: 5400 })
+    await worker.result(leased)
+    await http.services.definitions.remove(LOCAL_ADMIN, 'zpe')
   })
 
   test('what is no calculation does not exist here', async () => {

@@ -114,6 +114,15 @@ export function lateReportConformance({ store }: Given): void {
       expect((await scene.runs(lease.jobId)).map((run) => run.state)).toEqual(['TIMED_OUT', 'FAILED', 'PENDING'])
     })
 
+    test('of a failure leaves a job that was redriven its new tries', async () => {
+      const scene = new Scene(store())
+      const lease = await lapsedRun(scene)
+      const set = 'UPDATE ichido.runs SET retry_count = $2 WHERE job_id = $1 AND run_no = $3'
+      await sql(store(), set, lease.jobId, 3, 1)
+      await sql(store(), set, lease.jobId, 0, 2)
+      expect(await end(scene, lease, failed())).toMatchObject({ retryCount: 1, dead: false })
+    })
+
     test('of a job whose retries are used up, or of a worker that was revoked, changes nothing', async () => {
       const scene = new Scene(store())
       const dead = await lapsedRun(scene, { max_attempts: 1 })

@@ -26,7 +26,7 @@ export const adoptRun = statement('adopt_run', {
   postgres: `WITH w AS MATERIALIZED (
       SELECT worker_id FROM ichido.workers WHERE worker_id = $2 AND revoked_at IS NULL FOR KEY SHARE),
     m AS (UPDATE ichido.runs n SET ${ADOPTED('n.', 'least')}, lease_id = n.id::text || '.' || $4::text,
-        retry_count = p.retry_count
+        retry_count = least(n.retry_count, p.retry_count)
       FROM ichido.runs p JOIN w ON w.worker_id = p.assigned_worker_id
       WHERE ${LOST('p.')} AND n.job_id = p.job_id AND n.run_no = p.run_no + 1 AND ${UNTOUCHED('n.')}
       RETURNING n.id, n.lease_id, n.job_id, n.state, n.attempt, n.last_event_n),
@@ -34,7 +34,7 @@ export const adoptRun = statement('adopt_run', {
     SELECT id, lease_id FROM m`,
   sqlite: [
     `UPDATE ichido.runs SET ${ADOPTED('', 'min')}, lease_id = id || '.' || $4,
-        retry_count = (SELECT p.retry_count FROM ichido.runs p WHERE p.id = $1)
+        retry_count = min(retry_count, (SELECT p.retry_count FROM ichido.runs p WHERE p.id = $1))
       WHERE ${AFTER} AND ${UNTOUCHED('')} AND EXISTS (SELECT 1 FROM ichido.runs p WHERE ${LOST('p.')})
         AND EXISTS (SELECT 1 FROM ichido.workers WHERE worker_id = $2 AND revoked_at IS NULL)`,
     `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
