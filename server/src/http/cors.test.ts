@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { type Browser, type Page, chromium as playwright } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { chromium } from '../../../scripts/testing/services.ts'
+import { StoreUnavailable } from '../store/port.ts'
 import { type TestApp, testApp } from '../testing/app.ts'
 import { JOB, RESULT, submitZpe, ZpeWorker } from '../testing/zpe.ts'
 
@@ -72,7 +73,10 @@ describe('a page of an allowed origin', () => {
   let page: Page
   let as: Record<string, string>
   beforeAll(async () => {
-    http = await testApp('sqlite', { allowedOrigins: { exact: new Set([allowed]), any: false } })
+    http = await testApp('sqlite', {
+      allowedOrigins: { exact: new Set([allowed]), any: false },
+      alter: (services) => ({ ...services, audit: { list: () => Promise.reject(new Error('a bug')) } }),
+    })
     url = await listen(http)
     as = { authorization: `Bearer ${await http.token('ann', 'admin')}`, ...JSON_TYPE }
     page = await browser.newPage()
@@ -113,6 +117,7 @@ describe('a page of an allowed origin', () => {
     })
     expect(await ask(page, `${url}/v1/jobs`, { method: 'POST', headers: as, body: {} })).toMatchObject({ status: 400 })
     expect(await ask(page, `${url}/calc/zpe/compute/servers/register`, large)).toMatchObject({ status: 413 })
+    expect(await ask(page, `${url}/v1/audit`, { headers: as })).toMatchObject({ status: 500 })
     expect(await ask(page, `${url}/api/cloud/jobs`, { headers: as })).toMatchObject({ status: 200 })
   })
 
@@ -210,6 +215,23 @@ test('in open mode only pages of the server itself are served', async () => {
   await http.token('ann', 'admin')
   expect(await ask(page, `${url}/healthz`)).toMatchObject({ status: 200 })
   await page.close()
+  await http.close()
+})
+
+test('a page can read that the store is away', async () => {
+  const http = await testApp('sqlite', {
+    allowedOrigins: { exact: new Set([allowed]), any: false },
+    alter: (services) => ({
+      ...services,
+      access: { ...services.access, isAuthRequired: () => Promise.reject(new StoreUnavailable('away')) },
+    }),
+  })
+  const url = await listen(http)
+  const read = async (path: string) => {
+    const { status, headers } = await fetch(url + path, { headers: { origin: allowed } })
+    return [status, headers.get('access-control-allow-origin'), headers.get('access-control-allow-credentials')]
+  }
+  expect(await read('/v1/jobs')).toEqual([503, allowed, 'true'])
   await http.close()
 })
 
