@@ -101,7 +101,7 @@ test.each([
   expect(await detail(jobId)).toMatchObject({ state: 'PENDING', retry_count: 1 })
 })
 
-test('an input that it does not understand is an error of the job, and is not tried again', async () => {
+test('an input that it does not understand fails the job, and is not tried again', async () => {
   const content = 'hello\nATOMIC_POSITIONS angstrom\nH 0 0 0\nH 0 0 0.74\n'
   const jobId = await submitZpe(http, { content, mobile_indices: [0, 1] })
   await startAgent(REPLAY)

@@ -39,7 +39,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(data.map((queue) => queue.name)).toEqual(data.map((queue) => queue.name).toSorted())
   })
 
-  test('a failure with a fatal code is not retried, and what is wrong in the list is named', async () => {
+  test('a failure with a fatal code is not retried, and a bad list is refused', async () => {
     const name = unique('queue')
     expect((await put(name, { fatal_error_codes: ['BAD_INPUT'] })).body).toMatchObject({
       fatal_error_codes: ['BAD_INPUT'],

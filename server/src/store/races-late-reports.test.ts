@@ -112,7 +112,7 @@ describe('a late result against the promotion of the next run', () => {
   })
 })
 
-test('a report against the leader that gives the run up: it ends the run, or adopts the next one', async () => {
+test('a report that meets the leader giving its run up adopts the next run', async () => {
   const scene = newScene()
   await register(scene)
   const lease = await scene.running({ policy: { continuation_seconds: 0 } })

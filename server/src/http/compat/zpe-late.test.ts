@@ -44,7 +44,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
     return lease
   }
 
-  test('a result counts while the leader has not noticed, and while it waits for the worker', async () => {
+  test('a result counts before the leader notices, and while it waits for the worker', async () => {
     const unnoticed = await overdue()
     expect(await worker.result(unnoticed.job_id)).toMatchObject({ status: 200 })
     // A job that was submitted by the native API has the native continuation time.
@@ -58,7 +58,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
     expect(await states(job_id)).toEqual(['SUCCEEDED'])
   })
 
-  test('a result counts while the job waits for its next attempt, also when it is sent again', async () => {
+  test('a result counts while the job waits for its next attempt, and may be repeated', async () => {
     const { job_id, lease_id } = await lapsed()
     const said = expect.stringMatching(/^No result came before the lease ended at .*; .*raise lease_ttl_seconds of/)
     expect(await status(job_id)).toMatchObject({ status: 'queued', detail: said })
@@ -104,7 +104,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
     expect(after.message).toMatch(/since then the job has ended SUCCEEDED, with attempt 2\./)
   })
 
-  test('the same worker that was handed the job again is refused by its old lease, not by its new one', async () => {
+  test('a worker that was handed the job again reports by its new lease only', async () => {
     const { job_id, lease_id } = await lapsed()
     await ageJob(store(), job_id, 400_000)
     await worker.leased()
@@ -131,7 +131,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
     expect(await status(dead.job_id)).toMatchObject({ status: 'failed', detail: expect.stringContaining('raise') })
   })
 
-  test('a run beyond its timeout_seconds is not taken back, and the answer names that setting', async () => {
+  test('a run beyond its timeout_seconds is refused, and the answer names that setting', async () => {
     const policy = { timeout_seconds: 10, lease_ttl_seconds: 7200 }
     await http.services.definitions.create(LOCAL_ADMIN, 'zpe', { kind: 'zpe', ...policy })
     const jobId = await submitZpe(http)

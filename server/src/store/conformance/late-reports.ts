@@ -84,7 +84,7 @@ export function lateReportConformance({ store }: Given): void {
   }
 
   describe('a late report', () => {
-    test('of a result: the run that timed out stays, the next one has the outcome and costs no retry', async () => {
+    test('of a result ends the next run, at no retry, and leaves the run that timed out', async () => {
       const scene = new Scene(store())
       const lease = await lapsedRun(scene)
       expect(await end(scene, lease)).toMatchObject({ kind: 'recorded', state: 'SUCCEEDED', retryCount: 0 })
@@ -123,7 +123,7 @@ export function lateReportConformance({ store }: Given): void {
       expect(await end(scene, lease, failed())).toMatchObject({ retryCount: 1, dead: false })
     })
 
-    test('of a job whose retries are used up, or of a worker that was revoked, changes nothing', async () => {
+    test('of a dead letter, or by a worker that was revoked, changes nothing', async () => {
       const scene = new Scene(store())
       const dead = await lapsedRun(scene, { max_attempts: 1 })
       expect(await end(scene, dead)).toEqual({ kind: 'refused', reason: 'ALREADY_ENDED' })
