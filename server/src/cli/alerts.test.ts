@@ -20,7 +20,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true })
 })
 
-test('alerts are listed and logged when they open and close; an unknown rule is refused', async () => {
+test('alerts are listed and logged as they open and close; a bad rule is refused', async () => {
   expect(await run(['alerts'], env)).toMatchObject({ code: 0, stdout: '', stderr: 'No alerts.\n' })
   expect((await run(['alerts', 'list', '--open'], env)).stderr).toBe('No alert is open.\n')
   const { job_id } = await runJson(['submit', 'work', '--queue', 'slow'], env)

@@ -37,7 +37,7 @@ test('nothing older than the window counts, and the minute that goes on does', (
   expect([verdictAt(HOUR, MINUTE_MS), verdictAt(HOUR + 1, MINUTE_MS), verdictAt(HOUR + 1, 90_000)]).toEqual([11, 0, 11])
 })
 
-test('what must last is over only when it was at the end of each minute of that time', () => {
+test('a rule with a for-duration is broken only if it was at the end of each minute', () => {
   const verdictAt = (minute: number, seconds: number) =>
     judge(COUNTED, [dead(HOUR, 11)], { ...LIMITS, forMs: 120_000 }, at(minute, seconds)).verdict
   expect(verdictAt(HOUR, 59)).toBe('unsettled')
@@ -45,7 +45,7 @@ test('what must last is over only when it was at the end of each minute of that 
   expect(verdictAt(HOUR + 3, 0)).toBe('over')
 })
 
-test('what was over is within only after a twelfth of the window, or the time that it must last', () => {
+test('a rule is kept again only after a twelfth of the window, or its for-duration', () => {
   const verdictAt = (minute: number, forMs = 0) =>
     judge(COUNTED, [dead(HOUR, 11)], { ...LIMITS, forMs }, at(minute, 0)).verdict
   expect([verdictAt(HOUR + 59), verdictAt(HOUR + 60), verdictAt(HOUR + 65)]).toEqual(['over', 'unsettled', 'unsettled'])
@@ -53,7 +53,7 @@ test('what was over is within only after a twelfth of the window, or the time th
   expect([verdictAt(HOUR + 70, 600_000), verdictAt(HOUR + 71, 600_000)]).toEqual(['unsettled', 'within'])
 })
 
-test('a value that swings around its threshold is never within in between', () => {
+test('a value that swings around its threshold is one alert', () => {
   const everyFiveAndAHalf = Array.from({ length: 65 }, (_, i) => dead(HOUR + Math.floor(5.5 * i), 1))
   const parts = new Set<number>()
   for (let minute = HOUR + 60; minute < HOUR + 350; minute++) {

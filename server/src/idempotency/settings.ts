@@ -23,7 +23,7 @@ export interface Settings {
   responseMaxBytes: number
   /** Hears what no caller can be told: a handler that threw, a lease that could not be renewed. Warns by default. */
   onError: (error: unknown) => void
-  /** Counts uses, duplicates, mismatches, waits and keys in doubt; nobody by default. */
+  /** Counts uses, duplicates, mismatches, waits and keys in doubt; counts nothing by default. */
   metrics: IdempotencyMetrics
   world: IdempotencyWorld
 }

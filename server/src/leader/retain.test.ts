@@ -368,7 +368,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await rows('audit')).toBe(0)
   })
 
-  test('counts by the minute go when no window of an alert reaches them, a batch at a time', async () => {
+  test('counts by the minute go in batches when no window of an alert reaches them', async () => {
     const count = async (times: number) => {
       for (let i = 0; i < times; i++) {
         scene.services.minuteCounts.add('runs_started', 1)

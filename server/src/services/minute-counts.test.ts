@@ -90,7 +90,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 })
 
-test('a meter counts submissions with a key, starts and retries that ended, and tells the other meter of all', () => {
+test('a meter counts keyed submissions, starts and ended retries, and tells the other', () => {
   const added: string[] = []
   const heard: string[] = []
   const other = { ...silentMeter, submitted: () => void heard.push('submitted'), ended: () => void heard.push('ended') }
@@ -118,7 +118,7 @@ test('a meter counts submissions with a key, starts and retries that ended, and 
 describe('two nodes', () => {
   const nodes = twoNodes()
 
-  test('add to the same minute at once, and every batch twice: nothing is lost or counted twice', async () => {
+  test('add to one minute at once, every batch twice: nothing is lost or doubled', async () => {
     const batches = size(20, 300)
     const minute = Math.floor(realWorld.now() / 60_000)
     const add = async (store: Store, nodeId: string) => {
@@ -136,7 +136,7 @@ describe('two nodes', () => {
     expect(await sums(nodes.a())).toMatchObject({ runs_started: 3 * batches, keyed_submits: 6 * batches })
   })
 
-  test('a dead letter is counted by the transaction that makes it: once, whoever reports it how often', async () => {
+  test('a dead letter is counted once, by the transaction that makes it', async () => {
     await sql(nodes.a(), 'DELETE FROM ichido.minute_counts')
     const scene = new Scene(nodes.a())
     const jobs = size(5, 100)

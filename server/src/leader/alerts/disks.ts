@@ -1,6 +1,6 @@
 import { compare, type Rule } from './look.ts'
 
-/** Of a disk that swings around the threshold one alert is open: it closes when so much less is used. */
+/** A disk that swings around the threshold has one alert: it closes when so much less is used. */
 const CALM_PERCENT = 2
 
 /** The disks of the node that leads. */

@@ -5,7 +5,7 @@ const RULE = 'schedule_overdue' as const
 /** Twice the longest interval of the scheduler. */
 const OVERDUE_MS = 60_000
 
-/** Of ten thousand schedules each may be late: the store answers with changes alone. */
+/** Ten thousand schedules may be late, so the store answers with changes alone. */
 export const lookForOverdueSchedules: Rule = async ({ store }, max) => {
   const { late, over } = await store.read(findOverdue(RULE, OVERDUE_MS, max))
   const open = late.map(({ name, dueAtMs }) => ({

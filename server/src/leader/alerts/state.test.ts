@@ -73,7 +73,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await list(UNSERVED, true)).toHaveLength(1)
     })
 
-    test('is silent while a worker may take the queue, holds a run of it, or a person has paused it', async () => {
+    test('is silent while a worker takes the queue, holds a run of it, or it is paused', async () => {
       for (const queue of ['any', 'held', 'paused']) await scene.submit({ queue })
       await scene.submit({ queue: 'held' })
       const take = { queues: ['held'], kinds: ['work'], max: 1, waitMs: 0, startId: 'p' }
@@ -86,7 +86,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('oldest_waiting opens for a run that has been due for too long, and closes when it was taken', async () => {
+  test('oldest_waiting opens for a run that is due too long, and closes when it is taken', async () => {
     await scene.submit({ queue: 'slow' })
     await scene.submit({ queue: 'paused' })
     await scene.services.queues.put(LOCAL_ADMIN, 'paused', { paused: true })
@@ -123,7 +123,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await looked('oldest_waiting')).sort()).toEqual(['kinds', 'priorities', 'users'])
   })
 
-  test('disk_nearly_full opens above the threshold, and closes with some room, not at once', async () => {
+  test('disk_nearly_full opens above the threshold, and closes only with some room', async () => {
     const used = (percent: number) => [{ folder: '/data', freeRatio: 1 - percent / 100 }]
     const steps = [
       [89, []],
@@ -154,7 +154,7 @@ describe.each(ENGINES)('%s', (engine) => {
       return `token ${(await scene.services.access.createToken(LOCAL_ADMIN, made)).token_id}`
     }
 
-    test('opens 14 days before an API token ends, and closes when it was revoked or has ended', async () => {
+    test('opens 14 days before an API token ends, closes when it was revoked or has ended', async () => {
       await token(null)
       await token(1)
       const [kept, revoked] = [await token(90), await token(90)]
@@ -173,7 +173,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await list(ENDING, true)).toHaveLength(2)
     })
 
-    test('opens for a worker that works and does not renew its token, and closes when it does', async () => {
+    test('opens for a worker that does not renew its token, and closes when it does', async () => {
       const { services } = scene
       const worker = await registered(services, { enrollToken: await enrolled(services, {}) })
       // Has not been seen since.
