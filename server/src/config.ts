@@ -77,7 +77,11 @@ const flag = z
   .transform((text) => text === '1' || text === 'true')
 
 const webUrl = z
-  .url({ protocol: /^https?$/, ...says('an address like https://jobs.example.org') })
+  .url({
+    protocol: /^https?$/,
+    error: ({ input }) =>
+      `must be an address like https://jobs.example.org, not ${JSON.stringify(withoutCredentials(String(input)))}`,
+  })
   .transform((text) => text.replace(/\/+$/, ''))
 
 const storeSettings = {
@@ -115,7 +119,9 @@ const serverSettings = {
   TLS_CERT_FILE: z.string().optional(),
   TLS_KEY_FILE: z.string().optional(),
   TRUST_PROXY: z.string().default('false').transform(parseTrustProxy),
-  PUBLIC_URL: webUrl.optional(),
+  PUBLIC_URL: webUrl
+    .refine((url) => url === withoutCredentials(url), secret('an address without user name and password'))
+    .optional(),
   BASE_PATH: z
     .string()
     .regex(/^\/[A-Za-z0-9._~/-]*$/, says('a path like /ichido'))
@@ -167,7 +173,13 @@ export function readServerConfig(surroundings: Surroundings): ServerConfig {
 
 export function readClientConfig(surroundings: Surroundings): ClientConfig {
   const { ICHIDO_URL, ICHIDO_TOKEN } = parse(clientSettings, surroundings)
-  return { url: ICHIDO_URL, token: ICHIDO_TOKEN }
+  const { password } = new URL(ICHIDO_URL)
+  return { url: withoutCredentials(ICHIDO_URL), token: ICHIDO_TOKEN ?? (decodeURIComponent(password) || undefined) }
+}
+
+/** The address may be shown to people; a token in it may not, and `fetch` refuses an address that has one. */
+function withoutCredentials(url: string): string {
+  return url.replace(/^(\w+:\/\/)?[^/?#]*@/, '$1')
 }
 
 /** Each setting has a variable of its name, in capitals. */

@@ -96,6 +96,8 @@ export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStat
   return answer
 }
 
+/** Without the query, and without the host and credentials that a request line in absolute form has. */
 function pathOf(url: string): string {
-  return clip(url.split('?', 1)[0] ?? '', PATH_MAX)
+  const path = url.split('?', 1)[0] ?? ''
+  return clip(path.replace(/^\w+:\/\/[^/]*/, ''), PATH_MAX)
 }

@@ -30,19 +30,27 @@ export async function installDescription(app: FastifyInstance, options: Descript
         version: options.version,
       },
       ...(options.publicUrl === null ? {} : { servers: [{ url: new URL(options.publicUrl).origin }] }),
-      components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' } } },
+      components: { securitySchemes: SCHEMES },
     },
     stripBasePath: false,
     transform: (route) => {
       const { schema, url } = jsonSchemaTransform(route)
       const { ability, takesKey } = route.route.config ?? {}
       // In open mode callers need no token; workers always do.
-      const security = ability === 'public' ? [] : ability === 'worker' ? [{ token: [] }] : [{ token: [] }, {}]
+      const security = ability === 'public' ? [] : ability === 'worker' ? ANY_SCHEME : [...ANY_SCHEME, {}]
       return { url, schema: { ...schema, security, ...(takesKey ? { headers: KEY_HEADER } : {}) } }
     },
     transformObject: (document) => withoutUnused(jsonSchemaTransformObject(document)),
   })
 }
+
+/** The same token in each of them; `credentialsOf` reads it. */
+const SCHEMES = {
+  token: { type: 'http', scheme: 'bearer' },
+  apiKey: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
+  basic: { type: 'http', scheme: 'basic', description: 'The token is the password, with any user name' },
+} as const
+const ANY_SCHEME = Object.keys(SCHEMES).map((name) => ({ [name]: [] }))
 
 const KEY_HEADER = {
   type: 'object',
