@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto'
-import type { ErrorBody, JobDetail, JobShape, Page, ReservationShape } from '@ichido/sdk/protocol'
+import type { JobDetail, JobShape, Page, ReservationShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { LOCAL_ADMIN } from '../../services/access.ts'
 import { type Answer, type Call, type TestApp, testApp } from '../../testing/app.ts'
 import { finish, lease } from '../../testing/cloud-worker.ts'
 import { ENGINES } from '../../testing/services.ts'
+import type { CloudError } from './cloud-errors.ts'
 import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
 
 const SUBMIT = '/api/cloud/jobs/submit?provider=replicate'
@@ -21,7 +22,7 @@ const FIRST = {
 
 const said = (answer: Answer) => answer.body as CloudAnswer
 const jobId = (answer: Answer) => said(answer).job_id ?? ''
-const fieldOf = (answer: Answer) => (answer.body as ErrorBody).error.details.field
+const fieldOf = (answer: Answer) => (answer.body as CloudError).details.field
 
 describe.each(ENGINES)('compat/cloud on %s', (engine) => {
   let http: TestApp
@@ -99,7 +100,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     const second = await submit({ idempotency_key: key }, { headers: { 'idempotency-key': `"${key}"` } })
     expect(second).toMatchObject({ body: { job_id: jobId(first), idempotent_hit: true } })
     const differs = await submit({ idempotency_key: key }, { headers: { 'idempotency-key': 'another' } })
-    expect(differs).toMatchObject({ status: 400, body: { error: { code: 'KEY_CONFLICT' } } })
+    expect(differs).toMatchObject({ status: 400, body: { success: false, code: 'KEY_CONFLICT' } })
   })
 
   test('without a key every request is a job, and null is as good as nothing', async () => {
@@ -199,7 +200,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
       ['two providers', '?provider=a&provider=b', 'provider'],
     ])('%s', async (_, query, field) => {
       const answer = await post(`/api/cloud/jobs/submit${query}`, body)
-      expect(answer).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD' } } })
+      expect(answer).toMatchObject({ status: 400, body: { success: false, code: 'INVALID_PAYLOAD' } })
       expect(fieldOf(answer)).toBe(field)
     })
 
@@ -227,14 +228,17 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
       ['a reservation that is no UUID', { ...body, reservation_id: 'r1' }, 'reservation_id'],
     ])('%s', async (_, sent, field) => {
       const answer = await post(SUBMIT, sent)
-      expect(answer).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD' } } })
+      expect(answer).toMatchObject({ status: 400, body: { success: false, code: 'INVALID_PAYLOAD' } })
       expect(fieldOf(answer)).toBe(field)
     })
 
     test.each(['{"config_name_to_load":', '[]', '"text"', '{"config_name_to_load":"a\\u0000b"}'])(
       '%s',
       async (sent) => {
-        expect(await post(SUBMIT, sent)).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD' } } })
+        expect(await post(SUBMIT, sent)).toMatchObject({
+          status: 400,
+          body: { success: false, code: 'INVALID_PAYLOAD' },
+        })
       },
     )
   })
