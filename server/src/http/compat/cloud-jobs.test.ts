@@ -67,9 +67,14 @@ describe.each(ENGINES)('cloud jobs on %s', (engine) => {
 
   test('a list takes what real clients send, and refuses what would mislead them', async () => {
     const list = (query: string) => http.call('GET', `/api/cloud/jobs?${query}`)
-    expect(await list('job_type=cloud&sync_active=true&offset=0')).toMatchObject({ status: 200 })
+    expect(await list('job_type=cloud&sync_active=true&offset=0&limit=500')).toMatchObject({ status: 200 })
+    expect(await list('job_type=local')).toMatchObject({ status: 200, body: { jobs: [], total: 0 } })
     for (const [query, field] of [
-      ['offset=50', 'offset'],
+      ['offset=-1', 'offset'],
+      ['offset=100001', 'offset'],
+      ['offset=1&cursor=x', 'offset'],
+      ['limit=501', 'limit'],
+      ['job_type=remote', 'job_type'],
       ['status=done', 'status'],
       ['limit=0', 'limit'],
       ['provider=a%20b', 'provider'],

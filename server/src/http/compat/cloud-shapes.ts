@@ -1,6 +1,6 @@
 import { IchidoError, type JobShape, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { listQuery, yesOrNo } from '../../core/contract/list.ts'
+import { LIST_LIMIT_DEFAULT, listQuery, yesOrNo } from '../../core/contract/list.ts'
 import { submitRequest } from '../../core/contract/submit.ts'
 import { EVERY_JOB, type JobFilter } from '../../store/commands/list-jobs.ts'
 
@@ -120,7 +120,7 @@ export const listCloudQuery = z.object({
     .refine((offset) => offset <= COUNTED_MAX, `must be at most ${COUNTED_MAX}; go further with next_cursor`)
     .default(0)
     .meta({ description: 'How many to leave out; `next_cursor` is the faster way through long lists' }),
-  limit: listQuery.limit.unwrap().max(LIMIT_MAX).default(listQuery.limit.def.defaultValue),
+  limit: z.coerce.number().int().min(1).max(LIMIT_MAX).default(LIST_LIMIT_DEFAULT),
   cursor: listQuery.cursor,
 })
 
