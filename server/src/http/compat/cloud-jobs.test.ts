@@ -71,7 +71,7 @@ describe.each(ENGINES)('cloud jobs on %s', (engine) => {
     expect(await list('job_type=local')).toMatchObject({ status: 200, body: { jobs: [], total: 0 } })
     for (const [query, field] of [
       ['offset=-1', 'offset'],
-      ['offset=100001', 'offset'],
+      ['offset=10001', 'offset'],
       ['offset=1&cursor=x', 'offset'],
       ['limit=501', 'limit'],
       ['job_type=remote', 'job_type'],

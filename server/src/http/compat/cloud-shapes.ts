@@ -105,8 +105,8 @@ export const submitBody = z
 export type CloudSubmit = z.output<typeof submitBody>
 
 const LIMIT_MAX = 500
-/** Of `offset` and of `total`: more are neither skipped nor counted, for both cost as much as reading them. */
-export const COUNTED_MAX = 100_000
+/** Of `offset` and of `total`: more are neither skipped nor counted, for both cost as much as reading the jobs. */
+export const COUNTED_MAX = 10_000
 
 /** Clients send more than this server has a use for, like `sync_active`; only what would mislead is refused. */
 export const listCloudQuery = z.object({

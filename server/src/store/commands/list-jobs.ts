@@ -1,5 +1,5 @@
 import { HELD_MS } from '../../core/artifact.ts'
-import { FINAL_STATES } from '../../core/run-state.ts'
+import { FINAL_STATES, type RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { LISTED_COLUMNS } from '../sql/jobs.ts'
 import { EXPIRED } from '../sql/retention.ts'
@@ -83,7 +83,10 @@ function partOf(
   const lead = leadOf(filter, state)
   const path = [...new Set<Alias>([lead, 'j', 'r'])]
   if (state !== null) where.push(`r.state = ${bind(state)}`)
-  if (state === 'PENDING' && filter.pendingFor !== null) where.push(PENDING_FOR[filter.pendingFor])
+  if (state === 'PENDING' && filter.pendingFor !== null) {
+    if (filter.pendingFor === 'run_at' && lead !== 'w') path.push('w')
+    where.push(PENDING_FOR[filter.pendingFor])
+  }
   if (filter.userId !== null) where.push(`${lead === 'r' ? 'r' : 'j'}.user_id = ${bind(filter.userId)}`)
   if (filter.queue !== null) where.push(`j.queue = ${bind(filter.queue)}`)
   if (filter.kind !== null) where.push(`j.kind = ${bind(filter.kind)}`)
@@ -108,29 +111,47 @@ function partOf(
   return `SELECT ${columns} FROM ${from} WHERE ${where.join(' AND ')} ORDER BY ${ID[lead]} DESC LIMIT ${limit}`
 }
 
-/** A run that was due from the start waits for a worker, whatever the clock of the node that made it. */
-const DELAYED = `(r.run_at > j.created_at AND r.run_at > now_ms())`
+/**
+ * A run that was due from the start waits for a worker, whatever the clock of the node that made it. As a subquery the time is
+ * read once, and can be looked up in an index.
+ */
+const DELAYED = '(r.run_at > j.created_at AND r.run_at > (SELECT now_ms()))'
 const PENDING_FOR: Readonly<Record<PendingFor, string>> = {
   artifacts: `r.run_at >= ${HELD_MS}`,
-  run_at: `r.run_at < ${HELD_MS} AND ${DELAYED}`,
+  // The first two, and no `latest`, lead into the index of delayed runs.
+  run_at: `w.state = 'PENDING' AND w.fair_tag IS NULL AND w.run_at > (SELECT now_ms()) AND w.run_at < ${HELD_MS}
+    AND w.run_at > j.created_at AND w.id = r.id`,
   worker: `r.run_at < ${HELD_MS} AND NOT ${DELAYED}`,
 }
 
-type Alias = 'j' | 'r' | 'l' | 'k' | 'h'
+type Alias = 'j' | 'r' | 'l' | 'k' | 'h' | 'w'
 const TABLE: Record<Alias, string> = {
   j: 'jobs',
   r: 'runs',
   l: 'job_labels',
   k: 'idempotency_keys',
   h: 'held_runs',
+  w: 'runs',
 }
-const ID: Record<Alias, string> = { j: 'j.id', r: 'r.job_id', l: 'l.job_id', k: 'k.job_id', h: 'h.job_id' }
+const ID: Record<Alias, string> = {
+  j: 'j.id',
+  r: 'r.job_id',
+  l: 'l.job_id',
+  k: 'k.job_id',
+  h: 'h.job_id',
+  w: 'w.job_id',
+}
+
+/** There are never more of these than workers hold, or have just lost. */
+const FEW: readonly string[] = ['ASSIGNED', 'RUNNING', 'ORPHANED'] satisfies RunState[]
 
 /** The table whose index fits the filter best. */
 function leadOf(filter: JobFilter, state: string | null): Alias {
   if (filter.key !== null) return 'k'
-  // Few jobs wait for artifacts, whatever else is PENDING.
+  // Few jobs wait for artifacts or for their time, whatever else is PENDING.
   if (state === 'PENDING' && filter.pendingFor === 'artifacts') return 'h'
+  if (state === 'PENDING' && filter.pendingFor === 'run_at') return 'w'
+  if (state !== null && FEW.includes(state)) return 'r'
   if (filter.label !== null) return 'l'
   if (state === null) return 'j'
   // Most jobs have ended: of those, the ones of a queue or kind are the fewer.
