@@ -7,7 +7,7 @@ import type { Services } from '../services/index.ts'
 import { STREAM_TOKEN_PREFIX } from '../services/stream-tokens.ts'
 import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../services/workers.ts'
 import { StoreUnavailable } from '../store/port.ts'
-import { credentialsOf, sentToken, WAYS_TO_SEND } from './credentials.ts'
+import { credentialsOf, sentToken } from './credentials.ts'
 import { FailureLimit } from './failure-limit.ts'
 import { openModeRefusal } from './open-mode.ts'
 import { within } from './shared-read.ts'
@@ -80,7 +80,8 @@ export function installAuth(app: FastifyInstance, { services, openMode, checkSto
     if (credentials.kind === 'token') return credentials.token
     if (credentials.kind === 'unreadable') return refuseCredentials(request, reply, credentials.problem)
     reply.header('www-authenticate', CHALLENGE)
-    throw new IchidoError('UNAUTHENTICATED', `Send a ${kind}: ${WAYS_TO_SEND}`)
+    const message = `Send a ${kind}: Authorization: Bearer <token>, X-API-Key: <token>, or as the password of HTTP Basic`
+    throw new IchidoError('UNAUTHENTICATED', message)
   }
 
   async function authenticateCaller(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {

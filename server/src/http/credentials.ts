@@ -3,10 +3,6 @@ import type { IncomingHttpHeaders } from 'node:http'
 /** What a request says about its sender: a token, nothing at all, or something that cannot be read as a token. */
 export type Credentials = { kind: 'token'; token: string } | { kind: 'none' } | { kind: 'unreadable'; problem: string }
 
-/** How to send a token, for messages. */
-export const WAYS_TO_SEND =
-  'Authorization: Bearer <token>, X-API-Key: <token>, or HTTP Basic with the token as the password'
-
 const NONE: Credentials = { kind: 'none' }
 const TOKEN = /^[\x21-\x7e]+$/
 

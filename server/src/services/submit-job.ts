@@ -138,7 +138,8 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
       }),
     prepare: (caller, input, options) => submitJobs([toItem(deps, fairTags, caller, input, options)], renderAccepted),
     async rehearse(caller, input, options) {
-      const item = toItem(deps, fairTags, caller, input, options)
+      // A rehearsal takes no turn from the user's jobs.
+      const item = toItem(deps, { tagFor: () => 0 }, caller, input, options)
       const [outcome] = await rehearse(deps.store, submitJobs([item], renderAccepted))
       if (outcome === undefined) throw new Error('Every submission has an outcome')
       return outcome
@@ -154,7 +155,7 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
 
 function toItem(
   deps: Deps,
-  fairTags: FairTags,
+  fairTags: Pick<FairTags, 'tagFor'>,
   caller: Caller,
   input: SubmitInput,
   options: SubmitOptions,

@@ -55,7 +55,10 @@ export function cloudLogRoutes(api: ApiInstance, context: RouteContext): void {
         querystring: followQuery,
         response: {
           ...cloudAnswers({}, 'NOT_FOUND', 'LOG_UNAVAILABLE'),
-          200: { ...STREAM, content: { ...STREAM.content, 'application/json': { schema: wholeLog } } },
+          200: {
+            description: 'The text; with `follow=true` an event for each line, then `done`',
+            content: { 'application/json': { schema: wholeLog }, ...STREAM.content },
+          },
         },
       },
     },

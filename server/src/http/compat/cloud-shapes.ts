@@ -120,7 +120,13 @@ export const listCloudQuery = z.object({
     .refine((offset) => offset <= COUNTED_MAX, `must be at most ${COUNTED_MAX}; go further with next_cursor`)
     .default(0)
     .meta({ description: 'How many to leave out; `next_cursor` is the faster way through long lists' }),
-  limit: z.coerce.number().int().min(1).max(LIMIT_MAX).default(LIST_LIMIT_DEFAULT),
+  limit: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(LIMIT_MAX)
+    .default(LIST_LIMIT_DEFAULT)
+    .meta({ description: 'Entries per answer' }),
   cursor: listQuery.cursor,
 })
 
