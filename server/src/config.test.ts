@@ -154,14 +154,15 @@ test('a secret can be given as the file that holds it', () => {
 
 test('a token in the address of a client is its token, and is no longer in the address', () => {
   const client = (env: Record<string, string>) => readClientConfig(surroundings(env))
-  const ICHIDO_URL = 'https://ci:ichido_a%2Bb@jobs.example.org/base/'
-  expect(client({ ICHIDO_URL })).toEqual({ url: 'https://jobs.example.org/base', token: 'ichido_a+b' })
+  const ICHIDO_URL = 'https://ci:ichido_a-b@jobs.example.org/base/'
+  expect(client({ ICHIDO_URL })).toEqual({ url: 'https://jobs.example.org/base', token: 'ichido_a-b' })
   expect(client({ ICHIDO_URL, ICHIDO_TOKEN: 'other' }).token).toBe('other')
   expect(client({ ICHIDO_URL: 'https://ci@jobs.example.org' })).toEqual({
     url: 'https://jobs.example.org',
     token: undefined,
   })
   const address = 'must be an address like https://jobs.example.org'
+  expect(() => client({ ICHIDO_URL: 'https://ci:100%@host' })).toThrow('a password that is not a token')
   expect(() => client({ ICHIDO_URL: 'ftp://ci:secret@host' })).toThrow(`${address}, not "ftp://host"`)
   expect(() => client({ ICHIDO_URL: 'ci:secret@host' })).toThrow(`${address}, not "host"`)
   expect(problemsOf({ PUBLIC_URL: ICHIDO_URL })).toEqual([

@@ -173,8 +173,15 @@ export function readServerConfig(surroundings: Surroundings): ServerConfig {
 
 export function readClientConfig(surroundings: Surroundings): ClientConfig {
   const { ICHIDO_URL, ICHIDO_TOKEN } = parse(clientSettings, surroundings)
-  const { password } = new URL(ICHIDO_URL)
-  return { url: withoutCredentials(ICHIDO_URL), token: ICHIDO_TOKEN ?? (decodeURIComponent(password) || undefined) }
+  return { url: withoutCredentials(ICHIDO_URL), token: ICHIDO_TOKEN ?? tokenIn(ICHIDO_URL) }
+}
+
+function tokenIn(url: string): string | undefined {
+  const { password } = new URL(url)
+  if (password === '') return undefined
+  // What is not plain is percent-encoded; no token needs that.
+  if (/^[\w.~-]+$/.test(password)) return password
+  throw new ConfigError(['ICHIDO_URL has a password that is not a token; set ICHIDO_TOKEN instead'])
 }
 
 /** The address may be shown to people; a token in it may not, and `fetch` refuses an address that has one. */

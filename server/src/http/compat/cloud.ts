@@ -170,7 +170,7 @@ function changeRoutes(api: ApiInstance, { services: { jobs, deps } }: RouteConte
         tags,
         summary: 'Delete a cloud training job that has ended, with its logs, events and files',
         description:
-          'Its key goes on naming it until its own time is up. One that has not ended stays: cancel it first.',
+          'The key of the job stays, and still names it. A job that has not ended is refused: cancel it first.',
         params: jobParams,
         response: cloudAnswers({ 200: ['Deleted, or refused', deleteAnswer] }, 'NOT_FOUND'),
       },

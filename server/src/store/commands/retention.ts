@@ -117,9 +117,7 @@ export function removeJobs(term: Term, jobIds: readonly string[], { jobMs, lette
   })
 }
 
-/**
- * Takes a JSON array of jobs that are locked, and what tells those of them that go. It is asked after everything is locked.
- */
+/** Takes a JSON array of jobs that are locked, and removes those that `examine` answers with once their parts are locked too. */
 export function* removeLocked(locked: string, examine: () => Work<Row[]>): Work<Removed> {
   const rows = new Map<string, number>()
   const letters = new Set((yield* query(sql.lockLetters, locked)).map((row) => text(row, 'job_id')))

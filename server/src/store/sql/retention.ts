@@ -125,7 +125,7 @@ function lockOf(table: string) {
 export const lockLetters = lockOf('dead_letters')
 export const lockExpiredKeys = lockOf('expired_keys')
 
-/** What of a job must be locked besides. */
+/** The parts of a job that a redrive or a retry may have locked by themselves. */
 const HELD_ELSEWHERE = `(SELECT count(*) FROM ichido.dead_letters d WHERE d.job_id = j.id) AS letters,
   (SELECT count(*) FROM ichido.expired_keys e WHERE e.job_id = j.id) AS expired_keys`
 
@@ -142,8 +142,8 @@ export const examineJobs = statement(
 )
 
 /**
- * Takes a JSON array of jobs that are locked. Answers like `examineJobs`, for jobs that a person deletes: their age does not
- * count. A key outlives its job, and still names it.
+ * Takes a JSON array of jobs that are locked. Answers like `examineJobs`, for jobs that a person deletes: at any age, and also
+ * while a key names them. The key stays, and still names the job.
  */
 export const examineDeleted = statement(
   'examine_deleted',
