@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type Answer, type TestApp, testApp } from '../../testing/app.ts'
-import { testBlobs } from '../../testing/artifacts.ts'
+import type { Answer, TestApp } from '../../testing/app.ts'
+import { artifactApp } from '../../testing/artifacts.ts'
 import { finish, lease, WORKER } from '../../testing/cloud-worker.ts'
 import { ENGINES } from '../../testing/services.ts'
 import { sql } from '../../testing/store.ts'
@@ -15,16 +15,10 @@ interface List {
 
 describe.each(ENGINES)('the list of cloud jobs on %s', (engine) => {
   let http: TestApp
-  let close: () => Promise<void>
   beforeAll(async () => {
-    const place = await testBlobs()
-    http = await testApp(engine, { deps: { blobs: place.blobs } })
-    close = async () => {
-      await http.close()
-      place.remove()
-    }
+    http = await artifactApp(engine)
   })
-  afterAll(() => close())
+  afterAll(() => http.close())
 
   const list = async (query: string) => (await http.call('GET', `/api/cloud/jobs?${query}`)).body as List
   const ids = ({ jobs }: List) => jobs.map((job) => job.job_id)
