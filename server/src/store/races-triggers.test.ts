@@ -5,9 +5,10 @@ import type { TriggerRule } from '../core/trigger.ts'
 import { keptPlan, waysInto } from '../testing/explain.ts'
 import { seize } from '../testing/reaper.ts'
 import { Scene } from '../testing/scene.ts'
+import { testServices } from '../testing/services.ts'
 import { sql, unique } from '../testing/store.ts'
-import { BY, content, jobsOf } from '../testing/ticker.ts'
-import { defineOn, triggerLedger } from '../testing/triggers.ts'
+import { BY, content, jobsOf, tickAll } from '../testing/ticker.ts'
+import { defineOn, happen, triggerer, triggerLedger } from '../testing/triggers.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { realWorld } from '../world.ts'
 import { deleteDefinition, pauseDefinition, resumeDefinition, updateDefinition } from './commands/definitions.ts'
@@ -209,6 +210,32 @@ describe('processing', () => {
       )
     },
   )
+})
+
+test('a user whose row somebody has locked does not hold up the triggers of others', async () => {
+  const { services } = await testServices('postgres', {}, { store: b(), remove: async () => {} })
+  const [held, free] = [await defineOn(a()), await defineOn(a())]
+  const beside = await defineOn(a(), { topic: held.on.topic })
+  await limit(held.userId)
+  const troubles: string[] = []
+  const given = { services, ...services.deps }
+  const tick = await triggerer(given, { onTrouble: (where) => void troubles.push(where) })
+  await tickAll(tick)
+  for (const { on } of [held, free]) await happen(given, on.topic)
+  const locked = await gate()
+  const submitting = a().write(locked.hold(submitJobs([new Scene(a()).item({ userId: held.userId })], () => '')))
+  await locked.reached()
+  await tick()
+  expect([await outcomes(free), await outcomes(beside), await outcomes(held)]).toEqual([
+    ['job'],
+    ['job'],
+    ['waiting_turn'],
+  ])
+  await locked.open()
+  await submitting
+  await sql(a(), `UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE user_id = $1`, held.userId)
+  await tickAll(tick)
+  expect([await outcomes(held), troubles]).toEqual([['job'], []])
 })
 
 describe('triggers that wait', () => {
