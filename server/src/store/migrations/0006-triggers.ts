@@ -1,7 +1,7 @@
 import type { Migration } from './migration.ts'
 
 export const triggers: Migration = {
-  version: 5,
+  version: 6,
   name: 'triggers',
   statements: [
     // The rule as JSON, and its topic beside it for the index. A node that does not know of them leaves both as they are.
