@@ -91,7 +91,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect(await ledger(large)).toEqual(['job', 'job', 'skipped payload_too_large'])
   })
 
-  test('a pause keeps triggers for its end, in their order, or skips them, as the definition says', async () => {
+  test('a pause keeps triggers in their order, or skips them, as the definition says', async () => {
     const payload = JSON.stringify({ $from: 'n' })
     const keep = await defineOn(scene.store, {}, { payload })
     const { topic } = keep.on
@@ -152,7 +152,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect(await payloads(definition)).toEqual([1, 2, 3, 4])
   })
 
-  test('what waits goes by the definition as it is when its turn comes, or is skipped with it', async () => {
+  test('a trigger that waits is decided again by the definition as it is then', async () => {
     const [changed, deleted, ruleless] = [
       await defineOn(scene.store),
       await defineOn(scene.store),
@@ -204,7 +204,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect(await ledger(definition)).toEqual(Array(5).fill('job'))
   })
 
-  test('triggers and their keys go when their time is up, and never while something of them waits', async () => {
+  test('retention removes triggers and their keys, and none that waits', async () => {
     const definition = await defineOn(scene.store)
     const { topic } = definition.on
     const item = { topic, dedupe_key: 'once', data: {} }

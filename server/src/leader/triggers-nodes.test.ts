@@ -81,7 +81,7 @@ async function counts({ id }: Definition) {
   return row
 }
 
-test('triggers sent twice by two clients make one job for each definition while leaders are killed', async () => {
+test('triggers sent twice by two clients make one job each while leaders are killed', async () => {
   const payload = JSON.stringify({ n: { $from: 'n' } })
   const define = (rule: object = {}) => defineOn(store, { topic: TOPIC, ...rule }, { payload })
   const [steady, few, kept] = [await define(), await define({ where: { n: 4 } }), await define()]

@@ -141,7 +141,7 @@ describe('processing', () => {
     expect(await jobsOf(a(), definition)).toHaveLength(3)
   })
 
-  test('hazard 15: a term that is over changes nothing, nor does one that ends while it waits', async () => {
+  test('hazard 15: a term that is over, or ends while it waits, changes nothing', async () => {
     const { definition, term, ids } = await happened()
     const current = await seize(a())
     const nothing = { triggers: 0, made: [] }
