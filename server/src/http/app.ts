@@ -45,6 +45,7 @@ import { reservationRoutes } from './routes/reservations.ts'
 import { settingRoutes } from './routes/settings.ts'
 import { submitRoutes } from './routes/submit.ts'
 import { tokenRoutes } from './routes/tokens.ts'
+import { triggerRoutes } from './routes/triggers.ts'
 import { userRoutes } from './routes/users.ts'
 import { workerRoutes } from './routes/workers.ts'
 import { EVENT_FRAMING } from './sse.ts'
@@ -212,6 +213,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   deadLetterRoutes(api, context)
   redriveRoutes(api, context)
   definitionRoutes(api, context)
+  triggerRoutes(api, context)
   settingRoutes(api, context)
   auditRoutes(api, context)
   alertRoutes(api, context)
