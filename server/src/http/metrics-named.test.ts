@@ -18,9 +18,18 @@ const read = (path: string) => readFileSync(join(root, path), 'utf8')
 
 async function exported(): Promise<Set<string>> {
   const { render } = createMetrics()
-  const nothing = { jobs: null, workers: null, queues: null, deadLetters: null, schedules: null, alerts: null }
-  const machine = { disks: [], certificateEndsAtMs: undefined }
-  const page = await render({ ...nothing, ...machine, storeUp: true, subscribers: { current: 0, behind: 0 } })
+  const nothing = {
+    jobs: null,
+    workers: null,
+    queues: null,
+    deadLetters: null,
+    triggers: null,
+    schedules: null,
+    alerts: null,
+    disks: [],
+    certificateEndsAtMs: undefined,
+  }
+  const page = await render({ ...nothing, storeUp: true, subscribers: { current: 0, behind: 0 } })
   return new Set([...page.matchAll(/^# HELP (\S+)/gm)].map(([, name]) => name ?? ''))
 }
 

@@ -18,6 +18,7 @@ import {
   removeEvents,
   removeJobs,
   removeReservations,
+  removeTriggers,
 } from '../store/commands/retention.ts'
 import type { Store } from '../store/port.ts'
 import { minuteCountsMs } from './alerts/windowed.ts'
@@ -60,6 +61,8 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
         removeReservations(term, ageMs, max),
       ),
     () => inBatches('audit', age('audit_retention_days', DAY_MS), (ageMs, max) => removeAudit(term, ageMs, max)),
+    () =>
+      inBatches('triggers', age('trigger_retention_seconds', 1000), (ageMs, max) => removeTriggers(term, ageMs, max)),
     () => inBatches('minute_counts', minuteCountsMs(settings), (ageMs, max) => removeMinuteCounts(term, ageMs, max)),
     events,
     outlivedResults,

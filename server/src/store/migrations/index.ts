@@ -3,7 +3,8 @@ import { workerPlane } from './0002-worker-plane.ts'
 import { leaderPlane } from './0003-leader-plane.ts'
 import { eventOrder } from './0004-event-order.ts'
 import { fatalErrorCodes } from './0005-fatal-error-codes.ts'
-import { minuteCounts } from './0006-minute-counts.ts'
+import { triggers } from './0006-triggers.ts'
+import { minuteCounts } from './0007-minute-counts.ts'
 import type { Migration } from './migration.ts'
 
 export const MIGRATIONS: readonly Migration[] = [
@@ -12,6 +13,7 @@ export const MIGRATIONS: readonly Migration[] = [
   leaderPlane,
   eventOrder,
   fatalErrorCodes,
+  triggers,
   minuteCounts,
 ]
 export const SCHEMA_VERSION = MIGRATIONS.at(-1)?.version ?? 0

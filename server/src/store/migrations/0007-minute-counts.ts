@@ -1,7 +1,7 @@
 import type { Migration } from './migration.ts'
 
 export const minuteCounts: Migration = {
-  version: 6,
+  version: 7,
   name: 'minute counts',
   statements: [
     // What happened in each minute, for alerts. Each process adds to rows of its own and numbers what it adds, so that a batch that
