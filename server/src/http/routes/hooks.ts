@@ -1,10 +1,10 @@
-import { IchidoError } from '@ichido/sdk/protocol'
+import { IchidoError, TRIGGER_DATA_BYTES_MAX } from '@ichido/sdk/protocol'
 import type { FastifyInstance } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import { hook, hookParams, listHooksQuery, putHookRequest, putHookResponse } from '../../core/contract/hooks.ts'
 import { page } from '../../core/contract/shapes.ts'
-import { TRIGGER_DATA_BYTES_MAX, triggerRecorded } from '../../core/contract/triggers.ts'
+import { recordedTrigger } from '../../core/contract/triggers.ts'
 import { callerOf } from '../auth.ts'
 import { parseBody } from '../bodies.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
@@ -101,7 +101,7 @@ export async function deliveryRoutes(scope: FastifyInstance, { services }: Route
         params,
         body: z.unknown().meta({ description: 'JSON, whatever the sender has to tell' }),
         response: answers(
-          { 200: ['It was here already', triggerRecorded], 201: ['The trigger', triggerRecorded] },
+          { 200: ['It was here already', recordedTrigger], 201: ['The trigger', recordedTrigger] },
           'NOT_FOUND',
           ...WITH_BODY,
         ),
@@ -113,8 +113,9 @@ export async function deliveryRoutes(scope: FastifyInstance, { services }: Route
       const checked = await services.hooks.check(request.params.name, { headers, body })
       if (checked.kind === 'refused') return app.refuseCredentials(request, reply, checked.problem)
       const { sender, topic, dedupeKey } = checked
-      const [recorded] = await services.triggers.record(sender, [{ topic, dedupeKey, data: parseBody(body) }])
-      return reply.code(recorded.duplicate ? 200 : 201).send(recorded)
+      const trigger = { topic, dedupe_key: dedupeKey, data: parseBody(body) }
+      const [recorded] = await services.triggers.record(sender, [trigger], () => 'body')
+      return reply.code(recorded?.duplicate ? 200 : 201).send(recorded)
     },
   )
 }
