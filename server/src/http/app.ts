@@ -42,6 +42,7 @@ import { reservationRoutes } from './routes/reservations.ts'
 import { settingRoutes } from './routes/settings.ts'
 import { submitRoutes } from './routes/submit.ts'
 import { tokenRoutes } from './routes/tokens.ts'
+import { triggerRoutes } from './routes/triggers.ts'
 import { userRoutes } from './routes/users.ts'
 import { workerRoutes } from './routes/workers.ts'
 import { EVENT_FRAMING } from './sse.ts'
@@ -204,6 +205,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   deadLetterRoutes(api, context)
   redriveRoutes(api, context)
   definitionRoutes(api, context)
+  triggerRoutes(api, context)
   settingRoutes(api, context)
   auditRoutes(api, context)
   alertRoutes(api, context)

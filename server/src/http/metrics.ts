@@ -188,6 +188,14 @@ function createMeter(registers: Registry[]): Meter {
     buckets: TICK_SECONDS,
     registers,
   })
+  const triggers = counter('ichido_triggers_total', 'Triggers that were sent: recorded, or duplicates of those', [
+    'outcome',
+  ])
+  const triggerOutcomes = counter(
+    'ichido_trigger_outcomes_total',
+    'What triggers made of definitions; one that waits is counted again when it is over',
+    ['outcome'],
+  )
   const isLeader = new Gauge({
     name: 'ichido_is_leader',
     help: '1 on the node that leads, for as long as its term is sure',
@@ -262,6 +270,8 @@ function createMeter(registers: Registry[]): Meter {
       ticks.inc({ outcome })
       if (outcome === 'job' && lateMs !== null) lateness.observe(lateMs / 1000)
     },
+    triggered: (outcome) => triggers.inc({ outcome }),
+    triggerDecided: (outcome) => triggerOutcomes.inc({ outcome }),
     leadership(leads, epoch) {
       isLeader.set(leads ? 1 : 0)
       epochs.set(epoch)

@@ -29,8 +29,9 @@ export interface ScheduleOptions {
 }
 
 /** Payloads have up to 1 MB: a transaction beyond this gains nothing and holds its locks longer. */
-const BATCH_CHARS_MAX = 4 * 1024 * 1024
-const FIRST = '00000000-0000-0000-0000-000000000000'
+export const BATCH_CHARS_MAX = 4 * 1024 * 1024
+/** Before every id. */
+export const FIRST = '00000000-0000-0000-0000-000000000000'
 
 /** Makes the jobs of the ticks that are due, and of those that waited, for one term; a bounded batch at a time. */
 export function createSchedule(options: ScheduleOptions, leading: Leading): () => Promise<number | null> {
@@ -58,26 +59,13 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
     }
   }
 
-  async function make(planned: readonly Planned[]): Promise<Tick[]> {
-    if (planned.length === 0) return []
-    try {
-      return await store.write(makeTicks(leading, planned, maker))
-    } catch (error) {
-      // A user with limits whose row somebody has locked must not hold up all others.
-      const byUser = Map.groupBy(planned, ({ definition }) => definition.userId)
-      if (byUser.size === 1) throw error
-      const made: Tick[] = []
-      for (const [userId, own] of byUser) {
-        if (!leading.trusted()) break
-        const ticks = await store.write(makeTicks(leading, own, maker)).catch((cause: unknown) => {
-          onTrouble(`schedules of ${userId}`, cause)
-          return []
-        })
-        made.push(...ticks)
-      }
-      return made
-    }
-  }
+  /** A user with limits whose row somebody has locked must not hold up all others. */
+  const make = (planned: readonly Planned[]): Promise<Tick[]> =>
+    eachByItself(
+      { attempt: (some) => store.write(makeTicks(leading, some, maker)), leading, onTrouble },
+      planned,
+      ({ definition }) => `schedules of ${definition.userId}`,
+    )
 
   /** Whether there is more to do at once. */
   async function tryWaiting(batchMax: number): Promise<boolean> {
@@ -127,4 +115,35 @@ function fitting<T extends { payloadChars: number }>(all: readonly T[]): T[] {
     chars += payloadChars
     return i === 0 || chars <= BATCH_CHARS_MAX
   })
+}
+
+interface Attempt<T, R> {
+  attempt(some: readonly T[]): Promise<R[]>
+  leading: Leading
+  onTrouble(where: string, error: unknown): void
+}
+
+/** All at once; when that fails, each group by itself, so that one that cannot be carried out does not hold up the others. */
+export async function eachByItself<T, R>(
+  { attempt, leading, onTrouble }: Attempt<T, R>,
+  all: readonly T[],
+  groupOf: (one: T) => string,
+): Promise<R[]> {
+  if (all.length === 0) return []
+  try {
+    return await attempt(all)
+  } catch (error) {
+    const groups = Map.groupBy(all, groupOf)
+    if (groups.size === 1) throw error
+    const results: R[] = []
+    for (const [group, own] of groups) {
+      if (!leading.trusted()) break
+      const some = await attempt(own).catch((cause: unknown) => {
+        onTrouble(group, cause)
+        return []
+      })
+      results.push(...some)
+    }
+    return results
+  }
 }
