@@ -34,9 +34,7 @@ export function addHooks(program: Command): void {
     .command('put <name>')
     .description('make or change a hook; a new secret is printed once')
     .requiredOption('--topic <topic>', 'the topic of its triggers')
-    .addOption(
-      new Option('--scheme <scheme>', 'how the sender signs').choices(HOOK_SCHEMES).makeOptionMandatory(true),
-    )
+    .addOption(new Option('--scheme <scheme>', 'how the sender signs').choices(HOOK_SCHEMES).makeOptionMandatory(true))
     .option('--secret <@file>', 'the secret that the sender gave you, from @file or - for standard input', secret)
     .option('--json', 'print JSON')
     .action(put)
@@ -54,7 +52,9 @@ export function addHooks(program: Command): void {
 /** Not on the command line itself, where every user of the machine could read it. */
 function secret(text: string): string {
   if (text !== '-' && !text.startsWith('@')) {
-    throw new InvalidArgumentError('Other users of this machine could read it there; give @file, or - for standard input.')
+    throw new InvalidArgumentError(
+      'Other users of this machine could read it there; give @file, or - for standard input.',
+    )
   }
   try {
     return readFileSync(text === '-' ? 0 : text.slice(1), 'utf8').trim()
@@ -88,16 +88,18 @@ async function put(name: string, { json, ...request }: JsonFlag & HookRequest): 
 }
 
 function print(hook: HookShape & Partial<PutHookResponse>, url: string, json: boolean | undefined): void {
-  if (json) return outJson(hook)
-  out(
-    facts([
-      ['hook', hook.name],
-      ['address', `${url}${pathOf(hook.name)}`],
-      ['scheme', hook.scheme],
-      ['topic', hook.scheme === 'github' ? `${hook.topic}.<event>` : hook.topic],
-      ['user', hook.user_id],
-      ['secret', hook.secret ?? null],
-      ['created', instant(hook.created_at)],
-    ]),
-  )
+  if (json) outJson(hook)
+  else out(describe(hook, url))
+}
+
+function describe(hook: HookShape & Partial<PutHookResponse>, url: string): string {
+  return facts([
+    ['hook', hook.name],
+    ['address', `${url}${pathOf(hook.name)}`],
+    ['scheme', hook.scheme],
+    ['topic', hook.scheme === 'github' ? `${hook.topic}.<event>` : hook.topic],
+    ['user', hook.user_id],
+    ['secret', hook.secret ?? null],
+    ['created', instant(hook.created_at)],
+  ])
 }

@@ -129,4 +129,3 @@ function outcomeText(one: TriggerOutcomeShape): string {
 function reasonText({ reason, field }: TriggerOutcomeShape): string {
   return field === null ? (reason ?? '-') : `${reason} ${field}`
 }
-

@@ -1,7 +1,6 @@
 import { createHmac } from 'node:crypto'
-import type { IncomingHttpHeaders } from 'node:http'
 import { describe, expect, test } from 'vitest'
-import { HOOK_TOLERANCE_MS, hookSecretProblem, verifyDelivery } from './hook-signature.ts'
+import { type Headers, HOOK_TOLERANCE_MS, hookSecretProblem, verifyDelivery } from './hook-signature.ts'
 
 describe('Standard Webhooks', () => {
   // The example of the specification.
@@ -11,7 +10,7 @@ describe('Standard Webhooks', () => {
   const SIGNATURE = 'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE='
   const AT_SECONDS = 1_614_265_330
   const headers = { 'webhook-id': ID, 'webhook-timestamp': String(AT_SECONDS), 'webhook-signature': SIGNATURE }
-  const verify = (sent: IncomingHttpHeaders, body = BODY, nowMs = AT_SECONDS * 1000) =>
+  const verify = (sent: Headers, body = BODY, nowMs = AT_SECONDS * 1000) =>
     verifyDelivery('standard', SECRET, { headers: sent, body: Buffer.from(body), nowMs })
   const verified = { kind: 'verified', delivery: { deliveryId: ID, event: null } }
 
@@ -31,7 +30,7 @@ describe('Standard Webhooks', () => {
     expect(verify({ ...headers, 'webhook-signature': several })).toEqual(verified)
   })
 
-  test.each<[string, IncomingHttpHeaders, string]>([
+  test.each<[string, Headers, string]>([
     ['another body', headers, '{"test": 2432232315}'],
     ['another id', { ...headers, 'webhook-id': 'msg_other' }, BODY],
     ['another timestamp', { ...headers, 'webhook-timestamp': String(AT_SECONDS + 1) }, BODY],
@@ -56,7 +55,7 @@ describe('Standard Webhooks', () => {
   test.each(['webhook-id', 'webhook-timestamp', 'webhook-signature'])(
     'a delivery without %s names the header',
     (header) => {
-      const { [header]: _, ...others } = headers as IncomingHttpHeaders
+      const { [header]: _, ...others } = headers as Headers
       expect(verify(others)).toEqual({ kind: 'malformed', header, problem: 'is missing' })
     },
   )
@@ -85,7 +84,7 @@ describe("GitHub's signature", () => {
   const SECRET = "It's a Secret to Everybody"
   const SIGNATURE = 'sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17'
   const headers = { 'x-github-delivery': 'd1', 'x-github-event': 'push', 'x-hub-signature-256': SIGNATURE }
-  const verify = (sent: IncomingHttpHeaders, body = 'Hello, World!') =>
+  const verify = (sent: Headers, body = 'Hello, World!') =>
     verifyDelivery('github', SECRET, { headers: sent, body: Buffer.from(body), nowMs: 0 })
 
   test('the example of the documentation is verified', () => {
@@ -101,7 +100,7 @@ describe("GitHub's signature", () => {
   })
 
   test.each(['x-github-delivery', 'x-hub-signature-256'])('a delivery without %s names the header', (header) => {
-    const { [header]: _, ...others } = headers as IncomingHttpHeaders
+    const { [header]: _, ...others } = headers as Headers
     expect(verify(others)).toEqual({ kind: 'malformed', header, problem: 'is missing' })
   })
 

@@ -1,5 +1,4 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
-import type { IncomingHttpHeaders } from 'node:http'
 import type { HookScheme } from '@ichido/sdk/protocol'
 
 /** A signed timestamp may be this far from the server's clock, as Standard Webhooks recommends. */
@@ -36,8 +35,11 @@ export type HookVerdict =
   | { kind: 'malformed'; header: string; problem: string }
   | { kind: 'refused'; problem: string }
 
+/** By lower-case name, as Node has them. */
+export type Headers = Readonly<Record<string, string | string[] | undefined>>
+
 export interface SignedDelivery {
-  headers: IncomingHttpHeaders
+  headers: Headers
   /** As it was sent, byte by byte: what a JSON parser would make of it has another signature. */
   body: Buffer
   nowMs: number
@@ -81,7 +83,7 @@ function verifyGithub(secret: string, { headers, body }: SignedDelivery): HookVe
   return { kind: 'verified', delivery: { deliveryId: id, event } }
 }
 
-function headerText(headers: IncomingHttpHeaders, name: string): string | null {
+function headerText(headers: Headers, name: string): string | null {
   const value = headers[name]
   return typeof value === 'string' && value !== '' ? value : null
 }

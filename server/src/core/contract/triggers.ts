@@ -57,7 +57,7 @@ const dedupeKey = z
   .meta({ description: `What happened, by name: 1 to ${KEY_MAX_LENGTH} visible ASCII characters` })
 const data = z.unknown().optional().meta({ description: 'Any JSON up to 256 KiB; default null' })
 
-const trigger = z
+export const triggerRequest = z
   .strictObject({ topic: name, dedupe_key: dedupeKey, data })
   .meta({ id: 'TriggerRequest' }) satisfies z.ZodType<TriggerRequest>
 
@@ -67,11 +67,16 @@ export const recordRequest = z
     topic: name.optional(),
     dedupe_key: dedupeKey.optional(),
     data,
-    triggers: z.array(trigger).min(1).max(TRIGGERS_MAX).optional().meta({ description: 'Instead of the other fields' }),
+    triggers: z
+      .array(triggerRequest)
+      .min(1)
+      .max(TRIGGERS_MAX)
+      .optional()
+      .meta({ description: 'Instead of the other fields' }),
   })
   .superRefine(({ triggers, ...one }, context) => {
     if (triggers === undefined) {
-      const { error } = trigger.safeParse(one)
+      const { error } = triggerRequest.safeParse(one)
       for (const { message, path } of error?.issues ?? []) context.addIssue({ code: 'custom', message, path })
       return
     }

@@ -25,7 +25,8 @@ export function hookRoutes(app: ApiInstance, { services }: RouteContext): void {
       schema: {
         tags,
         summary: 'Make or change a hook: an address for signed webhooks, each of which becomes a trigger',
-        description: 'Whose triggers it makes stays as it was. A secret that the server makes is shown in this answer only.',
+        description:
+          'Whose triggers it makes stays as it was. A secret that the server makes is shown in this answer only.',
         params,
         body: putHookRequest,
         response: answers({ 200: ['The hook', putHookResponse] }, ...WITH_BODY),

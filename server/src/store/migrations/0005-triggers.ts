@@ -46,5 +46,17 @@ export const triggers: Migration = {
     'CREATE INDEX trigger_outcomes_job ON ichido.trigger_outcomes (job_id) WHERE job_id IS NOT NULL',
     `CREATE INDEX trigger_outcomes_waiting ON ichido.trigger_outcomes (definition_id, triggered_at, trigger_id)
       WHERE outcome IN ('waiting_quota', 'waiting_pause', 'waiting_turn')`,
+
+    // Addresses of signed webhooks. The secret is in the clear: a signature cannot be checked with a hash of it.
+    `CREATE TABLE ichido.hooks (
+      id uuid PRIMARY KEY,
+      name text NOT NULL UNIQUE,
+      scheme text NOT NULL,
+      topic text NOT NULL,
+      secret text NOT NULL,
+      user_id text NOT NULL,
+      created_at bigint NOT NULL,
+      updated_at bigint NOT NULL
+    )`,
   ],
 }
