@@ -44,11 +44,7 @@ export type TriggerOutcome = (typeof TRIGGER_OUTCOMES)[number]
 export const TRIGGER_STATES = ['unprocessed', 'waiting', 'processed'] as const
 export type TriggerState = (typeof TRIGGER_STATES)[number]
 
-/** What a trigger made of a definition. */
-export interface TriggerOutcomeShape {
-  definition_id: string
-  /** Its name; null when it was deleted. */
-  definition: string | null
+interface MadeShape {
   outcome: TriggerOutcome
   /** Stays when retention has removed the job. */
   job_id: string | null
@@ -56,6 +52,21 @@ export interface TriggerOutcomeShape {
   /** The path that `data` does not have, where that is the reason. */
   field: string | null
   updated_at: string
+}
+
+/** What a trigger made of a definition. */
+export interface TriggerOutcomeShape extends MadeShape {
+  definition_id: string
+  /** Its name; null when it was deleted. */
+  definition: string | null
+}
+
+/** An entry in the ledger of a definition. */
+export interface TriggerEntryShape extends MadeShape {
+  trigger_id: string
+  topic: string
+  dedupe_key: string
+  triggered_at: string
 }
 
 export interface TriggerShape {

@@ -65,6 +65,7 @@ export function createTrigger(options: TriggerOptions, leading: Leading): () => 
 
   async function processNew(max: number): Promise<number> {
     const { triggers, definitions } = await store.read(findUnprocessed(max))
+    if (triggers.length === 0) return 0
     const some = bounded(triggers, definitions, max)
     const process = (some: readonly Unprocessed[], hasty: boolean) => {
       const topics = new Set(some.map(({ topic }) => topic))

@@ -4,6 +4,7 @@ import {
   type RecordedTriggerShape,
   TRIGGER_DATA_BYTES_MAX,
   type TriggerDetail,
+  type TriggerEntryShape,
   type TriggerOutcome,
   type TriggerOutcomeShape,
   type TriggerRequest,
@@ -16,6 +17,7 @@ import {
   findTrigger,
   listTriggers,
   readTriggerCounts,
+  readTriggerLedger,
   type TriggerCounts,
   type TriggerRows,
 } from '../store/commands/list-triggers.ts'
@@ -24,6 +26,8 @@ import { integer, integerOrNull, type Row, text, textOrNull } from '../store/sta
 import type { Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
 import { iso, isoOrNull } from './render.ts'
+
+export type { TriggerCounts } from '../store/commands/list-triggers.ts'
 
 export interface TriggerQuery {
   topic: string | null
@@ -44,11 +48,20 @@ export interface TriggerService {
   ): Promise<RecordedTriggerShape[]>
   list(caller: Caller, query: TriggerQuery, limit: number, after: string | null): Promise<Page<TriggerShape>>
   get(caller: Caller, triggerId: string): Promise<TriggerDetail>
+  /** What became of the triggers of a definition, newest first. */
+  ledger(definition: string, limit: number, after: string | null): Promise<Page<TriggerEntryShape>>
   /** For metrics. */
   counts(): Promise<TriggerCounts>
 }
 
 export function createTriggerService({ world, store, bus, meter }: Deps): TriggerService {
+  /** `own`: the user whose definitions alone may be seen. */
+  async function definitionIdOf(name: string, own: string | null): Promise<string> {
+    const found = await store.read(findDefinition(name))
+    if (found === null || (own !== null && found.userId !== own)) throw notFound('definition', name)
+    return found.id
+  }
+
   return {
     async record(caller, items, fieldOf = (item, field) => `triggers.${item}.${field}`) {
       const operates = can(caller, 'operate')
@@ -78,9 +91,9 @@ export function createTriggerService({ world, store, bus, meter }: Deps): Trigge
     },
 
     async list(caller, { topic, definition, state }, limit, after) {
-      const found = definition === null ? null : await store.read(findDefinition(definition))
-      if (definition !== null && found === null) throw notFound('definition', definition)
-      const filter = { userId: visibleUser(caller), topic, definitionId: found?.id ?? null, state }
+      const own = visibleUser(caller)
+      const definitionId = definition === null ? null : await definitionIdOf(definition, own)
+      const filter = { userId: own, topic, definitionId, state }
       const { rows, next } = await store.read(listTriggers(filter, limit, after))
       return { data: rows.map(render), next_cursor: next }
     },
@@ -93,6 +106,11 @@ export function createTriggerService({ world, store, bus, meter }: Deps): Trigge
         throw notFound('trigger', triggerId)
       }
       return { ...render(found), data: JSON.parse(text(found.trigger, 'data')) as unknown }
+    },
+
+    async ledger(name, limit, after) {
+      const { rows, next } = await store.read(readTriggerLedger(await definitionIdOf(name, null), limit, after))
+      return { data: rows.map(renderEntry), next_cursor: next }
     },
 
     counts: () => store.read(readTriggerCounts()),
@@ -130,6 +148,22 @@ function renderOutcome(row: Row): TriggerOutcomeShape {
   return {
     definition_id: text(row, 'definition_id'),
     definition: textOrNull(row, 'definition'),
+    ...renderMade(row),
+  }
+}
+
+function renderEntry(row: Row): TriggerEntryShape {
+  return {
+    trigger_id: text(row, 'trigger_id'),
+    topic: text(row, 'topic'),
+    dedupe_key: text(row, 'dedupe_key'),
+    triggered_at: iso(integer(row, 'triggered_at')),
+    ...renderMade(row),
+  }
+}
+
+function renderMade(row: Row) {
+  return {
     outcome: text(row, 'outcome') as TriggerOutcome,
     job_id: textOrNull(row, 'job_id'),
     reason: textOrNull(row, 'reason'),

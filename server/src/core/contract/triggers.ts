@@ -1,6 +1,7 @@
 import type {
   RecordedTriggerShape,
   TriggerDetail,
+  TriggerEntryShape,
   TriggerOutcomeShape,
   TriggerRequest,
   TriggerRuleRequest,
@@ -111,17 +112,25 @@ export const recordedTrigger = z
 
 export const recordResponse = z.union([recordedTrigger, z.object({ data: z.array(recordedTrigger) })])
 
+const made = {
+  outcome: z.enum(TRIGGER_OUTCOMES),
+  job_id: z.uuid().nullable().meta({ description: 'Stays when retention has removed the job' }),
+  reason: z.string().nullable(),
+  field: z.string().nullable().meta({ description: 'The path that `data` does not have, if that is the reason' }),
+  updated_at: time,
+}
+
 const outcome = z
   .object({
     definition_id: z.uuid(),
     definition: z.string().nullable().meta({ description: 'Null: it was deleted' }),
-    outcome: z.enum(TRIGGER_OUTCOMES),
-    job_id: z.uuid().nullable().meta({ description: 'Stays when retention has removed the job' }),
-    reason: z.string().nullable(),
-    field: z.string().nullable().meta({ description: 'The path that `data` does not have, if that is the reason' }),
-    updated_at: time,
+    ...made,
   })
   .meta({ id: 'TriggerOutcome' }) satisfies z.ZodType<TriggerOutcomeShape>
+
+export const triggerEntry = z
+  .object({ trigger_id: z.uuid(), topic: z.string(), dedupe_key: z.string(), triggered_at: time, ...made })
+  .meta({ id: 'TriggerEntry' }) satisfies z.ZodType<TriggerEntryShape>
 
 const triggerFields = z.object({
   trigger_id: z.uuid(),

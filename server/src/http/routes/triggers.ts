@@ -1,4 +1,5 @@
 import type { TriggerRequest } from '@ichido/sdk/protocol'
+import { definitionParams } from '../../core/contract/definitions.ts'
 import { page } from '../../core/contract/shapes.ts'
 import * as contract from '../../core/contract/triggers.ts'
 import { callerOf } from '../auth.ts'
@@ -7,6 +8,7 @@ import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './cont
 
 const tags = ['triggers']
 const LIST = 'triggers'
+const LEDGER = 'trigger-ledger'
 
 export function triggerRoutes(app: ApiInstance, { services }: RouteContext): void {
   const { triggers } = services
@@ -74,5 +76,24 @@ export function triggerRoutes(app: ApiInstance, { services }: RouteContext): voi
       },
     },
     (request) => triggers.get(callerOf(request), request.params.trigger_id),
+  )
+
+  app.get(
+    '/v1/definitions/:name/triggers',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags: ['definitions'],
+        summary: 'List what became of the triggers of a definition, newest first',
+        description: 'The ledger: a job, a recorded skip with its reason, or what it waits for.',
+        params: definitionParams,
+        querystring: contract.definitionTriggersQuery,
+        response: answers({ 200: ['A page of the ledger', page(contract.triggerEntry)] }, 'NOT_FOUND'),
+      },
+    },
+    async (request) => {
+      const { limit, cursor } = request.query
+      return cursorOut(LEDGER, await triggers.ledger(request.params.name, limit, cursorIn(LEDGER, cursor)))
+    },
   )
 }

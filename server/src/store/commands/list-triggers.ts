@@ -82,6 +82,18 @@ function* outcomesOf(triggers: readonly Row[]): Work<Map<string, Row[]>> {
   return Map.groupBy(rows, (row) => text(row, 'trigger_id'))
 }
 
+/** Greater than any id. */
+const FIRST_PAGE = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+
+/** What became of the triggers of a definition, newest first. */
+export function readTriggerLedger(definitionId: string, limit: number, after: string | null): Command<Listed<Row>> {
+  return command('read_trigger_ledger', function* work(): Work<Listed<Row>> {
+    const found = yield* query(sql.readLedger, definitionId, after ?? FIRST_PAGE, limit + 1)
+    const rows = found.slice(0, limit)
+    return { rows, next: found.length > limit ? text(rows.at(-1), 'trigger_id') : null }
+  })
+}
+
 export interface TriggerCounts {
   unprocessed: number
   /** How long ago the first of them came; null when there is none. */

@@ -4,7 +4,7 @@ import { decide, matches, type TriggerRule } from '../../core/trigger.ts'
 import { type Command, command } from '../port.ts'
 import { shareUsers } from '../sql/quotas.ts'
 import * as sql from '../sql/triggers.ts'
-import { each, flag, integer, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { each, flag, integer, query, type Row, text, type Work } from '../statement.ts'
 import { definitionItem, type Maker, resultOf, submitUnkeyed } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import { fence, type Term } from './leadership.ts'
@@ -98,13 +98,12 @@ export function processTriggers(
         .filter((definition) => concerns(trigger, definition))
         .map((definition) => {
           const behind = waiting.has(definition.id) || !counted.has(definition.userId)
-          const draft = draftOf(definition, trigger, behind, payloadBytesMax, maker)
-          if (draft.made.outcome.startsWith('waiting')) waiting.add(definition.id)
-          return draft
+          const draft = draftOf({ definition, payloadBytesMax, maker }, trigger, behind)
+          return { ...draft, triggeredAtMs: trigger.createdAtMs }
         }),
     )
     const made = yield* carryOut(drafts)
-    const waits = new Set(made.flatMap(({ outcome, triggerId }) => (outcome.startsWith('waiting') ? [triggerId] : [])))
+    const waits = new Set(made.filter(isWaiting).map(({ triggerId }) => triggerId))
     const marked = yield* each(
       sql.markProcessed,
       arrived.map(({ id }) => [id, waits.has(id)]),
@@ -121,9 +120,9 @@ function* shareUnlimited(userIds: readonly string[]): Work<Row[]> {
   )
 }
 
-type WithRule = Definition & { on: TriggerRule }
+export type WithRule = Definition & { on: TriggerRule }
 
-const hasRule = (definition: Definition): definition is WithRule => definition.on !== null
+export const hasRule = (definition: Definition): definition is WithRule => definition.on !== null
 
 interface Trigger {
   id: string
@@ -153,56 +152,58 @@ function concerns({ userId, operates, topic, data, createdAtMs }: Trigger, defin
 
 interface Draft {
   made: Made
-  triggeredAtMs: number
   /** Null: it makes no job now. */
   item: SubmitItem | null
 }
 
-function draftOf(
-  definition: WithRule,
-  { id: triggerId, data, createdAtMs }: Trigger,
+export interface Template {
+  definition: WithRule
+  payloadBytesMax: number
+  maker: Maker
+}
+
+/** What a trigger that fits makes of a definition. */
+export function draftOf(
+  { definition, payloadBytesMax, maker }: Template,
+  { id: triggerId, data }: Pick<Trigger, 'id' | 'data'>,
   behind: boolean,
-  payloadBytesMax: number,
-  maker: Maker,
 ): Draft {
   const decision = decide(definition, data, { paused: definition.pausedAtMs !== null, behind }, payloadBytesMax)
   const base = { definitionId: definition.id, triggerId, jobId: null, wakes: null }
-  if (decision.outcome !== 'job') return { made: { ...base, ...decision }, triggeredAtMs: createdAtMs, item: null }
-  const item = jobItem(definition, decision.payload, maker)
-  const made = { ...base, outcome: 'job' as const, reason: null, field: null, jobId: item.jobId }
-  return { made, triggeredAtMs: createdAtMs, item }
+  if (decision.outcome !== 'job') return { made: { ...base, ...decision }, item: null }
+  const job = { payload: decision.payload, scheduledForMs: null, runAtMs: null }
+  const item = definitionItem(definition, job, maker)
+  return { made: { ...base, outcome: 'job', reason: null, field: null, jobId: item.jobId }, item }
 }
 
-export function jobItem(definition: Definition, payload: string, maker: Maker): SubmitItem {
-  return definitionItem(definition, { payload, scheduledForMs: null, runAtMs: null }, maker)
-}
-
-/** A pair that is in the ledger makes no second job. One that its quota refuses waits. */
-function* carryOut(drafts: readonly Draft[]): Work<Made[]> {
-  const inserted = new Set(
-    (yield* each(sql.insertOutcomes, drafts.map(outcomeRow))).map((row) =>
-      pairOf(text(row, 'definition_id'), text(row, 'trigger_id')),
-    ),
-  )
-  const ours = drafts.filter(({ made }) => inserted.has(pairOf(made.definitionId, made.triggerId)))
-  const outcomes = yield* submitUnkeyed(ours.flatMap(({ item }) => item ?? []))
-  const made = ours.map(({ made, item }) => {
+/** Their jobs, in the order of the list. One that its quota refuses waits. */
+export function* submitDrafts(drafts: readonly Draft[]): Work<Made[]> {
+  const outcomes = yield* submitUnkeyed(drafts.flatMap(({ item }) => item ?? []))
+  return drafts.map(({ made, item }) => {
     const outcome = item === null ? undefined : outcomes.get(item.jobId)
     return outcome === undefined ? made : { ...made, ...resultOf(outcome) }
   })
-  yield* changeOutcomes(
-    made.flatMap((one, i) => (ours[i]?.item && one.outcome !== 'job' ? [{ ...one, seen: 'job' }] : [])),
+}
+
+/** A pair that is in the ledger makes no second job. */
+function* carryOut(drafts: readonly (Draft & { triggeredAtMs: number })[]): Work<Made[]> {
+  const inserted = yield* each(
+    sql.insertOutcomes,
+    drafts.map(({ made, triggeredAtMs }) => {
+      const { definitionId, triggerId, outcome, jobId, reason, field } = made
+      return [definitionId, triggerId, triggeredAtMs, outcome, jobId, reason, field]
+    }),
   )
+  const pairs = new Set(inserted.map((row) => pairOf(text(row, 'definition_id'), text(row, 'trigger_id'))))
+  const ours = drafts.filter(({ made }) => pairs.has(pairOf(made.definitionId, made.triggerId)))
+  const made = yield* submitDrafts(ours)
+  yield* changeOutcomes(made.map((one, i) => ({ ...one, seen: ours[i]?.made.outcome ?? one.outcome })))
   return made
 }
 
-function outcomeRow({ made, triggeredAtMs }: Draft): SqlValue[] {
-  const { definitionId, triggerId, outcome, jobId, reason, field } = made
-  return [definitionId, triggerId, triggeredAtMs, outcome, jobId, reason, field]
-}
-
-/** `seen` is the outcome that each had. */
-export function* changeOutcomes(changed: readonly (Made & { seen: string })[]): Work<void> {
+/** `seen` is the outcome that each has in the ledger. */
+export function* changeOutcomes(made: readonly (Made & { seen: string })[]): Work<void> {
+  const changed = made.filter(({ seen, outcome }) => seen !== outcome)
   yield* each(
     sql.changeOutcomes,
     changed.map(({ definitionId, triggerId, seen, outcome, jobId, reason, field }) => [
@@ -224,5 +225,7 @@ function* readWithWaiting(definitions: readonly Definition[]): Work<Set<string>>
   )
   return new Set(rows.map((row) => text(row, 'id')))
 }
+
+export const isWaiting = ({ outcome }: Made) => outcome.startsWith('waiting')
 
 const pairOf = (definitionId: string, triggerId: string) => `${definitionId}/${triggerId}`

@@ -28,9 +28,7 @@ export interface RecordedTrigger {
  * duplicates. After an uncertain commit the same ids are found under their keys.
  */
 export function recordTriggers(items: readonly TriggerItem[]): Command<RecordedTrigger[]> {
-  const firsts = new Map<string, TriggerItem>()
-  for (const item of items)
-    if (!firsts.has(nameOf(item.userId, item.dedupeKey))) firsts.set(nameOf(item.userId, item.dedupeKey), item)
+  const firsts = new Map(items.toReversed().map((item) => [nameOf(item.userId, item.dedupeKey), item]))
   return command('record_triggers', function* work(): Work<RecordedTrigger[]> {
     const nowMs = yield* now()
     const stored = new Map<string, Row>()

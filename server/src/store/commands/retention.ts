@@ -1,6 +1,7 @@
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/retention.ts'
-import { flag, integer, now, query, type Row, text, type Work } from '../statement.ts'
+import { deleteOutcomes, deleteTriggers, lockOutlived } from '../sql/triggers.ts'
+import { each, flag, integer, now, query, type Row, text, type Work } from '../statement.ts'
 import { forgetLogs } from './archive-logs.ts'
 import { fence, type Term } from './leadership.ts'
 import { idAt } from './list-jobs.ts'
@@ -165,5 +166,14 @@ export function removeAudit(term: Term, ageMs: number, max: number): Command<num
 export function removeReservations(term: Term, ageMs: number, max: number): Command<number> {
   return command('remove_reservations', function* work(): Work<number> {
     return (yield* query(sql.removeReservations, ...fence(term), max, ageMs, yield* firstAfter(ageMs))).length
+  })
+}
+
+/** Triggers that are over for so long, with what the ledger says of them. Their dedupe keys are free again. */
+export function removeTriggers(term: Term, ageMs: number, max: number): Command<number> {
+  return command('remove_triggers', function* work(): Work<number> {
+    const ids = (yield* query(lockOutlived, ...fence(term), max, ageMs)).map((row) => [text(row, 'id')])
+    yield* each(deleteOutcomes, ids)
+    return (yield* each(deleteTriggers, ids)).length
   })
 }

@@ -1,11 +1,11 @@
-import { decide, matches } from '../../core/trigger.ts'
+import { matches } from '../../core/trigger.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/triggers.ts'
 import { each, integer, integerOrNull, query, type Row, text, textOrNull, type Work } from '../statement.ts'
-import { type Maker, resultOf, submitUnkeyed } from './definition-jobs.ts'
+import type { Maker } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import { fence, type Term } from './leadership.ts'
-import { changeOutcomes, jobItem, type Made } from './process-triggers.ts'
+import { changeOutcomes, draftOf, hasRule, isWaiting, type Made, submitDrafts } from './process-triggers.ts'
 import { lockUsersOf } from './users.ts'
 
 /** A definition that is not paused and has triggers that wait. */
@@ -22,17 +22,19 @@ export function findWaitingTriggers(afterDefinitionId: string, max: number): Com
   return command('find_waiting_triggers', function* work(): Work<WaitingDefinition[]> {
     const rows = yield* query(sql.readWaitingDefinitions, afterDefinitionId, max)
     const share = Math.max(1, Math.floor(max / Math.max(1, rows.length)))
-    const found: WaitingDefinition[] = []
-    for (const row of rows) {
+    const first = yield* each(
+      sql.readFirstWaiting,
+      rows.map((row) => [text(row, 'id'), share]),
+    )
+    const waiting = Map.groupBy(first, (row) => text(row, 'definition_id'))
+    return rows.map((row) => {
       const [definitionId, payloadChars] = [text(row, 'id'), integerOrNull(row, 'payload_chars') ?? 0]
-      const waiting = yield* query(sql.readFirstWaiting, definitionId, share)
-      const triggers = waiting.map((one) => ({
+      const triggers = (waiting.get(definitionId) ?? []).map((one) => ({
         triggerId: text(one, 'trigger_id'),
         chars: integer(one, 'data_chars') + payloadChars,
       }))
-      found.push({ definitionId, userId: textOrNull(row, 'user_id'), triggers })
-    }
-    return found
+      return { definitionId, userId: textOrNull(row, 'user_id'), triggers }
+    })
   })
 }
 
@@ -59,29 +61,22 @@ export function tryWaitingTriggers(
     const drafts = locked.map((row) => {
       const definition = definitions.get(text(row, 'definition_id'))
       if (definition === undefined) throw new Error('It was locked with its definition')
-      const base = { definitionId: definition.id, triggerId: text(row, 'trigger_id'), jobId: null, wakes: null }
-      const { on, payload } = definition
-      const data = JSON.parse(text(row, 'data')) as unknown
-      const seen = text(row, 'outcome')
-      if (on === null || !matches(on, text(row, 'topic'), data)) {
-        return { made: { ...base, outcome: 'skipped' as const, reason: 'changed', field: null }, seen, item: null }
+      const trigger = { id: text(row, 'trigger_id'), data: JSON.parse(text(row, 'data')) as unknown }
+      if (hasRule(definition) && matches(definition.on, text(row, 'topic'), trigger.data)) {
+        return draftOf({ definition, payloadBytesMax, maker }, trigger, false)
       }
-      const decision = decide({ on, payload }, data, { paused: false, behind: false }, payloadBytesMax)
-      if (decision.outcome !== 'job') return { made: { ...base, ...decision }, seen, item: null }
-      const made = { ...base, outcome: 'job' as const, reason: null, field: null }
-      return { made, seen, item: jobItem(definition, decision.payload, maker) }
+      const made: Made = { ...NOTHING, definitionId: definition.id, triggerId: trigger.id, reason: 'changed' }
+      return { made, item: null }
     })
-    const outcomes = yield* submitUnkeyed(drafts.flatMap(({ item }) => item ?? []))
-    const made = drafts.map(({ made, seen, item }) => {
-      const outcome = item === null ? undefined : outcomes.get(item.jobId)
-      return outcome === undefined ? { ...made, seen } : { ...made, ...resultOf(outcome), seen }
-    })
-    yield* changeOutcomes(made.filter(({ outcome, seen }) => outcome !== seen))
-    const over = made.filter(({ outcome }) => !outcome.startsWith('waiting'))
+    const made = yield* submitDrafts(drafts)
+    yield* changeOutcomes(made.map((one, i) => ({ ...one, seen: text(locked[i], 'outcome') })))
+    const over = made.filter((one) => !isWaiting(one))
     yield* settle(over.map(({ triggerId }) => triggerId))
     return over
   })
 }
+
+const NOTHING = { outcome: 'skipped', field: null, jobId: null, wakes: null } as const
 
 /** Skips what waits for a definition that was deleted. */
 export function dropWaitingTriggers(term: Term, definitionId: string, max: number): Command<number> {

@@ -28,7 +28,9 @@ export const readKeptJobs = statement('read_kept_jobs', {
 /** Takes one of those that are kept: all there is to show of it. */
 export const readKeptJob = statement(
   'read_kept_job',
-  `SELECT ${LISTED_COLUMNS}, j.payload, j.policy, j.traceparent ${JOBS} WHERE j.id = $1 AND NOT ${EXPIRED}`,
+  `SELECT ${LISTED_COLUMNS}, j.payload, j.policy, j.traceparent,
+      (SELECT o.trigger_id FROM ichido.trigger_outcomes o WHERE o.job_id = j.id) AS trigger_id
+    ${JOBS} WHERE j.id = $1 AND NOT ${EXPIRED}`,
 )
 
 export const readRuns = statement(

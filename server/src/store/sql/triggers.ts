@@ -98,10 +98,10 @@ export const changeOutcomes = statement('change_trigger_outcomes', {
     WHERE definition_id = $1 AND trigger_id = $2 AND outcome = $3`,
 })
 
-/** Takes triggers that are locked, and of each whether something of it waits. */
+/** Takes triggers that are locked, and of each whether something of it waits. Coalesce holds PostgreSQL to the primary key. */
 export const markProcessed = statement('mark_triggers_processed', {
   postgres: `UPDATE ichido.triggers g SET processed_at = now_ms(), settled_at = CASE WHEN t.waits THEN NULL ELSE now_ms() END
-    FROM unnest($1::uuid[], $2::boolean[]) AS t(id, waits) WHERE g.id = t.id AND g.processed_at IS NULL RETURNING g.id`,
+    FROM unnest($1::uuid[], $2::boolean[]) AS t(id, waits) WHERE g.id = t.id AND coalesce(g.processed_at, 0) = 0 RETURNING g.id`,
   sqlite: `UPDATE ichido.triggers SET processed_at = now_ms(), settled_at = CASE WHEN $2 THEN NULL ELSE now_ms() END
     WHERE id = $1 AND processed_at IS NULL RETURNING id`,
 })
@@ -123,14 +123,19 @@ export const readWaitingDefinitions = statement(
     WHERE w.id IS NOT NULL AND d.paused_at IS NULL LIMIT $2`,
 )
 
-const FIRST_WAITING = `SELECT o.definition_id, o.trigger_id, length(g.data) AS data_chars
-  FROM ichido.trigger_outcomes o JOIN ichido.triggers g ON g.id = o.trigger_id`
+const FIRST_WAITING = (
+  definition: string,
+  max: string,
+) => `SELECT o.definition_id, o.trigger_id, length(g.data) AS data_chars
+  FROM ichido.trigger_outcomes o JOIN ichido.triggers g ON g.id = o.trigger_id
+  WHERE o.definition_id = ${definition} AND o.${WAITS} ORDER BY o.triggered_at, o.trigger_id LIMIT ${max}`
 
-/** Takes definition and a maximum: the first of its triggers that wait, in the order of their arrival. */
-export const readFirstWaiting = statement(
-  'read_first_waiting_triggers',
-  `${FIRST_WAITING} WHERE o.definition_id = $1 AND o.${WAITS} ORDER BY o.triggered_at, o.trigger_id LIMIT $2`,
-)
+/** Takes definitions, and of each a maximum: the first of its triggers that wait, in the order of their arrival. */
+export const readFirstWaiting = statement('read_first_waiting_triggers', {
+  postgres: `SELECT w.* FROM unnest($1::uuid[], $2::bigint[]) AS t(id, max)
+    CROSS JOIN LATERAL (${FIRST_WAITING('t.id', 't.max')}) w`,
+  sqlite: FIRST_WAITING('$1', '$2'),
+})
 
 /** Takes epoch, holder and a JSON array of definitions. Shares those that are not paused; one that somebody has locked has time. */
 export const shareUnpaused = statement('share_unpaused_definitions', {
@@ -190,6 +195,14 @@ export const readOutcomes = statement('read_trigger_outcomes', {
   postgres: `SELECT ${OF_TRIGGER} WHERE o.trigger_id = ANY($1::uuid[]) ORDER BY o.definition_id`,
   sqlite: `SELECT ${OF_TRIGGER} WHERE o.trigger_id = $1 ORDER BY o.definition_id`,
 })
+
+/** Takes a definition, a trigger to go on after and a maximum: its ledger, newest first. */
+export const readLedger = statement(
+  'read_trigger_ledger',
+  `SELECT o.trigger_id, g.topic, g.dedupe_key, o.triggered_at, o.outcome, o.job_id, o.reason, o.field, o.updated_at
+    FROM ichido.trigger_outcomes o JOIN ichido.triggers g ON g.id = o.trigger_id
+    WHERE o.definition_id = $1 AND o.trigger_id < $2 ORDER BY o.trigger_id DESC LIMIT $3`,
+)
 
 /** How many triggers nobody has processed, since when the first of them, and how many wait. */
 export const countTriggers = statement(
