@@ -37,6 +37,7 @@ test('an empty environment is the embedded store on a loopback address', () => {
     trustProxy: false,
     publicUrl: null,
     basePath: '',
+    allowedOrigins: null,
     logLevel: 'warn',
     mismatchStatus: 409,
     settings: {},
@@ -51,6 +52,7 @@ test('every setting is read', () => {
     HOST: '0.0.0.0',
     PORT: '0',
     DATABASE_URL: 'postgres://u:p@db/x',
+    DATABASE_DIRECT_URL: 'postgres://u:p@a,b/x?target_session_attrs=read-write',
     DATABASE_SCHEMA: 'jobs',
     REDIS_URL: 'redis://r:6379',
     TLS_CERT_FILE: 'cert.pem',
@@ -58,6 +60,7 @@ test('every setting is read', () => {
     TRUST_PROXY: '10.0.0.0/8, ::1',
     PUBLIC_URL: 'https://jobs.example.org/',
     BASE_PATH: '/ichido/',
+    ALLOWED_ORIGINS: 'https://app.example.org, http://localhost:5173,*',
     LOG_LEVEL: 'debug',
     IDEMPOTENCY_MISMATCH_STATUS: '422',
     ALLOW_NO_FSYNC: '1',
@@ -71,7 +74,11 @@ test('every setting is read', () => {
   expect(readServerConfig(surroundings(env, files))).toEqual({
     host: '0.0.0.0',
     port: 0,
-    storage: { databaseUrl: 'postgres://u:p@db/x', schema: 'jobs' },
+    storage: {
+      databaseUrl: 'postgres://u:p@db/x',
+      schema: 'jobs',
+      databaseDirectUrl: 'postgres://u:p@a,b/x?target_session_attrs=read-write',
+    },
     allowNoFsync: true,
     artifacts: { folder: '/srv/app/shared', bytesMax: 1000 },
     redisUrl: 'redis://r:6379',
@@ -79,6 +86,7 @@ test('every setting is read', () => {
     trustProxy: '10.0.0.0/8,::1',
     publicUrl: 'https://jobs.example.org',
     basePath: '/ichido',
+    allowedOrigins: { exact: new Set(['https://app.example.org', 'http://localhost:5173']), any: true },
     logLevel: 'debug',
     mismatchStatus: 422,
     settings: { reap_interval_seconds: 0.5, reap_batch_max: 7, job_retention_seconds: 0 },
@@ -119,6 +127,23 @@ test.each([
   expect(problemsOf({ [name]: value })).toEqual([problem])
 })
 
+test.each([
+  'app.example.org',
+  'https://app.example.org/',
+  'https://app.example.org/app',
+  'https://App.example.org',
+  'https://app.example.org:443',
+  'https://*.example.org/x',
+  'ftp://app.example.org',
+  'null',
+  'https://user@app.example.org',
+])('ALLOWED_ORIGINS refuses %s, which is no origin', (wrong) => {
+  expect(problemsOf({ ALLOWED_ORIGINS: `https://ok.example.org,${wrong}` })).toEqual([
+    'ALLOWED_ORIGINS must be * or origins like https://app.example.org, without a path, separated by commas; ' +
+      `${JSON.stringify(wrong)} is none`,
+  ])
+})
+
 test('what may hold a password is not repeated', () => {
   const problems = problemsOf({ DATABASE_URL: 'mysql://root:hunter2@db', REDIS_URL: 'http://:hunter2@r' })
   expect(problems).toEqual([
@@ -150,6 +175,40 @@ test('a secret can be given as the file that holds it', () => {
     schema: 'ichido',
   })
   expect(readClientConfig(surroundings({ ICHIDO_TOKEN_FILE: 'token' }, files)).token).toBe('ichido_abc')
+})
+
+test('the direct address may be in a file too, and needs the other one', () => {
+  const files = { '/run/direct': 'postgres://u:p@a/x\n' }
+  const direct = { DATABASE_DIRECT_URL_FILE: '/run/direct' }
+  const { storage } = readStoreConfig(surroundings({ DATABASE_URL: 'postgres://b/x', ...direct }, files))
+  expect(storage).toMatchObject({ databaseDirectUrl: 'postgres://u:p@a/x' })
+  expect(problemsOf(direct, files)).toEqual([
+    'DATABASE_DIRECT_URL is set and DATABASE_URL is not; the store is at DATABASE_URL',
+  ])
+})
+
+test('an address that asks for a standby is refused, without its password', () => {
+  expect(problemsOf({ DATABASE_URL: 'postgres://u:hunter2@a,b/x?target_session_attrs=standby' })).toEqual([
+    'DATABASE_URL must not ask for target_session_attrs=standby: the store writes, so use read-write or leave it out',
+  ])
+})
+
+test('a token in the address of a client is its token, and is no longer in the address', () => {
+  const client = (env: Record<string, string>) => readClientConfig(surroundings(env))
+  const ICHIDO_URL = 'https://ci:ichido_a-b@jobs.example.org/base/'
+  expect(client({ ICHIDO_URL })).toEqual({ url: 'https://jobs.example.org/base', token: 'ichido_a-b' })
+  expect(client({ ICHIDO_URL, ICHIDO_TOKEN: 'other' }).token).toBe('other')
+  expect(client({ ICHIDO_URL: 'https://ci@jobs.example.org' })).toEqual({
+    url: 'https://jobs.example.org',
+    token: undefined,
+  })
+  const address = 'must be an address like https://jobs.example.org'
+  expect(() => client({ ICHIDO_URL: 'https://ci:100%@host' })).toThrow('a password that is not a token')
+  expect(() => client({ ICHIDO_URL: 'ftp://ci:secret@host' })).toThrow(`${address}, not "ftp://host"`)
+  expect(() => client({ ICHIDO_URL: 'ci:secret@host' })).toThrow(`${address}, not "host"`)
+  expect(problemsOf({ PUBLIC_URL: ICHIDO_URL })).toEqual([
+    'PUBLIC_URL must be an address without user name and password',
+  ])
 })
 
 test('a secret and its file together are refused, and so is a file that is not there', () => {

@@ -2,7 +2,9 @@ import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { resolve } from 'node:path'
 import { createSecureContext } from 'node:tls'
 import { z } from 'zod'
+import { type AllowedOrigins, ORIGIN_EXAMPLE, parseAllowedOrigins } from './core/allowed-origins.ts'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from './core/artifact.ts'
+import { addressProblem } from './core/database-address.ts'
 import { REDIS_ADDRESS } from './core/redis-address.ts'
 import { type FixedSettings, SETTING_NAMES, settingProblem, settingVariable } from './core/settings.ts'
 
@@ -14,7 +16,9 @@ export interface Surroundings {
   readFile(path: string): string
 }
 
-export type StorageConfig = { dataDir: string } | { databaseUrl: string; schema: string }
+export type StorageConfig =
+  | { dataDir: string }
+  | { databaseUrl: string; schema: string; databaseDirectUrl: string | undefined }
 
 export interface StoreConfig {
   storage: StorageConfig
@@ -32,6 +36,8 @@ export interface ServerConfig extends StoreConfig {
   publicUrl: string | null
   /** '' or '/prefix', never with a slash at the end. */
   basePath: string
+  /** Null: only pages of the server's own origin. */
+  allowedOrigins: AllowedOrigins | null
   logLevel: LogLevel
   mismatchStatus: 409 | 422
   /** Settings that the environment fixes. */
@@ -77,15 +83,26 @@ const flag = z
   .transform((text) => text === '1' || text === 'true')
 
 const webUrl = z
-  .url({ protocol: /^https?$/, ...says('an address like https://jobs.example.org') })
+  .url({
+    protocol: /^https?$/,
+    error: ({ input }) =>
+      `must be an address like https://jobs.example.org, not ${JSON.stringify(withoutCredentials(String(input)))}`,
+  })
   .transform((text) => text.replace(/\/+$/, ''))
+
+const databaseUrl = z
+  .string()
+  .regex(/^postgres(ql)?:\/\//, secret('an address like postgres://user:password@host/database'))
+  .superRefine((address, context) => {
+    const message = addressProblem(address)
+    if (message !== null) context.addIssue({ code: 'custom', message })
+  })
+  .optional()
 
 const storeSettings = {
   DATA_DIR: z.string().default(DEFAULT_DATA_DIR),
-  DATABASE_URL: z
-    .string()
-    .regex(/^postgres(ql)?:\/\//, secret('an address like postgres://user:password@host/database'))
-    .optional(),
+  DATABASE_URL: databaseUrl,
+  DATABASE_DIRECT_URL: databaseUrl,
   DATABASE_SCHEMA: z
     .string()
     .regex(/^[a-z_][a-z0-9_]{0,29}$/, says('a lower-case name of at most 30 letters, digits and underscores'))
@@ -115,12 +132,15 @@ const serverSettings = {
   TLS_CERT_FILE: z.string().optional(),
   TLS_KEY_FILE: z.string().optional(),
   TRUST_PROXY: z.string().default('false').transform(parseTrustProxy),
-  PUBLIC_URL: webUrl.optional(),
+  PUBLIC_URL: webUrl
+    .refine((url) => url === withoutCredentials(url), secret('an address without user name and password'))
+    .optional(),
   BASE_PATH: z
     .string()
     .regex(/^\/[A-Za-z0-9._~/-]*$/, says('a path like /ichido'))
     .transform((text) => text.replace(/\/+$/, ''))
     .default(''),
+  ALLOWED_ORIGINS: z.string().transform(readOrigins).optional(),
   LOG_LEVEL: z.enum(LOG_LEVELS, says(`one of ${LOG_LEVELS.join(', ')}`)).default('warn'),
   IDEMPOTENCY_MISMATCH_STATUS: z
     .enum(['409', '422'], says('409 or 422'))
@@ -137,7 +157,7 @@ const clientSettings = {
 }
 
 /** May also be given as the file that holds them, so that they need not stand in the environment. */
-const SECRETS = ['DATABASE_URL', 'REDIS_URL', 'ICHIDO_TOKEN']
+const SECRETS = ['DATABASE_URL', 'DATABASE_DIRECT_URL', 'REDIS_URL', 'ICHIDO_TOKEN']
 
 export function readStoreConfig(surroundings: Surroundings): StoreConfig {
   return toStore(parse(storeSettings, surroundings), surroundings)
@@ -159,6 +179,7 @@ export function readServerConfig(surroundings: Surroundings): ServerConfig {
     trustProxy: found.TRUST_PROXY,
     publicUrl: found.PUBLIC_URL ?? null,
     basePath: found.BASE_PATH,
+    allowedOrigins: found.ALLOWED_ORIGINS ?? null,
     logLevel: found.LOG_LEVEL,
     mismatchStatus: found.IDEMPOTENCY_MISMATCH_STATUS,
     settings: fixed.settings,
@@ -167,7 +188,20 @@ export function readServerConfig(surroundings: Surroundings): ServerConfig {
 
 export function readClientConfig(surroundings: Surroundings): ClientConfig {
   const { ICHIDO_URL, ICHIDO_TOKEN } = parse(clientSettings, surroundings)
-  return { url: ICHIDO_URL, token: ICHIDO_TOKEN }
+  return { url: withoutCredentials(ICHIDO_URL), token: ICHIDO_TOKEN ?? tokenIn(ICHIDO_URL) }
+}
+
+function tokenIn(url: string): string | undefined {
+  const { password } = new URL(url)
+  if (password === '') return undefined
+  // What is not plain is percent-encoded; no token needs that.
+  if (/^[\w.~-]+$/.test(password)) return password
+  throw new ConfigError(['ICHIDO_URL has a password that is not a token; set ICHIDO_TOKEN instead'])
+}
+
+/** The address may be shown to people; a token in it may not, and `fetch` refuses an address that has one. */
+function withoutCredentials(url: string): string {
+  return url.replace(/^(\w+:\/\/)?[^/?#]*@/, '$1')
 }
 
 /** Each setting has a variable of its name, in capitals. */
@@ -230,12 +264,13 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-function toStore(
-  found: { DATA_DIR: string; DATABASE_URL?: string | undefined; DATABASE_SCHEMA: string; ALLOW_NO_FSYNC: boolean },
-  { cwd }: Surroundings,
-): StoreConfig {
-  const { DATABASE_URL: databaseUrl, DATABASE_SCHEMA: schema } = found
-  const storage = databaseUrl === undefined ? { dataDir: resolve(cwd, found.DATA_DIR) } : { databaseUrl, schema }
+function toStore(found: z.output<z.ZodObject<typeof storeSettings>>, { cwd }: Surroundings): StoreConfig {
+  const { DATABASE_URL: databaseUrl, DATABASE_DIRECT_URL: databaseDirectUrl, DATABASE_SCHEMA: schema } = found
+  if (databaseUrl === undefined && databaseDirectUrl !== undefined) {
+    throw new ConfigError(['DATABASE_DIRECT_URL is set and DATABASE_URL is not; the store is at DATABASE_URL'])
+  }
+  const storage =
+    databaseUrl === undefined ? { dataDir: resolve(cwd, found.DATA_DIR) } : { databaseUrl, schema, databaseDirectUrl }
   return { storage, allowNoFsync: found.ALLOW_NO_FSYNC }
 }
 
@@ -293,6 +328,16 @@ function privateKeyOf(text: string): KeyObject | string {
       ? 'is locked with a passphrase; TLS needs it without one'
       : 'holds no private key'
   }
+}
+
+function readOrigins(text: string, context: z.core.$RefinementCtx<string>): AllowedOrigins {
+  const origins = parseAllowedOrigins(text)
+  if (!('wrong' in origins)) return origins
+  context.addIssue({
+    code: 'custom',
+    message: `must be * or origins like ${ORIGIN_EXAMPLE}, without a path, separated by commas; ${JSON.stringify(origins.wrong)} is none`,
+  })
+  return z.NEVER
 }
 
 /** `true`, `false`, or addresses and networks separated by commas. */

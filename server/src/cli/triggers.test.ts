@@ -20,10 +20,27 @@ const ichido = (...args: string[]) => run(args, env)
 
 test('a trigger is sent once, listed and shown with the job that it made', async () => {
   expect((await ichido('triggers', 'list')).stderr).toBe('No triggers.\n')
-  const file = join(folder, 'on-paid.json')
-  writeFileSync(file, '{"kind": "ship", "payload": {"order": {"$from": "id"}}, "on": {"topic": "order.paid"}}')
-  expect(await ichido('definitions', 'create', 'ship-paid', '--file', file)).toMatchObject({ code: 0 })
-  const send = ['triggers', 'send', 'order.paid', '--dedupe-key', 'paid-7', '--data', '{"id": 7}']
+  const rule = ['--topic', 'order.paid', '--where', 'test=false', '--where', 'shop=main']
+  const payload = '{"order": {"$from": "id"}}'
+  expect(
+    await ichido('definitions', 'create', 'ship-paid', '--kind', 'ship', '--payload', payload, ...rule),
+  ).toMatchObject({
+    code: 0,
+    stdout: expect.stringMatching(/on +topic order.paid, test = false, shop = "main", when paused keep/),
+  })
+  expect(await json(['definitions', 'update', 'ship-paid', '--queue', 'shipping'], env)).toMatchObject({
+    queue: 'shipping',
+    on: { topic: 'order.paid', where: { test: false, shop: 'main' }, when_paused: 'keep' },
+  })
+  const send = [
+    'triggers',
+    'send',
+    'order.paid',
+    '--dedupe-key',
+    'paid-7',
+    '--data',
+    '{"id": 7, "test": false, "shop": "main"}',
+  ]
   const sent = await ichido(...send)
   const id = sent.stdout.trim()
   expect(sent).toMatchObject({ code: 0, stderr: expect.stringContaining(`triggers show ${id}`) })
@@ -35,6 +52,9 @@ test('a trigger is sent once, listed and shown with the job that it made', async
   const jobId = settled.outcomes[0]?.job_id ?? ''
   expect(await json(['jobs', 'show', jobId], env)).toMatchObject({ kind: 'ship', payload: { order: 7 } })
   expect((await ichido('triggers', 'show', id)).stdout).toMatch(new RegExp(`ship-paid +job +${jobId} +-`))
+  expect(await json(['definitions', 'update', 'ship-paid', '--payload', 'null', '--no-on'], env)).toMatchObject({
+    on: null,
+  })
   expect((await ichido('triggers', 'list', '--topic', 'order.paid')).stdout).toContain(`ship-paid: ${jobId}`)
 })
 
@@ -65,6 +85,7 @@ test.each([
     '@file',
   ],
   ['data that is no JSON', ['triggers', 'send', 't', '--data', 'oops'], '--data'],
+  ['a condition without a value', ['definitions', 'create', 'd', '--where', 'path'], '--where'],
   ['an unknown state', ['triggers', 'list', '--state', 'lost'], '--state'],
 ])('%s is a usage error that names the option', async (_, args, named) => {
   expect(await ichido(...args)).toMatchObject({ code: 2, stderr: expect.stringContaining(named) })

@@ -2,6 +2,7 @@ import { createServer, type RequestListener, type Server } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
+import type { AllowedOrigins } from '../core/allowed-origins.ts'
 import { ALL_NODE_ROLES, type NodeRole } from '../core/node-roles.ts'
 import { Feeds } from '../services/feeds.ts'
 import type { Services } from '../services/index.ts'
@@ -9,9 +10,11 @@ import { installAuth } from './auth.ts'
 import { BODY_BYTES_MAX, installBodies } from './bodies.ts'
 import { limitBodyTime } from './body-time.ts'
 import { createClientErrorHandler } from './client-errors.ts'
-import { cloudRoutes } from './compat/cloud.ts'
+import { CLOUD_PATH, cloudRoutes } from './compat/cloud.ts'
+import { cloudErrorBody } from './compat/cloud-errors.ts'
 import { zpeRoutes } from './compat/zpe.ts'
-import { errorAnswer, installErrors, logError, type MismatchStatus, toIchidoError } from './errors.ts'
+import { cors } from './cors.ts'
+import { errorAnswer, errorBody, installErrors, logError, type MismatchStatus, toIchidoError } from './errors.ts'
 import { type HotSubmitOptions, hotSubmit } from './hot-submit.ts'
 import { htmlRoutes } from './html.ts'
 import { collectPaths, refuseOtherMethods } from './methods.ts'
@@ -72,6 +75,8 @@ export interface HttpOptions {
   trustProxy: boolean | string
   /** Before every path: '' or, say, '/ichido'. */
   basePath: string
+  /** Whose pages may call it from a browser, beside its own. */
+  allowedOrigins?: AllowedOrigins | null | undefined
   publicUrl: string | null
   /** The contents of the files. */
   tls: { cert: string; key: string } | null
@@ -114,11 +119,14 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     // What arrives on an open connection during close() is served; the answer closes the connection.
     return503OnClosing: false,
     serverFactory: (framework) =>
-      createHttpServer(options.tls, roles.has('api') ? hotSubmit(hot, framework) : framework),
+      createHttpServer(options.tls, withOrigins(options, roles.has('api') ? hotSubmit(hot, framework) : framework)),
     clientErrorHandler: createClientErrorHandler(world),
     frameworkErrors: (error, _request, reply) => void answerError(reply, error),
   })
-  const answerError = installErrors(app, mismatchStatus)
+  const cloudPath = `${options.basePath}${CLOUD_PATH}`
+  const answerError = installErrors(app, mismatchStatus, (path) =>
+    path === cloudPath || path.startsWith(`${cloudPath}/`) ? cloudErrorBody : errorBody,
+  )
   const feeds = new Feeds(services.deps, services.events, EVENT_FRAMING)
   app.decorate('startDraining', () => {
     stopping.abort()
@@ -170,7 +178,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
       apiRoutes(scope, context)
       await scope.register(artifactRoutes, context)
       await scope.register(deliveryRoutes, context)
-      await scope.register(cloudRoutes, { services })
+      await scope.register(cloudRoutes, { ...context, version: options.version, checkStore })
       await scope.register(zpeRoutes, { services, mismatchStatus })
       await scope.register(htmlRoutes, { secure: options.tls !== null })
     },
@@ -219,6 +227,14 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
 /** PUBLIC_URL may leave out what BASE_PATH says. */
 export function publicBase({ publicUrl, basePath }: Pick<HttpOptions, 'publicUrl' | 'basePath'>): string | null {
   return publicUrl !== null && new URL(publicUrl).pathname === '/' ? publicUrl + basePath : publicUrl
+}
+
+function withOrigins({ allowedOrigins, openMode, services }: HttpOptions, listener: RequestListener): RequestListener {
+  if (allowedOrigins == null) return listener
+  const { access } = services
+  // While the store is away, what was known last counts: the page can then read the 503.
+  const isOpen = async () => openMode && !(await access.isAuthRequired().catch(() => !access.wasOpen()))
+  return cors(allowedOrigins, isOpen, listener)
 }
 
 function createHttpServer(tls: HttpOptions['tls'], listener: RequestListener): Server {

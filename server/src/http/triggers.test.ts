@@ -104,6 +104,9 @@ describe.each(ENGINES)('%s', (engine) => {
       const answer = await send(body, call)
       expect(answer, answer.text).toMatchObject({ status, body: { error: { details: { field } } } })
     }
+    expect((await send({ topic: 't' })).body).toMatchObject({
+      error: { message: 'Missing required field: dedupe_key' },
+    })
     expect(await stored()).toBe(before)
     expect(await send({ ...good, dedupe_key: unique('k'), data: large.slice(2) })).toMatchObject({ status: 201 })
   })

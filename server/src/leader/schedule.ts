@@ -14,6 +14,7 @@ import {
 } from '../store/commands/ticks.ts'
 import { findWaitingTicks, tryWaitingTicks } from '../store/commands/waiting-ticks.ts'
 import type { Store } from '../store/port.ts'
+import { BATCH_CHARS_MAX, eachByItself, FIRST, wakeQueues } from './batches.ts'
 import type { ClockWatch } from './clock-watch.ts'
 import type { Leading } from './elect.ts'
 
@@ -28,11 +29,6 @@ export interface ScheduleOptions {
   onTrouble(where: string, error: unknown): void
 }
 
-/** Payloads have up to 1 MB: a transaction beyond this gains nothing and holds its locks longer. */
-export const BATCH_CHARS_MAX = 4 * 1024 * 1024
-/** Before every id. */
-export const FIRST = '00000000-0000-0000-0000-000000000000'
-
 /** Makes the jobs of the ticks that are due, and of those that waited, for one term; a bounded batch at a time. */
 export function createSchedule(options: ScheduleOptions, leading: Leading): () => Promise<number | null> {
   const { world, store, bus, meter, settings, fairTags, clock, onTrouble } = options
@@ -44,7 +40,7 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
 
   function tell(ticks: readonly Tick[]): void {
     for (const { outcome, lateMs } of ticks) meter.ticked(outcome, lateMs)
-    bus.wake([...new Set(ticks.flatMap(({ wakes }) => (wakes === null ? [] : [`queue:${wakes}` as const])))])
+    wakeQueues(bus, ticks)
   }
 
   function plan(definition: DueDefinition, lateness: { nowMs: number; evenMs: number; max: number }): Planned[] {
@@ -115,35 +111,4 @@ function fitting<T extends { payloadChars: number }>(all: readonly T[]): T[] {
     chars += payloadChars
     return i === 0 || chars <= BATCH_CHARS_MAX
   })
-}
-
-interface Attempt<T, R> {
-  attempt(some: readonly T[]): Promise<R[]>
-  leading: Leading
-  onTrouble(where: string, error: unknown): void
-}
-
-/** All at once; when that fails, each group by itself, so that one that cannot be carried out does not hold up the others. */
-export async function eachByItself<T, R>(
-  { attempt, leading, onTrouble }: Attempt<T, R>,
-  all: readonly T[],
-  groupOf: (one: T) => string,
-): Promise<R[]> {
-  if (all.length === 0) return []
-  try {
-    return await attempt(all)
-  } catch (error) {
-    const groups = Map.groupBy(all, groupOf)
-    if (groups.size === 1) throw error
-    const results: R[] = []
-    for (const [group, own] of groups) {
-      if (!leading.trusted()) break
-      const some = await attempt(own).catch((cause: unknown) => {
-        onTrouble(group, cause)
-        return []
-      })
-      results.push(...some)
-    }
-    return results
-  }
 }

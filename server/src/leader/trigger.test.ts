@@ -3,10 +3,12 @@ import type { Definition } from '../core/definition.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import { deleteDefinition, pauseDefinition, resumeDefinition, updateDefinition } from '../store/commands/definitions.ts'
 import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
+import { seize } from '../testing/reaper.ts'
 import { ENGINES } from '../testing/services.ts'
 import { sql } from '../testing/store.ts'
 import { BY, content, jobsOf, tickAll } from '../testing/ticker.ts'
 import { defineOn, happen, triggerer, triggerLedger } from '../testing/triggers.ts'
+import { createRetain } from './retain.ts'
 
 describe.each(ENGINES)('triggers on %s', (engine) => {
   let scene: LeaderScene
@@ -89,7 +91,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect(await ledger(large)).toEqual(['job', 'job', 'skipped payload_too_large'])
   })
 
-  test('a pause keeps triggers for its end, in their order, or skips them, as the definition says', async () => {
+  test('a pause keeps triggers in their order, or skips them, as the definition says', async () => {
     const payload = JSON.stringify({ $from: 'n' })
     const keep = await defineOn(scene.store, {}, { payload })
     const { topic } = keep.on
@@ -148,5 +150,87 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
       await processAll()
     }
     expect(await payloads(definition)).toEqual([1, 2, 3, 4])
+  })
+
+  test('a trigger that waits is decided again by the definition as it is then', async () => {
+    const [changed, deleted, ruleless] = [
+      await defineOn(scene.store),
+      await defineOn(scene.store),
+      await defineOn(scene.store),
+    ]
+    for (const { name, on } of [changed, deleted, ruleless]) {
+      await scene.store.write(pauseDefinition(name, BY()))
+      await happen(scene, on.topic, [{ n: 1 }, { n: 2 }])
+    }
+    await processAll()
+    const waiting = () => scene.services.triggers.counts()
+    expect(await waiting()).toMatchObject({ unprocessed: 0, waiting: 6 })
+    const on = { ...changed.on, where: { n: 2 } }
+    await scene.store.write(updateDefinition(changed.name, null, content(null, { on, payload: '"new"' }), BY()))
+    await scene.store.write(updateDefinition(ruleless.name, null, content(null), BY()))
+    await scene.store.write(deleteDefinition(deleted.name, BY()))
+    for (const { name } of [changed, ruleless]) await scene.store.write(resumeDefinition(name, BY()))
+    await processAll()
+    expect(await ledger(changed)).toEqual(['skipped changed', 'job'])
+    expect(await payloads(changed)).toEqual(['new'])
+    expect(await ledger(ruleless)).toEqual(Array(2).fill('skipped changed'))
+    expect(await ledger(deleted)).toEqual(Array(2).fill('skipped deleted'))
+    expect(await waiting()).toMatchObject({ waiting: 0 })
+  })
+
+  test('many definitions and much data are done in bounded batches', async () => {
+    const first = await defineOn(scene.store, {}, { payload: '{"all":{"$from":""}}' })
+    const others = await Promise.all([1, 2, 3].map(() => defineOn(scene.store, { topic: first.on.topic })))
+    await happen(scene, first.on.topic, Array(40).fill('x'.repeat(200_000)))
+    const tick = await triggerer(scene, { batchMax: 60 })
+    const left = async () => (await scene.services.triggers.counts()).unprocessed
+    for (let before = 40; before > 0; before = await left()) {
+      expect(await tick()).toBe(0)
+      const done = before - (await left())
+      expect(done).toBeGreaterThan(0)
+      expect(done * 4, 'jobs of a batch').toBeLessThanOrEqual(60)
+      expect(done * 5 * 200_000, 'characters of a batch').toBeLessThanOrEqual(4 * 1024 * 1024)
+    }
+    for (const definition of [first, ...others]) expect(await jobsOf(scene.store, definition)).toHaveLength(40)
+  })
+
+  test('after a restart the next leader goes on where the last one ended', async () => {
+    const definition = await defineOn(scene.store)
+    await happen(scene, definition.on.topic, Array(5).fill({}))
+    const dying = await triggerer(scene, { batchMax: 2 })
+    await dying()
+    await processAll()
+    expect(await dying(), 'a leader of the past does nothing').toBeNull()
+    expect(await ledger(definition)).toEqual(Array(5).fill('job'))
+  })
+
+  test('retention removes triggers and their keys, and none that waits', async () => {
+    const definition = await defineOn(scene.store)
+    const { topic } = definition.on
+    const item = { topic, dedupe_key: 'once', data: {} }
+    const record = async () => (await scene.services.triggers.record(LOCAL_ADMIN, [item]))[0]
+    const retain = async () =>
+      createRetain({ ...scene.services.deps, world: scene.world, store: scene.store }, await seize(scene.store))()
+    const WEEK_MS = 7 * 24 * 3_600_000
+    const first = await record()
+    await scene.pass(WEEK_MS)
+    await retain()
+    expect(await record(), 'it was not processed').toEqual({ ...first, duplicate: true })
+    await scene.store.write(pauseDefinition(definition.name, BY()))
+    await processAll()
+    await scene.pass(WEEK_MS)
+    await retain()
+    expect(await record(), 'it waits').toEqual({ ...first, duplicate: true })
+    await scene.store.write(resumeDefinition(definition.name, BY()))
+    await processAll()
+    await scene.pass(WEEK_MS - 1_000)
+    await retain()
+    expect(await record()).toEqual({ ...first, duplicate: true })
+    await scene.pass(1_000)
+    await retain()
+    expect(await triggerLedger(scene.store, definition)).toEqual([])
+    expect(await record()).toMatchObject({ duplicate: false })
+    await processAll()
+    expect(await jobsOf(scene.store, definition)).toHaveLength(2)
   })
 })

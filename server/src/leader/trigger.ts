@@ -19,8 +19,8 @@ import {
   type WaitingDefinition,
 } from '../store/commands/waiting-triggers.ts'
 import type { Store } from '../store/port.ts'
+import { BATCH_CHARS_MAX, eachByItself, FIRST, wakeQueues } from './batches.ts'
 import type { Leading } from './elect.ts'
-import { BATCH_CHARS_MAX, eachByItself, FIRST } from './schedule.ts'
 
 export interface TriggerOptions {
   world: World
@@ -42,7 +42,7 @@ export function createTrigger(options: TriggerOptions, leading: Leading): () => 
 
   function tell(made: readonly Made[]): void {
     for (const { outcome } of made) meter.triggerDecided(outcome)
-    bus.wake([...new Set(made.flatMap(({ wakes }) => (wakes === null ? [] : [`queue:${wakes}` as const])))])
+    wakeQueues(bus, made)
   }
 
   /** Whether there is more to do at once. */
@@ -121,9 +121,8 @@ function fitting(waiting: readonly WaitingDefinition[]): WaitingDefinition[] {
   return waiting.flatMap((definition) => {
     if (chars > BATCH_CHARS_MAX) return []
     const triggers = definition.triggers.filter(({ chars: own }, i) => {
-      if (i > 0 && chars + own > BATCH_CHARS_MAX) return false
       chars += own
-      return true
+      return i === 0 || chars <= BATCH_CHARS_MAX
     })
     return [{ ...definition, triggers }]
   })

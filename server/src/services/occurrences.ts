@@ -68,14 +68,9 @@ export function createOccurrenceService({ world, store }: Deps, submission: Subm
       const { id, userId, kind, queue, priority, labels, policy } = definition
       const by = { id: world.uuid(), actor: caller.userId }
       const payload = JSON.parse(definition.payload) as unknown
-      if (takesData(payload)) {
-        throw new IchidoError(
-          'INVALID_PAYLOAD',
-          `The payload of ${name} takes fields of a trigger; send one with its topic`,
-          {
-            field: 'payload',
-          },
-        )
+      if (definition.on !== null && takesData(payload)) {
+        const message = `The payload of ${name} takes fields of a trigger; send one with the topic ${definition.on.topic}`
+        throw new IchidoError('INVALID_PAYLOAD', message, { field: 'payload' })
       }
       const input = { kind, queue: queue ?? DEFAULT_QUEUE, payload, priority, ...(labels === null ? {} : { labels }) }
       const asked = { key, operation: OPERATION, hashOver: { definition_id: id }, policy, definitionId: id }

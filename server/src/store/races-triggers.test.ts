@@ -5,9 +5,10 @@ import type { TriggerRule } from '../core/trigger.ts'
 import { keptPlan, waysInto } from '../testing/explain.ts'
 import { seize } from '../testing/reaper.ts'
 import { Scene } from '../testing/scene.ts'
+import { testServices } from '../testing/services.ts'
 import { sql, unique } from '../testing/store.ts'
-import { BY, content, jobsOf } from '../testing/ticker.ts'
-import { defineOn, triggerLedger } from '../testing/triggers.ts'
+import { BY, content, jobsOf, tickAll } from '../testing/ticker.ts'
+import { defineOn, happen, triggerer, triggerLedger } from '../testing/triggers.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { realWorld } from '../world.ts'
 import { deleteDefinition, pauseDefinition, resumeDefinition, updateDefinition } from './commands/definitions.ts'
@@ -140,7 +141,7 @@ describe('processing', () => {
     expect(await jobsOf(a(), definition)).toHaveLength(3)
   })
 
-  test('hazard 15: a term that is over changes nothing, nor does one that ends while it waits', async () => {
+  test('hazard 15: a term that is over, or ends while it waits, changes nothing', async () => {
     const { definition, term, ids } = await happened()
     const current = await seize(a())
     const nothing = { triggers: 0, made: [] }
@@ -211,6 +212,32 @@ describe('processing', () => {
   )
 })
 
+test('a user whose row somebody has locked does not hold up the triggers of others', async () => {
+  const { services } = await testServices('postgres', {}, { store: b(), remove: async () => {} })
+  const [held, free] = [await defineOn(a()), await defineOn(a())]
+  const beside = await defineOn(a(), { topic: held.on.topic })
+  await limit(held.userId)
+  const troubles: string[] = []
+  const given = { services, ...services.deps }
+  const tick = await triggerer(given, { onTrouble: (where) => void troubles.push(where) })
+  await tickAll(tick)
+  for (const { on } of [held, free]) await happen(given, on.topic)
+  const locked = await gate()
+  const submitting = a().write(locked.hold(submitJobs([new Scene(a()).item({ userId: held.userId })], () => '')))
+  await locked.reached()
+  await tick()
+  expect([await outcomes(free), await outcomes(beside), await outcomes(held)]).toEqual([
+    ['job'],
+    ['job'],
+    ['waiting_turn'],
+  ])
+  await locked.open()
+  await submitting
+  await sql(a(), `UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE user_id = $1`, held.userId)
+  await tickAll(tick)
+  expect([await outcomes(held), troubles]).toEqual([['job'], []])
+})
+
 describe('triggers that wait', () => {
   const waitingOf = async ({ id }: Definition) =>
     (await a().read(findWaitingTriggers(NO_ID, 1_000))).filter(({ definitionId }) => definitionId === id)
@@ -240,6 +267,10 @@ describe('triggers that wait', () => {
     const paused = await kept()
     const [, none] = await meet(pauseDefinition(paused.definition.name, BY()), attempt(paused.term, paused.waiting))
     expect([none, await outcomes(paused.definition)]).toEqual([[], Array(3).fill('waiting_pause')])
+    const skipping = content(null, { on: { ...paused.definition.on, whenPaused: 'skip' } })
+    await a().write(updateDefinition(paused.definition.name, null, skipping, BY()))
+    expect(await a().write(attempt(paused.term, paused.waiting)), 'the pause has come since').toEqual([])
+    expect(await outcomes(paused.definition)).toEqual(Array(3).fill('waiting_pause'))
     const deleted = await kept()
     const [, gone] = await meet(deleteDefinition(deleted.definition.name, BY()), attempt(deleted.term, deleted.waiting))
     expect([gone, await jobsOf(a(), deleted.definition)]).toEqual([[], []])

@@ -76,14 +76,13 @@ export const recordRequest = z
       .meta({ description: 'Instead of the other fields' }),
   })
   .superRefine(({ triggers, ...one }, context) => {
-    if (triggers === undefined) {
-      const { error } = triggerRequest.safeParse(one)
-      for (const { message, path } of error?.issues ?? []) context.addIssue({ code: 'custom', message, path })
-      return
-    }
     const [beside] = Object.keys(one)
-    if (beside !== undefined)
+    if (triggers === undefined) {
+      const missing = triggerRequest.safeParse(one).error?.issues ?? []
+      for (const issue of missing) context.addIssue({ ...issue })
+    } else if (beside !== undefined) {
       context.addIssue({ code: 'custom', message: 'and triggers exclude each other', path: [beside] })
+    }
   })
   .meta({ id: 'RecordTriggersRequest' })
 

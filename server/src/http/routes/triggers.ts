@@ -1,4 +1,3 @@
-import type { TriggerRequest } from '@ichido/sdk/protocol'
 import { definitionParams } from '../../core/contract/definitions.ts'
 import { page } from '../../core/contract/shapes.ts'
 import * as contract from '../../core/contract/triggers.ts'
@@ -35,10 +34,10 @@ export function triggerRoutes(app: ApiInstance, { services }: RouteContext): voi
       },
     },
     async (request, reply) => {
-      const { triggers: many, topic = '', dedupe_key = '', data } = request.body
-      const one: TriggerRequest[] = [{ topic, dedupe_key, data }]
+      const { triggers: many, ...one } = request.body
+      const items = many ?? [contract.triggerRequest.parse(one)]
       const fieldOf = many === undefined ? (_: number, field: string) => field : undefined
-      const recorded = await triggers.record(callerOf(request), many ?? one, fieldOf)
+      const recorded = await triggers.record(callerOf(request), items, fieldOf)
       const known = recorded.every(({ duplicate }) => duplicate)
       if (known) reply.header('idempotent-replayed', 'true')
       return reply.code(known ? 200 : 201).send(many === undefined ? recorded[0] : { data: recorded })

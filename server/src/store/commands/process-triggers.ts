@@ -2,7 +2,7 @@ import type { TriggerOutcome } from '@ichido/sdk/protocol'
 import type { Definition } from '../../core/definition.ts'
 import { decide, matches, type TriggerRule } from '../../core/trigger.ts'
 import { type Command, command } from '../port.ts'
-import { shareUsers } from '../sql/quotas.ts'
+import { addUsers, shareUsers } from '../sql/quotas.ts'
 import * as sql from '../sql/triggers.ts'
 import { each, flag, integer, query, type Row, text, type Work } from '../statement.ts'
 import { definitionItem, type Maker, resultOf, submitUnkeyed } from './definition-jobs.ts'
@@ -113,11 +113,11 @@ export function processTriggers(
   })
 }
 
+/** Waits for nobody who submits: users with limits are left out. */
 function* shareUnlimited(userIds: readonly string[]): Work<Row[]> {
-  return yield* each(
-    shareUsers,
-    [...new Set(userIds)].sort().map((id) => [id]),
-  )
+  const ids = [...new Set(userIds)].sort().map((id) => [id])
+  yield* each(addUsers, ids)
+  return yield* each(shareUsers, ids)
 }
 
 export type WithRule = Definition & { on: TriggerRule }

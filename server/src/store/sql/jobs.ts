@@ -50,6 +50,14 @@ export const readResult = statement(
     WHERE j.id = $1 AND NOT ${EXPIRED}`,
 )
 
+/** Takes job ids; answers with the cost that the worker reported for each, where it did. */
+export const readReportedCosts = statement('read_reported_costs', {
+  postgres: `SELECT r.job_id, s.cost_micros FROM ichido.runs r JOIN ichido.results s ON s.run_id = r.id
+    WHERE r.job_id = ANY($1::uuid[]) AND r.latest AND s.cost_micros IS NOT NULL`,
+  sqlite: `SELECT r.job_id, s.cost_micros FROM ichido.runs r JOIN ichido.results s ON s.run_id = r.id
+    WHERE r.job_id = $1 AND r.latest AND s.cost_micros IS NOT NULL`,
+})
+
 /** What a metric or a page tells at a glance. */
 export const countByState = statement(
   'count_by_state',

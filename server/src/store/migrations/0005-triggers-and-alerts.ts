@@ -1,8 +1,9 @@
 import type { Migration } from './migration.ts'
 
-export const triggers: Migration = {
+/** One migration for all that is new: a node works on a schema that is one version ahead of it, and no more. */
+export const triggersAndAlerts: Migration = {
   version: 5,
-  name: 'triggers',
+  name: 'triggers and alerts',
   statements: [
     // The rule as JSON, and its topic beside it for the index. A node that does not know of them leaves both as they are.
     'ALTER TABLE ichido.job_definitions ADD COLUMN topic text',
@@ -58,5 +59,8 @@ export const triggers: Migration = {
       created_at bigint NOT NULL,
       updated_at bigint NOT NULL
     )`,
+
+    // Error codes that are not retried, as a JSON list; null: none.
+    'ALTER TABLE ichido.queues ADD COLUMN fatal_error_codes text',
   ],
 }
