@@ -5,7 +5,7 @@ import { connect, query } from './connect.ts'
 import { sayMore } from './jobs.ts'
 import { facts, instant, table } from './table.ts'
 import { out, outJson, say } from './terminal.ts'
-import { wholeNumber } from './values.ts'
+import { readStandardInput, wholeNumber } from './values.ts'
 
 interface JsonFlag {
   json?: boolean
@@ -57,7 +57,7 @@ function secret(text: string): string {
     )
   }
   try {
-    return readFileSync(text === '-' ? 0 : text.slice(1), 'utf8').trim()
+    return (text === '-' ? readStandardInput() : readFileSync(text.slice(1), 'utf8')).trim()
   } catch (error) {
     throw new InvalidArgumentError(`The file cannot be read: ${error instanceof Error ? error.message : error}`)
   }
