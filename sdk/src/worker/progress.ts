@@ -39,7 +39,7 @@ const WAITING_MAX = 10_000
 const RETRY_FIRST_MS = 250
 const RETRY_MAX_MS = 5_000
 /** Of the time that a run may go on without a heartbeat; one that was told to stop may have little of it left. */
-const ABORTED_PART = 0.05
+export const ABORTED_PART = 0.05
 
 /** The events of one run, on their way: in order, together when many come up, and sent again until they were heard. */
 export class Publisher {

@@ -64,10 +64,11 @@ function duration(ms) {
   return [`${Math.floor(seconds / 86_400)} d`, `${Math.floor((seconds % 86_400) / 3_600)} h`]
 }
 
-/** What systems say of an error often begins with its code. */
-export function errorText(error) {
-  if (error === null) return ''
-  return error.message.startsWith(`${error.code}:`) ? error.message : `${error.code}: ${error.message}`
+/** Why a job or run ended; empty where the state says it all, as Canceled does. A code that the message begins with is said once. */
+export function errorText({ state, error }) {
+  if (error === null || (state === 'CANCELED' && error.code === state)) return ''
+  const { code, message } = error
+  return message === code || message.startsWith(`${code}:`) ? message : `${code}: ${message}`
 }
 
 export async function copy(button) {

@@ -118,8 +118,8 @@ function showRow({ row, cells }, job) {
   setText(cells.attempt, String(job.attempt))
   setSpan(cells.age, job.created_at, null, 1)
   setSpan(cells.duration, job.started_at, job.finished_at)
-  setText(cells.error, errorText(job.error))
-  cells.error.title = errorText(job.error)
+  setText(cells.error, errorText(job))
+  cells.error.title = errorText(job)
   row.ariaCurrent = job.job_id === chosen ? 'true' : null
 }
 
