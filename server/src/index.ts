@@ -24,4 +24,4 @@ export {
   Transient,
   type UploadOptions,
 } from '@ichido/sdk'
-export { type Ichido, type OpenOptions, open } from './open.ts'
+export { type Ichido, NotOpened, type OpenOptions, open } from './open.ts'
