@@ -88,3 +88,13 @@ export async function copy(button) {
   setText(button, 'Copied')
   setTimeout(() => setText(button, before), COPIED_MS)
 }
+
+/** Where commands look for the server when nothing tells them. */
+const DEFAULT_URLS = ['http://127.0.0.1:8001', 'http://localhost:8001']
+
+/** A line that people can paste into their shell, which reaches the server that this page came from. */
+export function commandLine(rest) {
+  const url = new URL('.', location.href).href.replace(/\/$/, '')
+  const word = /^[\w@%+=:,./-]+$/.test(url) ? url : `'${url.replaceAll("'", '%27')}'`
+  return `${DEFAULT_URLS.includes(url) ? '' : `ICHIDO_URL=${word} `}npm run -s ichido -- ${rest}`
+}

@@ -3,6 +3,7 @@
 import { clearDetail, showDetail } from './page-detail.js'
 import {
   $,
+  commandLine,
   copy,
   element,
   errorText,
@@ -352,6 +353,8 @@ document.addEventListener('visibilitychange', () => {
   else refresh()
 })
 
+for (const node of document.querySelectorAll('[data-command]')) setText(node, commandLine(node.dataset.command))
+$('demo-copy').dataset.copy = commandLine('demo')
 $('sign-out').hidden = sessionStorage.getItem(TOKEN) === null
 if (chosen === null) refresh()
 else hashChanged()
