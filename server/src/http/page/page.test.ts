@@ -142,6 +142,14 @@ test('details show payload, key and runs as text, and the job is cancelled there
   expect(await panel.locator('img').count()).toBe(0)
   expect(await panel.locator('#detail-runs tr').count()).toBe(1)
   expect(new URL(page.url()).hash).toBe(`#${id}`)
+  // The address of the job: whoever is sent it sees the job at once.
+  const other = await browser.newPage()
+  await other.goto(`${url}/#${id}`)
+  await other
+    .getByRole('region', { name: `Job ${id.slice(-8)}` })
+    .getByText('ci-build-7')
+    .waitFor()
+  await other.close()
 
   await panel.getByRole('button', { name: 'Cancel this job' }).click()
   await panel.locator('header .pill', { hasText: 'Canceled' }).waitFor()
