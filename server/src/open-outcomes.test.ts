@@ -23,6 +23,13 @@ eachEmbedded(({ ichido }) => {
     expect(data.every(({ stream }) => stream === 'stdout')).toBe(true)
   })
 
+  test('a refused event names its data as its handler does', async () => {
+    const kind = defineKind(unique('telling'))
+    ichido().handle(kind, async ({ progress }) => String(await thrownBy(progress({ run_at: 'a\0b' }))))
+    const job = await ichido().submit(kind, null)
+    expect(await job.result()).toBe('IchidoError: data.run_at has a NUL character in a string')
+  })
+
   test('a job without a result rejects as what became of it, also after it was watched', async () => {
     const kind = defineKind(unique('ending'))
     ichido().handle(kind, () => {

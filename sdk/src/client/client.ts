@@ -156,18 +156,17 @@ function checkOptions(options: object, known: object): void {
 
 function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): SubmitRequest {
   const { leaseTtlSeconds, continuationSeconds, domain, stages, seqScope } = kind.options
-  const { priority, maxAttempts, timeoutSeconds } = { ...kind.options, ...compact(options) }
   const backoff = { ...kind.options.backoff, ...compact(options.backoff ?? {}) }
   return compact({
     kind: kind.name,
     queue: kind.queue,
     payload,
-    priority,
+    priority: options.priority ?? kind.options.priority,
     run_at: options.runAt == null ? undefined : instant(options.runAt),
     delay_seconds: options.delaySeconds,
-    max_attempts: maxAttempts,
+    max_attempts: options.maxAttempts ?? kind.options.maxAttempts,
     backoff: toBackoff(backoff),
-    timeout_seconds: timeoutSeconds,
+    timeout_seconds: options.timeoutSeconds ?? kind.options.timeoutSeconds,
     lease_ttl_seconds: leaseTtlSeconds,
     continuation_seconds: continuationSeconds,
     domain,
@@ -185,7 +184,7 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
   })
 }
 
-/** Also where types were not checked: one without any of these is not sent, and one with a name that is none is refused. */
+/** An empty one is not sent. Where types were not checked, another library's `type` or `delay` would go unnoticed. */
 function toBackoff({ baseSeconds, capSeconds, jitter, ...unknown }: Backoff): BackoffShape | undefined {
   const [name] = Object.keys(unknown)
   if (name !== undefined) throw new TypeError(`backoff has no ${name}; there are baseSeconds, capSeconds, jitter`)

@@ -1,3 +1,4 @@
+import { inHandlerWords } from '../client/wording.ts'
 import { IchidoError, type LeaseShape, nextSeq, OPEN_STAGES, PROGRESS_STAGE, stageRange } from '../protocol/index.ts'
 import { sleep, unlessAborted, type World } from '../world.ts'
 import type { Hold } from './hold.ts'
@@ -158,8 +159,9 @@ export class Publisher {
           for (const one of batch) await this.#send([one])
           return
         } else {
-          onTrouble(isPassing(error) ? unheard(this.#lease, batch.length, error) : error)
-          for (const { reject } of batch) reject(error)
+          const told = inHandlerWords(error)
+          onTrouble(isPassing(error) ? unheard(this.#lease, batch.length, error) : told)
+          for (const { reject } of batch) reject(told)
           return
         }
       }
