@@ -34,14 +34,6 @@ export function inLibraryWords(error: unknown): unknown {
   return new IchidoError(error.code, renamed(error.message), { ...error.details, field: renamed(field) }, error)
 }
 
-/** A refusal of an event, as its handler told it: it knows of no list that the event was sent in. */
-export function inHandlerWords(error: unknown): unknown {
-  if (!(error instanceof IchidoError) || error.code !== 'INVALID_PAYLOAD') return error
-  const own = (text: string) => text.replace(/^events\.\d+\./, '')
-  const { field } = error.details
-  return new IchidoError(error.code, own(error.message), { ...error.details, field: own(String(field)) }, error)
-}
-
 /** Settles as the call does, but is refused in the words of the library. */
 export async function worded<T>(call: Promise<T>): Promise<T> {
   try {

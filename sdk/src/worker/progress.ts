@@ -1,4 +1,3 @@
-import { inHandlerWords } from '../client/wording.ts'
 import { IchidoError, type LeaseShape, nextSeq, OPEN_STAGES, PROGRESS_STAGE, stageRange } from '../protocol/index.ts'
 import { sleep, unlessAborted, type World } from '../world.ts'
 import type { Hold } from './hold.ts'
@@ -172,4 +171,12 @@ export class Publisher {
 function unheard({ job_id: jobId }: LeaseShape, count: number, error: unknown): IchidoError {
   const why = error instanceof Error ? error.message : String(error)
   return new IchidoError('UNAVAILABLE', `Events of job ${jobId} are dropped, as nobody heard them (${count}): ${why}`)
+}
+
+/** A refusal of an event, as its handler told it: it knows of no list that the event was sent in. */
+function inHandlerWords(error: unknown): unknown {
+  if (!(error instanceof IchidoError) || error.code !== 'INVALID_PAYLOAD') return error
+  const own = (text: string) => text.replace(/^events\.\d+\./, '')
+  const { field } = error.details
+  return new IchidoError(error.code, own(error.message), { ...error.details, field: own(String(field)) }, error)
 }
