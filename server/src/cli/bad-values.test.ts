@@ -65,6 +65,7 @@ const BAD: Readonly<Record<string, string>> = {
   '--roles': 'king',
   '--handlers': 'nope.ts',
   '--worker': 'nobody',
+  '--fatal-codes': 'X'.repeat(1_000),
 }
 
 /** Any text may be meant: names of people, programs and places, and words to look for. */
@@ -109,7 +110,7 @@ const cases = commands.flatMap((leaf) => {
     fallback: /(^|-)id$/.test(argument.name()) ? 'nope' : null,
   }))
   return [...flags, ...args].map(({ what, fallback }) => {
-    const bad = BAD[`${path} ${what}`] ?? (fallback === '!' && what !== '--label' ? '!' : (BAD[what] ?? fallback))
+    const bad = BAD[`${path} ${what}`] ?? BAD[what] ?? fallback
     return { name: `${path} ${what}`, free: FREE.includes(what) || FREE.includes(`${path} ${what}`), bad, leaf, what }
   })
 })
