@@ -24,8 +24,9 @@ import { realWorld } from './world.ts'
 
 export type OpenOptions = (
   | { dataDir: string }
-  | { pool: pg.Pool; schema?: string }
-  | { databaseUrl: string; schema?: string }
+  // `databaseDirectUrl` is where wake-ups come from when the pool or `databaseUrl` leads to a pooler such as PgBouncer.
+  | { pool: pg.Pool; schema?: string; databaseDirectUrl?: string }
+  | { databaseUrl: string; schema?: string; databaseDirectUrl?: string }
   | { url: string; token?: string; retry?: RetryOptions }
 ) & {
   /** Told of what goes wrong outside of any call, such as a lost connection that is being made anew; default: a warning. */
@@ -61,7 +62,7 @@ export async function open(options: OpenOptions): Promise<Ichido> {
   if (!['dataDir', 'pool', 'databaseUrl'].some((name) => Object.hasOwn(options, name) && options[name as never])) {
     throw new TypeError('open() needs one of dataDir, pool, databaseUrl or url; all of them are missing or undefined')
   }
-  if ('databaseUrl' in options && !/^postgres(ql)?:\/\//.test(options.databaseUrl)) {
+  if ('databaseUrl' in options && !('pool' in options) && !/^postgres(ql)?:\/\//.test(options.databaseUrl)) {
     throw new TypeError('databaseUrl must be an address like postgres://user:password@host/database')
   }
   const world = options.world ?? realWorld
