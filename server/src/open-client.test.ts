@@ -61,6 +61,8 @@ eachEmbedded(({ ichido, engine }) => {
   test('a trigger that cannot be taken names the field', async () => {
     const field = async (sent: Promise<unknown>) => (await thrownBy(sent)) as { details: { field: string } }
     expect(await field(ichido().trigger('two words'))).toMatchObject({ details: { field: 'topic' } })
+    const key = ichido().trigger('t', null, { dedupeKey: 'two words' })
+    expect(await field(key)).toMatchObject({ details: { field: 'dedupeKey' } })
     expect(await field(ichido().trigger('t', 1n))).toMatchObject({ details: { field: 'data' } })
     expect(await field(ichido().trigger('t', 'x'.repeat(256 * 1024)))).toMatchObject({ details: { field: 'data' } })
   })
