@@ -54,6 +54,14 @@ test('over HTTP it is the same API', async () => {
   expect((await ichido.list({ label: 'env:test', state: 'SUCCEEDED' })).data).toMatchObject([{ job_id: job.id }])
 })
 
+test('a trigger goes over HTTP as it does in process', async () => {
+  const topic = unique('topic')
+  const first = await ichido.trigger(topic, { id: 7 }, { dedupeKey: topic })
+  expect(first).toMatchObject({ duplicate: false })
+  expect(await ichido.trigger(topic, { id: 7 }, { dedupeKey: topic })).toEqual({ ...first, duplicate: true })
+  expect(await ichido.trigger(topic)).toMatchObject({ duplicate: false })
+})
+
 test('what is refused there is refused in the same words as in process', async () => {
   await ichido.submit(sum, { of: [1] }, { key: 'used' })
   const reused = await thrownBy(ichido.submit(sum, { of: [2] }, { key: 'used' }))

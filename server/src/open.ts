@@ -50,7 +50,7 @@ export interface Ichido extends Submitting {
   close(options?: { drainMs?: number }): Promise<void>
 }
 
-type Submitting = Pick<Client, 'submit' | 'batch' | 'job' | 'list' | 'reservations' | 'artifacts'>
+type Submitting = Pick<Client, 'submit' | 'batch' | 'trigger' | 'job' | 'list' | 'reservations' | 'artifacts'>
 
 const DRAIN_MS = 30_000
 const CLOSED = 'This Ichido is closed'
@@ -167,6 +167,7 @@ function submitting(client: Client): Submitting {
   return {
     submit: client.submit.bind(client) as Ichido['submit'],
     batch: client.batch.bind(client),
+    trigger: client.trigger.bind(client),
     job: client.job.bind(client) as Ichido['job'],
     list: client.list.bind(client),
     reservations: client.reservations,

@@ -41,6 +41,20 @@ export interface SubmitOptions {
   signal?: AbortSignal
 }
 
+export interface TriggerOptions {
+  /** Names what happened. Left out, each call is a trigger of its own, however often it is tried. */
+  dedupeKey?: string
+  signal?: AbortSignal
+}
+
+/** What was recorded, now or when the same trigger came first. */
+export interface RecordedTrigger {
+  id: string
+  /** The dedupe key was known: nothing was recorded. */
+  duplicate: boolean
+  createdAt: Date
+}
+
 /** One of the jobs that are submitted together, with a payload of its kind. */
 export interface BatchItem<K extends Kind | string = Kind | string>
   extends Omit<SubmitOptions, 'tx' | 'user' | 'signal'> {
@@ -98,6 +112,19 @@ export class Client {
           : { status: 'fulfilled', value: Job.accepted(this.#transport, outcome.value, sound[i]?.kind) },
     )
     return checked.map((item) => (item.status === 'rejected' ? item : jobs.shift())) as never
+  }
+
+  /**
+   * Tells of something that happened: the leader makes a job of each definition whose `on` has this topic. Sent again under
+   * the same `dedupeKey`, it is the same trigger and makes nothing more.
+   *
+   * @example
+   * await ichido.trigger('order.paid', { orderId, total }, { dedupeKey: `paid-${orderId}` })
+   */
+  async trigger(topic: string, data?: unknown, options: TriggerOptions = {}): Promise<RecordedTrigger> {
+    const recorded = await worded(this.#transport.trigger({ topic, data }, options))
+    const { trigger_id: id, created_at, duplicate } = recorded
+    return { id, duplicate, createdAt: new Date(created_at) }
   }
 
   /** The job of an id that was kept somewhere. */

@@ -1,6 +1,6 @@
 export { Artifacts } from './artifacts.ts'
 export { type Call, createCall, createOpen, type HttpOptions, type Open } from './call.ts'
-export { type BatchItem, Client, type SubmitOptions } from './client.ts'
+export { type BatchItem, Client, type RecordedTrigger, type SubmitOptions, type TriggerOptions } from './client.ts'
 export {
   CostLimit,
   ForeignAnswer,
@@ -36,6 +36,7 @@ export type {
   RetryCall,
   SubmitCall,
   Transport,
+  TriggerCall,
   UploadOptions,
   UploadProgress,
   WatchOptions,

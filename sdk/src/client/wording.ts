@@ -3,6 +3,7 @@ import { IchidoError } from '../protocol/index.ts'
 /** Wire names that a caller of the library knows by another name. */
 const NAMES: Readonly<Record<string, string>> = {
   idempotency_key: 'key',
+  dedupe_key: 'dedupeKey',
   run_at: 'runAt',
   delay_seconds: 'delaySeconds',
   max_attempts: 'maxAttempts',
@@ -22,7 +23,7 @@ const NAMES: Readonly<Record<string, string>> = {
 }
 const WIRE_NAME = new RegExp(`\\b(${Object.keys(NAMES).join('|')})\\b`, 'g')
 /** What is inside of these has names of the caller's own. */
-const OF_THE_CALLER = /^(payload|labels)\b/
+const OF_THE_CALLER = /^(payload|labels|data)\b/
 
 const renamed = (text: string) => text.replace(WIRE_NAME, (name) => NAMES[name] ?? name)
 

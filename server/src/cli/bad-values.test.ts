@@ -41,6 +41,10 @@ const GOOD: Readonly<Record<string, string>> = {
   '--from': '2030-01-01T00:00:00Z',
   '--to': '2030-01-02T00:00:00Z',
   '--ttl-hours': '1',
+  topic: 't',
+  id: ID,
+  '--topic': 't',
+  '--scheme': 'github',
 }
 
 /** What cannot be meant. A flag with a parser or choices refuses `!`, unless something else stands here. */
@@ -65,6 +69,10 @@ const BAD: Readonly<Record<string, string>> = {
   '--roles': 'king',
   '--handlers': 'nope.ts',
   '--worker': 'nobody',
+  topic: NO_NAME,
+  '--topic': NO_NAME,
+  '--dedupe-key': NO_NAME,
+  '--definition': NO_NAME,
   '--fatal-codes': 'X'.repeat(1_000),
 }
 

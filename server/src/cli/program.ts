@@ -6,6 +6,7 @@ import { addDemo } from './demo.ts'
 import { addDoctor } from './doctor.ts'
 import { addElsewhere } from './elsewhere.ts'
 import { EXIT, type ExitCode } from './exit.ts'
+import { addHooks } from './hooks.ts'
 import { addJobs } from './jobs.ts'
 import { addKeys } from './keys.ts'
 import { addMigrate } from './migrate.ts'
@@ -17,6 +18,7 @@ import { commandLine, VERSION } from './self.ts'
 import { addServe } from './serve.ts'
 import { addSubmit } from './submit.ts'
 import { addToken } from './token.ts'
+import { addTriggers } from './triggers.ts'
 import { addWatch } from './watch.ts'
 import { addWorker } from './worker.ts'
 import { addWorkers } from './workers.ts'
@@ -49,6 +51,8 @@ export function createProgram(): Command {
     addQuota,
     addDead,
     addDefinitions,
+    addTriggers,
+    addHooks,
   ]
   for (const add of [
     ...commands,

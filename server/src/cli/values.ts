@@ -1,4 +1,4 @@
-import { readFileSync, statSync } from 'node:fs'
+import { readFileSync, readSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { InvalidArgumentError } from 'commander'
 import { isUuid } from '../core/contract/list.ts'
@@ -90,9 +90,32 @@ export function label(text: string, before: Record<string, string> = {}): Record
   return { ...before, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
+const RETRY_AFTER_MS = 10
+
+/**
+ * All of it, as text. npm, through which a clone's commands are started, leaves a pipe in non-blocking mode: then a read
+ * fails with EAGAIN while the other program has not written yet.
+ */
+export function readStandardInput(): string {
+  const chunks: Buffer[] = []
+  const chunk = Buffer.alloc(64 * 1024)
+  for (;;) {
+    try {
+      const bytes = readSync(0, chunk)
+      if (bytes === 0) return Buffer.concat(chunks).toString('utf8')
+      chunks.push(Buffer.from(chunk.subarray(0, bytes)))
+    } catch (error) {
+      if (!(error instanceof Error && 'code' in error)) throw error
+      if (error.code === 'EOF') return Buffer.concat(chunks).toString('utf8')
+      if (error.code !== 'EAGAIN') throw error
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_AFTER_MS)
+    }
+  }
+}
+
 /** JSON itself, `@file` for a file that holds it, or `-` for standard input. */
 export function payload(text: string): unknown {
-  const json = text === '-' ? readFileSync(0, 'utf8') : text.startsWith('@') ? readNamed(text.slice(1)) : text
+  const json = text === '-' ? readStandardInput() : text.startsWith('@') ? readNamed(text.slice(1)) : text
   const problem = findJsonProblem(json, 'it')
   if (problem !== null) throw new InvalidArgumentError(`It cannot be stored: ${problem.message}.`)
   try {
