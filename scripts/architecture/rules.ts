@@ -55,7 +55,7 @@ export const PURE = CORE
 export const PURE_MAY_USE: Record<string, string[] | 'all'> = {
   zod: 'all',
   croner: 'all',
-  'node:crypto': ['createHash', 'hash'],
+  'node:crypto': ['createHash', 'createHmac', 'hash', 'timingSafeEqual'],
 }
 
 export const IMPURE_GLOBALS = ['process', 'console', 'fetch', 'crypto', 'performance', 'setImmediate', 'queueMicrotask']

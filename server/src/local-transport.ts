@@ -14,6 +14,7 @@ import {
   IchidoError,
   type JobShape,
   type Page,
+  type RecordedTriggerShape,
   type ReservationShape,
   type SubmitResponse,
 } from '@ichido/sdk/protocol'
@@ -23,6 +24,7 @@ import { batchRequest, listJobsQuery } from './core/contract/jobs.ts'
 import { isUuid } from './core/contract/list.ts'
 import { listReservationsQuery, reserveRequest } from './core/contract/quotas.ts'
 import { type SubmitInput, submitOwner, submitRequest } from './core/contract/submit.ts'
+import { triggerRequest } from './core/contract/triggers.ts'
 import { parseKey } from './core/key.ts'
 import type { Caller } from './core/roles.ts'
 import { check, checkJson, toOutage } from './local-checks.ts'
@@ -97,6 +99,8 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
     result: (jobId, waitMs, signal) =>
       whileOpen(signal, () => services.jobs.result(caller, jobId, waitMs, orClosed(signal))),
     retry: (jobId, call) => whileOpen(call.signal, () => retryJob(services, caller, jobId, call)),
+    trigger: ({ topic, data }, { dedupeKey, signal }) =>
+      whileOpen(signal, () => recordTrigger(services, caller, topic, data, dedupeKey)),
     reserve: (ttlSeconds, signal) =>
       whileOpen(signal, () => {
         const { ttl_seconds } = check(reserveRequest, { ttl_seconds: ttlSeconds })
@@ -154,6 +158,20 @@ async function retryJob(services: Services, caller: Caller, jobId: string, call:
   if (!('payload' in call)) return { job: await services.deadLetters.retry(caller, jobId), replayed: false }
   const payload = JSON.parse(checkJson(call.payload, 'payload')) as unknown
   return services.deadLetters.replace(caller, jobId, payload, checkKey(call.key))
+}
+
+async function recordTrigger(
+  services: Services,
+  caller: Caller,
+  topic: string,
+  data: unknown,
+  dedupeKey = `client-${services.deps.world.uuid()}`,
+): Promise<RecordedTriggerShape> {
+  const sent = data === undefined ? null : (JSON.parse(checkJson(data, 'data')) as unknown)
+  const item = check(triggerRequest, { topic, dedupe_key: dedupeKey, data: sent })
+  const [recorded] = await services.triggers.record(caller, [item], (_, field) => field)
+  if (recorded === undefined) throw new Error('A trigger has no answer')
+  return recorded
 }
 
 async function listReservations(

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { defineKind, type JobEvent, type JobState } from './index.ts'
 import { LOCAL_ADMIN } from './services/access.ts'
 import { eachEmbedded, thrownBy } from './testing/embedded.ts'
-import { unique } from './testing/store.ts'
+import { unique, until } from './testing/store.ts'
 
 async function all(events: AsyncIterable<JobEvent>): Promise<JobEvent[]> {
   const seen: JobEvent[] = []
@@ -35,6 +35,36 @@ eachEmbedded(({ ichido, engine }) => {
     const patient = defineKind(kind.name, { maxAttempts: 9 })
     expect(await thrownBy(ichido().submit(patient, { n: 1 }, { key: kind.name }))).toMatchObject(refused)
     expect((await ichido().list({ kind: kind.name })).data).toHaveLength(1)
+  })
+
+  test('a trigger makes one job of its definition, however often it is sent', async () => {
+    const topic = unique('topic')
+    const input = { kind: topic, payload: { order: { $from: 'id' } }, on: { topic } }
+    await ichido().node.services.definitions.create(LOCAL_ADMIN, topic, input)
+    const send = () => ichido().trigger(topic, { id: 7 }, { dedupeKey: topic })
+    const sent = await Promise.all([send(), send(), send()])
+    expect(new Set(sent.map(({ id }) => id)).size).toBe(1)
+    expect(sent.filter(({ duplicate }) => !duplicate)).toHaveLength(1)
+    const jobs = await until('the job', async () => {
+      const { data } = await ichido().list({ kind: topic })
+      return data.length > 0 ? data : undefined
+    })
+    expect(jobs).toMatchObject([{ definition: topic }])
+    expect(
+      await ichido()
+        .job(jobs[0]?.job_id ?? '')
+        .get(),
+    ).toMatchObject({ payload: { order: 7 } })
+    expect(await ichido().trigger(topic)).toMatchObject({ duplicate: false, createdAt: expect.any(Date) })
+  })
+
+  test('a trigger that cannot be taken names the field', async () => {
+    const field = async (sent: Promise<unknown>) => (await thrownBy(sent)) as { details: { field: string } }
+    expect(await field(ichido().trigger('two words'))).toMatchObject({ details: { field: 'topic' } })
+    const key = ichido().trigger('t', null, { dedupeKey: 'two words' })
+    expect(await field(key)).toMatchObject({ details: { field: 'dedupeKey' } })
+    expect(await field(ichido().trigger('t', 1n))).toMatchObject({ details: { field: 'data' } })
+    expect(await field(ichido().trigger('t', 'x'.repeat(256 * 1024)))).toMatchObject({ details: { field: 'data' } })
   })
 
   test('a job is of the user that it is submitted for, under its limits and with its keys', async () => {

@@ -51,6 +51,8 @@ export function httpTransport(options: HttpOptions): Transport {
     result: (jobId, waitMs, signal) =>
       get(`${pathOf('jobs', jobId)}/result?wait_seconds=${Math.floor(waitMs / 1000)}`, signal),
     watch: (jobId, watchOptions) => watchEvents(open, world, `${pathOf('jobs', jobId)}/events`, watchOptions),
+    trigger: ({ topic, data = null }, { dedupeKey = newKey(), signal }) =>
+      post('/v1/triggers', { topic, dedupe_key: dedupeKey, data }, signal),
     // Under an id of our own, made once: asked for again, it holds one slot.
     reserve: (ttlSeconds, signal) =>
       post('/v1/reservations', { ttl_seconds: ttlSeconds, reservation_id: world.uuid() }, signal),

@@ -1,9 +1,12 @@
 export { Artifacts } from './artifacts.ts'
 export { type Call, createCall, createOpen, type HttpOptions, type Open } from './call.ts'
-export { type BatchItem, Client, type SubmitOptions } from './client.ts'
+export { type BatchItem, Client, type RecordedTrigger, type SubmitOptions, type TriggerOptions } from './client.ts'
 export {
   CostLimit,
   ForeignAnswer,
+  InvalidValue,
+  JobCanceled,
+  JobFailed,
   KeyReused,
   MaxRetriesExceeded,
   NoAnswer,
@@ -13,9 +16,9 @@ export {
 export { httpTransport } from './http.ts'
 export { Job } from './job.ts'
 export {
+  type Backoff,
   checkValue,
   defineKind,
-  InvalidValue,
   type Kind,
   type KindOptions,
   type PayloadOf,
@@ -33,6 +36,7 @@ export type {
   RetryCall,
   SubmitCall,
   Transport,
+  TriggerCall,
   UploadOptions,
   UploadProgress,
   WatchOptions,

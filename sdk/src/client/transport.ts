@@ -7,10 +7,12 @@ import type {
   JobStateShape,
   NewReservationShape,
   Page,
+  RecordedTriggerShape,
   ReservationShape,
   ResultShape,
   SubmitRequest,
   SubmitResponse,
+  TriggerRequest,
 } from '../protocol/index.ts'
 
 /** How a client reaches the control plane: over HTTP, or by calls inside the process. */
@@ -26,6 +28,7 @@ export interface Transport {
   result(jobId: string, waitMs: number, signal?: AbortSignal): Promise<ResultShape>
   /** Every event once, in the order of their cursors, until the job has ended. */
   watch(jobId: string, options: WatchOptions): AsyncGenerator<JobEvent>
+  trigger(request: Omit<TriggerRequest, 'dedupe_key'>, options: TriggerCall): Promise<RecordedTriggerShape>
   reserve(ttlSeconds?: number, signal?: AbortSignal): Promise<NewReservationShape>
   consume(reservationId: string, jobId: string, signal?: AbortSignal): Promise<ReservationShape>
   release(reservationId: string, signal?: AbortSignal): Promise<ReservationShape>
@@ -48,6 +51,12 @@ export interface SubmitCall {
   tx?: unknown
   /** Whose job it is; only in process. */
   user?: string | undefined
+  signal?: AbortSignal | undefined
+}
+
+export interface TriggerCall {
+  /** Left out, a key is made that holds over the tries of this call. */
+  dedupeKey?: string | undefined
   signal?: AbortSignal | undefined
 }
 

@@ -1,9 +1,10 @@
-import type { DefinitionRequest, DefinitionShape, ScheduleRequest, StageShape } from '@ichido/sdk/protocol'
+import type { DefinitionRequest, DefinitionShape, Scalar, ScheduleRequest, StageShape } from '@ichido/sdk/protocol'
 import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type BackoffFlags, backoffOf, withBackoff } from './backoff-flags.ts'
 import { instantOf, label, number, payload, seconds, wholeNumber } from './values.ts'
 
 /** What a definition can be given on the command line; each flag beats what a file says. */
-export interface ContentFlags extends ScheduleFlags {
+export interface ContentFlags extends ScheduleFlags, BackoffFlags {
   file?: Record<string, unknown>
   kind?: string
   queue?: string
@@ -19,6 +20,11 @@ export interface ContentFlags extends ScheduleFlags {
   seqScope?: 'job' | 'attempt'
   /** False when there shall be none. */
   schedule?: boolean
+  topic?: string
+  where?: Record<string, Scalar>
+  whenPaused?: 'keep' | 'skip'
+  /** False: no trigger makes a job of it. */
+  on?: boolean
 }
 
 export interface ScheduleFlags {
@@ -33,7 +39,7 @@ export interface ScheduleFlags {
 }
 
 export function withContent(command: Command): Command {
-  command
+  withBackoff(command)
     .option(
       '-f, --file <file>',
       'the definition as JSON, such as `definitions show --json` prints; - for standard input',
@@ -55,6 +61,13 @@ export function withContent(command: Command): Command {
       '--cron <rule>',
       'minute, hour, day of month, month, day of week; with six fields the second is first; or @daily',
     )
+    .option('--topic <topic>', 'triggers of this topic make its jobs')
+    .option(
+      '--where <path=value>',
+      'only triggers with this value in their data; can be given several times',
+      condition,
+    )
+    .addOption(new Option('--when-paused <what>', 'of triggers (default: keep)').choices(['keep', 'skip']))
   return withSchedule(command)
 }
 
@@ -102,6 +115,7 @@ export function contentFrom(before: object, flags: ContentFlags): DefinitionRequ
     priority: flags.priority,
     labels: flags.label,
     max_attempts: flags.maxAttempts,
+    backoff: backoffOf(flags),
     timeout_seconds: flags.timeoutSeconds,
     lease_ttl_seconds: flags.leaseTtlSeconds,
     continuation_seconds: flags.continuationSeconds,
@@ -111,9 +125,12 @@ export function contentFrom(before: object, flags: ContentFlags): DefinitionRequ
   }
   const rule = present(scheduleOf(flags))
   const schedule = Object.keys(rule).length === 0 ? {} : { schedule: { ...asObject(base.schedule), ...rule } }
+  const trigger = present({ topic: flags.topic, where: flags.where, when_paused: flags.whenPaused })
+  const on = Object.keys(trigger).length === 0 ? {} : { on: { ...asObject(base.on), ...trigger } }
   return {
     ...base,
     ...present(given),
+    ...(flags.on === false ? { on: null } : on),
     ...(flags.schedule === false ? { schedule: null } : schedule),
   } as DefinitionRequest
 }
@@ -129,6 +146,14 @@ export function scheduleOf(flags: ScheduleFlags): Partial<ScheduleRequest> {
     starts_at: flags.startsAt,
     ends_at: flags.endsAt,
   }
+}
+
+/** `order.state=paid`; a value that is JSON is taken as such: `total=0`, `test=false`. */
+function condition(text: string, before: Record<string, Scalar> = {}): Record<string, Scalar> {
+  const at = text.indexOf('=')
+  if (at < 0) throw new InvalidArgumentError('It must be path=value.')
+  const value = text.slice(at + 1)
+  return { ...before, [text.slice(0, at)]: /^(null|true|false|-?\d+(\.\d+)?)$/.test(value) ? JSON.parse(value) : value }
 }
 
 function present(fields: object): Record<string, unknown> {

@@ -5,9 +5,9 @@ import type {
   ScheduleShape,
   SubmitResponse,
   TickShape,
+  TriggerRuleShape,
 } from '@ichido/sdk/protocol'
-import { type Command, InvalidArgumentError } from 'commander'
-import { parseKey } from '../core/key.ts'
+import type { Command } from 'commander'
 import { addBackfill } from './backfill.ts'
 import { connect, query } from './connect.ts'
 import {
@@ -25,7 +25,7 @@ import { showOutcome } from './outcome.ts'
 import { commandLine } from './self.ts'
 import { facts, instant, table } from './table.ts'
 import { out, outJson, say } from './terminal.ts'
-import { instantOf, instantOrNow, NOW, seconds, wholeNumber } from './values.ts'
+import { instantOf, instantOrNow, key, NOW, seconds, wholeNumber } from './values.ts'
 
 interface JsonFlag {
   json?: boolean
@@ -68,7 +68,8 @@ export function addDefinitions(program: Command): void {
       definitions
         .command('update <name>')
         .description('change what is named and leave the rest; with --file, replace all of it')
-        .option('--no-schedule', 'take its schedule away'),
+        .option('--no-schedule', 'take its schedule away')
+        .option('--no-on', 'let no trigger make its jobs'),
     ).option('--if-version <n>', 'only if it still has this version', wholeNumber),
   ).action(update)
   shown(definitions.command('delete <name>').description('delete a definition; its jobs go on')).action(remove)
@@ -128,12 +129,6 @@ function paged(command: Command): Command {
 
 function pathOf(name: string): string {
   return `/v1/definitions/${encodeURIComponent(name)}`
-}
-
-function key(text: string): string {
-  const parsed = parseKey(text)
-  if (parsed.ok) return parsed.key
-  throw new InvalidArgumentError(`It ${parsed.problem}.`)
 }
 
 async function list({ json, ...place }: ListFlags): Promise<void> {
@@ -250,6 +245,7 @@ function describe(definition: DefinitionShape): string {
     ['user', definition.user_id],
     ['version', String(definition.version)],
     ['schedule', schedule === null ? 'none' : scheduleText(schedule)],
+    ['on', definition.on && triggerText(definition.on)],
     ['paused', definition.paused ? `since ${instant(definition.paused_at)}` : null],
     ['next tick', schedule && instant(definition.next_tick_at)],
     ['last tick', definition.last_tick_at && instant(definition.last_tick_at)],
@@ -264,6 +260,11 @@ function describe(definition: DefinitionShape): string {
     ['stages', whole(definition.stages)],
     ['payload', JSON.stringify(definition.payload)],
   ])
+}
+
+function triggerText({ topic, where, when_paused }: TriggerRuleShape): string {
+  const conditions = Object.entries(where).map(([path, value]) => `${path} = ${JSON.stringify(value)}`)
+  return [`topic ${topic}`, ...conditions, `when paused ${when_paused}`].join(', ')
 }
 
 function scheduleText(schedule: ScheduleShape): string {

@@ -7,6 +7,7 @@ import { addDemo } from './demo.ts'
 import { addDoctor } from './doctor.ts'
 import { addElsewhere } from './elsewhere.ts'
 import { EXIT, type ExitCode } from './exit.ts'
+import { addHooks } from './hooks.ts'
 import { addJobs } from './jobs.ts'
 import { addKeys } from './keys.ts'
 import { addMigrate } from './migrate.ts'
@@ -18,12 +19,23 @@ import { commandLine, VERSION } from './self.ts'
 import { addServe } from './serve.ts'
 import { addSubmit } from './submit.ts'
 import { addToken } from './token.ts'
+import { addTriggers } from './triggers.ts'
 import { addWatch } from './watch.ts'
 import { addWorker } from './worker.ts'
 import { addWorkers } from './workers.ts'
 
 /** Runs one command line and answers with how the process should end. */
 export async function main(argv: readonly string[]): Promise<ExitCode> {
+  try {
+    await createProgram().parseAsync(argv, { from: 'user' })
+    return EXIT.done
+  } catch (error) {
+    return report(error)
+  }
+}
+
+/** All commands with all their flags. */
+export function createProgram(): Command {
   const program = new Command('ichido')
     .description('A job control plane: a job is accepted once, held by one worker at a time, its outcome accepted once')
     .version(VERSION, '-V, --version')
@@ -41,6 +53,8 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
     addDead,
     addDefinitions,
     addAlerts,
+    addTriggers,
+    addHooks,
   ]
   for (const add of [
     ...commands,
@@ -55,12 +69,7 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
   ])
     add(program)
   pointToHelp(program, '')
-  try {
-    await program.parseAsync(argv, { from: 'user' })
-    return EXIT.done
-  } catch (error) {
-    return report(error)
-  }
+  return program
 }
 
 /** Wrong arguments lead to the help of the command that they were meant for. */

@@ -31,6 +31,7 @@ import { deadLetterRoutes } from './routes/dead-letters.ts'
 import { definitionRoutes } from './routes/definitions.ts'
 import { eventRoutes, streamTokenRoutes } from './routes/events.ts'
 import { healthRoutes } from './routes/health.ts'
+import { deliveryRoutes, hookRoutes } from './routes/hooks.ts'
 import { jobRoutes } from './routes/jobs.ts'
 import { keyRoutes } from './routes/keys.ts'
 import { leaseRoutes } from './routes/leases.ts'
@@ -176,6 +177,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
       if (!roles.has('api')) return
       apiRoutes(scope, context)
       await scope.register(artifactRoutes, context)
+      await scope.register(deliveryRoutes, context)
       await scope.register(cloudRoutes, { ...context, version: options.version, checkStore })
       await scope.register(zpeRoutes, { services, mismatchStatus })
       await scope.register(htmlRoutes, { secure: options.tls !== null })
@@ -214,6 +216,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   redriveRoutes(api, context)
   definitionRoutes(api, context)
   triggerRoutes(api, context)
+  hookRoutes(api, context)
   settingRoutes(api, context)
   auditRoutes(api, context)
   alertRoutes(api, context)

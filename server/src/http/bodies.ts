@@ -20,7 +20,7 @@ export const PUBLIC_BODY_BYTES_MAX = 64 * 1024
 export function installBodies(app: FastifyInstance): void {
   app.removeAllContentTypeParsers()
   app.addHook('onRoute', (route) => {
-    if (route.config?.ability === 'public') route.bodyLimit = PUBLIC_BODY_BYTES_MAX
+    if (route.config?.ability === 'public') route.bodyLimit ??= PUBLIC_BODY_BYTES_MAX
   })
   app.addContentTypeParser(
     'application/json',

@@ -10,6 +10,7 @@ import type { Deps } from './deps.ts'
 import { createEventService, type EventService } from './events.ts'
 import { createEvidence, type Evidence } from './evidence.ts'
 import { createFairTags, type FairTags } from './fair-tags.ts'
+import { createHookService, type HookService } from './hooks.ts'
 import { createJobService, type JobService } from './jobs.ts'
 import { createKeyService, type KeyService } from './keys.ts'
 import { LeaseDesk } from './lease-desk.ts'
@@ -42,6 +43,7 @@ export interface Services {
   occurrences: OccurrenceService
   backfills: BackfillService
   triggers: TriggerService
+  hooks: HookService
   runs: RunService
   logs: LogService
   fairTags: FairTags
@@ -82,6 +84,7 @@ export function createServices(given: Omit<Deps, 'settings' | 'evidence'>, fixed
     occurrences: createOccurrenceService(deps, submission),
     backfills: createBackfillService(deps),
     triggers: createTriggerService(deps),
+    hooks: createHookService(deps),
     runs: noting(createRunService(deps, desk), sightings),
     logs: createLogService(deps),
     fairTags,

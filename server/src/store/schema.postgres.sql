@@ -168,6 +168,19 @@ CREATE TABLE ichido.held_runs (
 );
 CREATE INDEX held_runs_expires ON ichido.held_runs USING btree (expires_at);
 
+CREATE TABLE ichido.hooks (
+  id uuid NOT NULL,
+  name text NOT NULL,
+  scheme text NOT NULL,
+  topic text NOT NULL,
+  secret text NOT NULL,
+  user_id text NOT NULL,
+  created_at bigint NOT NULL,
+  updated_at bigint NOT NULL,
+  CONSTRAINT hooks_name_key UNIQUE (name),
+  CONSTRAINT hooks_pkey PRIMARY KEY (id)
+);
+
 CREATE TABLE ichido.idempotency_keys (
   idempotency_key text NOT NULL,
   user_id text NOT NULL,

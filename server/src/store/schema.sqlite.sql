@@ -174,6 +174,17 @@ CREATE TABLE held_runs (
 
 CREATE INDEX held_runs_expires ON held_runs (expires_at);
 
+CREATE TABLE hooks (
+  id TEXT PRIMARY KEY,
+  name text NOT NULL UNIQUE,
+  scheme text NOT NULL,
+  topic text NOT NULL,
+  secret text NOT NULL,
+  user_id text NOT NULL,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE idempotency_keys (
   idempotency_key text NOT NULL,
   user_id text NOT NULL,

@@ -1,8 +1,9 @@
 import type { Migration } from './migration.ts'
 
-export const triggers: Migration = {
-  version: 6,
-  name: 'triggers',
+/** One migration for all that is new: a node works on a schema that is one version ahead of it, and no more. */
+export const triggersAndAlerts: Migration = {
+  version: 5,
+  name: 'triggers and alerts',
   statements: [
     // The rule as JSON, and its topic beside it for the index. A node that does not know of them leaves both as they are.
     'ALTER TABLE ichido.job_definitions ADD COLUMN topic text',
@@ -46,5 +47,31 @@ export const triggers: Migration = {
     'CREATE INDEX trigger_outcomes_job ON ichido.trigger_outcomes (job_id) WHERE job_id IS NOT NULL',
     `CREATE INDEX trigger_outcomes_waiting ON ichido.trigger_outcomes (definition_id, triggered_at, trigger_id)
       WHERE outcome IN ('waiting_quota', 'waiting_pause', 'waiting_turn')`,
+
+    // Addresses of signed webhooks. The secret is in the clear: a signature cannot be checked with a hash of it.
+    `CREATE TABLE ichido.hooks (
+      id uuid PRIMARY KEY,
+      name text NOT NULL UNIQUE,
+      scheme text NOT NULL,
+      topic text NOT NULL,
+      secret text NOT NULL,
+      user_id text NOT NULL,
+      created_at bigint NOT NULL,
+      updated_at bigint NOT NULL
+    )`,
+
+    // What happened in each minute, for alerts. Each process adds to rows of its own and numbers what it adds, so that a batch that
+    // is tried again after an uncertain commit does not count twice; counted_by is '' for what the transaction itself counts.
+    `CREATE TABLE ichido.minute_counts (
+      minute bigint NOT NULL,
+      name text NOT NULL,
+      counted_by text NOT NULL,
+      batch_n bigint NOT NULL,
+      count bigint NOT NULL,
+      PRIMARY KEY (minute, name, counted_by)
+    )`,
+
+    // Error codes that are not retried, as a JSON list; null: none.
+    'ALTER TABLE ichido.queues ADD COLUMN fatal_error_codes text',
   ],
 }

@@ -1,0 +1,105 @@
+import { readFileSync } from 'node:fs'
+import { HOOK_SCHEMES, type HookRequest, type HookShape, type Page, type PutHookResponse } from '@ichido/sdk/protocol'
+import { type Command, InvalidArgumentError, Option } from 'commander'
+import { connect, query } from './connect.ts'
+import { sayMore } from './jobs.ts'
+import { facts, instant, table } from './table.ts'
+import { out, outJson, say } from './terminal.ts'
+import { readStandardInput, wholeNumber } from './values.ts'
+
+interface JsonFlag {
+  json?: boolean
+}
+
+export function addHooks(program: Command): void {
+  const hooks = program
+    .command('hooks')
+    .description('addresses for signed webhooks from outside, each of which becomes a trigger')
+  hooks
+    .command('list')
+    .description('list hooks by name')
+    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--json', 'print JSON')
+    .action(list)
+  hooks
+    .command('show <name>')
+    .description('show a hook; never its secret')
+    .option('--json', 'print JSON')
+    .action(async (name: string, { json }: JsonFlag) => {
+      const connection = connect()
+      print(await connection.ask<HookShape>('GET', pathOf(name)), connection.url, json)
+    })
+  hooks
+    .command('put <name>')
+    .description('make or change a hook; a new secret is printed once')
+    .requiredOption('--topic <topic>', 'the topic of its triggers')
+    .addOption(new Option('--scheme <scheme>', 'how the sender signs').choices(HOOK_SCHEMES).makeOptionMandatory(true))
+    .option('--secret <@file>', 'the secret that the sender gave you, from @file or - for standard input', secret)
+    .option('--json', 'print JSON')
+    .action(put)
+  hooks
+    .command('delete <name>')
+    .description('delete a hook; its triggers stay')
+    .option('--json', 'print JSON')
+    .action(async (name: string, { json }: JsonFlag) => {
+      await connect().ask('DELETE', pathOf(name))
+      if (json) outJson({ deleted: name })
+      else say(`The hook ${name} is deleted.`)
+    })
+}
+
+/** Not on the command line itself, where every user of the machine could read it. */
+function secret(text: string): string {
+  if (text !== '-' && !text.startsWith('@')) {
+    throw new InvalidArgumentError(
+      'Other users of this machine could read it there; give @file, or - for standard input.',
+    )
+  }
+  try {
+    return (text === '-' ? readStandardInput() : readFileSync(text.slice(1), 'utf8')).trim()
+  } catch (error) {
+    throw new InvalidArgumentError(`The file cannot be read: ${error instanceof Error ? error.message : error}`)
+  }
+}
+
+function pathOf(name: string): string {
+  return `/v1/hooks/${encodeURIComponent(name)}`
+}
+
+async function list({ json, ...place }: JsonFlag & { limit?: number; cursor?: string }): Promise<void> {
+  const page = await connect().ask<Page<HookShape>>('GET', `/v1/hooks${query({ ...place })}`)
+  if (json) return outJson(page)
+  if (page.data.length === 0) return say('No hooks.')
+  out(
+    table(
+      ['NAME', 'SCHEME', 'TOPIC', 'USER', 'CREATED'],
+      page.data.map((hook) => [hook.name, hook.scheme, hook.topic, hook.user_id, instant(hook.created_at)]),
+    ),
+  )
+  sayMore(page.next_cursor)
+}
+
+async function put(name: string, { json, ...request }: JsonFlag & HookRequest): Promise<void> {
+  const connection = connect()
+  const made = await connection.ask<PutHookResponse>('PUT', pathOf(name), request)
+  print(made, connection.url, json)
+  if (made.secret !== null && !json) say('Give the secret to the sender now: it is not shown again.')
+}
+
+function print(hook: HookShape & Partial<PutHookResponse>, url: string, json: boolean | undefined): void {
+  if (json) outJson(hook)
+  else out(describe(hook, url))
+}
+
+function describe(hook: HookShape & Partial<PutHookResponse>, url: string): string {
+  return facts([
+    ['hook', hook.name],
+    ['address', `${url}${pathOf(hook.name)}`],
+    ['scheme', hook.scheme],
+    ['topic', hook.scheme === 'github' ? `${hook.topic}.<event>` : hook.topic],
+    ['user', hook.user_id],
+    ['secret', hook.secret ?? null],
+    ['created', instant(hook.created_at)],
+  ])
+}

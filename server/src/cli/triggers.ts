@@ -1,0 +1,131 @@
+import {
+  type Page,
+  TRIGGER_STATES,
+  type TriggerDetail,
+  type TriggerOutcomeShape,
+  type TriggerShape,
+  type TriggerState,
+} from '@ichido/sdk/protocol'
+import { type Command, Option } from 'commander'
+import { connect, query } from './connect.ts'
+import { sayMore } from './jobs.ts'
+import { commandLine } from './self.ts'
+import { facts, instant, table } from './table.ts'
+import { out, outJson, say } from './terminal.ts'
+import { payload, wholeNumber } from './values.ts'
+
+interface JsonFlag {
+  json?: boolean
+}
+
+interface SendFlags extends JsonFlag {
+  dedupeKey?: string
+  data?: unknown
+}
+
+interface ListFlags extends JsonFlag {
+  topic?: string
+  definition?: string
+  state?: TriggerState
+  limit?: number
+  cursor?: string
+}
+
+export function addTriggers(program: Command): void {
+  const triggers = program
+    .command('triggers')
+    .description('tell of things that happened outside, and see which jobs they made')
+  triggers
+    .command('send <topic>')
+    .description('tell of something that happened, once')
+    .option('-k, --dedupe-key <key>', 'names what happened: sent again, it is the same trigger (default: a new one)')
+    .option('-d, --data <json>', 'any JSON, @file, or - for standard input', payload)
+    .option('--json', 'print JSON')
+    .action(send)
+  triggers
+    .command('list')
+    .description('list triggers and what they made, newest first')
+    .option('--topic <topic>', 'only of this topic')
+    .option('--definition <name>', 'only those that this definition dealt with')
+    .addOption(new Option('--state <state>', 'only in this state').choices(TRIGGER_STATES))
+    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--json', 'print JSON')
+    .action(list)
+  triggers
+    .command('show <id>')
+    .description('show a trigger, its data and what it made')
+    .option('--json', 'print JSON')
+    .action(show)
+}
+
+async function send(topic: string, { json, dedupeKey, data }: SendFlags): Promise<void> {
+  const { transport } = connect()
+  const recorded = await transport.trigger({ topic, ...(data === undefined ? {} : { data }) }, { dedupeKey })
+  if (json) return outJson(recorded)
+  out(recorded.trigger_id)
+  say(
+    recorded.duplicate
+      ? `It was recorded at ${instant(recorded.created_at)} already.`
+      : `See what it makes with ${commandLine(`triggers show ${recorded.trigger_id}`)}`,
+  )
+}
+
+async function list({ json, ...filter }: ListFlags): Promise<void> {
+  const page = await connect().ask<Page<TriggerShape>>('GET', `/v1/triggers${query({ ...filter })}`)
+  if (json) return outJson(page)
+  if (page.data.length === 0) return say('No triggers.')
+  out(
+    table(
+      ['TRIGGER', 'TOPIC', 'DEDUPE KEY', 'STATE', 'CREATED', 'MADE'],
+      page.data.map((one) => [
+        one.trigger_id,
+        one.topic,
+        one.dedupe_key,
+        one.state,
+        instant(one.created_at),
+        one.outcomes.map(outcomeText).join(', ') || '-',
+      ]),
+    ),
+  )
+  sayMore(page.next_cursor)
+}
+
+async function show(id: string, { json }: JsonFlag): Promise<void> {
+  const trigger = await connect().ask<TriggerDetail>('GET', `/v1/triggers/${encodeURIComponent(id)}`)
+  if (json) return outJson(trigger)
+  out(
+    facts([
+      ['trigger', trigger.trigger_id],
+      ['topic', trigger.topic],
+      ['dedupe key', trigger.dedupe_key],
+      ['user', trigger.user_id],
+      ['state', trigger.state],
+      ['created', instant(trigger.created_at)],
+      ['processed', trigger.processed_at && instant(trigger.processed_at)],
+      ['data', JSON.stringify(trigger.data)],
+    ]),
+  )
+  if (trigger.outcomes.length === 0) {
+    return say(trigger.processed_at === null ? 'It was not processed yet.' : 'No definition matched it.')
+  }
+  out(
+    table(
+      ['DEFINITION', 'OUTCOME', 'JOB', 'REASON'],
+      trigger.outcomes.map((one) => [
+        one.definition ?? `${one.definition_id} (deleted)`,
+        one.outcome,
+        one.job_id ?? '-',
+        reasonText(one),
+      ]),
+    ),
+  )
+}
+
+function outcomeText(one: TriggerOutcomeShape): string {
+  return `${one.definition ?? 'deleted'}: ${one.job_id ?? one.outcome}`
+}
+
+function reasonText({ reason, field }: TriggerOutcomeShape): string {
+  return field === null ? (reason ?? '-') : `${reason} ${field}`
+}

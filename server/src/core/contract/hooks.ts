@@ -1,0 +1,39 @@
+import { HOOK_SCHEMES, type HookRequest, type HookShape, type PutHookResponse } from '@ichido/sdk/protocol'
+import { z } from 'zod'
+import { listQuery } from './list.ts'
+import { name } from './name.ts'
+
+export const hookParams = z.object({ name })
+export const listHooksQuery = z.strictObject(listQuery)
+
+const scheme = z.enum(HOOK_SCHEMES).meta({
+  description: '`standard`: Standard Webhooks (also under its `svix-` headers). `github`: X-Hub-Signature-256.',
+})
+const topic = name.meta({
+  description: 'The topic of its triggers; with `github` the event follows, so that `github` makes `github.push`',
+})
+
+export const putHookRequest = z
+  .strictObject({
+    scheme,
+    topic,
+    secret: z.string().max(256).optional().meta({
+      description: 'Left out: a new hook gets a new secret, and a hook that exists keeps the one it has',
+    }),
+  })
+  .meta({ id: 'HookRequest' }) satisfies z.ZodType<HookRequest>
+
+const fields = {
+  name: z.string(),
+  scheme,
+  topic: z.string(),
+  user_id: z.string().meta({ description: 'Its triggers are this user’s' }),
+  created_at: z.iso.datetime(),
+  updated_at: z.iso.datetime(),
+}
+
+export const hook = z.object(fields).meta({ id: 'Hook' }) satisfies z.ZodType<HookShape>
+
+export const putHookResponse = z
+  .object({ ...fields, secret: z.string().nullable().meta({ description: 'Shown once, when the server made it' }) })
+  .meta({ id: 'PutHookResponse' }) satisfies z.ZodType<PutHookResponse>
