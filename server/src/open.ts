@@ -64,7 +64,8 @@ export async function open(options: OpenOptions): Promise<Ichido> {
   const askStore = () => starting.then((node) => node.services.deps.store.health())
   const troubles = new TroubleLog({ logger: WARNINGS, world, askStore })
   const { onTrouble = troubles.on } = options
-  const starting = startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble })
+  const { onFull } = troubles
+  const starting = startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble, onFull })
   starting.catch(() => troubles.close())
   const ichido = embed(await starting, world, onTrouble)
   return {

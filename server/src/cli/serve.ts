@@ -80,7 +80,8 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   const given = { storage, allowNoFsync, artifacts, redisUrl, roles, fixed }
   const onLeadership = ({ leads, ...change }: LeadershipChange) =>
     logger.info(change, leads ? 'this node leads' : 'this node no longer leads')
-  const starting = startNode({ ...given, world, meter: metrics.meter, onTrouble, onLeadership })
+  const { onFull } = troubles
+  const starting = startNode({ ...given, world, meter: metrics.meter, onTrouble, onLeadership, onFull })
   const begin = async () => {
     const node = await opening(config, starting)
     const options = { node, metrics, roles, config, world, logger, version: VERSION }

@@ -1,5 +1,6 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@prometheus-io/client'
+import type { FullPlace } from '../core/store-full.ts'
 import type { DeadLetterCounts } from '../services/dead-letters.ts'
 import type { Meter } from '../services/meter.ts'
 import { createDeadLetterGauges, createQueueGauges, setOrLeaveOut } from './queue-gauges.ts'
@@ -34,6 +35,8 @@ export interface Counts {
   schedules: { overdue: number; waiting: number } | null
   /** Those that are open, by rule. */
   alerts: Readonly<Record<string, number>> | null
+  /** 1 for each place that this node found full, else 0. */
+  full: Readonly<Record<FullPlace, number>>
   /** Of the events of jobs, on this node. */
   subscribers: { current: number; behind: number }
 }
@@ -58,6 +61,12 @@ export function createMetrics(): Metrics {
     registers,
   })
   const up = new Gauge({ name: 'ichido_store_up', help: '1 while the store answers this node, else 0', registers })
+  const fullByPlace = new Gauge({
+    name: 'ichido_store_full',
+    help: '1 while a disk is full, as this node finds it: of the store, or of the artifacts; else 0',
+    labelNames: ['place'],
+    registers,
+  })
   const jobsByState = new Gauge({
     name: 'ichido_jobs',
     help: 'Jobs by the state of their latest run',
@@ -115,8 +124,9 @@ export function createMetrics(): Metrics {
       if (Number(attempt) > 1) clientRetries.inc({ outcome: status < 400 ? 'succeeded' : 'failed' })
     },
     contentType: registry.contentType,
-    async render({ storeUp, jobs, workers, queues, deadLetters, schedules, alerts, subscribers }) {
+    async render({ storeUp, jobs, workers, queues, deadLetters, schedules, alerts, full, subscribers }) {
       up.set(storeUp ? 1 : 0)
+      for (const [place, count] of Object.entries(full)) fullByPlace.set({ place }, count)
       showQueues(queues ?? [])
       showDeadLetters(deadLetters)
       setOrLeaveOut(overdue, schedules?.overdue)

@@ -63,6 +63,7 @@ const EVERYWHERE: readonly ErrorCode[] = [
   'RATE_LIMITED',
   'HEADERS_TOO_LARGE',
   'INTERNAL',
+  'STORE_FULL',
   'UNAVAILABLE',
 ]
 

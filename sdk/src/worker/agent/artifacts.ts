@@ -144,8 +144,8 @@ function refusal(status: number, text: string): IchidoError {
       ? new IchidoError(code as ErrorCode, message, details)
       : new IchidoError('FORBIDDEN', why)
   }
-  // UNAVAILABLE: its store is away, and nothing else would be heard either.
-  const answered = status >= 500 && code !== null && code !== 'UNAVAILABLE'
+  // Its store is away or full, and nothing else would be heard either.
+  const answered = status >= 500 && code !== null && code !== 'UNAVAILABLE' && code !== 'STORE_FULL'
   return new IchidoError('UNAVAILABLE', why, { answered })
 }
 

@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { StoreFull } from '../../core/store-full.ts'
 import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict } from '../migrations/migration.ts'
 import {
@@ -12,7 +13,7 @@ import {
 } from '../port.ts'
 import type { Row, Statement, Step, Work } from '../statement.ts'
 import { textArraysOf, toArrays } from './postgres-arrays.ts'
-import { isBadValue, isConnectionLoss, isContention, isTakenKey, sqlState } from './postgres-errors.ts'
+import { isBadValue, isConnectionLoss, isContention, isDiskFull, isTakenKey, sqlState } from './postgres-errors.ts'
 import { openPools } from './postgres-pools.ts'
 
 export interface PostgresOptions {
@@ -227,6 +228,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         // An unheard try was committed after this one had looked for it: the next one finds its rows.
         const ours = uncertain && sqlState(error) === UNIQUE_VIOLATION
         if (isBadValue(error) && !ours) throw new BadValue(String(error), { cause: error })
+        if (isDiskFull(error)) throw storeFull(error)
         const lost = isConnectionLoss(error)
         awaySinceMs = lost ? (awaySinceMs ?? options.monotonic()) : null
         if (!lost && !ours && !isContention(error)) throw error
@@ -298,7 +300,34 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
           clockSkewMs: Math.round(rows[0].now - (before + options.now()) / 2),
         }
       }),
+    requireRoom: () => withClient(pools.of({ name: 'require_room' }), (client) => requireRoom(client, schema)),
     close: letGo,
+  }
+}
+
+function storeFull(cause: unknown): StoreFull {
+  return new StoreFull('store', 'of the PostgreSQL database', cause)
+}
+
+/** Of 36 bytes each, with their headers: about 300 KiB. */
+const ROOM_ROWS = 8_192
+
+/**
+ * Fills a table of its own, and takes it back. Rows in a table that is there already would say nothing: they may fit into pages
+ * that are free in the midst of a full disk.
+ */
+async function requireRoom(client: PgClient, schema: string): Promise<void> {
+  const run = (text: string) => client.query({ text: postgresText(text, schema), ...WITHIN })
+  await run('BEGIN READ WRITE')
+  try {
+    await run(`DO $$ BEGIN EXECUTE (
+      SELECT format('CREATE UNLOGGED TABLE ichido.room_probe (n bigint)%s', ' TABLESPACE ' || quote_ident(t.spcname))
+      FROM pg_class c LEFT JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE c.oid = 'ichido.jobs'::regclass); END $$`)
+    await run(`INSERT INTO ichido.room_probe SELECT n FROM generate_series(1, ${ROOM_ROWS}) AS n`)
+  } catch (error) {
+    throw isDiskFull(error) ? storeFull(error) : error
+  } finally {
+    await run('ROLLBACK').catch(() => {})
   }
 }
 
