@@ -262,7 +262,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     await withClient(readers, (client) => migrate(client, schema))
   } catch (error) {
     await letGo()
-    throw error
+    throw isDiskFull(error) ? storeFull(error) : error
   }
 
   return {

@@ -30,7 +30,7 @@ export function requireRoomIn(folder: string, bytes = ROOM_BYTES): void {
  */
 export function asStoreFull(error: unknown, folder: string | undefined): unknown {
   const code = error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : 0
-  if (code === SQLITE_FULL) return storeFull(error)
+  if (code === SQLITE_FULL || isDiskFull(error)) return storeFull(error)
   if (folder === undefined || (code !== SQLITE_IOERR && code !== SQLITE_CANTOPEN)) return error
   try {
     requireRoomIn(folder)
