@@ -5,9 +5,11 @@ import { type ArtifactOptions, openFiles } from './artifacts-folder.ts'
 import { EmbeddedBus } from './bus/embedded.ts'
 import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus } from './bus/postgres.ts'
+import type { ForeignEvent } from './core/event.ts'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import { ALL_NODE_ROLES, type NodeRole } from './core/node-roles.ts'
 import type { FixedSettings } from './core/settings.ts'
+import { DEFAULT_SHARDS } from './core/shards.ts'
 import { ClockWatch } from './leader/clock-watch.ts'
 import { leaderDuties, nodeDuties } from './leader/duties.ts'
 import { type Duty, Election, type LeadershipChange, type Leading } from './leader/elect.ts'
@@ -41,6 +43,8 @@ export interface NodeOptions {
   artifacts?: ArtifactOptions | undefined
   /** Events also go over this Redis. */
   redisUrl?: string | null | undefined
+  /** How many streams there are in Redis for each domain; all nodes have the same. */
+  shards?: number | undefined
   /** All of them, unless it says otherwise. */
   roles?: ReadonlySet<NodeRole> | undefined
   /** What the environment says of settings; it beats what is stored. */
@@ -75,6 +79,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     onLeadership: onChange = () => {},
     onFull = () => {},
     redisUrl = null,
+    shards = DEFAULT_SHARDS,
     roles = ALL_NODE_ROLES,
   } = options
   const { store: openedStore, bus: storeBus, submitIn } = await openStorage(options)
@@ -87,7 +92,8 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     // From here on nothing that happens is missed, whoever leads and whenever that is.
     await openedStore.write(beginWatermark())
     // Redis's client takes a quarter of a second to load: only who uses it waits for it.
-    const { openRedis } = await import('./redis-adapters.ts')
+    const { agreeOnShards, openRedis } = await import('./redis-adapters.ts')
+    await agreeOnShards({ world, store: openedStore, url: redisUrl, shards })
     return { ...files, openRedis: openRedis.bind(null, redisUrl, storeBus) }
   }
   const kept = await prepare().catch(async (error: unknown) => {
@@ -100,7 +106,8 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     stateMs: Math.ceil(settings.get('event_state_ttl_seconds') * 1_000),
     markMs: Math.ceil(settings.get('event_mark_ttl_seconds') * 1_000),
   })
-  const redis = kept.openRedis?.({ world, roles, meter, ttls, onTrouble }) ?? null
+  const ingest = (events: readonly (ForeignEvent | null)[]) => services.foreignEvents.ingest(events)
+  const redis = kept.openRedis?.({ world, roles, meter, shards, ttls, ingest, onTrouble }) ?? null
   const bus = redis?.bus ?? storeBus
   const relay = redis === null ? {} : { relay: redis.relay }
   const given = { world, store: openedStore, bus, meter, limits, ...relay, ...kept.deps }

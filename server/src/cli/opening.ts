@@ -4,7 +4,7 @@ import { codeOf, innermost } from './cause.ts'
 import { Failure } from './exit.ts'
 
 /** Errors that say what to do themselves. */
-const SAYS_ITSELF = ['ArtifactsElsewhere', 'StoreFull', 'StoreInUse', 'StoreRefused']
+const SAYS_ITSELF = ['ArtifactsElsewhere', 'ShardsRefused', 'StoreFull', 'StoreInUse', 'StoreRefused']
 
 /** Whatever keeps a store from being opened, in words that say what to do. */
 export async function opening<T>({ storage }: StoreConfig, opened: Promise<T>): Promise<T> {

@@ -13,6 +13,7 @@ const SELF_EXPLAINING = [
   'OutboxFull',
   'OutboxTooNew',
   'OutboxUnavailable',
+  'ShardsRefused',
   'StoreFull',
   'StoreInUse',
   'StoreRefused',

@@ -39,6 +39,7 @@ The environment says how:
   DATABASE_URL                  PostgreSQL instead of it: postgres://user:password@host/database
   DATABASE_SCHEMA               where its tables are (ichido)
   REDIS_URL                     events also go over Redis: redis://host:6379 or redis+cluster://host:6379,host:6379
+  SHARDS                        streams in Redis for each domain (4)
   ARTIFACTS_DIR                 folder of artifacts, shared by all nodes (DATA_DIR/artifacts; with PostgreSQL none)
   ARTIFACT_BYTES_MAX            how large an artifact may be (5368709120)
   TLS_CERT_FILE, TLS_KEY_FILE   serve HTTPS with these
@@ -76,8 +77,8 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   })
   const onTrouble = troubles.on
   const metrics = createMetrics()
-  const { storage, allowNoFsync, artifacts, redisUrl, settings: fixed } = config
-  const given = { storage, allowNoFsync, artifacts, redisUrl, roles, fixed }
+  const { storage, allowNoFsync, artifacts, redisUrl, shards, settings: fixed } = config
+  const given = { storage, allowNoFsync, artifacts, redisUrl, shards, roles, fixed }
   const onLeadership = ({ leads, ...change }: LeadershipChange) =>
     logger.info(change, leads ? 'this node leads' : 'this node no longer leads')
   const { onFull } = troubles

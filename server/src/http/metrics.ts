@@ -222,6 +222,11 @@ function createMeter(registers: Registry[]): Meter {
   const relayed = counter('ichido_events_relayed_total', 'Events on their way to Redis, by what this node did', [
     'outcome',
   ])
+  const ingested = counter(
+    'ichido_foreign_events_total',
+    'Events that other programs put into streams of Redis: stored, repeated, of an unknown job, or refused',
+    ['outcome'],
+  )
   const routed = counter('ichido_events_routed_total', 'Events that this node took from streams of Redis', ['outcome'])
   const streamsBroken = counter(
     'ichido_event_streams_broken_total',
@@ -288,6 +293,7 @@ function createMeter(registers: Registry[]): Meter {
     retentionBehind: (ms) => behind.set(ms / 1000),
     relayed: (outcome, count) => relayed.inc({ outcome }, count),
     routed: (outcome, count) => routed.inc({ outcome }, count),
+    ingested: (outcome, count) => ingested.inc({ outcome }, count),
     streamBroken: (how) => streamsBroken.inc({ how }),
     evidenceLost: (jobs) => lost.inc(jobs),
     batch({ name, items, elapsedMs }) {

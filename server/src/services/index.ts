@@ -10,6 +10,7 @@ import type { Deps } from './deps.ts'
 import { createEventService, type EventService } from './events.ts'
 import { createEvidence, type Evidence } from './evidence.ts'
 import { createFairTags, type FairTags } from './fair-tags.ts'
+import { createForeignEvents, type ForeignEvents } from './foreign-events.ts'
 import { FullDisks } from './full-disks.ts'
 import { createJobService, type JobService } from './jobs.ts'
 import { createKeyService, type KeyService } from './keys.ts'
@@ -45,6 +46,7 @@ export interface Services {
   fairTags: FairTags
   queues: QueueService
   events: EventService
+  foreignEvents: ForeignEvents
   artifacts: ArtifactService
   deadLetters: DeadLetterService
   redrives: RedriveService
@@ -86,6 +88,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     fairTags,
     queues: createQueueService(deps),
     events: createEventService(deps),
+    foreignEvents: createForeignEvents(deps),
     artifacts: createArtifactService(deps),
     deadLetters: createDeadLetterService(deps, jobs, submission, fairTags),
     redrives: createRedriveService(deps),
