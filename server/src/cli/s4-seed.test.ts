@@ -3,7 +3,7 @@ import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { EventShape, LeaseShape } from '@ichido/sdk/protocol'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { root } from '../../../scripts/boot/fetch-packages.mjs'
 import type { Redis } from '../../../scripts/services/redis.ts'
 import { redisPython } from '../../../scripts/testing/debian-packages.ts'
@@ -40,13 +40,6 @@ beforeAll(async () => {
   const start = 'if __name__ == "__main__":\n    asyncio.run(main())\n'
   writeFileSync(join(folder, 's4.py'), [driver, codeOf('publish'), codeOf('subscribe'), start].join('\n\n'))
 }, INSTALL_TIMEOUT_MS)
-beforeEach(async () => {
-  redis = await privateRedis()
-  closers.push(() => redis.stop())
-})
-afterEach(async () => {
-  for (const close of closers.splice(0).reverse()) await close()
-})
 afterAll(() => rmSync(folder, { recursive: true }))
 
 function run(args: string[], input = ''): Promise<{ code: number; output: string }> {
@@ -102,8 +95,8 @@ async function post<T>(url: string, path: string, body: object, token?: string):
   return answer.json()
 }
 
-const submit = async (url: string) =>
-  (await post<{ job_id: string }>(url, '/v1/jobs', { kind: 'scan', queue: 'scan', stages: 'eco2' })).job_id
+const submit = async (url: string, queue: string) =>
+  (await post<{ job_id: string }>(url, '/v1/jobs', { kind: 'scan', queue, stages: 'eco2' })).job_id
 
 const eventsOf = async (url: string, jobId: string): Promise<EventShape[]> =>
   (await (await fetch(`${url}/v1/jobs/${jobId}/events`, { headers: { accept: 'application/json' } })).json()).events
@@ -133,8 +126,17 @@ test('the fixtures are the code of S4', () => {
 })
 
 describe.each(ENGINES)('S4 beside a server on %s', (engine) => {
+  let urls: string[]
+  beforeAll(async () => {
+    redis = await privateRedis()
+    closers.push(() => redis.stop())
+    urls = await nodes(engine)
+  })
+  afterAll(async () => {
+    for (const close of closers.splice(0).reverse()) await close()
+  })
+
   test("the seed's own test passes, and its event of an unknown job is counted", async () => {
-    const urls = await nodes(engine)
     const { code, output } = await run(['-m', 'pytest', '-q', '-p', 'no:cacheprovider', 'test_s4.py'])
     expect({ code, output }).toEqual({ code: 0, output: expect.stringContaining('1 passed') })
     await until('the router to pass over it', async () => (await counted(urls, 'unknown')) > 0)
@@ -142,11 +144,9 @@ describe.each(ENGINES)('S4 beside a server on %s', (engine) => {
   })
 
   test("the seed's events reach our subscribers once and in order", async () => {
-    const urls = await nodes(engine)
     const [url = '', gateway = url] = urls
-    const jobId = await submit(url)
+    const jobId = await submit(url, 'theirs')
     const stream = await openSse(`${gateway}/v1/jobs/${jobId}/events`)
-    closers.push(async () => stream.close())
     const of = (stage: string, seq: number): Published => ['scan', jobId, stage, seq, { status: 'done', seq }]
     const all = [of('vision', 10), of('vision', 11), of('rule', 20), of('answer', 30), of('done', 51)]
     expect(await publish(...all, of('vision', 10))).toEqual([true, true, true, true, true, false])
@@ -154,8 +154,9 @@ describe.each(ENGINES)('S4 beside a server on %s', (engine) => {
     await publish(of('vision', 99), ['scan', jobId, 'run', 3, {}])
     const wanted = ['vision 10', 'vision 11', 'rule 20', 'answer 30', 'done 51']
     await until('the events', async () => ofStream(stream).length >= wanted.length)
-    await until('those that are refused', async () => (await counted(urls, 'refused')) === 2)
+    await until('those that are refused', async () => (await counted(urls, 'refused')) >= 2)
     expect(ofStream(stream)).toEqual(wanted)
+    stream.close()
     const stored = await eventsOf(url, jobId)
     expect(ofWorkers(stored)).toEqual(wanted)
     expect(stored.map(({ cursor }) => cursor)).toEqual(stored.map((_, i) => i + 1))
@@ -164,14 +165,14 @@ describe.each(ENGINES)('S4 beside a server on %s', (engine) => {
   })
 
   test("our events reach the seed's subscribe loop, which resumes after last_seq", async () => {
-    const [url = ''] = await nodes(engine)
-    const jobId = await submit(url)
+    const [url = ''] = urls
+    const jobId = await submit(url, 'ours')
     const { enroll_token } = await post<{ enroll_token: string }>(url, '/v1/workers/enroll-tokens', {})
     const { worker_token } = await post<{ worker_token: string }>(url, '/v1/workers/register', {
       enroll_token,
       name: 'w',
     })
-    const request = { queues: ['scan'], start: true, start_id: 's' }
+    const request = { queues: ['ours'], start: true, start_id: 's' }
     const { leases } = await post<{ leases: LeaseShape[] }>(url, '/v1/leases', request, worker_token)
     const events = [
       { stage: 'vision', seq: 10 },

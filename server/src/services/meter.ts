@@ -32,7 +32,7 @@ export interface Meter {
   /** Events that this node took from Redis's streams to the gateways, or that another had taken before. */
   routed(outcome: 'new' | 'repeated', count: number): void
   /**
-   * Events that other programs put into Redis's streams: stored now, stored before, of no job that there is, or not fit to be
+   * Events that other programs put into Redis's streams, each time that a router meets one: stored now, stored before, of no job that there is, or not fit to be
    * stored.
    */
   ingested(outcome: 'stored' | 'repeated' | 'unknown' | 'refused', count: number): void

@@ -24,6 +24,8 @@ export interface TestRedis {
   flushAll(): Promise<void>
   /** The keys of a pattern. */
   remove(pattern: string): Promise<void>
+  /** An entry that no node has written. */
+  add(stream: string, data: string): Promise<void>
   /** Ends all connections. */
   hangUp(): Promise<void>
   restart(): Promise<void>
@@ -59,6 +61,7 @@ export async function testRedis(kind: RedisKind): Promise<TestRedis> {
       void (await on(async (client) => {
         for (const key of await client.keys(pattern)) await client.del(key)
       })),
+    add: async (stream, data) => void (await on((client) => client.xAdd(stream, '*', { data }))),
     hangUp: async () => void (await everywhere(['CLIENT', 'KILL', 'TYPE', 'normal'])),
     forgetScripts: async () => void (await everywhere(['SCRIPT', 'FLUSH'])),
     freeze: () => nodes.forEach(({ pid }) => void process.kill(pid, 'SIGSTOP')),
