@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { mkdtempSync, rmdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { isDiskFull } from '../../server/src/core/store-full.ts'
 import { Trouble } from '../boot/trouble.mjs'
 
 export interface SmallDisk {
@@ -10,6 +11,8 @@ export interface SmallDisk {
   folder: string
   /** Takes so much of it, until `free`. */
   fill(bytes: number): void
+  /** Takes all that is left of it. */
+  fillUp(): void
   free(): void
   remove(): Promise<void>
 }
@@ -22,6 +25,13 @@ export async function smallDisk(bytes: number): Promise<SmallDisk> {
   return {
     folder,
     fill: (size) => writeFileSync(ballast, Buffer.alloc(size, 1)),
+    fillUp() {
+      try {
+        writeFileSync(ballast, Buffer.alloc(bytes, 1))
+      } catch (error) {
+        if (!isDiskFull(error)) throw error
+      }
+    },
     free: () => rmSync(ballast),
     async remove() {
       await unmount()

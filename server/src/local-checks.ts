@@ -31,6 +31,6 @@ export function checkJson(value: unknown, field: string): string {
 
 /** What passes by itself has a code that says so. */
 export function toOutage(error: unknown): unknown {
-  if (error instanceof StoreFull) return new IchidoError('STORE_FULL', error.message)
+  if (error instanceof StoreFull) return new IchidoError('STORE_FULL', error.message, { place: error.place })
   return error instanceof StoreUnavailable ? new IchidoError('UNAVAILABLE', error.message) : error
 }

@@ -25,7 +25,8 @@ import { type Env, ichido, killAll, type Serving, serve } from './testing/cli.ts
 
 const MIB = 1024 * 1024
 const DISK_BYTES = 16 * MIB
-const BALLAST_BYTES = 3 * MIB
+/** An empty database of PostgreSQL takes 10 MB. */
+const BALLAST_BYTES = { sqlite: 9 * MIB, postgres: 3 * MIB }
 /** A disk that does not fill up is no reason to go on for ever. */
 const SUBMITS_MAX = 2_000
 /** Does not wait as long as it is told to. */
@@ -81,11 +82,12 @@ const alertsOf = async (server: Serving, query = '') =>
     ({ rule }) => rule === 'store_full',
   )
 
-const linesOf = (server: Serving, text: string) =>
+const logOf = (server: Serving): unknown[] =>
   server
     .stderr()
     .split('\n')
-    .filter((line) => line.includes(text))
+    .filter((line) => line.startsWith('{'))
+    .map((line) => JSON.parse(line))
 
 async function storageOn(engine: Engine): Promise<Env> {
   if (engine === 'sqlite') return { DATA_DIR: join(disk.folder, 'data') }
@@ -103,19 +105,21 @@ async function storageOn(engine: Engine): Promise<Env> {
 }
 
 /** Submits until it is refused; answers with the jobs that were acknowledged, by key. */
+let filled = 0
 async function fillUp(server: Serving): Promise<{ jobs: Map<string, string>; refusedKey: string }> {
   const jobs = new Map<string, string>()
   for (let n = 0; n < SUBMITS_MAX; n++) {
-    const { status, headers, body } = await submit(server, `key-${n}`)
+    const key = `key-${filled++}`
+    const { status, headers, body } = await submit(server, key)
     if (status === 201) {
-      jobs.set(`key-${n}`, body.job_id)
+      jobs.set(key, body.job_id)
       continue
     }
-    expect({ status, code: body.error.code }).toEqual({ status: 503, code: 'STORE_FULL' })
+    expect({ status, ...body.error }).toMatchObject({ status: 503, code: 'STORE_FULL', details: { place: 'store' } })
     expect(body.error.message).toMatch(/^The disk .* is full\. Free space on it or enlarge it/)
     expect(headers.get('retry-after')).toBe('5')
     expect(headers.get('should-retry')).toBe('true')
-    return { jobs, refusedKey: `key-${n}` }
+    return { jobs, refusedKey: key }
   }
   throw new Error('The disk did not fill up')
 }
@@ -155,7 +159,7 @@ async function registerWorker(server: Serving) {
 
 describe.each(ENGINES)('%s on a disk of 16 MB', (engine) => {
   test('is refused with 503 while full, loses nothing, and goes on by itself', async () => {
-    disk.fill(BALLAST_BYTES)
+    disk.fill(BALLAST_BYTES[engine])
     const server = await serve({ ...(await storageOn(engine)), ALERT_INTERVAL_SECONDS: '0.2' })
     const worker = await registerWorker(server)
     const held = await submit(server, 'held')
@@ -199,8 +203,10 @@ describe.each(ENGINES)('%s on a disk of 16 MB', (engine) => {
       return alerts.length > 0 && alerts
     })
     expect(over).toMatchObject([{ subject: 'store', closed_at: expect.any(String) }])
-    expect(linesOf(server, 'a disk is full')).toHaveLength(1)
-    expect(linesOf(server, 'the disk has room again')).toHaveLength(1)
+    expect(logOf(server)).toMatchObject([
+      { place: 'store', msg: 'a disk is full' },
+      { place: 'store', msg: 'the disk has room again' },
+    ])
     expect((await server.stop()).code).toBe(0)
     if (engine === 'sqlite') expect(integrityOf(join(disk.folder, 'data', 'ichido.db'))).toBe('ok')
   })
@@ -228,7 +234,11 @@ describe('artifacts on a disk of 16 MB', () => {
         kept.push(body.artifact_id)
         continue
       }
-      expect({ status, code: body.error.code }).toEqual({ status: 503, code: 'STORE_FULL' })
+      expect({ status, ...body.error }).toMatchObject({
+        status: 503,
+        code: 'STORE_FULL',
+        details: { place: 'artifacts' },
+      })
       expect(body.error.message).toContain('ARTIFACTS_DIR')
       break
     }
@@ -264,8 +274,24 @@ describe('artifacts on a disk of 16 MB', () => {
   })
 })
 
+test('a server that is killed or stopped while its disk is full has lost nothing', async () => {
+  disk.fill(BALLAST_BYTES.sqlite)
+  const env = await storageOn('sqlite')
+  const killed = await serve(env)
+  const { jobs, refusedKey } = await fillUp(killed)
+  await killed.kill9()
+  disk.free()
+  const server = await serve(env)
+  for (const jobId of jobs.values()) expect((await call(server, 'GET', `/v1/jobs/${jobId}`)).status).toBe(200)
+  expect((await submit(server, refusedKey)).status).toBe(201)
+  disk.fillUp()
+  await fillUp(server)
+  expect((await server.stop()).code).toBe(0)
+  expect(integrityOf(join(disk.folder, 'data', 'ichido.db'))).toBe('ok')
+})
+
 test('a server that starts on a full disk says what to do', async () => {
-  disk.fill(DISK_BYTES)
+  disk.fillUp()
   const { code, stderr } = await ichido(['serve'], { PORT: '0', DATA_DIR: join(disk.folder, 'data') })
   expect({ code, stderr }).toEqual({
     code: 1,

@@ -28,7 +28,7 @@ const FRAMEWORK_ERRORS: Readonly<Record<string, (bodyBytesMax: number) => Ichido
 /** Whatever was thrown, as one of the errors of the table; what nobody expected is INTERNAL and says nothing more. */
 export function toIchidoError(error: unknown, bodyBytesMax = BODY_BYTES_MAX): IchidoError {
   if (error instanceof IchidoError) return error
-  if (error instanceof StoreFull) return new IchidoError('STORE_FULL', error.message)
+  if (error instanceof StoreFull) return new IchidoError('STORE_FULL', error.message, { place: error.place })
   if (error instanceof StoreUnavailable) return new IchidoError('UNAVAILABLE', ERRORS.UNAVAILABLE.sentence)
   if (error instanceof BadValue)
     return new IchidoError('INVALID_PAYLOAD', 'The store cannot hold a value of this request')

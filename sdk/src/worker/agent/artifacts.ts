@@ -145,7 +145,8 @@ function refusal(status: number, text: string): IchidoError {
       : new IchidoError('FORBIDDEN', why)
   }
   // Its store is away or full, and nothing else would be heard either.
-  const answered = status >= 500 && code !== null && code !== 'UNAVAILABLE' && code !== 'STORE_FULL'
+  const isAway = code === 'UNAVAILABLE' || (code === 'STORE_FULL' && details.place === 'store')
+  const answered = status >= 500 && code !== null && !isAway
   return new IchidoError('UNAVAILABLE', why, { answered })
 }
 

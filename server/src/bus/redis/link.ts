@@ -30,6 +30,7 @@ export type Commands = Pick<
   | 'xGroupDelConsumer'
   | 'xInfoConsumers'
   | 'xInfoGroups'
+  | 'xLen'
   | 'xPendingRange'
   | 'xRange'
   | 'xReadGroup'

@@ -33,6 +33,7 @@ const RECLAIM_AFTER_MS = 15_000
 const RETRY_MS = 500
 /** A consumer that has nothing and was not seen for so long is of a process that has ended. */
 const CONSUMER_IDLE_MS = 3_600_000
+const NOTED_MS = 10_000
 const DOMAIN_IDLE_MS = 24 * 3_600_000
 
 /** S4's router: takes events from the streams to the states and the gateways. Several nodes share the work. */
@@ -96,6 +97,8 @@ class RouterShard {
   #lookAtMs = 0
   #reclaimAtMs = 0
   #scanned = '0'
+  /** Streams that were found, and when they are looked at again: Redis may have forgotten them. */
+  readonly #noted = new Map<string, number>()
 
   constructor(shard: number, consumer: string, script: Script, options: RouterOptions) {
     this.#shard = shard
@@ -131,15 +134,21 @@ class RouterShard {
    * In a cluster it has to use our names with their hash tags, and a domain that nodes use.
    */
   async #findForeign(): Promise<void> {
+    const { world } = this.#options
     const { keys } = this.link
     const found = await this.link.scanStreams(this.#scanned)
     if (found === null) return
     this.#scanned = found.cursor
-    const score = this.#options.world.now()
+    const nowMs = world.monotonic()
+    for (const [stream, untilMs] of this.#noted) if (untilMs <= nowMs) this.#noted.delete(stream)
     for (const stream of found.names) {
       const read = keys.readStream(stream)
-      if (read === null) continue
-      await this.link.call((redis) => redis.zAdd(keys.domains(read.shard), { score, value: read.domain }))
+      if (read === null || this.#noted.has(stream)) continue
+      this.#noted.set(stream, nowMs + NOTED_MS)
+      // One that a router has made for its group, and nobody has added to, is not used.
+      if ((await this.link.call((redis) => redis.xLen(stream))) === 0) continue
+      const member = { score: world.now(), value: read.domain }
+      await this.link.call((redis) => redis.zAdd(keys.domains(read.shard), member))
     }
   }
 

@@ -311,21 +311,23 @@ function storeFull(cause: unknown): StoreFull {
 
 /** Of 36 bytes each, with their headers: about 300 KiB. */
 const ROOM_ROWS = 8_192
+const NO_PRIVILEGE = '42501'
 
 /**
  * Fills a table of its own, and takes it back. Rows in a table that is there already would say nothing: they may fit into pages
- * that are free in the midst of a full disk.
+ * that are free in the midst of a full disk. Who may not make a table finds out by the next write.
  */
 async function requireRoom(client: PgClient, schema: string): Promise<void> {
   const run = (text: string) => client.query({ text: postgresText(text, schema), ...WITHIN })
   await run('BEGIN READ WRITE')
   try {
     await run(`DO $$ BEGIN EXECUTE (
-      SELECT format('CREATE UNLOGGED TABLE ichido.room_probe (n bigint)%s', ' TABLESPACE ' || quote_ident(t.spcname))
+      SELECT format('CREATE UNLOGGED TABLE ichido.room_probe_%s%s AS SELECT generate_series(1::bigint, ${ROOM_ROWS}) AS n',
+        pg_backend_pid(), ' TABLESPACE ' || quote_ident(t.spcname))
       FROM pg_class c LEFT JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE c.oid = 'ichido.jobs'::regclass); END $$`)
-    await run(`INSERT INTO ichido.room_probe SELECT n FROM generate_series(1, ${ROOM_ROWS}) AS n`)
   } catch (error) {
-    throw isDiskFull(error) ? storeFull(error) : error
+    if (isDiskFull(error)) throw storeFull(error)
+    if (sqlState(error) !== NO_PRIVILEGE) throw error
   } finally {
     await run('ROLLBACK').catch(() => {})
   }

@@ -17,7 +17,7 @@ const sqliteError = (errcode: number) => Object.assign(new Error('disk I/O error
 test.each([IOERR_SHMSIZE, CANTOPEN])('the error %i means a full disk only where it is full', (errcode) => {
   const error = sqliteError(errcode)
   expect(asStoreFull(error, disk.folder)).toBe(error)
-  disk.fill(BYTES)
+  disk.fillUp()
   expect(asStoreFull(error, disk.folder)).toMatchObject({ name: 'StoreFull', place: 'store', cause: error })
   const other = sqliteError(CORRUPT)
   expect(asStoreFull(other, disk.folder)).toBe(other)
