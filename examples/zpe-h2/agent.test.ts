@@ -101,10 +101,12 @@ test.each([
   expect(await detail(jobId)).toMatchObject({ state: 'PENDING', retry_count: 1 })
 })
 
-test('an input that it does not understand is an error of the job, not of the agent', async () => {
-  const jobId = await submitZpe(http, { content: 'hello', mobile_indices: [0, 1] })
+test('an input that it does not understand fails the job, and is not tried again', async () => {
+  const content = 'hello\nATOMIC_POSITIONS angstrom\nH 0 0 0\nH 0 0 0.74\n'
+  const jobId = await submitZpe(http, { content, mobile_indices: [0, 1] })
   await startAgent(REPLAY)
-  expect(await failure(jobId)).toBe('QE_INPUT_ERROR')
+  await until(async () => expect((await detail(jobId)).state).toBe('FAILED'))
+  expect(await detail(jobId)).toMatchObject({ attempt: 1, error: { code: 'QE_INPUT_ERROR' } })
 })
 
 test('told to stop, it ends the calculation and gives the job back', async () => {

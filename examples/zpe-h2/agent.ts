@@ -76,7 +76,9 @@ async function work(token: string, lease: Lease): Promise<void> {
   } catch (error) {
     const { code, message } = error instanceof QeError ? error : new QeError('QE_RUNTIME_ERROR', String(error))
     const traceback = error instanceof Error ? error.stack : undefined
-    await report(token, lease, 'failed', { error_code: code, error_message: message, traceback }, late)
+    // Another worker would understand the input no better.
+    const retryable = code !== 'QE_INPUT_ERROR'
+    await report(token, lease, 'failed', { error_code: code, error_message: message, traceback, retryable }, late)
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }

@@ -38,6 +38,7 @@ test('an empty environment is the embedded store on a loopback address', () => {
     trustProxy: false,
     publicUrl: null,
     basePath: '',
+    allowedOrigins: null,
     logLevel: 'warn',
     mismatchStatus: 409,
     settings: {},
@@ -60,6 +61,7 @@ test('every setting is read', () => {
     TRUST_PROXY: '10.0.0.0/8, ::1',
     PUBLIC_URL: 'https://jobs.example.org/',
     BASE_PATH: '/ichido/',
+    ALLOWED_ORIGINS: 'https://app.example.org, http://localhost:5173,*',
     LOG_LEVEL: 'debug',
     IDEMPOTENCY_MISMATCH_STATUS: '422',
     ALLOW_NO_FSYNC: '1',
@@ -82,6 +84,7 @@ test('every setting is read', () => {
     trustProxy: '10.0.0.0/8,::1',
     publicUrl: 'https://jobs.example.org',
     basePath: '/ichido',
+    allowedOrigins: { exact: new Set(['https://app.example.org', 'http://localhost:5173']), any: true },
     logLevel: 'debug',
     mismatchStatus: 422,
     settings: { reap_interval_seconds: 0.5, reap_batch_max: 7, job_retention_seconds: 0 },
@@ -122,6 +125,23 @@ test.each([
   ['TLS_KEY_FILE', 'key.pem', 'TLS_KEY_FILE is set and TLS_CERT_FILE is not; TLS needs both'],
 ])('%s=%s is refused by name', (name, value, problem) => {
   expect(problemsOf({ [name]: value })).toEqual([problem])
+})
+
+test.each([
+  'app.example.org',
+  'https://app.example.org/',
+  'https://app.example.org/app',
+  'https://App.example.org',
+  'https://app.example.org:443',
+  'https://*.example.org/x',
+  'ftp://app.example.org',
+  'null',
+  'https://user@app.example.org',
+])('ALLOWED_ORIGINS refuses %s, which is no origin', (wrong) => {
+  expect(problemsOf({ ALLOWED_ORIGINS: `https://ok.example.org,${wrong}` })).toEqual([
+    'ALLOWED_ORIGINS must be * or origins like https://app.example.org, without a path, separated by commas; ' +
+      `${JSON.stringify(wrong)} is none`,
+  ])
 })
 
 test('what may hold a password is not repeated', () => {

@@ -2,6 +2,7 @@ import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { resolve } from 'node:path'
 import { createSecureContext } from 'node:tls'
 import { z } from 'zod'
+import { type AllowedOrigins, ORIGIN_EXAMPLE, parseAllowedOrigins } from './core/allowed-origins.ts'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from './core/artifact.ts'
 import { REDIS_ADDRESS } from './core/redis-address.ts'
 import { type FixedSettings, SETTING_NAMES, settingProblem, settingVariable } from './core/settings.ts'
@@ -35,6 +36,8 @@ export interface ServerConfig extends StoreConfig {
   publicUrl: string | null
   /** '' or '/prefix', never with a slash at the end. */
   basePath: string
+  /** Null: only pages of the server's own origin. */
+  allowedOrigins: AllowedOrigins | null
   logLevel: LogLevel
   mismatchStatus: 409 | 422
   /** Settings that the environment fixes. */
@@ -132,6 +135,7 @@ const serverSettings = {
     .regex(/^\/[A-Za-z0-9._~/-]*$/, says('a path like /ichido'))
     .transform((text) => text.replace(/\/+$/, ''))
     .default(''),
+  ALLOWED_ORIGINS: z.string().transform(readOrigins).optional(),
   LOG_LEVEL: z.enum(LOG_LEVELS, says(`one of ${LOG_LEVELS.join(', ')}`)).default('warn'),
   IDEMPOTENCY_MISMATCH_STATUS: z
     .enum(['409', '422'], says('409 or 422'))
@@ -171,6 +175,7 @@ export function readServerConfig(surroundings: Surroundings): ServerConfig {
     trustProxy: found.TRUST_PROXY,
     publicUrl: found.PUBLIC_URL ?? null,
     basePath: found.BASE_PATH,
+    allowedOrigins: found.ALLOWED_ORIGINS ?? null,
     logLevel: found.LOG_LEVEL,
     mismatchStatus: found.IDEMPOTENCY_MISMATCH_STATUS,
     settings: fixed.settings,
@@ -305,6 +310,16 @@ function privateKeyOf(text: string): KeyObject | string {
       ? 'is locked with a passphrase; TLS needs it without one'
       : 'holds no private key'
   }
+}
+
+function readOrigins(text: string, context: z.core.$RefinementCtx<string>): AllowedOrigins {
+  const origins = parseAllowedOrigins(text)
+  if (!('wrong' in origins)) return origins
+  context.addIssue({
+    code: 'custom',
+    message: `must be * or origins like ${ORIGIN_EXAMPLE}, without a path, separated by commas; ${JSON.stringify(origins.wrong)} is none`,
+  })
+  return z.NEVER
 }
 
 /** `true`, `false`, or addresses and networks separated by commas. */

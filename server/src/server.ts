@@ -50,8 +50,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     const authRequired = await services.access.isAuthRequired()
     const loopback = isLoopback(config.host)
     if (!loopback && !authRequired) throw new TokenNeeded(`${config.host} can be reached from other machines`)
-    const { mismatchStatus, trustProxy, basePath, publicUrl, tls } = config
-    const settings = { mismatchStatus, trustProxy, basePath, publicUrl, tls, logger, version }
+    const { mismatchStatus, trustProxy, basePath, allowedOrigins, publicUrl, tls } = config
+    const settings = { mismatchStatus, trustProxy, basePath, allowedOrigins, publicUrl, tls, logger, version }
     const app = await createApp({ services, roles, openMode: loopback, metrics, ...settings })
     try {
       await app.listen({ host: config.host, port: config.port })

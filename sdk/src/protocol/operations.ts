@@ -8,6 +8,8 @@ export interface QueueShape {
   lease_ttl_seconds: number | null
   continuation_seconds: number | null
   result_ttl_seconds: number | null
+  /** A failure with one of these codes is not retried. */
+  fatal_error_codes: string[] | null
   ready: number
   delayed: number
   running: number

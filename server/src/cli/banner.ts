@@ -10,7 +10,7 @@ export function sayRunning(server: RunningServer, config: ServerConfig, localWor
   const line = (rest: string) => commandLine(rest, url === DEFAULT_URL ? {} : { ICHIDO_URL: url })
   const lines: [string, string[]][] = [
     ...reachedAt(server, config),
-    ['Credentials', open ? openMode(tokenLine(config, url)) : ['tokens are required']],
+    ['Credentials', open ? openMode(config, tokenLine(config, url)) : ['tokens are required']],
     ['Store', [`${'dataDir' in config.storage ? 'SQLite' : 'PostgreSQL'}, ${location}`]],
   ]
   if (localWorker) {
@@ -40,11 +40,12 @@ function portOf(url: string): string {
   return port || (protocol === 'https:' ? '443' : '80')
 }
 
-function openMode(createToken: string): string[] {
+function openMode({ allowedOrigins }: ServerConfig, createToken: string): string[] {
   return [
     `${paint('yellow', 'OPEN MODE')}: no token was made yet, so whoever is on this machine may do everything.`,
     'Once you make one, every call needs one, for good:',
     createToken,
+    ...(allowedOrigins === null ? [] : ['ALLOWED_ORIGINS has no effect until then.']),
   ]
 }
 

@@ -36,6 +36,10 @@ test('queues are listed, paused, limited and shown; what is wrong says what to d
     max_concurrent: null,
     continuation_seconds: 900,
   })
+  expect(await json('set', 'train', '--fatal-codes', 'BAD_INPUT, NO_LICENSE')).toMatchObject({
+    fatal_error_codes: ['BAD_INPUT', 'NO_LICENSE'],
+  })
+  expect(await json('set', 'train', '--fatal-codes', 'none')).toMatchObject({ fatal_error_codes: null })
   expect((await ichido('show', 'train')).stdout).toMatch(/max concurrent +none\nlease +30 s\ncontinuation +900 s/)
 
   expect(await ichido('set', 'train')).toMatchObject({ code: 2, stderr: expect.stringContaining('--max-concurrent') })

@@ -11,11 +11,12 @@ interface SetFlags {
   leaseTtl?: number | 'none'
   continuation?: number | 'none'
   resultTtl?: number | 'none'
+  fatalCodes?: string[] | 'none'
   json?: boolean
 }
 
 type Changes = Partial<
-  Pick<QueueShape, 'paused' | 'max_concurrent' | 'lease_ttl_seconds' | 'continuation_seconds' | 'result_ttl_seconds'>
+  Omit<QueueShape, 'name' | 'paused_at' | 'ready' | 'delayed' | 'running' | 'oldest_ready_seconds'>
 >
 
 export function addQueues(program: Command): void {
@@ -49,8 +50,13 @@ export function addQueues(program: Command): void {
     .option('--lease-ttl <time|none>', 'of leases, for jobs that do not set their own', limitOfTime)
     .option('--continuation <time|none>', 'for how long a worker that is cut off is waited for', limitOfTime)
     .option('--result-ttl <time|none>', 'how long jobs can be read after they ended', limitOfTime)
+    .option('--fatal-codes <codes|none>', 'error codes that are not retried, separated by commas', codes)
     .option('--json', 'print JSON')
     .action(set)
+}
+
+function codes(text: string): string[] | 'none' {
+  return text === 'none' ? text : text.split(',').map((code) => code.trim())
 }
 
 function pathOf(queue: string): string {
@@ -62,18 +68,19 @@ function put(queue: string, changes: Changes): Promise<QueueShape> {
 }
 
 async function set(queue: string, flags: SetFlags): Promise<void> {
-  const { json, maxConcurrent, leaseTtl, continuation, resultTtl } = flags
+  const { json, maxConcurrent, leaseTtl, continuation, resultTtl, fatalCodes } = flags
   const named = {
     max_concurrent: maxConcurrent,
     lease_ttl_seconds: leaseTtl,
     continuation_seconds: continuation,
     result_ttl_seconds: resultTtl,
+    fatal_error_codes: fatalCodes,
   }
   const changes = Object.entries(named).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, value === 'none' ? null : value] as const],
   )
   if (changes.length === 0) {
-    const hint = 'Name --max-concurrent, --lease-ttl, --continuation or --result-ttl.'
+    const hint = 'Name --max-concurrent, --lease-ttl, --continuation, --result-ttl or --fatal-codes.'
     throw new Failure('Nothing to set.', hint, EXIT.usage)
   }
   print(await put(queue, Object.fromEntries(changes)), json)
@@ -114,6 +121,7 @@ function print(queue: QueueShape, json: boolean | undefined): void {
       ['lease', time(queue.lease_ttl_seconds, '60 s, unless a job says otherwise')],
       ['continuation', time(queue.continuation_seconds, '60 s, unless a job says otherwise')],
       ['result kept', time(queue.result_ttl_seconds, 'as long as the job')],
+      ['not retried', queue.fatal_error_codes === null ? 'none' : queue.fatal_error_codes.join(', ')],
     ]),
   )
 }

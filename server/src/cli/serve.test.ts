@@ -41,12 +41,13 @@ async function post({ url }: Serving, job: object) {
 describe('starting', () => {
   test('it says where it listens, that it is open, where the data is, and what to try', async () => {
     const dataDir = newFolder()
-    const server = await serve({ DATA_DIR: dataDir }, ['--local-worker'])
+    const server = await serve({ DATA_DIR: dataDir, ALLOWED_ORIGINS: 'https://app.example.org' }, ['--local-worker'])
     expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/)
     await expect.poll(server.stderr, { timeout: 10_000 }).toContain('Ctrl-C stops it.')
     const text = server.stderr()
     expect(text).toContain(`is running at ${server.url}`)
     expect(text).toContain('OPEN MODE')
+    expect(text).toContain('ALLOWED_ORIGINS has no effect until then.')
     expect(text).toContain(join(dataDir, 'ichido.db'))
     expect(text).toContain(`ICHIDO_URL=${server.url} npm run -s ichido -- demo`)
     expect(text).not.toMatch(/Public|Listens/)

@@ -86,7 +86,7 @@ const move = (to: RunState): Decision => ({ kind: 'move', to })
 const refuse = (reason: Extract<Decision, { kind: 'refuse' }>['reason']): Decision => ({ kind: 'refuse', reason })
 
 /** What the right holder with the right version, epoch, start id and outcome hears, in the order of RUN_STATES. */
-const FOR_THE_HOLDER: Record<RunCommand['verb'], [RunCommand, Decision[]]> = {
+const FOR_THE_HOLDER: Record<Exclude<RunCommand['verb'], 'adopt'>, [RunCommand, Decision[]]> = {
   lease: [
     { verb: 'lease' },
     [
@@ -166,6 +166,38 @@ describe('decide()', () => {
     )
   }
 
+  const LATE = { verb: 'adopt', workerId: 'w', leaseId: 'before.token', outcomeHash: 'hash' } as const
+  const before = { state: 'TIMED_OUT', workerId: 'w', leaseId: 'before.token' } as const
+  const waiting = { workerId: null, leaseId: null, startId: null, before }
+
+  test.each(RUN_STATES)('adopt of a run that is %s: only one that waits, and nobody had', (state) => {
+    const untouched = run(state, { ...waiting, outcomeHash: null })
+    const refused = refuse(isFinal(state) ? 'ALREADY_ENDED' : 'LEASE_LOST')
+    expect(decide(untouched, LATE, 0)).toEqual(state === 'PENDING' ? move('RUNNING') : refused)
+    expect(decide({ ...untouched, workerId: 'other' }, LATE, 0)).toEqual(refused)
+    expect(decide({ ...untouched, workerId: 'other', outcomeHash: 'hash' }, LATE, 0)).toEqual(refused)
+  })
+
+  test('adopt by anybody but the holder of the run that timed out is refused', () => {
+    const others = [
+      undefined,
+      { ...before, state: 'FAILED' as const },
+      { ...before, leaseId: 'before.other' },
+      { ...before, workerId: 'other' },
+    ]
+    for (const other of others) {
+      const { before: _, ...facts } = run('PENDING', waiting)
+      const changed = other === undefined ? facts : { ...facts, before: other }
+      expect(decide(changed, LATE, 0)).toEqual(refuse('LEASE_LOST'))
+    }
+  })
+
+  test('a late report again is a repeat, and another one is refused', () => {
+    const adopted = run('SUCCEEDED', { leaseId: 'run.new', startId: 'before.token', before })
+    expect(decide(adopted, LATE, 0)).toEqual(repeat)
+    expect(decide(adopted, { ...LATE, outcomeHash: 'other' }, 0)).toEqual(refuse('OUTCOME_ALREADY_RECORDED'))
+  })
+
   test('a lease before run_at is not due', () => {
     expect(decide(run('PENDING', { runAtMs: 1_001 }), { verb: 'lease' }, 1_000)).toEqual(refuse('NOT_DUE'))
   })
@@ -207,6 +239,11 @@ describe('decide()', () => {
 })
 
 const small = fc.constantFrom('a', 'b')
+const before = fc.record({
+  state: fc.constantFrom(...RUN_STATES),
+  workerId: fc.option(small),
+  leaseId: fc.option(small),
+})
 const facts: fc.Arbitrary<RunFacts> = fc.record({
   state: fc.constantFrom(...RUN_STATES),
   version: fc.integer({ min: 1, max: 3 }),
@@ -217,6 +254,7 @@ const facts: fc.Arbitrary<RunFacts> = fc.record({
   leaderEpoch: fc.option(fc.integer({ min: 1, max: 3 })),
   cancelRequestedAtMs: fc.option(fc.nat()),
   outcomeHash: fc.option(small),
+  before,
 })
 const guards = { workerId: small, leaseId: small }
 const version = fc.integer({ min: 1, max: 3 })
@@ -224,6 +262,7 @@ const commands: fc.Arbitrary<RunCommand> = fc.oneof(
   fc.record({ verb: fc.constant('lease' as const) }),
   fc.record({ verb: fc.constant('cancel' as const) }),
   fc.record({ verb: fc.constantFrom('heartbeat' as const, 'release' as const), ...guards }),
+  fc.record({ verb: fc.constant('adopt' as const), ...guards, outcomeHash: small }),
   fc.record(
     { verb: fc.constant('start' as const), ...guards, startId: small, version },
     { requiredKeys: ['verb', 'workerId', 'leaseId', 'startId'] },
@@ -254,7 +293,8 @@ describe('decide(), whatever it is asked', () => {
   test('without worker and lease in hand, a worker changes nothing and repeats nothing', () => {
     fc.assert(
       fc.property(facts, commands, (row, command) => {
-        fc.pre('leaseId' in command && (row.workerId !== command.workerId || row.leaseId !== command.leaseId))
+        const held = command.verb === 'adopt' ? row.before : row
+        fc.pre('leaseId' in command && (held?.workerId !== command.workerId || held.leaseId !== command.leaseId))
         expect(decide(row, command, 2)).toEqual(refuse('LEASE_LOST'))
       }),
       { numRuns: 2_000 },

@@ -24,6 +24,8 @@ export function isFinal(state: RunState): boolean {
 export const TRANSITIONS = {
   lease: { from: ['PENDING', 'ORPHANED'], to: 'ASSIGNED' },
   start: { from: ['ASSIGNED'], to: 'RUNNING' },
+  /** A worker without heartbeats reports late: it takes the run that waits in the place of its lapsed one, and ends it. */
+  adopt: { from: ['PENDING'], to: 'RUNNING' },
   finish: { from: ['RUNNING'], to: 'SUCCEEDED' },
   fail: { from: ['RUNNING'], to: 'FAILED' },
   expire: { from: ['RUNNING'], to: 'TIMED_OUT' },
@@ -54,6 +56,8 @@ export interface RunFacts {
   cancelRequestedAtMs: number | null
   /** Hash of the accepted outcome, once there is one. */
   outcomeHash: string | null
+  /** Only for `adopt`: the run of the job before this one. */
+  before?: { state: RunState; workerId: string | null; leaseId: string | null }
 }
 
 export type RunCommand =
@@ -68,6 +72,8 @@ export type RunCommand =
       leaderEpoch?: number
     }
   | { verb: 'heartbeat' | 'release'; workerId: string; leaseId: string }
+  /** The lease is that of the run before, which timed out. */
+  | { verb: 'adopt'; workerId: string; leaseId: string; outcomeHash: string }
   | { verb: 'cancel' }
 
 /** What a run that was released while RUNNING has for the hash of its outcome: no report has the same. */
@@ -98,8 +104,14 @@ function allows(verb: Verb, state: RunState): boolean {
   return (TRANSITIONS[verb].from as readonly RunState[]).includes(state)
 }
 
-function holds(run: RunFacts, command: { workerId: string; leaseId: string }): boolean {
+function holds(run: Pick<RunFacts, 'workerId' | 'leaseId'>, command: { workerId: string; leaseId: string }): boolean {
   return run.workerId === command.workerId && run.leaseId === command.leaseId
+}
+
+/** A report on a run that has ended: the same one again, or another. */
+function again(run: RunFacts, outcomeHash: string): Decision {
+  if (run.outcomeHash === null) return refuse('ALREADY_ENDED')
+  return run.outcomeHash === outcomeHash ? { kind: 'repeat' } : refuse('OUTCOME_ALREADY_RECORDED')
 }
 
 export function decide(run: RunFacts, command: RunCommand, nowMs: number): Decision {
@@ -115,13 +127,20 @@ export function decide(run: RunFacts, command: RunCommand, nowMs: number): Decis
       if (command.version !== undefined && command.version !== run.version) return refuse('VERSION_MISMATCH')
       return { kind: 'move', to: TRANSITIONS.start.to }
 
+    case 'adopt': {
+      const { before } = run
+      if (before === undefined || !holds(before, command) || before.state !== 'TIMED_OUT') return refuse('LEASE_LOST')
+      const adopted = run.workerId === command.workerId && run.startId === command.leaseId
+      if (isFinal(run.state)) return adopted ? again(run, command.outcomeHash) : refuse('ALREADY_ENDED')
+      // As long as nobody was handed the job since.
+      const untouched = allows('adopt', run.state) && run.workerId === null
+      return untouched ? { kind: 'move', to: TRANSITIONS.adopt.to } : refuse('LEASE_LOST')
+    }
+
     case 'finish':
     case 'fail':
       if (!holds(run, command)) return refuse('LEASE_LOST')
-      if (isFinal(run.state)) {
-        if (run.outcomeHash === null) return refuse('ALREADY_ENDED')
-        return run.outcomeHash === command.outcomeHash ? { kind: 'repeat' } : refuse('OUTCOME_ALREADY_RECORDED')
-      }
+      if (isFinal(run.state)) return again(run, command.outcomeHash)
       if (run.state === 'ASSIGNED') return refuse('NOT_STARTED')
       if (!allows(command.verb, run.state)) return refuse('LEASE_LOST')
       if (command.version !== undefined && command.version !== run.version) return refuse('VERSION_MISMATCH')

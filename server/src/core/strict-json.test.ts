@@ -83,6 +83,19 @@ describe('numbers', () => {
   })
 })
 
+test.each([
+  ['NaN', 'The body is NaN, which JSON does not have; send null'],
+  ['{"zpe_ev": NaN}', 'zpe_ev is NaN, which JSON does not have; send null'],
+  ['{"result":{"freqs_cm":[1.5, -Infinity]}}', 'result.freqs_cm.1 is Infinity, which JSON does not have; send null'],
+])('%s is refused with what to send instead', (text, message) => {
+  expect(problemOf(text)).toBe(message)
+})
+
+test('text that a reader mends itself is let through, and nothing else', () => {
+  expect(parseStrictJson('{"a":"x\\u0000\\ud800"}', 'kept')).toEqual({ ok: true, value: { a: 'x\u0000\ud800' } })
+  expect(parseStrictJson('{"a":1,"a":"\\u0000"}', 'kept')).toMatchObject({ ok: false })
+})
+
 describe('text that cannot be stored', () => {
   test.each([
     '"\ud800"',
@@ -231,7 +244,6 @@ describe('what is no JSON at all', () => {
     '1e',
     '.5',
     '1.2.3',
-    'NaN',
     'undefined',
     '"\n"',
     '\ufeff{}',

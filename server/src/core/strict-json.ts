@@ -1,5 +1,6 @@
 import { clip } from './clip.ts'
 import { fieldName } from './field-name.ts'
+import { isStorable } from './storable-text.ts'
 
 /**
  * What `JSON.parse` lets through and Ichido does not, because it would be stored as something else than was sent:
@@ -24,7 +25,14 @@ const BACKSLASH = 0x5c
 
 /** Looks at text that may be JSON, all of a body or what a field holds; null when nothing speaks against parsing it. */
 export function findJsonProblem(text: string, field?: string): JsonProblem | null {
-  const found = find(text)
+  return findProblem(text, field, 'refused')
+}
+
+/** What becomes of NUL and of halves of surrogate pairs: `kept` for a reader that puts something in their place. */
+type Unstorable = 'refused' | 'kept'
+
+function findProblem(text: string, field: string | undefined, unstorable: Unstorable): JsonProblem | null {
+  const found = find(text, unstorable)
   if (found === null) return null
   const path = pathTo(text, found.offset)
   return describe(fieldName(field === undefined ? path : [field, ...path]), found.why)
@@ -34,7 +42,7 @@ function describe(field: string, why: string): JsonProblem {
   return { field, message: `${field === '' ? 'The body' : field} ${why}` }
 }
 
-function find(text: string): Found | null {
+function find(text: string, unstorable: Unstorable): Found | null {
   /** One entry for each open bracket: the names seen so far in an object, null for an array. */
   const open: (Set<string> | null)[] = []
   let expectsName = false
@@ -63,7 +71,7 @@ function find(text: string): Found | null {
       case QUOTE: {
         const end = endOfString(text, i)
         if (end === -1) return null
-        const problem = stringProblem(text, i, end)
+        const problem = unstorable === 'kept' ? null : stringProblem(text, i, end)
         if (problem !== null) return { why: `${problem} in a ${expectsName ? 'name' : 'string'}`, offset: i }
         const names = open.at(-1)
         if (expectsName && names instanceof Set) {
@@ -83,6 +91,10 @@ function find(text: string): Found | null {
           const problem = numberProblem(text.slice(i, end))
           if (problem !== null) return { why: problem, offset: i }
           i = end
+        } else if (code === 0x4e || code === 0x49) {
+          const [word] = /^(NaN|Infinity)/.exec(text.slice(i, i + 8)) ?? []
+          if (word !== undefined) return { why: `is ${word}, which JSON does not have; send null`, offset: i }
+          i++
         } else i++
     }
   }
@@ -136,8 +148,8 @@ function pathTo(text: string, offset: number): (string | number)[] {
 
 export type JsonParse = { ok: true; value: unknown } | { ok: false; problem: JsonProblem }
 
-export function parseStrictJson(text: string): JsonParse {
-  const problem = findJsonProblem(text)
+export function parseStrictJson(text: string, unstorable: Unstorable = 'refused'): JsonParse {
+  const problem = findProblem(text, undefined, unstorable)
   if (problem !== null) return { ok: false, problem }
   try {
     return { ok: true, value: JSON.parse(text) as unknown }
@@ -169,10 +181,6 @@ function stringProblem(text: string, start: number, end: number): string | null 
   const value = stringValue(text, start, end)
   if (value === undefined || isStorable(value)) return null
   return value.includes('\u0000') ? 'has a NUL character' : 'has half of a surrogate pair'
-}
-
-function isStorable(text: string): boolean {
-  return text.isWellFormed() && !text.includes('\u0000')
 }
 
 function stringValue(text: string, start: number, end: number): string | undefined {

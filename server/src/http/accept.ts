@@ -1,3 +1,5 @@
+import type { FastifyReply } from 'fastify'
+
 /** Which of the media types that are offered the client likes best (RFC 9110, 12.5.1); the first, if none of them. */
 export function preferredType<T extends string>(accept: string | undefined, offered: readonly [T, ...T[]]): T {
   const asked = (accept ?? '')
@@ -21,4 +23,10 @@ export function preferredType<T extends string>(accept: string | undefined, offe
 
 function matches(offered: string, asked: string): boolean {
   return asked === '*/*' || offered === asked || (asked.endsWith('/*') && offered.startsWith(asked.slice(0, -1)))
+}
+
+/** Tells caches that the answer depends on Accept, beside what is told already. */
+export function varyByAccept(reply: FastifyReply): void {
+  const before = reply.raw.getHeader('vary')
+  reply.header('vary', before === undefined ? 'accept' : `${String(before)}, accept`)
 }

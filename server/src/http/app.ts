@@ -2,6 +2,7 @@ import { createServer, type RequestListener, type Server } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
+import type { AllowedOrigins } from '../core/allowed-origins.ts'
 import { ALL_NODE_ROLES, type NodeRole } from '../core/node-roles.ts'
 import { Feeds } from '../services/feeds.ts'
 import type { Services } from '../services/index.ts'
@@ -11,6 +12,7 @@ import { limitBodyTime } from './body-time.ts'
 import { createClientErrorHandler } from './client-errors.ts'
 import { cloudRoutes } from './compat/cloud.ts'
 import { zpeRoutes } from './compat/zpe.ts'
+import { cors } from './cors.ts'
 import { errorAnswer, installErrors, logError, type MismatchStatus, toIchidoError } from './errors.ts'
 import { type HotSubmitOptions, hotSubmit } from './hot-submit.ts'
 import { htmlRoutes } from './html.ts'
@@ -70,6 +72,8 @@ export interface HttpOptions {
   trustProxy: boolean | string
   /** Before every path: '' or, say, '/ichido'. */
   basePath: string
+  /** Whose pages may call it from a browser, beside its own. */
+  allowedOrigins?: AllowedOrigins | null | undefined
   publicUrl: string | null
   /** The contents of the files. */
   tls: { cert: string; key: string } | null
@@ -112,7 +116,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     // What arrives on an open connection during close() is served; the answer closes the connection.
     return503OnClosing: false,
     serverFactory: (framework) =>
-      createHttpServer(options.tls, roles.has('api') ? hotSubmit(hot, framework) : framework),
+      createHttpServer(options.tls, withOrigins(options, roles.has('api') ? hotSubmit(hot, framework) : framework)),
     clientErrorHandler: createClientErrorHandler(world),
     frameworkErrors: (error, _request, reply) => void answerError(reply, error),
   })
@@ -214,6 +218,14 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
 /** PUBLIC_URL may leave out what BASE_PATH says. */
 export function publicBase({ publicUrl, basePath }: Pick<HttpOptions, 'publicUrl' | 'basePath'>): string | null {
   return publicUrl !== null && new URL(publicUrl).pathname === '/' ? publicUrl + basePath : publicUrl
+}
+
+function withOrigins({ allowedOrigins, openMode, services }: HttpOptions, listener: RequestListener): RequestListener {
+  if (allowedOrigins == null) return listener
+  const { access } = services
+  // While the store is away, what was known last counts: the page can then read the 503.
+  const isOpen = async () => openMode && !(await access.isAuthRequired().catch(() => !access.wasOpen()))
+  return cors(allowedOrigins, isOpen, listener)
 }
 
 function createHttpServer(tls: HttpOptions['tls'], listener: RequestListener): Server {

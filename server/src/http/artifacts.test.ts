@@ -76,7 +76,7 @@ describe.each(ENGINES)('%s', (engine) => {
         'content-length': '1000',
         'accept-ranges': 'bytes',
         'x-content-type-options': 'nosniff',
-        'content-disposition': "attachment; filename*=UTF-8''%E7%B5%90%E6%9E%9C%20%281%29.bin",
+        'content-disposition': `attachment; filename="__ (1).bin"; filename*=UTF-8''%E7%B5%90%E6%9E%9C%20%281%29.bin`,
         etag,
       },
     })

@@ -3,6 +3,13 @@ import { IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyInstance } from 'fastify'
 import { parseStrictJson } from '../core/strict-json.ts'
 
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** The route reports what went wrong: its text is taken as it is, and the service mends what cannot be stored. */
+    takesAnyText?: true
+  }
+}
+
 /** A batch of 1,000 jobs with payloads of 16 KiB each; a single payload has a smaller limit of its own. */
 export const BODY_BYTES_MAX = 16 * 1024 * 1024
 
@@ -15,16 +22,20 @@ export function installBodies(app: FastifyInstance): void {
   app.addHook('onRoute', (route) => {
     if (route.config?.ability === 'public') route.bodyLimit = PUBLIC_BODY_BYTES_MAX
   })
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, ({ headers }, body: Buffer, done) => {
-    if (headers['content-encoding'] !== undefined) {
-      return done(new IchidoError('UNSUPPORTED_MEDIA_TYPE', 'Send the body as it is, without Content-Encoding'))
-    }
-    try {
-      done(null, body.length === 0 ? undefined : parseBody(body))
-    } catch (error) {
-      done(error instanceof Error ? error : new Error(String(error)))
-    }
-  })
+  app.addContentTypeParser(
+    'application/json',
+    { parseAs: 'buffer' },
+    ({ headers, routeOptions }, body: Buffer, done) => {
+      if (headers['content-encoding'] !== undefined) {
+        return done(new IchidoError('UNSUPPORTED_MEDIA_TYPE', 'Send the body as it is, without Content-Encoding'))
+      }
+      try {
+        done(null, body.length === 0 ? undefined : parseBody(body, routeOptions.config.takesAnyText))
+      } catch (error) {
+        done(error instanceof Error ? error : new Error(String(error)))
+      }
+    },
+  )
   // An empty body is none, whatever it is called: `curl -d ''` says that it is a form.
   app.addContentTypeParser('*', ({ headers }, _payload, done) => {
     const isEmpty = (headers['content-length'] ?? '0') === '0' && headers['transfer-encoding'] === undefined
@@ -32,9 +43,9 @@ export function installBodies(app: FastifyInstance): void {
   })
 }
 
-export function parseBody(body: Buffer): unknown {
-  if (!isUtf8(body)) throw new IchidoError('INVALID_PAYLOAD', 'The body is not valid UTF-8')
-  const parsed = parseStrictJson(body.toString('utf8'))
+export function parseBody(body: Buffer, takesAnyText = false): unknown {
+  if (!takesAnyText && !isUtf8(body)) throw new IchidoError('INVALID_PAYLOAD', 'The body is not valid UTF-8')
+  const parsed = parseStrictJson(body.toString('utf8'), takesAnyText ? 'kept' : 'refused')
   if (!parsed.ok) throw new IchidoError('INVALID_PAYLOAD', parsed.problem.message, { field: parsed.problem.field })
   if (parsed.value === null) throw new IchidoError('INVALID_PAYLOAD', 'The body must be a JSON object')
   return parsed.value

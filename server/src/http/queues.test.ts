@@ -39,6 +39,30 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(data.map((queue) => queue.name)).toEqual(data.map((queue) => queue.name).toSorted())
   })
 
+  test('a failure with a fatal code is not retried, and a bad list is refused', async () => {
+    const name = unique('queue')
+    expect((await put(name, { fatal_error_codes: ['BAD_INPUT'] })).body).toMatchObject({
+      fatal_error_codes: ['BAD_INPUT'],
+    })
+    for (const [code, dead] of [
+      ['BAD_INPUT', true],
+      ['OUT_OF_MEMORY', false],
+    ] as const) {
+      await submit(name)
+      const [lease] = await worker.lease(name, { start: true })
+      const body = { error_code: code, error_message: '' }
+      expect((await worker.post(`/v1/leases/${lease?.lease_id}/failed`, body)).body).toMatchObject({ dead })
+    }
+    for (const wrong of [[''], [7], 'BAD_INPUT']) {
+      const field = typeof wrong === 'string' ? 'fatal_error_codes' : 'fatal_error_codes.0'
+      expect(await put(name, { fatal_error_codes: wrong })).toMatchObject({
+        status: 400,
+        body: { error: { details: { field } } },
+      })
+    }
+    expect((await put(name, { fatal_error_codes: null })).body).toMatchObject({ fatal_error_codes: null })
+  })
+
   test('pause and limit hold for workers, and a worker that waits is told when there is room', async () => {
     const name = unique('queue')
     for (let i = 0; i < 4; i++) await submit(name)

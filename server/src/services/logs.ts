@@ -2,6 +2,7 @@ import { IchidoError, type Page, type RunLogShape } from '@ichido/sdk/protocol'
 import type { Topic } from '../bus/port.ts'
 import type { Caller } from '../core/roles.ts'
 import { isFinal, type RunState } from '../core/run-state.ts'
+import { storableText } from '../core/storable-text.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
 import { LOG_START, type LogAmount, type LogChunk, type LogPlace, storeLogs } from '../store/commands/run-logs.ts'
 import type { Deps } from './deps.ts'
@@ -56,7 +57,9 @@ export function createLogService(deps: Deps): LogService {
     async append(workerId, leaseId, chunks) {
       const runId = runIdOf(leaseId)
       if (runId === null) throw notFound('lease', leaseId)
-      const outcome = await store.write(storeLogs({ runId, workerId, leaseId, chunks, bytesMax: LOG_BYTES_MAX }))
+      const storable = chunks.map((chunk) => ({ ...chunk, text: storableText(chunk.text) }))
+      const item = { runId, workerId, leaseId, chunks: storable, bytesMax: LOG_BYTES_MAX }
+      const outcome = await store.write(storeLogs(item))
       if (outcome.kind === 'refused') {
         evidence.refused(runId, outcome.reason)
         throw new IchidoError(outcome.reason)

@@ -43,6 +43,7 @@ function render(name: string, settings: Row | undefined, counts: Row): QueueShap
     lease_ttl_seconds: set.leaseTtlSeconds,
     continuation_seconds: set.continuationSeconds,
     result_ttl_seconds: set.resultTtlSeconds,
+    fatal_error_codes: set.fatalErrorCodes === null ? null : [...set.fatalErrorCodes],
     ready: integer(counts, 'ready'),
     delayed: integer(counts, 'delayed'),
     running: integer(counts, 'running'),

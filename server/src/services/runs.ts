@@ -6,9 +6,12 @@ import { DEFAULT_LEASE_TTL_MS } from '../core/job.ts'
 import { requestHash } from '../core/request-hash.ts'
 import { isFinal } from '../core/run-state.ts'
 import { stagesOf } from '../core/seq.ts'
+import { storableText } from '../core/storable-text.ts'
+import type { RunError } from '../store/commands/after-failure.ts'
 import { findCancels } from '../store/commands/cancel-job.ts'
 import { type EndItem, type EndOutcome, endBatch, findOwner, type Report } from '../store/commands/end-runs.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../store/commands/heartbeat-runs.ts'
+import { endLate } from '../store/commands/late-reports.ts'
 import type { Leased } from '../store/commands/lease-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../store/commands/release-runs.ts'
 import { runIdOf } from '../store/commands/run-facts.ts'
@@ -30,6 +33,8 @@ export interface LeaseRequest {
   pollId?: string | undefined
   /** Set: the runs are started at once by the process of this name. */
   startId?: string | undefined
+  /** For runs whose job and queue do not say how long a lease lasts. */
+  leaseTtlMs?: number | undefined
 }
 
 /** What a worker, known by its id, does with runs. */
@@ -50,6 +55,8 @@ export interface RunService {
 export interface ReportGuards {
   version?: number | undefined
   leaderEpoch?: number | undefined
+  /** The worker sends no heartbeats: its report also counts after its lease, as long as nobody was handed the job since. */
+  late?: boolean | undefined
 }
 
 const LEASE_TOKEN_BYTES = 16
@@ -93,6 +100,12 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
     userOf: ({ ownerId }) => ownerId,
   })
 
+  async function reportLate(item: EndItem): Promise<EndOutcome> {
+    const outcome = await store.write(endLate({ ...item, token: world.secret(LEASE_TOKEN_BYTES) }))
+    bus.wake(wakesOfEnd(outcome))
+    return outcome
+  }
+
   function counted<Outcome extends { kind: string } | { kind: 'refused'; reason: string }>(
     verb: string,
     runId: string,
@@ -120,7 +133,7 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
         pollId: request.pollId ?? world.uuid(),
         named: request.pollId !== undefined,
         token: world.secret(LEASE_TOKEN_BYTES),
-        leaseTtlMs: DEFAULT_LEASE_TTL_MS,
+        leaseTtlMs: request.leaseTtlMs ?? DEFAULT_LEASE_TTL_MS,
         startId: request.startId ?? null,
       }
       const leases = await desk.lease(item, request.waitMs, signal)
@@ -149,7 +162,8 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
     },
 
     async report(workerId, leaseId, told, guards = {}) {
-      const report = clipped(told)
+      const whole = mended(told)
+      const report = clipped(whole)
       if (report.verb === 'finish' && bytesOfReport(report) > limits.resultBytesMax) {
         throw new IchidoError('PAYLOAD_TOO_LARGE', `The result is larger than ${limits.resultBytesMax} bytes`)
       }
@@ -160,15 +174,17 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
         leaseId,
         version: guards.version ?? null,
         leaderEpoch: guards.leaderEpoch ?? null,
-        outcomeHash: outcomeHash(told),
+        outcomeHash: outcomeHash(whole),
         report,
         nextRunId: report.verb === 'fail' ? world.uuid() : NO_RUN,
         random: world.random(),
       }
       const hasCost = report.verb === 'finish' && report.costMicros !== null
-      const outcome = await (hasCost
+      const inTime = await (hasCost
         ? costs.add({ ...item, ownerId: (await store.read(findOwner(runId))) ?? runId })
         : ends.add(item))
+      const tooLate = inTime.kind === 'refused' && inTime.reason === 'ALREADY_ENDED'
+      const outcome = guards.late && tooLate ? await reportLate(item) : inTime
       if (outcome.kind === 'recorded') {
         meter.ended(outcome.state)
         meter.reported(outcome.state, outcome.retries, outcome.times)
@@ -203,15 +219,24 @@ function runOf(leaseId: string): string {
   return runId
 }
 
+/** A report about a failure never fails for its text. */
+function mended(report: Report): Report {
+  return report.verb === 'finish' ? report : { ...report, error: mapTexts(report.error, storableText) }
+}
+
 /** The SDK's workers send no more. */
 function clipped(report: Report): Report {
   if (report.verb === 'finish') return report
-  const { code, message, traceback } = report.error
-  const error = { code, message: clip(message, ERROR_MESSAGE_MAX) }
-  return {
-    ...report,
-    error: traceback === undefined ? error : { ...error, traceback: clip(traceback, ERROR_TRACEBACK_MAX) },
-  }
+  const max = { code: Number.POSITIVE_INFINITY, message: ERROR_MESSAGE_MAX, traceback: ERROR_TRACEBACK_MAX }
+  return { ...report, error: mapTexts(report.error, (text, name) => clip(text, max[name])) }
+}
+
+function mapTexts(
+  { code, message, traceback }: RunError,
+  change: (text: string, name: keyof RunError) => string,
+): RunError {
+  const error = { code: change(code, 'code'), message: change(message, 'message') }
+  return traceback === undefined ? error : { ...error, traceback: change(traceback, 'traceback') }
 }
 
 /** Without meta: a repeated report may carry another time stamp and is still the same outcome. */

@@ -3,6 +3,7 @@ import { decideConformance } from './conformance/decide.ts'
 import type { Given } from './conformance/given.ts'
 import { jobConformance } from './conformance/jobs.ts'
 import { keyConformance } from './conformance/keys.ts'
+import { lateReportConformance } from './conformance/late-reports.ts'
 import { leaderConformance } from './conformance/leader-moves.ts'
 import { leaseConformance } from './conformance/lease.ts'
 import { queueConformance } from './conformance/queues.ts'
@@ -28,6 +29,7 @@ export function conformance(given: Given): void {
   jobConformance(given)
   keyConformance(given)
   decideConformance(given)
+  lateReportConformance(given)
   leaderConformance(given)
   workerConformance(given)
 }

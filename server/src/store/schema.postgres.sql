@@ -294,6 +294,7 @@ CREATE TABLE ichido.queues (
   lease_ttl_seconds integer,
   continuation_seconds integer,
   result_ttl_seconds integer,
+  fatal_error_codes text,
   CONSTRAINT queues_pkey PRIMARY KEY (name)
 );
 

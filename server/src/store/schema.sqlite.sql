@@ -300,7 +300,7 @@ CREATE TABLE queues (
   lease_ttl_seconds integer,
   continuation_seconds integer,
   result_ttl_seconds integer
-) STRICT;
+, fatal_error_codes text) STRICT;
 
 CREATE TABLE quotas (
   user_id text PRIMARY KEY,

@@ -5,7 +5,8 @@ import { sql } from './store.ts'
 
 /** What S1's front end and workers send, for tests. */
 
-export const JOB = { content: "&CONTROL\n calculation='relax'\n/\n", mobile_indices: [0, 1], use_environ: false }
+const CONTENT = "&CONTROL\n calculation='relax'\n/\nATOMIC_POSITIONS angstrom\n H 0 0 0\n H 0 0 0.74\n"
+export const JOB = { content: CONTENT, mobile_indices: [0, 1], use_environ: false }
 export const RESULT = {
   result: { zpe_ev: 0.2672, freqs_cm: [4310.4] },
   summary_text: 'Zero-point energy 0.2672 eV\n',

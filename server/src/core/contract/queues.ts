@@ -1,9 +1,11 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import { failedRequest } from './leases.ts'
 import { name } from './submit.ts'
 
 const DAY_SECONDS = 86_400
 const RESULT_TTL_SECONDS_MAX = 366 * DAY_SECONDS
+const FATAL_CODES_MAX = 100
 
 export const queueParams = z.object({ name })
 
@@ -34,6 +36,12 @@ export const putQueueRequest = z.strictObject({
     description:
       'How long jobs can be read after they ended for good; then status, result and files are 404. null or 0: as long as the job is kept',
   }),
+  fatal_error_codes: z
+    .array(failedRequest.shape.error_code)
+    .max(FATAL_CODES_MAX)
+    .nullable()
+    .optional()
+    .meta({ description: 'A failure that a worker reports with one of these codes becomes a dead letter at once' }),
 })
 
 export const queue = z
@@ -45,6 +53,7 @@ export const queue = z
     lease_ttl_seconds: z.int().nullable(),
     continuation_seconds: z.int().nullable(),
     result_ttl_seconds: z.int().nullable(),
+    fatal_error_codes: z.array(z.string()).nullable(),
     ready: z.int().meta({ description: 'Runs that can be leased now' }),
     delayed: z.int().meta({ description: 'Runs that wait for their time' }),
     running: z.int().meta({ description: 'Runs that workers hold' }),

@@ -16,11 +16,11 @@ const META_BYTES_MAX = 16 * 1024
 const ENROLL_TTL_SECONDS_MAX = 30 * 24 * 3600
 
 const time = z.iso.datetime()
-const shownName = z
+export const shownText = z
   .string()
-  .min(1)
   .max(128)
-  .regex(/^\P{Cc}+$/u, 'must not have control characters')
+  .regex(/^\P{Cc}*$/u, 'must not have control characters')
+const shownName = shownText.min(1)
 const secret = z.string().min(1).max(256)
 const queues = z.array(name).min(1).max(QUEUES_MAX)
 

@@ -76,20 +76,12 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       expect(await detail(job_id)).toMatchObject({ state: 'SUCCEEDED', attempt: 1, retry_count: 0 })
     })
 
-    test('one that takes longer than its run may is handed on at once, and its worker comes too late', async () => {
-      const { job_id, lease_id } = await given()
-      await ageJob(store(), job_id, 3_601_000)
-      const reaper = await Reaper.of(store())
-      await reaper.reap()
-      await reaper.reap()
-      expect(await detail(job_id)).toMatchObject({ state: 'PENDING', retry_count: 1 })
-      expect((await worker.result(job_id, { ...RESULT, lease_id })).status).toBe(409)
-      await ageJob(store(), job_id, 400_000)
-      const other = await ZpeWorker.register(http)
-      expect((await other.leased()).job_id).toBe(job_id)
-      for (const said of [{}, { lease_id }])
-        expect((await worker.result(job_id, { ...RESULT, ...said })).status).toBe(409)
-      expect(await other.result(job_id)).toMatchObject({ body: { ok: true, idempotent: false } })
+    test('lasts as long as the queue says, for jobs whose definition says nothing', async () => {
+      await http.call('PUT', '/v1/queues/zpe', { body: { lease_ttl_seconds: 7200 } })
+      const lease = await given()
+      expect(lease.lease_ttl_seconds).toBe(7200)
+      await worker.result(lease.job_id)
+      await http.call('PUT', '/v1/queues/zpe', { body: { lease_ttl_seconds: null } })
     })
   })
 
@@ -178,6 +170,10 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
         expect(answer).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD', message } } })
       }
       const raw = (body: string | Buffer, headers = {}) => worker.call(`${job_id}/result`, { body, headers })
+      expect(await raw(JSON.stringify(RESULT).replace('0.2672', 'NaN'))).toMatchObject({
+        status: 400,
+        body: { error: { message: 'result.zpe_ev is NaN, which JSON does not have; send null' } },
+      })
       expect((await raw('{"result":')).status).toBe(400)
       expect((await raw(JSON.stringify(RESULT), { 'content-type': 'text/plain' })).status).toBe(415)
       expect((await worker.result(job_id, { ...RESULT, summary_text: 'x'.repeat(100_001) })).status).toBe(413)
@@ -242,6 +238,35 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       expect((await worker.failed(job_id, body)).body).toEqual({ ok: true, requeued: true, retry_count: 1 })
       const [run] = (await detail(job_id)).runs
       expect(run?.error).toMatchObject({ code: FAILURE.error_code, traceback: `${'t'.repeat(49_999)}…` })
+    })
+
+    test('refused for good by its worker, it is a dead letter after one try', async () => {
+      const { job_id } = await given()
+      expect((await worker.failed(job_id, { ...FAILURE, retryable: false })).body).toEqual({
+        ok: true,
+        requeued: false,
+        retry_count: 1,
+      })
+      expect(await detail(job_id)).toMatchObject({ state: 'FAILED', attempt: 1 })
+      const again = await given()
+      expect(await worker.failed(again.job_id, { ...FAILURE, retryable: 'no' })).toMatchObject({
+        status: 400,
+        body: { error: { details: { field: 'retryable' } } },
+      })
+      expect((await worker.failed(again.job_id, { ...FAILURE, retryable: null })).body).toMatchObject({
+        requeued: true,
+      })
+    })
+
+    test('with a code that its queue does not retry, it is a dead letter after one try', async () => {
+      const { job_id } = await given()
+      await http.call('PUT', '/v1/queues/zpe', { body: { fatal_error_codes: ['QE_INPUT_ERROR'] } })
+      expect((await worker.failed(job_id)).body).toMatchObject({ requeued: true })
+      const fatal = await given()
+      const body = { ...FAILURE, error_code: 'QE_INPUT_ERROR', lease_id: fatal.lease_id }
+      const answer = { ok: true, requeued: false, retry_count: 1 }
+      for (let i = 0; i < 2; i++) expect((await worker.failed(fatal.job_id, body)).body).toEqual(answer)
+      await http.call('PUT', '/v1/queues/zpe', { body: { fatal_error_codes: null } })
     })
 
     test('what is missing is named', async () => {

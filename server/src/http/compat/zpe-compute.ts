@@ -1,11 +1,10 @@
-import { IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
-import { heldLease } from '../../services/held-lease.ts'
 import type { Services } from '../../services/index.ts'
+import { reportOnJob } from '../../services/report-on-job.ts'
 import { requireQueues, WORKER_TOKEN_TTL_MS } from '../../services/workers.ts'
-import type { EndOutcome, Report } from '../../store/commands/end-runs.ts'
+import type { Report } from '../../store/commands/end-runs.ts'
 import { callerOf, workerOf } from '../auth.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import { type ApiInstance, jobParams } from '../routes/context.ts'
@@ -26,6 +25,8 @@ import {
 const tags = ['compat: zpe']
 const workerParams = z.object({ worker_id: z.uuid().toLowerCase() })
 const LEASE_HEADER = 'x-lease-id'
+/** Unless the definition or the queue says otherwise. */
+const LEASE_TTL_MS = 3_600_000
 const REFUSALS = ['NOT_FOUND', 'LEASE_LOST', 'OUTCOME_ALREADY_RECORDED', 'ALREADY_ENDED', ...WITH_BODY] as const
 
 /** What S1's workers call, and who lets them in. */
@@ -50,7 +51,7 @@ function identityRoutes(app: ApiInstance, { workers }: Services): void {
     },
     async (request) => {
       const { ttl_seconds, label } = request.body
-      const enrollment = { queues: [ZPE], label: label ?? undefined, ttlSeconds: ttl_seconds ?? undefined }
+      const enrollment = { queues: [ZPE], label: label || undefined, ttlSeconds: ttl_seconds ?? undefined }
       const made = await workers.enroll(callerOf(request), enrollment)
       return { token: made.enroll_token, expires_at: made.expires_at, ttl_seconds: made.ttl_seconds, label: made.label }
     },
@@ -69,7 +70,7 @@ function identityRoutes(app: ApiInstance, { workers }: Services): void {
     },
     async (request, reply) => {
       const { token, name, meta } = request.body
-      const made = await workers.register({ enrollToken: token, name: name ?? undefined, meta: meta ?? undefined })
+      const made = await workers.register({ enrollToken: token, name: name || undefined, meta: meta ?? undefined })
       if (made === null) app.refuseCredentials(request, reply, 'The enroll token is unknown, used, or its time is up')
       return {
         server_id: made.worker_id,
@@ -113,7 +114,8 @@ async function leaseRoute(app: FastifyInstance, { services }: { services: Servic
         tags,
         summary: 'Take the next calculation, if there is one',
         description:
-          'It counts as started at once. The lease lasts as long as the run may take; there are no heartbeats.',
+          'It counts as started at once. There are no heartbeats: the lease lasts for `lease_ttl_seconds` of the definition ' +
+          '`zpe` or the queue, else an hour.',
         response: answers({ 200: ['The calculation', zpeLease], 204: ['There is none'] }, ...WITH_BODY),
       },
     },
@@ -121,7 +123,7 @@ async function leaseRoute(app: FastifyInstance, { services }: { services: Servic
       const worker = workerOf(request)
       requireQueues(worker, [ZPE])
       const startId = services.deps.world.uuid()
-      const wanted = { queues: [ZPE], kinds: [ZPE], max: 1, waitMs: 0, startId }
+      const wanted = { queues: [ZPE], kinds: [ZPE], max: 1, waitMs: 0, startId, leaseTtlMs: LEASE_TTL_MS }
       const [leased] = await services.runs.lease(worker.workerId, wanted)
       if (leased === undefined) return reply.code(204).send()
       const { job_id, payload, lease_id, lease_ttl_seconds } = leased
@@ -138,7 +140,9 @@ function reportRoutes(app: ApiInstance, services: Services): void {
       schema: {
         tags,
         summary: 'Report the result of a calculation',
-        description: 'The same result again is answered alike, with `idempotent: true`; another one is refused.',
+        description:
+          'The same result again is answered alike, with `idempotent: true`; another one is refused. One that comes after ' +
+          'its lease counts as long as nobody was handed the job since.',
         params: jobParams,
         body: zpeReport,
         response: answers({ 200: ['It is kept', zpeReported] }, ...REFUSALS),
@@ -161,35 +165,31 @@ function reportRoutes(app: ApiInstance, services: Services): void {
   app.post(
     '/calc/zpe/compute/jobs/:job_id/failed',
     {
-      config: { ability: 'worker' },
+      config: { ability: 'worker', takesAnyText: true },
       schema: {
         tags,
         summary: 'Report that a calculation failed',
-        description: 'It is tried again after a while, or parked as a dead letter when its tries are used up.',
+        description:
+          'It is tried again after a while, or parked as a dead letter when its tries are used up, with `retryable: false`, ' +
+          'or with an `error_code` that its queue does not retry.',
         params: jobParams,
         body: zpeFailure,
         response: answers({ 200: ['It is noted', zpeFailed] }, ...REFUSALS),
       },
     },
     async (request) => {
-      const { lease_id, error_code, error_message, traceback } = request.body
+      const { lease_id, error_code, error_message, traceback, retryable } = request.body
       const error = { code: error_code, message: error_message, ...(traceback == null ? {} : { traceback }) }
       const jobId = request.params.job_id
-      const outcome = await report(request, jobId, lease_id, { verb: 'fail', error, retryable: true })
+      const outcome = await report(request, jobId, lease_id, { verb: 'fail', error, retryable: retryable ?? true })
       return { ok: true as const, requeued: outcome.next !== null, retry_count: outcome.retryCount }
     },
   )
 
-  async function report(request: FastifyRequest, jobId: string, said: string | null | undefined, what: Report) {
+  function report(request: FastifyRequest, jobId: string, said: string | null | undefined, what: Report) {
     const { workerId } = workerOf(request)
     const header = request.headers[LEASE_HEADER]
     const leaseId = said ?? (typeof header === 'string' ? header : null)
-    const held = await heldLease(services.deps, { workerId, jobId, kind: ZPE, leaseId })
-    return accepted(await services.runs.report(workerId, held, what))
+    return reportOnJob(services.deps, services.runs, { workerId, jobId, kind: ZPE, leaseId }, what)
   }
-}
-
-function accepted(outcome: EndOutcome): Exclude<EndOutcome, { kind: 'refused' }> {
-  if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
-  return outcome
 }

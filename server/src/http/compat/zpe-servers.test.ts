@@ -28,13 +28,21 @@ describe.each(ENGINES)('who the workers of S1 are, on %s', (engine) => {
     const { expires_at } = made.body as { expires_at: string }
     expect(Math.abs(Date.parse(expires_at) - Date.now() - 60_000)).toBeLessThan(30_000)
     expect(Object.keys(made.body as object).sort()).toEqual(['expires_at', 'label', 'token', 'ttl_seconds'])
-    for (const call of [{}, { body: {} }, { body: { ttl_seconds: null, label: null } }]) {
+    for (const call of [{}, { body: {} }, { body: { ttl_seconds: null, label: null } }, { body: { label: '' } }]) {
       expect(await http.call('POST', ENROLL, call)).toMatchObject({
         status: 200,
         body: { ttl_seconds: 3600, label: null },
       })
     }
     expect(await http.call('POST', ENROLL, { body: { ttl_seconds: 0 } })).toMatchObject({ status: 400 })
+  })
+
+  test('an empty name is none', async () => {
+    const { token } = (await http.call('POST', ENROLL, { body: { label: 'lab' } })).body as { token: string }
+    const made = await http.call('POST', REGISTER, { body: { token, name: '' } })
+    expect(made).toMatchObject({ status: 200, body: { name: 'lab' } })
+    const wrong = await http.call('POST', ENROLL, { body: { label: 7 } })
+    expect(wrong).toMatchObject({ status: 400, body: { error: { message: 'label must be a string' } } })
   })
 
   test('it registers one server, for the queue zpe', async () => {

@@ -1,7 +1,9 @@
 import { errorText, type JobDetail, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { failedRequest } from '../../core/contract/leases.ts'
-import { enrollRequest, registerRequest } from '../../core/contract/workers.ts'
+import { enrollRequest, registerRequest, shownText } from '../../core/contract/workers.ts'
+import { LONGER_LEASE } from '../../services/report-on-job.ts'
+import { countAtoms } from './pw-atoms.ts'
 
 /** S1's requests and answers. What they do not name is ignored. */
 
@@ -27,16 +29,40 @@ const ATOMS_MAX = 10_000
 /** Pydantic clients send null for what they leave open. */
 const open = <T extends z.ZodType>(schema: T) => schema.nullish()
 
-/** The whole of it is the payload, with the fields that are not named here: workers know more of them than S1 does. */
+/** What S1's own back end knows; a worker stops at any other. */
+const CALC_MODES = ['new', 'continue'] as const
+
+/**
+ * The whole of it is the payload, with the fields that are not named here: workers know more of them than S1 does. Every
+ * worker would fail on a job that is refused here, four times and hours later.
+ */
 export const zpeJob = z
   .looseObject({
-    content: z.string().min(1).meta({ description: 'An input of pw.x' }),
+    content: z.string().min(1).meta({ description: 'An input of pw.x, with at least one atom in ATOMIC_POSITIONS' }),
     mobile_indices: z
       .array(z.int().min(0))
+      .min(1)
       .max(ATOMS_MAX)
-      .meta({ description: 'The atoms that vibrate, counted from 0' }),
-    calc_mode: open(z.string()),
+      .meta({ description: 'The atoms that vibrate, counted from 0; each once' }),
+    calc_mode: open(z.enum(CALC_MODES)),
     use_environ: open(z.boolean()),
+  })
+  .superRefine(({ content, mobile_indices: indices }, context) => {
+    const refuse = (path: (string | number)[], message: string) => context.addIssue({ code: 'custom', path, message })
+    const atoms = countAtoms(content)
+    if (atoms === 0) {
+      return refuse(
+        ['content'],
+        'has no atoms: an input of pw.x lists them under ATOMIC_POSITIONS, each with x, y and z',
+      )
+    }
+    const outside = indices.findIndex((index) => index >= atoms)
+    if (outside !== -1) {
+      return refuse(['mobile_indices', outside], `must be less than ${atoms}, the number of atoms in content`)
+    }
+    if (new Set(indices).size === indices.length) return
+    const repeated = indices.findIndex((index, i) => indices.indexOf(index) < i)
+    refuse(['mobile_indices', repeated], 'names an atom that is in the list already')
   })
   .meta({ id: 'ZpeJobRequest' })
 
@@ -55,7 +81,7 @@ export const filesQuery = z.object({ kind: z.enum(['summary', 'freqs']) })
 
 export const zpeEnroll = z.object({
   ttl_seconds: open(enrollRequest.shape.ttl_seconds),
-  label: open(enrollRequest.shape.label),
+  label: open(shownText).meta({ description: 'An empty one is none' }),
 })
 export const zpeEnrollToken = z
   .object({ token: z.string(), expires_at: time, ttl_seconds: z.int(), label: z.string().nullable() })
@@ -63,7 +89,7 @@ export const zpeEnrollToken = z
 
 export const zpeRegister = z.object({
   token: registerRequest.shape.enroll_token,
-  name: open(registerRequest.shape.name),
+  name: open(shownText).meta({ description: 'An empty one is none' }),
   meta: open(registerRequest.shape.meta),
 })
 export const zpeRegistered = z
@@ -100,9 +126,9 @@ export const zpeReport = z
   .meta({ id: 'ZpeResultReport' })
 export const zpeReported = z.object({ ok: z.literal(true), idempotent: z.boolean() })
 
-const { error_code, error_message, traceback } = failedRequest.shape
+const { error_code, error_message, traceback, retryable } = failedRequest.shape
 export const zpeFailure = z
-  .object({ lease_id: leaseId, error_code, error_message, traceback })
+  .object({ lease_id: leaseId, error_code, error_message, traceback, retryable: open(retryable.unwrap()) })
   .meta({ id: 'ZpeFailureReport' })
 export const zpeFailed = z.object({ ok: z.literal(true), requeued: z.boolean(), retry_count: z.int() })
 
@@ -120,6 +146,11 @@ export function renderState(job: JobDetail): z.output<typeof zpeState> {
 function detailOf(job: JobDetail, status: ZpeStatus): string | null {
   if (job.state === 'CANCELED') return 'The job was canceled'
   if (status !== 'failed' && status !== 'queued') return null
-  const error = job.runs.findLast((run) => run.error !== null)?.error
-  return error == null ? null : errorText(error)
+  const run = job.runs.findLast(({ error }) => error !== null)
+  if (run?.error == null) return null
+  // S1's workers are not to be heard of: it says what is known, and what helps.
+  if (run.error.code === 'WORKER_LOST' && run.lease_expires_at !== null) {
+    return `No result came before the lease ended at ${run.lease_expires_at}; if calculations take longer, ${LONGER_LEASE}`
+  }
+  return errorText(run.error)
 }

@@ -46,6 +46,9 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     const freqs = await get(jobId, '/files?kind=freqs')
     expect(freqs).toMatchObject({ status: 200, text: RESULT.freqs_csv })
     expect(freqs.headers['content-type']).toBe('text/csv; charset=utf-8')
+    const names = [summary, freqs].map(({ headers }) => headers['content-disposition'])
+    expect(names[0]).toContain(`attachment; filename="zpe-${jobId}-summary.txt"`)
+    expect(names[1]).toContain(`attachment; filename="zpe-${jobId}-freqs.csv"`)
     const native = (await http.call('GET', `/v1/jobs/${jobId}/result`)).body
     expect(native).toMatchObject({ state: 'SUCCEEDED', ...RESULT })
   })
@@ -122,6 +125,11 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     expect((await detail(long)).policy).toEqual({ ...policy, lease_ttl_seconds: 7201, continuation_seconds: 0 })
     await worker.result(long)
     await http.services.definitions.remove(LOCAL_ADMIN, 'zpe')
+    await http.services.definitions.create(LOCAL_ADMIN, 'zpe', { kind: 'zpe', lease_ttl_seconds: 5400 })
+    const leased = await submitZpe(http)
+    expect(await worker.leased()).toMatchObject({ job_id: leased, lease_ttl_seconds: 5400 })
+    await worker.result(leased)
+    await http.services.definitions.remove(LOCAL_ADMIN, 'zpe')
   })
 
   test('what is no calculation does not exist here', async () => {
@@ -149,20 +157,43 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     ['no content', { mobile_indices: [0] }, 'Missing required field: content'],
     ['no atoms', { content: 'x' }, 'Missing required field: mobile_indices'],
     ['an empty content', { ...JOB, content: '' }, 'content must not be empty'],
+    ['an input without atoms', { ...JOB, content: '&CONTROL\n/\n' }, expect.stringMatching(/^content has no atoms: /)],
+    [
+      'a card without atoms',
+      { ...JOB, content: 'ATOMIC_POSITIONS\nK_POINTS gamma\n' },
+      expect.stringMatching(/^content/),
+    ],
+    ['a content that is no text', { ...JOB, content: 7 }, 'content must be a string'],
+    ['no index', { ...JOB, mobile_indices: [] }, 'mobile_indices must have at least 1 entries'],
+    [
+      'an atom twice',
+      { ...JOB, mobile_indices: [1, 0, 1] },
+      'mobile_indices.2 names an atom that is in the list already',
+    ],
+    [
+      'an atom that is not there',
+      { ...JOB, mobile_indices: [0, 2] },
+      'mobile_indices.1 must be less than 2, the number of atoms in content',
+    ],
+    ['indices that are no numbers', { ...JOB, mobile_indices: ['0'] }, 'mobile_indices.0 must be a number'],
+    ['half an index', { ...JOB, mobile_indices: [0.5] }, 'mobile_indices.0 must be a whole number'],
+    ['an unknown mode', { ...JOB, calc_mode: 'restart' }, 'calc_mode must be one of new, continue'],
     ['atoms that are none', { ...JOB, mobile_indices: [-1] }, 'mobile_indices.0 must be at least 0'],
     ['a flag that is none', { ...JOB, use_environ: 'yes' }, 'use_environ must be true or false'],
     ['a list', [], 'The body must be a JSON object'],
     ['broken JSON', '{"content":', expect.stringMatching(/JSON/)],
     ['nothing', undefined, 'Missing required field: content'],
   ])('refused: %s', async (_, body, message) => {
+    const before = await http.call('GET', '/v1/stats')
     const answer = await http.call('POST', '/calc/zpe/jobs', { body })
     expect(answer).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD', message } } })
+    expect((await http.call('GET', '/v1/stats')).body).toEqual(before.body)
   })
 
   test('refused: another media type, too large a payload, an unknown file', async () => {
     const form = { body: 'content=x', headers: { 'content-type': 'application/x-www-form-urlencoded' } }
     expect(await http.call('POST', '/calc/zpe/jobs', form)).toMatchObject({ status: 415 })
-    const large = { ...JOB, content: 'x'.repeat(2 * 1024 * 1024) }
+    const large = { ...JOB, content: JOB.content + '!'.repeat(2 * 1024 * 1024) }
     expect(await http.call('POST', '/calc/zpe/jobs', { body: large })).toMatchObject({ status: 413 })
     const answer = await get(randomUUID(), '/files?kind=log')
     expect(answer).toMatchObject({ status: 400, body: { error: { details: { field: 'kind' } } } })

@@ -6,6 +6,7 @@ import type { Caller } from '../../core/roles.ts'
 import type { Services } from '../../services/index.ts'
 import { refusalError } from '../../services/submit-job.ts'
 import { callerOf } from '../auth.ts'
+import { attachment } from '../content-disposition.ts'
 import type { MismatchStatus } from '../errors.ts'
 import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
 import { type ApiInstance, jobParams } from '../routes/context.ts'
@@ -14,7 +15,6 @@ import { zpeComputeRoutes } from './zpe-compute.ts'
 import { filesQuery, renderState, ZPE, zpeAccepted, zpeJob, zpeResult, zpeState } from './zpe-shapes.ts'
 
 const OPERATION = 'zpe.submit'
-const TIMEOUT_SECONDS = 3600
 const CONFLICTS = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED'] as const
 
 const tags = ['compat: zpe']
@@ -65,8 +65,9 @@ function submitRoute(app: ApiInstance, { services, mismatchStatus }: ZpeContext)
 
 /** S1's workers send no heartbeats: a lease that lapsed before the run's time is up would start a second calculation. */
 function zpePolicy(lent: JobPolicy): JobPolicy {
-  const { timeout_seconds = TIMEOUT_SECONDS } = lent
-  return { ...lent, timeout_seconds, lease_ttl_seconds: Math.ceil(timeout_seconds), continuation_seconds: 0 }
+  const { timeout_seconds = 0, lease_ttl_seconds = 0 } = lent
+  const leaseSeconds = Math.max(lease_ttl_seconds, Math.ceil(timeout_seconds))
+  return { ...lent, ...(leaseSeconds === 0 ? {} : { lease_ttl_seconds: leaseSeconds }), continuation_seconds: 0 }
 }
 
 function readRoutes(app: ApiInstance, { jobs }: Services): void {
@@ -115,10 +116,13 @@ function readRoutes(app: ApiInstance, { jobs }: Services): void {
     },
     async (request, reply) => {
       const { kind } = request.query
-      const { summary_text, freqs_csv } = await resultOf(callerOf(request), request.params.job_id)
-      const [type, text] = kind === 'summary' ? ['text/plain', summary_text] : ['text/csv', freqs_csv]
+      const { job_id: jobId } = request.params
+      const { summary_text, freqs_csv } = await resultOf(callerOf(request), jobId)
+      const [type, name, text] =
+        kind === 'summary' ? ['text/plain', 'summary.txt', summary_text] : ['text/csv', 'freqs.csv', freqs_csv]
       if (text === null) throw new IchidoError('NOT_FOUND', `The job has no ${kind}`)
-      return reply.header('content-type', `${type}; charset=utf-8`).send(text)
+      reply.header('content-type', `${type}; charset=utf-8`)
+      return reply.header('content-disposition', attachment(`zpe-${jobId}-${name}`)).send(text)
     },
   )
 

@@ -5,7 +5,7 @@ import { decodePlace, encodePlace, eventsOfAll, jobState, listEventsQuery } from
 import type { EventList } from '../../services/events.ts'
 import type { EventFilter } from '../../store/commands/all-events.ts'
 import { type EventPlace, FIRST_EVENT } from '../../store/commands/walk-events.ts'
-import { preferredType } from '../accept.ts'
+import { preferredType, varyByAccept } from '../accept.ts'
 import { callerOf } from '../auth.ts'
 import { answers } from '../openapi.ts'
 import { SSE_TYPE, type SseEvent, sendEvents, streamSignal } from '../sse.ts'
@@ -79,7 +79,7 @@ export function allEventRoutes(app: ApiInstance, context: RouteContext): void {
     async (request, reply) => {
       const { job_id = null, kind = null, queue = null, domain = null, stage = null, limit, cursor } = request.query
       const filter = { jobId: job_id, kind, queue, domain, stage }
-      reply.header('vary', 'accept')
+      varyByAccept(reply)
       if (preferredType(request.headers.accept, [JSON_TYPE, SSE_TYPE]) === JSON_TYPE) {
         const page = await pageAfter('cursor', filter, cursor === undefined ? FIRST_EVENT : decodePlace(cursor), limit)
         const { events, next, caughtUp } = page

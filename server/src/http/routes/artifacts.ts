@@ -9,6 +9,7 @@ import { artifact, type UploadQuery, uploadQuery } from '../../core/contract/art
 import { StoreFull } from '../../core/store-full.ts'
 import type { FoundArtifact, Reader } from '../../services/artifacts.ts'
 import { callerOf } from '../auth.ts'
+import { attachment } from '../content-disposition.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import { jobParams, type RouteContext } from './context.ts'
 
@@ -182,11 +183,10 @@ function offsetOf(header: string | string[] | undefined): number | null {
   throw new IchidoError('INVALID_PAYLOAD', 'Upload-Offset must be a number of bytes', { field: 'Upload-Offset' })
 }
 
-/** A file to keep, whatever it holds: no browser is to show it as a page of this server. */
 function describe({ name, sha256 }: { name: string; sha256: string | null }): Record<string, string> {
   return {
     'content-type': BYTES,
-    'content-disposition': `attachment; filename*=UTF-8''${encodeURIComponent(name).replace(/[()]/g, (c) => (c === '(' ? '%28' : '%29'))}`,
+    'content-disposition': attachment(name),
     'accept-ranges': 'bytes',
     etag: `"${sha256}"`,
   }

@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { eventsQuery } from '../../core/contract/jobs.ts'
 import { events } from '../../core/contract/shapes.ts'
 import { cursorOfSeq, type FeedBeginning, type FeedOpening } from '../../services/feeds.ts'
-import { preferredType } from '../accept.ts'
+import { preferredType, varyByAccept } from '../accept.ts'
 import { callerOf } from '../auth.ts'
 import { answers } from '../openapi.ts'
 import { openSink, SSE_TYPE } from '../sse.ts'
@@ -54,7 +54,7 @@ export function eventRoutes(app: ApiInstance, context: RouteContext): void {
       const caller = callerOf(request)
       const { job_id: jobId } = request.params
       const type = preferredType(request.headers.accept, [JSON_TYPE, SSE_TYPE])
-      reply.header('vary', 'accept')
+      varyByAccept(reply)
       const beginning = beginningOf(request)
       if (type === JSON_TYPE) {
         const after =

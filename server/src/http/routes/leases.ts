@@ -131,7 +131,7 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
   app.post(
     '/v1/leases/:lease_id/logs',
     {
-      config: worker,
+      config: { ...worker, takesAnyText: true },
       schema: {
         tags,
         summary: 'Add to the log of a run',

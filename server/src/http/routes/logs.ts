@@ -5,7 +5,7 @@ import { z } from 'zod'
 import { listQuery } from '../../core/contract/list.ts'
 import { page } from '../../core/contract/shapes.ts'
 import { cursorOf, type LogBeginning, type LogStep } from '../../services/logs.ts'
-import { preferredType } from '../accept.ts'
+import { preferredType, varyByAccept } from '../accept.ts'
 import { callerOf } from '../auth.ts'
 import { answers } from '../openapi.ts'
 import { SSE_TYPE, type SseEvent, sendEvents, streamSignal } from '../sse.ts'
@@ -76,7 +76,7 @@ export function logRoutes(app: ApiInstance, context: RouteContext): void {
       const { job_id: jobId } = request.params
       const type = preferredType(request.headers.accept, [JSON_TYPE, TEXT_TYPE, SSE_TYPE])
       const beginning = beginningOf(request, type === SSE_TYPE)
-      reply.header('vary', 'accept')
+      varyByAccept(reply)
       if (type === JSON_TYPE) return logs.read(caller, jobId, beginning, request.query.limit)
       context.seats.take(caller.userId, reply)
       if (type === TEXT_TYPE) {

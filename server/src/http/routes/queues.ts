@@ -48,13 +48,15 @@ export function queueRoutes(app: ApiInstance, { services }: RouteContext): void 
       },
     },
     (request) => {
-      const { paused, max_concurrent, lease_ttl_seconds, continuation_seconds, result_ttl_seconds } = request.body
+      const { paused, max_concurrent, lease_ttl_seconds, continuation_seconds, result_ttl_seconds, fatal_error_codes } =
+        request.body
       return services.queues.put(callerOf(request), request.params.name, {
         ...(paused === undefined ? {} : { paused }),
         ...(max_concurrent === undefined ? {} : { maxConcurrent: max_concurrent }),
         ...(lease_ttl_seconds === undefined ? {} : { leaseTtlSeconds: lease_ttl_seconds }),
         ...(continuation_seconds === undefined ? {} : { continuationSeconds: continuation_seconds }),
         ...(result_ttl_seconds === undefined ? {} : { resultTtlSeconds: result_ttl_seconds }),
+        ...(fatal_error_codes === undefined ? {} : { fatalErrorCodes: fatal_error_codes }),
       })
     },
   )

@@ -4,6 +4,7 @@ import type { z } from 'zod'
 import * as contract from '../../core/contract/leases.ts'
 import { describeProblem } from '../../core/contract/problem.ts'
 import { toMicros } from '../../core/quota.ts'
+import { findJsonProblem } from '../../core/strict-json.ts'
 import { isoOrNull } from '../../services/render.ts'
 import { requireQueues, type WorkerIdentity } from '../../services/workers.ts'
 import type { EndOutcome, Report } from '../../store/commands/end-runs.ts'
@@ -56,7 +57,7 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
   app.post(
     '/v1/leases/:lease_id/failed',
     {
-      config: worker,
+      config: { ...worker, takesAnyText: true },
       schema: {
         tags,
         summary: 'Report that a run failed',
@@ -78,7 +79,8 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
   app.post(
     '/v1/leases/report',
     {
-      config: worker,
+      // For the failures among them; a result is looked at by itself.
+      config: { ...worker, takesAnyText: true },
       schema: {
         tags,
         summary: 'Report how up to 1,000 runs ended',
@@ -122,7 +124,10 @@ function mayLease(request: FastifyRequest, next: contract.LeaseInput | undefined
 
 function parseItem(item: unknown) {
   const failed = typeof item === 'object' && item !== null && 'error_code' in item
-  return failed ? parse(contract.failureItem, item) : parse(contract.resultItem, item)
+  if (failed) return parse(contract.failureItem, item)
+  const problem = findJsonProblem(JSON.stringify(item))
+  if (problem !== null) throw new IchidoError('INVALID_PAYLOAD', problem.message, { field: problem.field })
+  return parse(contract.resultItem, item)
 }
 
 function parse<Output>(schema: z.ZodType<Output>, item: unknown): Output {

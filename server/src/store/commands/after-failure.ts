@@ -1,5 +1,6 @@
 import { DEFAULT_BACKOFF, retryDelayMs } from '../../core/backoff.ts'
 import { hasRetriesLeft, type JobPolicy } from '../../core/job.ts'
+import { storableText } from '../../core/storable-text.ts'
 import { readJobs } from '../sql/jobs.ts'
 import { insertDeadLetters, insertNextRuns, supersedeRuns } from '../sql/runs.ts'
 import { each, integer, type Row, type SqlValue, text, type Work } from '../statement.ts'
@@ -91,11 +92,7 @@ function* readPolicies(jobIds: readonly string[]): Work<Map<string, JobPolicy>> 
 
 function deadLetter(row: Row, error: RunError, retryCount: number): SqlValue[] {
   const [jobId, runId, queue] = [text(row, 'job_id'), text(row, 'id'), text(row, 'queue')]
-  const [code, message] = [storable(error.code), storable(error.message)]
+  // Refusing an error for its text would leave its run RUNNING for ever.
+  const [code, message] = [storableText(error.code), storableText(error.message)]
   return [jobId, runId, queue, text(row, 'kind'), text(row, 'user_id'), code, message, retryCount]
-}
-
-/** PostgreSQL holds no NUL. Refusing an error for its text would leave its run RUNNING for ever. */
-function storable(text: string): string {
-  return text.replaceAll('\u0000', '\ufffd')
 }

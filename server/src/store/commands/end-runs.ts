@@ -14,9 +14,10 @@ import {
   textOrNull,
   type Work,
 } from '../statement.ts'
-import { type Followed, followFailures, type RunError } from './after-failure.ts'
+import { type Failure, type Followed, followFailures, type RunError } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
 import { tryInTurn } from './fold.ts'
+import { findFatalCodes } from './queues.ts'
 import { explain } from './run-facts.ts'
 
 export type Report =
@@ -64,7 +65,7 @@ export type EndOutcome =
 
 /** Finish and fail: the run ends, and with it, in the same transaction, comes its result, next run or dead letter. */
 export function endBatch(items: readonly EndItem[]): Command<EndOutcome[]> {
-  return command('finish', () => work(items), endAtOnce(items))
+  return command('finish', () => endRunsNow(items), endAtOnce(items))
 }
 
 /** Whose job the run is of; null when there is no such run. */
@@ -90,7 +91,7 @@ function endAtOnce(items: readonly EndItem[]): AtOnce<EndOutcome[]> | undefined 
       const outcomes = recorded(rows)
       const missed = items.filter(({ runId }) => !outcomes.has(runId))
       return command('finish', function* others(): Work<EndOutcome[]> {
-        const found = yield* work(missed)
+        const found = yield* endRunsNow(missed)
         const after = new Map(missed.map(({ runId }, i) => [runId, found[i]]))
         return items.flatMap(({ runId }) => outcomes.get(runId) ?? after.get(runId) ?? [])
       })
@@ -104,7 +105,8 @@ interface Ended {
   state: RunState
 }
 
-function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
+/** In the transaction of whoever calls it. */
+export function* endRunsNow(items: readonly EndItem[]): Work<EndOutcome[]> {
   function* attempt(firsts: readonly EndItem[]): Work<Map<string, Row>> {
     return new Map((yield* each(endRuns, firsts.map(endRow))).map((row) => [text(row, 'id'), row]))
   }
@@ -112,7 +114,12 @@ function* work(items: readonly EndItem[]): Work<EndOutcome[]> {
   const ended = changed.map(([item, row]): Ended => ({ item, row, state: text(row, 'state') as RunState }))
 
   yield* settleCosts(ended)
-  const followed = yield* followFailures(ended.flatMap(toFailure))
+  const failures = ended.flatMap(toFailure)
+  const fatal = yield* findFatalCodes(failures.map(({ row }) => text(row, 'queue')))
+  const isFatal = ({ row, error }: Failure) => fatal.get(text(row, 'queue'))?.includes(error.code) ?? false
+  const followed = yield* followFailures(
+    failures.map((failure) => (isFatal(failure) ? { ...failure, retryable: false } : failure)),
+  )
   const outcomes = new Map<EndItem, EndOutcome>()
   for (const { item, row } of ended) outcomes.set(item, toRecorded(row, followed.get(item.runId) ?? NOTHING))
 
@@ -203,7 +210,7 @@ function* settleCosts(ended: readonly Ended[]): Work<void> {
 }
 
 /** A run that was to be canceled has ended as wished: nothing follows. */
-function toFailure({ item, row, state }: Ended) {
+function toFailure({ item, row, state }: Ended): Failure[] {
   if (state !== 'FAILED' || item.report.verb !== 'fail') return []
   const { error, retryable } = item.report
   return [{ row, error, retryable, nextRunId: item.nextRunId, random: item.random }]
@@ -222,7 +229,15 @@ function commandOf({ report, workerId, leaseId, outcomeHash, version, leaderEpoc
 
 function explained(item: EndItem, row: Row | undefined, followed: Followed | undefined): EndOutcome {
   const reason = explain(row, commandOf(item))
-  if (reason !== 'repeat') return { kind: 'refused', reason }
+  return reason === 'repeat' ? repeated(row, followed) : { kind: 'refused', reason }
+}
+
+function repeated(row: Row | undefined, followed: Followed | undefined): EndOutcome {
   const then = followed ?? { next: null, dead: false, retryCount: integer(row, 'retry_count') }
   return { kind: 'repeated', jobId: text(row, 'job_id'), state: text(row, 'state') as RunState, ...then }
+}
+
+/** The answer to a report that was recorded before, on the run whose facts these are. */
+export function* toRepeated(item: EndItem, row: Row): Work<EndOutcome> {
+  return repeated(row, (yield* findFollowed([item])).get(item.runId))
 }

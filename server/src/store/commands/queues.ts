@@ -6,11 +6,12 @@ import {
   insertQueue,
   listQueues,
   lockQueue,
+  readFatalCodes,
   readHeads,
   readQueue,
   updateQueue,
 } from '../sql/queues.ts'
-import { each, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import { each, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
 import { type By, isRecorded, record } from './audit.ts'
 
 export interface QueueSettings {
@@ -19,6 +20,8 @@ export interface QueueSettings {
   leaseTtlSeconds: number | null
   continuationSeconds: number | null
   resultTtlSeconds: number | null
+  /** A failure with one of these codes is not retried. */
+  fatalErrorCodes: readonly string[] | null
 }
 
 export interface QueueRows {
@@ -52,8 +55,10 @@ export function putQueue(name: string, changes: Partial<QueueSettings>, by: By):
     const before = toSettings(yield* one(lockQueue, name))
     if (yield* isRecorded(again, by)) return yield* readBoth(name)
     const after = { ...before, ...changes }
-    const { paused, maxConcurrent, leaseTtlSeconds, continuationSeconds, resultTtlSeconds } = after
-    yield* query(updateQueue, name, paused, maxConcurrent, leaseTtlSeconds, continuationSeconds, resultTtlSeconds)
+    const { paused, maxConcurrent, leaseTtlSeconds, continuationSeconds, resultTtlSeconds, fatalErrorCodes } = after
+    const times = [leaseTtlSeconds, continuationSeconds, resultTtlSeconds] as const
+    const codes = fatalErrorCodes === null ? null : JSON.stringify(fatalErrorCodes)
+    yield* query(updateQueue, name, paused, maxConcurrent, ...times, codes)
     const [was, is] = [describe(before), describe(after)]
     if (JSON.stringify(was) !== JSON.stringify(is)) yield* record(by, 'queue.put', name, was, is)
     return yield* readBoth(name)
@@ -67,6 +72,7 @@ function describe(settings: QueueSettings) {
     lease_ttl_seconds: settings.leaseTtlSeconds,
     continuation_seconds: settings.continuationSeconds,
     result_ttl_seconds: settings.resultTtlSeconds,
+    fatal_error_codes: settings.fatalErrorCodes,
   }
 }
 
@@ -77,7 +83,22 @@ export function toSettings(row: Row | undefined): QueueSettings {
     leaseTtlSeconds: integerOrNull(row, 'lease_ttl_seconds'),
     continuationSeconds: integerOrNull(row, 'continuation_seconds'),
     resultTtlSeconds: integerOrNull(row, 'result_ttl_seconds'),
+    fatalErrorCodes: toCodes(row),
   }
+}
+
+function toCodes(row: Row | undefined): string[] | null {
+  const list = textOrNull(row, 'fatal_error_codes')
+  return list === null ? null : (JSON.parse(list) as string[])
+}
+
+/** By queue, the error codes that are not retried. */
+export function* findFatalCodes(names: readonly string[]): Work<Map<string, readonly string[]>> {
+  const rows = yield* each(
+    readFatalCodes,
+    [...new Set(names)].map((name) => [name]),
+  )
+  return new Map(rows.map((row) => [text(row, 'name'), toCodes(row) ?? []]))
 }
 
 /** The tag of the run that comes next, over all kinds; null when none waits. */

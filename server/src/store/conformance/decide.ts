@@ -8,7 +8,9 @@ import { toFacts } from '../commands/run-facts.ts'
 import { integer, type Row, text } from '../statement.ts'
 import type { Given } from './given.ts'
 
-type Verb = RunCommand['verb']
+/** `adopt` looks at two runs: late-reports.ts has it. */
+type Command = Exclude<RunCommand, { verb: 'adopt' }>
+type Verb = Command['verb']
 
 /** What of a command is wrong; each is tried on every state, with everything else right. */
 const WRONG = ['nothing', 'worker', 'lease', 'version', 'epoch', 'start id', 'content'] as const
@@ -89,7 +91,7 @@ export function decideConformance({ store }: Given): void {
   }
 }
 
-function commandOf(scene: Scene, lease: Leased, before: Row, verb: Verb, wrong: Wrong): RunCommand {
+function commandOf(scene: Scene, lease: Leased, before: Row, verb: Verb, wrong: Wrong): Command {
   const holder = {
     workerId: wrong === 'worker' ? 'another' : scene.workerId,
     leaseId: wrong === 'lease' ? `${lease.runId}.another` : lease.leaseId,
@@ -113,7 +115,7 @@ function commandOf(scene: Scene, lease: Leased, before: Row, verb: Verb, wrong: 
 }
 
 /** What the engine says, in decide()'s words. */
-async function carryOut(scene: Scene, lease: Leased, command: RunCommand): Promise<Decision['kind'] | string> {
+async function carryOut(scene: Scene, lease: Leased, command: Command): Promise<Decision['kind'] | string> {
   switch (command.verb) {
     case 'lease': {
       const leases = await scene.lease({ workerId: 'next' })

@@ -2,7 +2,8 @@ import { foundation } from './0001-foundation.ts'
 import { workerPlane } from './0002-worker-plane.ts'
 import { leaderPlane } from './0003-leader-plane.ts'
 import { eventOrder } from './0004-event-order.ts'
+import { fatalErrorCodes } from './0005-fatal-error-codes.ts'
 import type { Migration } from './migration.ts'
 
-export const MIGRATIONS: readonly Migration[] = [foundation, workerPlane, leaderPlane, eventOrder]
+export const MIGRATIONS: readonly Migration[] = [foundation, workerPlane, leaderPlane, eventOrder, fatalErrorCodes]
 export const SCHEMA_VERSION = MIGRATIONS.at(-1)?.version ?? 0

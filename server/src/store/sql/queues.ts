@@ -1,6 +1,7 @@
 import { statement } from '../statement.ts'
 
-const COLUMNS = 'name, paused_at, max_concurrent, lease_ttl_seconds, continuation_seconds, result_ttl_seconds'
+const COLUMNS =
+  'name, paused_at, max_concurrent, lease_ttl_seconds, continuation_seconds, result_ttl_seconds, fatal_error_codes'
 
 /** Takes a queue: what is set for it. */
 export const readQueue = statement('read_queue', `SELECT ${COLUMNS} FROM ichido.queues WHERE name = $1`)
@@ -20,6 +21,12 @@ export const closeQueue = statement('close_queue', {
   sqlite: [],
 })
 
+/** Takes queues: the lists of those that have one. */
+export const readFatalCodes = statement('read_fatal_codes', {
+  postgres: `SELECT name, fatal_error_codes FROM ichido.queues WHERE name = ANY($1::text[]) AND fatal_error_codes IS NOT NULL`,
+  sqlite: `SELECT name, fatal_error_codes FROM ichido.queues WHERE name = $1 AND fatal_error_codes IS NOT NULL`,
+})
+
 /** Takes a queue. Whoever leases from it under a limit waits, and then sees what was set. */
 export const lockQueue = statement('lock_queue', {
   postgres: `SELECT ${COLUMNS} FROM ichido.queues WHERE name = $1 FOR UPDATE`,
@@ -32,13 +39,15 @@ export const insertQueue = statement(
   'INSERT INTO ichido.queues (name) VALUES ($1) ON CONFLICT (name) DO NOTHING',
 )
 
-/** Takes queue, whether it is paused, limit, lease time, continuation time, life of results. A pause keeps its beginning. */
+/** Takes queue, whether it is paused, limit, lease time, continuation time, life of results, fatal error codes (JSON). A pause keeps its beginning. */
 export const updateQueue = statement('update_queue', {
   postgres: `UPDATE ichido.queues SET paused_at = CASE WHEN $2::boolean THEN coalesce(paused_at, now_ms()) END,
-      max_concurrent = $3, lease_ttl_seconds = $4, continuation_seconds = $5, result_ttl_seconds = $6
+      max_concurrent = $3, lease_ttl_seconds = $4, continuation_seconds = $5, result_ttl_seconds = $6,
+      fatal_error_codes = $7
     WHERE name = $1 RETURNING ${COLUMNS}`,
   sqlite: `UPDATE ichido.queues SET paused_at = CASE WHEN $2 THEN coalesce(paused_at, now_ms()) END,
-      max_concurrent = $3, lease_ttl_seconds = $4, continuation_seconds = $5, result_ttl_seconds = $6
+      max_concurrent = $3, lease_ttl_seconds = $4, continuation_seconds = $5, result_ttl_seconds = $6,
+      fatal_error_codes = $7
     WHERE name = $1 RETURNING ${COLUMNS}`,
 })
 
@@ -57,7 +66,7 @@ export const listQueues = statement(
         CAST(sum(running) AS bigint) AS running, min(oldest) AS oldest
       FROM u GROUP BY queue)
     SELECT s.name, s.ready, s.delayed, s.running, now_ms() - s.oldest AS oldest_ms, q.paused_at, q.max_concurrent,
-      q.lease_ttl_seconds, q.continuation_seconds, q.result_ttl_seconds
+      q.lease_ttl_seconds, q.continuation_seconds, q.result_ttl_seconds, q.fatal_error_codes
     FROM s LEFT JOIN ichido.queues q ON q.name = s.name ORDER BY s.name`,
 )
 

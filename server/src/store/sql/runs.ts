@@ -4,7 +4,7 @@ import { statement } from '../statement.ts'
 // adds a column, and PostgreSQL refuses a kept `*` whose meaning has changed.
 export const MOVED = 'id, job_id, run_no, queue, kind, user_id, state, attempt, retry_count, last_event_n'
 export const MOVED_R = MOVED.replaceAll(/\w+/g, 'r.$&')
-const FACTS = `id, job_id, state, version, run_at, attempt, retry_count, assigned_worker_id, lease_id, start_id, leader_epoch,
+export const FACTS = `id, job_id, state, version, run_at, attempt, retry_count, assigned_worker_id, lease_id, start_id, leader_epoch,
   cancel_requested_at, outcome_hash`
 const FOLLOWED = `r.id AS run_id, r.queue, r.retry_count, n.id AS next_id, n.run_at AS next_run_at,
     n.retry_count AS next_retry_count, d.retry_count AS dead_retry_count

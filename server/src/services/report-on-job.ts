@@ -1,0 +1,83 @@
+import { IchidoError } from '@ichido/sdk/protocol'
+import type { EndOutcome, Report } from '../store/commands/end-runs.ts'
+import { leasesOnJob } from '../store/commands/job-leases.ts'
+import { findLateness, type Lateness } from '../store/commands/late-reports.ts'
+import { runIdOf } from '../store/commands/run-facts.ts'
+import type { Deps } from './deps.ts'
+import { notFound, requireId } from './not-found.ts'
+import { iso } from './render.ts'
+import type { RunService } from './runs.ts'
+
+export interface JobHeld {
+  workerId: string
+  jobId: string
+  kind: string
+  /** As the worker says; null when it does not. */
+  leaseId: string | null
+}
+
+/** What to do about calculations that take longer than their lease; it goes on after what happened. */
+export const LONGER_LEASE = 'raise lease_ttl_seconds of its queue or definition'
+
+/**
+ * A report of a worker that sends no heartbeats and names the job instead of its lease (S1). One that says no lease means its
+ * own last one on that job, so that a report that is sent again is known as the same. A report that comes after its lease
+ * counts as long as nobody was handed the job since.
+ */
+export async function reportOnJob(
+  deps: Deps,
+  runs: RunService,
+  held: JobHeld,
+  report: Report,
+): Promise<Exclude<EndOutcome, { kind: 'refused' }>> {
+  const { workerId, jobId, kind } = held
+  requireId('job', jobId)
+  const leases = await deps.store.read(leasesOnJob(jobId, kind, workerId))
+  if (leases === null) throw notFound('job', jobId)
+  const leaseId = held.leaseId === null ? leases[0] : leases.find((lease) => lease === held.leaseId)
+  if (leaseId === undefined) {
+    deps.evidence.refused(jobId, 'LEASE_LOST')
+    throw await refusal(
+      deps,
+      held,
+      new IchidoError('LEASE_LOST', `The caller does not hold this lease on job ${jobId}`),
+    )
+  }
+  const outcome = await runs.report(workerId, leaseId, report, { late: true })
+  if (outcome.kind === 'refused') throw await refusal(deps, { ...held, leaseId }, new IchidoError(outcome.reason))
+  return outcome
+}
+
+/** The same error, in words that tell what became of the job, where the report came too late. */
+async function refusal(deps: Deps, { jobId, workerId, leaseId }: JobHeld, error: IchidoError): Promise<IchidoError> {
+  if (error.code !== 'LEASE_LOST' && error.code !== 'ALREADY_ENDED') return error
+  const runId = leaseId === null ? null : runIdOf(leaseId)
+  if (leaseId !== null && runId === null) return error
+  const late = await deps.store.read(findLateness(jobId, workerId, runId))
+  if (late?.state !== 'TIMED_OUT' || late.leaseEndedAtMs === null) return error
+  const endedAt = iso(late.leaseEndedAtMs)
+  const [what, remedy] =
+    late.errorCode === 'TIMEOUT'
+      ? ['The run took longer than its timeout_seconds', 'raise timeout_seconds of its definition']
+      : [`The lease ended at ${endedAt}`, LONGER_LEASE]
+  const message = `${what}, and since then ${whatHappened(late, workerId)}. If calculations take longer, ${remedy}.`
+  return new IchidoError(error.code, message, { lease_ended_at: endedAt, state: late.since?.state ?? late.state })
+}
+
+function whatHappened({ since }: Lateness, workerId: string): string {
+  if (since === null) return 'the job has become a dead letter, because its retries are used up'
+  switch (since.state) {
+    case 'PENDING':
+      return 'the job waits for its next attempt'
+    case 'CANCELED':
+      return 'the job was canceled'
+    case 'ASSIGNED':
+    case 'RUNNING':
+    case 'ORPHANED': {
+      const whom = since.workerId === workerId ? 'this worker again' : 'another worker'
+      return `the job was handed to ${whom}, as attempt ${since.attempt}`
+    }
+    default:
+      return `the job has ended ${since.state}, with attempt ${since.attempt}`
+  }
+}

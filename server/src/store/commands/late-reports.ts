@@ -1,0 +1,76 @@
+import { decide, type RunCommand, type RunState } from '../../core/run-state.ts'
+import { type Command, command } from '../port.ts'
+import { adoptRun, readAfter, readLateness } from '../sql/late-reports.ts'
+import { flag, integer, integerOrNull, one, type Row, text, textOrNull, type Work } from '../statement.ts'
+import type { RunError } from './after-failure.ts'
+import { type EndItem, type EndOutcome, endRunsNow, toRepeated } from './end-runs.ts'
+import { toFacts } from './run-facts.ts'
+
+export interface LateItem extends EndItem {
+  /** Random: it names the lease under which the next run is adopted. */
+  token: string
+}
+
+/**
+ * A report on a run that the leader has given up because its lease lapsed. The job's next run, as long as it waits and nobody
+ * was handed it, is adopted by the worker and ended with what it reports, in one transaction: the run that timed out stays as
+ * it is, each run has one outcome, and nobody else ever held the job in between.
+ */
+export function endLate(item: LateItem): Command<EndOutcome> {
+  return command('finish_late', function* work(): Work<EndOutcome> {
+    const { runId, workerId, leaseId, token } = item
+    const adopted = yield* one(adoptRun, runId, workerId, leaseId, token)
+    if (adopted === undefined) return yield* explainLate(item)
+    const held = { runId: text(adopted, 'id'), leaseId: text(adopted, 'lease_id'), version: null, leaderEpoch: null }
+    const [outcome] = yield* endRunsNow([{ ...item, ...held }])
+    if (outcome === undefined) throw new Error('A report has an outcome')
+    return outcome
+  })
+}
+
+function* explainLate(item: LateItem): Work<EndOutcome> {
+  const row = yield* one(readAfter, item.runId)
+  // Nothing came after it: the job has ended with it.
+  if (row === undefined) return { kind: 'refused', reason: 'ALREADY_ENDED' }
+  const decision = decide({ ...toFacts(row), before: beforeOf(row) }, adoptionOf(item), Number.MAX_SAFE_INTEGER)
+  if (decision.kind === 'repeat') return yield* toRepeated({ ...item, runId: text(row, 'id') }, row)
+  // One that could be adopted now was not when it was tried: its worker was revoked.
+  return { kind: 'refused', reason: decision.kind === 'refuse' ? decision.reason : 'LEASE_LOST' }
+}
+
+function adoptionOf({ workerId, leaseId, outcomeHash }: LateItem): RunCommand {
+  return { verb: 'adopt', workerId, leaseId, outcomeHash }
+}
+
+export function beforeOf(row: Row) {
+  return {
+    state: text(row, 'before_state') as RunState,
+    workerId: textOrNull(row, 'before_worker_id'),
+    leaseId: textOrNull(row, 'before_lease_id'),
+  }
+}
+
+/** How a worker's run ended, and what became of its job since. */
+export interface Lateness {
+  state: RunState
+  errorCode: string | null
+  leaseEndedAtMs: number | null
+  /** The job's last run; null when it is this one. */
+  since: { state: RunState; attempt: number; workerId: string | null } | null
+}
+
+/** Null when the worker never held the job, or not that run of it. */
+export function findLateness(jobId: string, workerId: string, runId: string | null): Command<Lateness | null> {
+  return command('find_lateness', function* work(): Work<Lateness | null> {
+    const row = yield* one(readLateness, jobId, workerId, runId)
+    if (row === undefined) return null
+    const error = textOrNull(row, 'error')
+    const last = { attempt: integer(row, 'last_attempt'), workerId: textOrNull(row, 'last_worker_id') }
+    return {
+      state: text(row, 'state') as RunState,
+      errorCode: error === null ? null : (JSON.parse(error) as RunError).code,
+      leaseEndedAtMs: integerOrNull(row, 'lease_expires_at'),
+      since: flag(row, 'is_last') ? null : { state: text(row, 'last_state') as RunState, ...last },
+    }
+  })
+}

@@ -1,0 +1,144 @@
+import { v7 } from 'uuid'
+import { describe, expect, test } from 'vitest'
+import { lapsedRun, register } from '../testing/lapsed.ts'
+import { Reaper } from '../testing/reaper.ts'
+import { failed, finished, type Holding, only, Scene } from '../testing/scene.ts'
+import { sql } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { cancelJob } from './commands/cancel-job.ts'
+import { endBatch, type Report } from './commands/end-runs.ts'
+import { endLate } from './commands/late-reports.ts'
+import { leaseBatch } from './commands/lease-runs.ts'
+import { promoteDue } from './commands/promote-runs.ts'
+import { expireBatch, reviewRuns } from './commands/reap-runs.ts'
+import { revokeWorker } from './commands/workers.ts'
+
+/** A late report and whatever else may happen to the run that waits: the job has one holder and one outcome. */
+
+const nodes = twoNodes()
+const newScene = () => new Scene(nodes.a())
+const late = (scene: Scene, lease: Holding, report: Report = finished()) =>
+  endLate({ ...scene.endItem(lease, report), token: v7() })
+const recorded = { kind: 'recorded', state: 'SUCCEEDED' }
+
+async function states(scene: Scene, { jobId }: { jobId: string }): Promise<unknown[]> {
+  const runs = await scene.runs(jobId)
+  expect(runs.filter((run) => run.latest)).toHaveLength(1)
+  expect(await scene.events(jobId)).toHaveLength(Number(runs.at(-1)?.last_event_n))
+  return runs.map((run) => run.state)
+}
+
+describe('a late result against the lease of the next run by another worker', () => {
+  async function given() {
+    const scene = newScene()
+    const lease = await lapsedRun(scene)
+    await scene.age(400_000)
+    return { scene, lease, other: leaseBatch([scene.leaseItem({ workerId: 'other', startId: 'other' })]) }
+  }
+
+  test('the result was first: the other worker gets nothing', async () => {
+    const { scene, lease, other } = await given()
+    expect(await nodes.meet(late(scene, lease), other)).toMatchObject([recorded, [[]]])
+    expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
+  })
+
+  test('the lease was first: the result is refused, and the other worker goes on', async () => {
+    const { scene, lease, other } = await given()
+    const [[leases], outcome] = await nodes.meet(other, late(scene, lease))
+    expect(outcome).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
+    expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'RUNNING'])
+    expect(await scene.finish(only(leases ?? []), { workerId: 'other' })).toMatchObject(recorded)
+  })
+})
+
+describe('a late result against a cancel', () => {
+  test('the result was first: there is nothing to cancel', async () => {
+    const scene = newScene()
+    const lease = await lapsedRun(scene)
+    expect(await nodes.meet(late(scene, lease), cancelJob(lease.jobId))).toMatchObject([
+      recorded,
+      { kind: 'refused', reason: 'ALREADY_ENDED', state: 'SUCCEEDED' },
+    ])
+    expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
+  })
+
+  test('the cancel was first: the result is refused', async () => {
+    const scene = newScene()
+    const lease = await lapsedRun(scene)
+    expect(await nodes.meet(cancelJob(lease.jobId), late(scene, lease))).toEqual([
+      { kind: 'canceled' },
+      { kind: 'refused', reason: 'ALREADY_ENDED' },
+    ])
+    expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'CANCELED'])
+  })
+})
+
+describe('two late reports', () => {
+  test('the same one twice is recorded once', async () => {
+    const scene = newScene()
+    const lease = await lapsedRun(scene)
+    const same = await nodes.meet(late(scene, lease), late(scene, lease))
+    expect(same).toMatchObject([recorded, { kind: 'repeated', state: 'SUCCEEDED' }])
+    expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
+  })
+
+  test('a result and a failure: the second one is refused', async () => {
+    const scene = newScene()
+    const lease = await lapsedRun(scene)
+    expect(await nodes.meet(late(scene, lease), late(scene, lease, failed()))).toMatchObject([
+      recorded,
+      { kind: 'refused', reason: 'OUTCOME_ALREADY_RECORDED' },
+    ])
+    expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
+  })
+})
+
+describe('a late result against the promotion of the next run', () => {
+  const promote = promoteDue(100, ({ runAtMs }) => runAtMs)
+  async function due() {
+    const scene = newScene()
+    const lease = await lapsedRun(scene)
+    await sql(nodes.a(), `UPDATE ichido.runs SET run_at = 1 WHERE job_id = $1 AND state = 'PENDING'`, lease.jobId)
+    return { scene, lease }
+  }
+
+  test('whichever is first, the result is recorded', async () => {
+    const first = await due()
+    expect(await nodes.meet(late(first.scene, first.lease), promote)).toMatchObject([recorded, { count: 0 }])
+    expect(await states(first.scene, first.lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
+    const second = await due()
+    expect(await nodes.meet(promote, late(second.scene, second.lease))).toMatchObject([{ count: 1 }, recorded])
+    expect(await states(second.scene, second.lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
+  })
+})
+
+test('a report that meets the leader giving its run up adopts the next run', async () => {
+  const scene = newScene()
+  await register(scene)
+  const lease = await scene.running({ policy: { continuation_seconds: 0 } })
+  await scene.age(120_000)
+  const { term } = await Reaper.of(nodes.a())
+  const times = { nowMs: Date.now(), evenMs: Number.MAX_SAFE_INTEGER, reassignAfterMs: 10_000 }
+  const { waiting } = await nodes.a().write(reviewRuns(term, { ...times, batchMax: 100, waitingMax: 100 }))
+  const seen = waiting.filter(({ runId }) => runId === lease.runId)
+  const expire = expireBatch(
+    term,
+    seen.map((run) => ({ ...run, nextRunId: v7(), random: 0 })),
+  )
+  const [ended, [inTime]] = await nodes.meet(expire, endBatch([scene.endItem(lease, finished())]))
+  expect(ended).toMatchObject([{ state: 'TIMED_OUT' }])
+  expect(inTime).toEqual({ kind: 'refused', reason: 'ALREADY_ENDED' })
+  expect(await nodes.b().write(late(scene, lease))).toMatchObject(recorded)
+  expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
+})
+
+test('a late result against the revocation of its worker: whichever is first stands', async () => {
+  const revoke = ({ workerId }: Scene) => revokeWorker(workerId, 'ann', v7())
+  const first = newScene()
+  const lease = await lapsedRun(first)
+  expect((await nodes.meet(late(first, lease), revoke(first)))[0]).toMatchObject(recorded)
+  const second = newScene()
+  const other = await lapsedRun(second)
+  expect((await nodes.meet(revoke(second), late(second, other)))[1]).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
+  expect(await states(second, other)).toEqual(['TIMED_OUT', 'PENDING'])
+})

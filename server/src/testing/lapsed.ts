@@ -1,0 +1,19 @@
+import type { Leased } from '../store/commands/lease-runs.ts'
+import { Reaper } from './reaper.ts'
+import type { Scene } from './scene.ts'
+import { sql } from './store.ts'
+
+/** Makes a scene's worker one that is registered. */
+export async function register({ store, workerId }: Scene): Promise<void> {
+  const insert = `INSERT INTO ichido.workers (worker_id, name, queues, created_at) VALUES ($1, 'w', '[]', 0)`
+  await sql(store, insert, workerId)
+}
+
+/** A run whose worker sends no heartbeats: its lease has lapsed, the leader has ended it, and the job's next run waits. */
+export async function lapsedRun(scene: Scene, policy: object = {}): Promise<Leased> {
+  await register(scene)
+  const lease = await scene.running({ policy: { continuation_seconds: 0, ...policy } })
+  await scene.age(120_000)
+  await (await Reaper.of(scene.store)).reapAll()
+  return lease
+}
