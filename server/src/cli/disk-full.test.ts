@@ -222,7 +222,7 @@ describe('artifacts on a disk of 16 MB', () => {
   const filesIn = (folder: string) =>
     readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile())
 
-  test('an upload that does not fit is refused whole, and goes through when there is room', async () => {
+  test('an upload that does not fit is refused whole, and succeeds once there is room', async () => {
     disk.fill(10 * MIB)
     const data = mkdtempSync(join(tmpdir(), 'ichido-full-'))
     closers.push(async () => rmSync(data, { recursive: true }))

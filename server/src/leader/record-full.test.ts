@@ -43,7 +43,7 @@ describe.each(ENGINES)('%s', (engine) => {
     await Promise.all(Array.from({ length: times }, write))
   }
 
-  test('an alert is told from memory while the disk is full, and stored once when it has room', async () => {
+  test('an alert comes from memory while the disk is full, and is stored once later', async () => {
     const changes: (number | null)[] = []
     disks.onChange(({ endedAtMs }) => changes.push(endedAtMs))
     const record = createRecordFull({ store, fullDisks: disks }, await seize(scene.store))

@@ -78,7 +78,7 @@ describe('from two nodes on PostgreSQL', () => {
 })
 
 eachEngine(({ store }) => {
-  test('repeats in a batch, unknown jobs and seqs outside of their stage change nothing else', async () => {
+  test('repeats, unknown jobs and seqs outside their stage change nothing else', async () => {
     const scene = new Scene(store())
     const jobId = await scene.submitted({ policy: { stages: 'eco2' } })
     const vision = (seq: number, data: unknown): ForeignEvent => ({ ...foreign(jobId, seq, data), stage: 'vision' })

@@ -26,6 +26,7 @@ export interface TestRedis {
   remove(pattern: string): Promise<void>
   /** An entry that no node has written. */
   add(stream: string, data: string): Promise<void>
+  command(...words: string[]): Promise<void>
   /** Ends all connections. */
   hangUp(): Promise<void>
   restart(): Promise<void>
@@ -62,6 +63,7 @@ export async function testRedis(kind: RedisKind): Promise<TestRedis> {
         for (const key of await client.keys(pattern)) await client.del(key)
       })),
     add: async (stream, data) => void (await on((client) => client.xAdd(stream, '*', { data }))),
+    command: async (...words) => void (await everywhere(words)),
     hangUp: async () => void (await everywhere(['CLIENT', 'KILL', 'TYPE', 'normal'])),
     forgetScripts: async () => void (await everywhere(['SCRIPT', 'FLUSH'])),
     freeze: () => nodes.forEach(({ pid }) => void process.kill(pid, 'SIGSTOP')),

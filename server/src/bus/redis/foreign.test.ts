@@ -50,7 +50,7 @@ async function isAcknowledged(): Promise<boolean> {
   return groups[0]?.pending === 0 && groups[0]['last-delivered-id'] === entries?.at(-1)?.id
 }
 
-test('a stream that no node has begun is found, and its events are told with their cursors', async () => {
+test('a stream that another program began is found, and its events get cursors', async () => {
   const heard: number[] = []
   const bus = scene.bus()
   bus.subscribe(`job:${jobId}`, (news) => void heard.push(news?.cursor ?? 0))
@@ -70,6 +70,22 @@ test('an entry that another router holds is stored before those after it', async
   scene.router({ ingest })
   await until('all four', async () => stored.length === 4)
   expect(stored.map((event) => event?.seq)).toEqual([10, 11, 12, 13])
+})
+
+test('interleaved entries of two routers are stored in the order of the stream', async () => {
+  for (const seq of [10, 11, 12]) await add(foreign(seq))
+  await scene.link.call((commands) => commands.xGroupCreate(stream(), GROUP, '0'))
+  const [read] = (await scene.link.call((commands) =>
+    commands.xReadGroup(GROUP, 'dead', [{ key: stream(), id: '>' }]),
+  )) as { messages: { id: string }[] }[]
+  const middle = read?.messages[1]?.id ?? ''
+  // Held by one that is at work, so that it is not reclaimed along with its neighbours.
+  await redis.command('XCLAIM', stream(), GROUP, 'busy', '0', middle, 'IDLE', '0')
+  await redis.command('XCLAIM', stream(), GROUP, 'dead', '0', read?.messages[0]?.id ?? '', 'IDLE', '60000')
+  await redis.command('XCLAIM', stream(), GROUP, 'dead', '0', read?.messages[2]?.id ?? '', 'IDLE', '60000')
+  scene.router({ ingest, reclaimAfterMs: 30_000 })
+  await until('all three', async () => stored.length === 3)
+  expect(stored.map((event) => event?.seq)).toEqual([10, 11, 12])
 })
 
 test('while the store is away entries wait, and our own are told all the same', async () => {

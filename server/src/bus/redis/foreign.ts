@@ -7,7 +7,7 @@ import type { RedisLink } from './link.ts'
 export type Ingest = (events: readonly (ForeignEvent | null)[]) => Promise<(IngestedEvent | null)[]>
 
 /** Entries of one read. */
-const EARLIER_MAX = 100
+const PAGE_MAX = 100
 
 /**
  * Has events of other programs stored, in the order of their stream. Routers share a stream: one may hold an entry while another
@@ -20,25 +20,34 @@ export async function ingestInOrder(
   entries: readonly Entry[],
   ingest: Ingest,
 ): Promise<(IngestedEvent | null)[]> {
-  const [first] = entries
-  if (first === undefined) return []
-  for await (const earlier of earlierThan(link, stream, first.id)) {
-    await ingest(earlier.map(foreignIn).filter((event) => event !== null))
+  const last = entries.at(-1)
+  if (last === undefined) return []
+  const ours = new Map(entries.map((entry) => [entry.id, entry]))
+  const ingested = new Map<string, IngestedEvent | null>()
+  for await (const ids of handedOut(link, stream, last.id)) {
+    const page = await Promise.all(ids.map(async (id) => ours.get(id) ?? (await readForeign(link, stream, id))))
+    const found = page.filter((entry) => entry !== null)
+    const results = await ingest(found.map(({ message }) => readForeignEvent(message.data)))
+    for (const [i, { id }] of found.entries()) ingested.set(id, results[i] ?? null)
   }
-  return ingest(entries.map(foreignIn))
+  // One that is not among them was taken over and acknowledged by another router.
+  return entries.map(({ id }) => ingested.get(id) ?? null)
 }
 
-const foreignIn = ({ message }: Entry) => readForeignEvent(message.data)
-
-async function* earlierThan(link: RedisLink, stream: string, id: string): AsyncGenerator<Entry[]> {
+/** Up to an id, in their order. */
+async function* handedOut(link: RedisLink, stream: string, lastId: string): AsyncGenerator<string[]> {
   for (let from = '-'; ; ) {
-    const pending = await link.call((redis) => redis.xPendingRange(stream, GROUP, from, `(${id}`, EARLIER_MAX))
-    const [first, last] = [pending[0]?.id, pending.at(-1)?.id]
-    if (first === undefined || last === undefined) return
-    const found = await link.call((redis) => redis.xRange(stream, first, last))
-    const ids = new Set(pending.map((entry) => entry.id))
-    yield (found ?? []).filter((entry) => ids.has(entry.id))
-    if (pending.length < EARLIER_MAX) return
+    const pending = await link.call((redis) => redis.xPendingRange(stream, GROUP, from, lastId, PAGE_MAX))
+    const ids = pending.map(({ id }) => id)
+    yield ids
+    const last = ids.at(-1)
+    if (last === undefined || ids.length < PAGE_MAX) return
     from = `(${last}`
   }
+}
+
+/** An entry that another router holds; null when it is one of a node's own, or is gone. */
+async function readForeign(link: RedisLink, stream: string, id: string): Promise<Entry | null> {
+  const [entry] = (await link.call((redis) => redis.xRange(stream, id, id))) ?? []
+  return entry === undefined || readForeignEvent(entry.message.data) === null ? null : entry
 }

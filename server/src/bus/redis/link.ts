@@ -87,8 +87,10 @@ export class RedisLink {
 
   /** The next part of all streams that there are, from a cursor on, '0' at first and at the end; null in a cluster. */
   async scanStreams(cursor: string): Promise<{ cursor: string; names: string[] } | null> {
+    if (this.keys.cluster) return null
     const scan = this.#connection?.scanStreams
-    return scan === undefined ? null : this.call(() => scan(cursor))
+    if (scan === undefined) throw new RedisUnavailable('Redis is away')
+    return this.call(() => scan(cursor))
   }
 
   /** Hears channels from now on. `began` is told each time that it does anew: something may have been missed. */

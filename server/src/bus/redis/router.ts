@@ -214,10 +214,12 @@ class RouterShard {
   }
 
   /** Acknowledged only after the script: whoever dies in between leaves its entries to others. */
-  async #tell(stream: string, entries: readonly Entry[], told: readonly Told[]): Promise<void> {
+  async #tell(stream: string, entries: readonly Entry[], events: readonly Told[]): Promise<void> {
     if (entries.length === 0) return
     const { ttls, meter } = this.#options
     const { keys } = this.link
+    // In a cluster a script cannot reach the keys of a job that another program has put into the wrong stream.
+    const told = keys.cluster ? events.filter(({ event }) => keys.shardOf(event.jobId) === this.#shard) : events
     const names = [keys.channel(this.#shard)]
     const args = [keys.cluster ? 'SPUBLISH' : 'PUBLISH', String(ttls().markMs)]
     for (const { event, json, stateMs } of told) {

@@ -1,5 +1,4 @@
 import pg from 'pg'
-import { StoreFull } from '../../core/store-full.ts'
 import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict } from '../migrations/migration.ts'
 import {
@@ -15,6 +14,7 @@ import type { Row, Statement, Step, Work } from '../statement.ts'
 import { textArraysOf, toArrays } from './postgres-arrays.ts'
 import { isBadValue, isConnectionLoss, isContention, isDiskFull, isTakenKey, sqlState } from './postgres-errors.ts'
 import { openPools } from './postgres-pools.ts'
+import { requireRoom, storeFull } from './postgres-room.ts'
 
 export interface PostgresOptions {
   /** The caller's own pool; it stays open when the store closes. */
@@ -300,36 +300,11 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
           clockSkewMs: Math.round(rows[0].now - (before + options.now()) / 2),
         }
       }),
-    requireRoom: () => withClient(pools.of({ name: 'require_room' }), (client) => requireRoom(client, schema)),
+    requireRoom: () =>
+      withClient(pools.of({ name: 'require_room' }), (client) =>
+        requireRoom((text) => client.query({ text: postgresText(text, schema), ...WITHIN })),
+      ),
     close: letGo,
-  }
-}
-
-function storeFull(cause: unknown): StoreFull {
-  return new StoreFull('store', 'of the PostgreSQL database', cause)
-}
-
-/** Of 36 bytes each, with their headers: about 300 KiB. */
-const ROOM_ROWS = 8_192
-const NO_PRIVILEGE = '42501'
-
-/**
- * Fills a table of its own, and takes it back. Rows in a table that is there already would say nothing: they may fit into pages
- * that are free in the midst of a full disk. Who may not make a table finds out by the next write.
- */
-async function requireRoom(client: PgClient, schema: string): Promise<void> {
-  const run = (text: string) => client.query({ text: postgresText(text, schema), ...WITHIN })
-  await run('BEGIN READ WRITE')
-  try {
-    await run(`DO $$ BEGIN EXECUTE (
-      SELECT format('CREATE UNLOGGED TABLE ichido.room_probe_%s%s AS SELECT generate_series(1::bigint, ${ROOM_ROWS}) AS n',
-        pg_backend_pid(), ' TABLESPACE ' || quote_ident(t.spcname))
-      FROM pg_class c LEFT JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE c.oid = 'ichido.jobs'::regclass); END $$`)
-  } catch (error) {
-    if (isDiskFull(error)) throw storeFull(error)
-    if (sqlState(error) !== NO_PRIVILEGE) throw error
-  } finally {
-    await run('ROLLBACK').catch(() => {})
   }
 }
 
