@@ -9,10 +9,12 @@ import { freePort, shortTmp } from './find.ts'
 import { postgresBinaries } from './postgres-binaries.ts'
 import { killTree } from './process-tree.ts'
 import { type Owner, ServerProcess } from './server-process.ts'
+import { unprivilegedUser } from './unprivileged.ts'
 
 const run = promisify(execFile)
 const STARTS_MAX = 5
 const DEFAULT_PORT = 5432
+const SLOT = 'ichido_replica'
 
 const SETTINGS = {
   max_connections: '200',
@@ -47,6 +49,13 @@ export type Postgres = {
   kill9(): Promise<void>
   /** Starts it on the same folder and port, after a `kill9` or after ending it in order. */
   restart(): Promise<void>
+  /** A streaming replica. This server is stopped while it is copied; from then on its commits wait for the replica's disk. */
+  startReplica(): Promise<Replica>
+}
+
+export type Replica = Postgres & {
+  /** Settles when it takes writes. */
+  promote(): Promise<void>
 }
 
 /** A PostgreSQL of our own in a temporary folder. It ends with this process, however this process ends. */
@@ -55,27 +64,30 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   const folder = mkdtempSync(join(shortTmp(), 'ichido-pg-'))
   const server = new ServerProcess(folder)
   try {
-    const owner = unprivileged()
+    const owner = unprivilegedUser()?.owner
     if (owner) chownSync(folder, owner.uid, owner.gid)
     const usableBin = reachable(bin, folder, owner)
     const password = randomBytes(12).toString('hex')
     await initdb(usableBin, folder, password, owner)
-    const port = await startOnFreePort(server, usableBin, folder, owner, options)
-    return handle(server, folder, port, options.tcp ? password : undefined)
+    return await started({ server, bin: usableBin, folder, owner, password, options })
   } catch (error) {
     await server.release()
     throw error
   }
 }
 
-/** PostgreSQL refuses to run as root. */
-function unprivileged(): Owner | undefined {
-  if (process.getuid?.() !== 0) return undefined
-  const users = readFileSync('/etc/passwd', 'utf8').split('\n')
-  const fields = ['postgres:', 'nobody:'].map((name) => users.find((line) => line.startsWith(name))).find(Boolean)
-  const [, , uid, gid] = fields?.split(':') ?? []
-  if (!uid || !gid) throw new Trouble('PostgreSQL cannot run as root, and there is no user `postgres` or `nobody`.')
-  return { uid: Number(uid), gid: Number(gid) }
+type Cluster = {
+  server: ServerProcess
+  bin: string
+  folder: string
+  owner: Owner | undefined
+  password: string
+  options: PostgresOptions
+}
+
+async function started(cluster: Cluster): Promise<Replica> {
+  const { server, bin, folder, owner, options } = cluster
+  return handle(cluster, await startOnFreePort(server, bin, folder, owner, options))
 }
 
 /** A clone below root's own home folder hides fetched binaries from the user that must run them. */
@@ -124,25 +136,33 @@ async function startOnFreePort(
   }
 }
 
-function handle(server: ServerProcess, folder: string, port: number, password: string | undefined): Postgres {
+function handle(cluster: Cluster, port: number): Replica {
+  const { server, folder, password, options } = cluster
   const socketUrl = (name: string) =>
     `postgres://postgres@localhost:${port}/${encodeURIComponent(name)}?host=${encodeURIComponent(folder)}`
+  const administer = async (...statements: string[]) => {
+    const client = new pg.Client(socketUrl('postgres'))
+    await client.connect()
+    try {
+      for (const statement of statements) await client.query(statement)
+    } finally {
+      await client.end()
+    }
+  }
+  const restart = async () => {
+    await server.end('SIGINT')
+    await server.start()
+  }
   return {
     url: socketUrl('postgres'),
-    tcpUrl: password && `postgres://postgres:${password}@127.0.0.1:${port}/postgres`,
+    tcpUrl: options.tcp ? `postgres://postgres:${password}@127.0.0.1:${port}/postgres` : undefined,
     port,
     socketDir: folder,
     get pid() {
       return server.pid
     },
     createDatabase: async (name) => {
-      const client = new pg.Client(socketUrl('postgres'))
-      await client.connect()
-      try {
-        await client.query(`CREATE DATABASE ${pg.escapeIdentifier(name)}`)
-      } finally {
-        await client.end()
-      }
+      await administer(`CREATE DATABASE ${pg.escapeIdentifier(name)}`)
       return socketUrl(name)
     },
     stop: async () => {
@@ -155,11 +175,41 @@ function handle(server: ServerProcess, folder: string, port: number, password: s
       await killTree(server.pid)
       await server.end('SIGKILL')
     },
-    restart: async () => {
+    restart,
+    startReplica: async () => {
+      await administer(`SELECT pg_create_physical_replication_slot('${SLOT}')`)
       await server.end('SIGINT')
+      const replica = await copyOf(cluster, port)
       await server.start()
+      try {
+        const copy = await started(replica)
+        await administer(`ALTER SYSTEM SET synchronous_standby_names = '*'`, 'SELECT pg_reload_conf()')
+        return copy
+      } catch (error) {
+        await replica.server.release()
+        throw error
+      }
     },
+    promote: () => administer('SELECT pg_promote()'),
   }
+}
+
+/** By hand: not every installation of PostgreSQL has pg_basebackup. */
+async function copyOf(primary: Cluster, primaryPort: number): Promise<Cluster> {
+  const { bin, owner, folder: from } = primary
+  const folder = mkdtempSync(join(shortTmp(), 'ichido-pg-'))
+  const server = new ServerProcess(folder)
+  if (owner) chownSync(folder, owner.uid, owner.gid)
+  await run('cp', ['-r', join(from, 'data'), folder], { ...owner })
+  writeFileSync(join(folder, 'data', 'standby.signal'), '')
+  const settings = {
+    ...primary.options.settings,
+    primary_conninfo: `host=${from} port=${primaryPort} user=postgres`,
+    primary_slot_name: SLOT,
+    // A promotion waits for the next look at a primary that is gone: by default that is up to 5 s.
+    wal_retrieve_retry_interval: '100ms',
+  }
+  return { ...primary, server, bin, folder, options: { ...primary.options, settings } }
 }
 
 function postmasterFile(dataDir: string): string[] {

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import pg from 'pg'
 import { inject } from 'vitest'
 import { type Chromium, findChromium } from '../services/chromium.ts'
+import { type Pgbouncer, type PgbouncerOptions, startPgbouncer } from '../services/pgbouncer.ts'
 import { type Postgres, type PostgresOptions, startPostgres } from '../services/postgres.ts'
 import { type Redis, type RedisOptions, startRedis } from '../services/redis.ts'
 import { type RedisCluster, startRedisCluster } from '../services/redis-cluster.ts'
@@ -36,6 +37,10 @@ async function databaseLike(template: string): Promise<FreshDatabase> {
 
 /** For tests that kill it or change its settings. */
 export const privatePostgres = (options?: PostgresOptions): Promise<Postgres> => startPostgres(options)
+
+/** A pooler before the cluster that the whole run shares. */
+export const privatePgbouncer = (options: Omit<PgbouncerOptions, 'target'>): Promise<Pgbouncer> =>
+  startPgbouncer({ ...options, target: inject('pgTcpUrl') })
 
 /** The Redis that the whole run shares: use keys of your own, and a private one for FLUSHALL. */
 export const redisUrl = (): string => inject('redisUrl')

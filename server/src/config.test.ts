@@ -53,6 +53,7 @@ test('every setting is read', () => {
     HOST: '0.0.0.0',
     PORT: '0',
     DATABASE_URL: 'postgres://u:p@db/x',
+    DATABASE_DIRECT_URL: 'postgres://u:p@a,b/x?target_session_attrs=read-write',
     DATABASE_SCHEMA: 'jobs',
     REDIS_URL: 'redis://r:6379',
     SHARDS: '8',
@@ -75,7 +76,11 @@ test('every setting is read', () => {
   expect(readServerConfig(surroundings(env, files))).toEqual({
     host: '0.0.0.0',
     port: 0,
-    storage: { databaseUrl: 'postgres://u:p@db/x', schema: 'jobs' },
+    storage: {
+      databaseUrl: 'postgres://u:p@db/x',
+      schema: 'jobs',
+      databaseDirectUrl: 'postgres://u:p@a,b/x?target_session_attrs=read-write',
+    },
     allowNoFsync: true,
     artifacts: { folder: '/srv/app/shared', bytesMax: 1000 },
     redisUrl: 'redis://r:6379',
@@ -175,6 +180,22 @@ test('a secret can be given as the file that holds it', () => {
     schema: 'ichido',
   })
   expect(readClientConfig(surroundings({ ICHIDO_TOKEN_FILE: 'token' }, files)).token).toBe('ichido_abc')
+})
+
+test('the direct address may be in a file too, and needs the other one', () => {
+  const files = { '/run/direct': 'postgres://u:p@a/x\n' }
+  const direct = { DATABASE_DIRECT_URL_FILE: '/run/direct' }
+  const { storage } = readStoreConfig(surroundings({ DATABASE_URL: 'postgres://b/x', ...direct }, files))
+  expect(storage).toMatchObject({ databaseDirectUrl: 'postgres://u:p@a/x' })
+  expect(problemsOf(direct, files)).toEqual([
+    'DATABASE_DIRECT_URL is set and DATABASE_URL is not; the store is at DATABASE_URL',
+  ])
+})
+
+test('an address that asks for a standby is refused, without its password', () => {
+  expect(problemsOf({ DATABASE_URL: 'postgres://u:hunter2@a,b/x?target_session_attrs=standby' })).toEqual([
+    'DATABASE_URL must not ask for target_session_attrs=standby: the store writes, so use read-write or leave it out',
+  ])
 })
 
 test('a secret and its file together are refused, and so is a file that is not there', () => {

@@ -4,6 +4,7 @@ import { createSecureContext } from 'node:tls'
 import { z } from 'zod'
 import { type AllowedOrigins, ORIGIN_EXAMPLE, parseAllowedOrigins } from './core/allowed-origins.ts'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from './core/artifact.ts'
+import { addressProblem } from './core/database-address.ts'
 import { REDIS_ADDRESS } from './core/redis-address.ts'
 import { type FixedSettings, SETTING_NAMES, settingProblem, settingVariable } from './core/settings.ts'
 import { DEFAULT_SHARDS, SHARDS_MAX } from './core/shards.ts'
@@ -16,7 +17,9 @@ export interface Surroundings {
   readFile(path: string): string
 }
 
-export type StorageConfig = { dataDir: string } | { databaseUrl: string; schema: string }
+export type StorageConfig =
+  | { dataDir: string }
+  | { databaseUrl: string; schema: string; databaseDirectUrl: string | undefined }
 
 export interface StoreConfig {
   storage: StorageConfig
@@ -86,12 +89,19 @@ const webUrl = z
   .url({ protocol: /^https?$/, ...says('an address like https://jobs.example.org') })
   .transform((text) => text.replace(/\/+$/, ''))
 
+const databaseUrl = z
+  .string()
+  .regex(/^postgres(ql)?:\/\//, secret('an address like postgres://user:password@host/database'))
+  .superRefine((address, context) => {
+    const message = addressProblem(address)
+    if (message !== null) context.addIssue({ code: 'custom', message })
+  })
+  .optional()
+
 const storeSettings = {
   DATA_DIR: z.string().default(DEFAULT_DATA_DIR),
-  DATABASE_URL: z
-    .string()
-    .regex(/^postgres(ql)?:\/\//, secret('an address like postgres://user:password@host/database'))
-    .optional(),
+  DATABASE_URL: databaseUrl,
+  DATABASE_DIRECT_URL: databaseUrl,
   DATABASE_SCHEMA: z
     .string()
     .regex(/^[a-z_][a-z0-9_]{0,29}$/, says('a lower-case name of at most 30 letters, digits and underscores'))
@@ -152,7 +162,7 @@ const clientSettings = {
 }
 
 /** May also be given as the file that holds them, so that they need not stand in the environment. */
-const SECRETS = ['DATABASE_URL', 'REDIS_URL', 'ICHIDO_TOKEN']
+const SECRETS = ['DATABASE_URL', 'DATABASE_DIRECT_URL', 'REDIS_URL', 'ICHIDO_TOKEN']
 
 export function readStoreConfig(surroundings: Surroundings): StoreConfig {
   return toStore(parse(storeSettings, surroundings), surroundings)
@@ -247,12 +257,13 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-function toStore(
-  found: { DATA_DIR: string; DATABASE_URL?: string | undefined; DATABASE_SCHEMA: string; ALLOW_NO_FSYNC: boolean },
-  { cwd }: Surroundings,
-): StoreConfig {
-  const { DATABASE_URL: databaseUrl, DATABASE_SCHEMA: schema } = found
-  const storage = databaseUrl === undefined ? { dataDir: resolve(cwd, found.DATA_DIR) } : { databaseUrl, schema }
+function toStore(found: z.output<z.ZodObject<typeof storeSettings>>, { cwd }: Surroundings): StoreConfig {
+  const { DATABASE_URL: databaseUrl, DATABASE_DIRECT_URL: databaseDirectUrl, DATABASE_SCHEMA: schema } = found
+  if (databaseUrl === undefined && databaseDirectUrl !== undefined) {
+    throw new ConfigError(['DATABASE_DIRECT_URL is set and DATABASE_URL is not; the store is at DATABASE_URL'])
+  }
+  const storage =
+    databaseUrl === undefined ? { dataDir: resolve(cwd, found.DATA_DIR) } : { databaseUrl, schema, databaseDirectUrl }
   return { storage, allowNoFsync: found.ALLOW_NO_FSYNC }
 }
 

@@ -4,7 +4,7 @@ import pg from 'pg'
 import { type ArtifactOptions, openFiles } from './artifacts-folder.ts'
 import { EmbeddedBus } from './bus/embedded.ts'
 import type { Bus } from './bus/port.ts'
-import { channelOf, PostgresBus } from './bus/postgres.ts'
+import { channelOf, PostgresBus, type PostgresBusOptions } from './bus/postgres.ts'
 import type { ForeignEvent } from './core/event.ts'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import { ALL_NODE_ROLES, type NodeRole } from './core/node-roles.ts'
@@ -24,6 +24,8 @@ import { beginWatermark } from './store/commands/relay.ts'
 import { adoptRestoredEvents } from './store/commands/restored-events.ts'
 import { openPostgres, type PgClient, type PostgresStore, unreachable } from './store/engines/postgres.ts'
 import { isConnectionLoss } from './store/engines/postgres-errors.ts'
+import { inspect } from './store/engines/postgres-inspect.ts'
+import { Servers } from './store/engines/postgres-servers.ts'
 import { openSqlite } from './store/engines/sqlite.ts'
 import type { Store } from './store/port.ts'
 
@@ -32,8 +34,14 @@ export type { LeadershipChange } from './leader/elect.ts'
 /** Where jobs are kept. */
 export type Storage =
   | { dataDir: string }
-  | { databaseUrl: string; schema?: string | undefined }
-  | { pool: pg.Pool; schema?: string | undefined }
+  | ({ databaseUrl: string } & DatabaseOptions)
+  | ({ pool: pg.Pool } & DatabaseOptions)
+
+interface DatabaseOptions {
+  schema?: string | undefined
+  /** Where wake-ups come from when the other address leads to a connection pooler. */
+  databaseDirectUrl?: string | undefined
+}
 
 export interface NodeOptions {
   storage: Storage
@@ -68,7 +76,6 @@ export interface ControlNode {
 const SETTINGS_INTERVAL_MS = 2_000
 /** How long a disk may have room again without anybody knowing. */
 const ROOM_INTERVAL_MS = 1_000
-const CONNECT_TIMEOUT_MS = 5_000
 
 /** The composition root: the only place that chooses adapters. */
 export async function startNode(options: NodeOptions): Promise<ControlNode> {
@@ -83,9 +90,9 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     roles = ALL_NODE_ROLES,
   } = options
   const { store: openedStore, bus: storeBus, submitIn } = await openStorage(options)
-  // The folder's lock is ours, so whoever worked in it before is dead.
-  if ('dataDir' in options.storage) await openedStore.write(takeOverFolder(LOCAL_WORKER_PREFIX))
   const prepare = async () => {
+    // The folder's lock is ours, so whoever worked in it before is dead.
+    if ('dataDir' in options.storage) await openedStore.write(takeOverFolder(LOCAL_WORKER_PREFIX))
     if (openedStore.engine === 'postgres') while (await openedStore.write(adoptRestoredEvents()));
     const files = await openFiles(options, openedStore)
     if (redisUrl === null) return { ...files, openRedis: null }
@@ -175,12 +182,8 @@ async function openStorage(options: NodeOptions): Promise<OpenedStorage> {
   }
   const store = await openDatabase(options)
   const schema = storage.schema ?? 'ichido'
-  const bus = new PostgresBus({
-    world: options.world,
-    schema,
-    connect: () => connectBus(storage),
-    onTrouble: (error) => options.onTrouble('wake-ups', isConnectionLoss(error) ? unreachable(error) : error),
-  })
+  const onTrouble = (error: unknown) => options.onTrouble('wake-ups', error)
+  const bus = new PostgresBus({ world: options.world, schema, ...wakeUps(storage, onTrouble) })
   return { store, bus, submitIn: (services) => submitInTransaction(services, store, channelOf(schema)) }
 }
 
@@ -207,17 +210,49 @@ function openDatabase({ storage, world, allowNoFsync }: Pick<NodeOptions, 'stora
   })
 }
 
-async function connectBus(storage: Exclude<Storage, { dataDir: string }>): Promise<pg.Client> {
-  const client = new pg.Client(
-    'pool' in storage
-      ? // As they are: a copy would lack the password, which the pool hides from listings.
-        storage.pool.options
-      : { connectionString: storage.databaseUrl, connectionTimeoutMillis: CONNECT_TIMEOUT_MS },
-  )
-  // Unheard, a connection that breaks before the bus listens would end the process.
-  client.on('error', () => {})
-  await client.connect()
-  return client
+const NOT_DIRECT =
+  'DATABASE_DIRECT_URL leads to a connection pooler, so wake-ups come by polling; name PostgreSQL itself there'
+
+type WakeUps = Required<Pick<PostgresBusOptions, 'connect' | 'canListen' | 'onTrouble'>>
+
+/** Over the direct address if there is one, else where the jobs are. */
+function wakeUps(storage: Exclude<Storage, { dataDir: string }>, onTrouble: (error: unknown) => void): WakeUps {
+  const { databaseDirectUrl } = storage
+  const canListen = async (client: pg.Client) => !(await inspect(client)).pooled
+  if (databaseDirectUrl === undefined) {
+    return {
+      connect: connectBeside(storage),
+      canListen,
+      onTrouble: (error) => onTrouble(isConnectionLoss(error) ? unreachable(error) : error),
+    }
+  }
+  const direct = new Servers(databaseDirectUrl)
+  return {
+    connect: () => direct.connect(),
+    async canListen(client) {
+      const can = await canListen(client)
+      if (!can) onTrouble(new Error(NOT_DIRECT))
+      return can
+    },
+    // The store may well be there: this is not said as a store that is away.
+    onTrouble: (error) => onTrouble(new Error(`DATABASE_DIRECT_URL cannot be used: ${String(error)}`)),
+  }
+}
+
+/** A connection of one's own to where the store's pools lead. */
+function connectBeside(storage: Exclude<Storage, { dataDir: string }>): () => Promise<pg.Client> {
+  if ('databaseUrl' in storage) {
+    const servers = new Servers(storage.databaseUrl)
+    return () => servers.connect()
+  }
+  return async () => {
+    // The options as they are: a copy would lack the password, which the pool hides from listings.
+    const client = new pg.Client(storage.pool.options)
+    // Unheard, a connection that breaks before the bus listens would end the process.
+    client.on('error', () => {})
+    await client.connect()
+    return client
+  }
 }
 
 const noTransactions: SubmitIn = async () => {

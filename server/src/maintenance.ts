@@ -4,6 +4,8 @@ import { DEFAULT_SHARDS } from './core/shards.ts'
 import { openStore } from './main.ts'
 import { createAccessService, LOCAL_ADMIN, type NewToken } from './services/access.ts'
 import { peekPostgres, peekSqlite } from './store/engines/peek.ts'
+import { inspect } from './store/engines/postgres-inspect.ts'
+import { Servers } from './store/engines/postgres-servers.ts'
 import { SCHEMA_VERSION } from './store/migrations/index.ts'
 import { schemaVerdict } from './store/migrations/migration.ts'
 import type { Store } from './store/port.ts'
@@ -39,6 +41,17 @@ export function createToken(store: Store, token: NewToken): Promise<{ token: str
 
 export function isAuthRequired(store: Store): Promise<boolean> {
   return access(store).isAuthRequired()
+}
+
+/** Why wake-ups cannot come over this address; null when they can. */
+export async function directTrouble(url: string): Promise<string | null> {
+  try {
+    const client = await new Servers(url).connect()
+    const { pooled } = await inspect(client).finally(() => client.end())
+    return pooled ? 'it leads to a connection pooler' : null
+  } catch (error) {
+    return error instanceof Error && error.message !== '' ? error.message : 'it does not answer'
+  }
 }
 
 /** Whether Redis can be connected to; the reason when it cannot. */

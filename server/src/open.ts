@@ -22,8 +22,9 @@ import { realWorld } from './world.ts'
 
 export type OpenOptions = (
   | { dataDir: string }
-  | { pool: pg.Pool; schema?: string }
-  | { databaseUrl: string; schema?: string }
+  // `databaseDirectUrl` is where wake-ups come from when the pool or `databaseUrl` leads to a pooler such as PgBouncer.
+  | { pool: pg.Pool; schema?: string; databaseDirectUrl?: string }
+  | { databaseUrl: string; schema?: string; databaseDirectUrl?: string }
   | { url: string; token?: string; retry?: RetryOptions }
 ) & {
   /** Told of what goes wrong outside of any call, such as a lost connection that is being made anew; default: a warning. */

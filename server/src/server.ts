@@ -18,6 +18,8 @@ export interface RunningServer {
   open: boolean
   /** Where the data is, for people. */
   location: string
+  /** A connection pooler sits in front of the database. */
+  pooled: boolean
   /** Refuses new work, lets what runs come to its end, and ends in time whatever happens. */
   stop(beforeStoreCloses: () => Promise<void>): Promise<void>
 }
@@ -59,11 +61,13 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       await app.close()
       throw error
     }
+    const { location, pooled } = await services.deps.store.health()
     return {
       url: urlOf(app, config),
       publicUrl: publicBase(config),
       open: !authRequired,
-      location: (await services.deps.store.health()).location,
+      location,
+      pooled,
       async stop(beforeStoreCloses) {
         app.startDraining()
         await Promise.all([sleep(world, NOTICE_MS).then(() => closeInTime(app, world)), beforeStoreCloses()])

@@ -99,6 +99,17 @@ test('a transaction can carry a wake-up of its own', async () => {
   await heard('the wake-up', woken)
 })
 
+test('behind a pooler it tells the other nodes, and does not listen itself', async () => {
+  const schema = newSchema()
+  const b = bus(schema)
+  await listening(schema, 1)
+  const a = bus(schema, { canListen: async () => false })
+  const woken = counting(b, 'queue:x')
+  a.wake(['queue:x'])
+  await heard('the wake-up on the other node', woken)
+  expect(await listeners(schema)).toHaveLength(1)
+})
+
 test('after its connection was cut it listens again, and wakes everybody because something may have been missed', async () => {
   const schema = newSchema()
   const troubles: unknown[] = []

@@ -7,6 +7,8 @@ export interface PostgresBusOptions {
   world: World
   /** Makes a connection of the bus's own: NOTIFY inside the work's transactions takes a lock that all commits share. */
   connect(): Promise<pg.Client>
+  /** False: a pooler sits in between, so notifications go out and none come in. Always true, unless it is given. */
+  canListen?(client: pg.Client): Promise<boolean>
   schema: string
   onTrouble?(error: unknown): void
 }
@@ -22,6 +24,9 @@ const PAUSE_MS = 20
 const LAST_FLUSH_MS = 500
 /** What is told of single jobs, thousands in a second, goes after the few wake-ups of queues that idle workers wait for. */
 const OF_ONE_JOB = /^(job|logs):/
+
+/** A wake-up may be lost: its commit does not wait for the disk. The setting ends with the statement's own transaction. */
+const NOTIFY = `SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)`
 
 export function channelOf(schema: string): string {
   return `ichido_wake_${schema}`
@@ -83,7 +88,7 @@ export class PostgresBus implements Bus {
   async #notify(): Promise<void> {
     try {
       while (this.#hasMore() && this.#client !== null) {
-        await this.#client.query('SELECT pg_notify($1, $2)', [channelOf(this.#options.schema), this.#nextPayload()])
+        await this.#client.query(NOTIFY, [channelOf(this.#options.schema), this.#nextPayload()])
         await sleep(this.#options.world, PAUSE_MS, this.#closing.signal)
       }
     } catch (error) {
@@ -128,9 +133,7 @@ export class PostgresBus implements Bus {
         client.on('end', resolve)
       })
       client.on('notification', ({ payload }) => this.#hear(payload))
-      // A wake-up may be lost: no commit of one waits for the disk, as it would by default.
-      await Promise.race([broken, client.query('SET synchronous_commit = off')])
-      await Promise.race([broken, client.query(`LISTEN ${channelOf(this.#options.schema)}`)])
+      await Promise.race([broken, this.#beginListening(client)])
       if (this.#closing.signal.aborted) return
       this.#client = client
       // Something may have been missed.
@@ -141,6 +144,11 @@ export class PostgresBus implements Bus {
       this.#client = null
       await client.end().catch(() => {})
     }
+  }
+
+  async #beginListening(client: pg.Client): Promise<void> {
+    const { schema, canListen } = this.#options
+    if ((await canListen?.(client)) !== false) await client.query(`LISTEN ${channelOf(schema)}`)
   }
 
   /** What this bus has said itself was heard here before it went out. */

@@ -1,18 +1,23 @@
 import { resolve } from 'node:path'
 import { DEFAULT_DATA_DIR, DEFAULT_URL, isLoopback, type ServerConfig, type StoreConfig } from '../config.ts'
 import type { RunningServer } from '../server.ts'
+import { pooling } from './pooling.ts'
 import { commandLine, VERSION } from './self.ts'
 import { paint, say } from './terminal.ts'
 
 /** Where it runs and is reached, who may use it, where the data is, and what to try first. */
 export function sayRunning(server: RunningServer, config: ServerConfig, localWorker: boolean): void {
-  const { url, open, location } = server
+  const { url, open, location, pooled } = server
   const line = (rest: string) => commandLine(rest, url === DEFAULT_URL ? {} : { ICHIDO_URL: url })
   const lines: [string, string[]][] = [
     ...reachedAt(server, config),
     ['Credentials', open ? openMode(config, tokenLine(config, url)) : ['tokens are required']],
     ['Store', [`${'dataDir' in config.storage ? 'SQLite' : 'PostgreSQL'}, ${location}`]],
   ]
+  if (!('dataDir' in config.storage)) {
+    const { message, advice } = pooling(pooled, config.storage)
+    lines.push(['Connections', [advice === undefined ? message : `${message}. ${advice}`]])
+  }
   if (localWorker) {
     lines.push(['Worker', ['one of its own, for the queue demo']])
     lines.push(['Try it', [`${open ? '' : 'ICHIDO_TOKEN=… '}${line('demo')}`]])

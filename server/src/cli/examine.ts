@@ -1,12 +1,20 @@
 import { accessSync, constants, existsSync, statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { ConfigError, isLoopback, readServerConfig, type ServerConfig, type StorageConfig } from '../config.ts'
-import { isAuthRequired, redisTrouble, type StoreHealth, StoreInUse, schemaState } from '../maintenance.ts'
+import {
+  directTrouble,
+  isAuthRequired,
+  redisTrouble,
+  type StoreHealth,
+  StoreInUse,
+  schemaState,
+} from '../maintenance.ts'
 import { tokenLine } from './banner.ts'
 import { innermost } from './cause.ts'
 import { connect } from './connect.ts'
 import { Failure } from './exit.ts'
 import { opening, withStore } from './opening.ts'
+import { pooling } from './pooling.ts'
 import { commandLine, startLine } from './self.ts'
 import { surroundings } from './surroundings.ts'
 
@@ -118,7 +126,8 @@ async function examineStore(config: ServerConfig): Promise<Finding[]> {
       config,
       async (store) => [await store.health(), await isAuthRequired(store)] as const,
     )
-    return [...examineHealth(health), schema, examineCredentials(config, authRequired)]
+    const connections = await examineConnections(health, config.storage)
+    return [...examineHealth(health), ...connections, schema, examineCredentials(config, authRequired)]
   } catch (error) {
     if (error instanceof StoreInUse) {
       return [
@@ -171,6 +180,25 @@ function examineHealth({ engine, location, durability, durable, clockSkewMs }: S
     Math.abs(clockSkewMs) <= SKEW_MAX_MS
       ? ok('clock', skew)
       : warning('clock', skew, 'Run NTP on both machines: work will begin early or late, though never twice.'),
+  ]
+}
+
+async function examineConnections({ pooled }: StoreHealth, storage: StorageConfig): Promise<Finding[]> {
+  if ('dataDir' in storage) return []
+  const { message, advice } = pooling(pooled, storage)
+  const { databaseDirectUrl } = storage
+  const trouble = databaseDirectUrl === undefined ? null : await directTrouble(databaseDirectUrl)
+  return [
+    advice === undefined ? ok('pooler', message) : warning('pooler', message, advice),
+    ...(trouble === null
+      ? []
+      : [
+          warning(
+            'wake-ups',
+            `DATABASE_DIRECT_URL cannot be used: ${trouble}`,
+            'Set it to the address of PostgreSQL itself; until then wake-ups come by polling, once a second.',
+          ),
+        ]),
   ]
 }
 

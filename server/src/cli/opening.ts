@@ -19,11 +19,17 @@ export async function opening<T>({ storage }: StoreConfig, opened: Promise<T>): 
         'Set DATA_DIR to a folder that this user may write to, or restore a backup into a new one.',
       )
     }
-    throw new Failure(`PostgreSQL cannot be used: ${why}`, adviceFor(codeOf(error)))
+    throw new Failure(`PostgreSQL cannot be used: ${why}`, adviceFor(codeOf(error), why))
   }
 }
 
-function adviceFor(code: string): string {
+function adviceFor(code: string, why: string): string {
+  if (/statement pooling mode/.test(why))
+    return 'Set pool_mode = transaction or session for this database in PgBouncer.'
+  if (/unsupported startup parameter/.test(why))
+    return 'Take `options` out of DATABASE_URL, or list it in ignore_startup_parameters of PgBouncer.'
+  if (code === '25006')
+    return 'Name the primary, or all servers: DATABASE_URL=postgres://host1,host2/database?target_session_attrs=read-write'
   if (/^28/.test(code)) return 'Check the user and the password in DATABASE_URL.'
   if (code === '3D000') return 'Make that database first (createdb), or name another one in DATABASE_URL.'
   if (code === '42501')

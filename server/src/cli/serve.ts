@@ -36,7 +36,8 @@ const SETTINGS = `
 The environment says how:
   HOST, PORT                    where to listen (127.0.0.1, 8001; port 0 takes a free one)
   DATA_DIR                      folder of the embedded store (./data)
-  DATABASE_URL                  PostgreSQL instead of it: postgres://user:password@host/database
+  DATABASE_URL                  PostgreSQL instead of it: postgres://user:password@host/database, or host1,host2 with replicas
+  DATABASE_DIRECT_URL           PostgreSQL itself, for wake-ups, when DATABASE_URL leads to PgBouncer
   DATABASE_SCHEMA               where its tables are (ichido)
   REDIS_URL                     events also go over Redis: redis://host:6379 or redis+cluster://host:6379,host:6379
   SHARDS                        streams in Redis for each domain (4)
@@ -49,7 +50,7 @@ The environment says how:
   IDEMPOTENCY_MISMATCH_STATUS   409 or 422 for a key that comes with another request (409)
   REAP_INTERVAL_SECONDS, …      each of GET /v1/settings, in capitals: fixed, whatever is stored
   ALLOW_NO_FSYNC                1 runs on a store that may lose acknowledged jobs
-DATABASE_URL and REDIS_URL can also be given as the file that holds them: DATABASE_URL_FILE, REDIS_URL_FILE.`
+DATABASE_URL, DATABASE_DIRECT_URL and REDIS_URL can also be given as the file that holds them: DATABASE_URL_FILE, ….`
 
 async function serve({ localWorker = false, json = false, roles: roleNames }: ServeFlags): Promise<void> {
   const { readServerConfig } = await import('../config.ts')

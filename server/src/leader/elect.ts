@@ -23,9 +23,9 @@ export interface Leading extends Term {
 }
 
 /** This node has begun to lead; or it no longer does, and why. `epoch` is the one that it leads or led in. */
-export type LeadershipChange =
-  | { leads: true; epoch: number }
-  | { leads: false; epoch: number; why: 'resigned' | 'term lapsed' | `epoch ${number} began` }
+export type LeadershipChange = { leads: true; epoch: number } | { leads: false; epoch: number; why: WhyNot }
+
+type WhyNot = 'resigned' | 'term lapsed' | 'database restarted' | `epoch ${number} began`
 
 export type Duty = Pick<LoopOptions, 'name' | 'intervalMs' | 'tick'>
 
@@ -52,6 +52,7 @@ export class Election {
   #trustedUntilMs = 0
   /** As the store last had it. */
   #epoch = 0
+  #server = ''
   /** In which this node was last said to lead. */
   #ledEpoch: number | null = null
   #callOffLapse = () => {}
@@ -119,11 +120,17 @@ export class Election {
       term === null ? tryToLead(this.#holder, this.#ttlMs) : renewTerm(term, this.#ttlMs),
     )
     clock.observe(standing.nowMs, beganMs)
-    if (standing.held) this.#trustedUntilMs = beganMs + this.#ttlMs * TRUST
-    if (standing.held && term === null) this.#begin(standing)
-    if (!standing.held && term !== null) this.#end()
+    // A promoted replica may lack what the leader remembers: its duties begin anew, in the next epoch.
+    const restarted = standing.held && term !== null && standing.server !== this.#server
+    const held = standing.held && !restarted
+    if (held) this.#trustedUntilMs = beganMs + this.#ttlMs * TRUST
+    if (held && term === null) this.#begin(standing)
+    if (!held && term !== null) this.#end()
     this.#epoch = standing.epoch
-    this.#tell(standing.held ? 'term lapsed' : `epoch ${standing.epoch} began`)
+    this.#server = standing.server
+    if (restarted) this.#tell('database restarted')
+    else this.#tell(held ? 'term lapsed' : `epoch ${standing.epoch} began`)
+    if (restarted) return 0
     return this.#term === null ? LOOK_MS : null
   }
 
@@ -131,7 +138,7 @@ export class Election {
    * Says whether this node leads, and why not if it did until now. Once its term is over without having been renewed it says so
    * again by itself: no tick may come to its end by then.
    */
-  #tell(whyNot: Extract<LeadershipChange, { leads: false }>['why']): void {
+  #tell(whyNot: WhyNot): void {
     const { world, meter, onChange } = this.#options
     this.#callOffLapse()
     const trustedMs = this.#term === null ? 0 : this.#trustedUntilMs - world.monotonic()

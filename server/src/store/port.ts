@@ -40,6 +40,8 @@ export interface StoreHealth {
   /** Settings that make an acknowledged write durable, as read back from the engine. */
   durability: Readonly<Record<string, string>>
   durable: boolean
+  /** A connection pooler sits between this process and PostgreSQL. */
+  pooled: boolean
   /** The store's clock minus this process's clock. */
   clockSkewMs: number
 }

@@ -24,7 +24,7 @@ const IMPATIENT = 'POST /orders/{shop}'
 
 const routeOf = (user: unknown, route: Omit<Route, 'user'>): Route => ({ ...route, user: String(user) })
 
-function plainNode<Tx, Returned>({ once, impatient, handle }: App<Tx, Returned>): Server {
+export function plainNode<Tx, Returned>({ once, impatient, handle }: App<Tx, Returned>): Server {
   return createServer((req, res) => {
     const [, first = ''] = (req.url ?? '').split(/[/?]/)
     const user = req.headers['x-user']

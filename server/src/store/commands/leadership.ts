@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
 import { readLeadership, renewLeadership, resignLeadership, takeLeadership } from '../sql/leadership.ts'
-import { integer, now, one, query, type SqlValue, type Work } from '../statement.ts'
+import { integer, now, one, query, type SqlValue, text, type Work } from '../statement.ts'
 
 /** What every write of a leader is fenced by. */
 export interface Term {
@@ -15,6 +15,8 @@ export interface Standing {
   held: boolean
   /** What the store's clock showed. */
   nowMs: number
+  /** Another one after a restart or a failover of the database. */
+  server: string
 }
 
 /** A term's first two parameters in every statement that is fenced by it. */
@@ -47,5 +49,5 @@ export function readClock(): Command<number> {
 
 function* standing(held: boolean): Work<Standing> {
   const row = yield* one(readLeadership)
-  return { epoch: integer(row, 'epoch'), held, nowMs: integer(row, 'now') }
+  return { epoch: integer(row, 'epoch'), held, nowMs: integer(row, 'now'), server: text(row, 'server') }
 }

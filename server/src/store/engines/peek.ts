@@ -1,12 +1,10 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import pg from 'pg'
+import { Servers } from './postgres-servers.ts'
 import { DATABASE_FILE } from './sqlite.ts'
 
 /** The version of a store's schema, without opening it as its owner or changing anything; null when there is none yet. */
-
-const CONNECT_TIMEOUT_MS = 5_000
 
 export function peekSqlite(dataDir: string): number | null {
   const file = join(dataDir, DATABASE_FILE)
@@ -20,9 +18,7 @@ export function peekSqlite(dataDir: string): number | null {
 }
 
 export async function peekPostgres(databaseUrl: string, schema: string): Promise<number | null> {
-  const client = new pg.Client({ connectionString: databaseUrl, connectionTimeoutMillis: CONNECT_TIMEOUT_MS })
-  client.on('error', () => {})
-  await client.connect()
+  const client = await new Servers(databaseUrl).connect()
   try {
     const table = `${schema}.schema_migrations`
     const { rows } = await client.query('SELECT to_regclass($1) AS found', [table])

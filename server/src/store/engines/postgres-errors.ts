@@ -33,12 +33,22 @@ const LOST =
   /Connection terminated|is not queryable|timeout exceeded when trying to connect|timeout expired|Query read timeout/
 
 /**
+ * The server has become a standby: it takes no writes (25006), nor `BEGIN … READ WRITE`, which fails in the check of that
+ * setting (0A000 "cannot set transaction read-write mode during recovery").
+ */
+export function isReadOnly(error: unknown): boolean {
+  const code = sqlState(error)
+  if (code !== '0A000') return code === '25006'
+  return error instanceof Error && 'routine' in error && error.routine === 'call_bool_check_hook'
+}
+
+/**
  * Broken or refused connections, a server that stops or starts (08xxx, 57Pxx, 53300), that gave up on us (25P03), or that
- * is no longer the one that takes writes (25006).
+ * is no longer the one that takes writes.
  */
 export function isConnectionLoss(error: unknown): boolean {
   const code = sqlState(error)
-  if (/^(08...|57P0[1-35]|53300|25P03|25006)$/.test(code)) return true
+  if (isReadOnly(error) || /^(08...|57P0[1-35]|53300|25P03)$/.test(code)) return true
   if (/^(ECONN[A-Z]+|EPIPE|ETIMEDOUT|ENOENT|ENOTFOUND|EAI_AGAIN|E(HOST|NET)(UNREACH|DOWN))$/.test(code)) return true
   return error instanceof Error && LOST.test(error.message)
 }

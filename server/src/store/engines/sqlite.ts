@@ -111,6 +111,7 @@ export function openSqlite(options: SqliteOptions): Store {
         schemaVersion: schemaVersion(db),
         durability: found,
         durable: isDurable(found, dataDir),
+        pooled: false,
         clockSkewMs: 0,
       }
     },

@@ -44,8 +44,9 @@ export const vacateLeadership = statement(
   'UPDATE ichido.leadership SET holder = NULL, expires_at = 0 WHERE id = 1 AND holder IS NOT NULL RETURNING epoch',
 )
 
-/** The epoch, and the store's clock. */
-export const readLeadership = statement(
-  'read_leadership',
-  'SELECT epoch, holder, now_ms() AS now FROM ichido.leadership WHERE id = 1',
-)
+/** The epoch, the store's clock, and when its server was started: no two servers are started at the same microsecond. */
+export const readLeadership = statement('read_leadership', {
+  postgres: `SELECT epoch, holder, now_ms() AS now, extract(epoch FROM pg_postmaster_start_time())::text AS server
+    FROM ichido.leadership WHERE id = 1`,
+  sqlite: `SELECT epoch, holder, now_ms() AS now, '' AS server FROM ichido.leadership WHERE id = 1`,
+})

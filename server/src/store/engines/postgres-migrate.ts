@@ -1,0 +1,44 @@
+import type pg from 'pg'
+import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
+import { refusal, schemaVerdict } from '../migrations/migration.ts'
+import { StoreRefused } from '../port.ts'
+
+/** The words of the statements in PostgreSQL's: the schema's name, and the clock. */
+export function postgresText(text: string, schema: string): string {
+  return text
+    .replace(/\bichido\./g, `${schema}.`)
+    .replace(/\bnow_ms\(\)/g, '(extract(epoch FROM clock_timestamp()) * 1000)::bigint')
+}
+
+export async function schemaVersion(client: pg.ClientBase, schema: string): Promise<number> {
+  const { rows } = await client.query(`SELECT coalesce(max(version), 0) AS version FROM ${schema}.schema_migrations`)
+  return Number(rows[0].version)
+}
+
+export async function migrate(client: pg.PoolClient, schema: string): Promise<void> {
+  await client.query('BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE')
+  try {
+    // Nodes that start together migrate one after the other.
+    await client.query(`SELECT pg_advisory_xact_lock(hashtext('ichido migrate ' || $1))`, [schema])
+    const exists = await client.query('SELECT 1 FROM pg_namespace WHERE nspname = $1', [schema])
+    if (exists.rows.length === 0) await client.query(`CREATE SCHEMA ${schema}`)
+    await client.query(
+      `CREATE TABLE IF NOT EXISTS ${schema}.schema_migrations (version integer PRIMARY KEY, name text NOT NULL, applied_at bigint NOT NULL)`,
+    )
+    const found = await schemaVersion(client, schema)
+    if (schemaVerdict(found, SCHEMA_VERSION) === 'refuse') throw new StoreRefused(refusal(found, SCHEMA_VERSION))
+    for (const migration of MIGRATIONS.filter((m) => m.version > found)) {
+      for (const statement of [...migration.statements, ...(migration.postgresOnly ?? [])]) {
+        await client.query(postgresText(statement, schema))
+      }
+      await client.query(postgresText('INSERT INTO ichido.schema_migrations VALUES ($1, $2, now_ms())', schema), [
+        migration.version,
+        migration.name,
+      ])
+    }
+    await client.query('COMMIT')
+  } catch (error) {
+    await client.query('ROLLBACK').catch(() => {})
+    throw error
+  }
+}
