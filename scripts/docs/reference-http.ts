@@ -110,7 +110,12 @@ const code = (name: string) => `\`${name}\``
 
 function who({ security = [] }: Operation): string {
   if (security.length === 0) return 'anybody'
-  return security.length === 1 ? 'worker' : 'API token'
+  return isOptional(security) ? 'API token' : 'worker'
+}
+
+/** In open mode callers need no credentials; workers always do. */
+function isOptional(security: readonly object[]): boolean {
+  return security.some((scheme) => Object.keys(scheme).length === 0)
 }
 
 /** The answers of errors name their codes. */
@@ -122,7 +127,7 @@ function codesOf({ responses }: Operation): string[] {
 }
 
 function codesOfAll(operations: readonly Listed[]): Set<string> {
-  const withCaller = operations.filter(({ security = [] }) => security.length === 2).map(codesOf)
+  const withCaller = operations.filter(({ security = [] }) => isOptional(security)).map(codesOf)
   const [first = [], ...rest] = withCaller
   return new Set(first.filter((name) => rest.every((codes) => codes.includes(name))))
 }

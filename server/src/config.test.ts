@@ -198,6 +198,24 @@ test('an address that asks for a standby is refused, without its password', () =
   ])
 })
 
+test('a token in the address of a client is its token, and is no longer in the address', () => {
+  const client = (env: Record<string, string>) => readClientConfig(surroundings(env))
+  const ICHIDO_URL = 'https://ci:ichido_a-b@jobs.example.org/base/'
+  expect(client({ ICHIDO_URL })).toEqual({ url: 'https://jobs.example.org/base', token: 'ichido_a-b' })
+  expect(client({ ICHIDO_URL, ICHIDO_TOKEN: 'other' }).token).toBe('other')
+  expect(client({ ICHIDO_URL: 'https://ci@jobs.example.org' })).toEqual({
+    url: 'https://jobs.example.org',
+    token: undefined,
+  })
+  const address = 'must be an address like https://jobs.example.org'
+  expect(() => client({ ICHIDO_URL: 'https://ci:100%@host' })).toThrow('a password that is not a token')
+  expect(() => client({ ICHIDO_URL: 'ftp://ci:secret@host' })).toThrow(`${address}, not "ftp://host"`)
+  expect(() => client({ ICHIDO_URL: 'ci:secret@host' })).toThrow(`${address}, not "host"`)
+  expect(problemsOf({ PUBLIC_URL: ICHIDO_URL })).toEqual([
+    'PUBLIC_URL must be an address without user name and password',
+  ])
+})
+
 test('a secret and its file together are refused, and so is a file that is not there', () => {
   expect(problemsOf({ DATABASE_URL: 'postgres://db/x', DATABASE_URL_FILE: '/f' })).toEqual([
     'DATABASE_URL and DATABASE_URL_FILE are both set; keep one of them',

@@ -86,7 +86,11 @@ const flag = z
   .transform((text) => text === '1' || text === 'true')
 
 const webUrl = z
-  .url({ protocol: /^https?$/, ...says('an address like https://jobs.example.org') })
+  .url({
+    protocol: /^https?$/,
+    error: ({ input }) =>
+      `must be an address like https://jobs.example.org, not ${JSON.stringify(withoutCredentials(String(input)))}`,
+  })
   .transform((text) => text.replace(/\/+$/, ''))
 
 const databaseUrl = z
@@ -139,7 +143,9 @@ const serverSettings = {
   TLS_CERT_FILE: z.string().optional(),
   TLS_KEY_FILE: z.string().optional(),
   TRUST_PROXY: z.string().default('false').transform(parseTrustProxy),
-  PUBLIC_URL: webUrl.optional(),
+  PUBLIC_URL: webUrl
+    .refine((url) => url === withoutCredentials(url), secret('an address without user name and password'))
+    .optional(),
   BASE_PATH: z
     .string()
     .regex(/^\/[A-Za-z0-9._~/-]*$/, says('a path like /ichido'))
@@ -194,7 +200,20 @@ export function readServerConfig(surroundings: Surroundings): ServerConfig {
 
 export function readClientConfig(surroundings: Surroundings): ClientConfig {
   const { ICHIDO_URL, ICHIDO_TOKEN } = parse(clientSettings, surroundings)
-  return { url: ICHIDO_URL, token: ICHIDO_TOKEN }
+  return { url: withoutCredentials(ICHIDO_URL), token: ICHIDO_TOKEN ?? tokenIn(ICHIDO_URL) }
+}
+
+function tokenIn(url: string): string | undefined {
+  const { password } = new URL(url)
+  if (password === '') return undefined
+  // What is not plain is percent-encoded; no token needs that.
+  if (/^[\w.~-]+$/.test(password)) return password
+  throw new ConfigError(['ICHIDO_URL has a password that is not a token; set ICHIDO_TOKEN instead'])
+}
+
+/** The address may be shown to people; a token in it may not, and `fetch` refuses an address that has one. */
+function withoutCredentials(url: string): string {
+  return url.replace(/^(\w+:\/\/)?[^/?#]*@/, '$1')
 }
 
 /** Each setting has a variable of its name, in capitals. */

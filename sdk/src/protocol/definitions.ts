@@ -1,5 +1,6 @@
 import type { BackoffShape } from './jobs.ts'
 import type { StageShape } from './seq.ts'
+import type { TriggerRuleRequest, TriggerRuleShape } from './triggers.ts'
 
 /** A cron rule; what is left out takes the default. */
 export interface ScheduleRequest {
@@ -46,6 +47,8 @@ export interface DefinitionRequest {
   stages?: StageShape[] | 'eco2' | null | undefined
   seq_scope?: 'job' | 'attempt' | undefined
   schedule?: ScheduleRequest | null | undefined
+  /** Triggers that make a job of it, beside or instead of a schedule. */
+  on?: TriggerRuleRequest | null | undefined
 }
 
 /** A named template of jobs, perhaps with a cron rule. */
@@ -67,6 +70,7 @@ export interface DefinitionShape {
   stages: StageShape[] | 'eco2' | null
   seq_scope: 'job' | 'attempt'
   schedule: ScheduleShape | null
+  on: TriggerRuleShape | null
   paused: boolean
   paused_at: string | null
   /** Raised by every change that somebody makes. */

@@ -124,6 +124,8 @@ export interface JobDetail extends JobShape {
   policy: Record<string, unknown>
   traceparent: string | null
   idempotency_key: string | null
+  /** The trigger that made it, for as long as that is kept. */
+  trigger_id: string | null
   /** Why nobody works on it; null when it does not wait. */
   waiting_for: WaitingForShape | null
   runs: RunShape[]

@@ -43,7 +43,7 @@ export interface Relay {
 
 /**
  * A queue that has work, a job that moved or whose run wrote something, a worker that is to stop something, leadership to be had,
- * or settings that changed.
+ * settings that changed, or triggers that the leader can process.
  */
 export type Topic =
   | `queue:${string}`
@@ -52,3 +52,4 @@ export type Topic =
   | `worker:${string}`
   | 'leadership'
   | 'settings'
+  | 'triggers'

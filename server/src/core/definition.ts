@@ -1,6 +1,7 @@
 import type { JobPolicy } from './job.ts'
 import type { Schedule } from './schedule.ts'
 import type { DeclaredStage, SeqScope } from './seq.ts'
+import type { TriggerRule } from './trigger.ts'
 
 /** What a person writes: the jobs to make, and when. */
 export interface DefinitionContent {
@@ -17,12 +18,14 @@ export interface DefinitionContent {
   stages: readonly DeclaredStage[] | 'eco2' | null
   seqScope: SeqScope
   schedule: Schedule | null
+  /** Null: no trigger makes a job of it. */
+  on: TriggerRule | null
 }
 
 export interface Definition extends DefinitionContent {
   id: string
   name: string
-  /** Whose jobs its ticks make. */
+  /** Whose jobs its ticks and triggers make. */
   userId: string
   pausedAtMs: number | null
   /** Raised by every change that a person makes; ticks leave it as it is. */

@@ -16,7 +16,8 @@ export function parseKey(text: unknown): KeyParse {
   for (let i = 0; i < text.length; i++) {
     const code = text.charCodeAt(i)
     if (code < 0x21 || code > 0x7e) {
-      return { ok: false, problem: `must be visible ASCII without spaces; character ${i + 1} is not` }
+      const place = `character ${i + 1} is U+${(text.codePointAt(i) ?? code).toString(16).toUpperCase().padStart(4, '0')}`
+      return { ok: false, problem: `must be visible ASCII (letters, digits and punctuation, no spaces); ${place}` }
     }
   }
   return { ok: true, key: text }

@@ -1,6 +1,6 @@
 /** Quota and cost arithmetic. Money is counted in millionths, as integers: sums of floats drift. */
 export const MICROS = 1_000_000
-const WARN_FROM = 0.8
+export const WARN_FROM = 0.8
 
 export type CostPeriod = 'day' | 'month'
 

@@ -40,6 +40,12 @@ export const SETTINGS = {
     'How often the leader looks for ticks at least; it wakes for the next one by itself',
   ),
   schedule_batch_max: count(500, 10_000, 'Ticks made by one transaction'),
+  trigger_interval_seconds: span(
+    1,
+    30,
+    'How often the leader looks for triggers at least; it is woken when one is recorded',
+  ),
+  trigger_batch_max: count(500, 10_000, 'Jobs made of triggers by one transaction'),
   redrive_interval_seconds: span(1, 30, 'How often redrives go on'),
   redrive_batch_max: count(200, 1_000, 'Dead letters redriven by one transaction'),
   retain_interval_seconds: span(60, 3_600, 'How often what is past its retention is removed'),
@@ -70,6 +76,12 @@ export const SETTINGS = {
     0,
     100 * YEAR_SECONDS,
     'How long dead letters wait for a person before they go with their jobs; 0: for ever',
+    0,
+  ),
+  trigger_retention_seconds: span(
+    7 * 24 * 3600,
+    100 * YEAR_SECONDS,
+    'How long triggers, and with them their dedupe keys, are kept after nothing of them waits any more; 0: for ever',
     0,
   ),
   reservation_retention_days: span(

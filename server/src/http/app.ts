@@ -10,10 +10,11 @@ import { installAuth } from './auth.ts'
 import { BODY_BYTES_MAX, installBodies } from './bodies.ts'
 import { limitBodyTime } from './body-time.ts'
 import { createClientErrorHandler } from './client-errors.ts'
-import { cloudRoutes } from './compat/cloud.ts'
+import { CLOUD_PATH, cloudRoutes } from './compat/cloud.ts'
+import { cloudErrorBody } from './compat/cloud-errors.ts'
 import { zpeRoutes } from './compat/zpe.ts'
 import { cors } from './cors.ts'
-import { errorAnswer, installErrors, logError, type MismatchStatus, toIchidoError } from './errors.ts'
+import { errorAnswer, errorBody, installErrors, logError, type MismatchStatus, toIchidoError } from './errors.ts'
 import { type HotSubmitOptions, hotSubmit } from './hot-submit.ts'
 import { htmlRoutes } from './html.ts'
 import { collectPaths, refuseOtherMethods } from './methods.ts'
@@ -44,6 +45,7 @@ import { reservationRoutes } from './routes/reservations.ts'
 import { settingRoutes } from './routes/settings.ts'
 import { submitRoutes } from './routes/submit.ts'
 import { tokenRoutes } from './routes/tokens.ts'
+import { triggerRoutes } from './routes/triggers.ts'
 import { userRoutes } from './routes/users.ts'
 import { workerRoutes } from './routes/workers.ts'
 import { EVENT_FRAMING } from './sse.ts'
@@ -120,7 +122,10 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     clientErrorHandler: createClientErrorHandler(world),
     frameworkErrors: (error, _request, reply) => void answerError(reply, error),
   })
-  const answerError = installErrors(app, mismatchStatus)
+  const cloudPath = `${options.basePath}${CLOUD_PATH}`
+  const answerError = installErrors(app, mismatchStatus, (path) =>
+    path === cloudPath || path.startsWith(`${cloudPath}/`) ? cloudErrorBody : errorBody,
+  )
   const feeds = new Feeds(services.deps, services.events, EVENT_FRAMING)
   app.decorate('startDraining', () => {
     stopping.abort()
@@ -171,7 +176,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
       if (!roles.has('api')) return
       apiRoutes(scope, context)
       await scope.register(artifactRoutes, context)
-      await scope.register(cloudRoutes, { services })
+      await scope.register(cloudRoutes, { ...context, version: options.version, checkStore })
       await scope.register(zpeRoutes, { services, mismatchStatus })
       await scope.register(htmlRoutes, { secure: options.tls !== null })
     },
@@ -208,6 +213,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   deadLetterRoutes(api, context)
   redriveRoutes(api, context)
   definitionRoutes(api, context)
+  triggerRoutes(api, context)
   settingRoutes(api, context)
   auditRoutes(api, context)
   alertRoutes(api, context)

@@ -7,6 +7,7 @@ import type { Services } from '../services/index.ts'
 import { STREAM_TOKEN_PREFIX } from '../services/stream-tokens.ts'
 import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../services/workers.ts'
 import { isOutage } from '../store/port.ts'
+import { credentialsOf, sentToken } from './credentials.ts'
 import { FailureLimit } from './failure-limit.ts'
 import { openModeRefusal } from './open-mode.ts'
 import { within } from './shared-read.ts'
@@ -45,6 +46,12 @@ export function workerOf(request: FastifyRequest): WorkerIdentity {
   return request.worker
 }
 
+/**
+ * Basic is taken but never asked for: a browser that is asked for it opens a password dialog over the dashboard, and then
+ * sends the password with every request to this server, also with those that a page of another site starts.
+ */
+const CHALLENGE = 'Bearer realm="ichido"'
+
 export interface AuthOptions {
   services: Services
   openMode: boolean
@@ -64,17 +71,17 @@ export function installAuth(app: FastifyInstance, { services, openMode, checkSto
       reply.header('retry-after', waitSeconds)
       throw new IchidoError('RATE_LIMITED', `Too many failed attempts to authenticate; wait ${waitSeconds} s`)
     }
-    reply.header('www-authenticate', 'Bearer realm="ichido", error="invalid_token"')
+    reply.header('www-authenticate', `${CHALLENGE}, error="invalid_token"`)
     throw new IchidoError('UNAUTHENTICATED', message)
   }
 
   function tokenOf(request: FastifyRequest, reply: FastifyReply, kind: 'token' | 'worker token'): string {
-    const { authorization } = request.headers
-    if (authorization === undefined) {
-      reply.header('www-authenticate', 'Bearer realm="ichido"')
-      throw new IchidoError('UNAUTHENTICATED', `Send a ${kind}: Authorization: Bearer <token>`)
-    }
-    return bearer(authorization) ?? refuseCredentials(request, reply, 'Authorization must be: Bearer <token>')
+    const credentials = credentialsOf(request.headers)
+    if (credentials.kind === 'token') return credentials.token
+    if (credentials.kind === 'unreadable') return refuseCredentials(request, reply, credentials.problem)
+    reply.header('www-authenticate', CHALLENGE)
+    const message = `Send a ${kind}: Authorization: Bearer <token>, X-API-Key: <token>, or as the password of HTTP Basic`
+    throw new IchidoError('UNAUTHENTICATED', message)
   }
 
   async function authenticateCaller(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
@@ -89,9 +96,8 @@ export function installAuth(app: FastifyInstance, { services, openMode, checkSto
   /** What is asked for when the store is away is told without it. */
   async function authenticateFromMemory(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
     const known = () => {
-      const { authorization } = request.headers
       if (openMode && openModeRefusal(request) === null && access.wasOpen()) return LOCAL_ADMIN
-      return access.lastKnownCaller(bearer(authorization) ?? '')
+      return access.lastKnownCaller(sentToken(request.headers) ?? '')
     }
     if ((await checkStore()) !== 'ok') return known() ?? authenticateCaller(request, reply)
     const asked = authenticateCaller(request, reply)
@@ -148,22 +154,18 @@ export function callerAtOnce(
   protocol: 'http' | 'https',
 ): Caller | null {
   if (openMode && access.isKnownOpen()) return openModeRefusal({ headers, protocol }) === null ? LOCAL_ADMIN : null
-  const token = bearer(headers.authorization)
+  const token = sentToken(headers)
   return token === undefined ? null : access.knownCaller(token)
 }
 
-function bearer(authorization: string | undefined): string | undefined {
-  return /^Bearer +([\x21-\x7e]+) *$/i.exec(authorization ?? '')?.[1]
-}
-
 function sentByWorker(request: FastifyRequest): boolean {
-  return bearer(request.headers.authorization)?.startsWith(WORKER_TOKEN_PREFIX) ?? false
+  return sentToken(request.headers)?.startsWith(WORKER_TOKEN_PREFIX) ?? false
 }
 
 /** In the URL, from an EventSource; or where other tokens are. */
 function streamTokenOf({ query, headers }: FastifyRequest): string | undefined {
   const { stream_token: inUrl } = query as { stream_token?: unknown }
   if (inUrl !== undefined) return String(inUrl)
-  const token = bearer(headers.authorization)
+  const token = sentToken(headers)
   return token?.startsWith(STREAM_TOKEN_PREFIX) ? token : undefined
 }

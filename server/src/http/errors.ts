@@ -43,6 +43,9 @@ export function errorBody(error: IchidoError, requestId: string): ErrorBody {
   return { error: { code: error.code, message: error.message, details: error.details, request_id: requestId } }
 }
 
+/** The body of an error. The paths of a seed have the seed's own form. */
+export type ErrorForm = (error: IchidoError, requestId: string) => object
+
 export function statusOf(error: IchidoError, mismatchStatus: MismatchStatus): number {
   return error.code === 'IDEMPOTENCY_KEY_REUSED' ? mismatchStatus : error.status
 }
@@ -70,20 +73,30 @@ export interface ErrorAnswer {
   body: string
 }
 
-export function errorAnswer(error: IchidoError, requestId: string, mismatchStatus: MismatchStatus): ErrorAnswer {
+export function errorAnswer(
+  error: IchidoError,
+  requestId: string,
+  mismatchStatus: MismatchStatus,
+  form: ErrorForm = errorBody,
+): ErrorAnswer {
   const headers: Record<string, string> = { 'should-retry': String(error.retryable) }
   const retryAfter = RETRY_AFTER_SECONDS[error.code]
   if (retryAfter !== undefined) headers['retry-after'] = String(retryAfter)
-  return { status: statusOf(error, mismatchStatus), headers, body: JSON.stringify(errorBody(error, requestId)) }
+  return { status: statusOf(error, mismatchStatus), headers, body: JSON.stringify(form(error, requestId)) }
 }
 
-/** Answers every error of every route, and paths that do not exist, in the one form that errors have. */
-export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStatus): AnswerError {
+/** Answers every error of every route, and paths that do not exist, in the form that errors have there. */
+export function installErrors(
+  app: FastifyInstance,
+  mismatchStatus: MismatchStatus,
+  formOf: (path: string) => ErrorForm,
+): AnswerError {
   const answer: AnswerError = (reply, thrown) => {
     const error = toIchidoError(thrown, reply.request.routeOptions.bodyLimit)
     const { id: requestId, method, url, ip } = reply.request
-    logError(reply.log, thrown, { requestId, method, path: pathOf(url), from: ip })
-    const { status, headers, body } = errorAnswer(error, reply.request.id, mismatchStatus)
+    const path = pathOf(url)
+    logError(reply.log, thrown, { requestId, method, path, from: ip })
+    const { status, headers, body } = errorAnswer(error, requestId, mismatchStatus, formOf(path))
     return reply
       .code(status)
       .headers({ ...headers, 'x-request-id': reply.request.id, 'content-type': JSON_TYPE })
@@ -99,6 +112,8 @@ export function installErrors(app: FastifyInstance, mismatchStatus: MismatchStat
   return answer
 }
 
+/** Without the query, and without the host and credentials that a request line in absolute form has. */
 function pathOf(url: string): string {
-  return clip(url.split('?', 1)[0] ?? '', PATH_MAX)
+  const path = url.split('?', 1)[0] ?? ''
+  return clip(path.replace(/^\w+:\/\/[^/]*/, ''), PATH_MAX)
 }

@@ -10,7 +10,7 @@ test('who leads, in which epoch, and when each loop last ran', async () => {
     full: { store: 0, artifacts: 1 },
     subscribers: { current: 2, behind: 1 },
   }
-  const page = () => render({ jobs: null, workers: null, queues: null, deadLetters: null, ...counts })
+  const page = () => render({ jobs: null, workers: null, queues: null, deadLetters: null, triggers: null, ...counts })
   meter.leadership(true, 7)
   meter.looped('reap', 1_500)
   meter.looped('elect', 2_000)
@@ -31,6 +31,7 @@ test('what only the store knows is left out while it cannot be asked, and is the
     workers: null,
     queues: null,
     deadLetters: null,
+    triggers: null,
     alerts: null,
     full: { store: 0, artifacts: 1 },
     subscribers: { current: 0, behind: 0 },

@@ -17,7 +17,15 @@ const read = (path: string) => readFileSync(join(root, path), 'utf8')
 
 async function exported(): Promise<Set<string>> {
   const { render } = createMetrics()
-  const nothing = { jobs: null, workers: null, queues: null, deadLetters: null, schedules: null, alerts: null }
+  const nothing = {
+    jobs: null,
+    workers: null,
+    queues: null,
+    deadLetters: null,
+    triggers: null,
+    schedules: null,
+    alerts: null,
+  }
   const page = await render({
     ...nothing,
     storeUp: true,

@@ -3,7 +3,8 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@pro
 import type { FullPlace } from '../core/store-full.ts'
 import type { DeadLetterCounts } from '../services/dead-letters.ts'
 import type { Meter } from '../services/meter.ts'
-import { createDeadLetterGauges, createQueueGauges, setOrLeaveOut } from './queue-gauges.ts'
+import type { TriggerCounts } from '../services/triggers.ts'
+import { createDeadLetterGauges, createQueueGauges, createTriggerGauges, setOrLeaveOut } from './queue-gauges.ts'
 
 export interface Metrics {
   /** For the services, which count without knowing of Prometheus. */
@@ -33,6 +34,7 @@ export interface Counts {
   queues: readonly QueueShape[] | null
   deadLetters: DeadLetterCounts | null
   schedules: { overdue: number; waiting: number } | null
+  triggers: TriggerCounts | null
   /** Those that are open, by rule. */
   alerts: Readonly<Record<string, number>> | null
   /** 1 for each place that this node found full, else 0. */
@@ -103,6 +105,7 @@ export function createMetrics(): Metrics {
   })
   const showQueues = createQueueGauges(registers)
   const showDeadLetters = createDeadLetterGauges(registers)
+  const showTriggers = createTriggerGauges(registers)
   const requests = new Histogram({
     name: 'ichido_http_request_seconds',
     help: 'Requests by route and status, and how long their answers took',
@@ -124,11 +127,12 @@ export function createMetrics(): Metrics {
       if (Number(attempt) > 1) clientRetries.inc({ outcome: status < 400 ? 'succeeded' : 'failed' })
     },
     contentType: registry.contentType,
-    async render({ storeUp, jobs, workers, queues, deadLetters, schedules, alerts, full, subscribers }) {
+    async render({ storeUp, jobs, workers, queues, deadLetters, schedules, triggers, alerts, full, subscribers }) {
       up.set(storeUp ? 1 : 0)
       for (const [place, count] of Object.entries(full)) fullByPlace.set({ place }, count)
       showQueues(queues ?? [])
       showDeadLetters(deadLetters)
+      showTriggers(triggers)
       setOrLeaveOut(overdue, schedules?.overdue)
       setOrLeaveOut(waitingTicks, schedules?.waiting)
       jobsByState.reset()
@@ -198,6 +202,14 @@ function createMeter(registers: Registry[]): Meter {
     buckets: TICK_SECONDS,
     registers,
   })
+  const triggers = counter('ichido_triggers_total', 'Triggers that were sent: recorded, or duplicates of those', [
+    'outcome',
+  ])
+  const triggerOutcomes = counter(
+    'ichido_trigger_outcomes_total',
+    'What triggers made of definitions; one that waits is counted again when it is over',
+    ['outcome'],
+  )
   const isLeader = new Gauge({
     name: 'ichido_is_leader',
     help: '1 on the node that leads, for as long as its term is sure',
@@ -277,6 +289,8 @@ function createMeter(registers: Registry[]): Meter {
       ticks.inc({ outcome })
       if (outcome === 'job' && lateMs !== null) lateness.observe(lateMs / 1000)
     },
+    triggered: (outcome) => triggers.inc({ outcome }),
+    triggerDecided: (outcome) => triggerOutcomes.inc({ outcome }),
     leadership(leads, epoch) {
       isLeader.set(leads ? 1 : 0)
       epochs.set(epoch)

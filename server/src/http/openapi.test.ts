@@ -6,7 +6,11 @@ import { type Call, type TestApp, testApp } from '../testing/app.ts'
 
 describe('the description of the API', () => {
   let http: TestApp
-  let document: { openapi: string; paths: Record<string, Record<string, Operation>>; components: { schemas: object } }
+  let document: {
+    openapi: string
+    paths: Record<string, Record<string, Operation>>
+    components: { schemas: object; securitySchemes: object }
+  }
   beforeAll(async () => {
     http = await testApp('sqlite')
     document = (await http.call('GET', '/openapi.json')).body as typeof document
@@ -87,8 +91,10 @@ describe('the description of the API', () => {
 
   test('workers need their token always, callers unless the mode is open, and to register nobody has one yet', () => {
     const security = (path: string) => document.paths[path]?.post?.security
-    expect(security('/v1/workers/renew')).toEqual([{ token: [] }])
-    expect(security('/v1/workers/enroll-tokens')).toEqual([{ token: [] }, {}])
+    const schemes = [{ token: [] }, { apiKey: [] }, { basic: [] }]
+    expect(security('/v1/workers/renew')).toEqual(schemes)
+    expect(security('/v1/workers/enroll-tokens')).toEqual([...schemes, {}])
+    expect(Object.keys(document.components.securitySchemes)).toEqual(['token', 'apiKey', 'basic'])
     expect(security('/v1/workers/register')).toEqual([])
   })
 

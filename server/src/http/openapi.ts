@@ -30,19 +30,27 @@ export async function installDescription(app: FastifyInstance, options: Descript
         version: options.version,
       },
       ...(options.publicUrl === null ? {} : { servers: [{ url: new URL(options.publicUrl).origin }] }),
-      components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' } } },
+      components: { securitySchemes: SCHEMES },
     },
     stripBasePath: false,
     transform: (route) => {
       const { schema, url } = jsonSchemaTransform(route)
       const { ability, takesKey } = route.route.config ?? {}
       // In open mode callers need no token; workers always do.
-      const security = ability === 'public' ? [] : ability === 'worker' ? [{ token: [] }] : [{ token: [] }, {}]
+      const security = ability === 'public' ? [] : ability === 'worker' ? ANY_SCHEME : [...ANY_SCHEME, {}]
       return { url, schema: { ...schema, security, ...(takesKey ? { headers: KEY_HEADER } : {}) } }
     },
     transformObject: (document) => withoutUnused(jsonSchemaTransformObject(document)),
   })
 }
+
+/** The same token in each of them; `credentialsOf` reads it. */
+const SCHEMES = {
+  token: { type: 'http', scheme: 'bearer' },
+  apiKey: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
+  basic: { type: 'http', scheme: 'basic', description: 'The token is the password, with any user name' },
+} as const
+const ANY_SCHEME = Object.keys(SCHEMES).map((name) => ({ [name]: [] }))
 
 const KEY_HEADER = {
   type: 'object',
@@ -72,6 +80,15 @@ export const WITH_BODY: readonly ErrorCode[] = ['PAYLOAD_TOO_LARGE', 'UNSUPPORTE
 
 /** The answers of a route: what it gives when all is well, and each error it has a code for. */
 export function answers(good: Record<number, Answer>, ...codes: ErrorCode[]): Record<number, object> {
+  return answersWith(errorBody, good, ...codes)
+}
+
+/** The same for routes whose errors have a form of their own. */
+export function answersWith(
+  form: z.ZodType,
+  good: Record<number, Answer>,
+  ...codes: ErrorCode[]
+): Record<number, object> {
   const described: Record<number, object> = {}
   for (const [status, [description, schema]] of Object.entries(good)) {
     described[Number(status)] = schema === undefined ? z.undefined().meta({ description }) : json(description, schema)
@@ -81,12 +98,16 @@ export function answers(good: Record<number, Answer>, ...codes: ErrorCode[]): Re
     const { status } = ERRORS[code]
     byStatus.set(status, [...(byStatus.get(status) ?? []), code])
   }
-  for (const [status, listed] of byStatus) described[status] = errorAnswer(...listed)
+  for (const [status, listed] of byStatus) described[status] = json(sentences(listed), form)
   return described
 }
 
 export function errorAnswer(...codes: ErrorCode[]): object {
-  return json(codes.map((code) => `\`${code}\`: ${ERRORS[code].sentence}`).join('\n\n'), errorBody)
+  return json(sentences(codes), errorBody)
+}
+
+function sentences(codes: readonly ErrorCode[]): string {
+  return codes.map((code) => `\`${code}\`: ${ERRORS[code].sentence}`).join('\n\n')
 }
 
 type Answer = readonly [description: string, schema?: z.ZodType]

@@ -1,6 +1,7 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { Gauge, type Registry } from '@prometheus-io/client'
 import { COUNTED_EACH_MAX, type DeadLetterCounts } from '../services/dead-letters.ts'
+import type { TriggerCounts } from '../services/triggers.ts'
 
 /** Of the queues with the most work: each has a few lines of its own. */
 const QUEUES_MAX = 200
@@ -48,6 +49,24 @@ export function createDeadLetterGauges(registers: Registry[]): (counts: DeadLett
       letters.set({ queue }, count)
       oldest.set({ queue }, Math.max(0, oldestMs / 1000))
     }
+  }
+}
+
+export function createTriggerGauges(registers: Registry[]): (counts: TriggerCounts | null) => void {
+  const gauge = (name: string, help: string) => new Gauge({ name, help, registers })
+  const unprocessed = gauge('ichido_triggers_unprocessed', 'Triggers that the leader has not processed yet')
+  const oldest = gauge(
+    'ichido_trigger_oldest_unprocessed_seconds',
+    'How long ago the first of them came; 0 without any',
+  )
+  const waiting = gauge(
+    'ichido_triggers_waiting',
+    'Triggers that wait for a free slot, the end of a pause or their turn',
+  )
+  return (counts) => {
+    setOrLeaveOut(unprocessed, counts?.unprocessed)
+    setOrLeaveOut(oldest, counts === null ? undefined : Math.max(0, counts.oldestMs ?? 0) / 1000)
+    setOrLeaveOut(waiting, counts?.waiting)
   }
 }
 

@@ -18,6 +18,8 @@ export interface SseEvent {
   id?: string | undefined
   /** Without any, a client learns where to go on from, and hears of nothing. */
   data?: unknown
+  /** In the place of `data`: one line of text, sent as it is. */
+  line?: string | undefined
 }
 
 const HEARTBEAT = ':\n\n'
@@ -78,9 +80,9 @@ async function* beating(world: World, source: AsyncGenerator<SseEvent>): AsyncGe
 }
 
 /** JSON has no line feeds: one line of data is enough. */
-function frame({ event, id, data }: SseEvent): string {
+function frame({ event, id, data, line = JSON.stringify(data) }: SseEvent): string {
   const head = `${id === undefined ? '' : `id: ${id}\n`}${event === undefined ? '' : `event: ${event}\n`}`
-  return data === undefined ? `${head}\n` : `${head}data: ${JSON.stringify(data)}\n\n`
+  return line === undefined ? `${head}\n` : `${head}data: ${line}\n\n`
 }
 
 export const EVENT_FRAMING: Framing = {

@@ -7,11 +7,9 @@ import type { Settings } from '../services/settings.ts'
 import { type RunningBackfill, runningBackfills, stepBackfill } from '../store/commands/backfills.ts'
 import type { Term } from '../store/commands/leadership.ts'
 import type { Store } from '../store/port.ts'
+import { BATCH_CHARS_MAX, FIRST, wakeQueues } from './batches.ts'
 
 const BACKFILLS_MAX = 20
-const FIRST = '00000000-0000-0000-0000-000000000000'
-/** As of a batch of ticks. */
-const BATCH_CHARS_MAX = 4 * 1024 * 1024
 
 interface BackfillOptions {
   world: World
@@ -38,7 +36,7 @@ export function createBackfill(options: BackfillOptions, term: Term): () => Prom
     const ticks = definition === null ? [] : ticksBetween(schedule, atMs, toMs, max)
     const { made, goesOn } = await store.write(stepBackfill(term, { backfill, definition, ticks }, maker))
     for (const { outcome } of made) meter.ticked(outcome, null)
-    bus.wake([...new Set(made.flatMap(({ wakes }) => (wakes === null ? [] : [`queue:${wakes}` as const])))])
+    wakeQueues(bus, made)
     return goesOn
   }
 

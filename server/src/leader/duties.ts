@@ -14,6 +14,7 @@ import { createRelay } from './relay.ts'
 import { createRetain } from './retain.ts'
 import { createSchedule } from './schedule.ts'
 import { createExpireUploads, createTidyArtifacts } from './tidy-artifacts.ts'
+import { createTrigger } from './trigger.ts'
 
 type IntervalSetting = Extract<SettingName, `${string}_interval_seconds`>
 
@@ -59,6 +60,10 @@ export function leaderDuties(services: Services, surroundings: LeaderSurrounding
     duty('retain', 'retain_interval_seconds', createRetain(deps, leading)),
     duty('schedule', 'schedule_interval_seconds', createSchedule({ ...deps, fairTags, clock, onTrouble }, leading)),
     duty('backfill', 'schedule_interval_seconds', createBackfill({ ...deps, fairTags }, leading)),
+    {
+      ...duty('trigger', 'trigger_interval_seconds', createTrigger({ ...deps, fairTags, onTrouble }, leading)),
+      wokenBy: 'triggers' as const,
+    },
     duty('redrive', 'redrive_interval_seconds', createRedrive({ ...deps, fairTags }, leading)),
     duty('alert', 'alert_interval_seconds', createAlert({ ...deps, loops }, leading)),
     duty('record-full', 'alert_interval_seconds', createRecordFull(deps, leading)),

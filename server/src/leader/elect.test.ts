@@ -45,7 +45,7 @@ class Node {
           this.done++
           return null
         }
-        return [{ name: 'count', intervalMs: () => 1_000, tick }]
+        return [{ name: 'count', intervalMs: () => 1_000, tick, wokenBy: 'triggers' }]
       },
     })
     this.election.start()
@@ -120,6 +120,21 @@ test('the first one leads at once, and goes on to; the others do not', async () 
     [true, 2],
     [false, 2],
   ])
+})
+
+test('a duty is woken by its topic, on the node that leads and in its term alone', async () => {
+  const a = await start()
+  const b = await start()
+  await world.pass(300)
+  bus.wake(['triggers'])
+  await world.pass(0)
+  expect([a.done, b.done]).toEqual([2, 0])
+  const stopping = a.election.stop()
+  await world.pass(0)
+  await stopping
+  bus.wake(['triggers'])
+  await world.pass(0)
+  expect([a.done, b.done]).toEqual([2, 2])
 })
 
 test('one that stops resigns, and the next one leads at once, in an epoch of its own', async () => {

@@ -1,5 +1,5 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import type { Bus } from '../bus/port.ts'
+import type { Bus, Topic } from '../bus/port.ts'
 import type { Meter } from '../services/meter.ts'
 import { renewTerm, resignTerm, type Standing, type Term, tryToLead } from '../store/commands/leadership.ts'
 import type { Store } from '../store/port.ts'
@@ -27,7 +27,10 @@ export type LeadershipChange = { leads: true; epoch: number } | { leads: false; 
 
 type WhyNot = 'resigned' | 'term lapsed' | 'database restarted' | `epoch ${number} began`
 
-export type Duty = Pick<LoopOptions, 'name' | 'intervalMs' | 'tick'>
+export interface Duty extends Pick<LoopOptions, 'name' | 'intervalMs' | 'tick'> {
+  /** Its next tick comes at once when this is told. */
+  wokenBy?: Topic
+}
 
 export interface ElectionOptions {
   world: World
@@ -57,6 +60,7 @@ export class Election {
   #ledEpoch: number | null = null
   #callOffLapse = () => {}
   #duties: Loop[] = []
+  #unsubscribeDuties: (() => void)[] = []
   #ending: Promise<unknown> = Promise.resolve()
 
   constructor(options: ElectionOptions) {
@@ -151,19 +155,22 @@ export class Election {
   }
 
   #begin({ epoch }: Standing): void {
-    const { world, meter, onTrouble, duties } = this.#options
+    const { world, bus, meter, onTrouble, duties } = this.#options
     const term = { holder: this.#holder, epoch }
     this.#term = term
     const trusted = () => this.#term === term && world.monotonic() < this.#trustedUntilMs
-    this.#duties = duties({ ...term, trusted }).map(
-      (duty) => new Loop({ ...duty, world, meter, when: trusted, onTrouble }),
-    )
+    this.#duties = duties({ ...term, trusted }).map(({ wokenBy, ...duty }) => {
+      const loop = new Loop({ ...duty, world, meter, when: trusted, onTrouble })
+      if (wokenBy !== undefined) this.#unsubscribeDuties.push(bus.subscribe(wokenBy, () => loop.hurry()))
+      return loop
+    })
     for (const duty of this.#duties) duty.start()
   }
 
   /** What is under way is not waited for: it may hang on the store, and changes nothing any more. */
   #end(): void {
     this.#term = null
+    for (const unsubscribe of this.#unsubscribeDuties.splice(0)) unsubscribe()
     this.#ending = Promise.all([this.#ending, ...this.#duties.map((duty) => duty.stop())])
     this.#duties = []
   }

@@ -17,6 +17,7 @@ import {
   removeEvents,
   removeJobs,
   removeReservations,
+  removeTriggers,
 } from '../store/commands/retention.ts'
 import type { Store } from '../store/port.ts'
 
@@ -58,6 +59,8 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
         removeReservations(term, ageMs, max),
       ),
     () => inBatches('audit', age('audit_retention_days', DAY_MS), (ageMs, max) => removeAudit(term, ageMs, max)),
+    () =>
+      inBatches('triggers', age('trigger_retention_seconds', 1000), (ageMs, max) => removeTriggers(term, ageMs, max)),
     events,
     outlivedResults,
     jobs,

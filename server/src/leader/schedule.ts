@@ -14,6 +14,7 @@ import {
 } from '../store/commands/ticks.ts'
 import { findWaitingTicks, tryWaitingTicks } from '../store/commands/waiting-ticks.ts'
 import type { Store } from '../store/port.ts'
+import { BATCH_CHARS_MAX, eachByItself, FIRST, wakeQueues } from './batches.ts'
 import type { ClockWatch } from './clock-watch.ts'
 import type { Leading } from './elect.ts'
 
@@ -28,10 +29,6 @@ export interface ScheduleOptions {
   onTrouble(where: string, error: unknown): void
 }
 
-/** Payloads have up to 1 MB: a transaction beyond this gains nothing and holds its locks longer. */
-const BATCH_CHARS_MAX = 4 * 1024 * 1024
-const FIRST = '00000000-0000-0000-0000-000000000000'
-
 /** Makes the jobs of the ticks that are due, and of those that waited, for one term; a bounded batch at a time. */
 export function createSchedule(options: ScheduleOptions, leading: Leading): () => Promise<number | null> {
   const { world, store, bus, meter, settings, fairTags, clock, onTrouble } = options
@@ -43,7 +40,7 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
 
   function tell(ticks: readonly Tick[]): void {
     for (const { outcome, lateMs } of ticks) meter.ticked(outcome, lateMs)
-    bus.wake([...new Set(ticks.flatMap(({ wakes }) => (wakes === null ? [] : [`queue:${wakes}` as const])))])
+    wakeQueues(bus, ticks)
   }
 
   function plan(definition: DueDefinition, lateness: { nowMs: number; evenMs: number; max: number }): Planned[] {
@@ -58,26 +55,13 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
     }
   }
 
-  async function make(planned: readonly Planned[]): Promise<Tick[]> {
-    if (planned.length === 0) return []
-    try {
-      return await store.write(makeTicks(leading, planned, maker))
-    } catch (error) {
-      // A user with limits whose row somebody has locked must not hold up all others.
-      const byUser = Map.groupBy(planned, ({ definition }) => definition.userId)
-      if (byUser.size === 1) throw error
-      const made: Tick[] = []
-      for (const [userId, own] of byUser) {
-        if (!leading.trusted()) break
-        const ticks = await store.write(makeTicks(leading, own, maker)).catch((cause: unknown) => {
-          onTrouble(`schedules of ${userId}`, cause)
-          return []
-        })
-        made.push(...ticks)
-      }
-      return made
-    }
-  }
+  /** A user with limits whose row somebody has locked must not hold up all others. */
+  const make = (planned: readonly Planned[]): Promise<Tick[]> =>
+    eachByItself(
+      { attempt: (some) => store.write(makeTicks(leading, some, maker)), leading, onTrouble },
+      planned,
+      ({ definition }) => `schedules of ${definition.userId}`,
+    )
 
   /** Whether there is more to do at once. */
   async function tryWaiting(batchMax: number): Promise<boolean> {

@@ -1,11 +1,13 @@
 import { type DefinitionShape, IchidoError, type Page, type TickShape } from '@ichido/sdk/protocol'
 import { type DefinitionInput, toContentShape, toSchedule } from '../core/contract/definitions.ts'
 import type { Problem } from '../core/contract/problem.ts'
+import { toTriggerRule } from '../core/contract/triggers.ts'
 import type { Definition, DefinitionContent } from '../core/definition.ts'
 import type { JobPolicy } from '../core/job.ts'
 import type { Caller } from '../core/roles.ts'
 import { nextTicks, type Schedule, scheduleProblem } from '../core/schedule.ts'
 import { defaultSeqScope } from '../core/seq.ts'
+import { templateProblem } from '../core/trigger.ts'
 import { offsetAt } from '../core/zone.ts'
 import * as store from '../store/commands/definitions.ts'
 import { readClock } from '../store/commands/leadership.ts'
@@ -88,7 +90,12 @@ export function createDefinitionService(deps: Deps): DefinitionService {
 
     pause: async (caller, name) => shown(name, await deps.store.write(store.pauseDefinition(name, by(caller)))),
 
-    resume: async (caller, name) => shown(name, await deps.store.write(store.resumeDefinition(name, by(caller)))),
+    async resume(caller, name) {
+      const resumed = await deps.store.write(store.resumeDefinition(name, by(caller)))
+      // Triggers may have waited for it.
+      if (resumed !== null && resumed.on !== null) deps.bus.wake(['triggers'])
+      return shown(name, resumed)
+    },
 
     async ticks(name, limit) {
       const { definition, nowMs } = await deps.store.read(store.findDefinitionNow(name))
@@ -111,6 +118,9 @@ function refusal({ field, message }: Problem): IchidoError {
 
 function contentOf(deps: Deps, input: DefinitionInput): DefinitionContent {
   const stages = input.stages ?? null
+  const on = input.on == null ? null : toTriggerRule(input.on)
+  const problem = templateProblem(input.payload, on, input.schedule != null)
+  if (problem !== null) throw refusal(problem)
   return {
     kind: input.kind,
     queue: input.queue ?? null,
@@ -122,6 +132,7 @@ function contentOf(deps: Deps, input: DefinitionInput): DefinitionContent {
     stages,
     seqScope: input.seq_scope ?? defaultSeqScope(stages),
     schedule: input.schedule == null ? null : toSchedule(input.schedule),
+    on,
   }
 }
 

@@ -26,6 +26,7 @@ import { createSettingsService, type SettingsService } from './settings.ts'
 import { noting, Sightings } from './sightings.ts'
 import { createStreamTokenService, type StreamTokenService } from './stream-tokens.ts'
 import { createSubmitService, type SubmitService } from './submit-job.ts'
+import { createTriggerService, type TriggerService } from './triggers.ts'
 import { createWorkerService, type WorkerService } from './workers.ts'
 
 /** Every use case there is. Routes, the embedded library and the command line all go through these. */
@@ -41,6 +42,7 @@ export interface Services {
   definitions: DefinitionService
   occurrences: OccurrenceService
   backfills: BackfillService
+  triggers: TriggerService
   runs: RunService
   logs: LogService
   fairTags: FairTags
@@ -83,6 +85,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     definitions: createDefinitionService(deps),
     occurrences: createOccurrenceService(deps, submission),
     backfills: createBackfillService(deps),
+    triggers: createTriggerService(deps),
     runs: noting(createRunService(deps, desk), sightings),
     logs: createLogService(deps),
     fairTags,

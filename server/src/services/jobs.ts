@@ -12,9 +12,10 @@ import { type Caller, can, visibleUser } from '../core/roles.ts'
 import { isFinal, type RunState } from '../core/run-state.ts'
 import { waitingFor } from '../core/waiting.ts'
 import { type CancelOutcome, cancelJob } from '../store/commands/cancel-job.ts'
-import { type JobFilter, listJobs } from '../store/commands/list-jobs.ts'
+import { type DeleteRefusal, deleteJob } from '../store/commands/delete-job.ts'
+import { countListed, type JobFilter, listJobs } from '../store/commands/list-jobs.ts'
 import { toCounts } from '../store/commands/once.ts'
-import { countJobs, findJob, findResult } from '../store/commands/read-jobs.ts'
+import { countJobs, findJob, findReportedCosts, findResult } from '../store/commands/read-jobs.ts'
 import { findObstacles } from '../store/commands/waiting.ts'
 import { integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
 import type { Deps } from './deps.ts'
@@ -26,10 +27,23 @@ import { ONLINE_MS } from './workers.ts'
 
 export interface JobService {
   get(caller: Caller, jobId: string): Promise<JobDetail>
-  list(caller: Caller, filter: JobFilter, limit: number, cursor: string | null): Promise<Page<JobShape>>
+  /** `offset` jobs after the cursor, or after the newest, are left out. */
+  list(
+    caller: Caller,
+    filter: JobFilter,
+    limit: number,
+    cursor: string | null,
+    offset?: number,
+  ): Promise<Page<JobShape>>
+  /** How many `list` would come to, counted up to `max`. */
+  count(caller: Caller, filter: JobFilter, max: number): Promise<number>
+  /** What workers reported as the cost of these jobs, by job; of jobs that the caller has been shown. */
+  reportedCosts(jobIds: readonly string[]): Promise<ReadonlyMap<string, number>>
   /** The outcome of a job that has ended; waits up to `waitMs` for the end. */
   result(caller: Caller, jobId: string, waitMs: number, signal?: AbortSignal): Promise<ResultShape>
   cancel(caller: Caller, jobId: string): Promise<{ job: JobDetail; outcome: CancelOutcome['kind'] }>
+  /** Removes a job that has ended, with all that belongs to it; a refusal says what is in the way. */
+  delete(caller: Caller, jobId: string): Promise<DeleteRefusal | 'deleted'>
   counts(): Promise<Record<string, number>>
 }
 
@@ -49,6 +63,12 @@ export function createJobService(deps: Deps, sightings: Sightings): JobService {
     return renderDetail(found, waitingFor, evidence.total(found.once.map(toCounts), ids))
   }
 
+  /** Its owner may change a job, and so may an operator. */
+  async function changeable(caller: Caller, jobId: string): Promise<void> {
+    const job = await visible(caller, jobId)
+    if (job.user_id !== caller.userId && !can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
+  }
+
   async function reasonToWait(job: Row): Promise<WaitingForShape | null> {
     if (!MAY_WAIT.includes(text(job, 'state'))) return null
     const askedAgoMs = sightings.agoMs(text(job, 'queue'), text(job, 'kind'))
@@ -58,11 +78,21 @@ export function createJobService(deps: Deps, sightings: Sightings): JobService {
   return {
     get: visible,
 
-    async list(caller, filter, limit, cursor) {
-      const own = visibleUser(caller)
-      if (own !== null && filter.userId !== null && filter.userId !== own) return { data: [], next_cursor: null }
-      const { rows, next } = await store.read(listJobs({ ...filter, userId: own ?? filter.userId }, limit, cursor))
+    async list(caller, filter, limit, cursor, offset) {
+      const seen = visibleOf(caller, filter)
+      if (seen === null) return { data: [], next_cursor: null }
+      const { rows, next } = await store.read(listJobs(seen, limit, cursor, offset))
       return { data: rows.map(renderListed), next_cursor: next }
+    },
+
+    async count(caller, filter, max) {
+      const seen = visibleOf(caller, filter)
+      return seen === null ? 0 : store.read(countListed(seen, max))
+    },
+
+    async reportedCosts(jobIds) {
+      const costs = await store.read(findReportedCosts(jobIds))
+      return new Map([...costs].map(([jobId, micros]) => [jobId, micros / MICROS]))
     },
 
     async result(caller, jobId, waitMs, signal) {
@@ -85,8 +115,7 @@ export function createJobService(deps: Deps, sightings: Sightings): JobService {
     },
 
     async cancel(caller, jobId) {
-      const job = await visible(caller, jobId)
-      if (job.user_id !== caller.userId && !can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
+      await changeable(caller, jobId)
       const outcome = await store.write(cancelJob(jobId, { id: deps.world.uuid(), actor: caller.userId }))
       if (outcome.kind === 'refused') {
         if (outcome.reason === 'NOT_FOUND') throw notFound('job', jobId)
@@ -97,10 +126,29 @@ export function createJobService(deps: Deps, sightings: Sightings): JobService {
       return { job: await visible(caller, jobId), outcome: outcome.kind }
     },
 
+    async delete(caller, jobId) {
+      await changeable(caller, jobId)
+      const by = { id: deps.world.uuid(), actor: caller.userId }
+      for (;;) {
+        const outcome = await store.write(deleteJob(jobId, by))
+        if (outcome.kind === 'unfinished') continue
+        if (outcome.kind === 'refused') return outcome.refusal
+        bus.wake([`job:${jobId}`])
+        return 'deleted'
+      }
+    },
+
     async counts() {
       return Object.fromEntries(await store.read(countJobs()))
     },
   }
+}
+
+/** The filter as far as the caller may see; null: none of it. */
+function visibleOf(caller: Caller, filter: JobFilter): JobFilter | null {
+  const own = visibleUser(caller)
+  if (own !== null && filter.userId !== null && filter.userId !== own) return null
+  return { ...filter, userId: own ?? filter.userId }
 }
 
 function mayRead(caller: Caller, userId: string): boolean {

@@ -1,3 +1,5 @@
+import type { TriggerOutcome } from '@ichido/sdk/protocol'
+
 /** What services count, whoever listens: the metrics page, a test, or nobody. */
 export interface Meter {
   submitted(outcome: 'created' | 'replayed' | 'refused', keyed: boolean, code: string | null): void
@@ -17,6 +19,10 @@ export interface Meter {
   deadLetterResolved(how: 'retried' | 'redriven' | 'replaced', parkedMs: number): void
   /** What became of a tick, and how long after it was due; null for one of the past. */
   ticked(outcome: 'job' | 'skipped' | 'waiting_quota' | 'waiting_overlap', lateMs: number | null): void
+  /** What became of a trigger that was sent. */
+  triggered(outcome: 'recorded' | 'duplicate'): void
+  /** What a trigger made of a definition. */
+  triggerDecided(outcome: TriggerOutcome): void
   /** What this node knows of leadership: whether it leads and trusts its term, and the epoch. */
   leadership(leads: boolean, epoch: number): void
   /** The log of a run has left the store: its bytes, and those of its file. */
@@ -53,6 +59,8 @@ export const silentMeter: Meter = {
   deadLetterMade() {},
   deadLetterResolved() {},
   ticked() {},
+  triggered() {},
+  triggerDecided() {},
   leadership() {},
   logArchived() {},
   looped() {},

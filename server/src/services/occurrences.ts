@@ -1,8 +1,9 @@
-import type { OccurrenceShape } from '@ichido/sdk/protocol'
+import { IchidoError, type OccurrenceShape } from '@ichido/sdk/protocol'
 import type { Definition } from '../core/definition.ts'
 import { DEFAULT_QUEUE } from '../core/job.ts'
 import type { Caller } from '../core/roles.ts'
 import { GRACE_MS, lastTicks } from '../core/ticks.ts'
+import { takesData } from '../core/trigger.ts'
 import { findDefinitionNow } from '../store/commands/definitions.ts'
 import { findOccurrences, type Occurrence, readScheduleCounts } from '../store/commands/occurrences.ts'
 import { runDefinition } from '../store/commands/run-definition.ts'
@@ -67,6 +68,10 @@ export function createOccurrenceService({ world, store }: Deps, submission: Subm
       const { id, userId, kind, queue, priority, labels, policy } = definition
       const by = { id: world.uuid(), actor: caller.userId }
       const payload = JSON.parse(definition.payload) as unknown
+      if (definition.on !== null && takesData(payload)) {
+        const message = `The payload of ${name} takes fields of a trigger; send one with the topic ${definition.on.topic}`
+        throw new IchidoError('INVALID_PAYLOAD', message, { field: 'payload' })
+      }
       const input = { kind, queue: queue ?? DEFAULT_QUEUE, payload, priority, ...(labels === null ? {} : { labels }) }
       const asked = { key, operation: OPERATION, hashOver: { definition_id: id }, policy, definitionId: id }
       return submission.submitBy(

@@ -103,6 +103,7 @@ export function renderDetail(
     policy: toPolicyShape(JSON.parse(text(job, 'policy')) as JobPolicy),
     traceparent: textOrNull(job, 'traceparent'),
     idempotency_key: key,
+    trigger_id: textOrNull(job, 'trigger_id'),
     waiting_for: waitingFor,
     runs: runs.map(renderRun),
     once: {

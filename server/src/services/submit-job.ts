@@ -6,6 +6,7 @@ import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, type JobPolicy } from '../core/jo
 import { toMicros } from '../core/quota.ts'
 import { requestHash } from '../core/request-hash.ts'
 import type { Caller } from '../core/roles.ts'
+import { rehearse } from '../store/commands/rehearse.ts'
 import type {
   Accepted,
   RenderAccepted,
@@ -56,6 +57,8 @@ export interface SubmitService {
   ): Promise<PromiseSettledResult<SubmitOutcome>[]>
   /** The same as a command, for a transaction of the caller's own, which also wakes the workers when it commits. */
   prepare(caller: Caller, input: SubmitInput, options: SubmitOptions): Command<SubmitOutcome[]>
+  /** What `submit` would answer now. Nothing of it stays. */
+  rehearse(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<SubmitOutcome>
   /** By a command that does more than that. */
   submitBy(
     commandOf: (item: SubmitItem, render: RenderAccepted) => Command<SubmitOutcome>,
@@ -134,6 +137,13 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
         return toItem(deps, fairTags, caller, input, options)
       }),
     prepare: (caller, input, options) => submitJobs([toItem(deps, fairTags, caller, input, options)], renderAccepted),
+    async rehearse(caller, input, options) {
+      // A rehearsal takes no turn from the user's jobs.
+      const item = toItem(deps, { tagFor: () => 0 }, caller, input, options)
+      const [outcome] = await rehearse(deps.store, submitJobs([item], renderAccepted))
+      if (outcome === undefined) throw new Error('Every submission has an outcome')
+      return outcome
+    },
     async submitBy(commandOf, caller, input, options) {
       const item = toItem(deps, fairTags, caller, input, options)
       const outcome = await deps.store.write(commandOf(item, renderAccepted))
@@ -145,7 +155,7 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
 
 function toItem(
   deps: Deps,
-  fairTags: FairTags,
+  fairTags: Pick<FairTags, 'tagFor'>,
   caller: Caller,
   input: SubmitInput,
   options: SubmitOptions,

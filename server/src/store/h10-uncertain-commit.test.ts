@@ -14,6 +14,7 @@ import { endBatch } from './commands/end-runs.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
 import { publishBatch } from './commands/publish.ts'
 import { findQuota, findReservation, setQuota } from './commands/quotas.ts'
+import { recordTriggers } from './commands/record-triggers.ts'
 import { createEnrollToken } from './commands/register-worker.ts'
 import { consumeSlot, releaseSlot, reserveSlot } from './commands/reservations.ts'
 import { changeSetting } from './commands/settings.ts'
@@ -141,6 +142,16 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(submitted).toMatchObject({ kind: 'unheard', outcomes: [{ kind: 'created', jobId: item.jobId }] })
     expect(await node.write(leaseBatch([poll]))).toMatchObject([[{ jobId: item.jobId, attempt: 1 }]])
     expect(await jobs()).toHaveLength(2)
+  })
+
+  test('triggers are recorded once, and their sender hears that it was first', async () => {
+    const [topic, sent] = [unique('topic'), { userId: scene.userId, operates: false, data: '{}' }]
+    const items = ['b', 'a'].map((dedupeKey) => ({ triggerId: v7(), topic, dedupeKey, ...sent }))
+    const recorded = await cutOnce(cut, recordTriggers(items))
+    expect(recorded.map(({ triggerId, duplicate }) => [triggerId, duplicate])).toEqual(
+      items.map(({ triggerId }) => [triggerId, false]),
+    )
+    expect(await sql(node, 'SELECT id FROM ichido.triggers WHERE topic = $1', topic)).toHaveLength(2)
   })
 
   test('a reservation takes one slot', async () => {

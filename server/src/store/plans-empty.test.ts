@@ -22,6 +22,8 @@ const KNOWN = [
   'next_due: runs by runs_delayed',
   'next_tick_in: job_definitions by job_definitions_due',
   'read_any_log_ref: run_logs by itself',
+  // The first of those that are not processed, in the order of the index.
+  'read_unprocessed_triggers: triggers by triggers_unprocessed',
   // What they count is all that the index holds.
   'count_queue: runs by runs_delayed',
   'list_queues: runs by runs_delayed',

@@ -12,7 +12,7 @@ import { openNode } from '../testing/store.ts'
 import { countDeadLetters } from './commands/dead-letters.ts'
 import { findKeys, listKeys } from './commands/keys.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
-import { EVERY_JOB, type JobFilter, listJobs } from './commands/list-jobs.ts'
+import { countListed, EVERY_JOB, type JobFilter, listJobs } from './commands/list-jobs.ts'
 import { promoteDue } from './commands/promote-runs.ts'
 import { findQueueHead } from './commands/queues.ts'
 import { listReservations, listUsers } from './commands/quotas.ts'
@@ -268,6 +268,8 @@ describe('a page of a list looks at about a page of rows:', () => {
     ['of a user, made until now', { userId: 'heavy', createdFromMs: now - 3_600_000, createdToMs: now + 3_600_000 }],
     ['of a queue in a state that few are in', { queue: 'other', states: ['SUCCEEDED'] }],
     ['of a user in a state', { userId: 'heavy', states: ['SUCCEEDED'] }],
+    ['that wait for artifacts', { states: ['PENDING'], pendingFor: 'artifacts' }],
+    ['that wait for a worker', { states: ['PENDING'], pendingFor: 'worker' }],
     ['of a user in a state that none of its jobs is in', { userId: 'heavy', states: ['RUNNING'] }],
   ])('jobs %s', async (_, filter) => {
     const first = await node.read(listJobs({ ...EVERY_JOB, ...filter }, PAGE, null))
@@ -276,6 +278,29 @@ describe('a page of a list looks at about a page of rows:', () => {
       const states = Math.max(1, filter.states?.length ?? 1)
       expect(Math.max(...plans.map(rowsTouched)), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS * states)
     }
+  })
+
+  test.each<[string, Partial<JobFilter>, string[], number]>([
+    [
+      'that wait for their time',
+      { states: ['PENDING'], pendingFor: 'run_at' },
+      ['runs_delayed', 'runs_job'],
+      part(0.1),
+    ],
+    ['with a label, of those that workers hold', { states: ['RUNNING'] }, ['runs_state'], part(0.05)],
+  ])('jobs %s are looked for among few', async (_, filter, indexes, few) => {
+    const label = { name: 'team', value: 'x' }
+    const plans = await readPlans(node, listJobs({ ...EVERY_JOB, ...filter, label }, PAGE, null))
+    expect(plans.flatMap((plan) => waysInto(plan, 'runs')).sort()).toEqual(indexes)
+    expect(Math.max(...plans.map(rowsTouched))).toBeLessThanOrEqual(few * 6)
+  })
+
+  test('jobs after an offset, and their number up to a limit', async () => {
+    const skipped = 100
+    const offset = await readPlans(node, listJobs(EVERY_JOB, PAGE, null, skipped))
+    expect(Math.max(...offset.map(rowsTouched))).toBeLessThanOrEqual(A_PAGE_OF_ROWS * (1 + skipped / PAGE))
+    const counted = await readPlans(node, countListed({ ...EVERY_JOB, states: ['PENDING', 'SUCCEEDED'] }, PAGE))
+    expect(Math.max(...counted.map(rowsTouched))).toBeLessThanOrEqual(A_PAGE_OF_ROWS * 2)
   })
 
   test('one job, one key', async () => {

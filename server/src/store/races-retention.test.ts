@@ -5,7 +5,7 @@ import { createRetain } from '../leader/retain.ts'
 import { silentMeter } from '../services/meter.ts'
 import { begin, lead, makeOneDead, progress, redriver, retry } from '../testing/dead-letters.ts'
 import { seize } from '../testing/reaper.ts'
-import { removeKeys, settingsOf } from '../testing/retention.ts'
+import { leftovers, removeKeys, settingsOf } from '../testing/retention.ts'
 import { finished, KEY_TTL_MS, renderForTest, Scene } from '../testing/scene.ts'
 import { sql } from '../testing/store.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
@@ -15,7 +15,6 @@ import { addCounts } from './commands/once.ts'
 import { findJob, findResult } from './commands/read-jobs.ts'
 import { removeEvents, removeJobs } from './commands/retention.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
-import type { Store } from './port.ts'
 
 /** Whatever else happens to a job while it is removed, it is there as a whole or gone as a whole, and its key with it. */
 
@@ -23,18 +22,6 @@ const AGES = { jobMs: 1_000, letterMs: 1_000 }
 const KEY = { key: 'key' }
 
 const nodes = twoNodes()
-
-/** What is left of jobs that are gone. A key may outlive its job, and the ledger of ticks stays. */
-async function leftovers(store: Store): Promise<Record<string, number>> {
-  const tables = ['runs', 'results', 'events', 'job_labels', 'dead_letters', 'expired_keys', 'once_counters']
-  const found: Record<string, number> = {}
-  for (const table of tables) {
-    const text = `SELECT t.job_id FROM ichido.${table} t WHERE NOT EXISTS (SELECT 1 FROM ichido.jobs j WHERE j.id = t.job_id)`
-    const rows = await sql(store, text)
-    if (rows.length > 0) found[table] = rows.length
-  }
-  return found
-}
 
 async function canceled(scene: Scene, changes: Parameters<Scene['submitted']>[0] = {}): Promise<string> {
   const jobId = await scene.submitted({ labels: { a: 'b' }, ...changes })

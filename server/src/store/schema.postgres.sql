@@ -204,10 +204,13 @@ CREATE TABLE ichido.job_definitions (
   paused_at bigint,
   version integer NOT NULL DEFAULT 1,
   last_tick_at bigint,
+  topic text,
+  on_trigger text,
   CONSTRAINT job_definitions_name_key UNIQUE (name),
   CONSTRAINT job_definitions_pkey PRIMARY KEY (id)
 );
 CREATE INDEX job_definitions_due ON ichido.job_definitions USING btree (next_tick_at) WHERE ((next_tick_at IS NOT NULL) AND (paused_at IS NULL));
+CREATE INDEX job_definitions_topic ON ichido.job_definitions USING btree (topic) WHERE (topic IS NOT NULL);
 
 CREATE TABLE ichido.job_labels (
   name text NOT NULL,
@@ -422,6 +425,41 @@ CREATE TABLE ichido.settings (
   updated_by text NOT NULL,
   CONSTRAINT settings_pkey PRIMARY KEY (name)
 );
+
+CREATE TABLE ichido.trigger_outcomes (
+  definition_id uuid NOT NULL,
+  trigger_id uuid NOT NULL,
+  triggered_at bigint NOT NULL,
+  outcome text NOT NULL,
+  job_id uuid,
+  reason text,
+  field text,
+  created_at bigint NOT NULL,
+  updated_at bigint NOT NULL,
+  CONSTRAINT trigger_outcomes_pkey PRIMARY KEY (definition_id, trigger_id)
+);
+CREATE INDEX trigger_outcomes_job ON ichido.trigger_outcomes USING btree (job_id) WHERE (job_id IS NOT NULL);
+CREATE INDEX trigger_outcomes_trigger ON ichido.trigger_outcomes USING btree (trigger_id);
+CREATE INDEX trigger_outcomes_waiting ON ichido.trigger_outcomes USING btree (definition_id, triggered_at, trigger_id) WHERE (outcome = ANY (ARRAY['waiting_quota'::text, 'waiting_pause'::text, 'waiting_turn'::text]));
+
+CREATE TABLE ichido.triggers (
+  id uuid NOT NULL,
+  user_id text NOT NULL,
+  operates boolean NOT NULL,
+  topic text NOT NULL,
+  dedupe_key text NOT NULL,
+  data text NOT NULL,
+  created_at bigint NOT NULL,
+  processed_at bigint,
+  settled_at bigint,
+  CONSTRAINT triggers_pkey PRIMARY KEY (id),
+  CONSTRAINT triggers_user_id_dedupe_key_key UNIQUE (user_id, dedupe_key)
+);
+CREATE INDEX triggers_settled ON ichido.triggers USING btree (settled_at) WHERE (settled_at IS NOT NULL);
+CREATE INDEX triggers_topic ON ichido.triggers USING btree (topic, id);
+CREATE INDEX triggers_unprocessed ON ichido.triggers USING btree (created_at, id) WHERE (processed_at IS NULL);
+CREATE INDEX triggers_user ON ichido.triggers USING btree (user_id, id);
+CREATE INDEX triggers_waiting ON ichido.triggers USING btree (id) WHERE ((processed_at IS NOT NULL) AND (settled_at IS NULL));
 
 CREATE TABLE ichido.users (
   user_id text NOT NULL,

@@ -205,10 +205,12 @@ CREATE TABLE job_definitions (
   next_tick_at INTEGER,
   created_at INTEGER NOT NULL,
   updated_at INTEGER NOT NULL
-, user_id text NOT NULL DEFAULT 'local', priority integer NOT NULL DEFAULT 0, labels text, seq_scope text NOT NULL DEFAULT 'attempt', paused_at INTEGER, version integer NOT NULL DEFAULT 1, last_tick_at INTEGER) STRICT;
+, user_id text NOT NULL DEFAULT 'local', priority integer NOT NULL DEFAULT 0, labels text, seq_scope text NOT NULL DEFAULT 'attempt', paused_at INTEGER, version integer NOT NULL DEFAULT 1, last_tick_at INTEGER, topic text, on_trigger text) STRICT;
 
 CREATE INDEX job_definitions_due ON job_definitions (next_tick_at)
 WHERE next_tick_at IS NOT NULL AND paused_at IS NULL;
+
+CREATE INDEX job_definitions_topic ON job_definitions (topic) WHERE topic IS NOT NULL;
 
 CREATE TABLE job_labels (
   name text NOT NULL,
@@ -421,6 +423,49 @@ CREATE TABLE settings (
   updated_at INTEGER NOT NULL,
   updated_by text NOT NULL
 ) STRICT;
+
+CREATE TABLE trigger_outcomes (
+  definition_id TEXT NOT NULL,
+  trigger_id TEXT NOT NULL,
+  triggered_at INTEGER NOT NULL,
+  outcome text NOT NULL,
+  job_id TEXT,
+  reason text,
+  field text,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  PRIMARY KEY (definition_id, trigger_id)
+) STRICT;
+
+CREATE INDEX trigger_outcomes_job ON trigger_outcomes (job_id) WHERE job_id IS NOT NULL;
+
+CREATE INDEX trigger_outcomes_trigger ON trigger_outcomes (trigger_id);
+
+CREATE INDEX trigger_outcomes_waiting ON trigger_outcomes (definition_id, triggered_at, trigger_id)
+WHERE outcome IN ('waiting_quota', 'waiting_pause', 'waiting_turn');
+
+CREATE TABLE triggers (
+  id TEXT PRIMARY KEY,
+  user_id text NOT NULL,
+  operates INTEGER NOT NULL,
+  topic text NOT NULL,
+  dedupe_key text NOT NULL,
+  data text NOT NULL,
+  created_at INTEGER NOT NULL,
+  processed_at INTEGER,
+  settled_at INTEGER,
+  UNIQUE (user_id, dedupe_key)
+) STRICT;
+
+CREATE INDEX triggers_settled ON triggers (settled_at) WHERE settled_at IS NOT NULL;
+
+CREATE INDEX triggers_topic ON triggers (topic, id);
+
+CREATE INDEX triggers_unprocessed ON triggers (created_at, id) WHERE processed_at IS NULL;
+
+CREATE INDEX triggers_user ON triggers (user_id, id);
+
+CREATE INDEX triggers_waiting ON triggers (id) WHERE processed_at IS NOT NULL AND settled_at IS NULL;
 
 CREATE TABLE users (
   user_id text PRIMARY KEY,

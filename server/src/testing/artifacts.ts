@@ -14,7 +14,9 @@ import type { Services } from '../services/index.ts'
 import type { Uploaded, UploadRequest } from '../services/upload-artifact.ts'
 import { promoteDue } from '../store/commands/promote-runs.ts'
 import { realWorld } from '../world.ts'
+import { type TestApp, testApp } from './app.ts'
 import { callerOf, eachServices } from './each-services.ts'
+import type { Engine } from './services.ts'
 import { sql, unique } from './store.ts'
 
 export const sha256Of = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
@@ -34,6 +36,19 @@ export function testFolder(): TestFolder {
 export async function testBlobs(): Promise<TestFolder & { blobs: Blobs }> {
   const place = testFolder()
   return { ...place, blobs: await openDisk({ folder: place.folder, world: realWorld }) }
+}
+
+/** The HTTP layer with a folder for artifacts, which goes when it is closed. */
+export async function artifactApp(engine: Engine): Promise<TestApp> {
+  const { blobs, remove } = await testBlobs()
+  const http = await testApp(engine, { deps: { blobs } })
+  return {
+    ...http,
+    async close() {
+      await http.close()
+      remove()
+    },
+  }
 }
 
 /** Chunks as a socket gives them; after `breakAfter` of them it breaks. */

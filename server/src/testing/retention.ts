@@ -1,8 +1,10 @@
 import { SETTINGS, type SettingName } from '../core/settings.ts'
 import { removeExpiredKeys } from '../store/commands/keys.ts'
 import type { Term } from '../store/commands/leadership.ts'
-import { type Command, command } from '../store/port.ts'
+import { FIRST_JOB } from '../store/commands/retention.ts'
+import { type Command, command, type Store } from '../store/port.ts'
 import { integer, one, statement, text, type Work } from '../store/statement.ts'
+import { sql } from './store.ts'
 
 const lead = statement('', "UPDATE ichido.leadership SET holder = 'tester' WHERE holder IS NULL")
 const readTerm = statement('', 'SELECT epoch, holder FROM ichido.leadership')
@@ -20,4 +22,20 @@ export function removeKeys(max: number): Command<number> {
 /** These settings, and the defaults of all others. */
 export function settingsOf(values: Partial<Record<SettingName, number>>) {
   return { get: (name: SettingName) => values[name] ?? SETTINGS[name].default }
+}
+
+/**
+ * What is left of jobs that are gone. A key may outlive its job, and the ledger of ticks stays. On SQLite an event of nobody's
+ * takes the place of the last.
+ */
+export async function leftovers(store: Store): Promise<Record<string, number>> {
+  const tables = ['runs', 'results', 'events', 'job_labels', 'dead_letters', 'expired_keys', 'once_counters']
+  const found: Record<string, number> = {}
+  for (const table of tables) {
+    const text = `SELECT t.job_id FROM ichido.${table} t WHERE t.job_id <> '${FIRST_JOB}'
+      AND NOT EXISTS (SELECT 1 FROM ichido.jobs j WHERE j.id = t.job_id)`
+    const rows = await sql(store, text)
+    if (rows.length > 0) found[table] = rows.length
+  }
+  return found
 }

@@ -41,6 +41,7 @@ export function content(
     stages: null,
     seqScope: 'attempt',
     schedule: schedule === null ? null : { ...EVERY_SECOND, ...schedule },
+    on: null,
     ...changes,
   }
 }
@@ -89,7 +90,7 @@ interface TickerChanges {
   onTrouble?: (where: string, error: unknown) => void
 }
 
-function fail(where: string, error: unknown): never {
+export function fail(where: string, error: unknown): never {
   throw new Error(where, { cause: error })
 }
 

@@ -12,6 +12,7 @@ import { CATCH_UP_WINDOW_SECONDS_MAX, CRON_LENGTH_MAX, type Schedule } from '../
 import { listQuery } from './list.ts'
 import { stage } from './stages.ts'
 import { name, submitRequest } from './submit.ts'
+import { toTriggerRuleShape, triggerRule, triggerRuleRequest } from './triggers.ts'
 
 const DAY_SECONDS = 86_400
 const TICKS_MAX = 100
@@ -79,6 +80,7 @@ const content = {
   stages: stages.nullable(),
   seq_scope,
   schedule: scheduleRequest.nullable().optional().meta({ description: 'Null: it is due only when somebody says so' }),
+  on: triggerRuleRequest.nullable().optional().meta({ description: 'The triggers that make a job of it; null: none' }),
 }
 
 const definitionContent = z.strictObject(content) satisfies z.ZodType<DefinitionRequest>
@@ -124,10 +126,11 @@ export const definition = z
     stages: z.union([z.literal('eco2'), z.array(stage)]).nullable(),
     seq_scope: z.enum(['job', 'attempt']),
     schedule: schedule.nullable(),
+    on: triggerRule.nullable(),
     paused: z.boolean(),
     paused_at: time.nullable(),
     version: z.int().meta({ description: 'Raised by every change that somebody makes' }),
-    user_id: z.string().meta({ description: 'Whose jobs its ticks make' }),
+    user_id: z.string().meta({ description: 'Whose jobs its ticks and triggers make' }),
     next_tick_at: time
       .nullable()
       .meta({ description: 'Null without a schedule, when it has ended, and while it is paused' }),
@@ -167,7 +170,7 @@ type ContentShape = Pick<DefinitionShape, keyof DefinitionShape & keyof Definiti
 
 /** What somebody wrote, with the defaults in the place of what was left out: for answers, and for the audit. */
 export function toContentShape(content: DefinitionContent): ContentShape {
-  const { policy, stages, schedule } = content
+  const { policy, stages, schedule, on } = content
   const { backoff } = policy
   return {
     kind: content.kind,
@@ -184,6 +187,7 @@ export function toContentShape(content: DefinitionContent): ContentShape {
     stages: stages === null || stages === 'eco2' ? stages : [...stages],
     seq_scope: content.seqScope,
     schedule: schedule === null ? null : toScheduleShape(schedule),
+    on: on === null ? null : toTriggerRuleShape(on),
   }
 }
 

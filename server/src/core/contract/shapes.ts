@@ -154,6 +154,7 @@ export const jobDetail = jobFields
     policy: z.record(z.string(), z.unknown()),
     traceparent: z.string().nullable(),
     idempotency_key: z.string().nullable(),
+    trigger_id: z.uuid().nullable().meta({ description: 'The trigger that made it, for as long as that is kept' }),
     waiting_for: waitingFor.nullable().meta({ description: 'Why nobody works on it; null when it does not wait' }),
     runs: z.array(run),
     once,

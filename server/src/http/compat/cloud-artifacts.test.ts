@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createExpireUploads } from '../../leader/tidy-artifacts.ts'
 import { promoteDue } from '../../store/commands/promote-runs.ts'
-import { type Answer, type TestApp, testApp } from '../../testing/app.ts'
-import { sha256Of, someBytes, testBlobs } from '../../testing/artifacts.ts'
+import type { Answer, TestApp } from '../../testing/app.ts'
+import { artifactApp, sha256Of, someBytes } from '../../testing/artifacts.ts'
 import { lease } from '../../testing/cloud-worker.ts'
 import { ENGINES } from '../../testing/services.ts'
 import { sql } from '../../testing/store.ts'
@@ -10,16 +10,10 @@ import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
 
 describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => {
   let http: TestApp
-  let close: () => Promise<void>
   beforeAll(async () => {
-    const place = await testBlobs()
-    http = await testApp(engine, { deps: { blobs: place.blobs } })
-    close = async () => {
-      await http.close()
-      place.remove()
-    }
+    http = await artifactApp(engine)
   })
-  afterAll(() => close())
+  afterAll(() => http.close())
 
   const submit = (provider: string, body: object) =>
     http.call('POST', `/api/cloud/jobs/submit?provider=${provider}`, { body: { config_name_to_load: 'lora', ...body } })

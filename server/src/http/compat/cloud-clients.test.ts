@@ -1,39 +1,27 @@
-import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
-import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { root } from '../../../../scripts/boot/fetch-packages.mjs'
-import { type ClientTools, clientTools } from '../../../../scripts/testing/debian-packages.ts'
+import { clientTools } from '../../../../scripts/testing/debian-packages.ts'
 import { full } from '../../../../scripts/testing/size.ts'
 import { type Serving, serve } from '../../cli/testing/cli.ts'
 import { type Gate, openGate } from '../../testing/http-gate.ts'
+import { type Ended, S0_CLIENTS, type S0Client, S0Runner, sourceOf } from '../../testing/s0-clients.ts'
 import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
 
 /** Installing what S0's clients need may take this long. */
 const INSTALL_TIMEOUT_MS = 600_000
 
-/** S0's own code, to the letter; and what tells its block from the others of the same language. */
-const CLIENTS = {
-  bash: { file: 's0-script.sh', language: 'bash', mark: '#!/bin/bash' },
-  requests: { file: 's0-requests.py', language: 'python', mark: 'import requests' },
-  aiohttp: { file: 's0-aiohttp.py', language: 'python', mark: 'import aiohttp' },
-  actions: { file: 's0-actions.yml', language: 'yaml', mark: '$GITHUB_OUTPUT' },
-} as const
-
-const pathOf = (client: keyof typeof CLIENTS) =>
-  fileURLToPath(new URL(`fixtures/${CLIENTS[client].file}`, import.meta.url))
-
-let tools: ClientTools
+let clients: S0Runner
 let serving: Promise<Serving>
 let gate: Gate
 let folder: string
 
 beforeAll(async () => {
-  tools = await clientTools()
   folder = mkdtempSync(join(tmpdir(), 'ichido-clients-'))
+  clients = new S0Runner(await clientTools(), folder)
   start()
   gate = await openGate(url)
   await serving
@@ -59,21 +47,6 @@ const url = async () => (await serving).url
 async function crash(): Promise<void> {
   await (await serving).kill9()
   start()
-}
-
-interface Ended {
-  code: number
-  output: string
-}
-
-/** Nothing of the tests' own surroundings, least of all a proxy, reaches the clients. */
-function run(program: string, args: string[], env: Record<string, string>): Promise<Ended> {
-  const { PATH = '' } = process.env
-  return new Promise((resolve) => {
-    const child = execFile(program, args, { env: { PATH, ...env }, cwd: folder }, (_, stdout, stderr) =>
-      resolve({ code: child.exitCode ?? -1, output: stdout + stderr }),
-    )
-  })
 }
 
 async function call(method: string, path: string, body?: object): Promise<unknown> {
@@ -113,20 +86,16 @@ test('the fixtures are the code of S0', () => {
   // A clone elsewhere has no seeds; there the fixtures stand for them.
   for (const seed of globSync(join(root, '..', 'shared', 'seeds', '000*.txt'))) {
     const blocks = [...readFileSync(seed, 'utf8').matchAll(/^```(\w+)\n(.*?)^```$/gms)]
-    for (const [name, { language, mark }] of Object.entries(CLIENTS)) {
+    for (const [name, { language, mark }] of Object.entries(S0_CLIENTS)) {
       const found = blocks.filter(([, its, code]) => its === language && code?.includes(mark))
-      expect(found.map(([, , code]) => code)).toEqual([readFileSync(pathOf(name as keyof typeof CLIENTS), 'utf8')])
+      expect(found.map(([, , code]) => code)).toEqual([sourceOf(name as S0Client)])
     }
   }
 })
 
 describe('the bash script', () => {
   const script = (config: string, sha: string) =>
-    run(tools.bash, [pathOf('bash'), config], {
-      SIMPLETUNER_URL: gate.url,
-      GITHUB_REPOSITORY: 'example/models',
-      GITHUB_SHA: sha,
-    })
+    clients.bash(gate.url, config, { GITHUB_REPOSITORY: 'example/models', GITHUB_SHA: sha })
 
   test('submits, and finds its job again', async () => {
     const [config, sha] = [newConfig(), randomUUID()]
@@ -140,7 +109,7 @@ describe('the bash script', () => {
 
   test('submits without any context', async () => {
     const config = newConfig()
-    const { code, output } = await run(tools.bash, [pathOf('bash'), config], { SIMPLETUNER_URL: gate.url })
+    const { code, output } = await clients.bash(gate.url, config)
     expect({ code, output }).toMatchObject({ code: 0, output: expect.stringContaining('Created new job') })
     expect(await jobsOf(config)).toHaveLength(1)
   })
@@ -165,22 +134,8 @@ describe('the bash script', () => {
 })
 
 describe('the Python client on requests', () => {
-  // S0 leaves its three exceptions to whoever uses the code.
-  const DRIVER = `
-import json, sys
-class QuotaExceededError(Exception): pass
-class TransientError(Exception): pass
-class MaxRetriesExceeded(Exception): pass
-exec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'))
-try:
-    print(json.dumps(submit_job_with_retry(sys.argv[2])))
-except QuotaExceededError as error:
-    print('quota:', error)
-    sys.exit(3)
-`
   // It calls http://localhost:8001, which is taken on some machine or other: as its proxy the gate sees those calls.
-  const client = (config: string) =>
-    run(tools.python, ['-c', DRIVER, pathOf('requests'), config], { http_proxy: gate.url, no_proxy: '' })
+  const client = (config: string) => clients.requests(config, { http_proxy: gate.url, no_proxy: '' })
 
   const answerOf = ({ output }: Ended) => JSON.parse(output.trim().split('\n').at(-1) ?? '') as CloudAnswer
 
@@ -212,16 +167,9 @@ except QuotaExceededError as error:
 })
 
 describe('the Python client on aiohttp', () => {
-  const DRIVER = `
-import asyncio, dataclasses, json, runpy, sys
-client = runpy.run_path(sys.argv[1])
-result = asyncio.run(client['submit_cloud_job'](**json.loads(sys.argv[2])))
-print(json.dumps(dataclasses.asdict(result)))
-`
-
   async function client(config: string, key: string | null, run_name: string | null = null): Promise<unknown> {
     const call = { base_url: gate.url, config_name: config, idempotency_key: key, tracker_run_name: run_name }
-    const { output } = await run(tools.python, ['-c', DRIVER, pathOf('aiohttp'), JSON.stringify(call)], {})
+    const { output } = await clients.aiohttp(call)
     return JSON.parse(output)
   }
 
@@ -255,24 +203,7 @@ print(json.dumps(dataclasses.asdict(result)))
 })
 
 describe('the step of GitHub Actions', () => {
-  /** What the runner makes of a step: its expressions are put in, and the rest is a script for `bash -e`. */
-  async function step(sha: string, runNumber: number): Promise<Ended & { outputs: string }> {
-    const context: Record<string, string> = {
-      'github.repository': 'example/models',
-      'github.sha': sha,
-      'github.run_number': String(runNumber),
-    }
-    const [, indent = '', block = ''] =
-      /^( *)run: \|\n((?:\1 +.*\n|\s*\n)+)/m.exec(readFileSync(pathOf('actions'), 'utf8')) ?? []
-    const script = block
-      .replaceAll(new RegExp(`^${indent}  `, 'gm'), '')
-      .replaceAll(/\$\{\{ *([\w.]+) *\}\}/g, (_, name: string) => context[name] ?? '')
-    const [file, outputs] = ['step.sh', 'outputs'].map((name) => join(folder, name)) as [string, string]
-    writeFileSync(file, script)
-    writeFileSync(outputs, '')
-    const ended = await run(tools.bash, ['-e', file], { SIMPLETUNER_URL: gate.url, GITHUB_OUTPUT: outputs })
-    return { ...ended, outputs: readFileSync(outputs, 'utf8') }
-  }
+  const step = (sha: string, runNumber: number) => clients.actions(gate.url, sha, runNumber)
 
   // The step has its config's name inside, so its jobs are told apart by their key.
   async function jobsOfKey(sha: string): Promise<string[]> {

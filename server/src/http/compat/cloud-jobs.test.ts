@@ -1,16 +1,17 @@
 import { randomUUID } from 'node:crypto'
-import type { ErrorBody, JobDetail } from '@ichido/sdk/protocol'
+import type { JobDetail } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Answer, type TestApp, testApp } from '../../testing/app.ts'
 import { finish, lease, WORKER } from '../../testing/cloud-worker.ts'
 import { ENGINES } from '../../testing/services.ts'
+import type { CloudError } from './cloud-errors.ts'
 import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
 
 const SUBMIT = '/api/cloud/jobs/submit?provider=replicate'
 
 const said = (answer: Answer) => answer.body as CloudAnswer
 const jobId = (answer: Answer) => said(answer).job_id ?? ''
-const fieldOf = (answer: Answer) => (answer.body as ErrorBody).error.details.field
+const fieldOf = (answer: Answer) => (answer.body as CloudError).details.field
 
 describe.each(ENGINES)('cloud jobs on %s', (engine) => {
   let http: TestApp
@@ -66,9 +67,14 @@ describe.each(ENGINES)('cloud jobs on %s', (engine) => {
 
   test('a list takes what real clients send, and refuses what would mislead them', async () => {
     const list = (query: string) => http.call('GET', `/api/cloud/jobs?${query}`)
-    expect(await list('job_type=cloud&sync_active=true&offset=0')).toMatchObject({ status: 200 })
+    expect(await list('job_type=cloud&sync_active=true&offset=0&limit=500')).toMatchObject({ status: 200 })
+    expect(await list('job_type=local')).toMatchObject({ status: 200, body: { jobs: [], total: 0 } })
     for (const [query, field] of [
-      ['offset=50', 'offset'],
+      ['offset=-1', 'offset'],
+      ['offset=10001', 'offset'],
+      ['offset=1&cursor=x', 'offset'],
+      ['limit=501', 'limit'],
+      ['job_type=remote', 'job_type'],
       ['status=done', 'status'],
       ['limit=0', 'limit'],
       ['provider=a%20b', 'provider'],
@@ -88,7 +94,7 @@ describe.each(ENGINES)('cloud jobs on %s', (engine) => {
     const { job_id } = native as { job_id: string }
     for (const other of [job_id, randomUUID(), 'xyz789abc']) {
       const answer = await http.call('GET', `/api/cloud/jobs/${other}`)
-      expect(answer).toMatchObject({ status: 404, body: { error: { code: 'NOT_FOUND' } } })
+      expect(answer).toMatchObject({ status: 404, body: { success: false, code: 'NOT_FOUND' } })
       expect(await post(`/api/cloud/jobs/${other}/cancel`)).toMatchObject({ status: 404 })
     }
     expect((await http.call('GET', `/v1/jobs/${job_id}`)).body as JobDetail).toMatchObject({ state: 'PENDING' })

@@ -1,9 +1,16 @@
-import type { JobShape, JobState } from '@ichido/sdk/protocol'
+import { IchidoError, type JobShape, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { listQuery } from '../../core/contract/list.ts'
+import { LIST_LIMIT_DEFAULT, listQuery, yesOrNo } from '../../core/contract/list.ts'
 import { submitRequest } from '../../core/contract/submit.ts'
+import { EVERY_JOB, type JobFilter } from '../../store/commands/list-jobs.ts'
 
 /** S0's requests and answers. */
+
+export const KIND = 'cloud.train'
+/** Lists show labels, not payloads. */
+export const PROVIDER_LABEL = 'cloud.provider'
+export const CONFIG_LABEL = 'cloud.config'
+const DEFAULT_PROVIDER = 'replicate'
 
 export const CLOUD_STATUSES = ['pending', 'uploading', 'queued', 'running', 'completed', 'failed', 'cancelled'] as const
 export type CloudStatus = (typeof CLOUD_STATUSES)[number]
@@ -23,6 +30,8 @@ const STATUS_OF: Readonly<Record<JobState, CloudStatus>> = {
   CANCELED: 'cancelled',
 }
 
+export const statusOfState = (state: JobState): CloudStatus => STATUS_OF[state]
+
 export function cloudStatus(
   job: Pick<JobShape, 'state' | 'created_at' | 'run_at' | 'awaits_artifacts'>,
   nowMs: number,
@@ -33,13 +42,15 @@ export function cloudStatus(
   return waits ? 'pending' : STATUS_OF[job.state]
 }
 
-/** The states in which a job can have this status. */
-export function statesOf(status: CloudStatus): JobState[] {
-  if (status === 'pending' || status === 'uploading') return ['PENDING']
-  return (Object.keys(STATUS_OF) as JobState[]).filter((state) => STATUS_OF[state] === status)
+/** The jobs that have this status: what `cloudStatus` tells of one job, for the store to find. */
+export function jobsWith(status: CloudStatus | undefined): Pick<JobFilter, 'states' | 'pendingFor'> {
+  if (status === undefined) return EVERY_JOB
+  if (status === 'pending') return { states: ['PENDING'], pendingFor: 'run_at' }
+  if (status === 'uploading') return { states: ['PENDING'], pendingFor: 'artifacts' }
+  const states = Object.entries(STATUS_OF).flatMap(([state, its]) => (its === status ? [state] : []))
+  return { states, pendingFor: 'worker' }
 }
 
-const CONFIG_NAME_MAX = 256
 const PROVIDER = /^[A-Za-z0-9._-]{1,64}$/
 const provider = z
   .string()
@@ -49,48 +60,77 @@ const provider = z
 /** Pydantic clients send null for what they leave open. */
 const open = <T extends z.ZodType>(schema: T) => schema.nullish()
 
-export const submitQuery = z.object({ provider })
+export const submitQuery = z.object({
+  provider: provider.default(DEFAULT_PROVIDER),
+  dry_run: yesOrNo.optional().meta({ description: 'As in the body; true in one of them is enough' }),
+})
 
 const { estimated_cost, reservation_id, key_ttl_hours, artifacts, upload_ttl_seconds } = submitRequest.shape
+
+const CONFIG_NAME_MAX = 256
+const configName = z
+  .string()
+  .max(CONFIG_NAME_MAX)
+  .regex(/^\P{Cc}*$/u, 'must not have control characters')
 
 /** Fields that are not named here are real clients' too: they go to the worker as they are. */
 export const submitBody = z
   .looseObject({
-    config_name_to_load: z
-      .string()
-      .min(1)
-      .max(CONFIG_NAME_MAX)
-      .regex(/^\P{Cc}*$/u, 'must not have control characters')
-      .meta({ description: 'A definition of this name lends its payload and policy; any other goes to the worker' }),
+    config_name_to_load: open(configName.min(1)).meta({
+      description: 'A definition of this name lends its payload and policy; any other goes to the worker',
+    }),
+    config: open(z.record(z.string(), z.unknown())).meta({ description: 'The config itself, where no name is given' }),
+    config_name: open(configName).meta({ description: 'What lists call a job whose config has no other name' }),
     idempotency_key: open(z.string()),
-    config: open(z.record(z.string(), z.unknown())),
     dataloader_config: open(z.array(z.record(z.string(), z.unknown()))),
-    config_name: open(z.string()),
     webhook_url: open(z.string()),
     snapshot_name: open(z.string()),
     snapshot_message: open(z.string()),
     tracker_run_name: open(z.string()),
     upload_id: open(z.string()),
+    dry_run: open(z.boolean()).meta({ description: 'Answer what the submission would be answered; make no job' }),
     estimated_cost: open(estimated_cost),
     reservation_id: open(reservation_id),
     key_ttl_hours: open(key_ttl_hours),
     artifacts: open(artifacts),
     upload_ttl_seconds: open(upload_ttl_seconds),
   })
+  .superRefine(({ config_name_to_load, config }, { addIssue }) => {
+    if (config_name_to_load != null || Object.keys(config ?? {}).length > 0) return
+    const message = 'is missing: name a config, or send one as config'
+    addIssue({ code: 'custom', path: ['config_name_to_load'], message })
+  })
   .meta({ id: 'CloudSubmitRequest' })
 
 export type CloudSubmit = z.output<typeof submitBody>
 
-/** Clients send more than this server has a use for (`job_type`, `sync_active`); only what would mislead is refused. */
+const LIMIT_MAX = 500
+/** Of `offset` and of `total`: more are neither skipped nor counted, for both cost as much as reading the jobs. */
+export const COUNTED_MAX = 10_000
+
+/** Clients send more than this server has a use for, like `sync_active`; only what would mislead is refused. */
 export const listCloudQuery = z.object({
   provider: provider.optional(),
   status: z.enum(CLOUD_STATUSES).optional(),
-  offset: z
-    .string()
-    .refine((text) => text === '0', 'is not known here; go on with the next_cursor of the answer before')
-    .optional(),
-  ...listQuery,
+  job_type: z.enum(['cloud', 'local']).optional().meta({ description: 'There are no `local` jobs here' }),
+  offset: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .refine((offset) => offset <= COUNTED_MAX, `must be at most ${COUNTED_MAX}; go further with next_cursor`)
+    .default(0)
+    .meta({ description: 'How many to leave out; `next_cursor` is the faster way through long lists' }),
+  limit: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(LIMIT_MAX)
+    .default(LIST_LIMIT_DEFAULT)
+    .meta({ description: 'Entries per answer' }),
+  cursor: listQuery.cursor,
 })
+
+export const followQuery = z.object({ follow: yesOrNo.optional() })
 
 export const cloudAnswer = z
   .object({
@@ -102,6 +142,7 @@ export const cloudAnswer = z
     quota_warnings: z.array(z.string()),
     cost_limit_warning: z.string().nullable(),
     error: z.string().nullable(),
+    dry_run: z.literal(true).optional().meta({ description: 'No job was made' }),
   })
   .meta({ id: 'CloudSubmitResponse' })
 
@@ -121,11 +162,40 @@ export const cloudJob = z
     queued_at: time,
     started_at: time.nullable(),
     completed_at: time.nullable(),
+    duration_seconds: z.number().nullable().meta({ description: 'Of the latest run, until now or until its end' }),
+    cost_usd: z.number().nullable().meta({ description: 'As the worker reported it' }),
     error_message: z.string().nullable(),
   })
   .meta({ id: 'CloudJob' })
 
 export type CloudJob = z.output<typeof cloudJob>
+
+export const cloudJobs = z.object({
+  jobs: z.array(cloudJob),
+  total: z.int().meta({ description: 'Of all jobs that match, whatever `limit`, `offset` and `cursor` say' }),
+  total_capped: z.boolean().meta({ description: `There are more than \`total\`: counting ends at ${COUNTED_MAX}` }),
+  next_cursor: z.string().nullable(),
+})
+
+export function renderJob(job: JobShape, costUsd: number | undefined, nowMs: number): CloudJob {
+  const { started_at, finished_at } = job
+  const ranMs = started_at === null ? null : (finished_at ? Date.parse(finished_at) : nowMs) - Date.parse(started_at)
+  return {
+    job_id: job.job_id,
+    job_type: 'cloud',
+    provider: job.labels[PROVIDER_LABEL] ?? null,
+    config_name: job.labels[CONFIG_LABEL] ?? null,
+    status: cloudStatus(job, nowMs),
+    user_id: job.user_id,
+    created_at: job.created_at,
+    queued_at: job.run_at,
+    started_at,
+    completed_at: finished_at,
+    duration_seconds: ranMs === null ? null : Math.max(0, ranMs) / 1000,
+    cost_usd: costUsd ?? null,
+    error_message: job.error?.message ?? null,
+  }
+}
 
 export const cancelAnswer = z.object({
   success: z.boolean(),
@@ -133,3 +203,11 @@ export const cancelAnswer = z.object({
   status: z.enum(CLOUD_STATUSES),
   error: z.string().nullable(),
 })
+
+export const deleteAnswer = z.object({ success: z.boolean(), job_id: z.uuid(), error: z.string().nullable() })
+
+/** A job of another kind is none of S0's. */
+export function requireCloud<Job extends Pick<JobShape, 'kind' | 'job_id'>>(job: Job): Job {
+  if (job.kind !== KIND) throw new IchidoError('NOT_FOUND', `There is no cloud job ${job.job_id}`)
+  return job
+}

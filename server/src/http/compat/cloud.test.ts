@@ -1,10 +1,12 @@
 import { randomUUID } from 'node:crypto'
-import type { ErrorBody, JobDetail, JobShape, Page, ReservationShape } from '@ichido/sdk/protocol'
+import type { JobDetail, JobShape, Page, ReservationShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { LOCAL_ADMIN } from '../../services/access.ts'
 import { type Answer, type Call, type TestApp, testApp } from '../../testing/app.ts'
 import { finish, lease } from '../../testing/cloud-worker.ts'
 import { ENGINES } from '../../testing/services.ts'
+import { sql } from '../../testing/store.ts'
+import type { CloudError } from './cloud-errors.ts'
 import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
 
 const SUBMIT = '/api/cloud/jobs/submit?provider=replicate'
@@ -21,7 +23,7 @@ const FIRST = {
 
 const said = (answer: Answer) => answer.body as CloudAnswer
 const jobId = (answer: Answer) => said(answer).job_id ?? ''
-const fieldOf = (answer: Answer) => (answer.body as ErrorBody).error.details.field
+const fieldOf = (answer: Answer) => (answer.body as CloudError).details.field
 
 describe.each(ENGINES)('compat/cloud on %s', (engine) => {
   let http: TestApp
@@ -79,6 +81,80 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     expect((found as Page<JobShape>).data).toHaveLength(1)
   })
 
+  test('without a provider the job goes to replicate', async () => {
+    const key = randomUUID()
+    const answer = await post('/api/cloud/jobs/submit', { config_name_to_load: 'lora', idempotency_key: key })
+    expect(await detail(jobId(answer))).toMatchObject({ queue: 'cloud.replicate', payload: { provider: 'replicate' } })
+    expect(await submit({ idempotency_key: key })).toMatchObject({ body: { job_id: jobId(answer) } })
+  })
+
+  test('a config without a name is a config, and a key stands for what is in it', async () => {
+    const key = randomUUID()
+    const sent = { config: { lr: 0.1, steps: 5 }, config_name: 'my-lora', dataloader_config: [{ id: 'a' }] }
+    const again = (changes: object) => post(SUBMIT, { ...sent, idempotency_key: key, ...changes })
+    const first = await again({ config_name_to_load: null })
+    expect(first).toMatchObject({ status: 200, body: FIRST })
+    expect((await detail(jobId(first))).payload).toEqual({ ...sent, provider: 'replicate' })
+    const { job } = (await http.call('GET', `/api/cloud/jobs/${jobId(first)}`)).body as { job: CloudJob }
+    expect(job.config_name).toBe('my-lora')
+
+    const same = { config: { steps: 5, lr: 0.1 }, config_name: 'renamed', tracker_run_name: 'gh-2' }
+    expect(await again(same)).toMatchObject({ body: { job_id: jobId(first), idempotent_hit: true } })
+    for (const other of [{ config: { lr: 0.2 } }, { dataloader_config: [] }, { config_name_to_load: 'my-lora' }]) {
+      expect(await again(other)).toMatchObject({
+        status: 200,
+        body: { success: false, error: expect.stringContaining(key) },
+      })
+    }
+    const nameless = await post(SUBMIT, { config: { a: 1 } })
+    const shown = (await http.call('GET', `/api/cloud/jobs/${jobId(nameless)}`)).body as { job: CloudJob }
+    expect(shown.job.config_name).toBeNull()
+  })
+
+  describe('a dry run', () => {
+    const counted = async () => {
+      const tables = ['jobs', 'runs', 'events', 'idempotency_keys', 'job_reservations', 'job_labels']
+      const counts = tables.map((table) => sql(http.services.deps.store, `SELECT count(*) AS n FROM ichido.${table}`))
+      return (await Promise.all(counts)).map(([row]) => row?.n)
+    }
+
+    test.each([
+      ['in the body', SUBMIT, { dry_run: true }],
+      ['in the query', `${SUBMIT}&dry_run=true`, {}],
+    ])('%s answers as the submission would be, and leaves nothing behind', async (_, path, flag) => {
+      const key = randomUUID()
+      const before = await counted()
+      const dry = () => post(path, { config_name_to_load: 'lora', idempotency_key: key, ...flag })
+      const unmade = { ...FIRST, job_id: null, status: null, dry_run: true }
+      for (let i = 0; i < 2; i++) expect(await dry()).toMatchObject({ status: 200, body: unmade })
+      expect(await counted()).toEqual(before)
+
+      const made = await submit({ idempotency_key: key })
+      expect(said(made).idempotent_hit).toBe(false)
+      const matched = { success: true, job_id: jobId(made), status: 'queued', idempotent_hit: true, dry_run: true }
+      expect(await dry()).toMatchObject({ body: matched })
+      expect((await detail(jobId(made))).payload).toEqual({ config_name_to_load: 'lora', provider: 'replicate' })
+    })
+
+    test('tells of a full quota and of a key that names another config', async () => {
+      const key = randomUUID()
+      await submit({ idempotency_key: key })
+      const mismatch = await submit({ idempotency_key: key, config_name_to_load: 'other', dry_run: true })
+      expect(mismatch).toMatchObject({ status: 200, body: { success: false, error: expect.stringContaining(key) } })
+      await http.call('PUT', '/v1/quotas/local', { body: { max_concurrent: 0 } })
+      try {
+        const error = 'Quota exceeded: Maximum 0 concurrent jobs allowed'
+        expect(await submit({ dry_run: true })).toMatchObject({ status: 200, body: { success: false, error } })
+      } finally {
+        await http.call('DELETE', '/v1/quotas/local')
+      }
+    })
+
+    test('with dry_run: false is a submission', async () => {
+      expect(await submit({ dry_run: false })).toMatchObject({ body: { success: true, job_id: expect.any(String) } })
+    })
+  })
+
   test('many at once with one key are one job, and one of them made it', async () => {
     const key = randomUUID()
     const answers = await Promise.all(Array.from({ length: 40 }, () => submit({ idempotency_key: key })))
@@ -99,7 +175,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     const second = await submit({ idempotency_key: key }, { headers: { 'idempotency-key': `"${key}"` } })
     expect(second).toMatchObject({ body: { job_id: jobId(first), idempotent_hit: true } })
     const differs = await submit({ idempotency_key: key }, { headers: { 'idempotency-key': 'another' } })
-    expect(differs).toMatchObject({ status: 400, body: { error: { code: 'KEY_CONFLICT' } } })
+    expect(differs).toMatchObject({ status: 400, body: { success: false, code: 'KEY_CONFLICT' } })
   })
 
   test('without a key every request is a job, and null is as good as nothing', async () => {
@@ -192,15 +268,27 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     const body = { config_name_to_load: 'lora' }
 
     test.each([
-      ['no provider', '', 'provider'],
       ['an empty provider', '?provider=', 'provider'],
       ['a slash in the provider', '?provider=a%2Fb', 'provider'],
       ['65 characters of provider', `?provider=${'p'.repeat(65)}`, 'provider'],
       ['two providers', '?provider=a&provider=b', 'provider'],
     ])('%s', async (_, query, field) => {
       const answer = await post(`/api/cloud/jobs/submit${query}`, body)
-      expect(answer).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD' } } })
+      expect(answer).toMatchObject({ status: 400, body: { success: false, code: 'INVALID_PAYLOAD' } })
       expect(fieldOf(answer)).toBe(field)
+    })
+
+    test('a key of other characters, told by a sentence that names those allowed', async () => {
+      for (const [key, place] of [
+        ['two words', 'character 4 is U+0020'],
+        ['  ', 'character 1 is U+0020'],
+        ['一度', 'character 1 is U+4E00'],
+        ['a😀', 'character 2 is U+1F600'],
+      ] as const) {
+        const sentence = `idempotency_key must be visible ASCII (letters, digits and punctuation, no spaces); ${place}`
+        const answer = await post(SUBMIT, { ...body, idempotency_key: key })
+        expect(answer).toMatchObject({ status: 400, body: { success: false, error: sentence, detail: sentence } })
+      }
     })
 
     test('64 characters of every allowed sort are a provider', async () => {
@@ -212,6 +300,9 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     test.each([
       ['no config name', {}, 'config_name_to_load'],
       ['null as config name', { config_name_to_load: null }, 'config_name_to_load'],
+      ['an empty config', { config: {} }, 'config_name_to_load'],
+      ['257 characters of a name for a config', { config: { a: 1 }, config_name: 'x'.repeat(257) }, 'config_name'],
+      ['text as dry_run', { ...body, dry_run: 'yes' }, 'dry_run'],
       ['an empty config name', { config_name_to_load: '' }, 'config_name_to_load'],
       ['a line break in the config name', { config_name_to_load: 'a\nb' }, 'config_name_to_load'],
       ['257 characters of config name', { config_name_to_load: 'x'.repeat(257) }, 'config_name_to_load'],
@@ -227,14 +318,17 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
       ['a reservation that is no UUID', { ...body, reservation_id: 'r1' }, 'reservation_id'],
     ])('%s', async (_, sent, field) => {
       const answer = await post(SUBMIT, sent)
-      expect(answer).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD' } } })
+      expect(answer).toMatchObject({ status: 400, body: { success: false, code: 'INVALID_PAYLOAD' } })
       expect(fieldOf(answer)).toBe(field)
     })
 
     test.each(['{"config_name_to_load":', '[]', '"text"', '{"config_name_to_load":"a\\u0000b"}'])(
       '%s',
       async (sent) => {
-        expect(await post(SUBMIT, sent)).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD' } } })
+        expect(await post(SUBMIT, sent)).toMatchObject({
+          status: 400,
+          body: { success: false, code: 'INVALID_PAYLOAD' },
+        })
       },
     )
   })

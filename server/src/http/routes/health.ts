@@ -35,21 +35,23 @@ export function healthRoutes(
   const queueCounts = rationedRead(world, () => services.queues.list())
   const deadLetterCounts = rationedRead(world, () => services.deadLetters.counts())
   const scheduleCounts = rationedRead(world, () => services.occurrences.counts())
+  const triggerCounts = rationedRead(world, () => services.triggers.counts())
   const alertCounts = rationedRead(world, () => services.alerts.counts())
   /** Null: the store is away. */
   const inTime = <T>(read: Promise<T>) => within(world, STORE_TIMEOUT_MS, read, null).catch(() => null)
   /** Of a store that is known to be away nothing is read: it would be waited for. */
   async function readCounts(storeUp: boolean) {
     const read = <T>(count: () => Promise<T>) => (storeUp ? inTime(count()) : null)
-    const [jobs, workers, queues, deadLetters, schedules, alerts] = await Promise.all([
+    const [jobs, workers, queues, deadLetters, schedules, triggers, alerts] = await Promise.all([
       read(() => counts().then(byState)),
       read(workerCounts),
       read(queueCounts),
       read(deadLetterCounts),
       read(scheduleCounts),
+      read(triggerCounts),
       read(alertCounts),
     ])
-    return { jobs, workers, queues, deadLetters, schedules, alerts }
+    return { jobs, workers, queues, deadLetters, schedules, triggers, alerts }
   }
   const checkRedis = sharedRead(async () => {
     if (relay === undefined) return {}

@@ -1,5 +1,6 @@
 import { listJobsQuery } from '../../core/contract/jobs.ts'
 import { job, jobDetail, page } from '../../core/contract/shapes.ts'
+import { EVERY_JOB } from '../../store/commands/list-jobs.ts'
 import { callerOf } from '../auth.ts'
 import { answers } from '../openapi.ts'
 import { type ApiInstance, cursorIn, cursorOut, jobParams, type RouteContext } from './context.ts'
@@ -21,6 +22,7 @@ export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
     async (request) => {
       const { query } = request
       const filter = {
+        ...EVERY_JOB,
         states: query.state ?? [],
         userId: query.user_id ?? null,
         queue: query.queue ?? null,

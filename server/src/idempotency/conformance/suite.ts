@@ -104,7 +104,10 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     const { note } = fresh()
     for (const [key, message] of [
       [null, 'Missing required header: Idempotency-Key'],
-      ['two words', 'Idempotency-Key must be visible ASCII without spaces; character 4 is not'],
+      [
+        'two words',
+        'Idempotency-Key must be visible ASCII (letters, digits and punctuation, no spaces); character 4 is U+0020',
+      ],
       ['k'.repeat(257), 'Idempotency-Key must have at most 256 characters, has 257'],
     ] as const) {
       const reply = await post(key, { note })

@@ -5,6 +5,7 @@ import type { JobPolicy } from '../../core/job.ts'
 import { nextTick, type Schedule, scheduleProblem } from '../../core/schedule.ts'
 import type { SeqScope } from '../../core/seq.ts'
 import { lastTicks } from '../../core/ticks.ts'
+import type { TriggerRule } from '../../core/trigger.ts'
 import { isZone } from '../../core/zone.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/definitions.ts'
@@ -193,7 +194,7 @@ export function deleteDefinition(name: string, by: By): Command<boolean> {
 }
 
 function columns(content: DefinitionContent): SqlValue[] {
-  const { kind, queue, payload, policy, priority, labels, domain, stages, seqScope, schedule } = content
+  const { kind, queue, payload, policy, priority, labels, domain, stages, seqScope, schedule, on } = content
   const json = (value: unknown) => (value === null ? null : JSON.stringify(value))
   return [
     kind,
@@ -206,6 +207,8 @@ function columns(content: DefinitionContent): SqlValue[] {
     json(stages),
     seqScope,
     json(schedule),
+    on?.topic ?? null,
+    json(on),
   ]
 }
 
@@ -224,6 +227,7 @@ export function toDefinition(row: Row | undefined): Definition {
     stages: jsonOrNull<NonNullable<Definition['stages']>>(row, 'stages'),
     seqScope: text(row, 'seq_scope') as SeqScope,
     schedule: jsonOrNull<Schedule>(row, 'schedule'),
+    on: jsonOrNull<TriggerRule>(row, 'on_trigger'),
     pausedAtMs: integerOrNull(row, 'paused_at'),
     version: integer(row, 'version'),
     nextTickAtMs: integerOrNull(row, 'next_tick_at'),

@@ -1,11 +1,17 @@
-import { FINAL_STATES } from '../../core/run-state.ts'
+import { HELD_MS } from '../../core/artifact.ts'
+import { FINAL_STATES, type RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { LISTED_COLUMNS } from '../sql/jobs.ts'
 import { EXPIRED } from '../sql/retention.ts'
-import { query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
+import { integer, one, query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
+
+/** What a PENDING job waits for: its artifacts, its `run_at`, or nothing but a worker. */
+export type PendingFor = 'artifacts' | 'run_at' | 'worker'
 
 export interface JobFilter {
   states: readonly string[]
+  /** Of the PENDING jobs only these; null: all of them. */
+  pendingFor: PendingFor | null
   userId: string | null
   queue: string | null
   kind: string | null
@@ -17,6 +23,7 @@ export interface JobFilter {
 
 export const EVERY_JOB: JobFilter = {
   states: [],
+  pendingFor: null,
   userId: null,
   queue: null,
   kind: null,
@@ -36,22 +43,38 @@ export interface Listed<T> {
  * Newest first. Job ids are UUIDv7, so their order is the order of making, and a page is read off an index from where the
  * last one ended, however many jobs there are. The table whose index fits the filter best leads the join.
  */
-export function listJobs(filter: JobFilter, limit: number, after: string | null): Command<Listed<Row>> {
+export function listJobs(filter: JobFilter, limit: number, after: string | null, offset = 0): Command<Listed<Row>> {
   return command('list_jobs', function* work(): Work<Listed<Row>> {
-    const states = filter.states.length === 0 ? [null] : [...new Set(filter.states)]
-    const params: SqlValue[] = []
-    const bind = (value: SqlValue) => `$${params.push(value)}`
-    const parts = states.map((state) => `SELECT * FROM (${pageOf(filter, state, limit + 1, after, bind)}) AS page`)
-    const sql = `${parts.join(' UNION ALL ')} ORDER BY job_id DESC LIMIT ${limit + 1}`
-    const rows = yield* query(statement('', sql), ...params)
-    const page = rows.slice(0, limit)
-    return { rows: page, next: rows.length > limit ? text(page.at(-1), 'job_id') : null }
+    const { sql, params } = unionOf(filter, LISTED_COLUMNS, offset + limit + 1, after)
+    const page = `${sql} ORDER BY job_id DESC LIMIT ${limit + 1} OFFSET ${offset}`
+    const rows = yield* query(statement('', page), ...params)
+    const shown = rows.slice(0, limit)
+    return { rows: shown, next: rows.length > limit ? text(shown.at(-1), 'job_id') : null }
   })
 }
 
-function pageOf(
+/** How many there are, counted up to `max`: a million jobs are never read for a number. */
+export function countListed(filter: JobFilter, max: number): Command<number> {
+  return command('count_listed', function* work(): Work<number> {
+    const { sql, params } = unionOf(filter, 'j.id AS job_id', max, null)
+    const row = yield* one(statement('', `SELECT count(*) AS count FROM (${sql} LIMIT ${max}) AS listed`), ...params)
+    return integer(row, 'count')
+  })
+}
+
+/** A part for each state, so that each is read off its index; at most `limit` rows of each. */
+function unionOf(filter: JobFilter, columns: string, limit: number, after: string | null) {
+  const states = filter.states.length === 0 ? [null] : [...new Set(filter.states)]
+  const params: SqlValue[] = []
+  const bind = (value: SqlValue) => `$${params.push(value)}`
+  const parts = states.map((state) => `SELECT * FROM (${partOf(filter, state, columns, limit, after, bind)}) AS part`)
+  return { sql: parts.join(' UNION ALL '), params }
+}
+
+function partOf(
   filter: JobFilter,
   state: string | null,
+  columns: string,
   limit: number,
   after: string | null,
   bind: (value: SqlValue) => string,
@@ -60,6 +83,10 @@ function pageOf(
   const lead = leadOf(filter, state)
   const path = [...new Set<Alias>([lead, 'j', 'r'])]
   if (state !== null) where.push(`r.state = ${bind(state)}`)
+  if (state === 'PENDING' && filter.pendingFor !== null) {
+    if (filter.pendingFor === 'run_at' && lead !== 'w') path.push('w')
+    where.push(PENDING_FOR[filter.pendingFor])
+  }
   if (filter.userId !== null) where.push(`${lead === 'r' ? 'r' : 'j'}.user_id = ${bind(filter.userId)}`)
   if (filter.queue !== null) where.push(`j.queue = ${bind(filter.queue)}`)
   if (filter.kind !== null) where.push(`j.kind = ${bind(filter.kind)}`)
@@ -81,16 +108,50 @@ function pageOf(
   // ids and, for a user who made nothing for a while, read all runs that others made since.
   for (const table of path.slice(1)) where.push(`${ID[table]} = coalesce(${ID[lead]}, ${ID[lead]})`)
   const from = path.map((table) => `ichido.${TABLE[table]} ${table}`).join(' CROSS JOIN ')
-  return `SELECT ${LISTED_COLUMNS} FROM ${from} WHERE ${where.join(' AND ')} ORDER BY ${ID[lead]} DESC LIMIT ${limit}`
+  return `SELECT ${columns} FROM ${from} WHERE ${where.join(' AND ')} ORDER BY ${ID[lead]} DESC LIMIT ${limit}`
 }
 
-type Alias = 'j' | 'r' | 'l' | 'k'
-const TABLE: Record<Alias, string> = { j: 'jobs', r: 'runs', l: 'job_labels', k: 'idempotency_keys' }
-const ID: Record<Alias, string> = { j: 'j.id', r: 'r.job_id', l: 'l.job_id', k: 'k.job_id' }
+/**
+ * A run that was due from the start waits for a worker, whatever the clock of the node that made it. As a subquery the time is
+ * read once, and can be looked up in an index.
+ */
+const DELAYED = '(r.run_at > j.created_at AND r.run_at > (SELECT now_ms()))'
+const PENDING_FOR: Readonly<Record<PendingFor, string>> = {
+  artifacts: `r.run_at >= ${HELD_MS}`,
+  // The first two, and no `latest`, lead into the index of delayed runs.
+  run_at: `w.state = 'PENDING' AND w.fair_tag IS NULL AND w.run_at > (SELECT now_ms()) AND w.run_at < ${HELD_MS}
+    AND w.run_at > j.created_at AND w.id = r.id`,
+  worker: `r.run_at < ${HELD_MS} AND NOT ${DELAYED}`,
+}
+
+type Alias = 'j' | 'r' | 'l' | 'k' | 'h' | 'w'
+const TABLE: Record<Alias, string> = {
+  j: 'jobs',
+  r: 'runs',
+  l: 'job_labels',
+  k: 'idempotency_keys',
+  h: 'held_runs',
+  w: 'runs',
+}
+const ID: Record<Alias, string> = {
+  j: 'j.id',
+  r: 'r.job_id',
+  l: 'l.job_id',
+  k: 'k.job_id',
+  h: 'h.job_id',
+  w: 'w.job_id',
+}
+
+/** There are never more of these than workers hold, or have just lost. */
+const FEW: readonly string[] = ['ASSIGNED', 'RUNNING', 'ORPHANED'] satisfies RunState[]
 
 /** The table whose index fits the filter best. */
 function leadOf(filter: JobFilter, state: string | null): Alias {
   if (filter.key !== null) return 'k'
+  // Few jobs wait for artifacts or for their time, whatever else is PENDING.
+  if (state === 'PENDING' && filter.pendingFor === 'artifacts') return 'h'
+  if (state === 'PENDING' && filter.pendingFor === 'run_at') return 'w'
+  if (state !== null && FEW.includes(state)) return 'r'
   if (filter.label !== null) return 'l'
   if (state === null) return 'j'
   // Most jobs have ended: of those, the ones of a queue or kind are the fewer.

@@ -1,5 +1,5 @@
 import { type Command, command } from '../port.ts'
-import { countByState, readKeptJob, readKeptJobs, readResult, readRuns } from '../sql/jobs.ts'
+import { countByState, readKeptJob, readKeptJobs, readReportedCosts, readResult, readRuns } from '../sql/jobs.ts'
 import { readKeysOfJobs } from '../sql/keys.ts'
 import { readCounters } from '../sql/once.ts'
 import { each, integer, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
@@ -36,6 +36,17 @@ export function findJobs(jobIds: readonly string[]): Command<Row[]> {
 
 export function findResult(jobId: string): Command<Row | undefined> {
   return command('find_result', () => one(readResult, jobId))
+}
+
+/** What workers reported as the cost of jobs, in millionths; of those without a report it says nothing. */
+export function findReportedCosts(jobIds: readonly string[]): Command<Map<string, number>> {
+  return command('find_reported_costs', function* work(): Work<Map<string, number>> {
+    const rows = yield* each(
+      readReportedCosts,
+      jobIds.map((id) => [id]),
+    )
+    return new Map(rows.map((row) => [text(row, 'job_id'), integer(row, 'cost_micros')]))
+  })
 }
 
 export function countJobs(): Command<Map<string, number>> {

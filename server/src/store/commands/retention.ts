@@ -1,6 +1,7 @@
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/retention.ts'
-import { flag, integer, now, query, type Row, text, type Work } from '../statement.ts'
+import { deleteOutcomes, deleteTriggers, lockOutlived } from '../sql/triggers.ts'
+import { each, flag, integer, now, query, type Row, text, type Work } from '../statement.ts'
 import { forgetLogs } from './archive-logs.ts'
 import { fence, type Term } from './leadership.ts'
 import { idAt } from './list-jobs.ts'
@@ -111,26 +112,31 @@ const CHUNKS_MAX = 200
 /** Removes those of the jobs that are past their time and that nobody has a hand on, with all that belongs to them. */
 export function removeJobs(term: Term, jobIds: readonly string[], { jobMs, letterMs }: Ages): Command<Removed> {
   return command('remove_jobs', function* work(): Work<Removed> {
-    const rows = new Map<string, number>()
     const locked = yield* lock(term, jobIds)
-    if (locked === NO_JOBS) return { rows, unfinished: false }
-    const letters = new Set((yield* query(sql.lockLetters, locked)).map((row) => text(row, 'job_id')))
-    const keys = new Set((yield* query(sql.lockExpiredKeys, locked)).map((row) => text(row, 'job_id')))
-    const due = (yield* query(sql.examineJobs, locked, jobMs, letterMs)).flatMap((row) => {
-      const id = text(row, 'id')
-      const held = (table: string, ours: Set<string>) => integer(row, table) > 0 && !ours.has(id)
-      return held('letters', letters) || held('expired_keys', keys) ? [] : [id]
-    })
-    const ids = JSON.stringify(due)
-    const events = yield* query(sql.deleteEvents, ids, EVENTS_MAX)
-    rows.set('events', events.length)
-    const runIds = (yield* query(sql.readRunsOfJobs, ids)).map((row) => text(row, 'id'))
-    const logless = yield* forgetLogs(runIds, CHUNKS_MAX)
-    if (events.length === EVENTS_MAX || !logless) return { rows, unfinished: true }
-    for (const { table, statement } of sql.deleteParts) rows.set(table, (yield* query(statement, ids)).length)
-    rows.set('jobs', (yield* query(sql.deleteJobs, ids)).length)
-    return { rows, unfinished: false }
+    if (locked === NO_JOBS) return { rows: new Map(), unfinished: false }
+    return yield* removeLocked(locked, () => query(sql.examineJobs, locked, jobMs, letterMs))
   })
+}
+
+/** Takes a JSON array of jobs that are locked, and removes those that `examine` answers with once their parts are locked too. */
+export function* removeLocked(locked: string, examine: () => Work<Row[]>): Work<Removed> {
+  const rows = new Map<string, number>()
+  const letters = new Set((yield* query(sql.lockLetters, locked)).map((row) => text(row, 'job_id')))
+  const keys = new Set((yield* query(sql.lockExpiredKeys, locked)).map((row) => text(row, 'job_id')))
+  const due = (yield* examine()).flatMap((row) => {
+    const id = text(row, 'id')
+    const held = (table: string, ours: Set<string>) => integer(row, table) > 0 && !ours.has(id)
+    return held('letters', letters) || held('expired_keys', keys) ? [] : [id]
+  })
+  const ids = JSON.stringify(due)
+  const events = yield* query(sql.deleteEvents, ids, EVENTS_MAX)
+  rows.set('events', events.length)
+  const runIds = (yield* query(sql.readRunsOfJobs, ids)).map((row) => text(row, 'id'))
+  const logless = yield* forgetLogs(runIds, CHUNKS_MAX)
+  if (events.length === EVENTS_MAX || !logless) return { rows, unfinished: true }
+  for (const { table, statement } of sql.deleteParts) rows.set(table, (yield* query(statement, ids)).length)
+  rows.set('jobs', (yield* query(sql.deleteJobs, ids)).length)
+  return { rows, unfinished: false }
 }
 
 /** The events of jobs that ended so long ago. */
@@ -165,5 +171,14 @@ export function removeAudit(term: Term, ageMs: number, max: number): Command<num
 export function removeReservations(term: Term, ageMs: number, max: number): Command<number> {
   return command('remove_reservations', function* work(): Work<number> {
     return (yield* query(sql.removeReservations, ...fence(term), max, ageMs, yield* firstAfter(ageMs))).length
+  })
+}
+
+/** Triggers that are over for so long, with what the ledger says of them. Their dedupe keys are free again. */
+export function removeTriggers(term: Term, ageMs: number, max: number): Command<number> {
+  return command('remove_triggers', function* work(): Work<number> {
+    const ids = (yield* query(lockOutlived, ...fence(term), max, ageMs)).map((row) => [text(row, 'id')])
+    yield* each(deleteOutcomes, ids)
+    return (yield* each(deleteTriggers, ids)).length
   })
 }

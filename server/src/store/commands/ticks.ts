@@ -1,5 +1,4 @@
 import type { Definition } from '../../core/definition.ts'
-import { DEFAULT_QUEUE } from '../../core/job.ts'
 import type { Schedule } from '../../core/schedule.ts'
 import { jitterMs, type Outcome, type Plan, type Standing, settleTick } from '../../core/ticks.ts'
 import { type Command, command } from '../port.ts'
@@ -17,11 +16,10 @@ import {
   text,
   type Work,
 } from '../statement.ts'
+import { definitionItem, type Maker, resultOf, submitUnkeyed } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import { fence, type Term } from './leadership.ts'
-import type { TagOf } from './retry-jobs.ts'
 import type { SubmitItem, SubmitOutcome } from './submission.ts'
-import { submitWork } from './submit-jobs.ts'
 import { lockUsersOf } from './users.ts'
 
 /** A definition as it was seen, and what is to be done about it. */
@@ -29,12 +27,6 @@ export interface Planned {
   definition: Pick<Definition, 'id' | 'version' | 'userId'>
   dueAtMs: number
   plan: Plan
-}
-
-/** Makes what a job needs: anew for every try, for it is the ledger that tells whether a tick was dealt with before. */
-export interface Maker {
-  newId(): string
-  tagOf: TagOf
 }
 
 export interface Tick {
@@ -185,23 +177,8 @@ function occurrenceRow({ tick, runAtMs, skippedUntilMs }: Draft): SqlValue[] {
 
 /** The first tick of all has the first free slot. */
 export function* submitTicks(items: readonly SubmitItem[]): Work<Map<string, SubmitOutcome>> {
-  if (items.length === 0) return new Map()
   const instantOf = ({ definition }: SubmitItem) => definition?.scheduledForMs ?? 0
-  const sorted = items.toSorted((a, b) => instantOf(a) - instantOf(b))
-  // Nobody is answered: there is no key that an answer would be kept with.
-  const outcomes = yield* submitWork(sorted, () => '', false)
-  return new Map(sorted.map((item, i) => [item.jobId, outcomes[i] ?? missing()]))
-}
-
-const FULL: readonly string[] = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED']
-
-export function resultOf(outcome: SubmitOutcome): Pick<Tick, 'outcome' | 'reason' | 'jobId' | 'wakes'> {
-  if (outcome.kind !== 'refused') {
-    return { outcome: 'job', reason: null, jobId: outcome.jobId, wakes: outcome.due ? outcome.queue : null }
-  }
-  const { code } = outcome.refusal
-  const nothing = { reason: code.toLowerCase(), jobId: null, wakes: null }
-  return { ...nothing, outcome: FULL.includes(code) ? 'waiting_quota' : 'skipped' }
+  return yield* submitUnkeyed(items.toSorted((a, b) => instantOf(a) - instantOf(b)))
 }
 
 export function tickItem(
@@ -209,32 +186,11 @@ export function tickItem(
   scheduledForMs: number,
   runAtMs: number,
   nowMs: number,
-  { newId, tagOf }: Maker,
+  maker: Maker,
 ): SubmitItem {
-  const { id, userId, kind, payload, policy, priority, labels } = definition
-  const queue = definition.queue ?? DEFAULT_QUEUE
-  return {
-    jobId: newId(),
-    runId: newId(),
-    userId,
-    kind,
-    queue,
-    payload,
-    policy,
-    priority,
-    labels,
-    estimatedCostMicros: 0,
-    traceparent: null,
-    replacesJobId: null,
-    // What is caught up is due at once.
-    runAtMs: runAtMs > nowMs ? runAtMs : null,
-    delayMs: 0,
-    fairTag: tagOf(queue, userId, priority),
-    key: null,
-    reservationId: null,
-    consumedReservationId: null,
-    definition: { id, scheduledForMs },
-  }
+  // What is caught up is due at once.
+  const tick = { scheduledForMs, runAtMs: runAtMs > nowMs ? runAtMs : null }
+  return definitionItem(definition, { payload: definition.payload, ...tick }, maker)
 }
 
 export function* readStandings(definitionIds: readonly string[]): Work<Map<string, Standing>> {

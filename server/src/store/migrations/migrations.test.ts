@@ -11,6 +11,7 @@ import { removeKeys } from '../../testing/retention.ts'
 import { failed, Scene } from '../../testing/scene.ts'
 import { openNode, sql, unique } from '../../testing/store.ts'
 import { again, BY, content, define, EVERY_SECOND, ledger, setDue } from '../../testing/ticker.ts'
+import { defineOn } from '../../testing/triggers.ts'
 import { AUTH_REQUIRED, createToken, listTokens, readSettings } from '../commands/access.ts'
 import { turnAlerts } from '../commands/alerts.ts'
 import { beginBackfill, findBackfill, runningBackfills, stepBackfill } from '../commands/backfills.ts'
@@ -26,9 +27,11 @@ import { endBatch } from '../commands/end-runs.ts'
 import { extendKeyTo, findKeys } from '../commands/keys.ts'
 import type { Term } from '../commands/leadership.ts'
 import { addCounts } from '../commands/once.ts'
+import { findUnprocessed, processTriggers } from '../commands/process-triggers.ts'
 import { publishBatch } from '../commands/publish.ts'
 import { findQuota, setQuota } from '../commands/quotas.ts'
 import { findJob } from '../commands/read-jobs.ts'
+import { recordTriggers } from '../commands/record-triggers.ts'
 import { consumeSlot, releaseSlot } from '../commands/reservations.ts'
 import {
   FIRST_JOB,
@@ -37,10 +40,12 @@ import {
   removeEvents,
   removeJobs,
   removeReservations,
+  removeTriggers,
 } from '../commands/retention.ts'
 import { changeSetting } from '../commands/settings.ts'
 import { makeTicks } from '../commands/ticks.ts'
 import { findWaitingTicks, tryWaitingTicks } from '../commands/waiting-ticks.ts'
+import { dropWaitingTriggers, findWaitingTriggers, tryWaitingTriggers } from '../commands/waiting-triggers.ts'
 import { DATABASE_FILE, openSqlite } from '../engines/sqlite.ts'
 import type { Store } from '../port.ts'
 import { text } from '../statement.ts'
@@ -229,6 +234,7 @@ async function useEverything(store: Store): Promise<void> {
   expect(await store.write(createDefinition(made, BY()))).toMatchObject({ kind: 'created' })
   expect(await store.read(findDefinition(name))).toMatchObject({ payload: '1' })
   await useSchedule(store, term, scene.userId)
+  await useTriggers(store, term)
   await store.write(changeSetting('reap_batch_max', 7, BY()))
   await store.write(changeSetting('reap_batch_max', null, BY()))
   const open = [{ alertId: crypto.randomUUID(), rule: 'loop_late', subject: unique('loop'), message: 'm' } as const]
@@ -335,4 +341,30 @@ async function useSchedule(store: Store, term: Term, userId: string): Promise<vo
   expect(await again(store, definition)).toMatchObject({ pausedAtMs: null })
   expect(await store.write(deleteDefinition(name, BY()))).toBe(true)
   expect((await ledger(store, definition)).length).toBeGreaterThanOrEqual(3)
+}
+
+/** A trigger that makes a job, one that waits and is made, one that waits for nothing, and none of them kept. */
+async function useTriggers(store: Store, term: Term): Promise<void> {
+  const maker = { newId: () => crypto.randomUUID(), tagOf: () => 1 }
+  const [definition, deleted] = [await defineOn(store), await defineOn(store)]
+  const process = async (...topics: string[]) => {
+    const items = topics.map((topic) => ({ triggerId: crypto.randomUUID(), topic }))
+    const sent = { userId: 'u', operates: true, data: '{}' }
+    await store.write(recordTriggers(items.map((item) => ({ ...item, ...sent, dedupeKey: unique('key') }))))
+    const { triggers, definitions } = await store.read(findUnprocessed(10))
+    const userIds = definitions.map(({ userId }) => userId)
+    return (await store.write(processTriggers(term, { triggers, userIds }, 1_000, maker))).made
+  }
+  expect(await process(definition.on.topic)).toMatchObject([{ outcome: 'job' }])
+  for (const { name } of [definition, deleted]) await store.write(pauseDefinition(name, BY()))
+  expect(await process(definition.on.topic, deleted.on.topic)).toMatchObject(
+    Array(2).fill({ outcome: 'waiting_pause' }),
+  )
+  await store.write(resumeDefinition(definition.name, BY()))
+  await store.write(deleteDefinition(deleted.name, BY()))
+  const waiting = (await store.read(findWaitingTriggers(FIRST_JOB, 10))).filter(({ userId }) => userId !== null)
+  expect(await store.write(tryWaitingTriggers(term, waiting, 1_000, maker))).toMatchObject([{ outcome: 'job' }])
+  expect(await store.write(dropWaitingTriggers(term, deleted.id, 10))).toBe(1)
+  await sql(store, 'UPDATE ichido.triggers SET settled_at = 1')
+  expect(await store.write(removeTriggers(term, 1_000, 10))).toBe(3)
 }

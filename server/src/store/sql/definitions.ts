@@ -1,7 +1,7 @@
 import { statement } from '../statement.ts'
 
 export const DEFINITION_COLUMNS = `id, name, user_id, kind, queue, payload, policy, priority, labels, domain, stages, seq_scope,
-  schedule, paused_at, version, next_tick_at, last_tick_at, created_at, updated_at`
+  schedule, on_trigger, paused_at, version, next_tick_at, last_tick_at, created_at, updated_at`
 
 /** Takes a name. */
 export const findDefinition = statement(
@@ -16,14 +16,15 @@ export const lockDefinition = statement('lock_definition', {
 })
 
 /**
- * Takes id, name, user, kind, queue, payload, policy, priority, labels, domain, stages, scope of seq, schedule, next tick.
+ * Takes id, name, user, kind, queue, payload, policy, priority, labels, domain, stages, scope of seq, schedule, topic, rule
+ * for triggers, next tick.
  * Answers with nothing when the name is taken.
  */
 export const insertDefinition = statement(
   'insert_definition',
   `INSERT INTO ichido.job_definitions (id, name, user_id, kind, queue, payload, policy, priority, labels, domain, stages,
-      seq_scope, schedule, next_tick_at, created_at, updated_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, now_ms(), now_ms())
+      seq_scope, schedule, topic, on_trigger, next_tick_at, created_at, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, now_ms(), now_ms())
     ON CONFLICT (name) DO NOTHING RETURNING ${DEFINITION_COLUMNS}`,
 )
 
@@ -31,8 +32,8 @@ export const insertDefinition = statement(
 export const updateDefinition = statement(
   'update_definition',
   `UPDATE ichido.job_definitions SET kind = $3, queue = $4, payload = $5, policy = $6, priority = $7, labels = $8,
-      domain = $9, stages = $10, seq_scope = $11, schedule = $12, next_tick_at = $13, version = version + 1,
-      updated_at = now_ms()
+      domain = $9, stages = $10, seq_scope = $11, schedule = $12, topic = $13, on_trigger = $14,
+      next_tick_at = $15, version = version + 1, updated_at = now_ms()
     WHERE id = $1 AND version = $2 RETURNING ${DEFINITION_COLUMNS}`,
 )
 

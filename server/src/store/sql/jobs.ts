@@ -28,7 +28,9 @@ export const readKeptJobs = statement('read_kept_jobs', {
 /** Takes one of those that are kept: all there is to show of it. */
 export const readKeptJob = statement(
   'read_kept_job',
-  `SELECT ${LISTED_COLUMNS}, j.payload, j.policy, j.traceparent ${JOBS} WHERE j.id = $1 AND NOT ${EXPIRED}`,
+  `SELECT ${LISTED_COLUMNS}, j.payload, j.policy, j.traceparent,
+      (SELECT o.trigger_id FROM ichido.trigger_outcomes o WHERE o.job_id = j.id) AS trigger_id
+    ${JOBS} WHERE j.id = $1 AND NOT ${EXPIRED}`,
 )
 
 export const readRuns = statement(
@@ -47,6 +49,14 @@ export const readResult = statement(
     LEFT JOIN ichido.results s ON s.run_id = r.id
     WHERE j.id = $1 AND NOT ${EXPIRED}`,
 )
+
+/** Takes job ids; answers with the cost that the worker reported for each, where it did. */
+export const readReportedCosts = statement('read_reported_costs', {
+  postgres: `SELECT r.job_id, s.cost_micros FROM ichido.runs r JOIN ichido.results s ON s.run_id = r.id
+    WHERE r.job_id = ANY($1::uuid[]) AND r.latest AND s.cost_micros IS NOT NULL`,
+  sqlite: `SELECT r.job_id, s.cost_micros FROM ichido.runs r JOIN ichido.results s ON s.run_id = r.id
+    WHERE r.job_id = $1 AND r.latest AND s.cost_micros IS NOT NULL`,
+})
 
 /** What a metric or a page tells at a glance. */
 export const countByState = statement(

@@ -19,6 +19,7 @@ export const EXPIRED = `(${OUTLIVED} AND ${NO_LETTER})`
 const NO_KEY = '(SELECT k.job_id FROM ichido.idempotency_keys k WHERE k.job_id = j.id) IS NULL'
 /** A job is replaced once: what took its place stands for that as long as it is there itself. */
 const NO_PREDECESSOR = '(SELECT p.id FROM ichido.jobs p WHERE p.id = j.replaces_job_id) IS NULL'
+const NOT_IN_REDRIVE = `coalesce((SELECT ${FREE} FROM ichido.dead_letters d WHERE d.job_id = j.id), true)`
 const ENDED = "r.state IN ('SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED')"
 
 /** Takes the ages, in ms, at which ended jobs and dead letters go (null: never). A job that a key names stays with it. */
@@ -97,6 +98,16 @@ export const lockEndedJobs = statement('lock_ended_jobs', {
     JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE r.finished_at IS NOT NULL AND ${LED_SQLITE}`,
 })
 
+/**
+ * Takes a job. Locks it with its latest run, if that has ended. It waits for a retry that is under way: whether the job has
+ * still ended then is looked at anew.
+ */
+export const lockEndedJob = statement('lock_ended_job', {
+  postgres: `SELECT j.id, r.state FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
+    WHERE r.job_id = $1 AND r.latest AND r.finished_at IS NOT NULL FOR UPDATE OF r, j`,
+  sqlite: 'SELECT job_id AS id, state FROM ichido.runs WHERE job_id = $1 AND latest AND finished_at IS NOT NULL',
+})
+
 const IDS = {
   postgres: '(SELECT t.id::uuid FROM json_array_elements_text($1::json) AS t(id))',
   sqlite: '(SELECT t.value FROM json_each($1) t)',
@@ -114,6 +125,10 @@ function lockOf(table: string) {
 export const lockLetters = lockOf('dead_letters')
 export const lockExpiredKeys = lockOf('expired_keys')
 
+/** The parts of a job that a redrive or a retry may have locked by themselves. */
+const HELD_ELSEWHERE = `(SELECT count(*) FROM ichido.dead_letters d WHERE d.job_id = j.id) AS letters,
+  (SELECT count(*) FROM ichido.expired_keys e WHERE e.job_id = j.id) AS expired_keys`
+
 /**
  * Takes a JSON array of jobs that are locked, and both ages. In a statement of its own, for the one that locks has not seen
  * what others had just written. Answers with those that go, and whether they have what must be locked besides.
@@ -121,11 +136,28 @@ export const lockExpiredKeys = lockOf('expired_keys')
 export const examineJobs = statement(
   'examine_jobs',
   both(
-    (ids) => `SELECT j.id, (SELECT count(*) FROM ichido.dead_letters d WHERE d.job_id = j.id) AS letters,
-      (SELECT count(*) FROM ichido.expired_keys e WHERE e.job_id = j.id) AS expired_keys
-    FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    (ids) => `SELECT j.id, ${HELD_ELSEWHERE} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
     WHERE j.id IN ${ids} AND ${due('$2', '$3')}`,
   ),
+)
+
+/**
+ * Takes a JSON array of jobs that are locked. Answers like `examineJobs`, for jobs that a person deletes: at any age, and also
+ * while a key names them. The key stays, and still names the job.
+ */
+export const examineDeleted = statement(
+  'examine_deleted',
+  both(
+    (ids) => `SELECT j.id, ${HELD_ELSEWHERE} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    WHERE j.id IN ${ids} AND ${ENDED} AND ${NO_PREDECESSOR} AND ${NOT_IN_REDRIVE}`,
+  ),
+)
+
+/** Takes a job: what keeps it from being deleted. */
+export const readWhyKept = statement(
+  'read_why_kept',
+  `SELECT r.state, ${ENDED} AS ended, (SELECT p.id FROM ichido.jobs p WHERE p.id = j.replaces_job_id) AS predecessor
+    FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE j.id = $1`,
 )
 
 /** Takes a JSON array of jobs that are locked, and an age. */

@@ -1,0 +1,149 @@
+import type {
+  RecordedTriggerShape,
+  TriggerDetail,
+  TriggerEntryShape,
+  TriggerOutcomeShape,
+  TriggerRequest,
+  TriggerRuleRequest,
+  TriggerRuleShape,
+  TriggerShape,
+} from '@ichido/sdk/protocol'
+import { TRIGGER_OUTCOMES, TRIGGER_STATES, TRIGGERS_MAX } from '@ichido/sdk/protocol'
+import { z } from 'zod'
+import { KEY_MAX_LENGTH, parseKey } from '../key.ts'
+import { CONDITIONS_MAX, type TriggerRule } from '../trigger.ts'
+import { listQuery } from './list.ts'
+import { name } from './name.ts'
+
+const scalar = z.union([z.string(), z.number(), z.boolean(), z.null()], {
+  error: 'must be a string, a number, true, false or null',
+})
+
+const ruleFields = {
+  topic: name,
+  where: z
+    .record(z.string(), scalar)
+    .refine((where) => Object.keys(where).length <= CONDITIONS_MAX, `must have at most ${CONDITIONS_MAX} entries`)
+    .meta({
+      description:
+        'Paths in `data` and the values that must stand there, all of them: `{"order.state": "paid"}`. A backslash ' +
+        'escapes a dot in a name',
+    }),
+  when_paused: z.enum(['keep', 'skip']).meta({
+    description: 'Triggers that are processed during a pause wait for its end, or are skipped',
+  }),
+}
+
+export const triggerRuleRequest = z
+  .strictObject({ ...ruleFields, where: ruleFields.where.optional(), when_paused: ruleFields.when_paused.optional() })
+  .meta({ id: 'TriggerRuleRequest' }) satisfies z.ZodType<TriggerRuleRequest>
+
+export const triggerRule = z.object(ruleFields).meta({ id: 'TriggerRule' }) satisfies z.ZodType<TriggerRuleShape>
+
+/** With the defaults in the place of what was left out. */
+export function toTriggerRule(input: TriggerRuleRequest): TriggerRule {
+  return { topic: input.topic, where: input.where ?? {}, whenPaused: input.when_paused ?? 'keep' }
+}
+
+export function toTriggerRuleShape({ topic, where, whenPaused }: TriggerRule): TriggerRuleShape {
+  return { topic, where: { ...where }, when_paused: whenPaused }
+}
+
+const dedupeKey = z
+  .string()
+  .superRefine((text, context) => {
+    const parsed = parseKey(text)
+    if (!parsed.ok) context.addIssue({ code: 'custom', message: parsed.problem })
+  })
+  .meta({ description: `What happened, by name: 1 to ${KEY_MAX_LENGTH} visible ASCII characters` })
+const data = z.unknown().optional().meta({ description: 'Any JSON up to 256 KiB; default null' })
+
+export const triggerRequest = z
+  .strictObject({ topic: name, dedupe_key: dedupeKey, data })
+  .meta({ id: 'TriggerRequest' }) satisfies z.ZodType<TriggerRequest>
+
+/** One, or many under `triggers`. */
+export const recordRequest = z
+  .strictObject({
+    topic: name.optional(),
+    dedupe_key: dedupeKey.optional(),
+    data,
+    triggers: z
+      .array(triggerRequest)
+      .min(1)
+      .max(TRIGGERS_MAX)
+      .optional()
+      .meta({ description: 'Instead of the other fields' }),
+  })
+  .superRefine(({ triggers, ...one }, context) => {
+    const [beside] = Object.keys(one)
+    if (triggers === undefined) {
+      const missing = triggerRequest.safeParse(one).error?.issues ?? []
+      for (const issue of missing) context.addIssue({ ...issue })
+    } else if (beside !== undefined) {
+      context.addIssue({ code: 'custom', message: 'and triggers exclude each other', path: [beside] })
+    }
+  })
+  .meta({ id: 'RecordTriggersRequest' })
+
+export const triggerParams = z.object({ trigger_id: z.uuid().toLowerCase() })
+
+export const listTriggersQuery = z.strictObject({
+  topic: name.optional(),
+  definition: name.optional().meta({ description: 'Those that the ledger of this definition knows of' }),
+  state: z.enum(TRIGGER_STATES).optional(),
+  ...listQuery,
+})
+
+export const definitionTriggersQuery = z.strictObject(listQuery)
+
+const time = z.iso.datetime()
+
+export const recordedTrigger = z
+  .object({
+    trigger_id: z.uuid(),
+    topic: z.string(),
+    dedupe_key: z.string(),
+    created_at: time,
+    duplicate: z.boolean().meta({ description: 'The key was known: this is what was stored under it' }),
+  })
+  .meta({ id: 'RecordedTrigger' }) satisfies z.ZodType<RecordedTriggerShape>
+
+export const recordResponse = z.union([recordedTrigger, z.object({ data: z.array(recordedTrigger) })])
+
+const made = {
+  outcome: z.enum(TRIGGER_OUTCOMES),
+  job_id: z.uuid().nullable().meta({ description: 'Stays when retention has removed the job' }),
+  reason: z.string().nullable(),
+  field: z.string().nullable().meta({ description: 'The path that `data` does not have, if that is the reason' }),
+  updated_at: time,
+}
+
+const outcome = z
+  .object({
+    definition_id: z.uuid(),
+    definition: z.string().nullable().meta({ description: 'Null: it was deleted' }),
+    ...made,
+  })
+  .meta({ id: 'TriggerOutcome' }) satisfies z.ZodType<TriggerOutcomeShape>
+
+export const triggerEntry = z
+  .object({ trigger_id: z.uuid(), topic: z.string(), dedupe_key: z.string(), triggered_at: time, ...made })
+  .meta({ id: 'TriggerEntry' }) satisfies z.ZodType<TriggerEntryShape>
+
+const triggerFields = z.object({
+  trigger_id: z.uuid(),
+  topic: z.string(),
+  dedupe_key: z.string(),
+  user_id: z.string(),
+  state: z.enum(TRIGGER_STATES),
+  created_at: time,
+  processed_at: time.nullable().meta({ description: 'When the leader decided what it makes' }),
+  outcomes: z.array(outcome).meta({ description: 'What it made, by definition' }),
+})
+
+export const triggerShape = triggerFields.meta({ id: 'Trigger' }) satisfies z.ZodType<TriggerShape>
+
+export const triggerDetail = triggerFields
+  .extend({ data: z.unknown() })
+  .meta({ id: 'TriggerDetail' }) satisfies z.ZodType<TriggerDetail>

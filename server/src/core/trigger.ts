@@ -1,0 +1,151 @@
+import type { Scalar } from '@ichido/sdk/protocol'
+import type { Problem } from './contract/problem.ts'
+import { fieldName } from './field-name.ts'
+import { findJsonProblem } from './strict-json.ts'
+
+/** Which triggers make a job of a definition. */
+export interface TriggerRule {
+  topic: string
+  /** By path. */
+  where: Readonly<Record<string, Scalar>>
+  whenPaused: 'keep' | 'skip'
+}
+
+/**
+ * A path names a value inside `data`: member names and array indices with dots between them, `order.lines.0.sku`. A backslash
+ * before a dot or a backslash makes it a part of the name. The empty path is all of `data`.
+ */
+export const PATH_LENGTH_MAX = 256
+export const CONDITIONS_MAX = 16
+const TAKE = '$from'
+
+const NAME = String.raw`(?:[^.\\]|\\[.\\])+`
+const PATH = new RegExp(`^(?:${NAME}(?:\\.${NAME})*)?$`, 's')
+const NAMES = new RegExp(NAME, 'gs')
+
+const namesOf = (path: string) => (path.match(NAMES) ?? []).map((name) => name.replace(/\\(.)/gs, '$1'))
+
+/** As the end of a sentence; null when nothing is wrong. */
+export function pathProblem(path: string): string | null {
+  if (path.length > PATH_LENGTH_MAX) return `must have at most ${PATH_LENGTH_MAX} characters`
+  if (PATH.test(path)) return null
+  return 'must be names with single dots between them; a backslash escapes a dot or a backslash'
+}
+
+type Taken = { found: true; value: unknown } | { found: false }
+
+function take(data: unknown, path: string): Taken {
+  let value = data
+  for (const name of namesOf(path)) {
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, name)) return { found: false }
+    // An array has a length, too, which is no part of the data.
+    if (Array.isArray(value) && !/^\d+$/.test(name)) return { found: false }
+    value = (value as Record<string, unknown>)[name]
+  }
+  return { found: true, value }
+}
+
+/** Whether every condition holds. A path that is not there equals nothing, not even null. */
+export function matches(rule: TriggerRule, topic: string, data: unknown): boolean {
+  if (rule.topic !== topic) return false
+  return Object.entries(rule.where).every(([path, wanted]) => {
+    const taken = take(data, path)
+    return taken.found && taken.value === wanted
+  })
+}
+
+type Filled = { ok: true; payload: string } | { ok: false; reason: string; field: string | null }
+
+/** The payload of a job: the template with fields of `data` in the place of each `{"$from": path}`. */
+function fillPayload(template: string, data: unknown, bytesMax: number): Filled {
+  if (!template.includes(TAKE)) return { ok: true, payload: template }
+  let missing: string | null = null
+  const filled = replaceTakes(JSON.parse(template), (path) => {
+    const taken = take(data, path)
+    if (!taken.found) missing ??= path
+    return taken.found ? taken.value : null
+  })
+  if (missing !== null) return { ok: false, reason: 'missing_field', field: missing }
+  const payload = JSON.stringify(filled)
+  if (Buffer.byteLength(payload) > bytesMax) return { ok: false, reason: 'payload_too_large', field: null }
+  // Two values of 64 levels may make one of more.
+  if (findJsonProblem(payload) !== null) return { ok: false, reason: 'payload_too_deep', field: null }
+  return { ok: true, payload }
+}
+
+function replaceTakes(value: unknown, take: (path: string) => unknown): unknown {
+  if (Array.isArray(value)) return value.map((entry) => replaceTakes(entry, take))
+  if (typeof value !== 'object' || value === null) return value
+  if (TAKE in value && typeof value[TAKE] === 'string') return take(value[TAKE])
+  return Object.fromEntries(Object.entries(value).map(([name, entry]) => [name, replaceTakes(entry, take)]))
+}
+
+/** Whether jobs of this template need the data of a trigger. */
+export function takesData(payload: unknown): boolean {
+  return takesOf(payload, []).next().done === false
+}
+
+interface Take {
+  field: string
+  path: unknown
+  /** Nothing else is in its object. */
+  alone: boolean
+}
+
+function* takesOf(value: unknown, at: readonly (string | number)[]): Generator<Take> {
+  if (typeof value !== 'object' || value === null) return
+  const isList = Array.isArray(value)
+  if (!isList && TAKE in value) {
+    yield { field: fieldName(['payload', ...at, TAKE]), path: value[TAKE], alone: Object.keys(value).length === 1 }
+    return
+  }
+  for (const [name, entry] of Object.entries(value)) yield* takesOf(entry, [...at, isList ? Number(name) : name])
+}
+
+/** What is wrong with a definition's rule and its template, together. */
+export function templateProblem(payload: unknown, rule: TriggerRule | null, hasSchedule: boolean): Problem | null {
+  for (const path of Object.keys(rule?.where ?? {})) {
+    const problem = pathProblem(path)
+    const field = fieldName(['on', 'where', path])
+    if (problem !== null) return { field, message: `${field} ${problem}` }
+  }
+  for (const taken of takesOf(payload, [])) {
+    const problem = takeProblem(taken, rule, hasSchedule)
+    if (problem !== null) return { field: taken.field, message: `${taken.field} ${problem}` }
+  }
+  return null
+}
+
+function takeProblem({ path, alone }: Take, rule: TriggerRule | null, hasSchedule: boolean): string | null {
+  if (rule === null) return 'takes a field of a trigger, so the definition needs `on`'
+  if (hasSchedule) {
+    return 'takes a field of a trigger, which a tick does not have; make one definition for the schedule and one for triggers'
+  }
+  if (!alone) return 'must be the only member of its object'
+  return typeof path === 'string' ? pathProblem(path) : 'must be a path, as a string'
+}
+
+export type Decision =
+  | { outcome: 'job'; payload: string }
+  | { outcome: 'skipped' | 'waiting_pause' | 'waiting_turn'; reason: string | null; field: string | null }
+
+export interface Standing {
+  paused: boolean
+  /** Earlier triggers of the definition wait, or its user cannot be counted now. */
+  behind: boolean
+}
+
+/** What a trigger that matches makes of a definition. */
+export function decide(
+  { on, payload }: { on: TriggerRule; payload: string },
+  data: unknown,
+  { paused, behind }: Standing,
+  payloadBytesMax: number,
+): Decision {
+  if (paused && on.whenPaused === 'skip') return { outcome: 'skipped', reason: 'paused', field: null }
+  if (paused) return { outcome: 'waiting_pause', reason: null, field: null }
+  if (behind) return { outcome: 'waiting_turn', reason: null, field: null }
+  const filled = fillPayload(payload, data, payloadBytesMax)
+  if (filled.ok) return { outcome: 'job', payload: filled.payload }
+  return { outcome: 'skipped', reason: filled.reason, field: filled.field }
+}

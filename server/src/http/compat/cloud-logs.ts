@@ -1,0 +1,119 @@
+import type { RunLogShape } from '@ichido/sdk/protocol'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { z } from 'zod'
+import type { LogStep } from '../../services/logs.ts'
+import { callerOf } from '../auth.ts'
+import { JSON_TYPE } from '../errors.ts'
+import { type ApiInstance, jobParams, type RouteContext } from '../routes/context.ts'
+import { SSE_TYPE, type SseEvent, sendEvents, streamSignal } from '../sse.ts'
+import { sendParts } from '../stream.ts'
+import { cloudAnswers } from './cloud-errors.ts'
+import { followQuery, requireCloud, statusOfState } from './cloud-shapes.ts'
+
+const tags = ['compat: cloud']
+const PATH = '/api/cloud/jobs/:job_id/logs'
+const FROM_THE_START = { after: null }
+/** A longer one is cut in two. */
+const LINE_LENGTH_MAX = 64 * 1024
+
+const wholeLog = z.object({ job_id: z.uuid(), logs: z.string() }).meta({ id: 'CloudLogs' })
+const STREAM = {
+  description: 'An event for each line, then `done` with the status in which the job ended',
+  content: { [SSE_TYPE]: { schema: z.string() } },
+}
+
+/** What the runs of a job wrote, as SimpleTuner tells it: one text, or an event for each line. */
+export function cloudLogRoutes(api: ApiInstance, context: RouteContext): void {
+  const { jobs, logs, deps } = context.services
+  const streaming = { ...context, world: deps.world }
+
+  async function follow(request: FastifyRequest, reply: FastifyReply, jobId: string): Promise<FastifyReply> {
+    const steps = await logs.follow(callerOf(request), jobId, FROM_THE_START, streamSignal(reply, streaming))
+    return sendEvents(reply, streaming, lineEvents(steps))
+  }
+
+  /** Refuses what is no cloud job of the caller's, and takes a seat: a log may go on for long. */
+  async function open(request: FastifyRequest, reply: FastifyReply, jobId: string): Promise<void> {
+    const caller = callerOf(request)
+    requireCloud(await jobs.get(caller, jobId))
+    context.seats.take(caller.userId, reply)
+  }
+
+  api.get(
+    PATH,
+    {
+      // A HEAD would follow the log for nobody.
+      exposeHeadRoute: false,
+      config: { ability: 'readOwn' },
+      schema: {
+        tags,
+        summary: 'Show the log of a cloud training job',
+        description:
+          'What all its runs have written so far. The text only grows, so a client may ask again and show what is new. ' +
+          'With `follow=true` it is the stream of `/logs/stream`.',
+        params: jobParams,
+        querystring: followQuery,
+        response: {
+          ...cloudAnswers({}, 'NOT_FOUND', 'LOG_UNAVAILABLE'),
+          200: {
+            description: 'The text; with `follow=true` an event for each line, then `done`',
+            content: { 'application/json': { schema: wholeLog }, ...STREAM.content },
+          },
+        },
+      },
+    },
+    async (request, reply) => {
+      const { job_id: jobId } = request.params
+      await open(request, reply, jobId)
+      if (request.query.follow) return follow(request, reply, jobId)
+      const chunks = await logs.readAll(callerOf(request), jobId, FROM_THE_START)
+      return sendParts(reply, streaming, JSON_TYPE, asJson(jobId, chunks))
+    },
+  )
+
+  api.get(
+    `${PATH}/stream`,
+    {
+      exposeHeadRoute: false,
+      config: { ability: 'readOwn' },
+      schema: {
+        tags,
+        summary: 'Follow the log of a cloud training job',
+        params: jobParams,
+        response: { ...cloudAnswers({}, 'NOT_FOUND', 'LOG_UNAVAILABLE'), 200: STREAM },
+      },
+    },
+    async (request, reply) => {
+      const { job_id: jobId } = request.params
+      await open(request, reply, jobId)
+      return follow(request, reply, jobId)
+    },
+  )
+}
+
+/** Part by part: a log may have ten megabytes for each run. */
+async function* asJson(jobId: string, chunks: AsyncIterable<RunLogShape>): AsyncGenerator<string> {
+  yield `{"job_id":${JSON.stringify(jobId)},"logs":"`
+  for await (const { text } of chunks) yield JSON.stringify(text).slice(1, -1)
+  yield '"}'
+}
+
+/** A carriage return ends a line too, as in progress bars: an event could not hold it. */
+async function* lineEvents(steps: AsyncIterable<LogStep>): AsyncGenerator<SseEvent> {
+  let rest = ''
+  for await (const step of steps) {
+    if (step.kind === 'end') {
+      if (rest !== '') yield { line: rest }
+      yield { event: 'done', line: statusOfState(step.state) }
+      return
+    }
+    // A line feed may follow with the next chunk: then both end one line.
+    const lines = (rest + step.chunk.text).split(/\r\n|\n|\r(?!$)/)
+    rest = lines.pop() ?? ''
+    for (const line of lines) yield { line }
+    if (rest.length > LINE_LENGTH_MAX) {
+      yield { line: rest }
+      rest = ''
+    }
+  }
+}

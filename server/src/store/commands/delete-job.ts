@@ -1,0 +1,45 @@
+import type { RunState } from '../../core/run-state.ts'
+import { type Command, command } from '../port.ts'
+import { examineDeleted, lockEndedJob, readWhyKept } from '../sql/retention.ts'
+import { flag, one, query, text, textOrNull, type Work } from '../statement.ts'
+import { type By, isRecorded, record } from './audit.ts'
+import { removeLocked } from './retention.ts'
+
+export type DeleteOutcome =
+  | { kind: 'deleted' }
+  /** It has more events or logs than go in one transaction: run the command again. */
+  | { kind: 'unfinished' }
+  | { kind: 'refused'; refusal: DeleteRefusal }
+
+export type DeleteRefusal =
+  | { reason: 'NOT_FOUND' }
+  | { reason: 'NOT_ENDED'; state: RunState }
+  /** The job that this one replaces is still there, and would be free to be replaced a second time. */
+  | { reason: 'REPLACES'; jobId: string }
+  | { reason: 'IN_REDRIVE' }
+
+/**
+ * Removes a job that has ended, with all that belongs to it. Under the locks that a retry takes, it is either retried or
+ * deleted. A retry between two transactions of a long deletion keeps the job, without the events and logs that have gone.
+ */
+export function deleteJob(jobId: string, by: By): Command<DeleteOutcome> {
+  return command('delete_job', function* work(again): Work<DeleteOutcome> {
+    const ended = yield* one(lockEndedJob, jobId)
+    if (yield* isRecorded(again, by)) return { kind: 'deleted' }
+    if (ended === undefined) return { kind: 'refused', refusal: yield* whyKept(jobId) }
+    const locked = JSON.stringify([jobId])
+    const { rows, unfinished } = yield* removeLocked(locked, () => query(examineDeleted, locked))
+    if (unfinished) return { kind: 'unfinished' }
+    if (!rows.get('jobs')) return { kind: 'refused', refusal: yield* whyKept(jobId) }
+    yield* record(by, 'job.delete', jobId, { state: text(ended, 'state') }, null)
+    return { kind: 'deleted' }
+  })
+}
+
+function* whyKept(jobId: string): Work<DeleteRefusal> {
+  const row = yield* one(readWhyKept, jobId)
+  if (row === undefined) return { reason: 'NOT_FOUND' }
+  if (!flag(row, 'ended')) return { reason: 'NOT_ENDED', state: text(row, 'state') as RunState }
+  const predecessor = textOrNull(row, 'predecessor')
+  return predecessor === null ? { reason: 'IN_REDRIVE' } : { reason: 'REPLACES', jobId: predecessor }
+}

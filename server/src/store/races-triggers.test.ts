@@ -1,0 +1,292 @@
+import { describe, expect, test } from 'vitest'
+import type { Definition } from '../core/definition.ts'
+import { PAYLOAD_BYTES_MAX } from '../core/job.ts'
+import type { TriggerRule } from '../core/trigger.ts'
+import { keptPlan, waysInto } from '../testing/explain.ts'
+import { seize } from '../testing/reaper.ts'
+import { Scene } from '../testing/scene.ts'
+import { testServices } from '../testing/services.ts'
+import { sql, unique } from '../testing/store.ts'
+import { BY, content, jobsOf, tickAll } from '../testing/ticker.ts'
+import { defineOn, happen, triggerer, triggerLedger } from '../testing/triggers.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { realWorld } from '../world.ts'
+import { deleteDefinition, pauseDefinition, resumeDefinition, updateDefinition } from './commands/definitions.ts'
+import { renewTerm, type Term, tryToLead } from './commands/leadership.ts'
+import { findUnprocessed, type Processed, processTriggers } from './commands/process-triggers.ts'
+import { recordTriggers, type TriggerItem } from './commands/record-triggers.ts'
+import { removeTriggers } from './commands/retention.ts'
+import { submitJobs } from './commands/submit-jobs.ts'
+import { findWaitingTriggers, tryWaitingTriggers } from './commands/waiting-triggers.ts'
+import type { Command } from './port.ts'
+import * as statements from './sql/triggers.ts'
+
+/** A trigger meets somebody else: the outcome is that of one after the other. */
+
+const NO_ID = '00000000-0000-0000-0000-000000000000'
+const maker = { newId: realWorld.uuid, tagOf: () => 1 }
+const { a, b, gate, meet } = twoNodes()
+
+const item = (topic: string, changes: Partial<TriggerItem> = {}): TriggerItem => ({
+  triggerId: realWorld.uuid(),
+  userId: 'sender',
+  operates: true,
+  topic,
+  dedupeKey: unique('key'),
+  data: '{}',
+  ...changes,
+})
+
+type Process = Command<Processed>
+const process = (term: Term, { on, userId }: { on: TriggerRule; userId: string }, ids: readonly string[]): Process => {
+  const triggers = ids.map((triggerId) => ({ triggerId, topic: on.topic, dataChars: 2 }))
+  return processTriggers(term, { triggers, userIds: [userId] }, PAYLOAD_BYTES_MAX, maker)
+}
+
+/** A definition with three triggers that nobody has processed, and the leader's command that does. */
+async function happened(rule: Partial<TriggerRule> = {}) {
+  const definition = await defineOn(a(), rule)
+  const items = [0, 1, 2].map(() => item(definition.on.topic))
+  await a().write(recordTriggers(items))
+  const term = await seize(a())
+  const ids = items.map(({ triggerId }) => triggerId)
+  return { definition, term, ids, make: process(term, definition, ids) }
+}
+
+const outcomes = async (definition: Pick<Definition, 'id'>) =>
+  (await triggerLedger(a(), definition)).map(({ outcome }) => outcome)
+const limit = (userId: string) => sql(a(), `INSERT INTO ichido.quotas VALUES ($1, true, 1, NULL, 'month', 0)`, userId)
+
+describe('recording', () => {
+  test('a key from two nodes at once is stored once, and both hear of the same trigger', async () => {
+    const [one, other] = [item('t'), item('t')]
+    other.dedupeKey = one.dedupeKey
+    const [[first], [second]] = await meet(recordTriggers([one]), recordTriggers([other]))
+    expect(first).toMatchObject({ triggerId: one.triggerId, duplicate: false })
+    expect(second).toMatchObject({ triggerId: one.triggerId, duplicate: true })
+  })
+
+  test('the same keys in opposite orders do not deadlock', async () => {
+    const items = Array.from({ length: 20 }, () => item('t'))
+    const others = items.toReversed().map((one) => ({ ...one, triggerId: realWorld.uuid() }))
+    const held = await gate()
+    const first = a().write(held.hold(recordTriggers(items)))
+    await held.reached()
+    const second = b().write(recordTriggers(others))
+    await held.someoneWaits()
+    await held.open()
+    await first
+    expect((await second).map(({ triggerId }) => triggerId)).toEqual(items.map(({ triggerId }) => triggerId).reverse())
+  })
+
+  test('whose commit was not heard of is the same trigger, and no duplicate', async () => {
+    const record = recordTriggers([item('t'), item('t')])
+    const first = await a().write(record)
+    expect(await a().write({ ...record, work: () => record.work(true) })).toEqual(first)
+    expect(first.map(({ duplicate }) => duplicate)).toEqual([false, false])
+  })
+
+  test('a key that retention removes at that moment is either known or free again', async () => {
+    for (const order of ['retention first', 'record first']) {
+      const { term, ids, make } = await happened()
+      await a().write(make)
+      await sql(a(), 'UPDATE ichido.triggers SET settled_at = 1 WHERE settled_at IS NOT NULL')
+      const [row] = await sql(a(), 'SELECT * FROM ichido.triggers WHERE id = $1', ids[0] ?? '')
+      const again = item('t', { dedupeKey: String(row?.dedupe_key) })
+      const [remove, record] = [removeTriggers(term, 1_000, 100), recordTriggers([again])]
+      if (order === 'retention first') {
+        const [removed, recorded] = await meet(remove, record)
+        expect([removed >= 3, recorded[0]?.duplicate]).toEqual([true, false])
+      } else {
+        const [recorded] = await meet(record, remove)
+        expect(recorded).toMatchObject([{ triggerId: ids[0], duplicate: true }])
+      }
+    }
+  })
+
+  test('one that commits late is processed, although a later one was before it', async () => {
+    const { definition, term, make } = await happened()
+    const late = item(definition.on.topic)
+    const held = await gate()
+    const recording = a().write(held.hold(recordTriggers([late])))
+    await held.reached()
+    await b().write(make)
+    await held.open()
+    await recording
+    const { triggers } = await a().read(findUnprocessed(1_000))
+    expect(triggers.map(({ triggerId }) => triggerId)).toContain(late.triggerId)
+    await a().write(process(term, definition, [late.triggerId]))
+    expect(await jobsOf(a(), definition)).toHaveLength(4)
+  })
+})
+
+describe('processing', () => {
+  test('by two leaders, or by one that tries twice: one makes the jobs', async () => {
+    const { definition, term, ids, make } = await happened()
+    const [first, second] = await meet(make, process(term, definition, ids))
+    expect([first.triggers, second.triggers].sort()).toEqual([0, 3])
+    expect(await b().write({ ...make, work: () => make.work(true) })).toEqual({ triggers: 0, made: [] })
+    expect(await jobsOf(a(), definition)).toHaveLength(3)
+  })
+
+  test('the ledger alone keeps a pair from making a second job', async () => {
+    const { definition, ids, make } = await happened()
+    await a().write(make)
+    await sql(
+      a(),
+      'UPDATE ichido.triggers SET processed_at = NULL, settled_at = NULL WHERE topic = $1',
+      definition.on.topic,
+    )
+    expect(await a().write(make)).toEqual({ triggers: ids.length, made: [] })
+    expect(await jobsOf(a(), definition)).toHaveLength(3)
+  })
+
+  test('hazard 15: a term that is over, or ends while it waits, changes nothing', async () => {
+    const { definition, term, ids } = await happened()
+    const current = await seize(a())
+    const nothing = { triggers: 0, made: [] }
+    for (const old of [term, { ...term, epoch: current.epoch }, { ...current, epoch: term.epoch }]) {
+      expect(await a().write(process(old, definition, ids))).toEqual(nothing)
+    }
+    await sql(a(), 'UPDATE ichido.leadership SET expires_at = 0')
+    const [taken, late] = await meet(tryToLead('next', 60_000), process(current, definition, ids))
+    expect([taken.held, late]).toEqual([true, nothing])
+    expect(await outcomes(definition)).toEqual([])
+    const last = await seize(a())
+    await sql(a(), 'UPDATE ichido.leadership SET expires_at = 0')
+    const [made] = await meet(process(last, definition, ids), tryToLead('another', 60_000))
+    expect(made.triggers).toBe(3)
+  })
+
+  test('and a pause: before it jobs are made, after it all wait, and none is lost', async () => {
+    const first = await happened()
+    await meet(first.make, pauseDefinition(first.definition.name, BY()))
+    expect(await outcomes(first.definition)).toEqual(Array(3).fill('job'))
+    const second = await happened()
+    await meet(pauseDefinition(second.definition.name, BY()), second.make)
+    expect(await outcomes(second.definition)).toEqual(Array(3).fill('waiting_pause'))
+    expect(await a().read(findWaitingTriggers(NO_ID, 100))).toEqual([])
+  })
+
+  test('and a change: jobs are as the definition was, or as it is, and none is lost', async () => {
+    const changed = (on: TriggerRule) => content(null, { on, payload: '"new"' })
+    const first = await happened()
+    await meet(first.make, updateDefinition(first.definition.name, null, changed(first.definition.on), BY()))
+    const second = await happened()
+    await meet(updateDefinition(second.definition.name, null, changed(second.definition.on), BY()), second.make)
+    const payloads = async (definition: Definition) => (await jobsOf(a(), definition)).map(({ payload }) => payload)
+    expect(await payloads(first.definition)).toEqual(Array(3).fill('{}'))
+    expect(await payloads(second.definition)).toEqual(Array(3).fill('"new"'))
+  })
+
+  test('and a deletion: what was made goes on, and nothing comes after it', async () => {
+    const first = await happened()
+    await meet(first.make, deleteDefinition(first.definition.name, BY()))
+    expect(await jobsOf(a(), first.definition)).toHaveLength(3)
+    const second = await happened()
+    const [, made] = await meet(deleteDefinition(second.definition.name, BY()), second.make)
+    expect(made).toEqual({ triggers: 3, made: [] })
+    expect(await jobsOf(a(), second.definition)).toEqual([])
+  })
+
+  test.each(['user', 'definition'])(
+    'the wait for a %s does not keep the leader from renewing its term',
+    async (row) => {
+      const { definition, term, make } = await happened()
+      await limit(definition.userId)
+      const submit = submitJobs([new Scene(a()).item({ userId: definition.userId })], () => '')
+      const held = await gate()
+      const holding = a().write<unknown>(
+        held.hold<unknown>(row === 'user' ? submit : pauseDefinition(definition.name, BY())),
+      )
+      await held.reached()
+      const processing = b().write(make)
+      await held.someoneWaits()
+      expect(await a().write(renewTerm(term, 60_000))).toMatchObject({ held: true })
+      await held.open()
+      await holding
+      expect((await processing).made.map(({ outcome }) => outcome)).toEqual(
+        Array(3).fill(row === 'user' ? 'waiting_quota' : 'waiting_pause'),
+      )
+    },
+  )
+})
+
+test('a user whose row somebody has locked does not hold up the triggers of others', async () => {
+  const { services } = await testServices('postgres', {}, { store: b(), remove: async () => {} })
+  const [held, free] = [await defineOn(a()), await defineOn(a())]
+  const beside = await defineOn(a(), { topic: held.on.topic })
+  await limit(held.userId)
+  const troubles: string[] = []
+  const given = { services, ...services.deps }
+  const tick = await triggerer(given, { onTrouble: (where) => void troubles.push(where) })
+  await tickAll(tick)
+  for (const { on } of [held, free]) await happen(given, on.topic)
+  const locked = await gate()
+  const submitting = a().write(locked.hold(submitJobs([new Scene(a()).item({ userId: held.userId })], () => '')))
+  await locked.reached()
+  await tick()
+  expect([await outcomes(free), await outcomes(beside), await outcomes(held)]).toEqual([
+    ['job'],
+    ['job'],
+    ['waiting_turn'],
+  ])
+  await locked.open()
+  await submitting
+  await sql(a(), `UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE user_id = $1`, held.userId)
+  await tickAll(tick)
+  expect([await outcomes(held), troubles]).toEqual([['job'], []])
+})
+
+describe('triggers that wait', () => {
+  const waitingOf = async ({ id }: Definition) =>
+    (await a().read(findWaitingTriggers(NO_ID, 1_000))).filter(({ definitionId }) => definitionId === id)
+  const attempt = (term: Term, waiting: Awaited<ReturnType<typeof waitingOf>>) =>
+    tryWaitingTriggers(term, waiting, PAYLOAD_BYTES_MAX, maker)
+
+  /** Kept by a pause that is over. */
+  async function kept() {
+    const given = await happened()
+    await a().write(pauseDefinition(given.definition.name, BY()))
+    await a().write(given.make)
+    await a().write(resumeDefinition(given.definition.name, BY()))
+    return { ...given, waiting: await waitingOf(given.definition) }
+  }
+
+  test('are made once, however many try; an old term makes none', async () => {
+    const { definition, term, waiting } = await kept()
+    expect(waiting).toMatchObject([{ triggers: { length: 3 } }])
+    const current = await seize(a())
+    expect(await a().write(attempt(term, waiting))).toEqual([])
+    const [one, two] = await meet(attempt(current, waiting), attempt(current, waiting))
+    expect([one.length, two.length].sort()).toEqual([0, 3])
+    expect(await jobsOf(a(), definition)).toHaveLength(3)
+  })
+
+  test('and a pause or a deletion: nothing is made after it', async () => {
+    const paused = await kept()
+    const [, none] = await meet(pauseDefinition(paused.definition.name, BY()), attempt(paused.term, paused.waiting))
+    expect([none, await outcomes(paused.definition)]).toEqual([[], Array(3).fill('waiting_pause')])
+    const skipping = content(null, { on: { ...paused.definition.on, whenPaused: 'skip' } })
+    await a().write(updateDefinition(paused.definition.name, null, skipping, BY()))
+    expect(await a().write(attempt(paused.term, paused.waiting)), 'the pause has come since').toEqual([])
+    expect(await outcomes(paused.definition)).toEqual(Array(3).fill('waiting_pause'))
+    const deleted = await kept()
+    const [, gone] = await meet(deleteDefinition(deleted.definition.name, BY()), attempt(deleted.term, deleted.waiting))
+    expect([gone, await jobsOf(a(), deleted.definition)]).toEqual([[], []])
+  })
+
+  test('are never removed by retention', async () => {
+    const { term, ids } = await kept()
+    await a().write(removeTriggers(term, 0, 1_000))
+    const [{ count } = {}] = await sql(a(), 'SELECT count(*) AS count FROM ichido.triggers WHERE id = $1', ids[0] ?? '')
+    expect(count).toBe(1)
+  })
+})
+
+test('triggers are locked and marked by their ids, also by a plan made for few of them', async () => {
+  for (const statement of [statements.lockUnprocessed, statements.markProcessed]) {
+    expect(waysInto(await keptPlan(a(), statement), 'triggers')).toEqual(['triggers_pkey'])
+  }
+  expect(waysInto(await keptPlan(a(), statements.shareOnTopics), 'job_definitions')).toEqual(['job_definitions_topic'])
+})
