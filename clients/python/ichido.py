@@ -137,7 +137,11 @@ class ResultNotReady(Refused):
 
 
 class JobFailed(Refused):
-    """The job ended without a result; `details` has its `state` and `error`."""
+    """The job ended without a result; `details` has its `state` and `error`, with the `code` of the failure."""
+
+
+class JobCanceled(JobFailed):
+    """The job ended without a result because somebody canceled it."""
 
 
 _BY_CODE = {
@@ -157,11 +161,12 @@ def _refusal(status: int, error: Mapping[str, Any], retry_after: Optional[float]
     code = str(error.get('code', f'HTTP_{status}'))
     # Of the conflicts only this one goes away by itself.
     retryable = status in (408, 429) or status >= 500 or code == 'IDEMPOTENCY_IN_PROGRESS'
-    made = _BY_CODE.get(code, Refused)(
-        code, str(error.get('message', '')), retryable=retryable, retry_after=retry_after
-    )
+    details = error.get('details') or {}
+    canceled = code == 'JOB_FAILED' and details.get('state') == 'CANCELED'
+    kind = JobCanceled if canceled else _BY_CODE.get(code, Refused)
+    made = kind(code, str(error.get('message', '')), retryable=retryable, retry_after=retry_after)
     made.status = status
-    made.details = error.get('details') or {}
+    made.details = details
     made.request_id = error.get('request_id')
     return made
 
@@ -650,7 +655,7 @@ class Client:
         return dict(self._call('GET', _job_path(job_id))[0])
 
     def result(self, job_id: str, wait: Optional[float] = None) -> Any:
-        """Waits for the end (`wait` seconds at most). Raises JobFailed or ResultNotReady."""
+        """Waits for the end (`wait` seconds at most). Raises JobFailed, JobCanceled or ResultNotReady."""
         until = math.inf if wait is None else time.monotonic() + wait
         while True:
             left = max(0.0, min(WAIT_SECONDS, until - time.monotonic()))

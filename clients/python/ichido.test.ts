@@ -176,13 +176,17 @@ many.append(ichido.Submission('not a name', queue='lossy'))
 jobs = client.submit_many(many)
 print(json.dumps([job.replayed for job in jobs[:-1]]))
 print(json.dumps([type(jobs[-1]).__name__, jobs[-1].code, jobs[-1].status]))
-print(json.dumps(client.cancel(job.id)['state']))`
-    const [first, many, bad, canceled] = await script(python, code, { URL: proxy.url })
+print(json.dumps(client.cancel(job.id)['state']))
+try:
+    client.result(job.id)
+except ichido.JobFailed as error:
+    print(json.dumps(type(error).__name__))`
+    const [first, many, bad, canceled, ended] = await script(python, code, { URL: proxy.url })
     proxy.close()
     expect(first).toEqual([true, true, true, 'PENDING'])
     expect(many).toEqual(Array(19).fill(true))
     expect(bad).toEqual(['Refused', 'INVALID_PAYLOAD', 400])
-    expect(canceled).toBe('CANCELED')
+    expect([canceled, ended]).toEqual(['CANCELED', 'JobCanceled'])
     expect(await jobsOf('lossy')).toHaveLength(20)
     expect(proxy.dropped).toEqual(expect.arrayContaining(['/v1/jobs', '/v1/jobs/batch', '/v1/jobs/…/cancel']))
   })

@@ -4,6 +4,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { portFrom, portTaken } from '../port.ts'
 import { Api } from './api.ts'
 import { PageServer } from './page-server.ts'
 import { CLI, Service } from './service.ts'
@@ -32,7 +33,9 @@ export interface PipelineOptions {
 
 /** A control plane, a worker and the page: three processes, of which this is the page's. */
 export async function startPipeline({ folder, signal, say, failed }: PipelineOptions): Promise<Pipeline> {
+  const wanted = portFrom(process.env, 0)
   mkdirSync(folder, { recursive: true })
+  const pagePort = wanted === 0 ? await portOf(join(folder, 'page-port')) : await requirePort(wanted)
   const { PATH, HOME, NODE_COMPILE_CACHE, REDIS_URL, SCAN_STEP_MS } = process.env
   const inherited = { PATH, HOME, NODE_COMPILE_CACHE }
   const DATA_DIR = join(folder, 'store')
@@ -64,7 +67,7 @@ export async function startPipeline({ folder, signal, say, failed }: PipelineOpt
     failed,
   })
   const api = new Api(url, token)
-  const page = new PageServer({ api, port: await portOf(join(folder, 'page-port')), kill: () => server.kill() })
+  const page = new PageServer({ api, port: pagePort, kill: () => server.kill() })
   const stopAll = async () => {
     page.close()
     // The worker first, as it has still something to tell the server.
@@ -96,6 +99,13 @@ async function portOf(file: string): Promise<number> {
   const port = await freePort(before).catch(() => freePort(0))
   writeFileSync(file, String(port))
   return port
+}
+
+/** Of the page, as PORT has it: whoever named it looks for it there. */
+async function requirePort(port: number): Promise<number> {
+  return freePort(port).catch((error: unknown) => {
+    throw new Error(portTaken(error, port) ?? String(error))
+  })
 }
 
 function freePort(wanted: number): Promise<number> {

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { Trouble } from '../../scripts/boot/trouble.mjs'
 import { selfSigned } from '../../server/src/testing/certificate.ts'
 
 export interface ControlPlane {
@@ -20,8 +21,8 @@ const run = promisify(execFile)
 const BIN = fileURLToPath(new URL('../../server/src/cli/bin.ts', import.meta.url))
 const CLI = ['--conditions=ichido-source', BIN]
 
-/** `ichido serve` over TLS on a free port, with a store of its own in the folder. */
-export async function startControlPlane(folder: string): Promise<ControlPlane> {
+/** `ichido serve` over TLS, on a free port unless one is named, with a store of its own in the folder. */
+export async function startControlPlane(folder: string, wanted = 0): Promise<ControlPlane> {
   const { cert, key } = selfSigned()
   const [certificateFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
   writeFileSync(certificateFile, cert)
@@ -37,13 +38,13 @@ export async function startControlPlane(folder: string): Promise<ControlPlane> {
   const tokens = { operator: await token('operator'), submitter: await token('submitter') }
 
   const child = spawn(process.execPath, [...CLI, 'serve', '--json'], {
-    env: { ...env, PORT: '0' },
+    env: { ...env, PORT: String(wanted) },
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   const ended = once(child, 'exit')
   const said = once(createInterface(child.stdout), 'line') as Promise<[line: string]>
   const [line] = (await Promise.race([said, ended])) as [string | number | null]
-  if (typeof line !== 'string') throw new Error(`The control plane did not start; it ended with ${line}`)
+  if (typeof line !== 'string') throw new Trouble(`The control plane did not start; it ended with ${line}.`)
   const { port } = new URL((JSON.parse(line) as { url: string }).url)
   return {
     // The name that the certificate is for.

@@ -3,14 +3,16 @@
 import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { setDefaultCACertificates } from 'node:tls'
 import { fileURLToPath } from 'node:url'
 import { Trouble } from '../../scripts/boot/trouble.mjs'
+import { portFrom } from '../port.ts'
 import { type ControlPlane, startControlPlane } from './control-plane.ts'
+import { BadInput, readInput } from './input.ts'
 import { requirePw } from './install.ts'
 import type { ZpeResult } from './zero-point-energy.ts'
 
@@ -27,22 +29,33 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => 
 setTimeout(() => over.abort(`${GIVE_UP_MS / 1000} s have passed`), GIVE_UP_MS).unref()
 
 try {
+  // Before anything is installed or started.
+  const content = readInput(process.argv[2] ?? 'h2.in')
+  const port = portOf(process.env)
   await requirePw(say)
-  process.exitCode = (await endToEnd(here(process.argv[2] ?? 'h2.in'))) ? 0 : 1
+  process.exitCode = (await endToEnd(content, port)) ? 0 : 1
 } catch (error) {
   if (!(error instanceof Trouble)) throw error
   say(error.message)
-  process.exitCode = 1
+  process.exitCode = error instanceof BadInput ? 2 : 1
 }
 
-async function endToEnd(inputFile: string): Promise<boolean> {
+function portOf(env: NodeJS.ProcessEnv): number {
+  try {
+    return portFrom(env, 0)
+  } catch (error) {
+    throw new Trouble(error instanceof Error ? error.message : String(error))
+  }
+}
+
+async function endToEnd(content: string, port: number): Promise<boolean> {
   const folder = mkdtempSync(join(tmpdir(), 'zpe-h2-'))
   try {
-    const plane = await startControlPlane(folder)
+    const plane = await startControlPlane(folder, port)
     say(`control plane: ${plane.url}`)
     setDefaultCACertificates([plane.certificate])
     try {
-      return await calculate(plane, readFileSync(inputFile, 'utf8'))
+      return await calculate(plane, content)
     } finally {
       await plane.stop()
     }
@@ -63,7 +76,7 @@ async function calculate(plane: ControlPlane, content: string): Promise<boolean>
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     })
-    if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`)
+    if (!answer.ok) throw new Trouble(`The control plane refused ${path}: ${answer.status} ${await answer.text()}`)
     return answer
   }
 

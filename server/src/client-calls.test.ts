@@ -106,8 +106,8 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
     const [kind, key] = [unique('keyed'), value as never]
     const refused = {
       code: 'INVALID_PAYLOAD',
-      message: 'idempotency_key must be a string',
-      details: { field: 'idempotency_key' },
+      message: 'key must be a string',
+      details: { field: 'key' },
     }
     expect(await thrownBy(client().submit(kind, 1, { key }))).toMatchObject(refused)
     const outcomes = await client().batch([{ kind, payload: 1, key }])
@@ -160,7 +160,8 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
     expect(await reservations.consume(second, job.id)).toMatchObject({ state: 'consumed', job_id: job.id })
     expect((await reservations.list({ active: true })).data).toEqual([])
     expect(await thrownBy(reservations.reserve({ ttlSeconds: -1 }))).toMatchObject({
-      details: { field: 'ttl_seconds' },
+      message: expect.stringMatching(/^ttlSeconds must /),
+      details: { field: 'ttlSeconds' },
     })
     expect(await thrownBy(reservations.list({ cursor: 'x' }))).toMatchObject({ details: { field: 'cursor' } })
   })
@@ -196,7 +197,7 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
     const send = (options: { name: string; jobId?: string; sha256?: string }) =>
       thrownBy(client().artifacts.upload(new Uint8Array(4), { jobId: job.id, ...options }))
     expect(await send({ name: '../x' })).toMatchObject({ code: 'INVALID_PAYLOAD', details: { field: 'name' } })
-    expect(await send({ name: 'a' })).toMatchObject({ code: 'INVALID_PAYLOAD', details: { field: 'size_bytes' } })
+    expect(await send({ name: 'a' })).toMatchObject({ code: 'INVALID_PAYLOAD', details: { field: 'sizeBytes' } })
     expect(await send({ name: 'a', sha256: 'x' })).toMatchObject({ details: { field: 'sha256' } })
     expect(await send({ name: 'b' })).toMatchObject({ code: 'NOT_FOUND' })
     const why = new Error('enough')

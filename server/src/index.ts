@@ -7,8 +7,10 @@ export {
   IchidoError,
   InvalidValue,
   type Job,
+  JobCanceled,
   type JobDetail,
   type JobEvent,
+  JobFailed,
   type JobShape,
   type JobState,
   KeyReused,
@@ -22,4 +24,4 @@ export {
   Transient,
   type UploadOptions,
 } from '@ichido/sdk'
-export { type Ichido, type OpenOptions, open } from './open.ts'
+export { type Ichido, NotOpened, type OpenOptions, open } from './open.ts'

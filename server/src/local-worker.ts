@@ -32,6 +32,9 @@ export function localWorkerTransport(services: Services, workerId: string): Work
       for (const [i, { data }] of checked.entries()) checkJson(data, `events.${i}.data`)
       await events.publishAll(workerId, leaseId, checked).catch(throwOutage)
     },
+    async log(leaseId, chunks) {
+      await services.logs.append(workerId, leaseId, chunks).catch(throwOutage)
+    },
     async report(reports, next) {
       const recorded = Promise.all(reports.map((report) => record(services, workerId, report)))
       // Neither waits for the other: the database does both at once.

@@ -19,7 +19,7 @@ eachEmbedded(({ ichido }) => {
     expect(await job.result()).toBe('done')
     expect(await spent()).toBe(3)
     const failing = await ichido().submit(costly, -1, { estimatedCost: 10 })
-    expect(await thrownBy(failing.result())).toMatchObject({ details: { error: { code: 'RangeError' } } })
+    expect(await thrownBy(failing.result())).toMatchObject({ name: 'JobFailed', code: 'RangeError' })
     expect(await spent()).toBe(13)
     expect(seen).toEqual([50, 13])
   })

@@ -111,7 +111,7 @@ describe('two nodes on one PostgreSQL', () => {
     const job = await a.submit(kind, null)
     await began.promise
     await job.cancel()
-    expect(await thrownBy(job.result())).toMatchObject({ details: { state: 'CANCELED' } })
+    expect(await thrownBy(job.result())).toMatchObject({ name: 'JobCanceled' })
   })
 
   test('a job is handled once, whoever takes it', async () => {

@@ -24,7 +24,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     const job = await ichido().submit(kind, null)
     const result = thrownBy(job.result())
     expect(await job.cancel()).toMatchObject({ state: 'CANCELED' })
-    expect(await result).toMatchObject({ code: 'JOB_FAILED', details: { state: 'CANCELED' } })
+    expect(await result).toMatchObject({ name: 'JobCanceled', code: 'CANCELED' })
     expect(await job.cancel()).toMatchObject({ state: 'CANCELED' })
     let called = false
     ichido().handle(kind, () => {
@@ -59,7 +59,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     const job = await ichido().submit(kind, null)
     await began.promise
     expect(await job.cancel()).toMatchObject({ state: 'RUNNING', cancel_requested_at: expect.any(String) })
-    expect(await thrownBy(job.result())).toMatchObject({ code: 'JOB_FAILED', details: { state: 'CANCELED' } })
+    expect(await thrownBy(job.result())).toMatchObject({ name: 'JobCanceled', code: 'CANCELED' })
     expect(reason).toMatchObject({ name: 'Stopped', code: 'CANCELED' })
     expect((await job.get()).runs).toHaveLength(1)
   })
@@ -73,7 +73,12 @@ eachEmbedded(({ ichido, storage, engine }) => {
     })
     const job = await ichido().submit(kind, null)
     const error = { code: 'TIMEOUT', message: 'The run took longer than 0.2 s' }
-    expect(await thrownBy(job.result())).toMatchObject({ code: 'JOB_FAILED', details: { state: 'FAILED', error } })
+    expect(await thrownBy(job.result())).toMatchObject({
+      name: 'JobFailed',
+      code: 'TIMEOUT',
+      state: 'FAILED',
+      failure: error,
+    })
     expect(reasons).toMatchObject([error, error])
     expect((await job.get()).runs).toMatchObject([{ state: 'FAILED' }, { state: 'FAILED', retry_count: 1 }])
   })

@@ -111,32 +111,75 @@ eachEmbedded(({ ichido }) => {
   })
 
   test.each<[string, string, () => unknown, object]>([
-    ['a BigInt', 'payload', () => ({ n: 1n }), {}],
-    ['a function', 'payload', () => () => {}, {}],
-    ['itself', 'payload', circular, {}],
     ['NUL', 'payload', () => 'a\0b', {}],
     ['half a character', 'payload', () => ({ 'a\ud800': 1 }), {}],
-    ['65 levels', `payload${'.0'.repeat(64)}`, () => JSON.parse('['.repeat(65) + ']'.repeat(65)), {}],
     ['a number beyond 2^53', 'payload', () => 2 ** 60, {}],
     ['a priority of 5000', 'priority', () => null, { priority: 5_000 }],
     ['a label with NUL', 'labels.a', () => null, { labels: { a: 'b\0' } }],
     ['a label of half a character', 'labels.a', () => null, { labels: { a: '\ud800' } }],
-    ['a negative cost', 'estimated_cost', () => null, { estimatedCost: -1 }],
-    ['two times', 'run_at', () => null, { delaySeconds: 1, runAt: new Date() }],
-    ['a time long ago', 'run_at', () => null, { runAt: new Date(0) }],
+    ['a negative cost', 'estimatedCost', () => null, { estimatedCost: -1 }],
+    ['two times', 'runAt and delaySeconds exclude', () => null, { delaySeconds: 1, runAt: new Date() }],
+    ['a time long ago', 'runAt', () => null, { runAt: new Date(0) }],
+    ['no attempt', 'maxAttempts', () => null, { maxAttempts: 0 }],
+    ['a timeout of 0', 'timeoutSeconds', () => null, { timeoutSeconds: 0 }],
+    ['a jitter above 1', 'backoff.jitter', () => null, { backoff: { jitter: 2 } }],
+    ['a negative backoff', 'backoff.baseSeconds', () => null, { backoff: { baseSeconds: -1 } }],
+    ['a negative delay', 'delaySeconds', () => null, { delaySeconds: -1 }],
+    ['a key of no time', 'keyTtlHours', () => null, { keyTtlHours: 0 }],
+    ['no reservation', 'reservationId', () => null, { reservationId: 'x' }],
+    ['a name of the wire in a label', 'labels.run_at', () => null, { labels: { run_at: 'b\0' } }],
     ['a text as time', 'runAt', () => null, { runAt: 'tomorrow' }],
     ['a time that is none', 'runAt', () => null, { runAt: new Date('nope') }],
-    ['an empty key', 'idempotency_key', () => null, { key: '' }],
-    ['a key with a space', 'idempotency_key', () => null, { key: 'a b' }],
-    ['a number as key', 'idempotency_key', () => null, { key: 42 }],
-    ['true as key', 'idempotency_key', () => null, { key: true }],
-    ['a long key', 'idempotency_key', () => null, { key: 'k'.repeat(257) }],
+    ['an empty key', 'key', () => null, { key: '' }],
+    ['a key with a space', 'key', () => null, { key: 'a b' }],
+    ['a number as key', 'key', () => null, { key: 42 }],
+    ['true as key', 'key', () => null, { key: true }],
+    ['a long key', 'key', () => null, { key: 'k'.repeat(257) }],
   ])('%s is refused in words that name %s', async (_, field, payload, options) => {
     const kind = unique('refused')
     const error = await thrownBy(ichido().submit(kind, payload(), options))
     expect(error).toMatchObject({ name: 'IchidoError', code: 'INVALID_PAYLOAD' })
     expect(String(error)).toMatch(new RegExp(`IchidoError: ${field} .{5,}`))
     expect(await jobsOf(kind)).toEqual([])
+  })
+
+  test.each<[string, () => unknown]>([
+    ['payload.n is a BigInt', () => ({ n: 1n })],
+    ['payload is a function', () => () => {}],
+    ['payload.self refers back', circular],
+    [`payload${'[0]'.repeat(64)} is nested more`, () => JSON.parse('['.repeat(65) + ']'.repeat(65))],
+  ])('a payload that JSON cannot hold is refused before it is sent: %s', async (message, payload) => {
+    const kind = unique('refused')
+    const error = await thrownBy(ichido().submit(kind, payload()))
+    expect(error).toBeInstanceOf(InvalidValue)
+    expect(String(error)).toContain(message)
+    expect(await ichido().batch([{ kind, payload: payload() }])).toMatchObject([
+      { status: 'rejected', reason: { name: 'InvalidValue' } },
+    ])
+    expect(await jobsOf(kind)).toEqual([])
+  })
+
+  test('a submission has limits of its own in the place of its kind’s', async () => {
+    const kind = defineKind(unique('own'), {
+      maxAttempts: 5,
+      timeoutSeconds: 60,
+      backoff: { baseSeconds: 9, jitter: 0 },
+    })
+    const own = { maxAttempts: 2, timeoutSeconds: 30, backoff: { baseSeconds: 1, capSeconds: 2 } }
+    const policies = [await ichido().submit(kind, null), await ichido().submit(kind, null, own)].map(
+      async (job) => (await job.get()).policy,
+    )
+    expect(await Promise.all(policies)).toMatchObject([
+      { max_attempts: 5, timeout_seconds: 60, backoff: { base_seconds: 9, jitter: 0 } },
+      { max_attempts: 2, timeout_seconds: 30, backoff: { base_seconds: 1, cap_seconds: 2, jitter: 0 } },
+    ])
+    const [inBatch] = await ichido().batch([{ kind: kind.name, payload: null, ...own }])
+    const job = inBatch?.status === 'fulfilled' ? await inBatch.value.get() : null
+    expect(job?.policy).toMatchObject({ max_attempts: 2, timeout_seconds: 30, backoff: { base_seconds: 1 } })
+    const another = { backoff: { type: 'exponential', delay: 1 } } as object
+    expect(await thrownBy(ichido().submit(kind, null, another))).toMatchObject({
+      message: 'backoff has no type; there are baseSeconds, capSeconds, jitter',
+    })
   })
 
   test('a payload beyond 1 MiB is refused, one just below is carried whole', async () => {
@@ -150,9 +193,9 @@ eachEmbedded(({ ichido }) => {
 
   test('a payload is handed over as JSON has it, and its key stands for that', async () => {
     const kind = defineKind(unique('json'))
-    const given = { at: new Date(0), gone: undefined, not: Number.NaN, list: [undefined] }
+    const given = { at: new Date(0), gone: undefined, list: [null] }
     const job = await ichido().submit(kind, given, { key: kind.name })
-    const json = { at: '1970-01-01T00:00:00.000Z', not: null, list: [null] }
+    const json = { at: '1970-01-01T00:00:00.000Z', list: [null] }
     expect((await job.get()).payload).toEqual(json)
     expect(await ichido().submit(kind, json, { key: kind.name })).toMatchObject({ id: job.id, replayed: true })
   })
@@ -190,9 +233,12 @@ eachEmbedded(({ ichido }) => {
     })
     const job = await ichido().submit(kind, null)
     expect(await thrownBy(job.result())).toMatchObject({
-      code: 'JOB_FAILED',
-      message: `Job ${job.id} ended FAILED: The image is gone`,
-      details: { state: 'FAILED', error: { code: 'NO_SUCH_IMAGE', message: 'The image is gone' } },
+      name: 'JobFailed',
+      code: 'NO_SUCH_IMAGE',
+      jobId: job.id,
+      message: `Job ${job.id} ended FAILED: NO_SUCH_IMAGE: The image is gone`,
+      state: 'FAILED',
+      failure: { code: 'NO_SUCH_IMAGE', message: 'The image is gone' },
     })
     expect(calls).toBe(1)
     expect(await ichido().sql('SELECT * FROM ichido.dead_letters WHERE job_id = $1', job.id)).toMatchObject([
@@ -207,8 +253,9 @@ eachEmbedded(({ ichido }) => {
     })
     const job = await ichido().submit(kind, null)
     expect(await thrownBy(job.result())).toMatchObject({
-      code: 'JOB_FAILED',
-      details: { error: { code: 'RangeError', message: 'attempt 2: ab\ufffd', traceback: expect.any(String) } },
+      name: 'JobFailed',
+      code: 'RangeError',
+      failure: { code: 'RangeError', message: 'attempt 2: ab\ufffd', traceback: expect.any(String) },
     })
     expect(await job.get()).toMatchObject({ state: 'FAILED', attempt: 2, retry_count: 1 })
     expect(await ichido().sql('SELECT * FROM ichido.dead_letters WHERE job_id = $1', job.id)).toMatchObject([
@@ -218,7 +265,7 @@ eachEmbedded(({ ichido }) => {
 
   test.each<[string, () => unknown, string, string]>([
     ['does not fit its schema', () => ({ bytes: 'many' }), 'INVALID_VALUE', 'result.bytes: '],
-    ['is no JSON', () => ({ bytes: 1, big: 1n }), 'INVALID_PAYLOAD', 'result cannot be written as JSON'],
+    ['is no JSON', () => ({ bytes: 1, items: [0, { big: 1n }] }), 'INVALID_VALUE', 'result.items[1].big is a BigInt'],
     ['has half a character', () => ({ bytes: 1, half: '\ud800' }), 'INVALID_PAYLOAD', 'result.half has half of'],
     ['is too large', () => ({ bytes: 1, text: 'é'.repeat(2 ** 21) }), 'PAYLOAD_TOO_LARGE', 'larger than 4194304 bytes'],
   ])('a result that %s fails the job for good', async (_, result, code, message) => {
@@ -227,8 +274,9 @@ eachEmbedded(({ ichido }) => {
     ichido().handle(kind, () => result() as z.input<typeof schema>)
     const job = await ichido().submit(kind, null)
     expect(await thrownBy(job.result())).toMatchObject({
-      code: 'JOB_FAILED',
-      details: { error: { code, message: expect.stringContaining(message) } },
+      name: 'JobFailed',
+      code,
+      failure: { code, message: expect.stringContaining(message) },
     })
     expect((await job.get()).runs).toHaveLength(1)
   })
@@ -238,7 +286,8 @@ eachEmbedded(({ ichido }) => {
     const job = await ichido().submit(name, { old: true })
     ichido().handle(defineKind(name, { payload: z.object({ fresh: z.boolean() }) }), () => {})
     expect(await thrownBy(job.result())).toMatchObject({
-      details: { error: { code: 'INVALID_VALUE', message: expect.stringContaining('payload.fresh: ') } },
+      code: 'INVALID_VALUE',
+      failure: { message: expect.stringContaining('payload.fresh: ') },
     })
   })
 

@@ -10,8 +10,10 @@ import {
 } from '@ichido/sdk'
 import { HandlerLoop, type WorkerLoop } from '@ichido/sdk/worker'
 import type pg from 'pg'
+import { codeOf } from './core/cause.ts'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import { nodeTooOld } from './core/node-version.ts'
+import { whyNotOpened } from './core/not-opened.ts'
 import { localTransport } from './local-transport.ts'
 import { localWorkerTransport } from './local-worker.ts'
 import { type ControlNode, startNode } from './main.ts'
@@ -60,6 +62,9 @@ export async function open(options: OpenOptions): Promise<Ichido> {
   if (!['dataDir', 'pool', 'databaseUrl'].some((name) => Object.hasOwn(options, name) && options[name as never])) {
     throw new TypeError('open() needs one of dataDir, pool, databaseUrl or url; all of them are missing or undefined')
   }
+  if ('databaseUrl' in options && !('pool' in options) && !/^postgres(ql)?:\/\//.test(options.databaseUrl)) {
+    throw new TypeError('databaseUrl must be an address like postgres://user:password@host/database')
+  }
   const world = options.world ?? realWorld
   // Asked once the node has met trouble, so when it is there.
   const askStore = () => starting.then((node) => node.services.deps.store.health())
@@ -68,12 +73,35 @@ export async function open(options: OpenOptions): Promise<Ichido> {
   const { onFull } = troubles
   const starting = startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble, onFull })
   starting.catch(() => troubles.close())
-  const ichido = embed(await starting, world, onTrouble)
+  const node = await starting.catch((error: unknown) => explain(error, options))
+  const ichido = embed(node, world, onTrouble)
   return {
     ...ichido,
     async close(closeOptions) {
       await ichido.close(closeOptions).finally(() => troubles.close())
     },
+  }
+}
+
+/** What to do about a store that cannot be opened, by the names of the options. */
+function explain(error: unknown, options: Exclude<OpenOptions, { url: string }>): never {
+  const given = 'pool' in options ? "the pool's options" : 'databaseUrl'
+  const names = { dataDir: 'dataDir', databaseUrl: given, schema: 'schema' }
+  const told = whyNotOpened(error, 'dataDir' in options ? options.dataDir : null, names)
+  throw told === null ? error : new NotOpened(`${told.message}. ${told.advice}`, codeOf(error))
+}
+
+/** The store could not be opened; the message says why, and what to do. */
+export class NotOpened extends Error {
+  override readonly name = 'NotOpened'
+  /** Of the system or of PostgreSQL, such as ECONNREFUSED or 3D000; empty when there is none. */
+  readonly code: string
+
+  constructor(message: string, code: string) {
+    super(message)
+    this.code = code
+    // Uncaught, it is read by whoever set the options: where in this library it came up tells them nothing.
+    this.stack = `${this.name}: ${message}`
   }
 }
 

@@ -1,5 +1,6 @@
 import type { ArtifactShape } from '../protocol/index.ts'
 import type { Transport, UploadOptions } from './transport.ts'
+import { worded } from './wording.ts'
 
 /** Files that jobs are given and make. */
 export class Artifacts {
@@ -19,7 +20,8 @@ export class Artifacts {
    * await client.artifacts.upload(await openAsBlob('data.tar'), { name: 'data.tar', jobId: job.id, onProgress })
    */
   upload(bytes: Blob | Uint8Array, options: UploadOptions): Promise<ArtifactShape> {
-    return this.#transport.upload(bytes instanceof Blob ? bytes : new Blob([new Uint8Array(bytes)]), options)
+    const blob = bytes instanceof Blob ? bytes : new Blob([new Uint8Array(bytes)])
+    return worded(this.#transport.upload(blob, options))
   }
 
   /** What a job waits for, was given and has made. */

@@ -1,9 +1,10 @@
-import { IchidoError, type JobShape, type Page, type SubmitRequest } from '../protocol/index.ts'
+import { type BackoffShape, IchidoError, type JobShape, type Page, type SubmitRequest } from '../protocol/index.ts'
 import { Artifacts } from './artifacts.ts'
 import { Job } from './job.ts'
-import { checkValue, type Kind, toKind } from './kind.ts'
+import { type Backoff, checkPayload, type Kind, toKind } from './kind.ts'
 import { Reservations } from './reservations.ts'
 import type { JobEvent, JobListFilter, Transport, WatchOptions } from './transport.ts'
+import { inLibraryWords, worded } from './wording.ts'
 
 export interface SubmitOptions {
   /**
@@ -20,6 +21,12 @@ export interface SubmitOptions {
    */
   user?: string
   priority?: number
+  /** Of this job, in the place of its kind's. */
+  maxAttempts?: number
+  /** Of one run of this job, in the place of its kind's. */
+  timeoutSeconds?: number
+  /** Of this job; what is left out is as its kind has it. */
+  backoff?: Backoff
   runAt?: Date
   delaySeconds?: number
   labels?: Record<string, string>
@@ -65,9 +72,8 @@ export class Client {
   ): Promise<Job<Result>> {
     const definition = toKind(kind)
     checkOptions(options, SUBMIT_OPTIONS)
-    // Checked, and sent as it was given: the handler's side applies the schema's transformations.
-    await checkValue(definition.options.payload, payload, 'payload')
-    const accepted = await this.#transport.submit(toRequest(definition, payload, options), options)
+    await checkPayload(definition, payload)
+    const accepted = await worded(this.#transport.submit(toRequest(definition, payload, options), options))
     return Job.accepted<Result>(this.#transport, accepted, definition)
   }
 
@@ -84,11 +90,11 @@ export class Client {
     const sound = checked.flatMap((item) => (item.status === 'fulfilled' ? item.value : []))
     const requests = sound.map(({ request }) => request)
     const allRefused = items.length > 0 && requests.length === 0
-    const outcomes = allRefused ? [] : await this.#transport.submitMany(requests, signal)
+    const outcomes = allRefused ? [] : await worded(this.#transport.submitMany(requests, signal))
     const jobs = outcomes.map(
       (outcome, i): PromiseSettledResult<Job> =>
         outcome.status === 'rejected'
-          ? outcome
+          ? { status: 'rejected', reason: inLibraryWords(outcome.reason) }
           : { status: 'fulfilled', value: Job.accepted(this.#transport, outcome.value, sound[i]?.kind) },
     )
     return checked.map((item) => (item.status === 'rejected' ? item : jobs.shift())) as never
@@ -118,13 +124,16 @@ async function toChecked({
 }: BatchItem): Promise<{ kind: Kind; request: SubmitRequest }> {
   const kind = toKind(given)
   checkOptions(options, BATCH_OPTIONS)
-  await checkValue(kind.options.payload, payload, 'payload')
+  await checkPayload(kind, payload)
   return { kind, request: compact({ ...toRequest(kind, payload, options), idempotency_key: options.key }) }
 }
 
 const BATCH_OPTIONS: Record<keyof Omit<BatchItem, 'kind' | 'payload'>, true> = {
   key: true,
   priority: true,
+  maxAttempts: true,
+  timeoutSeconds: true,
+  backoff: true,
   runAt: true,
   delaySeconds: true,
   labels: true,
@@ -146,20 +155,18 @@ function checkOptions(options: object, known: object): void {
 }
 
 function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): SubmitRequest {
-  const { maxAttempts, timeoutSeconds, leaseTtlSeconds, continuationSeconds, backoff, priority } = kind.options
-  const { domain, stages, seqScope } = kind.options
+  const { leaseTtlSeconds, continuationSeconds, domain, stages, seqScope } = kind.options
+  const backoff = { ...kind.options.backoff, ...compact(options.backoff ?? {}) }
   return compact({
     kind: kind.name,
     queue: kind.queue,
     payload,
-    priority: options.priority ?? priority,
+    priority: options.priority ?? kind.options.priority,
     run_at: options.runAt == null ? undefined : instant(options.runAt),
     delay_seconds: options.delaySeconds,
-    max_attempts: maxAttempts,
-    backoff:
-      backoff &&
-      compact({ base_seconds: backoff.baseSeconds, cap_seconds: backoff.capSeconds, jitter: backoff.jitter }),
-    timeout_seconds: timeoutSeconds,
+    max_attempts: options.maxAttempts ?? kind.options.maxAttempts,
+    backoff: toBackoff(backoff),
+    timeout_seconds: options.timeoutSeconds ?? kind.options.timeoutSeconds,
     lease_ttl_seconds: leaseTtlSeconds,
     continuation_seconds: continuationSeconds,
     domain,
@@ -175,6 +182,14 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
     ),
     upload_ttl_seconds: options.uploadTtlSeconds,
   })
+}
+
+/** An empty one is not sent. Where types were not checked, another library's `type` or `delay` would go unnoticed. */
+function toBackoff({ baseSeconds, capSeconds, jitter, ...unknown }: Backoff): BackoffShape | undefined {
+  const [name] = Object.keys(unknown)
+  if (name !== undefined) throw new TypeError(`backoff has no ${name}; there are baseSeconds, capSeconds, jitter`)
+  const backoff = compact({ base_seconds: baseSeconds, cap_seconds: capSeconds, jitter })
+  return Object.keys(backoff).length === 0 ? undefined : backoff
 }
 
 /** Also where types were not checked: a text, or a Date of a text that is none. */

@@ -1,4 +1,4 @@
-import { type ErrorAdvice, IchidoError } from '../protocol/index.ts'
+import { type ErrorAdvice, endText, IchidoError, type JobState, type RunErrorShape } from '../protocol/index.ts'
 
 /** Nobody answered, or the answer broke off: what was asked may have been done all the same. */
 export class NoAnswer extends Error {
@@ -35,6 +35,11 @@ export class KeyReused extends IchidoError {
   override readonly name = 'KeyReused'
 }
 
+/** A payload or a result that does not fit its schema, or that JSON cannot hold; the message begins with where in it. */
+export class InvalidValue extends Error {
+  override readonly name = 'InvalidValue'
+}
+
 /** It may pass by itself. A submission can be sent again with this key, and is one job. */
 export class Transient extends IchidoError {
   override readonly name: string = 'Transient'
@@ -61,6 +66,47 @@ export class MaxRetriesExceeded extends Transient {
     super(cause, key, `Gave up after ${tries} tries: `)
     this.tries = tries
   }
+}
+
+/**
+ * The job ended without a result. No IchidoError: the call went through, and the codes are those of the job's own code, which
+ * may well be called as one of ours.
+ */
+export class JobFailed extends Error {
+  override readonly name = 'JobFailed'
+  /** Of the failure: of `throw new Fatal(code)`, of an error of the system, or `TIMEOUT`, `WORKER_LOST` and such. */
+  readonly code: string
+  readonly state: JobState
+  readonly jobId: string
+  /** The failure as it is stored, with the traceback of what was thrown. */
+  readonly failure: RunErrorShape | null
+
+  constructor(jobId: string, state: JobState, failure: RunErrorShape | null) {
+    super(`Job ${jobId} ${endText(state, failure)}`)
+    this.code = failure?.code ?? state
+    this.state = state
+    this.jobId = jobId
+    this.failure = failure
+  }
+}
+
+/** Somebody canceled the job, so it has no result. */
+export class JobCanceled extends Error {
+  override readonly name = 'JobCanceled'
+  readonly code = 'CANCELED'
+  readonly jobId: string
+
+  constructor(jobId: string) {
+    super(`Job ${jobId} was canceled`)
+    this.jobId = jobId
+  }
+}
+
+/** What the control plane says of a job without a result, as the class that stands for it. */
+export function withoutResult(jobId: string, { details }: IchidoError): JobFailed | JobCanceled {
+  // The answer is trusted to have the shape that the API's description gives it.
+  const { state, error } = details as { state: JobState; error: RunErrorShape | null }
+  return state === 'CANCELED' ? new JobCanceled(jobId) : new JobFailed(jobId, state, error)
 }
 
 /** fetch wraps what went wrong in "fetch failed", and where a name has several addresses only the code tells. */

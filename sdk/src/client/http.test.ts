@@ -211,7 +211,6 @@ test('where nobody listens is told, with what the network says', async () => {
 })
 
 test.each<[string, () => Promise<unknown>]>([
-  ['a payload that is no JSON', () => client().submit('work', 1n)],
   ['a token that no header can carry', () => client('', 'a\nb').list()],
   ['an address that is none', () => new Client(httpTransport({ url: 'nowhere' })).list()],
 ])('%s is the caller’s own mistake, and not tried again', async (_, call) => {

@@ -4,6 +4,9 @@ export { type BatchItem, Client, type SubmitOptions } from './client.ts'
 export {
   CostLimit,
   ForeignAnswer,
+  InvalidValue,
+  JobCanceled,
+  JobFailed,
   KeyReused,
   MaxRetriesExceeded,
   NoAnswer,
@@ -13,9 +16,9 @@ export {
 export { httpTransport } from './http.ts'
 export { Job } from './job.ts'
 export {
+  type Backoff,
   checkValue,
   defineKind,
-  InvalidValue,
   type Kind,
   type KindOptions,
   type PayloadOf,

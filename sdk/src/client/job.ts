@@ -1,6 +1,8 @@
 import { IchidoError, type JobDetail, type JobState } from '../protocol/index.ts'
-import { checkValue, type Kind } from './kind.ts'
+import { withoutResult } from './errors.ts'
+import { checkPayload, checkValue, type Kind } from './kind.ts'
 import type { Accepted, JobEvent, Transport, WatchOptions } from './transport.ts'
+import { worded } from './wording.ts'
 
 /** Long enough that waiting costs next to nothing, short enough for proxies that cut idle connections. */
 const WAIT_MS = 20_000
@@ -50,12 +52,12 @@ export class Job<Result = unknown> {
    * look at the job before asking again.
    */
   async retry(options: { payload?: unknown; key?: string; signal?: AbortSignal } = {}): Promise<Job<Result>> {
-    if ('payload' in options) await checkValue(this.#kind?.options.payload, options.payload, 'payload')
-    const { job, replayed } = await this.#transport.retry(this.id, options)
+    if ('payload' in options) await checkPayload(this.#kind, options.payload)
+    const { job, replayed } = await worded(this.#transport.retry(this.id, options))
     return new Job<Result>(this.#transport, job.job_id, { replayed, kind: this.#kind })
   }
 
-  /** Waits for the end. Rejects with JOB_FAILED when the job ends without a result. */
+  /** Waits for the end. Rejects with `JobFailed` or `JobCanceled` when the job ends without a result. */
   async result({ signal }: { signal?: AbortSignal } = {}): Promise<Result> {
     for (;;) {
       signal?.throwIfAborted()
@@ -63,7 +65,9 @@ export class Job<Result = unknown> {
         const { result } = await this.#transport.result(this.id, WAIT_MS, signal)
         return (await checkValue(this.#kind?.options.result, result, 'result')) as Result
       } catch (error) {
-        if (!(error instanceof IchidoError && error.code === 'RESULT_NOT_READY')) throw error
+        if (!(error instanceof IchidoError)) throw error
+        if (error.code === 'JOB_FAILED') throw withoutResult(this.id, error)
+        if (error.code !== 'RESULT_NOT_READY') throw error
       }
     }
   }

@@ -6,6 +6,8 @@ import {
   type NumberLimits,
   type StageShape,
 } from '../protocol/index.ts'
+import { InvalidValue } from './errors.ts'
+import { pathText, requireJson } from './json-value.ts'
 
 /** What zod, valibot, arktype and others have in common (standardschema.dev), as far as it is needed here. */
 export interface Schema<Input = unknown, Output = Input> {
@@ -26,13 +28,20 @@ interface SchemaIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined
 }
 
+/** The wait before retry n is min(cap, base · 2^n) seconds, less up to `jitter` of it at random; default 10, 300 and 0.1. */
+export interface Backoff {
+  baseSeconds?: number
+  capSeconds?: number
+  jitter?: number
+}
+
 export interface KindOptions<P extends Schema | undefined, R extends Schema | undefined> {
   payload?: P
   result?: R
   queue?: string
   priority?: number
   maxAttempts?: number
-  backoff?: { baseSeconds?: number; capSeconds?: number; jitter?: number }
+  backoff?: Backoff
   timeoutSeconds?: number
   leaseTtlSeconds?: number
   /** How long the job still waits for a worker whose lease ran out before another one gets it. */
@@ -107,16 +116,18 @@ function checkNumbers<Name extends string>(
   }
 }
 
-export class InvalidValue extends Error {
-  override readonly name = 'InvalidValue'
-}
-
 /** Settles with the value as the schema hands it on; without a schema, as it is. */
 export async function checkValue(schema: Schema | undefined, value: unknown, what: string): Promise<unknown> {
   if (schema === undefined) return value
   const result = await schema['~standard'].validate(value)
   if (result.issues === undefined) return result.value
   const [issue] = result.issues
-  const path = (issue?.path ?? []).map((part) => String(typeof part === 'object' ? part.key : part))
-  throw new InvalidValue(`${[what, ...path].join('.')}: ${issue?.message ?? 'is not valid'}`)
+  const path = (issue?.path ?? []).map((part) => (typeof part === 'object' ? part.key : part))
+  throw new InvalidValue(`${pathText(what, path)}: ${issue?.message ?? 'is not valid'}`)
+}
+
+/** Before it is sent, as it was given: the handler's side applies the schema's transformations. */
+export async function checkPayload(kind: Kind | undefined, payload: unknown): Promise<void> {
+  await checkValue(kind?.options.payload, payload, 'payload')
+  requireJson(payload, 'payload')
 }

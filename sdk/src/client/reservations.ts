@@ -1,5 +1,6 @@
 import type { NewReservationShape, Page, ReservationShape } from '../protocol/index.ts'
 import type { ReservationListFilter, Transport } from './transport.ts'
+import { worded } from './wording.ts'
 
 /** Slots of the quota, held before their jobs exist. */
 export class Reservations {
@@ -11,12 +12,12 @@ export class Reservations {
 
   /** Holds a slot, for 300 s unless told otherwise; refused with `QuotaExceeded`. */
   reserve({ ttlSeconds, signal }: { ttlSeconds?: number; signal?: AbortSignal } = {}): Promise<NewReservationShape> {
-    return this.#transport.reserve(ttlSeconds, signal)
+    return worded(this.#transport.reserve(ttlSeconds, signal))
   }
 
   /** Names the job that the slot was for. A submit that brings `reservationId` does so by itself. */
   consume(reservationId: string, jobId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ReservationShape> {
-    return this.#transport.consume(reservationId, jobId, signal)
+    return worded(this.#transport.consume(reservationId, jobId, signal))
   }
 
   /** Gives the slot back. */

@@ -1,4 +1,4 @@
-import { InvalidValue } from '../client/kind.ts'
+import { InvalidValue } from '../client/errors.ts'
 import type { World } from '../world.ts'
 import { KeyKept } from './errors.ts'
 import type { ItemProgress, StoredItem } from './ports.ts'

@@ -32,6 +32,9 @@ export const BACKOFF_LIMITS = {
 /** Of an estimate, a cost and a cost limit. In millionths, as they are stored, it is still exact as a number: 10^15 of 2^53. */
 export const COST_MAX = 1_000_000_000
 
+/** Of arrays and objects inside each other: more would exhaust a stack. */
+export const JSON_MAX_DEPTH = 64
+
 /** What is kept of a failure. More is of no use to anybody, and must not be what keeps one from being recorded. */
 export const ERROR_MESSAGE_MAX = 10_000
 export const ERROR_TRACEBACK_MAX = 50_000

@@ -1,4 +1,4 @@
-import { InvalidValue } from '../client/kind.ts'
+import { InvalidValue } from '../client/errors.ts'
 import { ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX } from '../protocol/index.ts'
 import type { FailReport } from './transport.ts'
 
@@ -62,7 +62,8 @@ function codeOf(error: unknown): string {
   return (error instanceof Error && error.name) || 'ERROR'
 }
 
-function messageOf(error: unknown): string {
+/** Of anything that can be thrown; never throws itself. */
+export function messageOf(error: unknown): string {
   if (error instanceof Error) return error.message
   try {
     const text = String(error)

@@ -2,7 +2,7 @@ import { type CallOptions, createCall } from '../client/call.ts'
 import { innermost } from '../client/errors.ts'
 import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../protocol/index.ts'
 import type { World } from '../world.ts'
-import type { Beat, LeaseCall, LogChunk, RunReport, WorkerTransport } from './transport.ts'
+import type { Beat, LeaseCall, RunReport, WorkerTransport } from './transport.ts'
 
 export interface WorkerHttpOptions {
   url: string
@@ -14,9 +14,8 @@ export interface WorkerHttpOptions {
   onAnswer?: () => void
 }
 
-/** The control plane over HTTP; also takes what programs print. */
+/** The control plane over HTTP. */
 export interface RemoteTransport extends WorkerTransport {
-  log(leaseId: string, chunks: readonly LogChunk[]): Promise<void>
   /** This worker stops: nobody need wait to hear of it. */
   detach(): Promise<void>
 }

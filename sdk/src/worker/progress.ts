@@ -39,7 +39,7 @@ const WAITING_MAX = 10_000
 const RETRY_FIRST_MS = 250
 const RETRY_MAX_MS = 5_000
 /** Of the time that a run may go on without a heartbeat; one that was told to stop may have little of it left. */
-const ABORTED_PART = 0.05
+export const ABORTED_PART = 0.05
 
 /** The events of one run, on their way: in order, together when many come up, and sent again until they were heard. */
 export class Publisher {
@@ -158,8 +158,9 @@ export class Publisher {
           for (const one of batch) await this.#send([one])
           return
         } else {
-          onTrouble(isPassing(error) ? unheard(this.#lease, batch.length, error) : error)
-          for (const { reject } of batch) reject(error)
+          const told = inHandlerWords(error)
+          onTrouble(isPassing(error) ? unheard(this.#lease, batch.length, error) : told)
+          for (const { reject } of batch) reject(told)
           return
         }
       }
@@ -170,4 +171,12 @@ export class Publisher {
 function unheard({ job_id: jobId }: LeaseShape, count: number, error: unknown): IchidoError {
   const why = error instanceof Error ? error.message : String(error)
   return new IchidoError('UNAVAILABLE', `Events of job ${jobId} are dropped, as nobody heard them (${count}): ${why}`)
+}
+
+/** A refusal of an event, as its handler told it: it knows of no list that the event was sent in. */
+function inHandlerWords(error: unknown): unknown {
+  if (!(error instanceof IchidoError) || error.code !== 'INVALID_PAYLOAD') return error
+  const own = (text: string) => text.replace(/^events\.\d+\./, '')
+  const { field } = error.details
+  return new IchidoError(error.code, own(error.message), { ...error.details, field: own(String(field)) }, error)
 }

@@ -20,6 +20,8 @@ export interface WorkerTransport {
   /** The leases whose runs are to stop, as soon as there are others than the known ones; none when the time is up. */
   cancels(known: readonly string[], waitMs: number, signal: AbortSignal): Promise<string[]>
   publish(leaseId: string, events: readonly WorkerEvent[]): Promise<void>
+  /** Adds to the log of the run. A chunk whose number was stored before is ignored. */
+  log(leaseId: string, chunks: readonly LogChunk[]): Promise<void>
   /** How runs ended, and in the same call what to do next. The refusals come in the order of the reports. */
   report(reports: readonly RunReport[], next: LeaseCall | null): Promise<ReportAnswer>
   /** Gives a run back as it is; that costs the job no retry. */

@@ -1,8 +1,10 @@
+import { requireJson } from '../client/json-value.ts'
 import { checkKind, checkValue, type Kind } from '../client/kind.ts'
 import type { LeaseShape } from '../protocol/index.ts'
 import { COST_RULE, isCost } from './cost.ts'
 import type { WorkerDeps } from './deps.ts'
 import { isFatal, Stopped, toFailure } from './failure.ts'
+import { HandlerLog } from './handler-log.ts'
 import { ABORT_GRACE_MS } from './hold.ts'
 import { type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
 import { type Progress, Publisher, type PublisherDeps } from './progress.ts'
@@ -13,6 +15,11 @@ export interface HandlerContext<Payload> {
   /** Aborts when the job is canceled, its time is up, its lease is lost, or the worker must stop. */
   signal: AbortSignal
   progress: Progress
+  /**
+   * Adds a line to the log of this run (`GET /v1/jobs/{id}/logs`, `ichido jobs logs`). Never throws and need not be waited for:
+   * lines are sent in order, several at once, and before the outcome is. Up to 8 MiB a run.
+   */
+  log(line: string): void
   /** What the attempts before said last; null when they said nothing. For going on where they stopped. */
   lastProgress: unknown
   /**
@@ -55,6 +62,7 @@ export async function handleRun<Payload, Result>(
 ): Promise<Outcome> {
   const { lease, signal } = run
   const publisher = new Publisher(run, deps)
+  const handlerLog = new HandlerLog(lease, deps)
   let said: { cost?: number } = {}
   try {
     const payload = await checkValue(options.payload, lease.payload, 'payload')
@@ -62,6 +70,7 @@ export async function handleRun<Payload, Result>(
       payload: payload as Payload,
       signal,
       progress: publisher.progress,
+      log: handlerLog.log,
       lastProgress: lease.last_progress,
       cost(amount) {
         if (!isCost(amount)) throw new RangeError(`cost must be ${COST_RULE}`)
@@ -74,13 +83,16 @@ export async function handleRun<Payload, Result>(
     if (stopped instanceof Stopped && ['TIMEOUT', 'CONTINUATION_LOST'].includes(stopped.code)) throw stopped
     // Checked, and sent as it was returned: whoever reads the result applies the schema's transformations.
     await checkValue(options.result, result, 'result')
+    requireJson(result, 'result')
     return { result: { result: result ?? null, ...said } }
   } catch (error) {
     const gaveWay = !isFatal(error) && signal.reason instanceof Stopped && signal.reason.code === 'STOPPED'
     return gaveWay ? 'released' : { failure: toFailure(error, signal) }
   } finally {
     run.ended()
+    const logged = handlerLog.flush(run)
     await publisher.flush(run)
+    if (logged !== null) await logged
   }
 }
 

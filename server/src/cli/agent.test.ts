@@ -127,12 +127,18 @@ test.concurrent('on an older Node over HTTP; the same line again, though its tok
 test.concurrent('on an older Node a handler that does not wait for what it told is reported, too, with what it cost', async () => {
   const queue = unique('told')
   const file = join(folder, 'tells.mjs')
-  writeFileSync(file, "export default { work: ({ progress, cost }) => (progress('half'), cost(0.5), 'done') }")
+  const work = "({ progress, cost, log }) => (log('one'), progress('half'), log('two'), cost(0.5), 'done')"
+  writeFileSync(file, `export default { work: ${work}, maps: () => ({ items: [0, new Map()] }) }`)
   const args = ['--enroll', await enrollToken(server.url, queue)]
   const given = { url: server.url, queue, work: ['--handlers', file] as const, state: join(folder, unique('state')) }
   const started = await startAgent({ ...given, node: oldNode, args })
   const { job_id: jobId } = await submit(queue, 1, { kind: 'work' })
   expect(await result(jobId)).toMatchObject({ state: 'SUCCEEDED', result: 'done', cost: 0.5 })
+  const { data } = await ask<{ data: { text: string }[] }>(server.url, 'GET', `/v1/jobs/${jobId}/logs`)
+  expect(data.map(({ text }) => text).join('')).toBe('one\ntwo\n')
+  const { job_id: noJson } = await submit(queue, 1, { kind: 'maps' })
+  await expect(result(noJson)).rejects.toThrow('INVALID_VALUE: result.items[1] is a Map, which JSON cannot hold')
+  expect(await ask(server.url, 'GET', `/v1/jobs/${noJson}`)).toMatchObject({ state: 'FAILED', runs: [{}] })
   expect(await started.drain()).toBe(0)
 })
 

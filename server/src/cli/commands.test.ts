@@ -26,6 +26,8 @@ describe('demo and submit', () => {
     expect(JSON.parse(stdout)).toEqual({ greeting: 'Hello, world!', counted_to: 5 })
     expect(stderr).toContain('RUNNING attempt 1')
     expect(stderr).toContain('40 % counting: 2 of 5')
+    const [, jobId] = /^Submitted job (\S+)/m.exec(stderr) ?? []
+    expect(stderr).toContain(`Look at it in a browser: ${env.ICHIDO_URL}/#${jobId}\n`)
     expect(stdout + stderr).not.toContain('\u001b')
   })
 
@@ -54,11 +56,27 @@ describe('demo and submit', () => {
     const file = join(folder, 'payload.json')
     writeFileSync(file, '{"from":"file"}')
     const options = ['--queue', 'q', '--priority', '-3', '--max-attempts', '2', '--timeout-seconds', '60']
-    const args = ['submit', 'k', '--payload', `@${file}`, '--delay', '1h', '--estimated-cost', '0.5', ...options]
+    const backoff = ['--backoff-base', '5s', '--backoff-cap', '1m', '--backoff-jitter', '0']
+    const args = [
+      'submit',
+      'k',
+      '--payload',
+      `@${file}`,
+      '--delay',
+      '1h',
+      '--estimated-cost',
+      '0.5',
+      ...options,
+      ...backoff,
+    ]
     const { job_id } = await json(args)
     const job = await json(['jobs', 'show', job_id])
     expect(job).toMatchObject({ kind: 'k', queue: 'q', priority: -3, payload: { from: 'file' }, estimated_cost: 0.5 })
-    expect(job.policy).toMatchObject({ max_attempts: 2, timeout_seconds: 60 })
+    expect(job.policy).toMatchObject({
+      max_attempts: 2,
+      timeout_seconds: 60,
+      backoff: { base_seconds: 5, cap_seconds: 60, jitter: 0 },
+    })
     expect(Date.parse(job.run_at) - Date.parse(job.created_at)).toBe(3_600_000)
 
     const shown = await ichido(['jobs', 'show', job_id])
@@ -134,6 +152,20 @@ describe('jobs, quota and tokens', () => {
     const { stdout } = await ichido(['jobs', 'list', '--state', 'canceled', '--queue', 'paged'])
     expect(stdout.trim().split('\n')).toHaveLength(2)
     expect(stdout).toContain(id)
+    const watched = await ichido(['watch', id])
+    expect(watched).toMatchObject({ code: 1, stderr: expect.stringContaining(`error: Job ${id} was canceled\n`) })
+  })
+
+  test('no state is said twice of a job that was canceled while it ran', async () => {
+    const { job_id: id } = await json(['submit', 'demo.hello', '--queue', 'demo'])
+    const watching = begin(['watch', id], env)
+    await expect.poll(watching.stderr, { timeout: 20_000 }).toContain('RUNNING')
+    await ichido(['jobs', 'cancel', id])
+    const { stderr } = await watching.ended
+    const shown = await ichido(['jobs', 'show', id])
+    expect(shown.stdout).toMatch(/^1 +CANCELED +1 .* -$/m)
+    expect(stderr).toContain(`Job ${id} was canceled\n`)
+    for (const text of [stderr, shown.stdout, shown.stderr]) expect(text).not.toMatch(/CANCELED\W+CANCELED|CANCELED:/)
   })
 
   test('a job that has ended shows its result and who worked on it, and the way to its log', async () => {

@@ -1,7 +1,7 @@
 import { type Call, createCall, createOpen, httpTransport, type Open, type Transport } from '@ichido/sdk/client'
 import { certificateAdvice } from '@ichido/sdk/worker'
 import { readClientConfig } from '../config.ts'
-import { innermost } from './cause.ts'
+import { innermost } from '../core/cause.ts'
 import { Failure } from './exit.ts'
 import { startLine } from './self.ts'
 import { surroundings } from './surroundings.ts'

@@ -1,9 +1,10 @@
 import type { DefinitionRequest, DefinitionShape, ScheduleRequest, StageShape } from '@ichido/sdk/protocol'
 import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type BackoffFlags, backoffOf, withBackoff } from './backoff-flags.ts'
 import { instantOf, label, number, payload, seconds, wholeNumber } from './values.ts'
 
 /** What a definition can be given on the command line; each flag beats what a file says. */
-export interface ContentFlags extends ScheduleFlags {
+export interface ContentFlags extends ScheduleFlags, BackoffFlags {
   file?: Record<string, unknown>
   kind?: string
   queue?: string
@@ -33,7 +34,7 @@ export interface ScheduleFlags {
 }
 
 export function withContent(command: Command): Command {
-  command
+  withBackoff(command)
     .option(
       '-f, --file <file>',
       'the definition as JSON, such as `definitions show --json` prints; - for standard input',
@@ -102,6 +103,7 @@ export function contentFrom(before: object, flags: ContentFlags): DefinitionRequ
     priority: flags.priority,
     labels: flags.label,
     max_attempts: flags.maxAttempts,
+    backoff: backoffOf(flags),
     timeout_seconds: flags.timeoutSeconds,
     lease_ttl_seconds: flags.leaseTtlSeconds,
     continuation_seconds: flags.continuationSeconds,

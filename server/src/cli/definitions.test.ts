@@ -69,13 +69,16 @@ describe('definitions', () => {
     expect(ticks.data).toHaveLength(3)
     expect(taken).toMatchObject({ code: 1, stderr: expect.stringContaining('DEFINITION_EXISTS') })
     expect(taken.stderr).toContain('definitions update NAME')
-    expect(wrong).toMatchObject({ code: 1, stderr: expect.stringContaining('schedule.cron') })
+    expect(wrong).toMatchObject({ code: 2, stderr: expect.stringContaining('schedule.cron') })
 
     const file = join(folder, 'nightly.json')
     writeFileSync(file, JSON.stringify(shown))
-    expect(await json('update', 'nightly', '--overlap', 'skip', '--max-attempts', '2')).toMatchObject({
+    expect(
+      await json('update', 'nightly', '--overlap', 'skip', '--max-attempts', '2', '--backoff-base', '5s'),
+    ).toMatchObject({
       version: 2,
       max_attempts: 2,
+      backoff: { base_seconds: 5 },
       payload: { a: 1 },
       schedule: { ...shown.schedule, overlap: 'skip' },
     })
@@ -125,7 +128,7 @@ describe('definitions', () => {
     const shown = await ichido('preview', '30 2 * * *', ...spring)
     const wrong = await ichido('preview', '* * *', '--json')
     expect(shown.stdout).toMatch(/2031-03-09T07:00:00Z +2031-03-09T03:00:00-04:00\n$/)
-    expect(wrong).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('schedule.cron must have 5') })
+    expect(wrong).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('schedule.cron must have 5') })
   })
 
   test('is a command of the program', async () => {

@@ -6,8 +6,7 @@ import type {
   SubmitResponse,
   TickShape,
 } from '@ichido/sdk/protocol'
-import { type Command, InvalidArgumentError } from 'commander'
-import { parseKey } from '../core/key.ts'
+import type { Command } from 'commander'
 import { addBackfill } from './backfill.ts'
 import { connect, query } from './connect.ts'
 import {
@@ -25,7 +24,7 @@ import { showOutcome } from './outcome.ts'
 import { commandLine } from './self.ts'
 import { facts, instant, table } from './table.ts'
 import { out, outJson, say } from './terminal.ts'
-import { instantOf, instantOrNow, NOW, seconds, wholeNumber } from './values.ts'
+import { instantOf, instantOrNow, key, NOW, seconds, wholeNumber } from './values.ts'
 
 interface JsonFlag {
   json?: boolean
@@ -128,12 +127,6 @@ function paged(command: Command): Command {
 
 function pathOf(name: string): string {
   return `/v1/definitions/${encodeURIComponent(name)}`
-}
-
-function key(text: string): string {
-  const parsed = parseKey(text)
-  if (parsed.ok) return parsed.key
-  throw new InvalidArgumentError(`It ${parsed.problem}.`)
 }
 
 async function list({ json, ...place }: ListFlags): Promise<void> {

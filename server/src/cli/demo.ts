@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { connect } from './connect.ts'
+import { type Connection, connect } from './connect.ts'
 import { DEMO_KIND, DEMO_QUEUE } from './demo-names.ts'
 import { EXIT, Failure } from './exit.ts'
 import { follow } from './follow.ts'
@@ -24,6 +24,11 @@ export function addDemo(program: Command): void {
     .action(demo)
 }
 
+/** The first page, which shows the job that its hash names. */
+function pageOf({ url }: Connection, jobId: string): string {
+  return `${url.replace(/\/+$/, '')}/#${jobId}`
+}
+
 async function demo({ timeout, json = false }: DemoFlags): Promise<void> {
   const connection = connect()
   const request = { kind: DEMO_KIND, queue: DEMO_QUEUE, payload: { name: 'world' } }
@@ -32,7 +37,7 @@ async function demo({ timeout, json = false }: DemoFlags): Promise<void> {
   try {
     const job = await follow(connection, response.job_id, { timeoutSeconds: timeout })
     await showOutcome(connection, job, json)
-    if (!json) say(`Its page, and those of all other jobs: ${connection.url}`)
+    if (!json) say(`Look at it in a browser: ${pageOf(connection, response.job_id)}`)
   } catch (error) {
     if (!(error instanceof Failure && error.exitCode === EXIT.timeout)) throw error
     const advice = `Only a server with a local worker runs it: \`${startLine()}\``

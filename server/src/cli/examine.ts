@@ -1,6 +1,7 @@
 import { accessSync, constants, existsSync, statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { ConfigError, isLoopback, readServerConfig, type ServerConfig, type StorageConfig } from '../config.ts'
+import { innermost } from '../core/cause.ts'
 import {
   directTrouble,
   isAuthRequired,
@@ -10,7 +11,6 @@ import {
   schemaState,
 } from '../maintenance.ts'
 import { tokenLine } from './banner.ts'
-import { innermost } from './cause.ts'
 import { connect } from './connect.ts'
 import { Failure } from './exit.ts'
 import { opening, withStore } from './opening.ts'

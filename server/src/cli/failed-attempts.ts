@@ -1,7 +1,7 @@
 import type { JobEvent } from '@ichido/sdk/client'
-import type { JobDetail } from '@ichido/sdk/protocol'
+import { errorText, type JobDetail } from '@ichido/sdk/protocol'
 import { moveOf } from './event-text.ts'
-import { errorLine } from './table.ts'
+import { oneLine } from './table.ts'
 
 /** Why attempts of a job failed. No event says it, so the job is read, at most once for each of them. */
 export class FailedAttempts {
@@ -28,7 +28,7 @@ export class FailedAttempts {
     const at = runs.findLastIndex((run) => run.attempt === attempt && run.error !== null)
     const [failed, next] = [runs[at], runs[at + 1]]
     if (at < 0 || failed?.error == null) return null
-    const why = errorLine(failed.error)
+    const why = oneLine(errorText(failed.error))
     if (next === undefined || failed.finished_at === null) return why
     const waitSeconds = (Date.parse(next.run_at) - Date.parse(failed.finished_at)) / 1000
     return `${why} (the next one is due ${Math.max(0, Math.round(waitSeconds))} s later)`

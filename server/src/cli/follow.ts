@@ -16,6 +16,8 @@ export interface FollowOptions {
 /** A server that restarts is back before this; then following a job was not worth an error. */
 export const UNREACHABLE_MAX_MS = 30_000
 export const RETRY_MS = 300
+/** Beyond this, 24.8 days, a timer fires at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1
 /** Work that nobody takes for so long deserves a word. */
 const UNTAKEN_MS = 5_000
 
@@ -29,7 +31,8 @@ export async function follow(
   const interrupt = new AbortController()
   const onInterrupt = () => interrupt.abort()
   process.once('SIGINT', onInterrupt)
-  const timeout = timeoutSeconds === undefined ? [] : [AbortSignal.timeout(Math.ceil(timeoutSeconds * 1000))]
+  const timeout =
+    timeoutSeconds === undefined ? [] : [AbortSignal.timeout(Math.min(TIMER_MAX_MS, Math.ceil(timeoutSeconds * 1000)))]
   const signal = AbortSignal.any([interrupt.signal, ...timeout])
   // It is told without why rather than not at all.
   const failed = new FailedAttempts(() => connection.transport.get(jobId, signal).catch(() => null))

@@ -1,5 +1,5 @@
 import type { JobDetail, JobShape, Page, ResultShape, WorkerShape } from '@ichido/sdk/protocol'
-import { errorText, IchidoError } from '@ichido/sdk/protocol'
+import { IchidoError, reasonText } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { printArtifacts } from './artifacts.ts'
 import { connect, query } from './connect.ts'
@@ -177,7 +177,7 @@ async function show(job: JobDetail): Promise<void> {
       ['finished', job.finished_at && instant(job.finished_at)],
       ['payload', JSON.stringify(job.payload)],
       ['result', result],
-      ['error', job.error && errorText(job.error)],
+      ['error', reasonText(job.state, job.error)],
     ]),
   )
   out('')
@@ -191,7 +191,7 @@ async function show(job: JobDetail): Promise<void> {
         run.assigned_worker_id === null ? '-' : worker(run.assigned_worker_id),
         instant(run.started_at),
         instant(run.finished_at),
-        run.error === null ? '-' : errorText(run.error),
+        reasonText(run.state, run.error) ?? '-',
       ]),
     ),
   )

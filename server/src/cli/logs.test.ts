@@ -83,7 +83,7 @@ test('who follows a log hears what its job waits for, and how it ended', async (
   await post(server.url, `/v1/jobs/${jobId}/cancel`, {})
   const { code, stdout, stderr } = await following.ended
   expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
-  expect(stderr).toContain(`Job ${jobId} ended CANCELED`)
+  expect(stderr).toContain(`Job ${jobId} was canceled\n`)
   expect(await ichido(['jobs', 'logs', jobId], env)).toMatchObject({ code: 0 })
   await server.stop()
 })

@@ -1,7 +1,7 @@
-import { type Accepted, InvalidValue, mayRetry } from '@ichido/sdk/client'
+import { type Accepted, mayRetry } from '@ichido/sdk/client'
 import type { SubmitRequest } from '@ichido/sdk/protocol'
 import { type Connection, Unreachable } from './connect.ts'
-import { EXIT, Failure } from './exit.ts'
+import { Failure } from './exit.ts'
 import { type KeptJob, KeptJobs, toShape } from './outbox-file.ts'
 import { commandLine } from './self.ts'
 import { out, outJson, paint, say } from './terminal.ts'
@@ -36,9 +36,7 @@ export async function submitOrKeep(
 
 /** One that failed before under this key has its attempts anew. */
 async function put(kept: KeptJobs, request: SubmitRequest, key: string | undefined): Promise<KeptJob> {
-  const item = await kept.put(request, key === undefined ? {} : { key }).catch((error: unknown) => {
-    throw error instanceof InvalidValue ? new Failure(error.message, undefined, EXIT.usage) : error
-  })
+  const item = await kept.put(request, key === undefined ? {} : { key })
   return item.status === 'failed' ? kept.retry(item.id) : item
 }
 

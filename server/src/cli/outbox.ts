@@ -5,6 +5,7 @@ import { type KeptJob, KeptJobs, kindOf, toShape } from './outbox-file.ts'
 import { commandLine } from './self.ts'
 import { instant, table } from './table.ts'
 import { out, outJson, say } from './terminal.ts'
+import { ids } from './values.ts'
 
 interface JsonFlag {
   json?: boolean
@@ -16,11 +17,17 @@ export function addOutbox(program: Command): void {
     .description('list, send and drop the submissions that `submit --offline` kept on this machine')
   outbox.command('list').description('list what is kept, oldest first').option('--json', 'print JSON').action(list)
   outbox
-    .command('flush [id...]')
+    .command('flush')
+    .argument('[id...]', 'items to try again', ids)
     .description('send what is queued, in order; failed items that are named are tried again')
     .option('--json', 'print JSON')
     .action(flush)
-  outbox.command('drop <id...>').description('delete items, sent or not').option('--json', 'print JSON').action(drop)
+  outbox
+    .command('drop')
+    .argument('<id...>', 'items to delete', ids)
+    .description('delete items, sent or not')
+    .option('--json', 'print JSON')
+    .action(drop)
 }
 
 async function opened(work: (kept: KeptJobs) => Promise<void>): Promise<void> {

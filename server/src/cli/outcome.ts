@@ -1,7 +1,7 @@
-import type { JobDetail } from '@ichido/sdk/protocol'
+import { endText, type JobDetail } from '@ichido/sdk/protocol'
 import type { Connection } from './connect.ts'
 import { Failure } from './exit.ts'
-import { errorLine } from './table.ts'
+import { oneLine } from './table.ts'
 import { out, outJson, paint, say } from './terminal.ts'
 
 /** Prints how a job ended: its result, or, as a failure of the command, why there is none. */
@@ -17,7 +17,7 @@ export async function showOutcome({ transport }: Connection, job: JobDetail, jso
 }
 
 export function withoutSuccess({ job_id: jobId, state, error }: JobDetail): Failure {
-  return new Failure(`Job ${jobId} ended ${state}${error === null ? '' : `: ${errorLine(error)}`}`)
+  return new Failure(`Job ${jobId} ${oneLine(endText(state, error))}`)
 }
 
 function secondsOf({ created_at, finished_at }: JobDetail): string {

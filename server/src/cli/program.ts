@@ -23,6 +23,16 @@ import { addWorkers } from './workers.ts'
 
 /** Runs one command line and answers with how the process should end. */
 export async function main(argv: readonly string[]): Promise<ExitCode> {
+  try {
+    await createProgram().parseAsync(argv, { from: 'user' })
+    return EXIT.done
+  } catch (error) {
+    return report(error)
+  }
+}
+
+/** All commands with all their flags. */
+export function createProgram(): Command {
   const program = new Command('ichido')
     .description('A job control plane: a job is accepted once, held by one worker at a time, its outcome accepted once')
     .version(VERSION, '-V, --version')
@@ -53,12 +63,7 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
   ])
     add(program)
   pointToHelp(program, '')
-  try {
-    await program.parseAsync(argv, { from: 'user' })
-    return EXIT.done
-  } catch (error) {
-    return report(error)
-  }
+  return program
 }
 
 /** Wrong arguments lead to the help of the command that they were meant for. */

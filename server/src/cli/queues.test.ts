@@ -48,7 +48,7 @@ test('queues are listed, paused, limited and shown; what is wrong says what to d
     stderr: expect.stringContaining('a time like 30s, 10m or 2h'),
   })
   expect(await ichido('set', 'train', '--max-concurrent', '0')).toMatchObject({
-    code: 1,
+    code: 2,
     stderr: expect.stringContaining('max_concurrent'),
   })
 })

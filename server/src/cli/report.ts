@@ -25,12 +25,19 @@ export function report(error: unknown): ExitCode {
   // Commander has said it already; asking for help or the version is no failure.
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage
   if (error instanceof Failure) return fail(error.message, error.advice, error.exitCode)
-  if (error instanceof IchidoError) return fail(`${error.message} (${error.code})`, adviceFor(error))
+  if (error instanceof IchidoError) {
+    return fail(`${error.message} (${error.code})`, adviceFor(error), isMalformed(error) ? EXIT.usage : EXIT.failed)
+  }
   if (!(error instanceof Error)) return fail(String(error))
   if (error.name === 'ConfigError')
     return fail(`These settings are wrong:\n${indent(error.message)}`, undefined, EXIT.usage)
   if (SELF_EXPLAINING.includes(error.name) || 'syscall' in error) return fail(error.message)
   return fail(`Something unexpected happened: ${error.stack ?? error.message}`)
+}
+
+/** What was typed here cannot be meant. Also of a path, which the server does not find then: it names the part that is wrong. */
+function isMalformed({ status, code, details }: IchidoError): boolean {
+  return status === 400 || (code === 'NOT_FOUND' && 'field' in details)
 }
 
 function fail(message: string, advice?: string, exitCode: ExitCode = EXIT.failed): ExitCode {

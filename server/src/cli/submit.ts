@@ -1,5 +1,8 @@
 import type { SubmitRequest } from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
+import { submitRequest } from '../core/contract/submit.ts'
+import { type BackoffFlags, backoffOf, withBackoff } from './backoff-flags.ts'
+import { checked } from './checked.ts'
 import { type Connection, connect, Unreachable } from './connect.ts'
 import { Failure } from './exit.ts'
 import { follow } from './follow.ts'
@@ -8,9 +11,9 @@ import { showOutcome } from './outcome.ts'
 import { commandLine } from './self.ts'
 import { type GivenFile, listed, readFiles, sendFiles } from './submit-files.ts'
 import { out, outJson, say } from './terminal.ts'
-import { fileName, instantOf, label, number, payload, seconds, wholeNumber } from './values.ts'
+import { fileName, instantOf, key, label, number, payload, seconds, wholeNumber } from './values.ts'
 
-interface SubmitFlags {
+interface SubmitFlags extends BackoffFlags {
   payload?: unknown
   queue?: string
   key?: string
@@ -30,12 +33,11 @@ interface SubmitFlags {
 }
 
 export function addSubmit(program: Command): void {
-  program
-    .command('submit <kind>')
+  withBackoff(program.command('submit <kind>'))
     .description('submit a job; with a key, the same submission is the same job however often it is sent')
     .option('-p, --payload <json>', 'JSON, @file, or - for standard input', payload)
     .option('-q, --queue <name>', 'where workers look for it (default: "default")')
-    .option('-k, --key <key>', 'idempotency key')
+    .option('-k, --key <key>', 'idempotency key', key)
     .option('--key-ttl-hours <hours>', 'how long the key is kept (default: 24; with --offline: 720)', number)
     .option('-l, --label <name=value>', 'can be given several times', label)
     .option('--delay <time>', 'not before this long after it arrives, such as 10m', seconds)
@@ -64,6 +66,7 @@ export function addSubmit(program: Command): void {
 async function submit(kind: string, flags: SubmitFlags): Promise<void> {
   if (flags.timeout !== undefined && !flags.wait) throw new Failure('--timeout goes with --wait.', undefined, 2)
   const connection = connect()
+  checkFlags(kind, flags)
   if (flags.offline) return submitOrKeep(connection, toRequest(kind, flags), flags)
   const files = await readFiles(flags.file ?? [])
   const jobId = await send(connection, toRequest(kind, flags, files), flags)
@@ -98,6 +101,27 @@ function uncertain(error: Unreachable, key: string | undefined): Failure {
   return new Failure(error.message, [error.advice, again].join('\n'))
 }
 
+/** Where each field comes from. */
+const FLAGS = {
+  kind: '<kind>',
+  queue: '--queue',
+  priority: '--priority',
+  delay_seconds: '--delay',
+  max_attempts: '--max-attempts',
+  timeout_seconds: '--timeout-seconds',
+  'backoff.base_seconds': '--backoff-base',
+  'backoff.cap_seconds': '--backoff-cap',
+  'backoff.jitter': '--backoff-jitter',
+  labels: '--label',
+  estimated_cost: '--estimated-cost',
+  key_ttl_hours: '--key-ttl-hours',
+}
+
+/** Before anything is sent or kept: what the server would refuse would wait in the outbox for nothing. */
+function checkFlags(kind: string, flags: SubmitFlags): void {
+  checked(submitRequest, toRequest(kind, flags), FLAGS)
+}
+
 function toRequest(kind: string, flags: SubmitFlags, files: readonly GivenFile[] = []): SubmitRequest {
   return {
     kind,
@@ -107,6 +131,7 @@ function toRequest(kind: string, flags: SubmitFlags, files: readonly GivenFile[]
     run_at: flags.runAt,
     delay_seconds: flags.delay,
     max_attempts: flags.maxAttempts,
+    backoff: backoffOf(flags),
     timeout_seconds: flags.timeoutSeconds,
     labels: flags.label,
     estimated_cost: flags.estimatedCost,

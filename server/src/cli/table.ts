@@ -1,4 +1,3 @@
-import { errorText } from '@ichido/sdk/protocol'
 import { clip } from '../core/clip.ts'
 import { paint } from './terminal.ts'
 
@@ -27,9 +26,9 @@ export function facts(pairs: readonly (readonly [name: string, value: string | n
 
 const ERROR_MAX = 300
 
-/** In one line, and not longer than that helps. */
-export function errorLine(error: { code: string; message: string }): string {
-  return clip(clean(errorText(error)), ERROR_MAX)
+/** What an error says, in one line, and not longer than that helps. */
+export function oneLine(text: string): string {
+  return clip(clean(text), ERROR_MAX)
 }
 
 /** An instant without the milliseconds, in UTC: the same on every machine that looks at it. */

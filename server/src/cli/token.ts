@@ -3,10 +3,10 @@ import { type Command, Option } from 'commander'
 import type { z } from 'zod'
 import { readStoreConfig, type StoreConfig } from '../config.ts'
 import { createTokenRequest } from '../core/contract/access.ts'
-import { describeProblem } from '../core/contract/problem.ts'
 import { tokenLine } from './banner.ts'
+import { checked } from './checked.ts'
 import { type Connection, connect, Unreachable } from './connect.ts'
-import { EXIT, Failure } from './exit.ts'
+import { Failure } from './exit.ts'
 import { withStore } from './opening.ts'
 import { surroundings } from './surroundings.ts'
 import { instant, table } from './table.ts'
@@ -53,18 +53,11 @@ export function addToken(program: Command): void {
 }
 
 async function create({ user, role, name, ttlDays, json }: CreateFlags): Promise<void> {
-  const request = createTokenRequest.safeParse({
-    user_id: user,
-    role,
-    name,
-    ttl_seconds: ttlDays === undefined ? undefined : Math.round(ttlDays * 86_400),
-  })
-  if (!request.success) {
-    const { message } = describeProblem(request.error)
-    throw new Failure(message.replace('user_id', '--user').replace('ttl_seconds', '--ttl-days'), undefined, EXIT.usage)
-  }
+  const ttl_seconds = ttlDays === undefined ? undefined : Math.round(ttlDays * 86_400)
+  const flags = { user_id: '--user', name: '--name', ttl_seconds: '--ttl-days' }
+  const request = checked(createTokenRequest, { user_id: user, role, name, ttl_seconds }, flags)
   const config = readStoreConfig(surroundings)
-  const { first, ...made } = await createOnStore(config, request.data)
+  const { first, ...made } = await createOnStore(config, request)
   if (first && role !== 'admin') {
     say(`${paint('yellow', 'warning:')} From now on every call needs a token, and this one cannot make others.`)
     const when = 'dataDir' in config.storage ? 'With the server stopped, this' : 'This'

@@ -1,10 +1,16 @@
 import { readFileSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { InvalidArgumentError } from 'commander'
+import { isUuid } from '../core/contract/list.ts'
+import { parseKey } from '../core/key.ts'
+import { findJsonProblem } from '../core/strict-json.ts'
 
 /** What stands on the command line, checked where it is read: a bad value is a usage error that names its option. */
 
 const UNITS: Readonly<Record<string, number>> = { '': 1, ms: 0.001, s: 1, m: 60, h: 3600, d: 86_400 }
+
+/** A hundred years; beyond it numbers of milliseconds lose digits. */
+const SECONDS_LIMIT = 36_500 * 86_400
 
 /** `90`, `90s`, `10m`, `2h`, `1d`, `500ms`, as seconds. */
 export function seconds(text: string): number {
@@ -13,7 +19,9 @@ export function seconds(text: string): number {
   if (number === undefined || factor === undefined) {
     throw new InvalidArgumentError('It must be a time like 30s, 10m or 2h.')
   }
-  return Number(number) * factor
+  const given = Number(number) * factor
+  if (given > SECONDS_LIMIT) throw new InvalidArgumentError('It must be at most 36500d.')
+  return given
 }
 
 export function wholeNumber(text: string): number {
@@ -24,6 +32,19 @@ export function wholeNumber(text: string): number {
 /** An option that can be given several times. */
 export function several(value: string, before: string[] = []): string[] {
   return [...before, value]
+}
+
+/** An idempotency key. */
+export function key(text: string): string {
+  const parsed = parseKey(text)
+  if (parsed.ok) return parsed.key
+  throw new InvalidArgumentError(`It ${parsed.problem}.`)
+}
+
+/** Ids, as many as are given. */
+export function ids(text: string, before: string[] = []): string[] {
+  if (!isUuid(text)) throw new InvalidArgumentError('It must be an id like 01990f3a-7c1e-7b52-9d4e-3f6a8b2c1d07.')
+  return [...before, text]
 }
 
 export function number(text: string): number {
@@ -72,6 +93,8 @@ export function label(text: string, before: Record<string, string> = {}): Record
 /** JSON itself, `@file` for a file that holds it, or `-` for standard input. */
 export function payload(text: string): unknown {
   const json = text === '-' ? readFileSync(0, 'utf8') : text.startsWith('@') ? readNamed(text.slice(1)) : text
+  const problem = findJsonProblem(json, 'it')
+  if (problem !== null) throw new InvalidArgumentError(`It cannot be stored: ${problem.message}.`)
   try {
     return JSON.parse(json) as unknown
   } catch (error) {

@@ -158,9 +158,9 @@ test.each([
   { args: ['enroll', 'pc'], says: '--queue', code: 2 },
   { args: ['enroll', '--queue', 'a'], says: 'name', code: 2 },
   { args: ['enroll', 'pc', '--queue', 'a', '--ttl', 'soon'], says: 'a time like', code: 2 },
-  { args: ['enroll', 'pc', '--queue', 'no spaces'], says: 'INVALID_PAYLOAD', code: 1 },
+  { args: ['enroll', 'pc', '--queue', 'no spaces'], says: 'INVALID_PAYLOAD', code: 2 },
   { args: ['show', '01a1e12b-0000-7000-8000-000000000000'], says: 'NOT_FOUND', code: 1 },
-  { args: ['revoke', 'nobody'], says: 'There is no worker "nobody": ids look like', code: 1 },
+  { args: ['revoke', 'nobody'], says: 'There is no worker "nobody": ids look like', code: 2 },
 ])('ichido workers $args', async ({ args, says, code }) => {
   const ended = await ichido(...args)
   expect(ended).toMatchObject({ code, stdout: '' })

@@ -1,14 +1,7 @@
+import { JSON_MAX_DEPTH } from '@ichido/sdk/protocol'
 import { clip } from './clip.ts'
 import { fieldName } from './field-name.ts'
 import { isStorable } from './storable-text.ts'
-
-/**
- * What `JSON.parse` lets through and Ichido does not, because it would be stored as something else than was sent:
- * two members of one name (the first would vanish), integers beyond 2^53 (digits would change), numbers that
- * overflow, lone surrogates and NUL (PostgreSQL cannot hold them), `__proto__` (poisons whoever merges it), and
- * nesting that would exhaust a stack. RFC 7493 (I-JSON) asks senders for the same.
- */
-export const JSON_MAX_DEPTH = 64
 
 /** In words that name the field: the value that is wrong, or the member whose name is. */
 export interface JsonProblem {
@@ -23,7 +16,14 @@ const LITERAL_MAX = 40
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
 
-/** Looks at text that may be JSON, all of a body or what a field holds; null when nothing speaks against parsing it. */
+/**
+ * What `JSON.parse` lets through and Ichido does not, because it would be stored as something else than was sent:
+ * two members of one name (the first would vanish), integers beyond 2^53 (digits would change), numbers that
+ * overflow, lone surrogates and NUL (PostgreSQL cannot hold them), `__proto__` (poisons whoever merges it), and
+ * nesting that would exhaust a stack. RFC 7493 (I-JSON) asks senders for the same.
+ *
+ * Looks at text that may be JSON, all of a body or what a field holds; null when nothing speaks against parsing it.
+ */
 export function findJsonProblem(text: string, field?: string): JsonProblem | null {
   return findProblem(text, field, 'refused')
 }

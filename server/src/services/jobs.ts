@@ -1,10 +1,12 @@
 import {
+  endText,
   IchidoError,
   type JobDetail,
   type JobShape,
   type JobState,
   type Page,
   type ResultShape,
+  type RunErrorShape,
   type WaitingForShape,
 } from '@ichido/sdk/protocol'
 import { MICROS } from '../core/quota.ts'
@@ -158,9 +160,8 @@ function mayRead(caller: Caller, userId: string): boolean {
 function renderResult(jobId: string, row: Row): ResultShape {
   const state = text(row, 'state') as JobState
   if (state !== 'SUCCEEDED') {
-    const error = JSON.parse(textOrNull(row, 'error') ?? 'null') as { message?: string } | null
-    const why = error?.message === undefined ? '' : `: ${error.message}`
-    throw new IchidoError('JOB_FAILED', `Job ${jobId} ended ${state}${why}`, { state, error })
+    const error = JSON.parse(textOrNull(row, 'error') ?? 'null') as RunErrorShape | null
+    throw new IchidoError('JOB_FAILED', `Job ${jobId} ${endText(state, error)}`, { state, error })
   }
   const cost = integerOrNull(row, 'cost_micros')
   return {

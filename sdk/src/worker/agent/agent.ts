@@ -1,9 +1,11 @@
 import { homedir } from 'node:os'
 import { join } from 'node:path'
+import { NAME_PATTERN, NAME_RULE } from '../../protocol/index.ts'
 import type { WorkerDeps } from '../deps.ts'
 import { httpWorkerTransport } from '../http.ts'
 import { WorkerLoop } from '../loop.ts'
 import { httpArtifacts } from './artifacts.ts'
+import { BadOptions } from './bad-options.ts'
 import { execWork } from './exec.ts'
 import { handlersWork, loadHandlers } from './handlers.ts'
 import { gainIdentity, type IdentityOptions, TokenKeeper } from './identity.ts'
@@ -37,11 +39,6 @@ export interface AgentProgram {
   say(line: string): void
 }
 
-/** Refused before anything was done, in words for whoever typed it. */
-export class BadOptions extends Error {
-  override readonly name = 'BadOptions'
-}
-
 export interface RunningAgent {
   /** Takes no more work; a second call stops what runs. */
   stop(): void
@@ -54,7 +51,7 @@ export interface RunningAgent {
 export async function startAgent(options: AgentOptions, program: AgentProgram): Promise<RunningAgent> {
   const { queues, say } = { ...options, ...program }
   const url = checkUrl(options)
-  if (queues.length === 0) throw new BadOptions('Name at least one queue')
+  checkOptions(options)
   const handlers = 'handlers' in options.work ? await loadHandlers(options.work.handlers) : null
   const state = options.stateDir ?? defaultState(url, options.name)
   const unlock = lockState(join(state, 'lock'))
@@ -138,6 +135,15 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
 /** Programs run in folders of their own; what was typed means the folder in which it was typed. */
 function fromHere(command: string): string {
   return /^\.\.?\//.test(command) ? `'${process.cwd().replaceAll("'", `'\\''`)}'/${command}` : command
+}
+
+function checkOptions({ queues, kinds, concurrency }: AgentOptions): void {
+  if (queues.length === 0) throw new BadOptions('Name at least one queue')
+  for (const [flag, names] of Object.entries({ '--queue': queues, '--kind': kinds })) {
+    const wrong = names.find((name) => !NAME_PATTERN.test(name))
+    if (wrong !== undefined) throw new BadOptions(`${flag} ${NAME_RULE}, not ${JSON.stringify(wrong)}`)
+  }
+  if (concurrency < 1) throw new BadOptions('--concurrency must be at least 1')
 }
 
 function checkUrl({ url: given, insecure }: AgentOptions): string {

@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util'
-import { type AgentOptions, BadOptions } from './agent.ts'
+import type { AgentOptions } from './agent.ts'
+import { BadOptions } from './bad-options.ts'
 
 export const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUEUE --exec COMMAND
 
@@ -66,8 +67,11 @@ function parse(args: readonly string[]) {
 }
 
 export function workOf({ exec, handlers }: { exec?: string; handlers?: string }): AgentOptions['work'] {
-  if (exec !== undefined && handlers === undefined) return { exec }
-  if (handlers !== undefined && exec === undefined) return { handlers }
+  if (exec !== undefined && handlers !== undefined) {
+    throw new BadOptions('--exec and --handlers exclude each other: a worker runs a program or a module, not both')
+  }
+  if (exec !== undefined) return { exec }
+  if (handlers !== undefined) return { handlers }
   throw new BadOptions('Say what to do with a job: --exec COMMAND or --handlers FILE')
 }
 

@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url'
 
-export { type AgentOptions, BadOptions, type RunningAgent, startAgent } from './agent.ts'
+export { type AgentOptions, type RunningAgent, startAgent } from './agent.ts'
+export { BadOptions } from './bad-options.ts'
 export { workOf } from './command-line.ts'
 export { isExpected, untilStopped } from './run.ts'
 

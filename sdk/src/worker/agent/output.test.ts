@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
 import { ECO2_STAGES, IchidoError } from '../../protocol/index.ts'
+import { Pump } from '../pump.ts'
 import { RunLog, RunProgress } from './output.ts'
-import { Pump } from './pump.ts'
 
 /** Of a run that nobody tells to stop. */
 const RUNNING = new AbortController().signal

@@ -2,9 +2,9 @@ import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
 import { clean } from '../failure.ts'
 import type { RemoteTransport } from '../http.ts'
+import { Pump } from '../pump.ts'
 import type { LogChunk, WorkerEvent } from '../transport.ts'
 import { RunLog, RunProgress } from './output.ts'
-import { Pump } from './pump.ts'
 import type { RunFolder } from './run-folder.ts'
 
 export interface OutputDeps {

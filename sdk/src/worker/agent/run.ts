@@ -1,5 +1,6 @@
 import { IchidoError } from '../../protocol/index.ts'
-import { BadOptions, type RunningAgent, startAgent } from './agent.ts'
+import { type RunningAgent, startAgent } from './agent.ts'
+import { BadOptions } from './bad-options.ts'
 import { readCommandLine, USAGE } from './command-line.ts'
 import { NotEnrolled, OtherWorker } from './identity.ts'
 import { StateTaken } from './lock.ts'

@@ -3,6 +3,7 @@ import type {
   Beat,
   FailReport,
   LeaseCall,
+  LogChunk,
   ReportAnswer,
   RunReport,
   WorkerEvent,
@@ -43,12 +44,16 @@ export class Plane implements WorkerTransport {
   cancel: (leaseIds: string[]) => void = () => {}
   readonly starts: string[] = []
   /** Thrown by the next calls of that sort, one after the other. */
-  readonly troubles: Record<'lease' | 'start' | 'heartbeat' | 'cancels' | 'publish' | 'report' | 'release', Error[]> = {
+  readonly troubles: Record<
+    'lease' | 'start' | 'heartbeat' | 'cancels' | 'publish' | 'log' | 'report' | 'release',
+    Error[]
+  > = {
     lease: [],
     start: [],
     heartbeat: [],
     cancels: [],
     publish: [],
+    log: [],
     report: [],
     release: [],
   }
@@ -57,6 +62,8 @@ export class Plane implements WorkerTransport {
   readonly calls = { report: 0, publish: 0 }
   /** The events of each call. */
   readonly published: [string, number, unknown][][] = []
+  /** The chunks of each call. */
+  readonly logged: LogChunk[][] = []
   refusedStage: string | null = null
   holdPublish: Promise<void> = Promise.resolve()
   /** What the next reports are refused with. */
@@ -100,6 +107,11 @@ export class Plane implements WorkerTransport {
     const refusal = this.refusedStage === null ? undefined : events.find(({ stage }) => stage === this.refusedStage)
     if (refusal !== undefined) throw new IchidoError('INVALID_PAYLOAD', `${refusal.stage} is refused`)
     this.published.push(events.map(({ stage, seq, data }) => [stage, seq, data]))
+  }
+
+  async log(_leaseId: string, chunks: readonly LogChunk[]): Promise<void> {
+    this.#trouble('log')
+    this.logged.push([...chunks])
   }
 
   async report(reports: readonly RunReport[], next: LeaseCall | null): Promise<ReportAnswer> {

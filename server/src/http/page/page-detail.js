@@ -52,7 +52,7 @@ function facts(job) {
     ...(job.started_at ? [['Started', at(job.started_at)]] : []),
     ...(job.finished_at ? [['Finished', at(job.finished_at)]] : []),
     ...(labels.length > 0 ? [['Labels', say(labels.join(', '))]] : []),
-    ...(job.error ? [['Error', element('dd', { className: 'error', text: errorText(job.error) })]] : []),
+    ...(errorText(job) === '' ? [] : [['Error', element('dd', { className: 'error', text: errorText(job) })]]),
   ]
 }
 
@@ -71,6 +71,6 @@ function runRows(run, alone) {
     element('td', { className: 'clip', text: worker ?? '–', title: worker ?? '' }),
     took,
   )
-  const why = element('td', { className: 'error wrap', colSpan: row.children.length, text: errorText(run.error) })
-  return run.error === null || alone ? [row] : [row, element('tr', { className: 'why' }, why)]
+  const why = element('td', { className: 'error wrap', colSpan: row.children.length, text: errorText(run) })
+  return errorText(run) === '' || alone ? [row] : [row, element('tr', { className: 'why' }, why)]
 }

@@ -64,10 +64,11 @@ function duration(ms) {
   return [`${Math.floor(seconds / 86_400)} d`, `${Math.floor((seconds % 86_400) / 3_600)} h`]
 }
 
-/** What systems say of an error often begins with its code. */
-export function errorText(error) {
-  if (error === null) return ''
-  return error.message.startsWith(`${error.code}:`) ? error.message : `${error.code}: ${error.message}`
+/** Why a job or run ended; empty where the state says it all, as Canceled does. A code that the message begins with is said once. */
+export function errorText({ state, error }) {
+  if (error === null || (state === 'CANCELED' && error.code === state)) return ''
+  const { code, message } = error
+  return message === code || message.startsWith(`${code}:`) ? message : `${code}: ${message}`
 }
 
 export async function copy(button) {
@@ -86,4 +87,14 @@ export async function copy(button) {
   if (before === 'Copied') return
   setText(button, 'Copied')
   setTimeout(() => setText(button, before), COPIED_MS)
+}
+
+/** Where commands look for the server when nothing tells them. */
+const DEFAULT_URLS = ['http://127.0.0.1:8001', 'http://localhost:8001']
+
+/** A line that people can paste into their shell, which reaches the server that this page came from. */
+export function commandLine(rest) {
+  const url = new URL('.', location.href).href.replace(/\/$/, '')
+  const word = /^[\w@%+=:,./-]+$/.test(url) ? url : `'${url.replaceAll("'", '%27')}'`
+  return `${DEFAULT_URLS.includes(url) ? '' : `ICHIDO_URL=${word} `}npm run -s ichido -- ${rest}`
 }

@@ -3,6 +3,7 @@
 import { clearDetail, showDetail } from './page-detail.js'
 import {
   $,
+  commandLine,
   copy,
   element,
   errorText,
@@ -118,8 +119,8 @@ function showRow({ row, cells }, job) {
   setText(cells.attempt, String(job.attempt))
   setSpan(cells.age, job.created_at, null, 1)
   setSpan(cells.duration, job.started_at, job.finished_at)
-  setText(cells.error, errorText(job.error))
-  cells.error.title = errorText(job.error)
+  setText(cells.error, errorText(job))
+  cells.error.title = errorText(job)
   row.ariaCurrent = job.job_id === chosen ? 'true' : null
 }
 
@@ -352,6 +353,8 @@ document.addEventListener('visibilitychange', () => {
   else refresh()
 })
 
+for (const node of document.querySelectorAll('[data-command]')) setText(node, commandLine(node.dataset.command))
+$('demo-copy').dataset.copy = commandLine('demo')
 $('sign-out').hidden = sessionStorage.getItem(TOKEN) === null
 if (chosen === null) refresh()
 else hashChanged()

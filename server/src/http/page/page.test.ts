@@ -87,7 +87,9 @@ describe('the page', () => {
 
   test('without jobs shows the line that submits one, and nothing to complain about', async () => {
     await page.goto(url)
-    await page.getByText('npm run -s ichido -- demo').waitFor()
+    const line = `ICHIDO_URL=${url} npm run -s ichido -- demo`
+    await page.getByText(line).waitFor()
+    expect(await page.getByRole('button', { name: 'Copy the command' }).getAttribute('data-copy')).toBe(line)
     await page.locator('#live[data-live="on"]').waitFor()
     expect(await page.getByRole('link', { name: 'API docs' }).getAttribute('href')).toBe('docs')
     expect(complaints).toEqual([])
@@ -96,8 +98,10 @@ describe('the page', () => {
   test('works under a base path', async () => {
     const under = await testApp('sqlite', { basePath: '/ichido' })
     try {
-      await page.goto(`${await listen(under)}/ichido`)
+      const at = `${await listen(under)}/ichido`
+      await page.goto(at)
       await page.getByText('No jobs yet').waitFor()
+      expect(await page.locator('#demo').textContent()).toBe(`ICHIDO_URL=${at} npm run -s ichido -- demo`)
       expect(new URL(page.url()).pathname).toBe('/ichido/')
       expect(complaints).toEqual([])
     } finally {
@@ -138,6 +142,14 @@ test('details show payload, key and runs as text, and the job is cancelled there
   expect(await panel.locator('img').count()).toBe(0)
   expect(await panel.locator('#detail-runs tr').count()).toBe(1)
   expect(new URL(page.url()).hash).toBe(`#${id}`)
+  // The address of the job: whoever is sent it sees the job at once.
+  const other = await browser.newPage()
+  await other.goto(`${url}/#${id}`)
+  await other
+    .getByRole('region', { name: `Job ${id.slice(-8)}` })
+    .getByText('ci-build-7')
+    .waitFor()
+  await other.close()
 
   await panel.getByRole('button', { name: 'Cancel this job' }).click()
   await panel.locator('header .pill', { hasText: 'Canceled' }).waitFor()

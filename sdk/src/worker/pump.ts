@@ -1,5 +1,5 @@
-import { sleep, type World } from '../../world.ts'
-import { isPassing } from '../loop.ts'
+import { sleep, type World } from '../world.ts'
+import { isPassing } from './loop.ts'
 
 export interface PumpOptions<Batch> {
   world: World

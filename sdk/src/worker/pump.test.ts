@@ -3,9 +3,9 @@ import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { Tail } from './agent/tail.ts'
 import { Pump } from './pump.ts'
-import { Tail } from './tail.ts'
 
 /** Of a run that nobody tells to stop. */
 const RUNNING = new AbortController().signal

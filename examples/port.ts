@@ -1,0 +1,13 @@
+/** Where PORT says to listen; without it, or with none in it, the fallback. */
+export function portFrom({ PORT }: NodeJS.ProcessEnv, fallback: number): number {
+  if (PORT === undefined || PORT === '') return fallback
+  const port = Number(PORT)
+  if (/^\d+$/.test(PORT) && port <= 65_535) return port
+  throw new Error(`PORT must be a whole number from 0 to 65535, not ${JSON.stringify(PORT)}.`)
+}
+
+/** What to do about a port that somebody else listens on; null: something else is wrong. */
+export function portTaken(error: unknown, port: number): string | null {
+  const isTaken = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE'
+  return isTaken ? `Port ${port} is in use. Stop what uses it, or name another one: PORT=${port + 1}` : null
+}

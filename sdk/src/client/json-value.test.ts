@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest'
+import { pathText, requireJson } from './json-value.ts'
+
+class Point {
+  readonly x = 1
+}
+
+const holed = Object.assign([1], { length: 3 })
+const inCircle: Record<string, unknown> = { list: [] }
+inCircle.list = [{ back: inCircle }]
+const nested = (levels: number): unknown => (levels === 0 ? 1 : [nested(levels - 1)])
+const shared = { n: 1 }
+
+test.each<[unknown, string]>([
+  [
+    { items: [0, 1, 2, { when: new Map() }] },
+    'result.items[3].when is a Map, which JSON cannot hold: use Object.fromEntries(map)',
+  ],
+  [{ tags: new Set(['a']) }, 'result.tags is a Set, which JSON cannot hold: use an array'],
+  [1n, 'result is a BigInt, which JSON cannot hold: use a string'],
+  [{ n: Number.NaN }, 'result.n is NaN, which JSON cannot hold: use null or a string'],
+  [[-Infinity], 'result[0] is -Infinity, which JSON cannot hold: use null or a string'],
+  [{ list: [1, undefined] }, 'result.list[1] is undefined, which an array in JSON cannot hold: use null'],
+  [holed, 'result[1] is undefined, which an array in JSON cannot hold: use null'],
+  [() => 1, 'result is a function, which JSON cannot hold'],
+  [{ a: { b: Symbol('c') } }, 'result.a.b is a symbol, which JSON cannot hold'],
+  [{ at: new Date(Number.NaN) }, 'result.at is an invalid Date'],
+  [
+    { 'a b': new Point() },
+    'result["a b"] is a Point, which JSON cannot hold: use a plain object, or give its class a toJSON()',
+  ],
+  [{ error: new RangeError('x') }, 'result.error is a RangeError, which'],
+  [new Uint8Array(2), 'result is a Uint8Array, which'],
+  [{ later: Promise.resolve(1) }, 'result.later is a Promise, which JSON cannot hold: await it'],
+  [inCircle, 'result.list[0].back refers back to a value that it is in'],
+  [{ toJSON: () => ({ big: 1n }) }, 'result.big is a BigInt'],
+  [nested(65), `result${'[0]'.repeat(64)} is nested more than 64 levels deep`],
+])('%o is refused with its path', (value, message) => {
+  const refused = () => requireJson(value, 'result')
+  expect(refused).toThrow(expect.objectContaining({ name: 'InvalidValue', message: expect.stringContaining(message) }))
+})
+
+test.each<[unknown]>([
+  [undefined],
+  [null],
+  ['text'],
+  [{ gone: undefined, list: [null, { deep: [true, 1.5] }] }],
+  [{ at: new Date(0), url: new URL('https://example.org/'), bytes: Buffer.from('a') }],
+  [Object.assign(Object.create(null), { n: 1 })],
+  [[shared, shared]],
+  [nested(64)],
+])('%o is JSON', (value) => {
+  expect(() => requireJson(value, 'result')).not.toThrow()
+})
+
+test('a path is written as code would reach it, and a long one is cut', () => {
+  expect(pathText('payload', ['größe', 0, '1', '', 'a-b', '$x'])).toBe('payload.größe[0][1][""]["a-b"].$x')
+  expect(pathText('payload', ['a'.repeat(400)])).toHaveLength(300)
+})

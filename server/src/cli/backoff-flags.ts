@@ -1,0 +1,24 @@
+import type { BackoffShape } from '@ichido/sdk/protocol'
+import type { Command } from 'commander'
+import { number, seconds } from './values.ts'
+
+/** How long a job waits before it is tried again. */
+export interface BackoffFlags {
+  backoffBase?: number
+  backoffCap?: number
+  backoffJitter?: number
+}
+
+export function withBackoff(command: Command): Command {
+  return command
+    .option('--backoff-base <time>', 'before the first retry; doubled for each one after it (default: 10s)', seconds)
+    .option('--backoff-cap <time>', 'the longest wait before a retry (default: 300s)', seconds)
+    .option('--backoff-jitter <part>', 'how much of a wait is left to chance, from 0 to 1 (default: 0.1)', number)
+}
+
+/** Undefined when no flag says anything. */
+export function backoffOf({ backoffBase, backoffCap, backoffJitter }: BackoffFlags): BackoffShape | undefined {
+  const given = Object.entries({ base_seconds: backoffBase, cap_seconds: backoffCap, jitter: backoffJitter })
+  const said = given.filter(([, value]) => value !== undefined)
+  return said.length === 0 ? undefined : Object.fromEntries(said)
+}
