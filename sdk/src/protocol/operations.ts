@@ -44,7 +44,7 @@ export interface AuditShape {
   created_at: string
 }
 
-export const ALERT_RULES = ['schedule_overdue', 'loop_late'] as const
+export const ALERT_RULES = ['schedule_overdue', 'loop_late', 'store_full'] as const
 export type AlertRule = (typeof ALERT_RULES)[number]
 
 /** Something that is not as it should be. At most one is open for a rule and what it is about. */

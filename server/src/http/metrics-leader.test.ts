@@ -7,6 +7,7 @@ test('who leads, in which epoch, and when each loop last ran', async () => {
     storeUp: true,
     schedules: { overdue: 2, waiting: 1 },
     alerts: { loop_late: 1 },
+    full: { store: 0, artifacts: 1 },
     subscribers: { current: 2, behind: 1 },
   }
   const page = () => render({ jobs: null, workers: null, queues: null, deadLetters: null, triggers: null, ...counts })
@@ -32,6 +33,7 @@ test('what only the store knows is left out while it cannot be asked, and is the
     deadLetters: null,
     triggers: null,
     alerts: null,
+    full: { store: 0, artifacts: 1 },
     subscribers: { current: 0, behind: 0 },
   }
   const gauges = /^ichido_(schedules_overdue|ticks_waiting|redrives_running) \d+$/gm

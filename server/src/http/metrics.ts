@@ -1,5 +1,6 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@prometheus-io/client'
+import type { FullPlace } from '../core/store-full.ts'
 import type { DeadLetterCounts } from '../services/dead-letters.ts'
 import type { Meter } from '../services/meter.ts'
 import type { TriggerCounts } from '../services/triggers.ts'
@@ -36,6 +37,8 @@ export interface Counts {
   triggers: TriggerCounts | null
   /** Those that are open, by rule. */
   alerts: Readonly<Record<string, number>> | null
+  /** 1 for each place that this node found full, else 0. */
+  full: Readonly<Record<FullPlace, number>>
   /** Of the events of jobs, on this node. */
   subscribers: { current: number; behind: number }
 }
@@ -60,6 +63,12 @@ export function createMetrics(): Metrics {
     registers,
   })
   const up = new Gauge({ name: 'ichido_store_up', help: '1 while the store answers this node, else 0', registers })
+  const fullByPlace = new Gauge({
+    name: 'ichido_store_full',
+    help: '1 while a disk is full, as this node finds it: of the store, or of the artifacts; else 0',
+    labelNames: ['place'],
+    registers,
+  })
   const jobsByState = new Gauge({
     name: 'ichido_jobs',
     help: 'Jobs by the state of their latest run',
@@ -118,8 +127,9 @@ export function createMetrics(): Metrics {
       if (Number(attempt) > 1) clientRetries.inc({ outcome: status < 400 ? 'succeeded' : 'failed' })
     },
     contentType: registry.contentType,
-    async render({ storeUp, jobs, workers, queues, deadLetters, schedules, triggers, alerts, subscribers }) {
+    async render({ storeUp, jobs, workers, queues, deadLetters, schedules, triggers, alerts, full, subscribers }) {
       up.set(storeUp ? 1 : 0)
+      for (const [place, count] of Object.entries(full)) fullByPlace.set({ place }, count)
       showQueues(queues ?? [])
       showDeadLetters(deadLetters)
       showTriggers(triggers)
@@ -224,6 +234,11 @@ function createMeter(registers: Registry[]): Meter {
   const relayed = counter('ichido_events_relayed_total', 'Events on their way to Redis, by what this node did', [
     'outcome',
   ])
+  const ingested = counter(
+    'ichido_foreign_events_total',
+    'Events that other programs put into streams of Redis: stored, repeated, of an unknown job, or refused',
+    ['outcome'],
+  )
   const routed = counter('ichido_events_routed_total', 'Events that this node took from streams of Redis', ['outcome'])
   const streamsBroken = counter(
     'ichido_event_streams_broken_total',
@@ -292,6 +307,7 @@ function createMeter(registers: Registry[]): Meter {
     retentionBehind: (ms) => behind.set(ms / 1000),
     relayed: (outcome, count) => relayed.inc({ outcome }, count),
     routed: (outcome, count) => routed.inc({ outcome }, count),
+    ingested: (outcome, count) => ingested.inc({ outcome }, count),
     streamBroken: (how) => streamsBroken.inc({ how }),
     evidenceLost: (jobs) => lost.inc(jobs),
     batch({ name, items, elapsedMs }) {
