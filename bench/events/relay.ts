@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createClient } from '@redis/client'
-import { Keys, SHARD_NUMBERS, shardOf } from '../../server/src/bus/redis/keys.ts'
+import { Keys } from '../../server/src/bus/redis/keys.ts'
 import { RedisLink } from '../../server/src/bus/redis/link.ts'
 import { publishCall, RedisRelay } from '../../server/src/bus/redis/relay.ts'
 import type { ScriptCall } from '../../server/src/bus/redis/script.ts'
 import type { StoredEvent } from '../../server/src/core/event.ts'
+import { DEFAULT_SHARDS } from '../../server/src/core/shards.ts'
 import { realWorld } from '../../server/src/world.ts'
 import { interleave, time } from '../measure.ts'
 import type { Comparison } from '../report.ts'
@@ -19,7 +20,7 @@ const BATCH = 1_000
 const SCRIPT_EVENTS = 100
 const STATE_MS = 3_600_000
 const MARK_MS = 7_200_000
-const KEYS = new Keys(false)
+const KEYS = new Keys(false, DEFAULT_SHARDS)
 const HOW = { nowMs: Date.now(), markMs: MARK_MS, stateMsOf: () => STATE_MS }
 const LOOK_MS = 10
 /** About what a millisecond is good for. */
@@ -28,7 +29,8 @@ const EVENTS_A_MS = 20
 /** The relay, beside its script called with keys and arguments that were made before. */
 export async function relaying({ size, say }: Stage, redisUrl: string): Promise<Comparison> {
   const client = await createClient({ url: redisUrl }).connect()
-  const link = new RedisLink({ world: realWorld, url: redisUrl, onTrouble: (error) => say(`redis: ${error}`) })
+  const onTrouble = (error: unknown) => say(`redis: ${error}`)
+  const link = new RedisLink({ world: realWorld, url: redisUrl, shards: DEFAULT_SHARDS, onTrouble })
   const ttls = () => ({ stateMs: STATE_MS, markMs: MARK_MS })
   const relay = new RedisRelay({ world: realWorld, link, ttls, meter: { relayed() {} } })
   const batches = Math.ceil((size.roundMs * EVENTS_A_MS) / BATCH)
@@ -87,8 +89,8 @@ function makeBatches(count: number): StoredEvent[][] {
 }
 
 function callsFor(events: readonly StoredEvent[]): ScriptCall[] {
-  return SHARD_NUMBERS.flatMap((shard) => {
-    const part = events.filter(({ jobId }) => shardOf(jobId) === shard)
+  return KEYS.shards.flatMap((shard) => {
+    const part = events.filter(({ jobId }) => KEYS.shardOf(jobId) === shard)
     const calls: ScriptCall[] = []
     for (let i = 0; i < part.length; i += SCRIPT_EVENTS)
       calls.push(publishCall(KEYS, shard, part.slice(i, i + SCRIPT_EVENTS), HOW))

@@ -1492,7 +1492,11 @@ _TRIES_MAX = 6
 
 def _is_away(error: Optional[IchidoError]) -> bool:
     # What does not pass by itself ends the worker, which says so then.
-    return error is not None and error.retryable and (isinstance(error, Unreachable) or error.code == 'UNAVAILABLE')
+    if error is None or not error.retryable:
+        return False
+    # With the store full, nothing else that is said would be heard either; a full disk of artifacts is another matter.
+    is_full = error.code == 'STORE_FULL' and error.details.get('place') == 'store'
+    return is_full or isinstance(error, Unreachable) or error.code == 'UNAVAILABLE'
 
 
 def _is_passing(error: IchidoError) -> bool:

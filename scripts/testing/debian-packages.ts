@@ -28,11 +28,29 @@ async function missingPackages(): Promise<string[]> {
   return (await findPython()) === undefined ? [...missing, 'python3-requests', 'python3-aiohttp'] : missing
 }
 
+const S4_MODULES = 'redis.asyncio, pytest, pytest_asyncio'
+const S4_PACKAGES = ['python3-redis', 'python3-pytest', 'python3-pytest-asyncio']
+const S4_PYTHON = 'set PYTHON to a Python that has redis, pytest and pytest-asyncio'
+
+/** A Python that S4's code and its test run on. */
+export async function redisPython(): Promise<string> {
+  const found = await findPython(S4_MODULES)
+  if (found !== undefined) return found
+  await installPackages(S4_PACKAGES, S4_PYTHON)
+  const python = await findPython(S4_MODULES)
+  if (python === undefined) {
+    throw new Trouble(
+      `${S4_PACKAGES.join(', ')} were installed, and yet cannot be used. ${advice(S4_PACKAGES, S4_PYTHON)}`,
+    )
+  }
+  return python
+}
+
 /** Debian's packages are seen by Debian's own Python only, which need not be the first one on the PATH. */
-async function findPython(): Promise<string | undefined> {
+async function findPython(modules = 'requests, aiohttp'): Promise<string | undefined> {
   for (const path of [process.env.PYTHON, '/usr/bin/python3', onPath('python3')]) {
     if (path === undefined || !executable(path)) continue
-    const found = await run(path, ['-c', 'import requests, aiohttp']).then(
+    const found = await run(path, ['-c', `import ${modules}`]).then(
       () => true,
       () => false,
     )

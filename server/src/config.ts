@@ -7,6 +7,7 @@ import { DEFAULT_ARTIFACT_BYTES_MAX } from './core/artifact.ts'
 import { addressProblem } from './core/database-address.ts'
 import { REDIS_ADDRESS } from './core/redis-address.ts'
 import { type FixedSettings, SETTING_NAMES, settingProblem, settingVariable } from './core/settings.ts'
+import { DEFAULT_SHARDS, SHARDS_MAX } from './core/shards.ts'
 
 /** Where settings come from: the environment, the folder the program was started in, and the files they name. */
 export interface Surroundings {
@@ -30,6 +31,8 @@ export interface ServerConfig extends StoreConfig {
   host: string
   port: number
   redisUrl: string | null
+  /** Streams in Redis for each domain. */
+  shards: number
   tls: { cert: string; key: string } | null
   /** Whose X-Forwarded-* headers are believed: nobody's, everybody's, or those of a list of addresses. */
   trustProxy: boolean | string
@@ -110,6 +113,8 @@ const storeSettings = {
   ALLOW_NO_FSYNC: flag,
 }
 
+const SHARDS_ARE = `a whole number from 1 to ${SHARDS_MAX}`
+
 const serverSettings = {
   ...storeSettings,
   ARTIFACTS_DIR: z.string().optional(),
@@ -129,6 +134,12 @@ const serverSettings = {
     .string()
     .regex(REDIS_ADDRESS, secret('an address like redis://host:6379, or redis+cluster://host:6379,host:6379'))
     .optional(),
+  SHARDS: z
+    .string()
+    .regex(/^\d{1,3}$/, says(SHARDS_ARE))
+    .transform(Number)
+    .refine((shards) => shards >= 1 && shards <= SHARDS_MAX, says(SHARDS_ARE))
+    .default(DEFAULT_SHARDS),
   TLS_CERT_FILE: z.string().optional(),
   TLS_KEY_FILE: z.string().optional(),
   TRUST_PROXY: z.string().default('false').transform(parseTrustProxy),
@@ -175,6 +186,7 @@ export function readServerConfig(surroundings: Surroundings): ServerConfig {
     host: found.HOST,
     port: found.PORT,
     redisUrl: found.REDIS_URL ?? null,
+    shards: found.SHARDS,
     tls: readTls(found.TLS_CERT_FILE, found.TLS_KEY_FILE, surroundings),
     trustProxy: found.TRUST_PROXY,
     publicUrl: found.PUBLIC_URL ?? null,

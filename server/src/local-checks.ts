@@ -1,6 +1,7 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { z } from 'zod'
 import { describeProblem } from './core/contract/problem.ts'
+import { StoreFull } from './core/store-full.ts'
 import { findJsonProblem } from './core/strict-json.ts'
 import { StoreUnavailable } from './store/port.ts'
 
@@ -30,5 +31,6 @@ export function checkJson(value: unknown, field: string): string {
 
 /** What passes by itself has a code that says so. */
 export function toOutage(error: unknown): unknown {
+  if (error instanceof StoreFull) return new IchidoError('STORE_FULL', error.message, { place: error.place })
   return error instanceof StoreUnavailable ? new IchidoError('UNAVAILABLE', error.message) : error
 }

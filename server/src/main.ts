@@ -6,9 +6,11 @@ import { type ArtifactOptions, openFiles } from './artifacts-folder.ts'
 import { EmbeddedBus } from './bus/embedded.ts'
 import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus, type PostgresBusOptions } from './bus/postgres.ts'
+import type { ForeignEvent } from './core/event.ts'
 import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import { ALL_NODE_ROLES, type NodeRole } from './core/node-roles.ts'
 import type { FixedSettings } from './core/settings.ts'
+import { DEFAULT_SHARDS } from './core/shards.ts'
 import { disksOf } from './disk-use.ts'
 import type { AlertChange } from './leader/alert.ts'
 import { ClockWatch } from './leader/clock-watch.ts'
@@ -17,6 +19,7 @@ import { type Duty, Election, type LeadershipChange, type Leading } from './lead
 import { Loop } from './leader/loop.ts'
 import type { SubmitIn } from './local-transport.ts'
 import { DEFAULT_LIMITS } from './services/deps.ts'
+import type { FullTime } from './services/full-disks.ts'
 import { createServices, type Services } from './services/index.ts'
 import type { Meter } from './services/meter.ts'
 import { takeOverFolder } from './store/commands/reap-runs.ts'
@@ -54,6 +57,8 @@ export interface NodeOptions {
   certificate?: string | undefined
   /** Events also go over this Redis. */
   redisUrl?: string | null | undefined
+  /** How many streams there are in Redis for each domain; all nodes have the same. */
+  shards?: number | undefined
   /** All of them, unless it says otherwise. */
   roles?: ReadonlySet<NodeRole> | undefined
   /** What the environment says of settings; it beats what is stored. */
@@ -63,6 +68,8 @@ export interface NodeOptions {
   onLeadership?: ((change: LeadershipChange) => void) | undefined
   /** Told on the node that leads, when an alert has been opened or closed. */
   onAlert?: ((change: AlertChange) => void) | undefined
+  /** Told when a disk is found full, and when it has room again. */
+  onFull?: ((time: FullTime) => void) | undefined
 }
 
 /** A control-plane process: the services over the chosen adapters, and the loops that keep them going. */
@@ -75,6 +82,8 @@ export interface ControlNode {
 
 /** How long a change of settings may go unnoticed when its wake-up is lost. */
 const SETTINGS_INTERVAL_MS = 2_000
+/** How long a disk may have room again without anybody knowing. */
+const ROOM_INTERVAL_MS = 1_000
 
 /** The composition root: the only place that chooses adapters. */
 export async function startNode(options: NodeOptions): Promise<ControlNode> {
@@ -84,25 +93,28 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     onTrouble,
     onLeadership: onChange = () => {},
     onAlert = () => {},
+    onFull = () => {},
     redisUrl = null,
+    shards = DEFAULT_SHARDS,
     roles = ALL_NODE_ROLES,
   } = options
-  const { store, bus: storeBus, submitIn } = await openStorage(options)
-  // The folder's lock is ours, so whoever worked in it before is dead.
-  if ('dataDir' in options.storage) await store.write(takeOverFolder(LOCAL_WORKER_PREFIX))
+  const { store: openedStore, bus: storeBus, submitIn } = await openStorage(options)
   const prepare = async () => {
-    if (store.engine === 'postgres') while (await store.write(adoptRestoredEvents()));
-    const files = await openFiles(options, store)
+    // The folder's lock is ours, so whoever worked in it before is dead.
+    if ('dataDir' in options.storage) await openedStore.write(takeOverFolder(LOCAL_WORKER_PREFIX))
+    if (openedStore.engine === 'postgres') while (await openedStore.write(adoptRestoredEvents()));
+    const files = await openFiles(options, openedStore)
     if (redisUrl === null) return { ...files, openRedis: null }
     // From here on nothing that happens is missed, whoever leads and whenever that is.
-    await store.write(beginWatermark())
+    await openedStore.write(beginWatermark())
     // Redis's client takes a quarter of a second to load: only who uses it waits for it.
-    const { openRedis } = await import('./redis-adapters.ts')
+    const { agreeOnShards, openRedis } = await import('./redis-adapters.ts')
+    await agreeOnShards({ world, store: openedStore, url: redisUrl, shards })
     return { ...files, openRedis: openRedis.bind(null, redisUrl, storeBus) }
   }
   const kept = await prepare().catch(async (error: unknown) => {
     await storeBus.close()
-    await store.close()
+    await openedStore.close()
     throw error
   })
   const limits = { ...DEFAULT_LIMITS, ...kept.limits }
@@ -110,7 +122,8 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     stateMs: Math.ceil(settings.get('event_state_ttl_seconds') * 1_000),
     markMs: Math.ceil(settings.get('event_mark_ttl_seconds') * 1_000),
   })
-  const redis = kept.openRedis?.({ world, roles, meter, ttls, onTrouble }) ?? null
+  const ingest = (events: readonly (ForeignEvent | null)[]) => services.foreignEvents.ingest(events)
+  const redis = kept.openRedis?.({ world, roles, meter, shards, ttls, ingest, onTrouble }) ?? null
   const bus = redis?.bus ?? storeBus
   const relay = redis === null ? {} : { relay: redis.relay }
   const { certificate } = options
@@ -118,11 +131,12 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     disks: disksOf(options),
     certificateEndsAtMs: certificate === undefined ? undefined : new X509Certificate(certificate).validToDate.getTime(),
   }
-  const services = createServices(
-    { world, store, bus, meter, limits, ...machine, ...relay, ...kept.deps },
-    options.fixed,
-  )
+  const given = { world, store: openedStore, bus, meter, limits, ...machine, ...relay, ...kept.deps }
+  const services = createServices(given, options.fixed)
   const { settings } = services
+  // From here on a full disk is noticed.
+  const { store, fullDisks } = services.deps
+  fullDisks.onChange(onFull)
   await settings.refresh()
   const newLoop = (duty: Duty) => new Loop({ ...duty, world, meter, onTrouble })
   const watchSettings = newLoop({
@@ -134,7 +148,12 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     },
   })
   bus.subscribe('settings', () => watchSettings.hurry())
-  const loops = [watchSettings, ...nodeDuties(services).map(newLoop)]
+  const watchRoom = newLoop({
+    name: 'room',
+    intervalMs: () => ROOM_INTERVAL_MS,
+    tick: () => fullDisks.look(),
+  })
+  const loops = [watchSettings, watchRoom, ...nodeDuties(services).map(newLoop)]
   const clock = new ClockWatch(world)
   const running = () => [...loops, ...election.loops]
   const duties = (leading: Leading) => leaderDuties(services, { clock, loops: running, onTrouble, onAlert }, leading)

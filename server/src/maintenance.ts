@@ -1,5 +1,6 @@
 import { sleep } from '@ichido/sdk/world'
 import type { StorageConfig, StoreConfig } from './config.ts'
+import { DEFAULT_SHARDS } from './core/shards.ts'
 import { openStore } from './main.ts'
 import { createAccessService, LOCAL_ADMIN, type NewToken } from './services/access.ts'
 import { peekPostgres, peekSqlite } from './store/engines/peek.ts'
@@ -57,7 +58,8 @@ export async function directTrouble(url: string): Promise<string | null> {
 export async function redisTrouble(url: string): Promise<string | null> {
   const { DEADLINE_MS, RedisLink } = await import('./bus/redis/link.ts')
   const troubles: unknown[] = []
-  const link = new RedisLink({ world: realWorld, url, onTrouble: (error) => troubles.push(error) })
+  const onTrouble = (error: unknown) => troubles.push(error)
+  const link = new RedisLink({ world: realWorld, url, shards: DEFAULT_SHARDS, onTrouble })
   const connected = new Promise<boolean>((resolve) => link.onConnect(() => resolve(true)))
   const done = new AbortController()
   const inTime = await Promise.race([connected, sleep(realWorld, DEADLINE_MS, done.signal)])

@@ -70,7 +70,8 @@ export async function open(options: OpenOptions): Promise<Ichido> {
   const askStore = () => starting.then((node) => node.services.deps.store.health())
   const troubles = new TroubleLog({ logger: WARNINGS, world, askStore })
   const { onTrouble = troubles.on } = options
-  const starting = startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble })
+  const { onFull } = troubles
+  const starting = startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble, onFull })
   starting.catch(() => troubles.close())
   const node = await starting.catch((error: unknown) => explain(error, options))
   const ichido = embed(node, world, onTrouble)

@@ -1,5 +1,6 @@
 import type { World } from '@ichido/sdk/world'
 import type { Bus } from './bus/port.ts'
+import type { Ingest } from './bus/redis/foreign.ts'
 import { RedisLink } from './bus/redis/link.ts'
 import { RedisRelay, type Ttls } from './bus/redis/relay.ts'
 import { Router } from './bus/redis/router.ts'
@@ -7,11 +8,15 @@ import { RedisBus } from './bus/redis/subscriber.ts'
 import type { NodeRole } from './core/node-roles.ts'
 import type { Meter } from './services/meter.ts'
 
+export { agreeOnShards } from './redis-shards.ts'
+
 export interface RedisAdaptersOptions {
   world: World
   roles: ReadonlySet<NodeRole>
   meter: Meter
+  shards: number
   ttls(): Ttls
+  ingest: Ingest
   onTrouble(where: string, error: unknown): void
 }
 
@@ -26,14 +31,15 @@ export interface RedisAdapters {
 
 /** Does not wait for Redis: a node starts without it, and goes on without it. */
 export function openRedis(url: string, bus: Bus, options: RedisAdaptersOptions): RedisAdapters {
-  const { world, roles, meter, ttls, onTrouble } = options
-  const connect = (onLinkTrouble: (error: unknown) => void) => new RedisLink({ world, url, onTrouble: onLinkTrouble })
+  const { world, roles, meter, shards, ttls, ingest, onTrouble } = options
+  const connect = (onLinkTrouble: (error: unknown) => void) =>
+    new RedisLink({ world, url, shards, onTrouble: onLinkTrouble })
   // One connection tells for all of them that Redis is away.
   const link = connect((error) => onTrouble('redis', error))
   const quiet = () => connect(() => {})
   const relay = new RedisRelay({ world, link, ttls, meter })
   const router = roles.has('router')
-    ? new Router({ world, connect: quiet, ttls, meter, onTrouble: (error) => onTrouble('router', error) })
+    ? new Router({ world, connect: quiet, ttls, meter, ingest, onTrouble: (error) => onTrouble('router', error) })
     : null
   return {
     relay,

@@ -1,5 +1,7 @@
 import { beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../scripts/testing/fake-world.ts'
+import { StoreFull } from './core/store-full.ts'
+import type { FullTime } from './services/full-disks.ts'
 import { HeldUp, StoreUnavailable } from './store/port.ts'
 import { TroubleLog } from './trouble-log.ts'
 
@@ -46,6 +48,18 @@ test('of a store that is away one line is said for everybody, and one when it an
   away()
   await settled()
   expect(lines).toHaveLength(4)
+})
+
+test('of a full disk one line is said when it begins, and one when it is over', () => {
+  const full = new StoreFull('store', 'that holds DATA_DIR')
+  const time: FullTime = { alertId: '', place: 'store', message: full.message, beganAtMs: 1, endedAtMs: null }
+  log.onFull(time)
+  for (const loop of ['reap', 'elect', 'evidence']) log.on(loop, full)
+  log.onFull({ ...time, endedAtMs: 2 })
+  expect(lines).toEqual([
+    [{ place: 'store', why: expect.stringMatching(/^The disk that holds DATA_DIR is full\. Free/) }, 'a disk is full'],
+    [{ place: 'store' }, 'the disk has room again'],
+  ])
 })
 
 test.each([

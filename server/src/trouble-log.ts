@@ -1,5 +1,7 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyBaseLogger } from 'fastify'
+import { StoreFull } from './core/store-full.ts'
+import type { FullTime } from './services/full-disks.ts'
 import { isContention } from './store/engines/postgres-errors.ts'
 import { HeldUp, StoreUnavailable } from './store/port.ts'
 
@@ -29,6 +31,8 @@ export class TroubleLog {
   }
 
   readonly on = (where: string, error: unknown): void => {
+    // Told by `onFull`, once for everybody.
+    if (error instanceof StoreFull) return
     const { logger, world } = this.#options
     const heldUp = error instanceof StoreUnavailable && isHeldUp(error)
     if (error instanceof StoreUnavailable && !heldUp) return void this.#awaitStore(where, error)
@@ -39,6 +43,12 @@ export class TroubleLog {
     this.#saidAtMs.set(name, nowMs)
     if (heldUp) logger.warn({ where, why: error.message }, 'the store is held up by a transaction of somebody else')
     else logger.warn({ where, err: error }, name)
+  }
+
+  readonly onFull = ({ place, message, endedAtMs }: FullTime): void => {
+    const { logger } = this.#options
+    if (endedAtMs === null) logger.warn({ place, why: message }, 'a disk is full')
+    else logger.warn({ place }, 'the disk has room again')
   }
 
   /** The node stops, or could not start: nobody looks for its store any more. */

@@ -166,6 +166,12 @@ export const ERRORS = {
     retryable: true,
     sentence: 'The log was archived, and its file is out of reach, missing or damaged; the message names it.',
   },
+  STORE_FULL: {
+    status: 503,
+    retryable: true,
+    sentence:
+      'A disk of the server is full, and nothing was stored; free space on the disk that the message names, or enlarge it.',
+  },
   UNAVAILABLE: {
     status: 503,
     retryable: true,

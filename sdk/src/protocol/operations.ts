@@ -56,6 +56,7 @@ export const ALERT_RULES = [
   'leader_changes',
   'disk_nearly_full',
   'credential_ending',
+  'store_full',
 ] as const
 export type AlertRule = (typeof ALERT_RULES)[number]
 

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto'
-import { type FileHandle, mkdir, open, opendir, readdir, rename, rm, stat } from 'node:fs/promises'
+import { type FileHandle, mkdir, open, opendir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { World } from '@ichido/sdk/world'
+import { isDiskFull, StoreFull } from '../core/store-full.ts'
 import { type Part, partName, readParts } from './parts.ts'
 import {
   BlobMissing,
@@ -21,6 +22,8 @@ export interface DiskOptions {
 }
 
 const NAME_BYTES = 9
+const PROBE_FILE = 'room.probe'
+const ROOM_BYTES = 1024 * 1024
 
 /**
  * Uploads and blobs as files: `uploads/<upload>/<first byte>.<random>` and `blobs/<xx>/<sha256>.<blob>`. A request writes
@@ -42,14 +45,14 @@ export async function openDisk({ folder, world }: DiskOptions): Promise<Blobs> {
   async function receive(uploadId: string, fromByte: number): Promise<Receiving> {
     const before = fromByte === 0 ? [] : await readParts(uploadFolder(uploadId), fromByte)
     if (fromByte === 0) await discard(uploadId)
-    await mkdir(uploadFolder(uploadId), { recursive: true })
+    await mkdir(uploadFolder(uploadId), { recursive: true }).catch(throwFull)
     const file = newFile(uploadId, partName(fromByte))
     const hash = createHash('sha256')
     let written = 0
 
     return {
-      async take(source, bytesMax, onBytes) {
-        return withNewFile(file, async (handle) => {
+      take(source, bytesMax, onBytes) {
+        return givingBack(file, async (handle) => {
           const end = await pour(source, async (chunk) => {
             if (fromByte + written + chunk.length > bytesMax) return false
             await writeAll(handle, chunk)
@@ -79,9 +82,9 @@ export async function openDisk({ folder, world }: DiskOptions): Promise<Blobs> {
     receive,
     async place({ sha256, file }, blobId) {
       const target = blobFile({ sha256, blobId })
-      const made = await mkdir(dirname(target), { recursive: true })
+      const made = await mkdir(dirname(target), { recursive: true }).catch(throwFull)
       if (made !== undefined) await syncFolder(blobs)
-      await rename(file, target).catch(throwGone)
+      await rename(file, target).catch(throwGone).catch(throwFull)
       await syncFolder(dirname(target))
     },
     discard,
@@ -92,6 +95,14 @@ export async function openDisk({ folder, world }: DiskOptions): Promise<Blobs> {
       return handle.createReadStream(range === null ? {} : { start: range.first, end: range.last })
     },
     remove: (name) => rm(blobFile(name), { force: true }),
+    async requireRoom() {
+      const probe = join(folder, PROBE_FILE)
+      try {
+        await writeFile(probe, Buffer.alloc(ROOM_BYTES), { flush: true }).catch(throwFull)
+      } finally {
+        await rm(probe, { force: true })
+      }
+    },
     async *uploads(batchMax) {
       let batch: string[] = []
       for await (const { name } of await opendir(uploads)) {
@@ -142,7 +153,7 @@ async function writeAll(handle: FileHandle, chunk: Uint8Array): Promise<void> {
 async function joinParts(parts: readonly Part[], file: string): Promise<Sealed> {
   const hash = createHash('sha256')
   let sizeBytes = 0
-  await withNewFile(file, async (target) => {
+  await givingBack(file, async (target) => {
     for (const { file: part, skip, bytes } of parts) {
       if (bytes === 0) continue
       const handle = await open(part, 'r').catch(throwGone)
@@ -155,6 +166,14 @@ async function joinParts(parts: readonly Part[], file: string): Promise<Sealed> 
     await target.datasync()
   })
   return { sha256: hash.digest('hex'), sizeBytes, file }
+}
+
+/** A file that no longer fits is removed: kept, it would hold the room that others need. */
+async function givingBack<T>(file: string, use: (handle: FileHandle) => Promise<T>): Promise<T> {
+  return withNewFile(file, use).catch(async (error: unknown) => {
+    if (isDiskFull(error)) await rm(file, { force: true })
+    return throwFull(error)
+  })
 }
 
 /** In the folder of an upload, which another request may have discarded meanwhile. */
@@ -178,6 +197,10 @@ export async function syncFolder(folder: string): Promise<void> {
 function none(error: unknown): never[] {
   if (isMissing(error)) return []
   throw error
+}
+
+function throwFull(error: unknown): never {
+  throw isDiskFull(error) ? new StoreFull('artifacts', 'that holds the artifacts (ARTIFACTS_DIR)', error) : error
 }
 
 function throwGone(error: unknown): never {

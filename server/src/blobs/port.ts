@@ -23,7 +23,10 @@ export interface Sealed {
 
 /** An upload that goes on in one request. */
 export interface Receiving {
-  /** Takes in what the source gives; what has arrived stays, whatever ends it. `onBytes` may throw to end it. */
+  /**
+   * Takes in what the source gives; what has arrived stays, unless the disk is full: then the room it took is given back.
+   * `onBytes` may throw to end it.
+   */
   take(source: AsyncIterable<Uint8Array>, bytesMax: number, onBytes: () => Promise<void>): Promise<Received>
   seal(): Promise<Sealed>
 }
@@ -47,6 +50,8 @@ export interface Blobs {
   uploads(batchMax: number): AsyncIterable<string[]>
   /** Blobs in one of `SHARDS` parts of the place that have been there for this long. */
   oldBlobs(shard: number, ageMs: number): Promise<BlobName[]>
+  /** Throws `StoreFull` unless there is room for a small file. It leaves nothing behind. */
+  requireRoom(): Promise<void>
 }
 
 export const SHARDS = 256

@@ -13,6 +13,8 @@ const SELF_EXPLAINING = [
   'OutboxFull',
   'OutboxTooNew',
   'OutboxUnavailable',
+  'ShardsRefused',
+  'StoreFull',
   'StoreInUse',
   'StoreRefused',
   'StoreUnavailable',

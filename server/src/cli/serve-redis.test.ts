@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { createClient } from '@redis/client'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Redis } from '../../../scripts/services/redis.ts'
@@ -91,6 +94,21 @@ test('roles are split over processes', async () => {
     (await Promise.all([api, leader, router, gateway].map((server) => server.stop()))).map(({ code }) => code),
   ).toEqual([0, 0, 0, 0])
   await database.leave()
+})
+
+test('another number of shards is refused while a stream holds what nobody has read', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'ichido-shards-'))
+  const env: Env = { DATA_DIR: folder, REDIS_URL: redis.url, PORT: '0' }
+  expect((await (await serve(env)).stop()).code).toBe(0)
+  const client = await createClient({ url: redis.url }).connect()
+  await client.xAdd('unread:events:3', '*', { data: '{}' })
+  const refused = await ichido(['serve'], { ...env, SHARDS: '2' })
+  expect(refused.code).toBe(1)
+  expect(refused.stderr).toMatch(/SHARDS is 2, but the streams in Redis were made for 4, and .*unread:events:3/)
+  await client.flushAll()
+  client.destroy()
+  expect((await (await serve({ ...env, SHARDS: '2' })).stop()).code).toBe(0)
+  rmSync(folder, { recursive: true })
 })
 
 test.each([

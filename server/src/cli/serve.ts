@@ -40,6 +40,7 @@ The environment says how:
   DATABASE_DIRECT_URL           PostgreSQL itself, for wake-ups, when DATABASE_URL leads to PgBouncer
   DATABASE_SCHEMA               where its tables are (ichido)
   REDIS_URL                     events also go over Redis: redis://host:6379 or redis+cluster://host:6379,host:6379
+  SHARDS                        streams in Redis for each domain (4)
   ARTIFACTS_DIR                 folder of artifacts, shared by all nodes (DATA_DIR/artifacts; with PostgreSQL none)
   ARTIFACT_BYTES_MAX            how large an artifact may be (5368709120)
   TLS_CERT_FILE, TLS_KEY_FILE   serve HTTPS with these
@@ -77,13 +78,14 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   })
   const onTrouble = troubles.on
   const metrics = createMetrics()
-  const { storage, allowNoFsync, artifacts, redisUrl, settings: fixed } = config
-  const given = { storage, allowNoFsync, artifacts, redisUrl, roles, fixed, certificate: config.tls?.cert }
+  const { storage, allowNoFsync, artifacts, redisUrl, shards, settings: fixed } = config
+  const given = { storage, allowNoFsync, artifacts, redisUrl, shards, roles, fixed, certificate: config.tls?.cert }
   const onLeadership = ({ leads, ...change }: LeadershipChange) =>
     logger.info(change, leads ? 'this node leads' : 'this node no longer leads')
   const onAlert = ({ open, ...alert }: AlertChange) =>
     open ? logger.warn(alert, 'alert opened') : logger.info(alert, 'alert closed')
-  const starting = startNode({ ...given, world, meter: metrics.meter, onTrouble, onLeadership, onAlert })
+  const told = { onTrouble, onLeadership, onAlert, onFull: troubles.onFull }
+  const starting = startNode({ ...given, ...told, world, meter: metrics.meter })
   const begin = async () => {
     const node = await opening(config, starting)
     const options = { node, metrics, roles, config, world, logger, version: VERSION }

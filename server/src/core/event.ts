@@ -15,3 +15,15 @@ export interface StoredEvent extends EventName {
   data: string
   createdAtMs: number
 }
+
+/** An event that another program has put into a stream. It has no place in the store yet, and no cursor. */
+export interface ForeignEvent extends EventName {
+  /** JSON text. */
+  data: string
+}
+
+export interface IngestedEvent {
+  event: StoredEvent
+  /** It is the last one of its job so far. */
+  last: boolean
+}

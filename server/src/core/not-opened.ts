@@ -13,7 +13,7 @@ export interface NotOpened {
 }
 
 /** Errors that say what to do themselves. */
-const SAYS_ITSELF = ['ArtifactsElsewhere', 'StoreInUse', 'StoreRefused']
+const SAYS_ITSELF = ['ArtifactsElsewhere', 'ShardsRefused', 'StoreFull', 'StoreInUse', 'StoreRefused']
 
 /** Whatever kept a store from being opened, in words that say what to do; null: it says so itself. */
 export function whyNotOpened(error: unknown, dataDir: string | null, names: StoreNames): NotOpened | null {

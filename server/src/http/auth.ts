@@ -6,7 +6,7 @@ import { type AccessService, LOCAL_ADMIN } from '../services/access.ts'
 import type { Services } from '../services/index.ts'
 import { STREAM_TOKEN_PREFIX } from '../services/stream-tokens.ts'
 import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../services/workers.ts'
-import { StoreUnavailable } from '../store/port.ts'
+import { isOutage } from '../store/port.ts'
 import { credentialsOf, sentToken } from './credentials.ts'
 import { FailureLimit } from './failure-limit.ts'
 import { openModeRefusal } from './open-mode.ts'
@@ -102,7 +102,7 @@ export function installAuth(app: FastifyInstance, { services, openMode, checkSto
     if ((await checkStore()) !== 'ok') return known() ?? authenticateCaller(request, reply)
     const asked = authenticateCaller(request, reply)
     const caller = await within(deps.world, STORE_TIMEOUT_MS, asked, null).catch((error: unknown) => {
-      if (error instanceof StoreUnavailable) return null
+      if (isOutage(error)) return null
       throw error
     })
     return caller ?? known() ?? asked

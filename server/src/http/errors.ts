@@ -1,6 +1,7 @@
-import { ERRORS, type ErrorBody, IchidoError } from '@ichido/sdk/protocol'
+import { ERRORS, type ErrorBody, type ErrorCode, IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { clip } from '../core/clip.ts'
+import { StoreFull } from '../core/store-full.ts'
 import { BadValue, StoreUnavailable } from '../store/port.ts'
 import { BODY_BYTES_MAX } from './bodies.ts'
 
@@ -9,7 +10,7 @@ export const JSON_TYPE = 'application/json; charset=utf-8'
 /** What a key that comes back with another request is answered with: Ichido's own 409, or the IETF draft's 422. */
 export type MismatchStatus = 409 | 422
 
-const RETRY_AFTER_SECONDS = 1
+const RETRY_AFTER_SECONDS: Partial<Record<ErrorCode, number>> = { UNAVAILABLE: 1, STORE_FULL: 5 }
 /** Of a path that there is not. */
 const PATH_MAX = 201
 
@@ -27,6 +28,7 @@ const FRAMEWORK_ERRORS: Readonly<Record<string, (bodyBytesMax: number) => Ichido
 /** Whatever was thrown, as one of the errors of the table; what nobody expected is INTERNAL and says nothing more. */
 export function toIchidoError(error: unknown, bodyBytesMax = BODY_BYTES_MAX): IchidoError {
   if (error instanceof IchidoError) return error
+  if (error instanceof StoreFull) return new IchidoError('STORE_FULL', error.message, { place: error.place })
   if (error instanceof StoreUnavailable) return new IchidoError('UNAVAILABLE', ERRORS.UNAVAILABLE.sentence)
   if (error instanceof BadValue)
     return new IchidoError('INVALID_PAYLOAD', 'The store cannot hold a value of this request')
@@ -78,7 +80,8 @@ export function errorAnswer(
   form: ErrorForm = errorBody,
 ): ErrorAnswer {
   const headers: Record<string, string> = { 'should-retry': String(error.retryable) }
-  if (error.code === 'UNAVAILABLE') headers['retry-after'] = String(RETRY_AFTER_SECONDS)
+  const retryAfter = RETRY_AFTER_SECONDS[error.code]
+  if (retryAfter !== undefined) headers['retry-after'] = String(retryAfter)
   return { status: statusOf(error, mismatchStatus), headers, body: JSON.stringify(form(error, requestId)) }
 }
 

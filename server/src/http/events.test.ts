@@ -48,6 +48,7 @@ function seen(store: Store): Store {
       return answer
     },
     health: () => store.health(),
+    requireRoom: () => store.requireRoom(),
     close: async () => {},
   }
 }

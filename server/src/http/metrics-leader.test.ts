@@ -9,6 +9,7 @@ test('who leads, in which epoch, and when each loop last ran', async () => {
     alerts: { loop_late: 1 },
     disks: [{ folder: '/data', freeRatio: 0.25 }],
     certificateEndsAtMs: 2_000,
+    full: { store: 0, artifacts: 1 },
     subscribers: { current: 2, behind: 1 },
   }
   const page = () => render({ jobs: null, workers: null, queues: null, deadLetters: null, triggers: null, ...counts })
@@ -38,6 +39,7 @@ test('what only the store knows is left out while it cannot be asked, and is the
     alerts: null,
     disks: [],
     certificateEndsAtMs: undefined,
+    full: { store: 0, artifacts: 1 },
     subscribers: { current: 0, behind: 0 },
   }
   const gauges = /^ichido_(schedules_overdue|ticks_waiting|redrives_running) \d+$/gm

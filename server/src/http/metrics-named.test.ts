@@ -29,7 +29,12 @@ async function exported(): Promise<Set<string>> {
     disks: [],
     certificateEndsAtMs: undefined,
   }
-  const page = await render({ ...nothing, storeUp: true, subscribers: { current: 0, behind: 0 } })
+  const page = await render({
+    ...nothing,
+    storeUp: true,
+    full: { store: 0, artifacts: 0 },
+    subscribers: { current: 0, behind: 0 },
+  })
   return new Set([...page.matchAll(/^# HELP (\S+)/gm)].map(([, name]) => name ?? ''))
 }
 

@@ -1,5 +1,6 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@prometheus-io/client'
+import type { FullPlace } from '../core/store-full.ts'
 import type { DeadLetterCounts } from '../services/dead-letters.ts'
 import type { DiskUse } from '../services/deps.ts'
 import type { Meter } from '../services/meter.ts'
@@ -40,6 +41,8 @@ export interface Counts {
   /** Of this node. */
   disks: readonly DiskUse[]
   certificateEndsAtMs: number | undefined
+  /** 1 for each place that this node found full, else 0. */
+  full: Readonly<Record<FullPlace, number>>
   /** Of the events of jobs, on this node. */
   subscribers: { current: number; behind: number }
 }
@@ -64,6 +67,12 @@ export function createMetrics(): Metrics {
     registers,
   })
   const up = new Gauge({ name: 'ichido_store_up', help: '1 while the store answers this node, else 0', registers })
+  const fullByPlace = new Gauge({
+    name: 'ichido_store_full',
+    help: '1 while a disk is full, as this node finds it: of the store, or of the artifacts; else 0',
+    labelNames: ['place'],
+    registers,
+  })
   const jobsByState = new Gauge({
     name: 'ichido_jobs',
     help: 'Jobs by the state of their latest run',
@@ -142,10 +151,12 @@ export function createMetrics(): Metrics {
       schedules,
       triggers,
       alerts,
+      full,
       subscribers,
       ...machine
     }) {
       up.set(storeUp ? 1 : 0)
+      for (const [place, count] of Object.entries(full)) fullByPlace.set({ place }, count)
       showQueues(queues ?? [])
       showDeadLetters(deadLetters)
       showTriggers(triggers)
@@ -258,6 +269,11 @@ function createMeter(registers: Registry[]): Meter {
   const relayed = counter('ichido_events_relayed_total', 'Events on their way to Redis, by what this node did', [
     'outcome',
   ])
+  const ingested = counter(
+    'ichido_foreign_events_total',
+    'Events that other programs put into streams of Redis: stored, repeated, of an unknown job, or refused',
+    ['outcome'],
+  )
   const routed = counter('ichido_events_routed_total', 'Events that this node took from streams of Redis', ['outcome'])
   const streamsBroken = counter(
     'ichido_event_streams_broken_total',
@@ -327,6 +343,7 @@ function createMeter(registers: Registry[]): Meter {
     retentionBehind: (ms) => behind.set(ms / 1000),
     relayed: (outcome, count) => relayed.inc({ outcome }, count),
     routed: (outcome, count) => routed.inc({ outcome }, count),
+    ingested: (outcome, count) => ingested.inc({ outcome }, count),
     streamBroken: (how) => streamsBroken.inc({ how }),
     evidenceLost: (jobs) => lost.inc(jobs),
     batch({ name, items, elapsedMs }) {

@@ -71,6 +71,7 @@ const EVERYWHERE: readonly ErrorCode[] = [
   'RATE_LIMITED',
   'HEADERS_TOO_LARGE',
   'INTERNAL',
+  'STORE_FULL',
   'UNAVAILABLE',
 ]
 

@@ -8,6 +8,7 @@ import type { Duty, Leading } from './elect.ts'
 import type { Loop } from './loop.ts'
 import { createPromote } from './promote.ts'
 import { createReap } from './reap.ts'
+import { createRecordFull } from './record-full.ts'
 import { createRedrive } from './redrive.ts'
 import { createRelay } from './relay.ts'
 import { createRetain } from './retain.ts'
@@ -69,6 +70,7 @@ export function leaderDuties(services: Services, surroundings: LeaderSurrounding
     },
     duty('redrive', 'redrive_interval_seconds', createRedrive({ ...deps, fairTags }, leading)),
     duty('alert', 'alert_interval_seconds', createAlert({ ...deps, loops, onAlert }, leading)),
+    duty('record-full', 'alert_interval_seconds', createRecordFull(deps, leading)),
   ]
   if (relay !== undefined) {
     duties.push(duty('relay', 'relay_interval_seconds', createRelay({ ...deps, relay }, leading)))

@@ -5,6 +5,7 @@ import { pipeline } from 'node:stream/promises'
 import { createGunzip, createGzip } from 'node:zlib'
 import type { World } from '@ichido/sdk/world'
 import { z } from 'zod'
+import { isDiskFull, StoreFull } from '../core/store-full.ts'
 import { type ArchivedChunk, type LogArchive, type LogFile, LogUnreadable, logFileOf, logRefOf } from './port.ts'
 
 /** The part of the file system that is needed; a test breaks it off at every step. */
@@ -66,8 +67,8 @@ export async function openLogArchive({ folder, world, files = realFiles }: DiskA
   return {
     async write(file, chunks) {
       const path = pathOf(file)
-      await makeFolder(dirname(path))
       try {
+        await makeFolder(dirname(path))
         const bytes = await fill(path + PARTIAL, chunks)
         await files.rename(path + PARTIAL, path)
         await syncFolder(dirname(path))
@@ -75,7 +76,7 @@ export async function openLogArchive({ folder, world, files = realFiles }: DiskA
       } catch (error) {
         // A disk that is full must not get fuller with every try.
         await files.rm(path + PARTIAL, { force: true }).catch(() => {})
-        throw error
+        throw isDiskFull(error) ? new StoreFull('artifacts', 'that holds archived logs (ARTIFACTS_DIR)', error) : error
       }
     },
 

@@ -7,6 +7,7 @@ import { PAYLOAD_BYTES_MAX } from '../core/job.ts'
 import type { LogArchive } from '../log-archive/port.ts'
 import type { Store } from '../store/port.ts'
 import type { Evidence } from './evidence.ts'
+import type { FullDisks } from './full-disks.ts'
 import type { Meter } from './meter.ts'
 import type { Settings } from './settings.ts'
 
@@ -29,6 +30,7 @@ export interface Deps {
   limits: Limits
   settings: Settings
   evidence: Evidence
+  fullDisks: FullDisks
 }
 
 /** How full the disks are that this node writes to. */

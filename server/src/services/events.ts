@@ -50,7 +50,7 @@ export interface EventService {
 const PAGE_MAX = 1_000
 /** 1,000 events may have 64 MiB. */
 const PAGE_BYTES_MAX = 4 * 1024 * 1024
-const DATA_BYTES_MAX = 64 * 1024
+export const DATA_BYTES_MAX = 64 * 1024
 /** Few are often of one run, whose lock they would have to wait for anyway; and together they are one write to each reader. */
 const BATCH = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024, inFlightMax: 2, besideMin: 16 }
 

@@ -10,6 +10,8 @@ import type { Deps } from './deps.ts'
 import { createEventService, type EventService } from './events.ts'
 import { createEvidence, type Evidence } from './evidence.ts'
 import { createFairTags, type FairTags } from './fair-tags.ts'
+import { createForeignEvents, type ForeignEvents } from './foreign-events.ts'
+import { FullDisks } from './full-disks.ts'
 import { createHookService, type HookService } from './hooks.ts'
 import { createJobService, type JobService } from './jobs.ts'
 import { createKeyService, type KeyService } from './keys.ts'
@@ -49,6 +51,7 @@ export interface Services {
   fairTags: FairTags
   queues: QueueService
   events: EventService
+  foreignEvents: ForeignEvents
   artifacts: ArtifactService
   deadLetters: DeadLetterService
   redrives: RedriveService
@@ -60,12 +63,17 @@ export interface Services {
   alerts: AlertService
 }
 
+type GivenDeps = Omit<Deps, 'settings' | 'evidence' | 'fullDisks'>
+
 /** `fixed` is what the environment says of settings. */
-export function createServices(given: Omit<Deps, 'settings' | 'evidence'>, fixed: FixedSettings = {}): Services {
-  const settings = createSettingsService(given, fixed)
-  const evidence = createEvidence({ ...given, settings })
-  const minuteCounts = createMinuteCounts(given)
-  const deps = { ...given, meter: countingByMinute(given.meter, minuteCounts), settings, evidence }
+export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Services {
+  const fullDisks = new FullDisks(given)
+  const watched = watch(given, fullDisks)
+  const settings = createSettingsService(watched, fixed)
+  const evidence = createEvidence({ ...watched, settings })
+  const minuteCounts = createMinuteCounts(watched)
+  const meter = countingByMinute(given.meter, minuteCounts)
+  const deps = { ...watched, meter, fullDisks, settings, evidence }
   const fairTags = createFairTags(deps)
   const desk = new LeaseDesk(deps, fairTags)
   const submission = createSubmitService(deps, fairTags, desk)
@@ -90,6 +98,7 @@ export function createServices(given: Omit<Deps, 'settings' | 'evidence'>, fixed
     fairTags,
     queues: createQueueService(deps),
     events: createEventService(deps),
+    foreignEvents: createForeignEvents(deps),
     artifacts: createArtifactService(deps),
     deadLetters: createDeadLetterService(deps, jobs, submission, fairTags),
     redrives: createRedriveService(deps),
@@ -99,5 +108,16 @@ export function createServices(given: Omit<Deps, 'settings' | 'evidence'>, fixed
     minuteCounts,
     audit: createAuditService(deps),
     alerts: createAlertService(deps),
+  }
+}
+
+/** All that may fill a disk goes through the one that knows of full ones. */
+function watch(given: GivenDeps, fullDisks: FullDisks): GivenDeps {
+  const { blobs, logArchive } = given
+  return {
+    ...given,
+    store: fullDisks.watchStore(),
+    ...(blobs === undefined ? {} : { blobs: fullDisks.watchBlobs(blobs) }),
+    ...(logArchive === undefined ? {} : { logArchive: fullDisks.watchLogArchive(logArchive) }),
   }
 }

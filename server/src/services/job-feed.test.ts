@@ -17,6 +17,7 @@ test('those who are behind by the same share what is read for one of them, withi
       return store.read(command)
     },
     health: () => store.health(),
+    requireRoom: () => store.requireRoom(),
     close: async () => {},
   }
   const feed = new JobFeed(counting, ({ n, data }) => `${n} ${data}\n`, run.jobId, 6)

@@ -1,7 +1,7 @@
 import type { News } from '../bus/port.ts'
 import { isFinal, type RunState } from '../core/run-state.ts'
 import { type EventRows, findEvents } from '../store/commands/events.ts'
-import { type Store, StoreUnavailable } from '../store/port.ts'
+import { isOutage, type Store } from '../store/port.ts'
 import { integer, type Row, text } from '../store/statement.ts'
 import { batchesOf, type EventBatch, type ToldEvent } from './event-batch.ts'
 import { KeptBatches } from './kept-batches.ts'
@@ -106,7 +106,7 @@ export class JobFeed {
       }
     } catch (error) {
       // A store that does not answer is asked again by the next poll.
-      if (!(error instanceof StoreUnavailable)) this.#fail(error)
+      if (!isOutage(error)) this.#fail(error)
     } finally {
       this.#looking = false
     }

@@ -39,6 +39,11 @@ export interface Meter {
   relayed(outcome: 'added' | 'repeated' | 'left' | 'swept', count: number): void
   /** Events that this node took from Redis's streams to the gateways, or that another had taken before. */
   routed(outcome: 'new' | 'repeated', count: number): void
+  /**
+   * Events that other programs put into Redis's streams, each time that a router meets one: stored now, stored before, of no job that there is, or not fit to be
+   * stored.
+   */
+  ingested(outcome: 'stored' | 'repeated' | 'unknown' | 'refused', count: number): void
   /** Of what a subscriber has not seen something is not kept any more; or it took nothing for so long that it was cut off. */
   streamBroken(how: 'reset' | 'dropped'): void
   /** Of how many jobs something was not counted, for too many were waiting to be written. */
@@ -67,6 +72,7 @@ export const silentMeter: Meter = {
   retentionBehind() {},
   relayed() {},
   routed() {},
+  ingested() {},
   streamBroken() {},
   evidenceLost() {},
   batch() {},

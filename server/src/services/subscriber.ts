@@ -1,6 +1,6 @@
 import type { JobStateShape } from '@ichido/sdk/protocol'
 import type { RunState } from '../core/run-state.ts'
-import { StoreUnavailable } from '../store/port.ts'
+import { isOutage } from '../store/port.ts'
 import { LOCAL_ADMIN } from './access.ts'
 import type { EventBatch, ToldEvent } from './event-batch.ts'
 import type { EventService } from './events.ts'
@@ -155,7 +155,7 @@ export class Subscriber implements Follower {
       else this.#takePage(page.batches)
     } catch (error) {
       // The feed's next poll goes on from here.
-      if (!(error instanceof StoreUnavailable)) this.fail(error)
+      if (!isOutage(error)) this.fail(error)
       return
     } finally {
       this.#pulling = false

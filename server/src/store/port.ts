@@ -1,3 +1,4 @@
+import { StoreFull } from '../core/store-full.ts'
 import type { Row, Step, Work } from './statement.ts'
 
 /**
@@ -52,6 +53,8 @@ export interface Store {
   /** Runs the command outside a transaction; it must not write. */
   read<T>(command: Command<T>): Promise<T>
   health(): Promise<StoreHealth>
+  /** Throws `StoreFull` unless there is room for more than a few rows. It leaves nothing behind. */
+  requireRoom(): Promise<void>
   close(): Promise<void>
 }
 
@@ -62,6 +65,11 @@ export class StoreUnavailable extends Error {
 
 /** Somebody keeps a row that a command of a batch needs, and nothing of it was done: its users are better served one by one. */
 export class HeldUp extends StoreUnavailable {}
+
+/** It passes by itself, or when somebody makes room: the same can be asked again. */
+export function isOutage(error: unknown): error is StoreUnavailable | StoreFull {
+  return error instanceof StoreUnavailable || error instanceof StoreFull
+}
 
 /** The embedded store's folder belongs to another process. */
 export class StoreInUse extends Error {

@@ -3,12 +3,12 @@ import { createClient, type RedisClientType } from '@redis/client'
 import type { Redis } from '../../../scripts/services/redis.ts'
 import { privateRedis, privateRedisCluster } from '../../../scripts/testing/services.ts'
 import { EmbeddedBus } from '../bus/embedded.ts'
-import { shardOf } from '../bus/redis/keys.ts'
 import { RedisLink } from '../bus/redis/link.ts'
 import { RedisRelay, type Ttls } from '../bus/redis/relay.ts'
 import { Router, type RouterOptions } from '../bus/redis/router.ts'
 import { RedisBus } from '../bus/redis/subscriber.ts'
 import type { StoredEvent } from '../core/event.ts'
+import { DEFAULT_SHARDS } from '../core/shards.ts'
 import { realWorld } from '../world.ts'
 import { until } from './store.ts'
 
@@ -24,6 +24,9 @@ export interface TestRedis {
   flushAll(): Promise<void>
   /** The keys of a pattern. */
   remove(pattern: string): Promise<void>
+  /** An entry that no node has written. */
+  add(stream: string, data: string): Promise<void>
+  command(...words: string[]): Promise<void>
   /** Ends all connections. */
   hangUp(): Promise<void>
   restart(): Promise<void>
@@ -59,6 +62,8 @@ export async function testRedis(kind: RedisKind): Promise<TestRedis> {
       void (await on(async (client) => {
         for (const key of await client.keys(pattern)) await client.del(key)
       })),
+    add: async (stream, data) => void (await on((client) => client.xAdd(stream, '*', { data }))),
+    command: async (...words) => void (await everywhere(words)),
     hangUp: async () => void (await everywhere(['CLIENT', 'KILL', 'TYPE', 'normal'])),
     forgetScripts: async () => void (await everywhere(['SCRIPT', 'FLUSH'])),
     freeze: () => nodes.forEach(({ pid }) => void process.kill(pid, 'SIGSTOP')),
@@ -98,7 +103,12 @@ export class RedisScene {
   }
 
   connect(): RedisLink {
-    const link = new RedisLink({ world: realWorld, url: this.#url, onTrouble: (error) => this.troubles.push(error) })
+    const link = new RedisLink({
+      world: realWorld,
+      url: this.#url,
+      shards: DEFAULT_SHARDS,
+      onTrouble: (error) => this.troubles.push(error),
+    })
     this.#closers.push(() => link.close())
     return link
   }
@@ -113,6 +123,7 @@ export class RedisScene {
           this.routed[outcome] += count
         },
       },
+      ingest: async (events) => events.map(() => null),
       onTrouble: (error) => this.troubles.push(error),
       ...changes,
     })
@@ -138,7 +149,8 @@ export class RedisScene {
 
   /** What is in the stream that a job's events go to. */
   async entries(domain: string, jobId: string): Promise<Record<string, unknown>[]> {
-    const found = await this.link.call((redis) => redis.xRange(this.link.keys.stream(domain, shardOf(jobId)), '-', '+'))
+    const { keys } = this.link
+    const found = await this.link.call((redis) => redis.xRange(keys.stream(domain, keys.shardOf(jobId)), '-', '+'))
     return (found ?? []).map(({ message }) => JSON.parse(message.data ?? ''))
   }
 

@@ -144,8 +144,9 @@ function refusal(status: number, text: string): IchidoError {
       ? new IchidoError(code as ErrorCode, message, details)
       : new IchidoError('FORBIDDEN', why)
   }
-  // UNAVAILABLE: its store is away, and nothing else would be heard either.
-  const answered = status >= 500 && code !== null && code !== 'UNAVAILABLE'
+  // Its store is away or full, and nothing else would be heard either.
+  const isAway = code === 'UNAVAILABLE' || (code === 'STORE_FULL' && details.place === 'store')
+  const answered = status >= 500 && code !== null && !isAway
   return new IchidoError('UNAVAILABLE', why, { answered })
 }
 

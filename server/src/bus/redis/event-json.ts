@@ -1,4 +1,5 @@
-import type { StoredEvent } from '../../core/event.ts'
+import { foreignEvent } from '../../core/contract/events.ts'
+import type { ForeignEvent, StoredEvent } from '../../core/event.ts'
 import { remember } from '../../core/remember.ts'
 
 /** Events that come together have few names and instants. */
@@ -32,6 +33,20 @@ export function readEventJson(text: string | undefined): RelayedEvent | null {
   if (typeof cursor !== 'number' || typeof seq !== 'number' || typeof timestamp !== 'string') return null
   const timestampMs = Date.parse(timestamp)
   return Number.isNaN(timestampMs) ? null : { jobId, domain, cursor, stage, seq, timestampMs }
+}
+
+/** An entry of a stream, as Redis hands it out. */
+export interface Entry {
+  id: string
+  message: Readonly<Record<string, string>>
+}
+
+/** What a program that is not a node has published; null for what is no event. */
+export function readForeignEvent(text: string | undefined): ForeignEvent | null {
+  const found = foreignEvent.safeParse(parse(text))
+  if (!found.success) return null
+  const { job_id: jobId, stage, seq, data } = found.data
+  return { jobId, stage, seq, data: JSON.stringify(data ?? null) }
 }
 
 function parse(text: string | undefined): Readonly<Record<string, unknown>> | null {

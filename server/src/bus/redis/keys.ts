@@ -1,12 +1,20 @@
 import { hash } from 'node:crypto'
 import type { EventName } from '../../core/event.ts'
 
-export const SHARDS = 4
-export const SHARD_NUMBERS: readonly number[] = Array.from({ length: SHARDS }, (_, shard) => shard)
+/** The consumer group that all routers share. */
+export const GROUP = 'router'
 
-/** S4: the whole MD5 of the job's id, as a number, modulo the shards: of a power of two the last digit is enough. */
-export function shardOf(jobId: string): number {
-  return Number.parseInt(hash('md5', jobId).slice(-1), 16) % SHARDS
+const DIGITS = 8
+const DIGITS_RANGE = 16 ** DIGITS
+
+/** S4: the whole MD5 of the job's id, as a number, modulo the shards. It is divided a few digits at a time, as on paper. */
+export function shardOf(jobId: string, shards: number): number {
+  const digest = hash('md5', jobId)
+  let rest = 0
+  for (let at = 0; at < digest.length; at += DIGITS) {
+    rest = (rest * DIGITS_RANGE + Number.parseInt(digest.slice(at, at + DIGITS), 16)) % shards
+  }
+  return rest
 }
 
 /**
@@ -15,13 +23,26 @@ export function shardOf(jobId: string): number {
  */
 export class Keys {
   readonly cluster: boolean
+  readonly shards: readonly number[]
 
-  constructor(cluster: boolean) {
+  constructor(cluster: boolean, shards: number) {
     this.cluster = cluster
+    this.shards = Array.from({ length: shards }, (_, shard) => shard)
+  }
+
+  shardOf(jobId: string): number {
+    return shardOf(jobId, this.shards.length)
   }
 
   stream(domain: string, shard: number): string {
     return `${domain}:events:${this.#tag(shard)}`
+  }
+
+  /** What a stream is called by; null for other names, and for shards that there are not. */
+  readStream(name: string): { domain: string; shard: number } | null {
+    const [, domain, shard] = /^(.+):events:(\d{1,4})$/.exec(name) ?? []
+    if (domain === undefined || Number(shard) >= this.shards.length) return null
+    return { domain, shard: Number(shard) }
   }
 
   state(domain: string, jobId: string): string {
@@ -55,6 +76,6 @@ export class Keys {
   }
 
   #ofJob(name: string, jobId: string): string {
-    return this.cluster ? `${name}:{${shardOf(jobId)}}` : name
+    return this.cluster ? `${name}:{${this.shardOf(jobId)}}` : name
   }
 }

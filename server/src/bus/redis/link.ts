@@ -11,6 +11,7 @@ export class RedisUnavailable extends Error {
 export interface LinkOptions {
   world: World
   url: string
+  shards: number
   /** Told once for each time that Redis goes away. */
   onTrouble(error: unknown): void
 }
@@ -28,8 +29,12 @@ export type Commands = Pick<
   | 'xGroupCreate'
   | 'xGroupDelConsumer'
   | 'xInfoConsumers'
+  | 'xInfoGroups'
+  | 'xLen'
+  | 'xPendingRange'
   | 'xRange'
   | 'xReadGroup'
+  | 'zAdd'
   | 'zRange'
   | 'zRemRangeByScore'
 >
@@ -40,6 +45,8 @@ const RECONNECT_MIN_MS = 50
 const RECONNECT_MAX_MS = 1_000
 /** Commands that wait for the socket or for an answer; beyond it they are refused. */
 const COMMANDS_MAX = 10_000
+/** Looked at in one go: 1 to 2 ms of Redis's time. */
+const SCAN_KEYS = 5_000
 
 /**
  * A connection that is made anew whenever it breaks. While there is none, commands are refused at once, and each has a
@@ -56,7 +63,7 @@ export class RedisLink {
 
   constructor(options: LinkOptions) {
     this.#options = options
-    this.keys = new Keys(readAddress(options.url).cluster)
+    this.keys = new Keys(readAddress(options.url).cluster, options.shards)
     this.#connect()
   }
 
@@ -76,6 +83,14 @@ export class RedisLink {
           reject(error instanceof ErrorReply ? error : new RedisUnavailable('Redis is away', { cause: error }))
         })
     })
+  }
+
+  /** The next part of all streams that there are, from a cursor on, '0' at first and at the end; null in a cluster. */
+  async scanStreams(cursor: string): Promise<{ cursor: string; names: string[] } | null> {
+    if (this.keys.cluster) return null
+    const scan = this.#connection?.scanStreams
+    if (scan === undefined) throw new RedisUnavailable('Redis is away')
+    return this.call(() => scan(cursor))
   }
 
   /** Hears channels from now on. `began` is told each time that it does anew: something may have been missed. */
@@ -149,6 +164,8 @@ interface Connection {
   /** Calls back after every time that it could connect. */
   open(connected: () => void): Promise<unknown>
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
+  /** Of a single server: those of a cluster have each their own keys. */
+  scanStreams?: (cursor: string) => Promise<{ cursor: string; names: string[] }>
   destroy(): void
 }
 
@@ -172,6 +189,11 @@ function singleConnection(url: string, onError: (error: unknown) => void): Conne
       return client.connect()
     },
     subscribe: (channel, listener) => client.subscribe(channel, listener),
+    async scanStreams(cursor) {
+      const options = { MATCH: '*:events:*', TYPE: 'stream', COUNT: SCAN_KEYS }
+      const found = await client.scan(cursor, options)
+      return { cursor: found.cursor, names: found.keys }
+    },
     destroy: () => client.destroy(),
   }
 }

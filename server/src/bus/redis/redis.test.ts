@@ -1,14 +1,19 @@
-import { randomUUID } from 'node:crypto'
+import { createHash, randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
 import type { StoredEvent } from '../../core/event.ts'
+import { DEFAULT_SHARDS } from '../../core/shards.ts'
 import { anEvent, REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../../testing/redis.ts'
 import { until } from '../../testing/store.ts'
-import { shardOf } from './keys.ts'
+import { shardOf as shardOfShards } from './keys.ts'
+
+const shardOf = (jobId: string) => shardOfShards(jobId, DEFAULT_SHARDS)
 
 test('the shard of a job is the whole MD5 of its id modulo 4', () => {
   // The last digits of `printf job-1 | md5sum` and so on: 84, 2b, 16.
   expect(['job-1', 'job-2', 'job-3'].map(shardOf)).toEqual([0, 3, 2])
+  const whole = BigInt(`0x${createHash('md5').update('job-1').digest('hex')}`)
+  for (const shards of [1, 3, 7, 64]) expect(shardOfShards('job-1', shards)).toBe(Number(whole % BigInt(shards)))
 })
 
 describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {

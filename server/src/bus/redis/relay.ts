@@ -2,7 +2,7 @@ import { sleep, type World } from '@ichido/sdk/world'
 import type { EventName, StoredEvent } from '../../core/event.ts'
 import type { Relay } from '../port.ts'
 import { eventWriter } from './event-json.ts'
-import { type Keys, SHARD_NUMBERS, shardOf } from './keys.ts'
+import type { Keys } from './keys.ts'
 import type { RedisLink } from './link.ts'
 import { Script, type ScriptCall } from './script.ts'
 
@@ -97,7 +97,7 @@ export class RedisRelay implements Relay {
     const { link } = this.#options
     const missing = new Set(names)
     await Promise.all(
-      grouped(names, (shard) => String(shard)).flatMap(([, part]) =>
+      grouped(link.keys, names, (shard) => String(shard)).flatMap(([, part]) =>
         inParts(part, MARKS_MAX).map(async (some) => {
           const marks = await link.call((redis) => redis.mGet(some.map((name) => link.keys.published(name))))
           for (const [i, name] of some.entries()) if (marks[i] != null) missing.delete(name)
@@ -118,7 +118,7 @@ export class RedisRelay implements Relay {
   async look(): Promise<'ready' | 'emptied' | 'away'> {
     const { link } = this.#options
     const exists = (shard: number) => link.call((redis) => redis.exists(link.keys.memory(shard)))
-    return Promise.all(SHARD_NUMBERS.map(exists)).then(
+    return Promise.all(link.keys.shards.map(exists)).then(
       (found) => (found.includes(0) ? 'emptied' : 'ready'),
       () => 'away',
     )
@@ -126,7 +126,7 @@ export class RedisRelay implements Relay {
 
   async remember(): Promise<void> {
     const { link } = this.#options
-    await Promise.all(SHARD_NUMBERS.map((shard) => link.call((redis) => redis.set(link.keys.memory(shard), '1'))))
+    await Promise.all(link.keys.shards.map((shard) => link.call((redis) => redis.set(link.keys.memory(shard), '1'))))
   }
 
   /** What cannot be taken any more is left to the leader. */
@@ -181,7 +181,8 @@ export class RedisRelay implements Relay {
 
   async #publish(events: readonly StoredEvent[], stateMsOf: (event: StoredEvent) => number): Promise<boolean[]> {
     const added = new Map<StoredEvent, boolean>()
-    const parts = grouped(events, (shard, { domain }) => `${shard} ${domain}`).flatMap(([shard, part]) =>
+    const { keys } = this.#options.link
+    const parts = grouped(keys, events, (shard, { domain }) => `${shard} ${domain}`).flatMap(([shard, part]) =>
       inParts(part, SCRIPT_EVENTS_MAX).map((some) => [shard, some] as const),
     )
     await Promise.all(
@@ -237,13 +238,14 @@ export function publishCall(
 
 /** With their shard, in their order. Many are of the same few jobs. */
 function grouped<Name extends EventName>(
+  keys: Keys,
   names: readonly Name[],
   groupOf: (shard: number, name: Name) => string,
 ): [number, Name[]][] {
   const shards = new Map<string, number>()
   const groups = new Map<string, [number, Name[]]>()
   for (const name of names) {
-    const shard = shards.get(name.jobId) ?? shardOf(name.jobId)
+    const shard = shards.get(name.jobId) ?? keys.shardOf(name.jobId)
     shards.set(name.jobId, shard)
     const group = groups.get(groupOf(shard, name))
     if (group === undefined) groups.set(groupOf(shard, name), [shard, [name]])

@@ -1,6 +1,8 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import { readEventJson } from './event-json.ts'
-import { SHARD_NUMBERS } from './keys.ts'
+import type { StoredEvent } from '../../core/event.ts'
+import { type Entry, eventWriter, readEventJson } from './event-json.ts'
+import { type Ingest, ingestInOrder } from './foreign.ts'
+import { GROUP } from './keys.ts'
 import { DEADLINE_MS, type RedisLink, RedisUnavailable } from './link.ts'
 import type { Ttls } from './relay.ts'
 import { isReply, Script } from './script.ts'
@@ -16,12 +18,13 @@ export interface RouterOptions {
   connect(): RedisLink
   ttls(): Ttls
   meter: RouterMeter
+  /** Stores what other programs have put into the streams. */
+  ingest: Ingest
   onTrouble(error: unknown): void
   /** An entry that was handed out so long ago and not acknowledged is another's. */
   reclaimAfterMs?: number
 }
 
-export const GROUP = 'router'
 /** Of one script: nobody else is served while it runs. */
 const READ_MAX = 100
 /** Also how long a domain that is new may go unnoticed. */
@@ -30,6 +33,7 @@ const RECLAIM_AFTER_MS = 15_000
 const RETRY_MS = 500
 /** A consumer that has nothing and was not seen for so long is of a process that has ended. */
 const CONSUMER_IDLE_MS = 3_600_000
+const NOTED_MS = 10_000
 const DOMAIN_IDLE_MS = 24 * 3_600_000
 
 /** S4's router: takes events from the streams to the states and the gateways. Several nodes share the work. */
@@ -43,7 +47,9 @@ export class Router {
     this.#options = options
     const script = new Script('route.lua')
     const consumer = options.world.uuid()
-    this.#shards = SHARD_NUMBERS.map((shard) => new RouterShard(shard, consumer, script, options))
+    const first = new RouterShard(0, consumer, script, options)
+    const others = first.link.keys.shards.slice(1)
+    this.#shards = [first, ...others.map((shard) => new RouterShard(shard, consumer, script, options))]
     this.#running = Promise.all(this.#shards.map((shard) => this.#keepRouting(shard)))
   }
 
@@ -73,10 +79,12 @@ export class Router {
   }
 }
 
-/** An entry of a stream, as Redis hands it out. */
-interface Entry {
-  id: string
-  message: Readonly<Record<string, unknown>>
+/** What the script is told of an entry. */
+interface Told {
+  event: Pick<StoredEvent, 'jobId' | 'domain' | 'n' | 'stage' | 'seq'>
+  json: string
+  /** How long it is to be kept as the state of its job, in ms; 0: it is too old for that. */
+  stateMs: number
 }
 
 class RouterShard {
@@ -88,6 +96,9 @@ class RouterShard {
   #streams: string[] = []
   #lookAtMs = 0
   #reclaimAtMs = 0
+  #scanned = '0'
+  /** Streams that were found, and when they are looked at again: Redis may have forgotten them. */
+  readonly #noted = new Map<string, number>()
 
   constructor(shard: number, consumer: string, script: Script, options: RouterOptions) {
     this.#shard = shard
@@ -108,6 +119,7 @@ class RouterShard {
   async #findStreams(): Promise<void> {
     const { world } = this.#options
     const { keys } = this.link
+    if (this.#shard === 0) await this.#findForeign()
     const key = keys.domains(this.#shard)
     const domains = await this.link.call((redis) => redis.zRange(key, 0, -1))
     const streams = domains.map((domain) => keys.stream(domain, this.#shard))
@@ -115,6 +127,29 @@ class RouterShard {
     await this.#createGroups(news)
     this.#streams = streams
     this.#lookAtMs = world.monotonic() + BLOCK_MS
+  }
+
+  /**
+   * A program that is not a node tells nobody of a stream that it begins, so a look is taken at a part of all keys each time.
+   * In a cluster it has to use our names with their hash tags, and a domain that nodes use.
+   */
+  async #findForeign(): Promise<void> {
+    const { world } = this.#options
+    const { keys } = this.link
+    const found = await this.link.scanStreams(this.#scanned)
+    if (found === null) return
+    this.#scanned = found.cursor
+    const nowMs = world.monotonic()
+    for (const [stream, untilMs] of this.#noted) if (untilMs <= nowMs) this.#noted.delete(stream)
+    for (const stream of found.names) {
+      const read = keys.readStream(stream)
+      if (read === null || this.#noted.has(stream)) continue
+      this.#noted.set(stream, nowMs + NOTED_MS)
+      // One that a router has made for its group, and nobody has added to, is not used.
+      if ((await this.link.call((redis) => redis.xLen(stream))) === 0) continue
+      const member = { score: world.now(), value: read.domain }
+      await this.link.call((redis) => redis.zAdd(keys.domains(read.shard), member))
+    }
   }
 
   /** From the beginning of the stream: what is there already has not been routed. */
@@ -148,30 +183,54 @@ class RouterShard {
     }
   }
 
-  /** Acknowledged only after the script: whoever dies in between leaves its entries to others. */
+  /** Our own first: they are in the store, whether or not it answers now. */
   async #route(stream: string, entries: readonly Entry[]): Promise<void> {
-    if (entries.length === 0) return
-    const { world, ttls, meter } = this.#options
-    const { keys } = this.link
-    const { stateMs, markMs } = ttls()
+    const { ttls, world, ingest } = this.#options
+    const { stateMs } = ttls()
     const nowMs = world.now()
-    const names = [keys.channel(this.#shard)]
-    const args = [keys.cluster ? 'SPUBLISH' : 'PUBLISH', String(markMs)]
-    let count = 0
-    for (const { message } of entries) {
-      const json = typeof message.data === 'string' ? message.data : undefined
+    const own: Entry[] = []
+    const told: Told[] = []
+    for (const entry of entries) {
+      const json = entry.message.data
       const event = readEventJson(json)
       if (json === undefined || event === null) continue
-      const { jobId, domain, cursor, timestampMs } = event
-      names.push(keys.state(domain, jobId), keys.routed(event))
-      args.push(json, String(cursor), jobId, String(Math.min(stateMs, Math.max(0, timestampMs + stateMs - nowMs))))
-      count++
+      const leftMs = Math.min(stateMs, Math.max(0, event.timestampMs + stateMs - nowMs))
+      own.push(entry)
+      told.push({ event: { ...event, n: event.cursor }, json, stateMs: leftMs })
     }
-    const told = count === 0 ? 0 : Number(await this.#script.run(this.link, { keys: names, arguments: args }))
+    await this.#tell(stream, own, told)
+
+    const foreign = entries.filter((entry) => !own.includes(entry))
+    const write = eventWriter()
+    const ingested = await ingestInOrder(this.link, stream, foreign, ingest)
+    await this.#tell(
+      stream,
+      foreign,
+      // The publisher has put its event in the place of the state: unless it is the last, the state is not known any more.
+      ingested.flatMap((one) =>
+        one === null ? [] : { event: one.event, json: write(one.event), stateMs: one.last ? stateMs : 0 },
+      ),
+    )
+  }
+
+  /** Acknowledged only after the script: whoever dies in between leaves its entries to others. */
+  async #tell(stream: string, entries: readonly Entry[], events: readonly Told[]): Promise<void> {
+    if (entries.length === 0) return
+    const { ttls, meter } = this.#options
+    const { keys } = this.link
+    // In a cluster a script cannot reach the keys of a job that another program has put into the wrong stream.
+    const told = keys.cluster ? events.filter(({ event }) => keys.shardOf(event.jobId) === this.#shard) : events
+    const names = [keys.channel(this.#shard)]
+    const args = [keys.cluster ? 'SPUBLISH' : 'PUBLISH', String(ttls().markMs)]
+    for (const { event, json, stateMs } of told) {
+      names.push(keys.state(event.domain, event.jobId), keys.routed(event))
+      args.push(json, String(event.n), event.jobId, String(stateMs))
+    }
+    const isNew = told.length === 0 ? 0 : Number(await this.#script.run(this.link, { keys: names, arguments: args }))
     const ids = entries.map(({ id }) => id)
     await this.link.call((redis) => redis.xAck(stream, GROUP, ids))
-    meter.routed('new', told)
-    meter.routed('repeated', count - told)
+    meter.routed('new', isNew)
+    meter.routed('repeated', told.length - isNew)
   }
 
   /** Takes over what others were handed and did not acknowledge, and forgets those that have ended. */

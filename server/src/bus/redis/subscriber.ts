@@ -1,6 +1,5 @@
 import { EmbeddedBus } from '../embedded.ts'
 import type { Bus, News, Topic } from '../port.ts'
-import { SHARD_NUMBERS } from './keys.ts'
 import type { RedisLink } from './link.ts'
 
 /** The wake-ups of another bus, and those that routers send over Redis: one subscription for each shard, whatever the jobs. */
@@ -13,7 +12,7 @@ export class RedisBus implements Bus {
   constructor(inner: Bus, link: RedisLink) {
     this.#inner = inner
     this.#link = link
-    const channels = SHARD_NUMBERS.map((shard) => link.keys.channel(shard))
+    const channels = link.keys.shards.map((shard) => link.keys.channel(shard))
     link.listen(
       channels,
       (message) => this.#hear(message),

@@ -8,17 +8,17 @@ import { name } from './name.ts'
 
 const EVENTS_MAX = 1_000
 
+const published = {
+  stage: name.refine((stage) => stage !== 'run', 'is not for workers: the server writes the stage run'),
+  seq: z.int().min(0).max(SEQ_MAX),
+  data: z.unknown().optional(),
+}
+
+/** An event as S4 puts it into a stream: without a cursor, which those of nodes have. The rest of it is not looked at. */
+export const foreignEvent = z.object({ job_id: z.string(), cursor: z.undefined().optional(), ...published })
+
 export const publishRequest = z.strictObject({
-  events: z
-    .array(
-      z.strictObject({
-        stage: name.refine((stage) => stage !== 'run', 'is not for workers: the server writes the stage run'),
-        seq: z.int().min(0).max(SEQ_MAX),
-        data: z.unknown().optional(),
-      }),
-    )
-    .min(1)
-    .max(EVENTS_MAX),
+  events: z.array(z.strictObject(published)).min(1).max(EVENTS_MAX),
 })
 
 export const publishResponse = z.object({

@@ -6,6 +6,7 @@ import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import { parseRange } from '../../core/artifact.ts'
 import { artifact, type UploadQuery, uploadQuery } from '../../core/contract/artifacts.ts'
+import { StoreFull } from '../../core/store-full.ts'
 import type { FoundArtifact, Reader } from '../../services/artifacts.ts'
 import { callerOf } from '../auth.ts'
 import { attachment } from '../content-disposition.ts'
@@ -56,7 +57,8 @@ export async function artifactRoutes(scope: FastifyInstance, { services }: Route
             reply.header('upload-offset', String(error.details.upload_offset))
           }
           // Else the rest would be read to its end only to be thrown away.
-          if (error instanceof IchidoError && error.code === 'PAYLOAD_TOO_LARGE') reply.header('connection', 'close')
+          const tooLarge = error instanceof IchidoError && error.code === 'PAYLOAD_TOO_LARGE'
+          if (tooLarge || error instanceof StoreFull) reply.header('connection', 'close')
           throw error
         })
       if (uploaded.kind === 'cut') throw new IchidoError('INVALID_PAYLOAD', 'The body broke off')

@@ -13,6 +13,7 @@ const readiness = z.object({
   status: z.enum(['ready', 'degraded', 'not ready']),
   checks: z.object({
     store: z.string(),
+    artifacts: z.literal('full').optional(),
     redis: z.enum(['ok', 'away']).optional(),
     server: z.enum(['ok', 'stopping']),
   }),
@@ -28,7 +29,7 @@ export function healthRoutes(
   { services, draining, feeds }: RouteContext,
   { metrics, checkStore }: HealthOptions,
 ): void {
-  const { world, relay, disks, certificateEndsAtMs } = services.deps
+  const { world, relay, disks, certificateEndsAtMs, fullDisks } = services.deps
   const counts = rationedRead(world, () => services.jobs.counts())
   const workerCounts = rationedRead(world, () => services.workers.counts())
   const queueCounts = rationedRead(world, () => services.queues.list())
@@ -74,15 +75,23 @@ export function healthRoutes(
         tags,
         summary: 'Can it take requests?',
         description:
-          'The store answers, and the server is not stopping. It is degraded while Redis is away: then all goes on over the ' +
+          'The store answers, no disk is full, and the server is not stopping. It is degraded while Redis is away: then all goes on over the ' +
           'store, only a little later.',
         response: { 200: readiness, 503: readiness },
       },
     },
     async (_request, reply) => {
       const [atStore, atRedis] = await Promise.all([checkStore(), checkRedis()])
-      const checks = { store: atStore, ...atRedis, server: draining.aborted ? 'stopping' : 'ok' } as const
-      if (checks.store !== 'ok' || checks.server !== 'ok') return reply.code(503).send({ status: 'not ready', checks })
+      const full = fullDisks.counts
+      const checks = {
+        store: atStore === 'ok' && full.store === 1 ? 'full' : atStore,
+        ...(full.artifacts === 1 ? { artifacts: 'full' as const } : {}),
+        ...atRedis,
+        server: draining.aborted ? 'stopping' : 'ok',
+      } as const
+      if (checks.store !== 'ok' || full.artifacts === 1 || checks.server !== 'ok') {
+        return reply.code(503).send({ status: 'not ready', checks })
+      }
       return { status: checks.redis === 'away' ? 'degraded' : 'ready', checks } as const
     },
   )
@@ -103,7 +112,8 @@ export function healthRoutes(
     async (_request, reply) => {
       // The other numbers are wanted most when the store is gone.
       const storeUp = (await checkStore()) === 'ok'
-      const machine = { disks: (await disks?.().catch(() => null)) ?? [], certificateEndsAtMs }
+      const used = (await disks?.().catch(() => null)) ?? []
+      const machine = { disks: used, certificateEndsAtMs, full: fullDisks.counts }
       const counts = await readCounts(storeUp)
       const page = await metrics.render({ storeUp, ...counts, ...machine, subscribers: feeds.counts })
       return reply.header('content-type', metrics.contentType).send(page)

@@ -67,6 +67,16 @@ export function turnAlerts(term: Term, { open, close, keepMs, batchMax }: Turn):
   })
 }
 
+/** Stores alerts as they are, also those that are over by now. False when the term is over. */
+export function recordAlerts(term: Term, alerts: readonly Alert[]): Command<boolean> {
+  return command('record_alerts', function* work(): Work<boolean> {
+    const rows = alerts.map(({ alertId, rule, subject, message, openedAtMs, closedAtMs }) => {
+      return { id: alertId, rule, subject, message, opened_at: openedAtMs, closed_at: closedAtMs }
+    })
+    return (yield* query(sql.recordAlerts, ...fence(term), JSON.stringify(rows))).length > 0
+  })
+}
+
 export interface AlertFilter {
   /** Also those that were closed. */
   all: boolean

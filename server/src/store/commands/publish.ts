@@ -55,10 +55,10 @@ export function publishBatch(items: readonly PublishItem[], look: boolean): Comm
     const refusals = yield* refuse(firsts.filter((item) => !publishers.has(holderOf(item))))
     const read = items.map((item) => refusals.get(holderOf(item)) ?? wantedOf(item, publishers.get(holderOf(item))))
     const wanted = foldBy(read.flatMap(eventsOf), identityOf).firsts
-    const found = look || again ? yield* find(wanted) : new Map<StoredEvent, Row>()
+    const found = look || again ? yield* findStored(wanted) : new Map<StoredEvent, Row>()
     const ours = wanted.filter((event) => claim(event, found.get(event), transactions))
     const news = wanted.filter((event) => !found.has(event))
-    yield* insert(news, rows, room)
+    yield* insertNumbered(news, rows, (row) => room.get(holderIn(row)) ?? 0)
     for (const row of rows) transactions.add(integerOrNull(row, 'tx'))
     const stored = new Set([...ours, ...news])
     return read.map((one): PublishOutcome => {
@@ -72,7 +72,7 @@ export function publishBatch(items: readonly PublishItem[], look: boolean): Comm
 // A lease_id begins with its run's id; neither it, nor an id or a seq, has a space in it.
 const holderOf = ({ workerId, leaseId }: PublishItem) => `${leaseId} ${workerId}`
 const holderIn = (row: Row) => `${text(row, 'lease_id')} ${text(row, 'worker_id')}`
-const identityOf = ({ jobId, stage, seq }: StoredEvent) => `${jobId} ${seq} ${stage}`
+export const identityOf = ({ jobId, stage, seq }: StoredEvent) => `${jobId} ${seq} ${stage}`
 const identityIn = (row: Row) => `${text(row, 'job_id')} ${integer(row, 'seq')} ${text(row, 'stage')}`
 const eventsOf = (one: Wanted | PublishOutcome) => (one.kind === 'wanted' ? one.events : [])
 
@@ -115,7 +115,8 @@ function wantedOf({ events }: PublishItem, row: Row | undefined): Wanted | Publi
   }
 }
 
-function* find(wanted: readonly StoredEvent[]): Work<Map<StoredEvent, Row>> {
+/** Those that are in the store already. */
+export function* findStored(wanted: readonly StoredEvent[]): Work<Map<StoredEvent, Row>> {
   const rows = yield* each(
     sql.readPublished,
     wanted.map(({ jobId, stage, seq }) => [jobId, stage, seq]),
@@ -137,8 +138,15 @@ function claim(event: StoredEvent, row: Row | undefined, transactions: ReadonlyS
   return true
 }
 
-/** There is room for all that was wanted; what repeats and refused ones do not need goes back, so that no gap is left. */
-function* insert(news: readonly StoredEvent[], rows: readonly Row[], room: ReadonlyMap<string, number>): Work<void> {
+/**
+ * There is room for all that was wanted; what repeats and refused ones do not need goes back, so that no gap is left. Answers
+ * with the last number of each job.
+ */
+export function* insertNumbered(
+  news: readonly StoredEvent[],
+  rows: readonly Row[],
+  roomOf: (row: Row) => number,
+): Work<ReadonlyMap<string, number>> {
   const last = new Map(rows.map((row) => [text(row, 'job_id'), integer(row, 'last_n')]))
   for (const event of news) event.n = raise(last, event.jobId, 1)
   yield* each(
@@ -148,8 +156,9 @@ function* insert(news: readonly StoredEvent[], rows: readonly Row[], room: Reado
     }),
   )
   const lower = rows.flatMap((row) => {
-    const [n, raised] = [last.get(text(row, 'job_id')) ?? 0, integer(row, 'last_n') + (room.get(holderIn(row)) ?? 0)]
+    const [n, raised] = [last.get(text(row, 'job_id')) ?? 0, integer(row, 'last_n') + roomOf(row)]
     return n < raised ? [[text(row, 'run_id'), n]] : []
   })
   yield* each(sql.lowerPublishers, lower)
+  return last
 }

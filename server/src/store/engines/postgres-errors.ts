@@ -19,6 +19,15 @@ export function isTakenKey(error: unknown): boolean {
   return error instanceof Error && 'constraint' in error && error.constraint === 'idempotency_keys_pkey'
 }
 
+/**
+ * 53100, or what the operating system said where PostgreSQL has another code for it. Nothing was committed: what fails for lack
+ * of room at the commit itself ends the whole server.
+ */
+export function isDiskFull(error: unknown): boolean {
+  if (sqlState(error) === '53100') return true
+  return error instanceof Error && /No space left on device|Disk quota exceeded/.test(error.message)
+}
+
 /** pg's own errors carry no code; the second one comes when the connection broke between two statements. */
 const LOST =
   /Connection terminated|is not queryable|timeout exceeded when trying to connect|timeout expired|Query read timeout/

@@ -10,10 +10,19 @@ import {
 } from '../port.ts'
 import type { Row, Statement, Step, Work } from '../statement.ts'
 import { textArraysOf, toArrays } from './postgres-arrays.ts'
-import { isBadValue, isConnectionLoss, isContention, isReadOnly, isTakenKey, sqlState } from './postgres-errors.ts'
+import {
+  isBadValue,
+  isConnectionLoss,
+  isContention,
+  isDiskFull,
+  isReadOnly,
+  isTakenKey,
+  sqlState,
+} from './postgres-errors.ts'
 import { type Connection, inspect, WITHIN } from './postgres-inspect.ts'
 import { migrate, postgresText, schemaVersion } from './postgres-migrate.ts'
 import { openPools } from './postgres-pools.ts'
+import { requireRoom, storeFull } from './postgres-room.ts'
 import { CONNECT_TIMEOUT_MS, Servers } from './postgres-servers.ts'
 import { BEGIN, BEGIN_POOLED, SESSION } from './postgres-settings.ts'
 
@@ -223,16 +232,19 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         // An unheard try was committed after this one had looked for it: the next one finds its rows.
         const ours = uncertain && sqlState(error) === UNIQUE_VIOLATION
         if (isBadValue(error) && !ours) throw new BadValue(String(error), { cause: error })
+        const full = isDiskFull(error)
+        if (full && !uncertain) throw storeFull(error)
         const lost = isConnectionLoss(error)
         const readOnly = isReadOnly(error)
         if (readOnly) suspicions++
         awaySinceMs = lost ? (awaySinceMs ?? options.monotonic()) : null
-        if (!lost && !ours && !isContention(error)) throw error
+        if (!lost && !ours && !full && !isContention(error)) throw error
         if (yields && !uncertain && sqlState(error) === LOCK_TIMEOUT) throw new HeldUp(String(error), { cause: error })
         uncertain ||= lost && !readOnly && !unsent.has(Object(error))
         // Of what may have been committed a failure is not told before its own time is up, however long the outage has lasted.
         const sinceMs = uncertain ? beganMs : Math.min(beganMs, awaySinceMs ?? beganMs)
         if (options.monotonic() + pauseMs > sinceMs + RETRY_FOR_MS) {
+          if (full) throw storeFull(error)
           throw lost
             ? unreachable(error)
             : new StoreUnavailable(`PostgreSQL is held up: ${String(error)}`, { cause: error })
@@ -259,7 +271,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     await withClient(readers, ({ client }) => migrate(client, schema))
   } catch (error) {
     await letGo()
-    throw error
+    throw isDiskFull(error) ? storeFull(error) : error
   }
 
   return {
@@ -298,6 +310,10 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
           clockSkewMs: Math.round(rows[0].now - (before + options.now()) / 2),
         }
       }),
+    requireRoom: () =>
+      withClient(pools.of({ name: 'require_room' }), ({ client }) =>
+        requireRoom((text) => client.query({ text: postgresText(text, schema), ...WITHIN })),
+      ),
     close: letGo,
   }
 }

@@ -5,6 +5,7 @@ import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict, sqliteDdl } from '../migrations/migration.ts'
 import { BadValue, type Command, type Store, type StoreHealth, StoreInUse, StoreRefused } from '../port.ts'
 import type { Row, SqlValue, Statement, Step, Work } from '../statement.ts'
+import { asStoreFull, requireRoomIn } from './sqlite-room.ts'
 
 export interface SqliteOptions {
   /** The folder of the database; it belongs to one process at a time. Unset: in memory, for tests and simulations. */
@@ -25,8 +26,7 @@ const SQLITE_MISMATCH = 20
 
 export function openSqlite(options: SqliteOptions): Store {
   const { dataDir, now, preparedMax = 500 } = options
-  if (dataDir !== undefined) mkdirSync(dataDir, { recursive: true })
-  const lock = dataDir === undefined ? null : takeLock(dataDir)
+  const lock = dataDir === undefined ? null : takeFolder(dataDir)
   const location = dataDir === undefined ? ':memory:' : join(dataDir, DATABASE_FILE)
   const db = database(location, { open: false })
   try {
@@ -44,7 +44,7 @@ export function openSqlite(options: SqliteOptions): Store {
   } catch (error) {
     if (db.isOpen) db.close()
     lock?.close()
-    throw error
+    throw asStoreFull(error, dataDir)
   }
 
   const prepared = new Map<string, Prepared>()
@@ -86,18 +86,22 @@ export function openSqlite(options: SqliteOptions): Store {
   return {
     engine: 'sqlite',
     async write<T>(command: Command<T>): Promise<T> {
-      db.exec('BEGIN IMMEDIATE')
       try {
+        db.exec('BEGIN IMMEDIATE')
         const answer = drive(command.work(false))
         db.exec('COMMIT')
         return answer
       } catch (error) {
         if (db.isTransaction) db.exec('ROLLBACK')
-        throw isConstraint(error) ? new BadValue(String(error), { cause: error }) : error
+        throw isConstraint(error) ? new BadValue(String(error), { cause: error }) : asStoreFull(error, dataDir)
       }
     },
     async read<T>(command: Command<T>): Promise<T> {
-      return drive(command.work(false))
+      try {
+        return drive(command.work(false))
+      } catch (error) {
+        throw asStoreFull(error, dataDir)
+      }
     },
     async health(): Promise<StoreHealth> {
       const found = durability(db)
@@ -111,6 +115,9 @@ export function openSqlite(options: SqliteOptions): Store {
         clockSkewMs: 0,
       }
     },
+    async requireRoom(): Promise<void> {
+      if (dataDir !== undefined) requireRoomIn(dataDir)
+    },
     async close(): Promise<void> {
       prepared.clear()
       if (db.isOpen) db.close()
@@ -123,6 +130,15 @@ export function openSqlite(options: SqliteOptions): Store {
 function database(...args: ConstructorParameters<typeof DatabaseSync>): DatabaseSync {
   const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
   return new DatabaseSync(...args)
+}
+
+function takeFolder(dataDir: string): DatabaseSync {
+  try {
+    mkdirSync(dataDir, { recursive: true })
+    return takeLock(dataDir)
+  } catch (error) {
+    throw asStoreFull(error, dataDir)
+  }
 }
 
 /** A second process on the same folder is refused: two of them would each believe to be alone. */

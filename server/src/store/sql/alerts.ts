@@ -41,6 +41,21 @@ export const openAlerts = statement('open_alerts', {
     WHERE ${LED_SQLITE} ON CONFLICT DO NOTHING RETURNING rule, subject, message`,
 })
 
+/** Takes a term, and a JSON array of whole alerts. The same again adds nothing. Answers with a row while the term lasts. */
+export const recordAlerts = statement('record_alerts', {
+  postgres: `${LED}, added AS (INSERT INTO ichido.alerts (${ALERT_COLUMNS})
+    SELECT t.* FROM l CROSS JOIN json_to_recordset($3::json)
+      AS t(id uuid, rule text, subject text, message text, opened_at bigint, closed_at bigint)
+    ON CONFLICT DO NOTHING) SELECT 1 AS led FROM l`,
+  sqlite: [
+    `INSERT INTO ichido.alerts (${ALERT_COLUMNS})
+      SELECT value ->> 'id', value ->> 'rule', value ->> 'subject', value ->> 'message', value ->> 'opened_at',
+        value ->> 'closed_at' FROM json_each($3)
+      WHERE ${LED_SQLITE} ON CONFLICT DO NOTHING`,
+    `SELECT 1 AS led WHERE ${LED_SQLITE}`,
+  ],
+})
+
 /** Takes a term, and a JSON array of ids. */
 export const closeAlerts = statement('close_alerts', {
   postgres: `${LED}, c AS MATERIALIZED (SELECT t.id::uuid AS id FROM l CROSS JOIN json_array_elements_text($3::json) AS t(id))

@@ -28,6 +28,27 @@ export const raisePublishers = statement('raise_publishers', {
   ],
 })
 
+/** Takes a job that is not past its time: its latest run. */
+export const readLatestRuns = statement('read_latest_runs', {
+  postgres: `SELECT r.id, r.job_id FROM unnest($1::uuid[]) AS t(job_id)
+    JOIN ichido.jobs j ON j.id = t.job_id JOIN ichido.runs r ON r.job_id = t.job_id AND r.latest WHERE NOT ${EXPIRED}`,
+  sqlite: `SELECT r.id, r.job_id FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    WHERE j.id = $1 AND NOT ${EXPIRED}`,
+})
+
+/** Takes run, and how many events there are at most. Guards that it is still the latest. Locks and answers as above. */
+export const raiseLatest = statement('raise_latest', {
+  postgres: `WITH t AS MATERIALIZED (
+      SELECT t.* FROM unnest($1::uuid[], $2::bigint[]) AS t(run_id, count) ORDER BY t.run_id)
+    UPDATE ichido.runs r SET last_event_n = r.last_event_n + t.count FROM t WHERE r.id = t.run_id AND r.latest
+    RETURNING ${PUBLISHER('r.')}, r.last_event_n - t.count AS last_n, now_ms() AS now`,
+  sqlite: [
+    'UPDATE ichido.runs SET last_event_n = last_event_n + $2 WHERE id = $1 AND latest',
+    `SELECT ${PUBLISHER('r.')}, r.last_event_n - $2 AS last_n, now_ms() AS now
+      FROM ichido.runs r WHERE r.id = $1 AND changes() = 1`,
+  ],
+})
+
 /** Takes run and number, of those that were raised too far. */
 export const lowerPublishers = statement('lower_publishers', {
   postgres: `UPDATE ichido.runs r SET last_event_n = t.n FROM unnest($1::uuid[], $2::bigint[]) AS t(run_id, n)

@@ -1,0 +1,27 @@
+import type { FullDisks } from '../services/full-disks.ts'
+import { recordAlerts } from '../store/commands/alerts.ts'
+import type { Term } from '../store/commands/leadership.ts'
+import type { Store } from '../store/port.ts'
+
+export interface RecordFullOptions {
+  store: Store
+  fullDisks: FullDisks
+}
+
+/** Stores the alerts of disks that were full, once they have room: until then this node's memory tells of them. */
+export function createRecordFull({ store, fullDisks }: RecordFullOptions, term: Term): () => Promise<null> {
+  return async () => {
+    const times = fullDisks.ended
+    if (times.length === 0) return null
+    const alerts = times.map(({ alertId, place, message, beganAtMs, endedAtMs }) => ({
+      alertId,
+      rule: 'store_full' as const,
+      subject: place,
+      message,
+      openedAtMs: beganAtMs,
+      closedAtMs: endedAtMs,
+    }))
+    if (await store.write(recordAlerts(term, alerts))) fullDisks.recorded(times)
+    return null
+  }
+}

@@ -1,0 +1,24 @@
+import { type Command, command } from '../port.ts'
+import { claimSetting, readSetting } from '../sql/artifacts.ts'
+import { changeIdle } from '../sql/shards.ts'
+import { one, query, text, type Work } from '../statement.ts'
+
+const NAME = 'redis_shards'
+const BY = 'ichido'
+
+/** How many shards all nodes have agreed on: those of the first one that asked. */
+export function claimShards(wanted: number): Command<number> {
+  return command('claim_shards', function* work(): Work<number> {
+    yield* query(claimSetting, NAME, JSON.stringify(wanted), BY)
+    return Number(text(yield* one(readSetting, NAME), 'value'))
+  })
+}
+
+/** False when a node leads, or somebody has changed it meanwhile. */
+export function changeShards(from: number, to: number): Command<boolean> {
+  return command('change_shards', function* work(again): Work<boolean> {
+    const changed = yield* query(changeIdle, NAME, JSON.stringify(to), JSON.stringify(from), BY)
+    if (changed.length > 0) return true
+    return again && Number(text(yield* one(readSetting, NAME), 'value')) === to
+  })
+}

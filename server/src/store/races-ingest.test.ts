@@ -1,0 +1,113 @@
+import { describe, expect, test } from 'vitest'
+import type { ForeignEvent } from '../core/event.ts'
+import { failed, Scene } from '../testing/scene.ts'
+import { eachEngine } from '../testing/store.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { endBatch } from './commands/end-runs.ts'
+import { ingestEvents } from './commands/ingest-events.ts'
+import type { Leased } from './commands/lease-runs.ts'
+import { publishBatch } from './commands/publish.ts'
+
+/** Events of publishers that hold no lease, and everybody else who stores events of the same job. */
+
+const foreign = (jobId: string, seq: number, data: unknown = { seq }): ForeignEvent => {
+  return { jobId, stage: 'progress', seq, data: JSON.stringify(data) }
+}
+
+const published = (scene: Scene, { runId, leaseId }: Leased, seq: number) =>
+  publishBatch(
+    [{ runId, leaseId, workerId: scene.workerId, events: [{ stage: 'progress', seq, data: '{"by":"worker"}' }] }],
+    true,
+  )
+
+describe('from two nodes on PostgreSQL', () => {
+  const nodes = twoNodes()
+
+  test('the same event is stored once', async () => {
+    const scene = new Scene(nodes.a())
+    const jobId = await scene.submitted()
+    const bring = () => ingestEvents([foreign(jobId, 1)])
+    expect(await nodes.meet(bring(), bring())).toMatchObject([
+      [{ kind: 'stored', event: { n: 2 }, last: true }],
+      [{ kind: 'repeated', event: { n: 2 }, last: true }],
+    ])
+    expect(await scene.events(jobId)).toEqual([{ state: 'PENDING' }, { seq: 1 }])
+  })
+
+  test('two different events have one cursor each', async () => {
+    const scene = new Scene(nodes.a())
+    const jobId = await scene.submitted()
+    await nodes.meet(ingestEvents([foreign(jobId, 1)]), ingestEvents([foreign(jobId, 2)]))
+    expect(await scene.events(jobId)).toEqual([{ state: 'PENDING' }, { seq: 1 }, { seq: 2 }])
+  })
+
+  test('an event that the worker publishes, too, is stored once', async () => {
+    const scene = new Scene(nodes.a())
+    const lease = await scene.running()
+    const [, ingested] = await nodes.meet(published(scene, lease, 1), ingestEvents([foreign(lease.jobId, 1)]))
+    expect(ingested).toMatchObject([{ kind: 'repeated', event: { n: 3 } }])
+    const [, late] = await nodes.meet(ingestEvents([foreign(lease.jobId, 2)]), published(scene, lease, 2))
+    expect(late).toMatchObject([{ kind: 'stored', events: [null] }])
+    expect(await scene.events(lease.jobId)).toHaveLength(4)
+  })
+
+  test('an event that meets the next run of its job comes after it, and leaves no gap', async () => {
+    const scene = new Scene(nodes.a())
+    const lease = await scene.running()
+    const fail = endBatch([scene.endItem(lease, failed())])
+    const [, ingested] = await nodes.meet(fail, ingestEvents([foreign(lease.jobId, 1)]))
+    expect(ingested).toMatchObject([{ kind: 'stored', last: true }])
+    const events = await scene.events(lease.jobId)
+    expect(events.at(-1)).toEqual({ seq: 1 })
+    const runs = await scene.runs(lease.jobId)
+    expect(runs.map((run) => run.last_event_n)).toEqual([events.length - 2, events.length])
+  })
+
+  test('many that come at once to many jobs neither deadlock nor lose one', async () => {
+    const scene = new Scene(nodes.a())
+    const jobIds = await Promise.all(Array.from({ length: 10 }, () => scene.submitted()))
+    const seqs = Array.from({ length: 8 }, (_, seq) => seq)
+    await Promise.all(
+      seqs.flatMap((seq) => {
+        const events = jobIds.map((jobId) => foreign(jobId, seq))
+        return [nodes.a().write(ingestEvents(events)), nodes.b().write(ingestEvents(events.toReversed()))]
+      }),
+    )
+    for (const jobId of jobIds) expect(await scene.events(jobId)).toHaveLength(1 + seqs.length)
+  })
+})
+
+eachEngine(({ store }) => {
+  test('repeats, unknown jobs and seqs outside their stage change nothing else', async () => {
+    const scene = new Scene(store())
+    const jobId = await scene.submitted({ policy: { stages: 'eco2' } })
+    const vision = (seq: number, data: unknown): ForeignEvent => ({ ...foreign(jobId, seq, data), stage: 'vision' })
+    const nobody = '01a1e12b-0000-7000-8000-000000000000'
+    const items = [vision(11, 'b'), foreign(nobody, 1), vision(20, 'no'), vision(11, 'again'), vision(10, 'a')]
+    const outcomes = await store().write(ingestEvents(items))
+    expect(outcomes).toMatchObject([
+      { kind: 'stored', event: { n: 2, data: '"b"' }, last: false },
+      { kind: 'unknown' },
+      { kind: 'refused' },
+      { kind: 'repeated', event: { n: 2 }, last: false },
+      { kind: 'stored', event: { n: 3, data: '"a"' }, last: true },
+    ])
+    expect(await scene.events(jobId)).toEqual([{ state: 'PENDING' }, 'b', 'a'])
+  })
+
+  test('an event is the same one in every attempt, and after the job has ended', async () => {
+    const scene = new Scene(store())
+    const lease = await scene.running({
+      policy: { max_attempts: 2, backoff: { baseSeconds: 0, capSeconds: 0, jitter: 0 } },
+    })
+    const bring = async () => (await store().write(ingestEvents([foreign(lease.jobId, 1)])))[0]
+    expect(await bring()).toMatchObject({ kind: 'stored', event: { n: 3, seq: 1 } })
+    await scene.fail(lease)
+    const second = await scene.leased({ startId: 'start' })
+    expect(await bring()).toMatchObject({ kind: 'repeated', event: { n: 3 }, last: false })
+    await scene.finish(second)
+    expect(await bring()).toMatchObject({ kind: 'repeated' })
+    expect(await store().write(ingestEvents([foreign(lease.jobId, 2)]))).toMatchObject([{ kind: 'stored', last: true }])
+    expect((await scene.events(lease.jobId)).at(-1)).toEqual({ seq: 2 })
+  })
+})
