@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto'
 import type { World } from '@ichido/sdk/world'
 import { sleep } from '@ichido/sdk/world'
 import pg from 'pg'
@@ -10,6 +11,8 @@ import { LOCAL_WORKER_PREFIX } from './core/job.ts'
 import { ALL_NODE_ROLES, type NodeRole } from './core/node-roles.ts'
 import type { FixedSettings } from './core/settings.ts'
 import { DEFAULT_SHARDS } from './core/shards.ts'
+import { disksOf } from './disk-use.ts'
+import type { AlertChange } from './leader/alert.ts'
 import { ClockWatch } from './leader/clock-watch.ts'
 import { leaderDuties, nodeDuties } from './leader/duties.ts'
 import { type Duty, Election, type LeadershipChange, type Leading } from './leader/elect.ts'
@@ -29,6 +32,7 @@ import { Servers } from './store/engines/postgres-servers.ts'
 import { openSqlite } from './store/engines/sqlite.ts'
 import type { Store } from './store/port.ts'
 
+export type { AlertChange } from './leader/alert.ts'
 export type { LeadershipChange } from './leader/elect.ts'
 
 /** Where jobs are kept. */
@@ -49,6 +53,8 @@ export interface NodeOptions {
   meter: Meter
   allowNoFsync: boolean
   artifacts?: ArtifactOptions | undefined
+  /** What this node serves over TLS, in PEM. */
+  certificate?: string | undefined
   /** Events also go over this Redis. */
   redisUrl?: string | null | undefined
   /** How many streams there are in Redis for each domain; all nodes have the same. */
@@ -60,6 +66,8 @@ export interface NodeOptions {
   /** For what goes wrong outside of any call: a loop that failed, a wake-up connection that broke. */
   onTrouble(where: string, error: unknown): void
   onLeadership?: ((change: LeadershipChange) => void) | undefined
+  /** Told on the node that leads, when an alert has been opened or closed. */
+  onAlert?: ((change: AlertChange) => void) | undefined
   /** Told when a disk is found full, and when it has room again. */
   onFull?: ((time: FullTime) => void) | undefined
 }
@@ -84,6 +92,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     meter,
     onTrouble,
     onLeadership: onChange = () => {},
+    onAlert = () => {},
     onFull = () => {},
     redisUrl = null,
     shards = DEFAULT_SHARDS,
@@ -117,7 +126,12 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const redis = kept.openRedis?.({ world, roles, meter, shards, ttls, ingest, onTrouble }) ?? null
   const bus = redis?.bus ?? storeBus
   const relay = redis === null ? {} : { relay: redis.relay }
-  const given = { world, store: openedStore, bus, meter, limits, ...relay, ...kept.deps }
+  const { certificate } = options
+  const machine = {
+    disks: disksOf(options),
+    certificateEndsAtMs: certificate === undefined ? undefined : new X509Certificate(certificate).validToDate.getTime(),
+  }
+  const given = { world, store: openedStore, bus, meter, limits, ...machine, ...relay, ...kept.deps }
   const services = createServices(given, options.fixed)
   const { settings } = services
   // From here on a full disk is noticed.
@@ -142,7 +156,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const loops = [watchSettings, watchRoom, ...nodeDuties(services).map(newLoop)]
   const clock = new ClockWatch(world)
   const running = () => [...loops, ...election.loops]
-  const duties = (leading: Leading) => leaderDuties(services, { clock, loops: running, onTrouble }, leading)
+  const duties = (leading: Leading) => leaderDuties(services, { clock, loops: running, onTrouble, onAlert }, leading)
   const election = new Election({ world, store, bus, meter, clock, onTrouble, onChange, duties })
   // A loop that waits would only notice after its wait that its interval has become shorter.
   settings.onChange(() => {
@@ -156,7 +170,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     submitIn: submitIn(services),
     async close(leftBehind = []) {
       await Promise.all([election.stop(), ...loops.map((loop) => loop.stop())])
-      await services.evidence.close()
+      await Promise.all([services.evidence.close(), services.minuteCounts.close()])
       await redis?.close()
       await bus.close()
       const close = () => store.close()

@@ -44,7 +44,20 @@ export interface AuditShape {
   created_at: string
 }
 
-export const ALERT_RULES = ['schedule_overdue', 'loop_late', 'store_full'] as const
+export const ALERT_RULES = [
+  'schedule_overdue',
+  'loop_late',
+  'dead_letters',
+  'retry_failures',
+  'duplicate_keys',
+  'start_delay',
+  'queue_unserved',
+  'oldest_waiting',
+  'leader_changes',
+  'disk_nearly_full',
+  'credential_ending',
+  'store_full',
+] as const
 export type AlertRule = (typeof ALERT_RULES)[number]
 
 /** Something that is not as it should be. At most one is open for a rule and what it is about. */

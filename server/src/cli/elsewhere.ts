@@ -6,7 +6,6 @@ import { surroundings } from './surroundings.ts'
 
 /** Words that people try because the API has them, and the page that tells of each. */
 const OVER_HTTP = {
-  alerts: 'docs/operations.md#alerts',
   audit: 'docs/operations.md#audit',
   settings: 'docs/operations.md#settings',
 } as const

@@ -1,4 +1,5 @@
 import { Command } from 'commander'
+import { addAlerts } from './alerts.ts'
 import { addBackup } from './backup.ts'
 import { addDead } from './dead.ts'
 import { addDefinitions } from './definitions.ts'
@@ -51,6 +52,7 @@ export function createProgram(): Command {
     addQuota,
     addDead,
     addDefinitions,
+    addAlerts,
     addTriggers,
     addHooks,
   ]

@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import type { ServerConfig } from '../config.ts'
 import { codeOf, innermost } from '../core/cause.ts'
 import { ALL_NODE_ROLES, isNodeRole, NODE_ROLES, type NodeRole } from '../core/node-roles.ts'
-import type { LeadershipChange } from '../main.ts'
+import type { AlertChange, LeadershipChange } from '../main.ts'
 import { sayRunning, sayStopped, tokenLine } from './banner.ts'
 import { EXIT, Failure } from './exit.ts'
 import { opening } from './opening.ts'
@@ -79,11 +79,13 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   const onTrouble = troubles.on
   const metrics = createMetrics()
   const { storage, allowNoFsync, artifacts, redisUrl, shards, settings: fixed } = config
-  const given = { storage, allowNoFsync, artifacts, redisUrl, shards, roles, fixed }
+  const given = { storage, allowNoFsync, artifacts, redisUrl, shards, roles, fixed, certificate: config.tls?.cert }
   const onLeadership = ({ leads, ...change }: LeadershipChange) =>
     logger.info(change, leads ? 'this node leads' : 'this node no longer leads')
-  const { onFull } = troubles
-  const starting = startNode({ ...given, world, meter: metrics.meter, onTrouble, onLeadership, onFull })
+  const onAlert = ({ open, ...alert }: AlertChange) =>
+    open ? logger.warn(alert, 'alert opened') : logger.info(alert, 'alert closed')
+  const told = { onTrouble, onLeadership, onAlert, onFull: troubles.onFull }
+  const starting = startNode({ ...given, ...told, world, meter: metrics.meter })
   const begin = async () => {
     const node = await opening(config, starting)
     const options = { node, metrics, roles, config, world, logger, version: VERSION }

@@ -12,6 +12,7 @@ export interface Setting {
 }
 
 const YEAR_SECONDS = 366 * 24 * 3600
+const DAY_SECONDS = 24 * 3600
 const CENTURY_DAYS = 36_600
 
 const span = (value: number, max: number, says: string, min = 0.05): Setting => ({
@@ -98,6 +99,68 @@ export const SETTINGS = {
     'How long logs stay in the database before they move to files; 0: for ever',
     0,
   ),
+  alert_dead_letters_threshold: count(10, 1_000_000, 'More dead letters made in the window open an alert', 0),
+  alert_dead_letters_window_seconds: count(3_600, DAY_SECONDS, 'The window of this rule', 60),
+  alert_dead_letters_for_seconds: count(0, DAY_SECONDS, 'How long this rule must be broken before its alert opens', 0),
+  alert_retry_failures_threshold_percent: span(
+    5,
+    100,
+    'A larger share of failed retries in the window opens an alert',
+    0,
+  ),
+  alert_retry_failures_window_seconds: count(3_600, DAY_SECONDS, 'The window of this rule', 60),
+  alert_retry_failures_min_events: count(20, 1_000_000, 'Fewer retries in the window open no alert'),
+  alert_retry_failures_for_seconds: count(
+    0,
+    DAY_SECONDS,
+    'How long this rule must be broken before its alert opens',
+    0,
+  ),
+  alert_duplicate_keys_threshold_percent: span(
+    50,
+    100,
+    'A larger share of repeated keys in the window opens an alert',
+    0,
+  ),
+  alert_duplicate_keys_window_seconds: count(3_600, DAY_SECONDS, 'The window of this rule', 60),
+  alert_duplicate_keys_min_events: count(20, 1_000_000, 'Fewer submissions with a key in the window open no alert'),
+  alert_duplicate_keys_for_seconds: count(
+    0,
+    DAY_SECONDS,
+    'How long this rule must be broken before its alert opens',
+    0,
+  ),
+  alert_start_delay_threshold_seconds: span(
+    300,
+    YEAR_SECONDS,
+    'A longer mean delay of starts in the window opens an alert',
+    0,
+  ),
+  alert_start_delay_window_seconds: count(3_600, DAY_SECONDS, 'The window of this rule', 60),
+  alert_start_delay_min_events: count(5, 1_000_000, 'Fewer starts in the window open no alert'),
+  alert_start_delay_for_seconds: count(0, DAY_SECONDS, 'How long this rule must be broken before its alert opens', 0),
+  alert_leader_changes_threshold: count(3, 1_000_000, 'More changes of the leader in the window open an alert', 0),
+  alert_leader_changes_window_seconds: count(600, DAY_SECONDS, 'The window of this rule', 60),
+  alert_leader_changes_for_seconds: count(
+    0,
+    DAY_SECONDS,
+    'How long this rule must be broken before its alert opens',
+    0,
+  ),
+  alert_queue_unserved_for_seconds: span(
+    300,
+    YEAR_SECONDS,
+    'A run that has been due for longer in a queue without workers opens an alert',
+    1,
+  ),
+  alert_oldest_waiting_threshold_seconds: span(
+    600,
+    YEAR_SECONDS,
+    'A run that has been due for longer opens an alert',
+    1,
+  ),
+  alert_disk_nearly_full_threshold_percent: span(90, 100, 'A fuller disk opens an alert', 1),
+  alert_credential_ending_threshold_days: span(14, 366, 'A token or certificate that ends sooner opens an alert', 0),
 } as const satisfies Record<string, Setting>
 
 export type SettingName = keyof typeof SETTINGS

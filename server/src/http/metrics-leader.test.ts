@@ -7,6 +7,8 @@ test('who leads, in which epoch, and when each loop last ran', async () => {
     storeUp: true,
     schedules: { overdue: 2, waiting: 1 },
     alerts: { loop_late: 1 },
+    disks: [{ folder: '/data', freeRatio: 0.25 }],
+    certificateEndsAtMs: 2_000,
     full: { store: 0, artifacts: 1 },
     subscribers: { current: 2, behind: 1 },
   }
@@ -16,6 +18,8 @@ test('who leads, in which epoch, and when each loop last ran', async () => {
   meter.looped('elect', 2_000)
   expect(await page()).toMatch(/^ichido_is_leader 1$/m)
   expect(await page()).toMatch(/^ichido_alerts_open\{rule="loop_late"\} 1$/m)
+  expect(await page()).toMatch(/^ichido_disk_free_ratio\{folder="\/data"\} 0.25$/m)
+  expect(await page()).toMatch(/^ichido_certificate_end_timestamp_seconds 2$/m)
   expect(await page()).toMatch(/^ichido_leader_epoch 7$/m)
   expect(await page()).toMatch(/^ichido_loop_last_run_timestamp_seconds\{loop="reap"\} 1.5$/m)
   expect(await page()).toMatch(/^ichido_loop_last_run_timestamp_seconds\{loop="elect"\} 2$/m)
@@ -33,6 +37,8 @@ test('what only the store knows is left out while it cannot be asked, and is the
     deadLetters: null,
     triggers: null,
     alerts: null,
+    disks: [],
+    certificateEndsAtMs: undefined,
     full: { store: 0, artifacts: 1 },
     subscribers: { current: 0, behind: 0 },
   }

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { root } from '../../../scripts/boot/fetch-packages.mjs'
+import { SETTINGS, type SettingName } from '../core/settings.ts'
 import { createMetrics } from './metrics.ts'
 
 /** What operators are told to look at is there under that name. */
@@ -25,6 +26,8 @@ async function exported(): Promise<Set<string>> {
     triggers: null,
     schedules: null,
     alerts: null,
+    disks: [],
+    certificateEndsAtMs: undefined,
   }
   const page = await render({
     ...nothing,
@@ -46,11 +49,40 @@ test('every metric that the rules of deploy/ ask for is exported, and each alert
   for (const { alert, expr, annotations } of rules) {
     expect(named(expr), alert).not.toEqual([])
     expect(
-      named(expr).filter((name) => !known.has(name)),
+      named(expr).filter((name) => !known.has(name.replace(/_(sum|count)$/, ''))),
       alert,
     ).toEqual([])
     expect([annotations.summary, annotations.action], alert).toEqual([expect.any(String), expect.any(String)])
   }
+})
+
+test('the rules of deploy/ have the figures of the leader, which are those of seed S3', () => {
+  const { groups } = parse(read('deploy/prometheus-rules.yml')) as { groups: { rules: Rule[] }[] }
+  const exprOf = (name: string) =>
+    groups.flatMap(({ rules }) => rules).find(({ alert }) => alert === name)?.expr ?? expect.fail(name)
+  const preset = (name: SettingName) => SETTINGS[name].default
+  const figures = [
+    preset('alert_dead_letters_threshold'),
+    preset('alert_retry_failures_threshold_percent'),
+    preset('alert_duplicate_keys_threshold_percent'),
+    preset('alert_start_delay_threshold_seconds'),
+  ]
+  expect(figures).toEqual([10, 5, 50, 300])
+  expect(exprOf('IchidoManyDeadLetters')).toMatch(/\[1h\]\)\) > 10$/)
+  expect(exprOf('IchidoRetriesFail')).toMatch(/ > 0\.05 and .* >= 20$/)
+  expect(exprOf('IchidoManyDuplicateKeys')).toMatch(/ > 0\.5 and .* >= 20$/)
+  expect(exprOf('IchidoRunsStartLate')).toMatch(/ > 300 and .* >= 5$/)
+  for (const rule of ['dead_letters', 'retry_failures', 'duplicate_keys', 'start_delay'] as const) {
+    expect(preset(`alert_${rule}_window_seconds`)).toBe(3_600)
+  }
+  const least = ['retry_failures', 'duplicate_keys', 'start_delay'] as const
+  expect(least.map((rule) => preset(`alert_${rule}_min_events`))).toEqual([20, 20, 5])
+  expect(exprOf('IchidoLeadersChangeOften')).toMatch(/\[10m\]\)\) > 3$/)
+  expect([preset('alert_leader_changes_threshold'), preset('alert_leader_changes_window_seconds')]).toEqual([3, 600])
+  expect(exprOf('IchidoQueueWaits')).toMatch(new RegExp(` > ${preset('alert_oldest_waiting_threshold_seconds')}$`))
+  expect(exprOf('IchidoDiskNearlyFull')).toBe('ichido_disk_free_ratio < 0.1')
+  expect(preset('alert_disk_nearly_full_threshold_percent')).toBe(90)
+  expect(exprOf('IchidoCertificateEnds')).toContain(`< ${preset('alert_credential_ending_threshold_days')} * 86400`)
 })
 
 test('every metric that the docs of operations name is exported', async () => {

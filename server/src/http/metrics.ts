@@ -2,6 +2,7 @@ import type { QueueShape } from '@ichido/sdk/protocol'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@prometheus-io/client'
 import type { FullPlace } from '../core/store-full.ts'
 import type { DeadLetterCounts } from '../services/dead-letters.ts'
+import type { DiskUse } from '../services/deps.ts'
 import type { Meter } from '../services/meter.ts'
 import type { TriggerCounts } from '../services/triggers.ts'
 import { createDeadLetterGauges, createQueueGauges, createTriggerGauges, setOrLeaveOut } from './queue-gauges.ts'
@@ -37,6 +38,9 @@ export interface Counts {
   triggers: TriggerCounts | null
   /** Those that are open, by rule. */
   alerts: Readonly<Record<string, number>> | null
+  /** Of this node. */
+  disks: readonly DiskUse[]
+  certificateEndsAtMs: number | undefined
   /** 1 for each place that this node found full, else 0. */
   full: Readonly<Record<FullPlace, number>>
   /** Of the events of jobs, on this node. */
@@ -103,6 +107,17 @@ export function createMetrics(): Metrics {
     labelNames: ['pace'],
     registers,
   })
+  const diskFree = new Gauge({
+    name: 'ichido_disk_free_ratio',
+    help: 'From 0 to 1, how much is free on the disks of the folders that this node writes to',
+    labelNames: ['folder'],
+    registers,
+  })
+  const certificateEnd = new Gauge({
+    name: 'ichido_certificate_end_timestamp_seconds',
+    help: 'When the certificate ends that this node serves',
+    registers,
+  })
   const showQueues = createQueueGauges(registers)
   const showDeadLetters = createDeadLetterGauges(registers)
   const showTriggers = createTriggerGauges(registers)
@@ -127,7 +142,19 @@ export function createMetrics(): Metrics {
       if (Number(attempt) > 1) clientRetries.inc({ outcome: status < 400 ? 'succeeded' : 'failed' })
     },
     contentType: registry.contentType,
-    async render({ storeUp, jobs, workers, queues, deadLetters, schedules, triggers, alerts, full, subscribers }) {
+    async render({
+      storeUp,
+      jobs,
+      workers,
+      queues,
+      deadLetters,
+      schedules,
+      triggers,
+      alerts,
+      full,
+      subscribers,
+      ...machine
+    }) {
       up.set(storeUp ? 1 : 0)
       for (const [place, count] of Object.entries(full)) fullByPlace.set({ place }, count)
       showQueues(queues ?? [])
@@ -141,6 +168,9 @@ export function createMetrics(): Metrics {
       for (const [state, count] of Object.entries(workers ?? {})) workersByState.set({ state }, count)
       alertsByRule.reset()
       for (const [rule, count] of Object.entries(alerts ?? {})) alertsByRule.set({ rule }, count)
+      for (const { folder, freeRatio } of machine.disks) diskFree.set({ folder }, freeRatio)
+      const { certificateEndsAtMs } = machine
+      setOrLeaveOut(certificateEnd, certificateEndsAtMs === undefined ? undefined : certificateEndsAtMs / 1000)
       for (const [pace, count] of Object.entries(subscribers)) subscribersByPace.set({ pace }, count)
       return registry.metrics()
     },
@@ -159,11 +189,16 @@ function createMeter(registers: Registry[]): Meter {
   const refusals = counter('ichido_quota_refusals_total', 'Submissions that a quota or cost limit refused', ['code'])
   const reservations = counter('ichido_reservations_total', 'What was done with reservations', ['outcome'])
   const ended = counter('ichido_runs_ended_total', 'Runs by the state they ended in', ['state'])
-  const retried = counter(
+  const retriesEnded = counter(
     'ichido_retried_runs_ended_total',
     'Runs that the policy of their job made after a failure, by the state they ended in; the first run after a person or a ' +
       'redrive has tried it again is none',
     ['state'],
+  )
+  const retries = counter(
+    'ichido_retries_total',
+    'Next runs of jobs that had ended, by who wanted them: the policy of the job, a person, a redrive',
+    ['by'],
   )
   const fenced = counter('ichido_fenced_writes_total', 'Writes of workers that changed nothing, by reason', [
     'verb',
@@ -276,12 +311,13 @@ function createMeter(registers: Registry[]): Meter {
       reservations.inc({ outcome })
       if (outcome === 'refused') refusals.inc({ code: 'QUOTA_EXCEEDED' })
     },
-    ended: (state) => ended.inc({ state }),
-    reported(state, retries, { waitedMs, tookMs }) {
-      waits.observe(waitedMs / 1000)
-      took.observe({ state }, tookMs / 1000)
-      if (retries > 0) retried.inc({ state })
+    started: (waitedMs) => waits.observe(waitedMs / 1000),
+    ended(state, retries = 0) {
+      ended.inc({ state })
+      if (retries > 0) retriesEnded.inc({ state })
     },
+    reported: (state, tookMs) => took.observe({ state }, tookMs / 1000),
+    retried: (by) => retries.inc({ by }),
     fenced: (verb, reason) => fenced.inc({ verb, reason }),
     deadLetterMade: () => deadMade.inc(),
     deadLetterResolved: (how, parkedMs) => deadResolved.observe({ how }, parkedMs / 1000),

@@ -2,6 +2,7 @@ import { sleep } from '@ichido/sdk/world'
 import { REQUEST_HASH_VERSION } from '../core/request-hash.ts'
 import { type Answer, encodeAnswer, OF_THE_BODY, REPLAYED, type StoredAnswer } from './answer.ts'
 import { type Call, Hold, KeylessCall } from './hold.ts'
+import type { IdempotencyCount } from './metrics.ts'
 import type { Claim, KeyRecord, Keys, Place } from './port.ts'
 import { bodyNotKept, refuse } from './refusal.ts'
 import { type Asked, hashOf, parseHeader } from './request.ts'
@@ -38,6 +39,8 @@ export type Admission<Tx, Returned> =
   | { kind: 'keyless'; call: Call<Tx, Returned> }
   | { kind: 'hold'; hold: Hold<Tx, Returned> }
 
+type Count = (what: IdempotencyCount) => void
+
 /** With a key, in any script, that is less than the 2,704 bytes that PostgreSQL takes into an index. */
 const TEXT_MAX = 256
 const HEADER = 'Idempotency-Key'
@@ -71,7 +74,10 @@ export class Gate<Tx, Returned> {
     const parse = parseHeader(header)
     if (!parse.ok) return refused('INVALID_PAYLOAD', { field: HEADER, message: `${HEADER} ${parse.problem}` })
     this.#tidyNow()
-    return this.#enter({ user: route.user, route: route.route, key: parse.key }, hashOf(asked), route.recover)
+    const place = { user: route.user, route: route.route, key: parse.key }
+    const count = this.#counter(route.route)
+    count('use')
+    return this.#enter(place, hashOf(asked), route.recover, count)
   }
 
   /** What the answer of a holder that lost its key gives way to. */
@@ -90,7 +96,12 @@ export class Gate<Tx, Returned> {
     }
   }
 
-  async #enter(place: Place, requestHash: string, recover: Route['recover']): Promise<Admission<Tx, Returned>> {
+  async #enter(
+    place: Place,
+    requestHash: string,
+    recover: Route['recover'],
+    count: Count,
+  ): Promise<Admission<Tx, Returned>> {
     const { world, leaseMs, waitMs } = this.#settings
     const deadlineMs = world.monotonic() + waitMs
     for (let pauseMs = POLL_FIRST_MS; ; pauseMs = Math.min(POLL_MAX_MS, pauseMs * 2)) {
@@ -99,13 +110,30 @@ export class Gate<Tx, Returned> {
       const record = await this.#keys.find(place)
       // Released or removed in between: it can be claimed now.
       if (record === null) continue
-      const admission = await this.#passOrAnswer(claim, record, recover)
+      const admission = await this.#passOrAnswer(claim, record, recover, count)
       if (admission !== null) return admission
+      count('wait')
       const leftMs = deadlineMs - world.monotonic()
       if (leftMs <= 0) return refused('IDEMPOTENCY_IN_PROGRESS')
       const local = this.#holds.get(nameOf(place))
       if (local === undefined) await sleep(world, Math.min(leftMs, pauseMs))
       else await this.#settledWithin(local, leftMs)
+    }
+  }
+
+  /** Counts each sort once for a request, however often it looks. */
+  #counter(route: string): Count {
+    const { metrics, onError } = this.#settings
+    const counted = new Set<IdempotencyCount>()
+    return (what) => {
+      if (counted.has(what)) return
+      counted.add(what)
+      try {
+        metrics.count(what, route)
+      } catch (error) {
+        // No request fails for its number.
+        onError(error)
+      }
     }
   }
 
@@ -124,15 +152,21 @@ export class Gate<Tx, Returned> {
     claim: Claim,
     record: KeyRecord,
     recover: Route['recover'],
+    count: Count,
   ): Promise<Admission<Tx, Returned> | null> {
     if (record.expired) return (await this.#keys.reclaim(claim, record.holder)) ? this.#hold(claim) : null
     const comparable = record.hashVersion === claim.hashVersion
     if (comparable && record.requestHash !== claim.requestHash) {
+      count('mismatch')
       return refused('IDEMPOTENCY_KEY_REUSED', { status: this.#settings.mismatchStatus })
     }
-    if (record.answer !== null) return { kind: 'answer', answer: replay(record.answer) }
+    if (record.answer !== null) {
+      count('duplicate')
+      return { kind: 'answer', answer: replay(record.answer) }
+    }
     const brokenOff = !this.#holds.has(nameOf(claim)) && (record.state === 'in_doubt' || record.lapsed)
     if (!brokenOff) return null
+    count('in_doubt')
     if (recover === undefined) return refused('IDEMPOTENCY_IN_DOUBT')
     const taken = await this.#keys.takeOver(claim, claim.leaseMs, record.holder)
     return taken ? this.#recovered(this.#hold(claim), record, recover) : null

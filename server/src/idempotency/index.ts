@@ -10,6 +10,12 @@ export type { Answer } from './answer.ts'
 export type { FetchHandler } from './fetch.ts'
 export type { BrokenOff, Recovery, Route } from './gate.ts'
 export type { Call } from './hold.ts'
+export {
+  type CounterClass,
+  type IdempotencyCount,
+  type IdempotencyMetrics,
+  prometheusCounters,
+} from './metrics.ts'
 export { KeyLost, type Keys } from './port.ts'
 export { type PostgresKeys, postgresKeys } from './postgres.ts'
 export type { IdempotencyWorld, Settings } from './settings.ts'

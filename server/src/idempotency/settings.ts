@@ -1,5 +1,6 @@
 import { type ClientWorld, platformWorld } from '@ichido/sdk/world'
 import { KEPT_HEADERS, REPLAYED } from './answer.ts'
+import type { IdempotencyMetrics } from './metrics.ts'
 
 /** What the plugin takes from outside of itself: a clock for records, one for waiting, timers, ids, jitter. */
 export type IdempotencyWorld = ClientWorld
@@ -22,6 +23,8 @@ export interface Settings {
   responseMaxBytes: number
   /** Hears what no caller can be told: a handler that threw, a lease that could not be renewed. Warns by default. */
   onError: (error: unknown) => void
+  /** Counts uses, duplicates, mismatches, waits and keys in doubt; counts nothing by default. */
+  metrics: IdempotencyMetrics
   world: IdempotencyWorld
 }
 
@@ -39,6 +42,7 @@ export function settingsOf(given: Partial<Settings>): Settings {
     requestMaxBytes: MIB,
     responseMaxBytes: MIB,
     onError: (error) => process.emitWarning(error instanceof Error ? error : String(error)),
+    metrics: { count() {} },
     world: platformWorld,
     ...given,
   }

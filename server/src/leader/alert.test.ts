@@ -9,12 +9,13 @@ import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
 import { seize } from '../testing/reaper.ts'
 import { ENGINES } from '../testing/services.ts'
 import { sql } from '../testing/store.ts'
-import { createAlert } from './alert.ts'
+import { type AlertChange, createAlert } from './alert.ts'
 
 describe.each(ENGINES)('%s', (engine) => {
   let scene: LeaderScene
   let term: Term
   let loops: { name: string; late: boolean }[]
+  let told: AlertChange[]
   let tick: () => Promise<number | null>
   beforeAll(async () => {
     scene = await leaderScene(engine)
@@ -24,7 +25,8 @@ describe.each(ENGINES)('%s', (engine) => {
     await scene.settings.refresh()
     term = await seize(scene.store)
     loops = []
-    tick = createAlert({ ...scene, loops: () => loops }, term)
+    told = []
+    tick = createAlert({ ...scene, loops: () => loops, onAlert: (change) => void told.push(change) }, term)
   })
   afterAll(() => scene.close())
 
@@ -36,7 +38,7 @@ describe.each(ENGINES)('%s', (engine) => {
   }
   const change = (set: string, name: string) =>
     sql(scene.store, `UPDATE ichido.job_definitions SET ${set} WHERE name = $1`, name)
-  const alerts = (all = false) => scene.services.alerts.list(all, 200, null)
+  const alerts = (all = false) => scene.services.alerts.list({ all, rule: null }, 200, null)
   const open = async () => (await alerts()).data.map(({ rule, subject }) => `${rule} ${subject}`).sort()
 
   test('a schedule that is overdue has one alert until its tick was made, it was paused, or it is no more', async () => {
@@ -52,6 +54,7 @@ describe.each(ENGINES)('%s', (engine) => {
     for (const one of first.data) expect(shape.parse(one)).toEqual(one)
     await tick()
     expect(await alerts(), 'told once').toEqual(first)
+    expect(told.map(({ open, rule }) => `${open} ${rule}`)).toEqual(Array(3).fill('true schedule_overdue'))
 
     await change('next_tick_at = now_ms() + 60000', 'made')
     await change('paused_at = 1', 'paused')
@@ -59,6 +62,7 @@ describe.each(ENGINES)('%s', (engine) => {
     await tick()
     expect(await open()).toEqual([])
     expect((await alerts(true)).data.map(({ closed_at }) => typeof closed_at)).toEqual(Array(3).fill('string'))
+    expect(told.slice(3).map(({ open, rule }) => `${open} ${rule}`)).toEqual(Array(3).fill('false schedule_overdue'))
     await change('next_tick_at = now_ms() - 61000', 'made')
     await tick()
     expect(await open(), 'anew').toEqual(['schedule_overdue made'])
@@ -80,7 +84,7 @@ describe.each(ENGINES)('%s', (engine) => {
     ]
     await tick()
     expect(await open()).toEqual(['loop_late promote'])
-    const next = createAlert({ ...scene, loops: () => [] }, await seize(scene.store))
+    const next = createAlert({ ...scene, loops: () => [], onAlert() {} }, await seize(scene.store))
     await next()
     expect(await open()).toEqual([])
   })
@@ -141,6 +145,10 @@ test('over HTTP: those that are open, or all; for whoever may see everything; an
   const first = await list('?all=true&limit=2')
   expect(subjects(await list(`?all=true&limit=2&cursor=${first.next_cursor}`))).toEqual(['loop-0'])
   expect((await http.call('GET', '/v1/alerts?all=maybe')).status).toBe(400)
+  expect(subjects(await list('?rule=loop_late'))).toEqual(['loop-2', 'loop-0'])
+  expect(subjects(await list('?rule=dead_letters&all=true'))).toEqual([])
+  const unknown = await http.call('GET', '/v1/alerts?rule=dead_letter')
+  expect(unknown).toMatchObject({ status: 400, body: { error: { details: { field: 'rule' } } } })
   const metrics = (await http.call('GET', '/metrics')).text
   expect(metrics).toMatch(/^ichido_alerts_open\{rule="loop_late"\} 2$/m)
   expect(metrics).toMatch(/^ichido_alerts_open\{rule="schedule_overdue"\} 0$/m)

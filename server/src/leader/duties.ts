@@ -1,6 +1,6 @@
 import type { SettingName } from '../core/settings.ts'
 import type { Services } from '../services/index.ts'
-import { createAlert } from './alert.ts'
+import { type AlertChange, createAlert } from './alert.ts'
 import { createArchive } from './archive.ts'
 import { createBackfill } from './backfill.ts'
 import type { ClockWatch } from './clock-watch.ts'
@@ -28,12 +28,15 @@ const dutyOf =
 
 /** What every node does: several at once do no harm. */
 export function nodeDuties(services: Services): Duty[] {
-  const { deps, fairTags, evidence } = services
+  const { deps, fairTags, evidence, minuteCounts } = services
   const { blobs } = deps
   const duty = dutyOf(services)
   const duties = [
     duty('promote', 'promote_interval_seconds', createPromote({ ...deps, fairTags })),
-    duty('evidence', 'evidence_interval_seconds', evidence.flush),
+    duty('evidence', 'evidence_interval_seconds', async () => {
+      await minuteCounts.flush()
+      return evidence.flush()
+    }),
     duty('expire-uploads', 'uploads_interval_seconds', createExpireUploads(deps)),
   ]
   if (blobs !== undefined) {
@@ -47,13 +50,14 @@ export interface LeaderSurroundings {
   /** All that run on this node. */
   loops(): readonly Loop[]
   onTrouble(where: string, error: unknown): void
+  onAlert(change: AlertChange): void
 }
 
 /** What the leader alone does, for one term. */
 export function leaderDuties(services: Services, surroundings: LeaderSurroundings, leading: Leading): Duty[] {
   const { deps, fairTags } = services
   const { relay, logArchive } = deps
-  const { clock, loops, onTrouble } = surroundings
+  const { clock, loops, onTrouble, onAlert } = surroundings
   const duty = dutyOf(services)
   const duties = [
     duty('reap', 'reap_interval_seconds', createReap({ ...deps, clock, leading })),
@@ -65,7 +69,7 @@ export function leaderDuties(services: Services, surroundings: LeaderSurrounding
       wokenBy: 'triggers' as const,
     },
     duty('redrive', 'redrive_interval_seconds', createRedrive({ ...deps, fairTags }, leading)),
-    duty('alert', 'alert_interval_seconds', createAlert({ ...deps, loops }, leading)),
+    duty('alert', 'alert_interval_seconds', createAlert({ ...deps, loops, onAlert }, leading)),
     duty('record-full', 'alert_interval_seconds', createRecordFull(deps, leading)),
   ]
   if (relay !== undefined) {

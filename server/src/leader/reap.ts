@@ -54,8 +54,9 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
   }
 
   function tell(ended: readonly Ended[], orphaned: readonly string[] = []): void {
-    for (const { state, dead } of ended) {
-      options.meter.ended(state)
+    for (const { state, dead, retries, retried } of ended) {
+      options.meter.ended(state, retries)
+      if (retried) options.meter.retried('policy')
       if (dead) options.meter.deadLetterMade()
     }
     const queues = new Set([...orphaned, ...ended.flatMap(({ queue }) => queue ?? [])])

@@ -35,7 +35,7 @@ describe.each(ENGINES)('%s', (engine) => {
   afterAll(() => scene.close())
 
   const alerts = (all: boolean) =>
-    createAlertService({ ...scene.services.deps, store, fullDisks: disks }).list(all, 50, null)
+    createAlertService({ ...scene.services.deps, store, fullDisks: disks }).list({ all, rule: null }, 50, null)
 
   async function fillUp(times: number): Promise<void> {
     isFull = true

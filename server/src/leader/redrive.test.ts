@@ -25,9 +25,12 @@ eachEngine(({ store }) => {
   const newScene = () => new Scene(store())
   const write = <T>(command: Command<T>) => store().write(command)
 
+  /** Who gave jobs their next runs. */
+  let counted: string[] = []
+
   /** Ticks until the redrive has come to its end, or to something else worth looking at. */
   async function drive(redrive: Redrive, enough: (now: Redrive) => boolean = ({ state }) => state !== 'running') {
-    const tick = redriver(store(), await lead(store()))
+    const tick = redriver(store(), await lead(store()), { retried: (by) => void counted.push(by) })
     return until('the redrive', async () => {
       await tick()
       const now = await progress(store(), redrive)
@@ -43,7 +46,9 @@ eachEngine(({ store }) => {
       expect(await store().read(countMatching(filter, null))).toBe(5)
       const begun = await write(begin(scene, { filter }))
       expect(begun).toMatchObject({ state: 'running', matched: 5, redriven: 0 })
+      counted = []
       expect(await drive(begun)).toMatchObject({ state: 'done', matched: 5, redriven: 5, waiting: 0, skipped: 0 })
+      expect(counted).toEqual(Array(5).fill('redrive'))
       expect([...(await timesRetried(scene)).keys()].sort()).toEqual([...(wanted ?? [])].sort())
       expect((await letters(scene)).map((row) => row.job_id).sort()).toEqual([...(others ?? [])].sort())
     })

@@ -30,7 +30,10 @@ export function createRedrive(
     const nextRunIds = Array.from({ length: settings.get('redrive_batch_max') }, () => world.uuid())
     const item = { redriveId, version, nextRunIds, auditId: world.uuid(), tagOf: fairTags.tagFor }
     const { retried } = await store.write(stepRedrive(term, item))
-    for (const { parkedMs } of retried) if (parkedMs !== null) meter.deadLetterResolved('redriven', parkedMs)
+    for (const { parkedMs } of retried) {
+      meter.retried('redrive')
+      if (parkedMs !== null) meter.deadLetterResolved('redriven', parkedMs)
+    }
     bus.wake([...new Set(retried.flatMap(({ queue, jobId }) => [`queue:${queue}` as const, `job:${jobId}` as const]))])
   }
 

@@ -368,7 +368,35 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await rows('audit')).toBe(0)
   })
 
+  test('counts by the minute go in batches when no window of an alert reaches them', async () => {
+    const count = async (times: number) => {
+      for (let i = 0; i < times; i++) {
+        scene.services.minuteCounts.add('runs_started', 1)
+        await scene.services.minuteCounts.flush()
+        await scene.pass(MINUTE_MS)
+      }
+    }
+    await scene.services.minuteCounts.flush()
+    await sql(scene.store, 'DELETE FROM ichido.minute_counts')
+    values = { retain_batch_max: 2 }
+    await count(5)
+    await scene.pass(HOUR_MS)
+    await retainAll()
+    expect(await rows('minute_counts'), 'an hour, and 5 minutes to be calm').toBe(5)
+    await scene.pass(8 * MINUTE_MS)
+    await count(1)
+    expect(await retainAll()).toBe(3)
+    expect(await rows('minute_counts')).toBe(1)
+    expect(removed.get('minute_counts')).toBe(5)
+    values = { alert_duplicate_keys_window_seconds: 86_400 }
+    await scene.pass(HOUR_MS * 24)
+    await retainAll()
+    expect(await rows('minute_counts'), 'some window is a day').toBe(1)
+  })
+
   test('a leader of the past removes nothing', async () => {
+    scene.services.minuteCounts.add('runs_started', 1)
+    await scene.services.minuteCounts.flush()
     await cancel(await scene.submit({}, 'key'))
     await scene.submit()
     await fail()
@@ -382,7 +410,8 @@ describe.each(ENGINES)('%s', (engine) => {
       audit_retention_days: 1,
     }
     await scene.pass(30 * DAY_MS)
-    const counts = () => Promise.all([...OF_JOBS, 'idempotency_keys', 'job_reservations', 'audit'].map(rows))
+    const tables = [...OF_JOBS, 'idempotency_keys', 'job_reservations', 'audit', 'minute_counts']
+    const counts = () => Promise.all(tables.map(rows))
     const before = await counts()
     const old = retain
     retain = await retainer()

@@ -4,6 +4,7 @@ import type { Meter } from '../services/meter.ts'
 import type { Settings } from '../services/settings.ts'
 import { removeExpiredKeys } from '../store/commands/keys.ts'
 import type { Term } from '../store/commands/leadership.ts'
+import { removeMinuteCounts } from '../store/commands/minute-counts.ts'
 import {
   type Ages,
   FIRST_JOB,
@@ -20,6 +21,7 @@ import {
   removeTriggers,
 } from '../store/commands/retention.ts'
 import type { Store } from '../store/port.ts'
+import { minuteCountsMs } from './alerts/windowed.ts'
 
 export interface RetainOptions {
   world: Pick<World, 'monotonic'>
@@ -61,6 +63,7 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
     () => inBatches('audit', age('audit_retention_days', DAY_MS), (ageMs, max) => removeAudit(term, ageMs, max)),
     () =>
       inBatches('triggers', age('trigger_retention_seconds', 1000), (ageMs, max) => removeTriggers(term, ageMs, max)),
+    () => inBatches('minute_counts', minuteCountsMs(settings), (ageMs, max) => removeMinuteCounts(term, ageMs, max)),
     events,
     outlivedResults,
     jobs,

@@ -1,5 +1,5 @@
 import { ALERT_RULES, type AlertShape, type Page } from '@ichido/sdk/protocol'
-import { type Alert, countOpenAlerts, listAlerts } from '../store/commands/alerts.ts'
+import { type Alert, type AlertFilter, countOpenAlerts, listAlerts } from '../store/commands/alerts.ts'
 import type { Deps } from './deps.ts'
 import type { FullTime } from './full-disks.ts'
 import { iso, isoOrNull } from './render.ts'
@@ -9,7 +9,7 @@ import { iso, isoOrNull } from './render.ts'
  * node's memory, and the leader stores it when there is room.
  */
 export interface AlertService {
-  list(all: boolean, limit: number, cursor: string | null): Promise<Page<AlertShape>>
+  list(filter: AlertFilter, limit: number, cursor: string | null): Promise<Page<AlertShape>>
   /** How many are open, by rule. */
   counts(): Promise<Record<string, number>>
 }
@@ -18,9 +18,11 @@ const NONE = Object.fromEntries(ALERT_RULES.map((rule) => [rule, 0]))
 
 export function createAlertService({ store, fullDisks }: Deps): AlertService {
   return {
-    async list(all, limit, cursor) {
-      const { rows, next } = await store.read(listAlerts(all, limit, cursor))
-      const full = cursor === null ? fullDisks.current.map(renderFull) : []
+    async list(filter, limit, cursor) {
+      const { rows, next } = await store.read(listAlerts(filter, limit, cursor))
+      const { rule } = filter
+      const tellsFull = cursor === null && (rule === null || rule === 'store_full')
+      const full = tellsFull ? fullDisks.current.map(renderFull) : []
       return { data: [...full, ...rows.map(render)], next_cursor: next }
     },
     counts: async () => ({

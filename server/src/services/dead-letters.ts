@@ -115,6 +115,7 @@ export function createDeadLetterService(
       const item = { jobId, nextRunId: world.uuid() }
       const outcome = await store.write(retryJob(item, caller.userId, world.uuid(), fairTags.tagFor))
       if (outcome.kind === 'refused') throw refusal(outcome)
+      meter.retried('person')
       if (outcome.parkedMs !== null) meter.deadLetterResolved('retried', outcome.parkedMs)
       bus.wake([`queue:${outcome.queue}`, `job:${jobId}`])
       return jobs.get(caller, jobId)
@@ -139,6 +140,7 @@ export function createDeadLetterService(
       )
       if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
       const replayed = outcome.kind === 'replayed'
+      if (!replayed) meter.retried('person')
       if (letter !== undefined && !replayed) {
         meter.deadLetterResolved('replaced', Math.max(0, world.now() - integer(letter, 'dead_at')))
       }

@@ -22,11 +22,24 @@ export interface Deps {
   logArchive?: LogArchive
   /** Absent where events have no way but the store. */
   relay?: Relay
+  /** Absent where this node keeps nothing on a disk of its own. */
+  disks?: Disks
+  /** Of the certificate that this node serves; absent where it serves none. */
+  certificateEndsAtMs?: number | undefined
   meter: Meter
   limits: Limits
   settings: Settings
   evidence: Evidence
   fullDisks: FullDisks
+}
+
+/** How full the disks are that this node writes to. */
+export type Disks = () => Promise<DiskUse[]>
+
+export interface DiskUse {
+  folder: string
+  /** From 0 to 1, of what this process may use. */
+  freeRatio: number
 }
 
 export interface Limits {

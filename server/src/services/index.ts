@@ -17,6 +17,7 @@ import { createJobService, type JobService } from './jobs.ts'
 import { createKeyService, type KeyService } from './keys.ts'
 import { LeaseDesk } from './lease-desk.ts'
 import { createLogService, type LogService } from './logs.ts'
+import { countingByMinute, createMinuteCounts, type MinuteCounts } from './minute-counts.ts'
 import { createOccurrenceService, type OccurrenceService } from './occurrences.ts'
 import { createQueueService, type QueueService } from './queues.ts'
 import { createQuotaService, type QuotaService } from './quotas.ts'
@@ -57,6 +58,7 @@ export interface Services {
   workers: WorkerService
   settings: SettingsService
   evidence: Evidence
+  minuteCounts: MinuteCounts
   audit: AuditService
   alerts: AlertService
 }
@@ -69,7 +71,9 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
   const watched = watch(given, fullDisks)
   const settings = createSettingsService(watched, fixed)
   const evidence = createEvidence({ ...watched, settings })
-  const deps = { ...watched, fullDisks, settings, evidence }
+  const minuteCounts = createMinuteCounts(watched)
+  const meter = countingByMinute(given.meter, minuteCounts)
+  const deps = { ...watched, meter, fullDisks, settings, evidence }
   const fairTags = createFairTags(deps)
   const desk = new LeaseDesk(deps, fairTags)
   const submission = createSubmitService(deps, fairTags, desk)
@@ -101,6 +105,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     workers: createWorkerService(deps, sightings),
     settings,
     evidence,
+    minuteCounts,
     audit: createAuditService(deps),
     alerts: createAlertService(deps),
   }

@@ -199,7 +199,10 @@ export class LeaseDesk {
   }
 
   #leased(leases: readonly Leased[]): void {
-    for (const { queue, fairTag, priority } of leases) this.#fairTags.leased(queue, fairTag, priority)
+    for (const { queue, fairTag, priority, waitedMs } of leases) {
+      this.#fairTags.leased(queue, fairTag, priority)
+      if (waitedMs !== null) this.#deps.meter.started(waitedMs)
+    }
     this.#deps.bus.wake(leases.map(({ jobId }) => `job:${jobId}` as const))
   }
 

@@ -6,12 +6,14 @@ export interface Meter {
   /** Jobs that were leased by the statement that stored them. */
   leasedAtSubmit(jobs: number): void
   reservation(outcome: 'reserved' | 'consumed' | 'released' | 'refused'): void
-  ended(state: string): void
-  /**
-   * A worker has reported the end of a run: how long it waited, and then took. Its job had failed so often since it was
-   * submitted, or since a person or a redrive tried it again.
-   */
-  reported(state: string, retries: number, times: { waitedMs: number; tookMs: number }): void
+  /** A worker has started a run, so long after it was due. */
+  started(waitedMs: number): void
+  /** A run has ended. Its job had failed so often since it was submitted, or since a person or a redrive tried it again. */
+  ended(state: string, retries?: number): void
+  /** A worker has reported the end of a run, and how long it took. */
+  reported(state: string, tookMs: number): void
+  /** A job was given its next run: by its policy after a failure, by a person, or by a redrive. */
+  retried(by: 'policy' | 'person' | 'redrive'): void
   /** A worker's write came too late, or from who does not hold the lease. */
   fenced(verb: string, reason: string): void
   deadLetterMade(): void
@@ -53,8 +55,10 @@ export const silentMeter: Meter = {
   submitted() {},
   leasedAtSubmit() {},
   reservation() {},
+  started() {},
   ended() {},
   reported() {},
+  retried() {},
   fenced() {},
   deadLetterMade() {},
   deadLetterResolved() {},

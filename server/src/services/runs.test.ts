@@ -134,8 +134,10 @@ eachServices(
       expect(await runs().start('w', lease_id, 'p', 9)).toEqual({ kind: 'refused', reason: 'VERSION_MISMATCH' })
       expect(await runs().start('other', lease_id, 'p')).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
       const started = await runs().start('w', lease_id, 'p', version)
-      expect(started).toMatchObject({ kind: 'started', version: 3, attempt: 1 })
-      expect(await runs().start('w', lease_id, 'p', version)).toEqual({ ...started, kind: 'repeated' })
+      expect(started).toMatchObject({ kind: 'started', version: 3, attempt: 1, waitedMs: expect.any(Number) })
+      const repeated = await runs().start('w', lease_id, 'p', version)
+      expect({ ...started, ...repeated }).toEqual({ ...started, kind: 'repeated' })
+      expect(repeated, 'counted once').not.toHaveProperty('waitedMs')
       expect(await runs().start('w', lease_id, 'other')).toEqual({ kind: 'refused', reason: 'NOT_ASSIGNED' })
     })
 

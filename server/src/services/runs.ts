@@ -143,7 +143,9 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
 
     async start(workerId, leaseId, startId, version) {
       const runId = runOf(leaseId)
-      return counted('start', runId, await starts.add({ runId, workerId, leaseId, version: version ?? null, startId }))
+      const outcome = await starts.add({ runId, workerId, leaseId, version: version ?? null, startId })
+      if (outcome.kind === 'started') meter.started(outcome.waitedMs)
+      return counted('start', runId, outcome)
     },
 
     async heartbeat(workerId, leaseId) {
@@ -186,8 +188,9 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
       const tooLate = inTime.kind === 'refused' && inTime.reason === 'ALREADY_ENDED'
       const outcome = guards.late && tooLate ? await reportLate(item) : inTime
       if (outcome.kind === 'recorded') {
-        meter.ended(outcome.state)
-        meter.reported(outcome.state, outcome.retries, outcome.times)
+        meter.ended(outcome.state, outcome.retries)
+        meter.reported(outcome.state, outcome.tookMs)
+        if (outcome.next !== null) meter.retried('policy')
         if (outcome.dead) meter.deadLetterMade()
       } else if (outcome.kind === 'repeated') evidence.count(outcome.jobId, 'replaysServed')
       return counted(report.verb, runId, outcome)

@@ -277,6 +277,15 @@ CREATE TABLE ichido.leadership (
   CONSTRAINT leadership_pkey PRIMARY KEY (id)
 );
 
+CREATE TABLE ichido.minute_counts (
+  minute bigint NOT NULL,
+  name text NOT NULL,
+  counted_by text NOT NULL,
+  batch_n bigint NOT NULL,
+  count bigint NOT NULL,
+  CONSTRAINT minute_counts_pkey PRIMARY KEY (minute, name, counted_by)
+);
+
 CREATE TABLE ichido.occurrences (
   definition_id uuid NOT NULL,
   scheduled_for bigint NOT NULL,

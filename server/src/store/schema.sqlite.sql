@@ -281,6 +281,15 @@ CREATE TABLE leadership (
   expires_at INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE minute_counts (
+  minute INTEGER NOT NULL,
+  name text NOT NULL,
+  counted_by text NOT NULL,
+  batch_n INTEGER NOT NULL,
+  count INTEGER NOT NULL,
+  PRIMARY KEY (minute, name, counted_by)
+) STRICT;
+
 CREATE TABLE occurrences (
   definition_id TEXT NOT NULL,
   scheduled_for INTEGER NOT NULL,

@@ -1,6 +1,6 @@
 import { v7 } from 'uuid'
 import { createRedrive } from '../leader/redrive.ts'
-import { silentMeter } from '../services/meter.ts'
+import { type Meter, silentMeter } from '../services/meter.ts'
 import { defaultSettings } from '../services/settings.ts'
 import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
 import { endBatch } from '../store/commands/end-runs.ts'
@@ -75,10 +75,11 @@ export async function lead(store: Store): Promise<Term> {
 }
 
 /** The leader's duty on a store; each call is a tick. */
-export function redriver(store: Store, term: Term): () => Promise<number | null> {
+export function redriver(store: Store, term: Term, counts: Partial<Meter> = {}): () => Promise<number | null> {
   const bus = { wake() {}, subscribe: () => () => {}, close: async () => {} }
   const fairTags = { tagFor: tagOf }
-  const given = { world: realWorld, store, bus, meter: silentMeter, settings: defaultSettings, fairTags }
+  const meter = { ...silentMeter, ...counts }
+  const given = { world: realWorld, store, bus, meter, settings: defaultSettings, fairTags }
   return createRedrive(given, term)
 }
 

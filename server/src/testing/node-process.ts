@@ -8,15 +8,24 @@ import { until } from './store.ts'
 const MAIN = join(import.meta.dirname, '../main.ts')
 const WORLD = join(import.meta.dirname, '../world.ts')
 const METER = join(import.meta.dirname, '../services/meter.ts')
+const CLOCK = join(import.meta.dirname, 'shifted-clock.ts')
+
+/** What a test may change about a node. */
+export interface NodeChanges {
+  /** Its database has a clock that the test shifts. */
+  shifted?: boolean
+}
 
 /** A node without HTTP. It says whenever it has looked who leads. */
-const script = (databaseUrl: string) => `
+const script = (databaseUrl: string, { shifted = false }: NodeChanges) => `
   import { startNode } from ${JSON.stringify(MAIN)}
   import { realWorld as world } from ${JSON.stringify(WORLD)}
   import { silentMeter } from ${JSON.stringify(METER)}
+  import { shiftedPool } from ${JSON.stringify(CLOCK)}
   const leadership = (leads, epoch) => console.log(JSON.stringify({ leads, epoch }))
   const onTrouble = (where, error) => console.error(where, error)
-  const storage = { databaseUrl: ${JSON.stringify(databaseUrl)} }
+  const databaseUrl = ${JSON.stringify(databaseUrl)}
+  const storage = ${shifted} ? { pool: shiftedPool(databaseUrl) } : { databaseUrl }
   const node = await startNode({ storage, world, meter: { ...silentMeter, leadership }, allowNoFsync: false, onTrouble })
   process.on('SIGTERM', () => node.close())`
 
@@ -34,15 +43,15 @@ export class NodeProcess {
   /** Every change in what it said, oldest first. */
   readonly changes: Standing[] = []
 
-  private constructor(databaseUrl: string) {
-    const args = [...nodeArgs, '--input-type=module', '--eval', script(databaseUrl)]
+  private constructor(databaseUrl: string, changes: NodeChanges) {
+    const args = [...nodeArgs, '--input-type=module', '--eval', script(databaseUrl, changes)]
     this.#child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] })
     this.#exited = once(this.#child, 'exit')
     if (this.#child.stdout !== null) createInterface(this.#child.stdout).on('line', (line) => this.#hear(line))
   }
 
-  static async start(databaseUrl: string): Promise<NodeProcess> {
-    const node = new NodeProcess(databaseUrl)
+  static async start(databaseUrl: string, changes: NodeChanges = {}): Promise<NodeProcess> {
+    const node = new NodeProcess(databaseUrl, changes)
     await until('the node to take part', async () => node.standing)
     return node
   }

@@ -24,7 +24,8 @@ class ShiftedClient extends pg.Client {
   }
 }
 
-export async function shiftedClock(url: string): Promise<ShiftedClock> {
+/** For another node on a database whose clock a test has taken over. */
+export function shiftedPool(url: string): pg.Pool {
   const options: pg.PoolConfig & { Client: typeof pg.Client } = {
     connectionString: url,
     max: 10,
@@ -32,6 +33,11 @@ export async function shiftedClock(url: string): Promise<ShiftedClock> {
   }
   const pool = new pg.Pool(options)
   pool.on('error', () => {})
+  return pool
+}
+
+export async function shiftedClock(url: string): Promise<ShiftedClock> {
+  const pool = shiftedPool(url)
   await pool.query(`CREATE TABLE public.shift (ms float8 NOT NULL); INSERT INTO public.shift VALUES (0);
     CREATE FUNCTION public.shifted_clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS
       $$ SELECT clock_timestamp() + make_interval(secs => ms / 1000) FROM public.shift $$`)

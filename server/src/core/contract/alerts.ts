@@ -4,6 +4,7 @@ import { listQuery, yesOrNo } from './list.ts'
 
 export const listAlertsQuery = z.strictObject({
   all: yesOrNo.optional().meta({ description: 'Also those that were closed' }),
+  rule: z.enum(ALERT_RULES).optional().meta({ description: 'Of this rule alone' }),
   ...listQuery,
 })
 

@@ -18,8 +18,8 @@ export function alertRoutes(app: ApiInstance, { services }: RouteContext): void 
       },
     },
     async (request) => {
-      const { all = false, limit, cursor } = request.query
-      return cursorOut(LIST, await services.alerts.list(all, limit, cursorIn(LIST, cursor)))
+      const { all = false, rule = null, limit, cursor } = request.query
+      return cursorOut(LIST, await services.alerts.list({ all, rule }, limit, cursorIn(LIST, cursor)))
     },
   )
 }

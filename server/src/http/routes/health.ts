@@ -29,7 +29,7 @@ export function healthRoutes(
   { services, draining, feeds }: RouteContext,
   { metrics, checkStore }: HealthOptions,
 ): void {
-  const { world, relay, fullDisks } = services.deps
+  const { world, relay, disks, certificateEndsAtMs, fullDisks } = services.deps
   const counts = rationedRead(world, () => services.jobs.counts())
   const workerCounts = rationedRead(world, () => services.workers.counts())
   const queueCounts = rationedRead(world, () => services.queues.list())
@@ -112,8 +112,10 @@ export function healthRoutes(
     async (_request, reply) => {
       // The other numbers are wanted most when the store is gone.
       const storeUp = (await checkStore()) === 'ok'
-      const counted = await readCounts(storeUp)
-      const page = await metrics.render({ storeUp, ...counted, full: fullDisks.counts, subscribers: feeds.counts })
+      const used = (await disks?.().catch(() => null)) ?? []
+      const machine = { disks: used, certificateEndsAtMs, full: fullDisks.counts }
+      const counts = await readCounts(storeUp)
+      const page = await metrics.render({ storeUp, ...counts, ...machine, subscribers: feeds.counts })
       return reply.header('content-type', metrics.contentType).send(page)
     },
   )

@@ -25,7 +25,12 @@ export interface Turn {
   batchMax: number
 }
 
-export type Turned = Record<'opened' | 'closed' | 'removed', number>
+export interface Turned {
+  opened: Finding[]
+  closed: Finding[]
+  /** How many. */
+  removed: number
+}
 
 /** Definitions whose next tick is late by more than `lateMs`, as far as no alert says so already, and alerts that are over. */
 export function findOverdue(
@@ -50,7 +55,7 @@ export function findOpen(rule: AlertRule): Command<{ alertId: string; subject: s
   })
 }
 
-/** Opens, closes and removes alerts; answers how many of each. */
+/** Opens, closes and removes alerts; answers what has changed. */
 export function turnAlerts(term: Term, { open, close, keepMs, batchMax }: Turn): Command<Turned> {
   return command('turn_alerts', function* work(): Work<Turned> {
     const alerts = open.map(({ alertId, rule, subject, message }) => ({ id: alertId, rule, subject, message }))
@@ -58,7 +63,7 @@ export function turnAlerts(term: Term, { open, close, keepMs, batchMax }: Turn):
     const opened = alerts.length === 0 ? [] : yield* query(sql.openAlerts, ...led, JSON.stringify(alerts))
     const closed = close.length === 0 ? [] : yield* query(sql.closeAlerts, ...led, JSON.stringify(close))
     const removed = keepMs === 0 ? [] : yield* query(sql.removeAlerts, ...led, batchMax, keepMs)
-    return { opened: opened.length, closed: closed.length, removed: removed.length }
+    return { opened: opened.map(toFinding), closed: closed.map(toFinding), removed: removed.length }
   })
 }
 
@@ -72,12 +77,19 @@ export function recordAlerts(term: Term, alerts: readonly Alert[]): Command<bool
   })
 }
 
+export interface AlertFilter {
+  /** Also those that were closed. */
+  all: boolean
+  rule: AlertRule | null
+}
+
 /** Newest first. */
-export function listAlerts(all: boolean, limit: number, after: string | null): Command<Listed<Alert>> {
+export function listAlerts({ all, rule }: AlertFilter, limit: number, after: string | null): Command<Listed<Alert>> {
   return command('list_alerts', function* work(): Work<Listed<Alert>> {
     const params: SqlValue[] = []
     const where = ['true']
     if (!all) where.push('closed_at IS NULL')
+    if (rule !== null) where.push(`rule = $${params.push(rule)}`)
     if (after !== null) where.push(`id < $${params.push(after)}`)
     const list = `SELECT ${sql.ALERT_COLUMNS} FROM ichido.alerts WHERE ${where.join(' AND ')}
       ORDER BY id DESC LIMIT ${limit + 1}`
@@ -94,12 +106,14 @@ export function countOpenAlerts(): Command<Record<string, number>> {
   })
 }
 
+function toFinding(row: Row): Finding {
+  return { rule: text(row, 'rule') as AlertRule, subject: text(row, 'subject'), message: text(row, 'message') }
+}
+
 function toAlert(row: Row): Alert {
   return {
     alertId: text(row, 'id'),
-    rule: text(row, 'rule') as AlertRule,
-    subject: text(row, 'subject'),
-    message: text(row, 'message'),
+    ...toFinding(row),
     openedAtMs: integer(row, 'opened_at'),
     closedAtMs: integerOrNull(row, 'closed_at'),
   }

@@ -16,6 +16,7 @@ import {
 } from '../statement.ts'
 import { type Failure, type Followed, followFailures, type RunError } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
+import { countNow } from './count-now.ts'
 import { tryInTurn } from './fold.ts'
 import { findFatalCodes } from './queues.ts'
 import { explain } from './run-facts.ts'
@@ -46,12 +47,6 @@ export interface EndItem {
   random: number
 }
 
-/** How long a run waited from when it was due until it started, and then took. */
-export interface RunTimes {
-  waitedMs: number
-  tookMs: number
-}
-
 interface Ends {
   jobId: string
   /** The queue, if it may have had no room for another run before. */
@@ -59,7 +54,7 @@ interface Ends {
 }
 
 export type EndOutcome =
-  | ({ kind: 'recorded'; state: RunState; times: RunTimes; retries: number } & Ends & Followed)
+  | ({ kind: 'recorded'; state: RunState; tookMs: number; retries: number } & Ends & Followed)
   | ({ kind: 'repeated'; jobId: string; state: RunState } & Followed)
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
@@ -131,6 +126,7 @@ export function* endRunsNow(items: readonly EndItem[]): Work<EndOutcome[]> {
   )
   const before = yield* findFollowed(missed.filter((item) => facts.has(item.runId)))
   for (const item of missed) outcomes.set(item, explained(item, facts.get(item.runId), before.get(item.runId)))
+  yield* countNow('dead_letters', [...followed.values()].filter(({ dead }) => dead).length)
   return items.flatMap((item) => outcomes.get(item) ?? [])
 }
 
@@ -143,16 +139,11 @@ function toRecorded(row: Row, then: Followed | typeof NOTHING): EndOutcome {
     jobId: text(row, 'job_id'),
     roomIn: flag(row, 'limited') ? text(row, 'queue') : null,
     state: text(row, 'state') as RunState,
-    times: timesOf(row),
+    tookMs: integer(row, 'finished_at') - integer(row, 'started_at'),
     retries,
     retryCount: retries,
     ...then,
   }
-}
-
-function timesOf(row: Row): RunTimes {
-  const [dueMs, startedMs, finishedMs] = ['run_at', 'started_at', 'finished_at'].map((column) => integer(row, column))
-  return { waitedMs: (startedMs ?? 0) - (dueMs ?? 0), tookMs: (finishedMs ?? 0) - (startedMs ?? 0) }
 }
 
 function endRow({ runId, workerId, leaseId, version, leaderEpoch, outcomeHash, report }: EndItem): SqlValue[] {

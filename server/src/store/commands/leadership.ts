@@ -1,6 +1,7 @@
 import { type Command, command } from '../port.ts'
 import { readLeadership, renewLeadership, resignLeadership, takeLeadership } from '../sql/leadership.ts'
 import { integer, now, one, query, type SqlValue, text, type Work } from '../statement.ts'
+import { countNow } from './count-now.ts'
 
 /** What every write of a leader is fenced by. */
 export interface Term {
@@ -26,6 +27,7 @@ export const fence = ({ epoch, holder }: Term): readonly SqlValue[] => [epoch, h
 export function tryToLead(holder: string, ttlMs: number): Command<Standing> {
   return command('take_leadership', function* work(): Work<Standing> {
     const taken = yield* one(takeLeadership, holder, ttlMs)
+    if (taken !== undefined) yield* countNow('leader_changes', 1)
     return yield* standing(taken !== undefined)
   })
 }

@@ -49,6 +49,8 @@ export interface Leased {
   artifacts: string
   /** JSON; null when no attempt before this one has told of any. */
   lastProgress: string | null
+  /** From when the run was due until this lease started it; null: it did not, or this answer repeats an earlier one. */
+  waitedMs: number | null
 }
 
 /** A place in the order of a queue. */
@@ -83,6 +85,7 @@ function inOrderOf({ queues }: LeaseItem): (a: Row, b: Row) => number {
 }
 
 function toLeased(row: Row): Leased {
+  const waitedMs = integerOrNull(row, 'waited_ms')
   return {
     runId: text(row, 'run_id'),
     workerId: text(row, 'worker_id'),
@@ -105,5 +108,6 @@ function toLeased(row: Row): Leased {
     traceparent: textOrNull(row, 'traceparent'),
     artifacts: textOrNull(row, 'artifacts') ?? '[]',
     lastProgress: textOrNull(row, 'last_progress'),
+    waitedMs: waitedMs === null ? null : Math.max(0, waitedMs),
   }
 }

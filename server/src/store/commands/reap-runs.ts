@@ -21,6 +21,7 @@ import {
 import { vacateLeadership } from '../sql/leadership.ts'
 import { integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
 import { type Failure, type Followed, followFailures, type RunError } from './after-failure.ts'
+import { countNow } from './count-now.ts'
 import { fence, type Term } from './leadership.ts'
 import { recordMoves } from './lifecycle.ts'
 
@@ -29,6 +30,10 @@ export interface Ended {
   state: RunState
   /** Nothing is left to try. */
   dead: boolean
+  /** How often its job had failed before, since it was submitted or a person tried it again. */
+  retries: number
+  /** Its job has a next run. */
+  retried: boolean
   /** The queue that has work again at once, where its next run is. */
   queue: string | null
 }
@@ -96,6 +101,7 @@ export function reviewRuns(term: Term, item: ReviewItem): Command<Review> {
     const halted = yield* query(haltRuns, ...led, ...since, TIMEOUT_GRACE_MS, JSON.stringify(TIMEOUT))
     const waiting = yield* query(readWaiting, waitingMax, DEFAULT_CONTINUATION_SECONDS)
     const next = yield* one(nextLapse, nowMs)
+    yield* countNow('dead_letters', exhausted.length)
     return {
       queues: [...new Set(orphaned.map((row) => text(row, 'queue')))],
       ended: exhausted.map((row) => toEnded(row, parked)),
@@ -121,7 +127,9 @@ export function expireBatch(term: Term, seen: readonly (Waiting & Spare)[]): Com
     const rows = yield* query(expireRuns, ...fence(term), runs, JSON.stringify(LOST), JSON.stringify(REVOKED))
     yield* recordMoves(rows)
     const followed = yield* followFailures(rows.flatMap((row) => toFailure(row, spares.get(text(row, 'id')))))
-    return rows.map((row) => toEnded(row, followed))
+    const ended = rows.map((row) => toEnded(row, followed))
+    yield* countNow('dead_letters', ended.filter(({ dead }) => dead).length)
+    return ended
   })
 }
 
@@ -138,6 +146,8 @@ function toEnded(row: Row, followed: ReadonlyMap<string, Followed>): Ended {
     jobId: text(row, 'job_id'),
     state: text(row, 'state') as RunState,
     dead,
+    retries: integer(row, 'retry_count'),
+    retried: next !== null,
     queue: next?.due ? next.queue : null,
   }
 }

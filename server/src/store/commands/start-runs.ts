@@ -14,8 +14,17 @@ export interface StartItem {
   startId: string
 }
 
+interface Started {
+  jobId: string
+  version: number
+  leaderEpoch: number
+  attempt: number
+}
+
+/** `waitedMs`: from when the run was due. */
 export type StartOutcome =
-  | { kind: 'started' | 'repeated'; jobId: string; version: number; leaderEpoch: number; attempt: number }
+  | (Started & { kind: 'started'; waitedMs: number })
+  | (Started & { kind: 'repeated' })
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]> {
@@ -32,7 +41,10 @@ export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]>
       )).map((row) => [text(row, 'id'), row]),
     )
     const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.runId))]))
-    for (const [item, row] of changed) outcomes.set(item, answer('started', row))
+    for (const [item, row] of changed) {
+      const waitedMs = Math.max(0, integer(row, 'started_at') - integer(row, 'run_at'))
+      outcomes.set(item, { kind: 'started', ...toStarted(row), waitedMs })
+    }
     return items.flatMap((item) => outcomes.get(item) ?? [])
   })
 }
@@ -43,18 +55,18 @@ function commandOf({ workerId, leaseId, startId, version }: StartItem): RunComma
 
 function explained(item: StartItem, row: Row | undefined): StartOutcome {
   const reason = explain(row, commandOf(item))
-  return reason === 'repeat' && row !== undefined ? answer('repeated', row) : refused(reason)
+  return reason === 'repeat' && row !== undefined ? { kind: 'repeated', ...toStarted(row) } : refused(reason)
 }
 
 function refused(reason: ReturnType<typeof explain>): StartOutcome {
   return { kind: 'refused', reason: reason === 'repeat' ? 'NOT_FOUND' : reason }
 }
 
-function answer(kind: 'started' | 'repeated', row: Row): StartOutcome {
-  const [version, leaderEpoch, attempt] = [
-    integer(row, 'version'),
-    integer(row, 'leader_epoch'),
-    integer(row, 'attempt'),
-  ]
-  return { kind, jobId: text(row, 'job_id'), version, leaderEpoch, attempt }
+function toStarted(row: Row): Started {
+  return {
+    jobId: text(row, 'job_id'),
+    version: integer(row, 'version'),
+    leaderEpoch: integer(row, 'leader_epoch'),
+    attempt: integer(row, 'attempt'),
+  }
 }

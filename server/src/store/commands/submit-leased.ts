@@ -73,7 +73,7 @@ function pollOf(polls: readonly LeaseItem[], i: number): LeaseItem {
   return poll
 }
 
-function leasedBy({ workerId, token }: LeaseItem, item: SubmitItem, row: Row | undefined): Leased {
+function leasedBy({ workerId, token, startId }: LeaseItem, item: SubmitItem, row: Row | undefined): Leased {
   const { runId, jobId, queue, kind, userId, priority, fairTag, payload, policy, traceparent } = item
   return {
     ...{ runId, jobId, queue, kind, userId, priority, fairTag, payload, policy, traceparent, workerId },
@@ -87,5 +87,6 @@ function leasedBy({ workerId, token }: LeaseItem, item: SubmitItem, row: Row | u
     continuationMs: integer(row, 'continuation_ms'),
     artifacts: '[]',
     lastProgress: null,
+    waitedMs: startId === null ? null : 0,
   }
 }

@@ -2,8 +2,28 @@ import { isHeld } from '../../core/artifact.ts'
 import type { RunState } from '../../core/run-state.ts'
 import type { WaitingFacts } from '../../core/waiting.ts'
 import { type Command, command } from '../port.ts'
-import { readAwaited, readObstacles, readRedriveOf } from '../sql/waiting.ts'
-import { flag, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import {
+  readAwaited,
+  readHeldQueues,
+  readNextGroup,
+  readObstacles,
+  readOldest,
+  readReadyQueues,
+  readRedriveOf,
+  readServed,
+} from '../sql/waiting.ts'
+import {
+  each,
+  flag,
+  integer,
+  integerOrNull,
+  one,
+  query,
+  type Row,
+  type SqlValue,
+  text,
+  type Work,
+} from '../statement.ts'
 import { findQuota } from './quotas.ts'
 
 const NAMES_MAX = 20
@@ -29,6 +49,50 @@ export function findObstacles(job: Row, askedAgoMs: number | null, onlineMs: num
       served: askedAgoMs !== null || flag(row, 'online') || flag(row, 'at_work'),
       redrive: yield* redriveOf(jobId),
     }
+  })
+}
+
+/** How long the oldest run of a queue has been due, in a queue that is not paused. */
+export interface WaitingQueue {
+  queue: string
+  oldestMs: number
+}
+
+/** Kinds and priorities of a queue that are looked at. */
+const GROUPS_MAX = 200
+
+/**
+ * The queue that has waited longest first. It hops through the index, and looks at the first runs of each kind and priority alone:
+ * looking at all of a million runs takes SQLite seconds.
+ */
+export function findWaitingQueues(): Command<WaitingQueue[]> {
+  return command('find_waiting_queues', function* work(): Work<WaitingQueue[]> {
+    const groups: SqlValue[][] = []
+    let last = (yield* query(readReadyQueues)).map((row): SqlValue[] => [text(row, 'queue'), '', 0])
+    for (let n = 0; n < GROUPS_MAX && last.length > 0; n++) {
+      last = (yield* each(readNextGroup, last)).map((row) => [
+        text(row, 'queue'),
+        text(row, 'kind'),
+        integer(row, 'priority'),
+      ])
+      groups.push(...last)
+    }
+    const oldest = new Map<string, number>()
+    for (const row of yield* each(readOldest, groups)) {
+      const queue = text(row, 'queue')
+      // Null if its last run was taken between the two looks.
+      oldest.set(queue, Math.max(oldest.get(queue) ?? 0, integerOrNull(row, 'oldest_ms') ?? 0))
+    }
+    return [...oldest].map(([queue, oldestMs]) => ({ queue, oldestMs })).sort((a, b) => b.oldestMs - a.oldestMs)
+  })
+}
+
+/** Those of the queues of which a worker holds a run, or which one may take that was seen lately. */
+export function findServedQueues(queues: readonly string[], onlineMs: number): Command<Set<string>> {
+  return command('find_served_queues', function* work(): Work<Set<string>> {
+    const asked = queues.map((queue) => [queue, onlineMs])
+    const rows = [...(yield* query(readHeldQueues)), ...(yield* each(readServed, asked))]
+    return new Set(rows.map((row) => text(row, 'queue')))
   })
 }
 

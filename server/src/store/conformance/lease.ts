@@ -41,6 +41,7 @@ export function leaseConformance({ store }: Given): void {
         traceparent: 't',
         artifacts: '[]',
         lastProgress: null,
+        waitedMs: null,
       })
       expect(Math.round((lease.leaseExpiresAtMs - integer(run, 'assigned_at')) / 1000)).toBe(5)
       expect(run).toMatchObject({
@@ -163,6 +164,18 @@ export function leaseConformance({ store }: Given): void {
       const runs = batches.flat(2).map(({ runId }) => runId)
       expect(new Set(runs).size).toBe(runs.length)
       expect(runs).toHaveLength(40)
+    })
+
+    test('a lease that starts its run tells how long that was due, and not again to the same poll', async () => {
+      const scene = new Scene(store())
+      await scene.submitted()
+      await scene.age(90_000)
+      const poll = scene.leaseItem({ pollId: 'p', named: true, startId: 's' })
+      const [first] = await store().write(leaseBatch([poll]))
+      const run = await scene.run(first?.[0]?.runId ?? '')
+      expect(first).toMatchObject([{ waitedMs: integer(run, 'started_at') - integer(run, 'run_at') }])
+      expect(first?.[0]?.waitedMs).toBeGreaterThanOrEqual(90_000)
+      expect(await store().write(leaseBatch([poll]))).toMatchObject([[{ runId: run.id, waitedMs: null }]])
     })
 
     test('asked again under the same poll answers the same, whatever else waits', async () => {

@@ -17,8 +17,10 @@ export function runConformance({ store }: Given): void {
       const jobId = await scene.submitted()
       const lease = await scene.leased()
       const started = { jobId, version: 3, leaderEpoch: 1, attempt: 1 }
-      expect(await scene.start(lease)).toEqual({ kind: 'started', ...started })
+      const first = await scene.start(lease)
       const before = await scene.run(lease.runId)
+      const waitedMs = integer(before, 'started_at') - integer(before, 'run_at')
+      expect(first).toEqual({ kind: 'started', ...started, waitedMs })
       expect(await scene.start(lease)).toEqual({ kind: 'repeated', ...started })
       expect(await scene.start(lease, { startId: 'another process' })).toEqual(refused('NOT_ASSIGNED'))
       expect(await scene.run(lease.runId)).toEqual(before)

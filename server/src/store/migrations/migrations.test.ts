@@ -26,6 +26,7 @@ import {
 import { endBatch } from '../commands/end-runs.ts'
 import { extendKeyTo, findKeys } from '../commands/keys.ts'
 import type { Term } from '../commands/leadership.ts'
+import { addMinuteCounts, findMinuteCounts, removeMinuteCounts } from '../commands/minute-counts.ts'
 import { addCounts } from '../commands/once.ts'
 import { findUnprocessed, processTriggers } from '../commands/process-triggers.ts'
 import { publishBatch } from '../commands/publish.ts'
@@ -221,7 +222,11 @@ async function useEverything(store: Store): Promise<void> {
   const counts = { duplicatesRefused: 1, replaysServed: 1, staleWritesFenced: 1 }
   const batch = { nodeId: crypto.randomUUID(), batchN: 1, counts: new Map([[jobId, counts]]) }
   for (let i = 0; i < 2; i++) await store.write(addCounts(batch))
+  await store.write(addMinuteCounts({ minute: 1, nodeId: 'n', batchN: 1, counts: new Map([['dead_letters', 1]]) }))
+  const { sums } = await store.read(findMinuteCounts(Date.now()))
+  expect(sums.length).toBeGreaterThan(0)
   const term = await seize(store)
+  await store.write(removeMinuteCounts(term, 1, 10))
   expect(await store.write(removeEvents(term, [jobId], 1))).toMatchObject({ removed: expect.any(Number) })
   await store.write(removeReservations(term, 1, 10))
   await store.write(removeAudit(term, 1, 1))
@@ -238,7 +243,9 @@ async function useEverything(store: Store): Promise<void> {
   await store.write(changeSetting('reap_batch_max', 7, BY()))
   await store.write(changeSetting('reap_batch_max', null, BY()))
   const open = [{ alertId: crypto.randomUUID(), rule: 'loop_late', subject: unique('loop'), message: 'm' } as const]
-  expect(await store.write(turnAlerts(term, { open, close: [], keepMs: 1, batchMax: 9 }))).toMatchObject({ opened: 1 })
+  expect(await store.write(turnAlerts(term, { open, close: [], keepMs: 1, batchMax: 9 }))).toMatchObject({
+    opened: [{ rule: 'loop_late' }],
+  })
   const token = {
     tokenId: crypto.randomUUID(),
     tokenHash: unique('hash'),

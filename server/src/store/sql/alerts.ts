@@ -35,10 +35,10 @@ export const openAlerts = statement('open_alerts', {
   postgres: `${LED} INSERT INTO ichido.alerts (${ALERT_COLUMNS})
     SELECT t.id, t.rule, t.subject, t.message, now_ms(), NULL
     FROM l CROSS JOIN json_to_recordset($3::json) AS t(id uuid, rule text, subject text, message text)
-    ON CONFLICT DO NOTHING RETURNING id`,
+    ON CONFLICT DO NOTHING RETURNING rule, subject, message`,
   sqlite: `INSERT INTO ichido.alerts (${ALERT_COLUMNS})
     SELECT value ->> 'id', value ->> 'rule', value ->> 'subject', value ->> 'message', now_ms(), NULL FROM json_each($3)
-    WHERE ${LED_SQLITE} ON CONFLICT DO NOTHING RETURNING id`,
+    WHERE ${LED_SQLITE} ON CONFLICT DO NOTHING RETURNING rule, subject, message`,
 })
 
 /** Takes a term, and a JSON array of whole alerts. The same again adds nothing. Answers with a row while the term lasts. */
@@ -59,9 +59,11 @@ export const recordAlerts = statement('record_alerts', {
 /** Takes a term, and a JSON array of ids. */
 export const closeAlerts = statement('close_alerts', {
   postgres: `${LED}, c AS MATERIALIZED (SELECT t.id::uuid AS id FROM l CROSS JOIN json_array_elements_text($3::json) AS t(id))
-    UPDATE ichido.alerts a SET closed_at = now_ms() FROM c WHERE a.id = c.id AND a.closed_at IS NULL RETURNING a.id`,
+    UPDATE ichido.alerts a SET closed_at = now_ms() FROM c WHERE a.id = c.id AND a.closed_at IS NULL
+    RETURNING a.rule, a.subject, a.message`,
   sqlite: `UPDATE ichido.alerts SET closed_at = now_ms()
-    WHERE ${LED_SQLITE} AND closed_at IS NULL AND id IN (SELECT value FROM json_each($3)) RETURNING id`,
+    WHERE ${LED_SQLITE} AND closed_at IS NULL AND id IN (SELECT value FROM json_each($3))
+    RETURNING rule, subject, message`,
 })
 
 /** Takes a term, a maximum and a time in ms: what was closed longer ago is removed. */

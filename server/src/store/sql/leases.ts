@@ -28,6 +28,9 @@ const LEASED = `run_id, job_id, attempt, retry_count, version, lease_id, lease_e
 const LEASED_SQLITE = `${RUN(String(SEQ_PER_ATTEMPT), `json_extract(j.policy, '$.stages') IS NOT NULL`)},
   (SELECT json_group_array(json_object(${FIELDS}) ORDER BY a.name, a.id) ${READY_ARTIFACTS}) AS artifacts`
 
+/** Only of a lease that is new and starts its run: whoever is answered again has been counted. */
+const WAITED = 'r.started_at - r.run_at AS waited_ms'
+
 /**
  * Takes poll, queue, worker. Answers with the queues that are paused or limited, and with the workers that are revoked.
  * - A poll may be asked again before its first answer is committed, by a node that lost the connection or on another one:
@@ -155,7 +158,7 @@ function leasePostgres(from: string, gate: { with: string; open: string; left: s
         continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
       FROM j JOIN w ON j.n > w.upto - w.max AND j.n <= w.upto
       WHERE r.ctid = j.place AND (j.n = 1 OR j.bytes <= ${gate.left})
-      RETURNING ${LEASED_POSTGRES}, r.state, r.last_event_n),
+      RETURNING ${LEASED_POSTGRES}, ${WAITED}, r.state, r.last_event_n),
     e AS (${MOVES_WRITTEN})
     ${answer}`
 }
@@ -164,8 +167,8 @@ const resumedAt = (priority: string, tag: string) =>
   `AND priority = (${priority}::integer[])[1] AND fair_tag >= (${tag}::bigint[])[1]`
 
 const ENTERED = { with: '', open: STILL_OPEN(QUEUE, '($9::boolean[])[1]'), left: '($10::bigint[])[1]' }
-const POSTGRES_FULL = leasePostgres('', ENTERED, `SELECT ${LEASED} FROM m`)
-const POSTGRES_RESUMED = leasePostgres(resumedAt('$11', '$12'), ENTERED, `SELECT ${LEASED} FROM m`)
+const POSTGRES_FULL = leasePostgres('', ENTERED, `SELECT ${LEASED}, waited_ms FROM m`)
+const POSTGRES_RESUMED = leasePostgres(resumedAt('$11', '$12'), ENTERED, `SELECT ${LEASED}, waited_ms FROM m`)
 
 /**
  * The same locks as those of a lease that enters first, in the same order; whether all is plain is then asked of a function
@@ -188,7 +191,7 @@ function enteringPostgres(from: string): string {
   return leasePostgres(
     from,
     { with: gate, open: '(SELECT plain FROM g)', left: String(PAYLOADS_BYTES_MAX) },
-    `SELECT g.plain, ${LEASED} FROM g LEFT JOIN m ON true`,
+    `SELECT g.plain, ${LEASED}, waited_ms FROM g LEFT JOIN m ON true`,
   )
 }
 
@@ -231,7 +234,7 @@ function leaseSqlite(kinds: number): string[] {
     `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT job_id, last_event_n, 'run', last_event_n, '', '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
       FROM ichido.runs WHERE ${ours} AND ${HELD} AND lease_id = id || '.' || $6 AND changes() > 0`,
-    `SELECT ${LEASED_SQLITE} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
+    `SELECT ${LEASED_SQLITE}, ${WAITED} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
       WHERE r.assigned_worker_id = $4 AND r.poll_id = $5 AND r.queue = $1 AND r.${HELD} AND r.lease_id = r.id || '.' || $6
         AND changes() > 0`,
   ]

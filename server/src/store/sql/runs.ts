@@ -41,7 +41,7 @@ const HELD = 'id = $1 AND assigned_worker_id = $2 AND lease_id = $3'
  */
 const SORTED = 'ORDER BY t.run_id'
 
-const STARTED = 'id, job_id, state, version, attempt, leader_epoch, last_event_n, kind'
+const STARTED = 'id, job_id, state, version, attempt, leader_epoch, last_event_n, kind, run_at, started_at'
 
 /** Takes run, worker, lease, version (or null), start id. Guards all of them and ASSIGNED. */
 export const startRuns = statement('start_runs', {
@@ -63,8 +63,8 @@ export const startRuns = statement('start_runs', {
   ],
 })
 
-/** What tells how long a run has waited and taken. */
-const TIMES = 'run_at, started_at, finished_at'
+/** How long a run has taken. */
+const TIMES = 'started_at, finished_at'
 const TIMES_R = TIMES.replaceAll(/\w+/g, 'r.$&')
 
 /** Whether there is a queue that a run which ended may have made room in. */

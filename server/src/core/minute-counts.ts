@@ -1,0 +1,86 @@
+/** What is counted by the minute and kept in the store, so that alerts survive restarts and changes of leaders. */
+export type MinuteCount =
+  | 'dead_letters'
+  | 'leader_changes'
+  | 'retries_ended'
+  | 'retries_failed'
+  | 'keyed_submits'
+  | 'duplicate_submits'
+  | 'runs_started'
+  /** The sum over these runs, in ms. */
+  | 'start_delay_ms'
+
+export const MINUTE_MS = 60_000
+
+/** How often something was counted in a minute, over all nodes. Minutes are numbered from 1970. */
+export interface MinuteSum {
+  minute: number
+  name: MinuteCount
+  count: number
+}
+
+/** A rule about counts of a window of time: how many of one, or how many of one for each of the other. */
+export interface WindowRule {
+  part: MinuteCount
+  whole: MinuteCount | null
+  isOver(part: number, whole: number, threshold: number): boolean
+}
+
+export interface WindowLimits {
+  threshold: number
+  windowMs: number
+  /** Of the whole; with fewer of them the rule is not broken. */
+  minEvents: number
+  /** How long the rule must have been broken. */
+  forMs: number
+}
+
+export interface Judgement {
+  /** `unsettled`: neither for long enough; an alert stays as it is. */
+  verdict: 'over' | 'within' | 'unsettled'
+  part: number
+  whole: number
+}
+
+/** A value that swings around its threshold is one alert: it closes when it has been within for a while. */
+const CALM_PART_OF_WINDOW = 12
+
+export function calmMs({ windowMs, forMs }: Pick<WindowLimits, 'windowMs' | 'forMs'>): number {
+  return Math.max(forMs, windowMs / CALM_PART_OF_WINDOW)
+}
+
+/** The age of the oldest counts that a judgement may look at, whole minutes included. */
+export function reachMs(limits: Pick<WindowLimits, 'windowMs' | 'forMs'>): number {
+  return limits.windowMs + calmMs(limits) + 2 * MINUTE_MS
+}
+
+/**
+ * Judges a rule from the counts alone, so that every leader comes to the same judgement. A window is the minute that goes on and
+ * those before it: nothing older than the window counts. "For" is judged at the end of each minute.
+ */
+export function judge(rule: WindowRule, sums: readonly MinuteSum[], limits: WindowLimits, nowMs: number): Judgement {
+  const current = Math.floor(nowMs / MINUTE_MS)
+  const minutes = Math.ceil(limits.windowMs / MINUTE_MS)
+  const sumUntil = (name: MinuteCount | null) => {
+    const counts = sums.filter((sum) => sum.name === name)
+    return (last: number) =>
+      counts.reduce((sum, { minute, count }) => (minute <= last && minute > last - minutes ? sum + count : sum), 0)
+  }
+  const [partUntil, wholeUntil] = [sumUntil(rule.part), sumUntil(rule.whole)]
+  const isOverAt = (last: number) => {
+    const whole = wholeUntil(last)
+    if (rule.whole !== null && whole < Math.max(1, limits.minEvents)) return false
+    return rule.isOver(partUntil(last), whole, limits.threshold)
+  }
+  const over = isOverAt(current)
+  const spanMs = over ? limits.forMs : calmMs(limits)
+  // The last minute that had ended when the span began, and all since.
+  const first = spanMs === 0 ? current : Math.floor((nowMs - spanMs) / MINUTE_MS) - 1
+  let settled = true
+  for (let minute = first; settled && minute < current; minute++) settled = isOverAt(minute) === over
+  return {
+    verdict: settled ? (over ? 'over' : 'within') : 'unsettled',
+    part: partUntil(current),
+    whole: wholeUntil(current),
+  }
+}

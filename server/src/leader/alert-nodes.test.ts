@@ -1,0 +1,111 @@
+import { sleep } from '@ichido/sdk/world'
+import { v7 } from 'uuid'
+import { expect, onTestFinished, test } from 'vitest'
+import { freshDatabase } from '../../../scripts/testing/services.ts'
+import { size } from '../../../scripts/testing/size.ts'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import type { Services } from '../services/index.ts'
+import { openPostgres } from '../store/engines/postgres.ts'
+import { integer, text } from '../store/statement.ts'
+import { AlertHistory } from '../testing/alert-history.ts'
+import { NodeProcess } from '../testing/node-process.ts'
+import { testServices } from '../testing/services.ts'
+import { shiftedClock } from '../testing/shifted-clock.ts'
+import { sql, until } from '../testing/store.ts'
+import { realWorld } from '../world.ts'
+
+const FOUR = ['dead_letters', 'duplicate_keys', 'retry_failures', 'start_delay']
+const MINUTE_MS = 60_000
+const TERM_MS = 6_000
+
+test('each of the four alerts opens once and closes once, while leaders are killed', { timeout: 600_000 }, async () => {
+  const { services, url, pass } = await place()
+  const history = new AlertHistory(services)
+  await services.settings.put(LOCAL_ADMIN, 'alert_interval_seconds', 0.05)
+  let leader = await startNode(url)
+  await leader.untilLeads()
+  /** Kills the leader; the clock goes on to where its term is over. */
+  async function succeed(): Promise<void> {
+    const next = startNode(url)
+    await leader.end('SIGKILL')
+    leader = await next
+    await pass(TERM_MS)
+    await leader.untilLeads()
+  }
+  for (let round = 1; round <= size(1, 8); round++) {
+    await history.deadLetters(11)
+    await history.retries(20, 2)
+    await history.submissions(10, 11)
+    // So many and so late that those that began at once do not make up for them.
+    await history.delays(30, () => pass(20 * MINUTE_MS))
+    await services.minuteCounts.flush()
+    // Before it has looked, in the middle of it, or after.
+    await succeed()
+    await until('all four to be open', async () => isEach(await told(services), { open: round, closed: round - 1 }))
+    await succeed()
+    await ticked(services)
+    expect(await told(services)).toEqual(each({ open: round, closed: round - 1 }))
+
+    await pass(67 * MINUTE_MS)
+    await succeed()
+    await until('all four to be closed', async () => isEach(await told(services), { open: round, closed: round }))
+    await succeed()
+    await ticked(services)
+    expect(await told(services)).toEqual(each({ open: round, closed: round }))
+  }
+})
+
+/** How many were opened so far, and how many of these were closed. */
+interface Told {
+  open: number
+  closed: number
+}
+
+const each = (numbers: Told) => Object.fromEntries(FOUR.map((rule) => [rule, numbers]))
+const isEach = (found: Record<string, Told>, numbers: Told) => JSON.stringify(found) === JSON.stringify(each(numbers))
+
+async function told({ deps }: Services): Promise<Record<string, Told>> {
+  const rows = await sql(
+    deps.store,
+    `SELECT rule, count(*) AS open, count(closed_at) AS closed FROM ichido.alerts
+      WHERE rule IN ('${FOUR.join("', '")}') GROUP BY rule ORDER BY rule`,
+  )
+  return Object.fromEntries(
+    rows.map((row) => [text(row, 'rule'), { open: integer(row, 'open'), closed: integer(row, 'closed') }]),
+  )
+}
+
+/** Whoever leads now has looked at all rules: it has found a queue that nobody had told it of. */
+async function ticked({ submission, alerts, deps }: Services): Promise<void> {
+  const queue = v7()
+  await submission.submit(LOCAL_ADMIN, { kind: 'work', queue }, { key: null })
+  await sql(deps.store, 'UPDATE ichido.runs SET run_at = 1 WHERE queue = $1', queue)
+  const isTold = async () =>
+    (await alerts.list({ all: true, rule: 'queue_unserved' }, 200, null)).data.some(({ subject }) => subject === queue)
+  await until('the new leader to have looked', isTold)
+}
+
+async function startNode(url: string): Promise<NodeProcess> {
+  const node = await NodeProcess.start(url, { shifted: true })
+  onTestFinished(() => node.end('SIGKILL'))
+  return node
+}
+
+/** Services without loops, on a PostgreSQL whose clock the test has in its hands. */
+async function place() {
+  const { url, leave } = await freshDatabase()
+  const { pool, shift } = await shiftedClock(url)
+  const store = await openPostgres({
+    pool,
+    now: realWorld.now,
+    monotonic: realWorld.monotonic,
+    sleep: (ms) => sleep(realWorld, ms),
+  })
+  const remove = async () => {
+    await pool.end()
+    await leave()
+  }
+  const { services, close } = await testServices('postgres', {}, { store, remove })
+  onTestFinished(close)
+  return { services, url, pass: shift }
+}
