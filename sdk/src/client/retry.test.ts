@@ -24,6 +24,7 @@ test('of all error codes these are retried', () => {
     'INTERNAL',
     'ARTIFACTS_OFF',
     'LOG_UNAVAILABLE',
+    'STORE_FULL',
     'UNAVAILABLE',
   ])
 })

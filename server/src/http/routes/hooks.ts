@@ -29,7 +29,7 @@ export function hookRoutes(app: ApiInstance, { services }: RouteContext): void {
           'Whose triggers it makes stays as it was. A secret that the server makes is shown in this answer only.',
         params,
         body: putHookRequest,
-        response: answers({ 200: ['The hook', putHookResponse] }, ...WITH_BODY),
+        response: answers({ 200: ['The hook', putHookResponse] }, 'NOT_FOUND', ...WITH_BODY),
       },
     },
     (request) => hooks.put(callerOf(request), request.params.name, request.body),
