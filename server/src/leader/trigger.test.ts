@@ -113,6 +113,14 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect(await payloads(skip)).toEqual([4])
   })
 
+  test('a clock that goes back after a definition was made loses no trigger', async () => {
+    const definition = await defineOn(scene.store)
+    await sql(scene.store, 'UPDATE ichido.job_definitions SET created_at = created_at + 600000')
+    await happen(scene, definition.on.topic, [{}, {}])
+    await processAll()
+    expect(await ledger(definition)).toEqual(['job', 'job'])
+  })
+
   test('what is not processed yet goes by the definition as it is then', async () => {
     const changed = await defineOn(scene.store)
     const { topic } = changed.on

@@ -5,15 +5,21 @@ import { LED, LED_SQLITE } from './leadership.ts'
 const DEFINITION = DEFINITION_COLUMNS.replaceAll(/\w+/g, 'd.$&')
 const COLUMNS = 'id, user_id, operates, topic, dedupe_key, data, created_at'
 
+const NEWEST_ON = (topic: string) =>
+  `coalesce((SELECT max(d.created_at) FROM ichido.job_definitions d WHERE d.topic = ${topic}), 0)`
+
 /**
  * Takes id, user, whether it operates, topic, dedupe key, data and the time, sorted by user and key, so that two nodes with the
- * same keys do not deadlock. The unique index decides: of a key that is known, nothing is answered.
+ * same keys do not deadlock. The unique index decides: of a key that is known, nothing is answered. A trigger never seems older
+ * than a definition that was there before it, also when the clock went back in between: it would make no job of that one.
  */
 export const insertTriggers = statement('insert_triggers', {
   postgres: `INSERT INTO ichido.triggers (${COLUMNS})
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::boolean[], $4::text[], $5::text[], $6::text[], $7::bigint[])
+    SELECT t.id, t.user_id, t.operates, t.topic, t.dedupe_key, t.data, greatest(t.now, ${NEWEST_ON('t.topic')})
+    FROM unnest($1::uuid[], $2::text[], $3::boolean[], $4::text[], $5::text[], $6::text[], $7::bigint[])
+      AS t(id, user_id, operates, topic, dedupe_key, data, now)
     ON CONFLICT (user_id, dedupe_key) DO NOTHING RETURNING id`,
-  sqlite: `INSERT INTO ichido.triggers (${COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7)
+  sqlite: `INSERT INTO ichido.triggers (${COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, max($7, ${NEWEST_ON('$4')}))
     ON CONFLICT (user_id, dedupe_key) DO NOTHING RETURNING id`,
 })
 
