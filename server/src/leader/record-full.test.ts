@@ -77,7 +77,10 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 
   test('what two nodes saw of one full disk is one alert, whichever of them leads', async () => {
-    const other = new FullDisks({ world: scene.world, store: { ...scene.store, write: (command) => store.write(command) } })
+    const other = new FullDisks({
+      world: scene.world,
+      store: { ...scene.store, write: (command) => store.write(command) },
+    })
     await fillUp(1)
     await sql(other.watchStore(), 'DELETE FROM ichido.alerts').catch(() => {})
     await scene.pass(1_000)

@@ -41,7 +41,12 @@ export const openAlerts = statement('open_alerts', {
     WHERE ${LED_SQLITE} ON CONFLICT DO NOTHING RETURNING rule, subject, message`,
 })
 
-const SAME_TIME = (rule: string, subject: string, opened: string, closed: string) => `EXISTS (SELECT 1 FROM ichido.alerts a
+const SAME_TIME = (
+  rule: string,
+  subject: string,
+  opened: string,
+  closed: string,
+) => `EXISTS (SELECT 1 FROM ichido.alerts a
       WHERE a.rule = ${rule} AND a.subject = ${subject} AND a.opened_at < ${closed} AND a.closed_at > ${opened})`
 
 /**
