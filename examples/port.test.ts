@@ -46,7 +46,7 @@ test('PORT says where to listen; without it the example chooses', () => {
 test.each(EXAMPLES)('%s says in a sentence that PORT is no port', async (example) => {
   const args = example === 'zpe-h2' ? [] : [join(folder, example)]
   expect(await run(example, args, { PORT: 'http' })).toEqual({
-    code: 1,
+    code: 2,
     said: 'PORT must be a whole number from 0 to 65535, not "http".\n',
   })
 })

@@ -1,9 +1,12 @@
+/** PORT is no port: wrong usage, like a bad flag. */
+export class BadPort extends Error {}
+
 /** Where PORT says to listen; without it, or with none in it, the fallback. */
 export function portFrom({ PORT }: NodeJS.ProcessEnv, fallback: number): number {
   if (PORT === undefined || PORT === '') return fallback
   const port = Number(PORT)
   if (/^\d+$/.test(PORT) && port <= 65_535) return port
-  throw new Error(`PORT must be a whole number from 0 to 65535, not ${JSON.stringify(PORT)}.`)
+  throw new BadPort(`PORT must be a whole number from 0 to 65535, not ${JSON.stringify(PORT)}.`)
 }
 
 /** What to do about a port that somebody else listens on; null: something else is wrong. */

@@ -1,6 +1,6 @@
 // One command: bookmarks that are summed up in the background, on a page that also works offline.
 import { join, resolve } from 'node:path'
-import { portFrom, portTaken } from '../port.ts'
+import { BadPort, portFrom, portTaken } from '../port.ts'
 import { startApp } from './app.ts'
 import { pageFiles } from './page-files.ts'
 
@@ -30,5 +30,5 @@ try {
   process.exit()
 } catch (error) {
   say(messageOf(error))
-  process.exitCode = 1
+  process.exitCode = error instanceof BadPort ? 2 : 1
 }

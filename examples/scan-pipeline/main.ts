@@ -1,5 +1,6 @@
 // One command: a control plane, a worker and a page on which a scan goes through its five stages.
 import { join, resolve } from 'node:path'
+import { BadPort } from '../port.ts'
 import { startPipeline } from './pipeline.ts'
 
 const say = (line: string) => process.stdout.write(`${line}\n`)
@@ -11,7 +12,7 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal
 function fail(error: unknown): void {
   if (!over.signal.aborted) {
     say(error instanceof Error ? error.message : String(error))
-    process.exitCode = 1
+    process.exitCode = error instanceof BadPort ? 2 : 1
   }
   over.abort()
 }

@@ -3,7 +3,7 @@ import { join, resolve } from 'node:path'
 import { Trouble } from '../../scripts/boot/trouble.mjs'
 import { parsePwInput } from './pw-input.ts'
 
-/** What was named is not there, or nothing that pw.x could read. */
+/** The caller named a file that is not there or that pw.x cannot read, or a PORT that is no port. */
 export class BadInput extends Trouble {}
 
 /** The text of an input: a file of the caller's own, or one of this example. */

@@ -44,7 +44,7 @@ function portOf(env: NodeJS.ProcessEnv): number {
   try {
     return portFrom(env, 0)
   } catch (error) {
-    throw new Trouble(error instanceof Error ? error.message : String(error))
+    throw new BadInput(error instanceof Error ? error.message : String(error))
   }
 }
 

@@ -63,8 +63,24 @@ eachEmbedded(({ ichido, engine }) => {
     expect(await field(ichido().trigger('two words'))).toMatchObject({ details: { field: 'topic' } })
     const key = ichido().trigger('t', null, { dedupeKey: 'two words' })
     expect(await field(key)).toMatchObject({ details: { field: 'dedupeKey' } })
-    expect(await field(ichido().trigger('t', 1n))).toMatchObject({ details: { field: 'data' } })
     expect(await field(ichido().trigger('t', 'x'.repeat(256 * 1024)))).toMatchObject({ details: { field: 'data' } })
+  })
+
+  test('a trigger that JSON would change, or with an unknown option, is not recorded', async () => {
+    const topic = unique('topic')
+    expect(await thrownBy(ichido().trigger(topic, { tags: [new Map()] }))).toMatchObject({
+      name: 'InvalidValue',
+      message: 'data.tags[0] is a Map, which JSON cannot hold: use Object.fromEntries(map)',
+    })
+    // Ignored, it would make each repetition a trigger of its own.
+    const misspelled = { dedupe_key: topic } as object
+    expect(await thrownBy(ichido().trigger(topic, null, misspelled))).toMatchObject({
+      message: 'A trigger has no option dedupe_key here; there are dedupeKey, signal',
+    })
+    expect(
+      (await ichido().node.services.triggers.list(LOCAL_ADMIN, { topic, definition: null, state: null }, 10, null))
+        .data,
+    ).toEqual([])
   })
 
   test('a job is of the user that it is submitted for, under its limits and with its keys', async () => {

@@ -36,7 +36,7 @@ export async function agreeOnShards(options: ShardsOptions): Promise<void> {
   if (unread.length > 0) {
     const named = unread.slice(0, NAMED_MAX).join(', ') + (unread.length > NAMED_MAX ? ' and others' : '')
     throw refuse(
-      `${named} still hold entries that no router has read. Start with SHARDS=${agreed} until they are read, then change it`,
+      `no router has read all entries of ${named}. Start with SHARDS=${agreed} until they are read, then change it`,
     )
   }
   if (!(await store.write(changeShards(agreed, shards)))) {

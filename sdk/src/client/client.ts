@@ -1,6 +1,7 @@
 import { type BackoffShape, IchidoError, type JobShape, type Page, type SubmitRequest } from '../protocol/index.ts'
 import { Artifacts } from './artifacts.ts'
 import { Job } from './job.ts'
+import { requireJson } from './json-value.ts'
 import { type Backoff, checkPayload, type Kind, toKind } from './kind.ts'
 import { Reservations } from './reservations.ts'
 import type { JobEvent, JobListFilter, Transport, WatchOptions } from './transport.ts'
@@ -85,7 +86,7 @@ export class Client {
     options: SubmitOptions = {},
   ): Promise<Job<Result>> {
     const definition = toKind(kind)
-    checkOptions(options, SUBMIT_OPTIONS)
+    checkOptions('submission', options, SUBMIT_OPTIONS)
     await checkPayload(definition, payload)
     const accepted = await worded(this.#transport.submit(toRequest(definition, payload, options), options))
     return Job.accepted<Result>(this.#transport, accepted, definition)
@@ -122,6 +123,8 @@ export class Client {
    * await ichido.trigger('order.paid', { orderId, total }, { dedupeKey: `paid-${orderId}` })
    */
   async trigger(topic: string, data?: unknown, options: TriggerOptions = {}): Promise<RecordedTrigger> {
+    checkOptions('trigger', options, TRIGGER_OPTIONS)
+    requireJson(data, 'data')
     const recorded = await worded(this.#transport.trigger({ topic, data }, options))
     const { trigger_id: id, created_at, duplicate } = recorded
     return { id, duplicate, createdAt: new Date(created_at) }
@@ -150,7 +153,7 @@ async function toChecked({
   ...options
 }: BatchItem): Promise<{ kind: Kind; request: SubmitRequest }> {
   const kind = toKind(given)
-  checkOptions(options, BATCH_OPTIONS)
+  checkOptions('submission', options, BATCH_OPTIONS)
   await checkPayload(kind, payload)
   return { kind, request: compact({ ...toRequest(kind, payload, options), idempotency_key: options.key }) }
 }
@@ -172,12 +175,13 @@ const BATCH_OPTIONS: Record<keyof Omit<BatchItem, 'kind' | 'payload'>, true> = {
   uploadTtlSeconds: true,
 }
 const SUBMIT_OPTIONS: Record<keyof SubmitOptions, true> = { ...BATCH_OPTIONS, tx: true, user: true, signal: true }
+const TRIGGER_OPTIONS: Record<keyof TriggerOptions, true> = { dedupeKey: true, signal: true }
 
 /** Where types were not checked, another library's `jobId` would pass for a key, and its `delay` for a delay. */
-function checkOptions(options: object, known: object): void {
+function checkOptions(what: string, options: object, known: object): void {
   for (const name in options) {
     if (Object.hasOwn(known, name)) continue
-    throw new TypeError(`A submission has no option ${name} here; there are ${Object.keys(known).join(', ')}`)
+    throw new TypeError(`A ${what} has no option ${name} here; there are ${Object.keys(known).join(', ')}`)
   }
 }
 

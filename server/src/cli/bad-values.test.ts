@@ -74,6 +74,7 @@ const BAD: Readonly<Record<string, string>> = {
   '--dedupe-key': NO_NAME,
   '--definition': NO_NAME,
   '--fatal-codes': 'X'.repeat(1_000),
+  '--rule': 'too_many_mondays',
 }
 
 /** Any text may be meant: names of people, programs and places, and words to look for. */

@@ -54,7 +54,9 @@ interface RunFlags extends JsonFlag {
 export function addDefinitions(program: Command): void {
   const definitions = program
     .command('definitions')
-    .description('templates of jobs by name, with or without a schedule: define, pause, run, look at their ticks')
+    .description(
+      'templates of jobs, made by hand, by a schedule or by triggers: define, pause, run, look at their ticks',
+    )
   paged(definitions.command('list').description('list definitions, newest first')).action(list)
   shown(definitions.command('show <name>').description('show a definition')).action(
     async (name: string, flags: JsonFlag) =>
@@ -74,8 +76,8 @@ export function addDefinitions(program: Command): void {
   ).action(update)
   shown(definitions.command('delete <name>').description('delete a definition; its jobs go on')).action(remove)
   for (const [verb, says] of [
-    ['pause', 'pause a schedule: its ticks are skipped until it goes on'],
-    ['resume', 'let a schedule go on'],
+    ['pause', 'pause a definition: ticks are skipped, triggers kept or skipped as its --when-paused says'],
+    ['resume', 'resume a definition; triggers that were kept make their jobs'],
   ] as const) {
     shown(definitions.command(`${verb} <name>`).description(says)).action(async (name: string, flags: JsonFlag) =>
       print(await connect().ask<DefinitionShape>('POST', `${pathOf(name)}/${verb}`), flags.json),
@@ -84,7 +86,7 @@ export function addDefinitions(program: Command): void {
   shown(
     definitions
       .command('run <name>')
-      .description('make a job of it now, whatever its schedule says')
+      .description('make a job of it now, whatever its schedule says; not when its payload takes fields of a trigger')
       .option('-k, --key <key>', 'idempotency key', key)
       .option('-w, --wait', 'show how it goes and print its result')
       .option('--timeout <time>', 'stop waiting after this long, such as 10m', seconds),

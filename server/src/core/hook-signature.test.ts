@@ -12,7 +12,7 @@ describe('Standard Webhooks', () => {
   const headers = { 'webhook-id': ID, 'webhook-timestamp': String(AT_SECONDS), 'webhook-signature': SIGNATURE }
   const verify = (sent: Headers, body = BODY, nowMs = AT_SECONDS * 1000) =>
     verifyDelivery('standard', SECRET, { headers: sent, body: Buffer.from(body), nowMs })
-  const verified = { kind: 'verified', delivery: { deliveryId: ID, event: null } }
+  const verified = { kind: 'verified', delivery: { deliveryId: ID, idHeader: 'webhook-id', event: null } }
 
   test('the example of the specification is verified', () => {
     expect(verify(headers)).toEqual(verified)
@@ -22,7 +22,7 @@ describe('Standard Webhooks', () => {
     const renamed = Object.fromEntries(
       Object.entries(headers).map(([name, value]) => [name.replace('webhook', 'svix'), value]),
     )
-    expect(verify(renamed)).toEqual(verified)
+    expect(verify(renamed)).toEqual({ ...verified, delivery: { ...verified.delivery, idHeader: 'svix-id' } })
   })
 
   test('one right signature among several is enough', () => {
@@ -88,7 +88,10 @@ describe("GitHub's signature", () => {
     verifyDelivery('github', SECRET, { headers: sent, body: Buffer.from(body), nowMs: 0 })
 
   test('the example of the documentation is verified', () => {
-    expect(verify(headers)).toEqual({ kind: 'verified', delivery: { deliveryId: 'd1', event: 'push' } })
+    expect(verify(headers)).toEqual({
+      kind: 'verified',
+      delivery: { deliveryId: 'd1', idHeader: 'x-github-delivery', event: 'push' },
+    })
   })
 
   test('another body, another secret and SHA-1 are refused', () => {

@@ -25,6 +25,8 @@ function standardKey(secret: string): Buffer {
 /** What a delivery says of itself. GitHub signs the body only; Standard Webhooks also signs the id and the time. */
 export interface Delivery {
   deliveryId: string
+  /** The header that names the delivery. */
+  idHeader: string
   /** GitHub names what happened in a header; others name it in the body. */
   event: string | null
 }
@@ -69,7 +71,7 @@ function verifyStandard(secret: string, { headers, body, nowMs }: SignedDelivery
     const off = `${Math.round(Math.abs(offMs) / 1000)} s ${offMs < 0 ? 'behind' : 'ahead of'} the server's clock`
     return { kind: 'refused', problem: `The delivery is too old or from the future: its timestamp is ${off}` }
   }
-  return { kind: 'verified', delivery: { deliveryId: id, event: null } }
+  return { kind: 'verified', delivery: { deliveryId: id, idHeader: `${prefix}-id`, event: null } }
 }
 
 function verifyGithub(secret: string, { headers, body }: SignedDelivery): HookVerdict {
@@ -80,7 +82,7 @@ function verifyGithub(secret: string, { headers, body }: SignedDelivery): HookVe
   const expected = createHmac('sha256', secret).update(body).digest()
   const hex = /^sha256=([0-9a-f]{64})$/i.exec(signature)?.[1] ?? ''
   if (!isSame(Buffer.from(hex, 'hex'), expected)) return wrongSignature()
-  return { kind: 'verified', delivery: { deliveryId: id, event } }
+  return { kind: 'verified', delivery: { deliveryId: id, idHeader: 'x-github-delivery', event } }
 }
 
 function headerText(headers: Headers, name: string): string | null {

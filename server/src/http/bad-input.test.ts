@@ -266,7 +266,7 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     ['POST', '/v1/tokens', { user_id: '*', role: 'admin' }, /^user_id must be/],
     ['POST', '/v1/tokens', { user_id: 'ann', role: 'root' }, 'role must be one of viewer, submitter, operator, admin'],
     ['POST', '/v1/jobs/batch', {}, 'Missing required field: jobs'],
-    ['POST', '/v1/jobs/batch', { jobs: [] }, 'jobs must have at least 1 entries'],
+    ['POST', '/v1/jobs/batch', { jobs: [] }, 'jobs must have at least 1 entry'],
     ['POST', '/v1/jobs/batch', { jobs: {} }, 'jobs must be a list'],
   ])('%s %s with %j is refused', async (method, path, body, words) => {
     const { message } = expectRefusal(await http.call(method, path, { body }), 400)

@@ -101,7 +101,7 @@ describe.each(ENGINES)('hooks on %s', (engine) => {
     ['no body', (secret) => ({ headers: standard(secret, 'm', '').headers ?? {} }), 400, 'body'],
     ['a body that is no JSON', (secret) => standard(secret, 'm', '{oops'), 400, ''],
     ['no webhook-id', () => ({ body: '{}' }), 400, 'webhook-id'],
-    ['an id that cannot be a key', (secret) => standard(secret, 'with space', '{}'), 400, 'delivery id'],
+    ['an id that cannot be a key', (secret) => standard(secret, 'with space', '{}'), 400, 'webhook-id'],
     [
       'a form',
       (secret) => ({

@@ -258,7 +258,7 @@ describe.each(ENGINES)('%s', (engine) => {
 
   const MALFORMED: [string, string, unknown, number, string | RegExp][] = [
     ['no queues', '', {}, 400, 'Missing required field: queues'],
-    ['an empty list of queues', '', { queues: [] }, 400, 'queues must have at least 1 entries'],
+    ['an empty list of queues', '', { queues: [] }, 400, 'queues must have at least 1 entry'],
     ['max 0', '', { queues: ['q'], max: 0 }, 400, 'max must be at least 1'],
     ['max 1001', '', { queues: ['q'], max: 1001 }, 400, 'max must be at most 1000'],
     ['wait_seconds 1e9', '', { queues: ['q'], wait_seconds: 1e9 }, 400, 'wait_seconds must be at most 50'],
@@ -271,7 +271,7 @@ describe.each(ENGINES)('%s', (engine) => {
     ['a start without its id', '/LEASE/start', {}, 400, 'Missing required field: start_id'],
     ['a heartbeat with a body', '/LEASE/heartbeat', { x: 1 }, 400, 'Unknown field: x'],
     ['a malformed lease among many', '/heartbeat', { lease_ids: ['x'] }, 400, 'lease_ids.0 is not a lease_id'],
-    ['no lease among many', '/heartbeat', { lease_ids: [] }, 400, 'lease_ids must have at least 1 entries'],
+    ['no lease among many', '/heartbeat', { lease_ids: [] }, 400, 'lease_ids must have at least 1 entry'],
     ['an unknown field of a result', '/LEASE/result', { reslt: 1 }, 400, 'Unknown field: reslt'],
     [
       'an unknown field of what is next',
@@ -298,7 +298,7 @@ describe.each(ENGINES)('%s', (engine) => {
     ],
     ['a stream of another name', '/LEASE/logs', { chunks: [{ n: 0, stream: 'x', text: '' }] }, 400, /^chunks.0.stream/],
     ['a chunk of nothing', '/LEASE/logs', { chunks: [{ n: 0, stream: 'stdout', text: '' }] }, 400, /^chunks.0.text/],
-    ['a batch without reports', '/report', { reports: [] }, 400, 'reports must have at least 1 entries'],
+    ['a batch without reports', '/report', { reports: [] }, 400, 'reports must have at least 1 entry'],
     ['invalid JSON', '/LEASE/result', '{"result":', 400, /^The body is not valid JSON/],
     [
       'a result that is too large',

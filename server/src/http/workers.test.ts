@@ -173,7 +173,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
   })
 
   test.each([
-    ['POST', '/v1/workers/enroll-tokens', { queues: [] }, 'queues must have at least 1 entries'],
+    ['POST', '/v1/workers/enroll-tokens', { queues: [] }, 'queues must have at least 1 entry'],
     ['POST', '/v1/workers/enroll-tokens', { queues: ['no spaces'] }, 'queues.0 must be 1 to 128 letters'],
     ['POST', '/v1/workers/enroll-tokens', { queues: 'a' }, 'queues must be a list'],
     ['POST', '/v1/workers/enroll-tokens', { ttl_seconds: 0 }, 'ttl_seconds must be at least 1'],

@@ -56,22 +56,22 @@ describe.each(ENGINES)('%s', (engine) => {
     dead_letters: () => ({
       fine: () => history.deadLetters(10),
       more: () => history.deadLetters(1),
-      message: /^11 jobs became dead letters within 60 minutes, more than 10\. See why: ichido dead list --group$/,
+      message: /^Dead letters made within 60 min: 11, more than 10\. See why: ichido dead list --group$/,
     }),
     retry_failures: () => ({
       fine: () => history.retries(20, 1),
       more: () => history.retries(1, 1),
-      message: /^2 of 21 \(9\.5 %\) retries failed within 60 minutes, more than 5 %\./,
+      message: /^2 of 21 \(9\.5 %\) retries failed within 60 min, more than 5 %\./,
     }),
     duplicate_keys: () => ({
       fine: () => history.submissions(10, 9, 1),
       more: () => history.submissions(0, 1),
-      message: /^11 of 21 \(52\.4 %\) submissions with a key repeated a key within 60 minutes, more than 50 %\./,
+      message: /^11 of 21 \(52\.4 %\) submissions with a key repeated a key within 60 min, more than 50 %\./,
     }),
     start_delay: () => ({
       fine: () => history.delays(5, late(290_000)),
       more: () => history.delays(5, late(330_000)),
-      message: /^10 runs started 310 s after they were due, on average within 60 minutes; more than 300 s\./,
+      message: /^Runs started 310 s late on average within 60 min \(10 runs\), more than 300 s\./,
     }),
   }
 
@@ -165,7 +165,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await alerts('leader_changes')).toMatchObject([
       {
         closed_at: null,
-        message: expect.stringMatching(/^The leader changed 4 times within 10 minutes, more than 3\./),
+        message: expect.stringMatching(/^Changes of the leader within 10 min: 4, more than 3\./),
       },
     ])
     await scene.pass(12 * MINUTE_MS)

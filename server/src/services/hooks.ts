@@ -68,12 +68,12 @@ export function createHookService({ world, store: db }: Pick<Deps, 'world' | 'st
       const verdict = verifyDelivery(hook.scheme, hook.secret, { ...sent, nowMs })
       if (verdict.kind === 'malformed') throw invalid(verdict.header, verdict.problem)
       if (verdict.kind === 'refused') return verdict
-      const { deliveryId, event } = verdict.delivery
+      const { deliveryId, idHeader, event } = verdict.delivery
       // Two hooks of one user may get the same id from two senders.
       const key = parseKey(`hook:${name}:${deliveryId}`)
-      if (!key.ok) throw invalid('delivery id', `with the hook's name before it ${key.problem}`)
+      if (!key.ok) throw invalid(idHeader, `with "hook:${name}:" before it ${key.problem}`)
       const topic = event === null ? hook.topic : `${hook.topic}.${event}`
-      if (!NAME_PATTERN.test(topic)) throw invalid('x-github-event', `with the hook's topic before it ${NAME_RULE}`)
+      if (!NAME_PATTERN.test(topic)) throw invalid('x-github-event', `with "${hook.topic}." before it ${NAME_RULE}`)
       return { kind: 'verified', sender: { userId: hook.userId, role: SENDER_ROLE }, topic, dedupeKey: key.key }
     },
   }

@@ -36,7 +36,7 @@ test.each([
   [{ name: 'a', count: Number.NaN }, 'count must be a number'],
   [{ name: 'a', share: 0 }, 'share must be more than 0'],
   [{ name: 'a', share: 1 }, 'share must be less than 1'],
-  [{ name: 'a', list: [] }, 'list must have at least 1 entries'],
+  [{ name: 'a', list: [] }, 'list must have at least 1 entry'],
   [{ name: 'a', list: {} }, 'list must be a list'],
   [{ name: 'a', list: [{}] }, 'Missing required field: list.0.id'],
   [{ name: 'a', list: [{ id: 'x' }] }, 'list.0.id must be a UUID'],

@@ -67,5 +67,6 @@ function tooSmall({ origin, minimum, inclusive }: z.core.$ZodIssueTooSmall): str
 
 function amount(origin: string, comparison: string, limit: number | bigint): string {
   if (origin === 'string') return `have ${comparison} ${limit} characters`
-  return origin === 'array' ? `have ${comparison} ${limit} entries` : `be ${comparison} ${limit}`
+  if (origin === 'array') return `have ${comparison} ${limit} ${Number(limit) === 1 ? 'entry' : 'entries'}`
+  return `be ${comparison} ${limit}`
 }

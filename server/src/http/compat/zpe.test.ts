@@ -164,7 +164,7 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
       expect.stringMatching(/^content/),
     ],
     ['a content that is no text', { ...JOB, content: 7 }, 'content must be a string'],
-    ['no index', { ...JOB, mobile_indices: [] }, 'mobile_indices must have at least 1 entries'],
+    ['no index', { ...JOB, mobile_indices: [] }, 'mobile_indices must have at least 1 entry'],
     [
       'an atom twice',
       { ...JOB, mobile_indices: [1, 0, 1] },

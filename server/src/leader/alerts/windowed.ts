@@ -39,7 +39,7 @@ const RULES: Record<WindowedRule, Windowed> = {
     isOver: isMore,
     threshold: 'alert_dead_letters_threshold',
     tell: ({ part }, threshold, minutes) =>
-      `${part} jobs became dead letters within ${minutes} minutes, more than ${threshold}. See why: ichido dead list --group`,
+      `Dead letters made within ${minutes} min: ${part}, more than ${threshold}. See why: ichido dead list --group`,
   },
   retry_failures: {
     subject: 'all queues',
@@ -49,7 +49,7 @@ const RULES: Record<WindowedRule, Windowed> = {
     threshold: 'alert_retry_failures_threshold_percent',
     minEvents: 'alert_retry_failures_min_events',
     tell: (judgement, threshold, minutes) =>
-      `${percent(judgement)} retries failed within ${minutes} minutes, more than ${threshold} %. Retrying does not help: look at the errors of the jobs`,
+      `${percent(judgement)} retries failed within ${minutes} min, more than ${threshold} %. Retrying does not help: look at the errors of the jobs`,
   },
   duplicate_keys: {
     subject: 'all keys',
@@ -59,7 +59,7 @@ const RULES: Record<WindowedRule, Windowed> = {
     threshold: 'alert_duplicate_keys_threshold_percent',
     minEvents: 'alert_duplicate_keys_min_events',
     tell: (judgement, threshold, minutes) =>
-      `${percent(judgement)} submissions with a key repeated a key within ${minutes} minutes, more than ${threshold} %. A client sends its requests again and again`,
+      `${percent(judgement)} submissions with a key repeated a key within ${minutes} min, more than ${threshold} %. A client sends its requests again and again`,
   },
   start_delay: {
     subject: 'all queues',
@@ -69,7 +69,7 @@ const RULES: Record<WindowedRule, Windowed> = {
     threshold: 'alert_start_delay_threshold_seconds',
     minEvents: 'alert_start_delay_min_events',
     tell: ({ part, whole }, threshold, minutes) =>
-      `${whole} runs started ${Math.round(part / whole / 1000)} s after they were due, on average within ${minutes} minutes; more than ${threshold} s. Start more workers`,
+      `Runs started ${Math.round(part / whole / 1000)} s late on average within ${minutes} min (${whole} runs), more than ${threshold} s. Start more workers`,
   },
   leader_changes: {
     subject: 'leader',
@@ -78,7 +78,7 @@ const RULES: Record<WindowedRule, Windowed> = {
     isOver: isMore,
     threshold: 'alert_leader_changes_threshold',
     tell: ({ part }, threshold, minutes) =>
-      `The leader changed ${part} times within ${minutes} minutes, more than ${threshold}. Nodes restart, or the database answers too slowly`,
+      `Changes of the leader within ${minutes} min: ${part}, more than ${threshold}. Nodes restart, or the database answers too slowly`,
   },
 }
 
