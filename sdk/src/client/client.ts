@@ -1,6 +1,7 @@
 import { type BackoffShape, IchidoError, type JobShape, type Page, type SubmitRequest } from '../protocol/index.ts'
 import { Artifacts } from './artifacts.ts'
 import { Job } from './job.ts'
+import { requireJson } from './json-value.ts'
 import { type Backoff, checkPayload, type Kind, toKind } from './kind.ts'
 import { Reservations } from './reservations.ts'
 import type { JobEvent, JobListFilter, Transport, WatchOptions } from './transport.ts'
@@ -122,6 +123,7 @@ export class Client {
    * await ichido.trigger('order.paid', { orderId, total }, { dedupeKey: `paid-${orderId}` })
    */
   async trigger(topic: string, data?: unknown, options: TriggerOptions = {}): Promise<RecordedTrigger> {
+    requireJson(data, 'data')
     const recorded = await worded(this.#transport.trigger({ topic, data }, options))
     const { trigger_id: id, created_at, duplicate } = recorded
     return { id, duplicate, createdAt: new Date(created_at) }
