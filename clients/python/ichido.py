@@ -36,6 +36,7 @@ import os
 import platform
 import queue as queues_of_threads
 import random
+import re
 import selectors
 import shutil
 import signal
@@ -2333,7 +2334,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='ichido.py', description='Submit jobs to Ichido, and work on them.')
     common = argparse.ArgumentParser(add_help=False)
     url = os.environ.get('ICHIDO_URL') or DEFAULT_URL
-    common.add_argument('--url', default=url, help='the server (ICHIDO_URL; %(default)s)')
+    shown = _without_credentials(url).replace('%', '%%')
+    common.add_argument('--url', default=url, help=f'the server (ICHIDO_URL; {shown})')
     common.add_argument('--insecure', action='store_true', help='allow plain http to another machine')
     commands = parser.add_subparsers(required=True, metavar='submit|logs|artifacts|download|upload|work')
 
