@@ -1,11 +1,12 @@
 import { once } from 'node:events'
+import type { World } from '@ichido/sdk/world'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
 import { until } from '../testing/store.ts'
 import { realWorld } from '../world.ts'
 import type { Topic } from './port.ts'
-import { channelOf, PostgresBus, type PostgresBusOptions } from './postgres.ts'
+import { channelOf, LAST_FLUSH_MS, PostgresBus, type PostgresBusOptions } from './postgres.ts'
 
 let database: FreshDatabase
 let observer: pg.Client
@@ -159,10 +160,15 @@ test('what was woken just before closing still goes out, and closing twice is fi
   a.wake(['queue:last'])
 })
 
-test('closed while much is to be told, it tells as much as it can in the time, and nobody of any trouble', async () => {
+test('a bus that is closed sends what it has to send first, and reports no trouble', async () => {
   const schema = newSchema()
   const troubles: unknown[] = []
-  const [a, b] = [bus(schema, { onTrouble: (error) => troubles.push(error) }), bus(schema)]
+  // On a busy machine the time for the last wake-ups may be over before they are sent; here it does not end.
+  const world: World = {
+    ...realWorld,
+    after: (ms, call) => (ms === LAST_FLUSH_MS ? () => {} : realWorld.after(ms, call)),
+  }
+  const [a, b] = [bus(schema, { world, onTrouble: (error) => troubles.push(error) }), bus(schema)]
   await listening(schema, 2)
   const topics = Array.from({ length: 10_000 }, (_, i): Topic => `job:${i}-${'x'.repeat(100)}`)
   const woken = counting(b, topics.at(-1) ?? 'job:')

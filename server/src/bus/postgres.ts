@@ -21,7 +21,7 @@ const RECONNECT_MS = 500
 /** Between notifications: each wakes every node, whatever it is about. The first of many goes out at once. */
 const PAUSE_MS = 20
 /** How long closing waits for the last wake-ups to go out, without pauses. */
-const LAST_FLUSH_MS = 500
+export const LAST_FLUSH_MS = 500
 /** What is told of single jobs, thousands in a second, goes after the few wake-ups of queues that idle workers wait for. */
 const OF_ONE_JOB = /^(job|logs):/
 

@@ -167,6 +167,7 @@ describe('wake-ups behind PgBouncer', () => {
       .toMatch(/Connections +behind a connection pooler, .*; wake-ups over DATABASE_DIRECT_URL\n/)
     await until('the server to listen', listeners)
     await server.stop()
+    await until('its connection to be gone', async () => (await listeners()) === 0)
   })
 
   test('without it they come by polling: a job still reaches a worker of another node', async () => {
