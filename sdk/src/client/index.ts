@@ -1,4 +1,3 @@
-export { tokenIn, withoutCredentials } from './address.ts'
 export { Artifacts } from './artifacts.ts'
 export { type Call, createCall, createOpen, type HttpOptions, type Open } from './call.ts'
 export { type BatchItem, Client, type RecordedTrigger, type SubmitOptions, type TriggerOptions } from './client.ts'
