@@ -78,6 +78,13 @@ describe('a template', () => {
     expect(filled([{ $from: '' }], deep(64))).toEqual(['payload_too_deep', null])
   })
 
+  test('that takes more than a string can hold makes no job either', () => {
+    // 600 MB; the limit of a string is 512 MB.
+    const template = Array(4_000).fill({ $from: '' })
+    expect(filled(template, 'x'.repeat(150_000))).toEqual(['payload_too_large', null])
+    expect(filled([...template, { $from: 'a' }], 'x'.repeat(150_000))).toEqual(['missing_field', 'a'])
+  })
+
   test('is held against the rule', () => {
     expect(templateProblem({ a: 1 }, null, true)).toBeNull()
     expect(templateProblem({ $from: 'a' }, RULE, false)).toBeNull()

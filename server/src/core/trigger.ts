@@ -60,14 +60,20 @@ type Filled = { ok: true; payload: string } | { ok: false; reason: string; field
 function fillPayload(template: string, data: unknown, bytesMax: number): Filled {
   if (!template.includes(TAKE)) return { ok: true, payload: template }
   let missing: string | null = null
+  let takenChars = 0
   const filled = replaceTakes(JSON.parse(template), (path) => {
     const taken = take(data, path)
     if (!taken.found) missing ??= path
-    return taken.found ? taken.value : null
+    // A template may take the same large field thousands of times: what they make together may be too large for any string.
+    if (!taken.found || takenChars > bytesMax) return null
+    takenChars += JSON.stringify(taken.value).length
+    return taken.value
   })
   if (missing !== null) return { ok: false, reason: 'missing_field', field: missing }
+  const tooLarge = { ok: false, reason: 'payload_too_large', field: null } as const
+  if (takenChars > bytesMax) return tooLarge
   const payload = JSON.stringify(filled)
-  if (Buffer.byteLength(payload) > bytesMax) return { ok: false, reason: 'payload_too_large', field: null }
+  if (Buffer.byteLength(payload) > bytesMax) return tooLarge
   // Two values of 64 levels may make one of more.
   if (findJsonProblem(payload) !== null) return { ok: false, reason: 'payload_too_deep', field: null }
   return { ok: true, payload }

@@ -76,6 +76,23 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await alerts(true)).data).toHaveLength(1)
   })
 
+  test('what two nodes saw of one full disk is one alert, whichever of them leads', async () => {
+    const other = new FullDisks({
+      world: scene.world,
+      store: { ...scene.store, write: (command) => store.write(command) },
+    })
+    await fillUp(1)
+    await sql(other.watchStore(), 'DELETE FROM ichido.alerts').catch(() => {})
+    await scene.pass(1_000)
+    isFull = false
+    for (const seen of [disks, other]) {
+      await seen.look()
+      await createRecordFull({ store, fullDisks: seen }, await seize(scene.store))()
+      expect(seen.ended).toEqual([])
+    }
+    expect((await alerts(true)).data).toHaveLength(1)
+  })
+
   test('two full times of one disk are two alerts', async () => {
     const record = createRecordFull({ store, fullDisks: disks }, await seize(scene.store))
     for (let time = 0; time < 2; time++) {

@@ -113,6 +113,14 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect(await payloads(skip)).toEqual([4])
   })
 
+  test('a clock that goes back after a definition was made loses no trigger', async () => {
+    const definition = await defineOn(scene.store)
+    await sql(scene.store, 'UPDATE ichido.job_definitions SET created_at = created_at + 600000')
+    await happen(scene, definition.on.topic, [{}, {}])
+    await processAll()
+    expect(await ledger(definition)).toEqual(['job', 'job'])
+  })
+
   test('what is not processed yet goes by the definition as it is then', async () => {
     const changed = await defineOn(scene.store)
     const { topic } = changed.on
@@ -192,6 +200,27 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
       expect(done * 5 * 200_000, 'characters of a batch').toBeLessThanOrEqual(4 * 1024 * 1024)
     }
     for (const definition of [first, ...others]) expect(await jobsOf(scene.store, definition)).toHaveLength(40)
+  })
+
+  test('what templates make of little data is bounded, too, and comes in order', async () => {
+    // Six jobs of 1 MB, from templates and data of 4 KB.
+    const payload = JSON.stringify([{ $from: 'n' }, ...Array(250).fill({ $from: 'text' })])
+    const data = [1, 2, 3, 4, 5, 6].map((n) => ({ n, text: 'x'.repeat(4_000) }))
+    const told = await defineOn(scene.store, {}, { payload })
+    const kept = await defineOn(scene.store, {}, { payload })
+    await scene.store.write(pauseDefinition(kept.name, BY()))
+    await happen(scene, kept.on.topic, data)
+    await processAll()
+    await scene.store.write(resumeDefinition(kept.name, BY()))
+    const tick = await triggerer(scene)
+    await happen(scene, told.on.topic, data)
+    await tick()
+    const first = [...Array(5).fill('job'), 'waiting_turn']
+    expect([await ledger(told), await ledger(kept)]).toEqual([first, first])
+    await tickAll(tick)
+    for (const definition of [told, kept]) {
+      expect(await payloads(definition)).toMatchObject(data.map(({ n }) => ({ 0: n })))
+    }
   })
 
   test('after a restart the next leader goes on where the last one ended', async () => {

@@ -20,6 +20,7 @@ import { submitJobs } from './commands/submit-jobs.ts'
 import { findWaitingTriggers, tryWaitingTriggers } from './commands/waiting-triggers.ts'
 import type { Command } from './port.ts'
 import * as statements from './sql/triggers.ts'
+import type { Statement } from './statement.ts'
 
 /** A trigger meets somebody else: the outcome is that of one after the other. */
 
@@ -289,4 +290,10 @@ test('triggers are locked and marked by their ids, also by a plan made for few o
     expect(waysInto(await keptPlan(a(), statement), 'triggers')).toEqual(['triggers_pkey'])
   }
   expect(waysInto(await keptPlan(a(), statements.shareOnTopics), 'job_definitions')).toEqual(['job_definitions_topic'])
+})
+
+test('of all that a pause has kept, only the outcomes of a batch are read', async () => {
+  const waysOf = async (statement: Statement) => waysInto(await keptPlan(a(), statement), 'trigger_outcomes')
+  expect(await waysOf(statements.lockWaiting)).toEqual(['trigger_outcomes_pkey'])
+  expect(await waysOf(statements.settleTriggers)).toEqual(['trigger_outcomes_trigger'])
 })

@@ -46,7 +46,12 @@ export function readForeignEvent(text: string | undefined): ForeignEvent | null 
   const found = foreignEvent.safeParse(parse(text))
   if (!found.success) return null
   const { job_id: jobId, stage, seq, data } = found.data
-  return { jobId, stage, seq, data: JSON.stringify(data ?? null) }
+  try {
+    return { jobId, stage, seq, data: JSON.stringify(data ?? null) }
+  } catch {
+    // It is nested so deeply that it can be read and not be written again.
+    return null
+  }
 }
 
 function parse(text: string | undefined): Readonly<Record<string, unknown>> | null {

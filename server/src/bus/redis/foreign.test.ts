@@ -123,6 +123,7 @@ test('entries that are no events are passed over', async () => {
     'NaN',
     JSON.stringify({ ...foreign(10), seq: 'ten' }),
     JSON.stringify({ ...foreign(3), stage: 'run' }),
+    JSON.stringify({ ...foreign(11), data: 'deep' }).replace('"deep"', '['.repeat(50_000) + ']'.repeat(50_000)),
   ]
   for (const text of bad) await add(text)
   await add(foreign(12))

@@ -93,13 +93,13 @@ export function processTriggers(
     if (locked.length === 0) return { triggers: 0, made: [] }
     const arrived = locked.map(toTrigger).sort((a, b) => (place.get(a.id) ?? 0) - (place.get(b.id) ?? 0))
     const waiting = yield* readWithWaiting(definitions)
+    const draft = drafter(payloadBytesMax, maker)
     const drafts = arrived.flatMap((trigger) =>
       definitions
         .filter((definition) => concerns(trigger, definition))
         .map((definition) => {
           const behind = waiting.has(definition.id) || !counted.has(definition.userId)
-          const draft = draftOf({ definition, payloadBytesMax, maker }, trigger, behind)
-          return { ...draft, triggeredAtMs: trigger.createdAtMs }
+          return { ...draft(definition, trigger, behind), triggeredAtMs: trigger.createdAtMs }
         }),
     )
     const made = yield* carryOut(drafts)
@@ -156,24 +156,25 @@ interface Draft {
   item: SubmitItem | null
 }
 
-export interface Template {
-  definition: WithRule
-  payloadBytesMax: number
-  maker: Maker
-}
+/**
+ * Of one transaction: a template may make a megabyte of little data. PostgreSQL breaks off a statement of several hundred, and
+ * always will.
+ */
+const FILLED_CHARS_MAX = 4 * 1024 * 1024
 
-/** What a trigger that fits makes of a definition. */
-export function draftOf(
-  { definition, payloadBytesMax, maker }: Template,
-  { id: triggerId, data }: Pick<Trigger, 'id' | 'data'>,
-  behind: boolean,
-): Draft {
-  const decision = decide(definition, data, { paused: definition.pausedAtMs !== null, behind }, payloadBytesMax)
-  const base = { definitionId: definition.id, triggerId, jobId: null, wakes: null }
-  if (decision.outcome !== 'job') return { made: { ...base, ...decision }, item: null }
-  const job = { payload: decision.payload, scheduledForMs: null, runAtMs: null }
-  const item = definitionItem(definition, job, maker)
-  return { made: { ...base, outcome: 'job', reason: null, field: null, jobId: item.jobId }, item }
+/** What triggers that fit make of definitions. Once the payloads are too large together, the rest waits for its turn. */
+export function drafter(payloadBytesMax: number, maker: Maker) {
+  let chars = 0
+  return (definition: WithRule, { id: triggerId, data }: Pick<Trigger, 'id' | 'data'>, isBehind: boolean): Draft => {
+    const standing = { paused: definition.pausedAtMs !== null, behind: isBehind || chars > FILLED_CHARS_MAX }
+    const decision = decide(definition, data, standing, payloadBytesMax)
+    const base = { definitionId: definition.id, triggerId, jobId: null, wakes: null }
+    if (decision.outcome !== 'job') return { made: { ...base, ...decision }, item: null }
+    chars += decision.payload.length
+    const job = { payload: decision.payload, scheduledForMs: null, runAtMs: null }
+    const item = definitionItem(definition, job, maker)
+    return { made: { ...base, outcome: 'job', reason: null, field: null, jobId: item.jobId }, item }
+  }
 }
 
 /** Their jobs, in the order of the list. One that its quota refuses waits. */

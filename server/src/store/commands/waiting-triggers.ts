@@ -5,7 +5,7 @@ import { each, integer, integerOrNull, query, type Row, text, textOrNull, type W
 import type { Maker } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import { fence, type Term } from './leadership.ts'
-import { changeOutcomes, draftOf, hasRule, isWaiting, type Made, submitDrafts } from './process-triggers.ts'
+import { changeOutcomes, drafter, hasRule, isWaiting, type Made, submitDrafts } from './process-triggers.ts'
 import { lockUsersOf } from './users.ts'
 
 /** A definition that is not paused and has triggers that wait. */
@@ -58,12 +58,13 @@ export function tryWaitingTriggers(
       definitions.has(definitionId) ? triggers.map(({ triggerId }) => [definitionId, triggerId]) : [],
     )
     const locked = (yield* each(sql.lockWaiting, pairs)).toSorted(byArrival)
+    const draft = drafter(payloadBytesMax, maker)
     const drafts = locked.map((row) => {
       const definition = definitions.get(text(row, 'definition_id'))
       if (definition === undefined) throw new Error('It was locked with its definition')
       const trigger = { id: text(row, 'trigger_id'), data: JSON.parse(text(row, 'data')) as unknown }
       if (hasRule(definition) && matches(definition.on, text(row, 'topic'), trigger.data)) {
-        return draftOf({ definition, payloadBytesMax, maker }, trigger, false)
+        return draft(definition, trigger, false)
       }
       const made: Made = { ...NOTHING, definitionId: definition.id, triggerId: trigger.id, reason: 'changed' }
       return { made, item: null }

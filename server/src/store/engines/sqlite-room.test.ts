@@ -1,6 +1,7 @@
 import { readdirSync } from 'node:fs'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { type SmallDisk, smallDisk } from '../../../../scripts/testing/small-disk.ts'
+import { openSqlite } from './sqlite.ts'
 import { asStoreFull, requireRoomIn } from './sqlite-room.ts'
 
 const BYTES = 2 * 1024 * 1024
@@ -31,4 +32,12 @@ test('a look for room leaves nothing behind, whether there is some or not', () =
   expect(readdirSync(disk.folder)).toEqual(['ballast'])
   disk.free()
   requireRoomIn(disk.folder)
+})
+
+test('a new database without room for it says so, and opens once there is some', async () => {
+  const open = () => openSqlite({ dataDir: disk.folder, now: Date.now })
+  disk.fill(BYTES - 100 * 1024)
+  expect(open).toThrow('The disk that holds DATA_DIR is full.')
+  disk.free()
+  await open().close()
 })

@@ -213,7 +213,8 @@ export function migrate(db: DatabaseSync, nowMs: number): void {
     }
     db.exec('COMMIT')
   } catch (error) {
-    db.exec('ROLLBACK')
+    // SQLite may have rolled back by itself, as it does on a full disk.
+    if (db.isTransaction) db.exec('ROLLBACK')
     throw error
   }
 }

@@ -41,17 +41,31 @@ export const openAlerts = statement('open_alerts', {
     WHERE ${LED_SQLITE} ON CONFLICT DO NOTHING RETURNING rule, subject, message`,
 })
 
-/** Takes a term, and a JSON array of whole alerts. The same again adds nothing. Answers with a row while the term lasts. */
+const SAME_TIME = (
+  rule: string,
+  subject: string,
+  opened: string,
+  closed: string,
+) => `EXISTS (SELECT 1 FROM ichido.alerts a
+      WHERE a.rule = ${rule} AND a.subject = ${subject} AND a.opened_at < ${closed} AND a.closed_at > ${opened})`
+
+/**
+ * Takes a term, and a JSON array of whole alerts. The same again adds nothing, nor does what another node saw of it and stored
+ * when it led. Answers with a row while the term lasts.
+ */
 export const recordAlerts = statement('record_alerts', {
   postgres: `${LED}, added AS (INSERT INTO ichido.alerts (${ALERT_COLUMNS})
     SELECT t.* FROM l CROSS JOIN json_to_recordset($3::json)
       AS t(id uuid, rule text, subject text, message text, opened_at bigint, closed_at bigint)
+    WHERE NOT ${SAME_TIME('t.rule', 't.subject', 't.opened_at', 't.closed_at')}
     ON CONFLICT DO NOTHING) SELECT 1 AS led FROM l`,
   sqlite: [
     `INSERT INTO ichido.alerts (${ALERT_COLUMNS})
       SELECT value ->> 'id', value ->> 'rule', value ->> 'subject', value ->> 'message', value ->> 'opened_at',
         value ->> 'closed_at' FROM json_each($3)
-      WHERE ${LED_SQLITE} ON CONFLICT DO NOTHING`,
+      WHERE ${LED_SQLITE}
+        AND NOT ${SAME_TIME("value ->> 'rule'", "value ->> 'subject'", "value ->> 'opened_at'", "value ->> 'closed_at'")}
+      ON CONFLICT DO NOTHING`,
     `SELECT 1 AS led WHERE ${LED_SQLITE}`,
   ],
 })

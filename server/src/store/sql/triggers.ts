@@ -5,15 +5,21 @@ import { LED, LED_SQLITE } from './leadership.ts'
 const DEFINITION = DEFINITION_COLUMNS.replaceAll(/\w+/g, 'd.$&')
 const COLUMNS = 'id, user_id, operates, topic, dedupe_key, data, created_at'
 
+const NEWEST_ON = (topic: string) =>
+  `coalesce((SELECT max(d.created_at) FROM ichido.job_definitions d WHERE d.topic = ${topic}), 0)`
+
 /**
  * Takes id, user, whether it operates, topic, dedupe key, data and the time, sorted by user and key, so that two nodes with the
- * same keys do not deadlock. The unique index decides: of a key that is known, nothing is answered.
+ * same keys do not deadlock. The unique index decides: of a key that is known, nothing is answered. A trigger never seems older
+ * than a definition that was there before it, also when the clock went back in between: it would make no job of that one.
  */
 export const insertTriggers = statement('insert_triggers', {
   postgres: `INSERT INTO ichido.triggers (${COLUMNS})
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::boolean[], $4::text[], $5::text[], $6::text[], $7::bigint[])
+    SELECT t.id, t.user_id, t.operates, t.topic, t.dedupe_key, t.data, greatest(t.now, ${NEWEST_ON('t.topic')})
+    FROM unnest($1::uuid[], $2::text[], $3::boolean[], $4::text[], $5::text[], $6::text[], $7::bigint[])
+      AS t(id, user_id, operates, topic, dedupe_key, data, now)
     ON CONFLICT (user_id, dedupe_key) DO NOTHING RETURNING id`,
-  sqlite: `INSERT INTO ichido.triggers (${COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7)
+  sqlite: `INSERT INTO ichido.triggers (${COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, max($7, ${NEWEST_ON('$4')}))
     ON CONFLICT (user_id, dedupe_key) DO NOTHING RETURNING id`,
 })
 
@@ -62,7 +68,10 @@ export const lockUnprocessed = statement('lock_unprocessed_triggers', {
     WHERE g.processed_at IS NULL AND ${LED_SQLITE}`,
 })
 
-const WAITS = `outcome IN ('waiting_quota', 'waiting_pause', 'waiting_turn')`
+const WAITING_OUTCOMES = `IN ('waiting_quota', 'waiting_pause', 'waiting_turn')`
+const WAITS = `outcome ${WAITING_OUTCOMES}`
+/** The same, and not by the index of what waits. */
+const WAITS_NO_INDEX = `outcome || '' ${WAITING_OUTCOMES}`
 
 /** Takes definitions: those of them for which a trigger waits. */
 export const readWithWaiting = statement('read_definitions_with_waiting', {
@@ -154,16 +163,19 @@ export const lockWaiting = statement('lock_waiting_triggers', {
   postgres: `SELECT ${WAITING} FROM unnest($1::uuid[], $2::uuid[]) AS t(definition_id, trigger_id)
     JOIN ichido.trigger_outcomes o ON o.definition_id = t.definition_id AND o.trigger_id = t.trigger_id
     JOIN ichido.triggers g ON g.id = o.trigger_id
-    WHERE o.${WAITS} FOR UPDATE OF o`,
+    WHERE o.${WAITS_NO_INDEX} FOR UPDATE OF o`,
   sqlite: `SELECT ${WAITING} FROM ichido.trigger_outcomes o JOIN ichido.triggers g ON g.id = o.trigger_id
     WHERE o.definition_id = $1 AND o.trigger_id = $2 AND o.${WAITS}`,
 })
 
-/** Takes triggers. Those of which nothing waits any more may go when their time is up. */
+/**
+ * Takes triggers. Those of which nothing waits any more may go when their time is up. PostgreSQL is held to the few outcomes of
+ * each: by the index of what waits it would read all that a pause has kept, a second for 100,000, while the term is locked.
+ */
 export const settleTriggers = statement('settle_triggers', {
   postgres: `UPDATE ichido.triggers g SET settled_at = now_ms() FROM unnest($1::uuid[]) AS t(id)
-    WHERE g.id = t.id AND g.settled_at IS NULL
-      AND NOT EXISTS (SELECT 1 FROM ichido.trigger_outcomes o WHERE o.trigger_id = g.id AND o.${WAITS})`,
+    WHERE g.id = t.id AND coalesce(g.settled_at, 0) = 0
+      AND NOT EXISTS (SELECT 1 FROM ichido.trigger_outcomes o WHERE o.trigger_id = g.id AND o.${WAITS_NO_INDEX})`,
   sqlite: `UPDATE ichido.triggers SET settled_at = now_ms() WHERE id = $1 AND settled_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM ichido.trigger_outcomes o WHERE o.trigger_id = triggers.id AND o.${WAITS})`,
 })
