@@ -36,6 +36,7 @@ import os
 import platform
 import queue as queues_of_threads
 import random
+import re
 import selectors
 import shutil
 import signal
@@ -174,6 +175,15 @@ def _refusal(status: int, error: Mapping[str, Any], retry_after: Optional[float]
 # ------------------------------------------------------------------------------------------------------------ HTTP
 
 
+def _without_credentials(url: str) -> str:
+    return re.sub(r'^(\w+://)?[^/?#]*@', r'\1', url)
+
+
+def _token_in(url: str) -> Optional[str]:
+    """The token that an address has as its password: https://ci:TOKEN@host"""
+    return urllib.parse.urlsplit(url).password or None
+
+
 class _Http:
     """JSON calls over connections that are kept open. Threads can share it."""
 
@@ -187,10 +197,12 @@ class _Http:
     ) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ('http', 'https') or not parts.hostname:
-            raise ValueError(f'{url!r} is not an http or https address')
+            raise ValueError(f'{_without_credentials(url)!r} is not an http or https address')
+        #: To be shown to people, so without the token that may be in it.
+        self._address = _without_credentials(url)
         if parts.scheme == 'http' and not insecure and not _is_loopback(parts.hostname):
             raise ValueError(
-                f'{url} would show the token to everybody on the way: use https, or say insecure=True (--insecure)'
+                f'{self._address} would show the token to everybody on the way: use https, or say insecure=True (--insecure)'
             )
         self._secure = parts.scheme == 'https'
         self._host = parts.hostname
@@ -262,7 +274,8 @@ class _Http:
             text = _certificate_text(error)
             raise Unreachable('UNREACHABLE', text, retryable=self.certificates_pass) from error
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable('UNREACHABLE', str(error) or type(error).__name__, retryable=True) from error
+            text = f'No answer from {self._address}: {error or type(error).__name__}'
+            raise Unreachable('UNREACHABLE', text, retryable=True) from error
         return _read_answer(status, answer_headers, raw), answer_headers
 
     def _exchange(
@@ -606,14 +619,15 @@ class Client:
     """Submits jobs and follows them.
 
     What may pass by itself (a broken connection, 408, 429, 5xx) is tried again for `patience` seconds, with growing
-    pauses. Without a url, ICHIDO_URL and ICHIDO_TOKEN are used.
+    pauses. Without a url, ICHIDO_URL and ICHIDO_TOKEN are used. The url may carry the token: https://ci:TOKEN@host
     """
 
     def __init__(
         self, url: Optional[str] = None, token: Optional[str] = None, *, patience: float = 60.0, insecure: bool = False
     ) -> None:
-        token = token if token is not None else os.environ.get('ICHIDO_TOKEN') or None
-        self._http = _Http(url or os.environ.get('ICHIDO_URL') or DEFAULT_URL, lambda: token, insecure=insecure)
+        url = url or os.environ.get('ICHIDO_URL') or DEFAULT_URL
+        token = token if token is not None else os.environ.get('ICHIDO_TOKEN') or _token_in(url)
+        self._http = _Http(url, lambda: token, insecure=insecure)
         self._patience = patience
 
     def submit(
@@ -2320,7 +2334,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='ichido.py', description='Submit jobs to Ichido, and work on them.')
     common = argparse.ArgumentParser(add_help=False)
     url = os.environ.get('ICHIDO_URL') or DEFAULT_URL
-    common.add_argument('--url', default=url, help='the server (ICHIDO_URL; %(default)s)')
+    shown = _without_credentials(url).replace('%', '%%')
+    common.add_argument('--url', default=url, help=f'the server (ICHIDO_URL; {shown})')
     common.add_argument('--insecure', action='store_true', help='allow plain http to another machine')
     commands = parser.add_subparsers(required=True, metavar='submit|logs|artifacts|download|upload|work')
 

@@ -116,6 +116,37 @@ except ichido.Unreachable as error:
   })
 })
 
+test('a token in the address is sent, and shown in no message', async () => {
+  const headers: unknown[] = []
+  const server = createServer((request, response) => {
+    headers.push(request.headers.authorization)
+    response.writeHead(201).end(JSON.stringify(FAKE_JOB))
+  })
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const { port } = server.address() as AddressInfo
+  const code = `
+ichido.Client(os.environ['URL']).submit('k')
+ichido.Client(os.environ['URL'], 'given').submit('k')
+try:
+    ichido.Client('http://ci:in-url@127.0.0.1:1', patience=0).submit('k')
+except ichido.Unreachable as error:
+    print(json.dumps(error.message))
+try:
+    ichido.Client('http://ci:in-url@example.org')
+except ValueError as error:
+    print(json.dumps(str(error)))`
+  try {
+    const said = await script(python, code, { URL: `http://ci:in-url@127.0.0.1:${port}` })
+    expect(headers).toEqual(['Bearer in-url', 'Bearer given'])
+    expect(said).toEqual([
+      expect.stringMatching(/^No answer from http:\/\/127\.0\.0\.1:1: .*refused/),
+      expect.stringMatching(/^http:\/\/example\.org would show/),
+    ])
+  } finally {
+    server.close()
+  }
+})
+
 test('plain http beyond this machine is refused, unless one says so', async () => {
   const code = `
 def tried(url, **options):

@@ -1,9 +1,11 @@
 import { ERRORS, type ErrorAdvice, type ErrorBody, IchidoError } from '../protocol/index.ts'
 import { type ClientWorld, platformWorld } from '../world.ts'
+import { tokenIn, withoutCredentials } from './address.ts'
 import { ForeignAnswer, innermost, NoAnswer } from './errors.ts'
 import { type RetryOptions, retryAfterMs } from './retry.ts'
 
 export interface HttpOptions {
+  /** It may carry the token as a password, `https://ci:TOKEN@host`; `token` goes before that. */
   url: string
   /** Or where to get one, for each request anew: stream tokens last for minutes. */
   token?: string | (() => string | Promise<string>) | undefined
@@ -52,8 +54,8 @@ export function createOpen(options: HttpOptions): Open {
   }
 }
 
-function createSend({ url, token, fetch: send = fetch }: HttpOptions) {
-  const base = url.replace(/\/+$/, '')
+function createSend({ url, token = tokenIn(url), fetch: send = fetch }: HttpOptions) {
+  const base = withoutCredentials(url).replace(/\/+$/, '')
   /** What the network does to a request is told from what is wrong with the request itself: fetch has TypeErrors for both. */
   const reading = <T>(answer: Promise<T>): Promise<T> =>
     answer.catch((error: unknown) => {
@@ -64,6 +66,8 @@ function createSend({ url, token, fetch: send = fetch }: HttpOptions) {
   return async (method: string, path: string, { body, headers = {}, signal }: CallOptions) => {
     const bearer = typeof token === 'function' ? await token() : token
     const target = new URL(`${base}${path}`, globalThis.location?.href)
+    // `localhost:8001` is an address of the scheme localhost: no try of it would ever be answered.
+    if (!/^https?:$/.test(target.protocol)) throw new TypeError(`${base} must begin with http:// or https://`)
     const bytes = body instanceof Blob
     const request: RequestInit = {
       method,

@@ -104,6 +104,34 @@ test('without a token there is no Authorization, without a body no Content-Type'
   expect(seen[0]?.headers).not.toHaveProperty('content-type')
 })
 
+test('a token in the address is sent as one, and a given token goes before it', async () => {
+  answer = () => json(JOB)
+  const url = origin.replace('//', '//ci:in-url@')
+  for (const token of [undefined, 'given']) await new Client(httpTransport({ url, token })).job('a-job').get()
+  expect(seen.map(({ headers }) => headers.authorization)).toEqual(['Bearer in-url', 'Bearer given'])
+})
+
+test('no error shows a token that is in the address', async () => {
+  answer = () => CUT
+  const url = origin.replace('//', '//ci:in-url@')
+  const cut = await thrownBy(new Client(httpTransport({ url, retry: { tries: 1 }, world })).job('a-job').get())
+  expect(cut).toMatchObject({ message: expect.stringContaining(`No answer from ${origin}: `) })
+  const odd = () => httpTransport({ url: 'https://ci:p%40ss@jobs.lab' })
+  expect(odd).toThrow(new TypeError('https://jobs.lab was given with a password that is not a token'))
+})
+
+test('an address without http:// or https:// is refused at once', async () => {
+  const thrown = await thrownBy(new Client(httpTransport({ url: 'localhost:8001', world })).job('a-job').get())
+  expect(thrown).toEqual(new TypeError('localhost:8001 must begin with http:// or https://'))
+  expect(waits).toEqual([])
+})
+
+test('data of a trigger that JSON cannot hold is refused by its place', async () => {
+  const thrown = await thrownBy(client().trigger('paid', { order: { id: 7n } }))
+  expect(thrown).toMatchObject({ name: 'InvalidValue', message: expect.stringContaining('data.order.id is a BigInt') })
+  expect(seen).toEqual([])
+})
+
 test.each([
   ['true', true],
   ['false', false],

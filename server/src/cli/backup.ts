@@ -29,7 +29,7 @@ A backup of one engine can be restored into the other: that is how to move from 
 
 async function backup(name: string, { restore = false, force = false, json }: BackupFlags): Promise<void> {
   const { readStoreConfig } = await import('../config.ts')
-  const { backupStore, restoreStore, schemaState } = await import('../maintenance.ts')
+  const { backupStore, restoreStore, schemaState, StoreInUse } = await import('../maintenance.ts')
   const { realWorld: world } = await import('../world.ts')
   const config = readStoreConfig(surroundings)
   const file = resolve(name)
@@ -52,6 +52,13 @@ async function backup(name: string, { restore = false, force = false, json }: Ba
     const size = `${done.rows} rows, ${(done.bytes / 1024 / 1024).toFixed(1)} MB, read back and compared`
     if (restore) say(`Restored ${file} (${size}). The leader's epoch is ${done.epoch} now.`)
     else say(`Backed up to ${file} (${size}).`)
+  } catch (error) {
+    // Its own advice, another folder, would be a backup of nothing.
+    if (restore || !(error instanceof StoreInUse) || !('dataDir' in config.storage)) throw error
+    throw new Failure(
+      `A running server uses the store in ${config.storage.dataDir}.`,
+      'Stop it for the backup; only a PostgreSQL store can be backed up while servers work on it.',
+    )
   } finally {
     live.end()
   }

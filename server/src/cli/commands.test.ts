@@ -157,11 +157,16 @@ describe('jobs, quota and tokens', () => {
   })
 
   test('no state is said twice of a job that was canceled while it ran', async () => {
-    const { job_id: id } = await json(['submit', 'demo.hello', '--queue', 'demo'])
+    // A program that never ends by itself: on a busy machine a demo job is done before anybody can cancel it.
+    const state = join(folder, 'held')
+    const worker = begin(['worker', '--queue', 'held', '--state', state, '--exec', 'sleep 600'], env)
+    const { job_id: id } = await json(['submit', 'held', '--queue', 'held'])
     const watching = begin(['watch', id], env)
     await expect.poll(watching.stderr, { timeout: 20_000 }).toContain('RUNNING')
     await ichido(['jobs', 'cancel', id])
     const { stderr } = await watching.ended
+    worker.signal('SIGTERM')
+    await worker.ended
     const shown = await ichido(['jobs', 'show', id])
     expect(shown.stdout).toMatch(/^1 +CANCELED +1 .* -$/m)
     expect(stderr).toContain(`Job ${id} was canceled\n`)

@@ -1,10 +1,10 @@
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { bareDatabase, type FreshDatabase, privatePostgres } from '../../../scripts/testing/services.ts'
 import { SCHEMA_VERSION } from '../store/migrations/index.ts'
-import { type Env, ichido, ichidoJson, killAll, serve } from './testing/cli.ts'
+import { begin, type Env, ichido, ichidoJson, killAll, serve } from './testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-store-test-'))
 const newFolder = () => mkdtempSync(join(folder, 'd-'))
@@ -136,7 +136,7 @@ describe('backup', () => {
     const { job_id } = await ichidoJson(['submit', 'k', '--key', 'a/b'], { ICHIDO_URL: server.url })
     const busy = await ichido(['backup', file], env)
     expect(busy.code).toBe(1)
-    expect(busy.stderr).toContain('Another process, or another open() in this one, is using')
+    expect(busy.stderr).toContain(`A running server uses the store in ${env.DATA_DIR}.\nStop it for the backup;`)
     await server.stop()
 
     const made = await ichidoJson(['backup', file], env)
@@ -190,6 +190,18 @@ test('a token can be made before the server ever ran', async () => {
   const server = await serve(env)
   const client = { ICHIDO_URL: server.url, ICHIDO_TOKEN: stdout.trim() }
   expect((await ichidoJson(['jobs', 'list'], client)).data).toEqual([])
+})
+
+test('a token is made by the named server where no store is named and none is at hand', async () => {
+  const [dataDir, cwd] = [newFolder(), newFolder()]
+  const args = ['token', 'create', '--user', 'a', '--role', 'admin']
+  const server = await serve({ DATA_DIR: dataDir })
+  const made = await begin(args, { ICHIDO_URL: server.url }, '', cwd).ended
+  expect(made.stderr).toContain(`Made for a (admin) in the store of ${server.url}.`)
+  const nobody = await begin(args, { ICHIDO_URL: 'http://127.0.0.1:2' }, '', cwd).ended
+  expect(nobody.code).toBe(1)
+  expect(nobody.stderr).toContain('Start it, or set DATA_DIR or DATABASE_URL to the store that the token is for.')
+  expect(readdirSync(cwd)).toEqual([])
 })
 
 test('a first token that cannot make others comes with a warning and the line that helps', async () => {

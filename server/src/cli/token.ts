@@ -7,7 +7,7 @@ import { tokenLine } from './banner.ts'
 import { checked } from './checked.ts'
 import { type Connection, connect, Unreachable } from './connect.ts'
 import { Failure } from './exit.ts'
-import { withStore } from './opening.ts'
+import { opening, withStore } from './opening.ts'
 import { surroundings } from './surroundings.ts'
 import { instant, table } from './table.ts'
 import { out, outJson, paint, say } from './terminal.ts'
@@ -57,7 +57,9 @@ async function create({ user, role, name, ttlDays, json }: CreateFlags): Promise
   const flags = { user_id: '--user', name: '--name', ttl_seconds: '--ttl-days' }
   const request = checked(createTokenRequest, { user_id: user, role, name, ttl_seconds }, flags)
   const config = readStoreConfig(surroundings)
-  const { first, ...made } = await createOnStore(config, request)
+  const { first, ...made } = (await meansServer(config))
+    ? await createOnNamedServer(connect(), request)
+    : await createOnStore(config, request)
   if (first && role !== 'admin') {
     say(`${paint('yellow', 'warning:')} From now on every call needs a token, and this one cannot make others.`)
     const when = 'dataDir' in config.storage ? 'With the server stopped, this' : 'This'
@@ -70,6 +72,24 @@ async function create({ user, role, name, ttlDays, json }: CreateFlags): Promise
 }
 
 type TokenRequest = z.output<typeof createTokenRequest>
+
+/** Whoever names a server and no store, and has none in the default folder, would get a new store that nobody serves. */
+async function meansServer(config: StoreConfig): Promise<boolean> {
+  const { ICHIDO_URL, DATA_DIR } = surroundings.env
+  if (!ICHIDO_URL || DATA_DIR || !('dataDir' in config.storage)) return false
+  const { schemaState } = await import('../maintenance.ts')
+  return (await opening(config, schemaState(config.storage))).verdict === 'none'
+}
+
+async function createOnNamedServer(connection: Connection, request: TokenRequest): Promise<Made> {
+  try {
+    return await askServer(connection, request)
+  } catch (error) {
+    if (!(error instanceof Unreachable)) throw error
+    const advice = 'Start it, or set DATA_DIR or DATABASE_URL to the store that the token is for.'
+    throw new Failure(error.message, advice)
+  }
+}
 
 async function createOnStore(config: StoreConfig, request: TokenRequest): Promise<Made> {
   const { createToken, isAuthRequired, StoreInUse } = await import('../maintenance.ts')
@@ -86,12 +106,17 @@ async function createOnStore(config: StoreConfig, request: TokenRequest): Promis
   }
 }
 
+async function askServer({ ask, url }: Connection, request: TokenRequest): Promise<Made> {
+  const before = await ask<{ data: TokenShape[] }>('GET', '/v1/tokens')
+  const made = await ask<NewToken>('POST', '/v1/tokens', request)
+  return { first: before.data.length === 0, ...made, store: `the store of ${url}` }
+}
+
 /** A running server keeps the embedded store to itself; then the server is asked to make the token. */
-async function createOnServer({ ask, url }: Connection, request: TokenRequest): Promise<Made> {
+async function createOnServer(connection: Connection, request: TokenRequest): Promise<Made> {
+  const { url } = connection
   try {
-    const before = await ask<{ data: TokenShape[] }>('GET', '/v1/tokens')
-    const made = await ask<NewToken>('POST', '/v1/tokens', request)
-    return { first: before.data.length === 0, ...made, store: `the store of ${url}` }
+    return await askServer(connection, request)
   } catch (error) {
     if (error instanceof IchidoError && ['UNAUTHENTICATED', 'FORBIDDEN'].includes(error.code)) {
       throw new Failure(

@@ -21,8 +21,8 @@ function environment(env: Env): Env {
   return { PATH, HOME, TMPDIR, ...env }
 }
 
-function launch(args: readonly string[], env: Env): ChildProcess {
-  return spawn(process.execPath, [...nodeArgs, BIN, ...args], { env: environment(env) })
+function launch(args: readonly string[], env: Env, cwd?: string): ChildProcess {
+  return spawn(process.execPath, [...nodeArgs, BIN, ...args], { env: environment(env), cwd })
 }
 
 function collect(child: ChildProcess): { stdout: string; stderr: string } {
@@ -52,8 +52,8 @@ export interface Begun {
 }
 
 /** Runs one command line, for tests that do something meanwhile. */
-export function begin(args: readonly string[], env: Env = {}, input = ''): Begun {
-  const child = launch(args, env)
+export function begin(args: readonly string[], env: Env = {}, input = '', cwd?: string): Begun {
+  const child = launch(args, env, cwd)
   const text = collect(child)
   child.stdin?.on('error', () => {})
   child.stdin?.end(input)
