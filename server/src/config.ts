@@ -1,6 +1,7 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { resolve } from 'node:path'
 import { createSecureContext } from 'node:tls'
+import { tokenIn, withoutCredentials } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { type AllowedOrigins, ORIGIN_EXAMPLE, parseAllowedOrigins } from './core/allowed-origins.ts'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from './core/artifact.ts'
@@ -200,20 +201,16 @@ export function readServerConfig(surroundings: Surroundings): ServerConfig {
 
 export function readClientConfig(surroundings: Surroundings): ClientConfig {
   const { ICHIDO_URL, ICHIDO_TOKEN } = parse(clientSettings, surroundings)
-  return { url: withoutCredentials(ICHIDO_URL), token: ICHIDO_TOKEN ?? tokenIn(ICHIDO_URL) }
+  return { url: withoutCredentials(ICHIDO_URL), token: ICHIDO_TOKEN ?? tokenOf(ICHIDO_URL) }
 }
 
-function tokenIn(url: string): string | undefined {
-  const { password } = new URL(url)
-  if (password === '') return undefined
-  // What is not plain is percent-encoded; no token needs that.
-  if (/^[\w.~-]+$/.test(password)) return password
-  throw new ConfigError(['ICHIDO_URL has a password that is not a token; set ICHIDO_TOKEN instead'])
-}
-
-/** The address may be shown to people; a token in it may not, and `fetch` refuses an address that has one. */
-function withoutCredentials(url: string): string {
-  return url.replace(/^(\w+:\/\/)?[^/?#]*@/, '$1')
+function tokenOf(url: string): string | undefined {
+  try {
+    return tokenIn(url)
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error
+    throw new ConfigError(['ICHIDO_URL has a password that is not a token; set ICHIDO_TOKEN instead'])
+  }
 }
 
 /** Each setting has a variable of its name, in capitals. */

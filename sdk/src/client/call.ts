@@ -1,6 +1,12 @@
-import { ERRORS, type ErrorAdvice, type ErrorBody, IchidoError } from '../protocol/index.ts'
+import {
+  ERRORS,
+  type ErrorAdvice,
+  type ErrorBody,
+  IchidoError,
+  tokenIn,
+  withoutCredentials,
+} from '../protocol/index.ts'
 import { type ClientWorld, platformWorld } from '../world.ts'
-import { tokenIn, withoutCredentials } from './address.ts'
 import { ForeignAnswer, innermost, NoAnswer } from './errors.ts'
 import { type RetryOptions, retryAfterMs } from './retry.ts'
 

@@ -73,12 +73,12 @@ function primitiveProblem(value: unknown): string | null {
 }
 
 function objectProblem(value: object, parents: readonly object[]): string | null {
-  if (parents.includes(value)) return 'refers back to a value that it is in, which JSON cannot hold'
+  if (parents.includes(value)) return 'is circular, which JSON cannot hold'
   if (parents.length === JSON_MAX_DEPTH) return `is nested more than ${JSON_MAX_DEPTH} levels deep`
   if (value instanceof Date) return 'is an invalid Date'
   if (Array.isArray(value) || isPlain(value)) return null
   const name = nameOf(value)
-  return `is a ${name}, which JSON cannot hold: ${REMEDIES[name] ?? 'use a plain object, or give its class a toJSON()'}`
+  return `is a ${name}, which JSON cannot hold: ${REMEDIES[name] ?? 'use a plain object or a toJSON()'}`
 }
 
 /** Also of another realm, and without a prototype. */

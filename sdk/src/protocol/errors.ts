@@ -18,8 +18,7 @@ export const ERRORS = {
   FORBIDDEN: {
     status: 403,
     retryable: false,
-    sentence:
-      'The caller is known, but its role does not allow this; or the worker was revoked, or not enrolled for the queue.',
+    sentence: 'The role of the caller does not allow this, or the worker was revoked or not enrolled for the queue.',
   },
   OPEN_MODE_REFUSED: {
     status: 403,
@@ -31,7 +30,7 @@ export const ERRORS = {
   REQUEST_TIMEOUT: {
     status: 408,
     retryable: true,
-    sentence: 'The request did not arrive in time; whatever it asks for was not begun.',
+    sentence: 'The request did not arrive in time, and nothing was done.',
   },
   IDEMPOTENCY_KEY_REUSED: {
     status: 409,
@@ -51,7 +50,7 @@ export const ERRORS = {
   COST_LIMIT_EXCEEDED: {
     status: 409,
     retryable: false,
-    sentence: 'The estimated cost would pass the cost limit of the running day or month.',
+    sentence: 'The estimated cost would pass the cost limit of the day or month.',
   },
   RESERVATION_NOT_ACTIVE: {
     status: 409,
@@ -71,27 +70,27 @@ export const ERRORS = {
   ALREADY_REPLACED: {
     status: 409,
     retryable: false,
-    sentence: 'Another job took the place of this one, with another payload; it can be retried, this one no more.',
+    sentence: 'Another job replaced this one; retry that job instead.',
   },
   KEY_TAKEN: {
     status: 409,
     retryable: false,
-    sentence: 'The key of this job names another job by now; retried, there would be two jobs for one key.',
+    sentence: 'The key of this job names another job now; a retry would make two jobs for one key.',
   },
   SETTING_FIXED: {
     status: 409,
     retryable: false,
-    sentence: 'The environment of this node fixes the setting; what is stored would not count.',
+    sentence: 'The environment of this node fixes the setting.',
   },
   DEFINITION_EXISTS: {
     status: 409,
     retryable: false,
-    sentence: 'There is a definition of this name already; it can be replaced, or the new one be called otherwise.',
+    sentence: 'A definition of this name exists; replace it, or choose another name.',
   },
   VERSION_CONFLICT: {
     status: 409,
     retryable: false,
-    sentence: 'The definition was changed since the version that the caller read; details say which it has now.',
+    sentence: 'The definition has changed since the caller read it; details have its version.',
   },
   OUTCOME_ALREADY_RECORDED: {
     status: 409,
@@ -101,7 +100,7 @@ export const ERRORS = {
   LEASE_LOST: {
     status: 409,
     retryable: false,
-    sentence: 'The caller does not hold this lease (any more); it must stop working on the run.',
+    sentence: 'The caller does not hold this lease; it must stop working on the run.',
   },
   NOT_ASSIGNED: {
     status: 409,
@@ -130,12 +129,12 @@ export const ERRORS = {
   ARTIFACT_CONFLICT: {
     status: 409,
     retryable: false,
-    sentence: 'There is an artifact of this name with other content already; it does not change any more.',
+    sentence: 'An artifact of this name exists with other content; artifacts do not change.',
   },
   UPLOAD_OFFSET_MISMATCH: {
     status: 409,
     retryable: false,
-    sentence: 'The upload does not go on where the caller would; details say how much of it is here.',
+    sentence: 'The upload continues at another offset; details have it.',
   },
   PAYLOAD_TOO_LARGE: {
     status: 413,
@@ -158,24 +157,22 @@ export const ERRORS = {
   ARTIFACTS_OFF: {
     status: 503,
     retryable: true,
-    sentence:
-      'This node keeps no artifacts: ARTIFACTS_DIR is not set, or its log says what is wrong with it; another node may.',
+    sentence: 'This node keeps no artifacts: ARTIFACTS_DIR is not set, or the log says what is wrong with it.',
   },
   LOG_UNAVAILABLE: {
     status: 503,
     retryable: true,
-    sentence: 'The log was archived, and its file is out of reach, missing or damaged; the message names it.',
+    sentence: 'The file of the archived log is out of reach, missing or damaged; the message names it.',
   },
   STORE_FULL: {
     status: 503,
     retryable: true,
-    sentence:
-      'A disk of the server is full, and nothing was stored; free space on the disk that the message names, or enlarge it.',
+    sentence: 'A disk of the server is full; free space on the disk that the message names, or enlarge it.',
   },
   UNAVAILABLE: {
     status: 503,
     retryable: true,
-    sentence: 'The store is out of reach or the server is stopping; the same request, with its key, can be sent again.',
+    sentence: 'The store is out of reach or the server is stopping; send the same request again.',
   },
 } as const satisfies Record<string, { status: number; retryable: boolean; sentence: string }>
 

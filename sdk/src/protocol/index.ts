@@ -1,5 +1,6 @@
 /** What travels over the wire, in the wire's own words: snake_case, instants as ISO 8601 in UTC. */
 export * from './access.ts'
+export { tokenIn, withoutCredentials } from './address.ts'
 export * from './artifacts.ts'
 export * from './dead-letters.ts'
 export * from './definitions.ts'

@@ -102,10 +102,13 @@ describe("GitHub's signature", () => {
     expect(verify({ ...headers, 'x-hub-signature-256': sha1 })).toMatchObject(refused)
   })
 
-  test.each(['x-github-delivery', 'x-hub-signature-256'])('a delivery without %s names the header', (header) => {
-    const { [header]: _, ...others } = headers as Headers
-    expect(verify(others)).toEqual({ kind: 'malformed', header, problem: 'is missing' })
-  })
+  test.each(['x-github-delivery', 'x-github-event', 'x-hub-signature-256'])(
+    'a delivery without %s names the header',
+    (header) => {
+      const { [header]: _, ...others } = headers as Headers
+      expect(verify(others)).toEqual({ kind: 'malformed', header, problem: 'is missing' })
+    },
+  )
 
   test.each([
     ['x'.repeat(16), true],

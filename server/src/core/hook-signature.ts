@@ -78,6 +78,7 @@ function verifyGithub(secret: string, { headers, body }: SignedDelivery): HookVe
   const read = (name: string) => headerText(headers, name)
   const [id, event, signature] = [read('x-github-delivery'), read('x-github-event'), read('x-hub-signature-256')]
   if (id === null) return missing('x-github-delivery')
+  if (event === null) return missing('x-github-event')
   if (signature === null) return missing('x-hub-signature-256')
   const expected = createHmac('sha256', secret).update(body).digest()
   const hex = /^sha256=([0-9a-f]{64})$/i.exec(signature)?.[1] ?? ''

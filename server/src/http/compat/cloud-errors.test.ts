@@ -81,6 +81,16 @@ describe.each(['', '/base'])('an error of /api/cloud, with the base path %j,', (
     expectReadable(await call(method, `/api/cloud${path}`, sent), status, code)
   })
 
+  test('a config that is too large is named by its own field', async () => {
+    const { body: refused } = await call('POST', '/api/cloud/jobs/submit', {
+      body: { ...body, config: { notes: 'x'.repeat(1_000) } },
+    })
+    expect(refused).toMatchObject({
+      details: { field: 'config' },
+      error: expect.stringContaining('largest part is config'),
+    })
+  })
+
   test('403 can be read', async () => {
     expectReadable(await call('POST', '/api/cloud/jobs/submit', { body, token: viewer }), 403, 'FORBIDDEN')
   })

@@ -32,7 +32,7 @@ export async function submitCloud(
   const definition = found?.kind === KIND ? found : null
   const input = toInput(provider, body, definition?.queue ?? `cloud.${provider}`, definition?.payload)
   const { submission } = services
-  const outcome = await submission[dryRun ? 'rehearse' : 'submit'](caller, input, {
+  const submitting = submission[dryRun ? 'rehearse' : 'submit'](caller, input, {
     key,
     operation: OPERATION,
     hashOver: namedBy(provider, body),
@@ -41,8 +41,19 @@ export async function submitCloud(
     policy: definition?.policy ?? {},
     ...(definition === null ? {} : { definitionId: definition.definitionId }),
   })
+  const outcome = await submitting.catch((error: unknown) => {
+    throw inFieldsOf(body, error)
+  })
   const answer = await answerTo(services, caller, outcome, dryRun, input.artifacts !== undefined)
   return dryRun ? { ...answer, dry_run: true } : answer
+}
+
+/** The payload is made of the body's fields, and the sender knows those: the largest is the one to make smaller. */
+function inFieldsOf(body: CloudSubmit, error: unknown): unknown {
+  if (!(error instanceof IchidoError) || error.details.field !== 'payload') return error
+  const sizeOf = (name: string) => JSON.stringify(body[name] ?? null).length
+  const [field = 'body'] = Object.keys(body).toSorted((a, b) => sizeOf(b) - sizeOf(a))
+  return new IchidoError(error.code, `${error.message}; its largest part is ${field}`, { ...error.details, field })
 }
 
 /**

@@ -1,4 +1,4 @@
-const CREDENTIALS = /^(\w+:\/\/)?([^/?#]*)@/
+const CREDENTIALS = /^(\w+:\/\/)?[^/?#:]*(?::([^/?#]*))?@/
 
 /** An address may be shown to people; a token in it may not, and `fetch` refuses an address that has one. */
 export function withoutCredentials(url: string): string {
@@ -7,10 +7,8 @@ export function withoutCredentials(url: string): string {
 
 /** The token that an address has as its password: `https://ci:TOKEN@host`. */
 export function tokenIn(url: string): string | undefined {
-  const credentials = CREDENTIALS.exec(url)?.[2] ?? ''
-  const password = /:(.*)/s.exec(credentials)?.[1] ?? ''
-  if (password === '') return undefined
+  const password = CREDENTIALS.exec(url)?.[2]
   // What is not plain is percent-encoded; no token needs that.
-  if (/^[\w.~-]+$/.test(password)) return password
+  if (!password || /^[\w.~-]+$/.test(password)) return password || undefined
   throw new TypeError(`${withoutCredentials(url)} was given with a password that is not a token`)
 }
