@@ -146,7 +146,7 @@ eachEmbedded(({ ichido }) => {
   test.each<[string, () => unknown]>([
     ['payload.n is a BigInt', () => ({ n: 1n })],
     ['payload is a function', () => () => {}],
-    ['payload.self refers back', circular],
+    ['payload.self is circular', circular],
     [`payload${'[0]'.repeat(64)} is nested more`, () => JSON.parse('['.repeat(65) + ']'.repeat(65))],
   ])('a payload that JSON cannot hold is refused before it is sent: %s', async (message, payload) => {
     const kind = unique('refused')
