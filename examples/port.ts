@@ -9,7 +9,7 @@ export function portFrom({ PORT }: NodeJS.ProcessEnv, fallback: number): number 
   throw new BadPort(`PORT must be a whole number from 0 to 65535, not ${JSON.stringify(PORT)}.`)
 }
 
-/** What to do about a port that somebody else listens on; null: something else is wrong. */
+/** Advice for a port that is taken; null when something else is wrong. */
 export function portTaken(error: unknown, port: number): string | null {
   const isTaken = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE'
   return isTaken ? `Port ${port} is in use. Stop what uses it, or name another one: PORT=${port + 1}` : null

@@ -101,7 +101,7 @@ async function portOf(file: string): Promise<number> {
   return port
 }
 
-/** Of the page, as PORT has it: whoever named it looks for it there. */
+/** The port of the page, which PORT sets. */
 async function requirePort(port: number): Promise<number> {
   return freePort(port).catch((error: unknown) => {
     throw new Error(portTaken(error, port) ?? String(error))

@@ -16,7 +16,7 @@ export type DebianProgram = {
   title: string
   /** The environment variable that names one's own. */
   variable: string
-  /** What it is called on the PATH. */
+  /** Its name on the PATH. */
   names: string[]
   package: string
   /** The package and its libraries on Debian 12, for when apt cannot work them out. */
@@ -86,7 +86,7 @@ async function download(wanted: DebianProgram, apt: string, options: string[]): 
   await run('apt-get', [...options, 'download', '-o', 'APT::Sandbox::User=', ...packages], { cwd: apt })
 }
 
-/** What an installation would add. Lines with the old version in brackets are upgrades: what is there will do. */
+/** The packages that an installation would add. It passes over upgrades, whose lines have the old version in brackets. */
 async function missing(wanted: DebianProgram, options: string[]): Promise<string[]> {
   const args = [...options, 'install', '--simulate', '--no-install-recommends', wanted.package]
   const { stdout } = await run('apt-get', args, { env: { ...process.env, LC_ALL: 'C' } }).catch(() => ({ stdout: '' }))

@@ -94,7 +94,7 @@ function explain(error: unknown, options: Exclude<OpenOptions, { url: string }>)
 /** The store could not be opened; the message says why, and what to do. */
 export class NotOpened extends Error {
   override readonly name = 'NotOpened'
-  /** Of the system or of PostgreSQL, such as ECONNREFUSED or 3D000; empty when there is none. */
+  /** The code of the system or of PostgreSQL, such as ECONNREFUSED or 3D000; empty when there is none. */
   readonly code: string
 
   constructor(message: string, code: string) {

@@ -48,7 +48,7 @@ export interface TriggerOptions {
   signal?: AbortSignal
 }
 
-/** What was recorded, now or when the same trigger came first. */
+/** A trigger as the server recorded it. */
 export interface RecordedTrigger {
   id: string
   /** The dedupe key was known: nothing was recorded. */

@@ -74,7 +74,7 @@ export class MaxRetriesExceeded extends Transient {
  */
 export class JobFailed extends Error {
   override readonly name = 'JobFailed'
-  /** Of the failure: of `throw new Fatal(code)`, of an error of the system, or `TIMEOUT`, `WORKER_LOST` and such. */
+  /** The code of the failure: from `throw new Fatal(code)`, from a system error, or `TIMEOUT`, `WORKER_LOST` and the like. */
   readonly code: string
   readonly state: JobState
   readonly jobId: string
@@ -102,7 +102,7 @@ export class JobCanceled extends Error {
   }
 }
 
-/** What the control plane says of a job without a result, as the class that stands for it. */
+/** Turns the server's answer for a job without a result into `JobFailed` or `JobCanceled`. */
 export function withoutResult(jobId: string, { details }: IchidoError): JobFailed | JobCanceled {
   // The answer is trusted to have the shape that the API's description gives it.
   const { state, error } = details as { state: JobState; error: RunErrorShape | null }

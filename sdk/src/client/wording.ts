@@ -22,7 +22,7 @@ const NAMES: Readonly<Record<string, string>> = {
   job_id: 'jobId',
 }
 const WIRE_NAME = new RegExp(`\\b(${Object.keys(NAMES).join('|')})\\b`, 'g')
-/** What is inside of these has names of the caller's own. */
+/** The caller chose the names inside of these fields. */
 const OF_THE_CALLER = /^(payload|labels|data)\b/
 
 const renamed = (text: string) => text.replace(WIRE_NAME, (name) => NAMES[name] ?? name)

@@ -21,7 +21,7 @@ export interface HookRequest {
   secret?: string | undefined
 }
 
-/** The answer to whoever made or changed a hook. */
+/** The answer to a call that makes or changes a hook. */
 export interface PutHookResponse extends HookShape {
   /** Shown once, when the server made it; null otherwise. */
   secret: string | null

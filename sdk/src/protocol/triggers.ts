@@ -10,7 +10,7 @@ export interface TriggerRuleRequest {
   topic: string
   /** Paths in `data` and what must stand there; all of them. */
   where?: Record<string, Scalar> | undefined
-  /** What becomes of triggers that are processed while the definition is paused; default `keep`. */
+  /** During a pause, triggers are kept for its end or skipped; default `keep`. */
   when_paused?: 'keep' | 'skip' | undefined
 }
 
