@@ -157,7 +157,9 @@ describe('wake-ups behind PgBouncer', () => {
 
   const listeners = async () => {
     const listen = `LISTEN ${channelOf('ichido')}`
-    return (await observer.query('SELECT 1 FROM pg_stat_activity WHERE query = $1', [listen])).rowCount
+    // Other test files have databases of their own on the same server.
+    const text = 'SELECT 1 FROM pg_stat_activity WHERE query = $1 AND datname = current_database()'
+    return (await observer.query(text, [listen])).rowCount
   }
 
   test('come over DATABASE_DIRECT_URL, and the start says so in one line', async () => {
