@@ -280,18 +280,16 @@ describe('a page of a list looks at about a page of rows:', () => {
     }
   })
 
-  test.each<[string, Partial<JobFilter>, string[], number]>([
-    [
-      'that wait for their time',
-      { states: ['PENDING'], pendingFor: 'run_at' },
-      ['runs_delayed', 'runs_job'],
-      part(0.1),
-    ],
-    ['with a label, of those that workers hold', { states: ['RUNNING'] }, ['runs_state'], part(0.05)],
-  ])('jobs %s are looked for among few', async (_, filter, indexes, few) => {
+  test.each<[string, Partial<JobFilter>, string, number]>([
+    ['that wait for their time', { states: ['PENDING'], pendingFor: 'run_at' }, 'runs_delayed', part(0.1)],
+    ['with a label, of those that workers hold', { states: ['RUNNING'] }, 'runs_state', part(0.05)],
+  ])('jobs %s are looked for among few', async (_, filter, index, few) => {
     const label = { name: 'team', value: 'x' }
     const plans = await readPlans(node, listJobs({ ...EVERY_JOB, ...filter, label }, PAGE, null))
-    expect(plans.flatMap((plan) => waysInto(plan, 'runs')).sort()).toEqual(indexes)
+    const ways = plans.flatMap((plan) => waysInto(plan, 'runs'))
+    expect(ways).toContain(index)
+    // Rows that it found are then looked up one by one, by whichever index the planner likes; never in the whole table.
+    expect(ways).not.toContain('whole')
     expect(Math.max(...plans.map(rowsTouched))).toBeLessThanOrEqual(few * 6)
   })
 
