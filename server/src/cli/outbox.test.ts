@@ -142,7 +142,7 @@ describe('submit --offline', () => {
   })
 
   test.each([
-    [['--key', 'two words'], 'must be visible ASCII'],
+    [['--key', 'two words'], 'must be visible ASCII (letters, digits and punctuation, no spaces)'],
     [['--wait'], "'--offline' cannot be used with option '-w, --wait'"],
   ])('%j is refused', async (args, message) => {
     const { code, stderr } = await ichido('submit', 'k', '--offline', ...args)
