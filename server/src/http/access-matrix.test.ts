@@ -1,0 +1,349 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import {
+  AccessClock,
+  type AccessScene,
+  accessScene,
+  accessTokens,
+  credentials,
+  IDENTITIES,
+  type Identity,
+  OWNER,
+  type Tokens,
+} from '../testing/access-scene.ts'
+import { type Call, type TestApp, testApp } from '../testing/app.ts'
+import { testBlobs } from '../testing/artifacts.ts'
+import { type ChangeLog, watchChanges } from '../testing/change-log.ts'
+import { ENGINES } from '../testing/services.ts'
+import { FAILURE, JOB, RESULT } from '../testing/zpe.ts'
+
+/** Each row of the table names one of these groups. */
+const GROUPS = {
+  everybody: IDENTITIES,
+  readers: ['viewer', 'operator', 'admin', 'open mode'],
+  /** Submitters see their own in such a list, and nothing else. */
+  users: ['viewer', 'owner', 'stranger', 'operator', 'admin', 'open mode'],
+  submitters: ['owner', 'stranger', 'operator', 'admin', 'open mode'],
+  /** To see what is the owner's. */
+  watchers: ['viewer', 'owner', 'operator', 'admin', 'open mode'],
+  /** To change what is the owner's. */
+  keepers: ['owner', 'operator', 'admin', 'open mode'],
+  'user itself': ['owner', 'open mode'],
+  operators: ['operator', 'admin', 'open mode'],
+  admins: ['admin', 'open mode'],
+  /** Open mode has no tokens: it ends with the first. */
+  'admins with tokens': ['admin'],
+  workers: ['worker', 'other worker'],
+  /** The worker that has the lease. */
+  holder: ['worker'],
+  streams: ['viewer', 'owner', 'operator', 'admin', 'open mode', 'stream token', 'stream token in the URL'],
+  'watchers and holder': ['viewer', 'owner', 'operator', 'admin', 'open mode', 'worker'],
+  'keepers and holder': ['owner', 'operator', 'admin', 'open mode', 'worker'],
+} as const satisfies Record<string, readonly Identity[]>
+
+type Group = keyof typeof GROUPS
+type Ask = (scene: AccessScene, identity: Identity) => Call & { query?: string }
+
+const json = (body: object): Ask => (() => ({ body })) as Ask
+const leaseOf = (scene: AccessScene) => scene.params.lease_id ?? ''
+const error = { error_code: 'BROKEN', error_message: 'It broke' }
+
+/** Who may do what: one row for each route that there is, with a request that the route has no reason to refuse. */
+const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
+  'GET /healthz': 'everybody',
+  'GET /readyz': 'everybody',
+  'GET /metrics': 'readers',
+  'GET /v1/stats': 'readers',
+  'GET /v1/jobs/{job_id}/events': 'streams',
+  'GET /v1/events': 'operators',
+  'POST /v1/jobs': ['submitters', json({ kind: 'work', queue: 'more' })],
+  'GET /v1/jobs': 'users',
+  'POST /v1/jobs/batch': ['submitters', json({ jobs: [{ kind: 'work', queue: 'more' }] })],
+  'GET /v1/jobs/{job_id}': 'watchers',
+  'POST /v1/jobs/{job_id}/cancel': 'keepers',
+  'GET /v1/jobs/{job_id}/result': 'watchers',
+  'GET /v1/jobs/{job_id}/state': 'watchers',
+  'POST /v1/jobs/{job_id}/stream-token': 'watchers',
+  'GET /v1/jobs/{job_id}/logs': 'watchers',
+  'GET /v1/jobs/{job_id}/artifacts': 'watchers and holder',
+  'POST /v1/jobs/{job_id}/retry': ['keepers', json({})],
+  'GET /v1/idempotency-keys': 'users',
+  'GET /v1/idempotency-keys/{key}': 'watchers',
+  'PATCH /v1/idempotency-keys/{key}': ['keepers', json({ ttl_hours: 48 })],
+  'POST /v1/reservations': ['submitters', json({})],
+  'GET /v1/reservations': 'users',
+  'GET /v1/reservations/{reservation_id}': 'watchers',
+  'POST /v1/reservations/{reservation_id}/consume': [
+    'user itself',
+    ({ params }) => ({ body: { job_id: params.job_id } }),
+  ],
+  'POST /v1/reservations/{reservation_id}/release': 'user itself',
+  'GET /v1/quotas/{user_id}': 'watchers',
+  'PUT /v1/quotas/{user_id}': ['admins', json({ max_concurrent: 1_000 })],
+  'DELETE /v1/quotas/{user_id}': 'admins',
+  'GET /v1/users': 'readers',
+  'POST /v1/tokens': ['admins', json({ user_id: 'somebody', role: 'viewer' })],
+  'GET /v1/tokens': 'admins',
+  'DELETE /v1/tokens/{token_id}': 'admins with tokens',
+  'POST /v1/workers/enroll-tokens': ['operators', json({})],
+  'POST /v1/workers/register': ['everybody', ({ enrollTokens }) => ({ body: { enroll_token: enrollTokens[1] } })],
+  'POST /v1/workers/renew': 'workers',
+  'POST /v1/workers/detach': 'workers',
+  'GET /v1/workers': 'readers',
+  'GET /v1/workers/{worker_id}': 'readers',
+  'DELETE /v1/workers/{worker_id}': 'operators',
+  'POST /v1/leases': ['holder', ({ queue }) => ({ body: { queues: [queue], wait_seconds: 0 } })],
+  'POST /v1/leases/{lease_id}/start': ['holder', json({ start_id: 'again' })],
+  'POST /v1/leases/{lease_id}/heartbeat': ['holder', json({})],
+  'POST /v1/leases/heartbeat': ['holder', (scene) => ({ body: { lease_ids: [leaseOf(scene)] } })],
+  'POST /v1/leases/cancels': ['workers', json({ wait_seconds: 0 })],
+  'POST /v1/leases/{lease_id}/logs': ['holder', json({ chunks: [{ n: 0, stream: 'stdout', text: 'one' }] })],
+  'POST /v1/leases/{lease_id}/events': ['holder', json({ events: [{ stage: 'progress', seq: 1 }] })],
+  'POST /v1/artifacts': ['keepers and holder', artifactOf],
+  'POST /v1/leases/report': ['holder', (scene) => ({ body: { reports: [{ lease_id: leaseOf(scene), ...error }] } })],
+  'POST /v1/leases/{lease_id}/failed': ['holder', json(error)],
+  'POST /v1/leases/{lease_id}/result': ['holder', json({ result: 1 })],
+  'POST /v1/leases/{lease_id}/release': ['holder', json({})],
+  'GET /v1/definitions/{name}/occurrences': 'readers',
+  'POST /v1/definitions/{name}/run': 'operators',
+  'POST /v1/definitions/{name}/backfill': ['operators', json({ from: '2026-01-01T00:00:00Z', dry_run: true })],
+  'GET /v1/definitions/{name}/backfills': 'readers',
+  'GET /v1/definitions/{name}/backfills/{backfill_id}': 'readers',
+  'POST /v1/definitions/{name}/backfills/{backfill_id}/abort': 'operators',
+  'GET /v1/queues': 'readers',
+  'GET /v1/queues/{name}': 'readers',
+  'PUT /v1/queues/{name}': ['operators', json({ max_concurrent: 100 })],
+  'GET /v1/dead-letters': 'users',
+  'GET /v1/dead-letters/groups': 'users',
+  'GET /v1/dead-letters/{job_id}': 'watchers',
+  'POST /v1/dead-letters/redrive': ['submitters', json({ filter: {}, dry_run: true })],
+  'GET /v1/dead-letters/redrives': 'users',
+  'GET /v1/dead-letters/redrives/{redrive_id}': 'watchers',
+  'POST /v1/dead-letters/redrives/{redrive_id}/abort': 'keepers',
+  'POST /v1/definitions': ['operators', ({ queue }) => ({ body: { name: `more-${queue}`, kind: 'work' } })],
+  'GET /v1/definitions': 'readers',
+  'GET /v1/definitions/{name}': 'readers',
+  'PUT /v1/definitions/{name}': ['operators', json({ kind: 'work' })],
+  'DELETE /v1/definitions/{name}': 'operators',
+  'POST /v1/definitions/{name}/pause': 'operators',
+  'POST /v1/definitions/{name}/resume': 'operators',
+  'GET /v1/definitions/{name}/ticks': 'readers',
+  'POST /v1/definitions/preview': ['readers', json({ schedule: { cron: '@daily' } })],
+  'POST /v1/triggers': ['submitters', json({ topic: 'any', dedupe_key: 'one' })],
+  'GET /v1/triggers': 'users',
+  'GET /v1/triggers/{trigger_id}': 'watchers',
+  'GET /v1/definitions/{name}/triggers': 'readers',
+  'PUT /v1/hooks/{name}': ['operators', json({ scheme: 'standard', topic: 'hooks' })],
+  'GET /v1/hooks/{name}': 'readers',
+  'DELETE /v1/hooks/{name}': 'operators',
+  /** Its credential is the signature. */
+  'POST /v1/hooks/{name}': ['everybody', ({ delivery }, identity) => delivery(identity.replaceAll(/\W/g, '-'))],
+  'GET /v1/hooks': 'readers',
+  'GET /v1/settings': 'readers',
+  'GET /v1/settings/{name}': 'readers',
+  'PUT /v1/settings/{name}': ['admins', json({ value: 200 })],
+  'DELETE /v1/settings/{name}': 'admins',
+  'GET /v1/audit': 'operators',
+  'GET /v1/alerts': 'readers',
+  'GET /v1/artifacts/{artifact_id}': 'watchers',
+  'HEAD /v1/artifacts/{artifact_id}': 'watchers',
+  'POST /api/cloud/jobs/submit': ['submitters', json({ config_name_to_load: 'another' })],
+  'GET /api/cloud/jobs': 'users',
+  'GET /api/cloud/jobs/{job_id}': 'watchers',
+  'DELETE /api/cloud/jobs/{job_id}': 'keepers',
+  'POST /api/cloud/jobs/{job_id}/cancel': 'keepers',
+  'GET /api/cloud/jobs/{job_id}/logs': 'watchers',
+  'GET /api/cloud/jobs/{job_id}/logs/stream': 'watchers',
+  'GET /api/cloud/metrics/cost-limit': 'users',
+  'GET /api/cloud/metrics/quota': 'users',
+  'GET /api/cloud/metrics/status': 'users',
+  'GET /api/cloud/health': 'users',
+  'POST /calc/zpe/jobs': ['submitters', json(JOB)],
+  'GET /calc/zpe/jobs/{job_id}': 'watchers',
+  'GET /calc/zpe/jobs/{job_id}/result': 'watchers',
+  'GET /calc/zpe/jobs/{job_id}/files': ['watchers', () => ({ query: 'kind=summary' })],
+  'POST /calc/zpe/compute/enroll-tokens': 'operators',
+  'POST /calc/zpe/compute/servers/register': [
+    'everybody',
+    ({ enrollTokens }) => ({ body: { token: enrollTokens[2] } }),
+  ],
+  'DELETE /calc/zpe/compute/servers/{worker_id}': 'operators',
+  'POST /calc/zpe/compute/jobs/lease': 'holder',
+  'POST /calc/zpe/compute/jobs/{job_id}/result': ['holder', json(RESULT)],
+  'POST /calc/zpe/compute/jobs/{job_id}/failed': ['holder', json(FAILURE)],
+  // Not described: pages and files that show nothing by themselves.
+  'GET /': 'everybody',
+  'GET /page.css': 'everybody',
+  'GET /page.js': 'everybody',
+  'GET /page-dom.js': 'everybody',
+  'GET /page-detail.js': 'everybody',
+  'GET /page-icon.svg': 'everybody',
+  'GET /agent.mjs': 'everybody',
+  'GET /openapi.json': 'everybody',
+  'GET /docs': 'everybody',
+  'GET /docs/': 'everybody',
+  'GET /docs/json': 'everybody',
+  'GET /docs/yaml': 'everybody',
+  'GET /docs/static/index.html': 'everybody',
+  'GET /docs/static/swagger-initializer.js': 'everybody',
+  'GET /docs/static/*': 'everybody',
+}
+
+/** Users send what a job waits for; a worker sends what its run made. */
+function artifactOf(scene: AccessScene, identity: Identity): Call & { query: string } {
+  const whose = identity.endsWith('worker') ? `lease_id=${leaseOf(scene)}` : `job_id=${scene.waitingJob}`
+  const headers = { 'content-type': 'application/octet-stream' }
+  return { query: `name=input.bin&${whose}`, headers, body: 'some bytes' }
+}
+
+interface Route {
+  row: string
+  method: string
+  path: string
+  allowed: boolean
+  ask: Ask
+}
+
+function routesFor(identity: Identity): Route[] {
+  return Object.entries(TABLE).map(([row, entry]) => {
+    const [group, ask] = typeof entry === 'string' ? [entry, () => ({})] : entry
+    const [method = '', path = ''] = row.split(' ')
+    return { row, method, path, allowed: (GROUPS[group] as readonly Identity[]).includes(identity), ask }
+  })
+}
+
+/** So that everything is still there when it is read or changed. The first token ends open mode. */
+const ORDER = ['GET', 'HEAD', 'PATCH', 'PUT', 'POST', 'DELETE']
+const placeOf = ({ row, method }: Route) => (row === 'POST /v1/tokens' ? ORDER.length : ORDER.indexOf(method))
+const inOrder = (a: Route, b: Route) => placeOf(a) - placeOf(b)
+
+function fill(path: string, params: AccessScene['params']): string {
+  const [, first, second] = path.split('/')
+  const section = first === 'v1' || first === 'api' ? second : 'zpe'
+  return path
+    .replace('*', 'swagger-ui.css')
+    .replace(/\{(\w+)\}/g, (_, name: string) => params[`${section}:${name}`] ?? params[name] ?? `no ${name}`)
+}
+
+type Answered = { status: number; text: string }
+
+/** The list form of a call is refused when each of its items is. */
+function isRefused({ status, text }: Answered): boolean {
+  if (status === 200 && text.startsWith('{"data":[{"lease_id"')) {
+    const { data } = JSON.parse(text) as { data: { held?: boolean; status?: number }[] }
+    return data.every((item) => item.held === false || (item.status ?? 0) >= 400)
+  }
+  return [401, 403, 404].includes(status) || (status === 409 && text.includes('LEASE_LOST'))
+}
+
+describe.each(ENGINES)('on %s', (engine) => {
+  const clock = new AccessClock()
+  const apps = new Map<'tokens' | 'open', { http: TestApp; tokens: Partial<Tokens>; changes: ChangeLog }>()
+  const closing: (() => Promise<void> | void)[] = []
+  let scenes = 0
+  let address = 0
+
+  beforeAll(async () => {
+    for (const mode of ['tokens', 'open'] as const) {
+      const { blobs, remove } = await testBlobs()
+      const http = await testApp(engine, { deps: { blobs, world: clock.world } })
+      const tokens = mode === 'tokens' ? await accessTokens(http) : {}
+      apps.set(mode, { http, tokens, changes: await watchChanges(http.services.deps.store) })
+      closing.push(() => http.close(), remove)
+    }
+  })
+  afterAll(async () => {
+    for (const close of closing) await close()
+  })
+
+  test.each(IDENTITIES)('%s may do what the table says, and a refused request changes no row', async (identity) => {
+    const app = apps.get(identity.startsWith('open mode') ? 'open' : 'tokens')
+    if (app === undefined) throw new Error('The servers are there')
+    const { http, tokens, changes } = app
+    const scene = await accessScene(http, ++scenes, tokens)
+    const sent = await credentials(http, clock, scene, tokens, identity)
+
+    async function send({ method, path, ask }: Route): Promise<Answered> {
+      const { headers, body, query } = ask(scene, identity)
+      const queries = [query, sent.query].filter((part) => part !== undefined).join('&')
+      // Failed authentications are counted by address.
+      const remoteAddress = `10.0.${(++address >> 8) & 255}.${address & 255}`
+      const answer = await http.app.inject({
+        method: method as 'GET',
+        remoteAddress,
+        url: fill(path, scene.params) + (queries === '' ? '' : `?${queries}`),
+        headers: {
+          host: 'localhost:8001',
+          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...sent.headers,
+          ...headers,
+        },
+        ...(body === undefined ? {} : { payload: typeof body === 'string' ? body : JSON.stringify(body) }),
+      })
+      return { status: answer.statusCode, text: answer.payload }
+    }
+
+    const routes = routesFor(identity)
+    await changes.since()
+    const wrong: object[] = []
+    for (const route of routes.filter(({ allowed }) => !allowed)) {
+      const answer = await send(route)
+      const changed = await changes.since()
+      if (!isRefused(answer) || changed.length > 0) wrong.push({ row: route.row, expected: 'refused', changed, answer })
+    }
+    for (const route of routes.filter(({ allowed }) => allowed).sort(inOrder)) {
+      const answer = await send(route)
+      const leaked = identity === 'stranger' && answer.status < 300 && answer.text.includes(OWNER)
+      if (isRefused(answer) || answer.status >= 500 || leaked)
+        wrong.push({ row: route.row, expected: 'allowed', answer })
+    }
+    expect(wrong).toEqual([])
+  })
+})
+
+describe('the table', () => {
+  let http: TestApp
+  beforeAll(async () => {
+    http = await testApp('sqlite')
+  })
+  afterAll(() => http.close())
+
+  const rowOf = (method: string, path: string) => `${method.toUpperCase()} ${path}`
+
+  test('has a row for each operation of OpenAPI', async () => {
+    const { paths } = (await http.call('GET', '/openapi.json')).body as { paths: Record<string, object> }
+    const operations = Object.entries(paths).flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => rowOf(method, path)),
+    )
+    expect(operations.filter((row) => !(row in TABLE))).toEqual([])
+    expect(operations.length).toBeGreaterThan(90)
+  })
+
+  test('has a row for each route that is not described, and no row without a route', async () => {
+    const found: string[] = []
+    for (const path of registeredPaths(http.app.printRoutes({ commonPrefix: false }))) {
+      for (const method of http.app.supportedMethods) {
+        const url = fill(path, {}).replaceAll(' ', '-')
+        const { status } = await http.call(method, url, { headers: { host: 'elsewhere.example' } })
+        // Fastify answers HEAD with what GET does.
+        const isTwin = method === 'HEAD' && !(`HEAD ${path}` in TABLE)
+        if (status !== 405 && !isTwin) found.push(rowOf(method, path))
+      }
+    }
+    expect(found.sort()).toEqual(Object.keys(TABLE).sort())
+  })
+})
+
+/** The paths of the tree that Fastify prints. */
+function registeredPaths(tree: string): string[] {
+  const open: { depth: number; path: string }[] = []
+  const paths: string[] = []
+  for (const line of tree.split('\n').filter((text) => text !== '')) {
+    const [, branch = '', part = '', methods] = /^([│├└─ ]*)(.*?)(?: \(([^()]*)\))?$/.exec(line) ?? []
+    while ((open.at(-1)?.depth ?? -1) >= branch.length) open.pop()
+    const path = (open.at(-1)?.path ?? '') + part
+    open.push({ depth: branch.length, path })
+    // The tree leaves out what stands before the star.
+    if (methods !== undefined) paths.push(path.replace('/docs/*', '/docs/static/*').replace(/:(\w+)/g, '{$1}'))
+  }
+  return paths
+}

@@ -1,0 +1,72 @@
+import type { Store } from '../store/port.ts'
+import { integer, type Row, text } from '../store/statement.ts'
+import { sql } from './store.ts'
+
+/** Tells which tables were changed since it was last asked. */
+export interface ChangeLog {
+  /** A table's name for each row that was inserted, updated or deleted. */
+  since(): Promise<string[]>
+}
+
+/** A refused request may count itself. */
+const COUNTERS = ['once_counters', 'minute_counts']
+/** Any request of a worker is a sign of life, written later. */
+const SIGNS_OF_LIFE: Readonly<Record<string, readonly string[]>> = { workers: ['last_seen_at', 'detached_at'] }
+/** A row without limits of its own says nothing about a user: it is there to be locked. */
+const WHEN: Readonly<Record<string, string>> = { 'quotas INSERT': 'WHEN (NEW.custom)' }
+
+/** Has the database itself note each row that changes: a change cannot go past a trigger. */
+export async function watchChanges(store: Store): Promise<ChangeLog> {
+  await sql(store, CREATE[store.engine])
+  if (store.engine === 'postgres') await sql(store, NOTE_FUNCTION)
+  for (const [table, columns] of await tables(store)) {
+    if (COUNTERS.includes(table)) continue
+    const watched = columns.filter((column) => !SIGNS_OF_LIFE[table]?.includes(column)).map((name) => `"${name}"`)
+    for (const what of ['INSERT', 'DELETE', `UPDATE OF ${watched.join()}`]) {
+      const [verb = ''] = what.toLowerCase().split(' ')
+      await sql(store, TRIGGER[store.engine](table, verb, what, WHEN[`${table} ${what}`] ?? ''))
+    }
+  }
+  let seen = 0
+  return {
+    async since() {
+      const rows = await sql(store, 'SELECT n, changed FROM ichido.test_changes WHERE n > $1 ORDER BY n', seen)
+      if (rows.length > 0) seen = integer(rows.at(-1) as Row, 'n')
+      return rows.map((row) => text(row, 'changed'))
+    },
+  }
+}
+
+const CREATE = {
+  sqlite: 'CREATE TABLE ichido.test_changes (n INTEGER PRIMARY KEY, changed text NOT NULL)',
+  postgres: 'CREATE TABLE ichido.test_changes (n bigserial PRIMARY KEY, changed text NOT NULL)',
+}
+
+const NOTE_FUNCTION = `CREATE FUNCTION ichido.test_note() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN INSERT INTO ichido.test_changes (changed) VALUES (TG_TABLE_NAME); RETURN NULL; END $$`
+
+const TRIGGER = {
+  sqlite: (table: string, verb: string, what: string, when: string) =>
+    `CREATE TRIGGER ichido.test_${table}_${verb} AFTER ${what} ON ${table} ${when}
+      BEGIN INSERT INTO test_changes (changed) VALUES ('${table}'); END`,
+  postgres: (table: string, verb: string, what: string, when: string) =>
+    `CREATE TRIGGER test_${table}_${verb} AFTER ${what} ON ichido.${table}
+      FOR EACH ROW ${when} EXECUTE FUNCTION ichido.test_note()`,
+}
+
+const COLUMNS = {
+  sqlite: `SELECT t.name AS table_name, c.name AS column_name FROM sqlite_schema t, pragma_table_info(t.name) c
+    WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%' AND t.name <> 'test_changes'`,
+  postgres: `SELECT table_name::text, column_name::text FROM information_schema.columns
+    WHERE table_schema = 'ichido' AND table_name <> 'test_changes'
+      AND table_name IN (SELECT tablename FROM pg_tables WHERE schemaname = 'ichido')`,
+}
+
+async function tables(store: Store): Promise<Map<string, string[]>> {
+  const found = new Map<string, string[]>()
+  for (const row of await sql(store, COLUMNS[store.engine])) {
+    const table = text(row, 'table_name')
+    found.set(table, [...(found.get(table) ?? []), text(row, 'column_name')])
+  }
+  return found
+}
