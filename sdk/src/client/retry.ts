@@ -63,11 +63,16 @@ export function mayRetry(error: unknown): error is Error {
 /** How long to wait after so many tries: doubled each time, and never less than the answer asks for. */
 export function retryDelayMs(tries: number, error: unknown, random: () => number): number {
   const backoffMs = Math.min(DELAY_MAX_MS, FIRST_DELAY_MS * 2 ** (tries - 1))
-  const askedMs = error instanceof Error && 'retryAfterMs' in error ? Number(error.retryAfterMs ?? 0) : 0
+  const askedMs = askedMsOf(error)
   // Those who were all asked to wait for the same time do not come back at the same moment.
   const delayMs =
     askedMs > backoffMs ? askedMs * (1 + JITTER * random()) : backoffMs * (1 - JITTER + 2 * JITTER * random())
   return Math.round(delayMs)
+}
+
+/** How long the answer asks to wait; 0 when it does not say. */
+export function askedMsOf(error: unknown): number {
+  return error instanceof Error && 'retryAfterMs' in error ? Number(error.retryAfterMs ?? 0) : 0
 }
 
 /** `Retry-After` in seconds or as a date, which is held against the answer's own `Date` where it has one. */

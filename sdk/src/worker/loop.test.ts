@@ -225,6 +225,23 @@ test('nothing new takes the room of what a lost call may have brought', async ()
   await running.close(0)
 })
 
+test('a report and a poll that are told to wait are sent again after that time, and nothing is lost', async () => {
+  const tooMany = () => new IchidoError('RATE_LIMITED', 'Too many', {}, { retryAfterMs: 7_000 })
+  plane.work.push(LEASE)
+  plane.troubles.lease.push(tooMany())
+  plane.troubles.report.push(tooMany())
+  const running = loop()
+  await world.pass(7_700)
+  expect(plane.polls).toHaveLength(1)
+  await world.pass(600)
+  expect(worked).toHaveLength(1)
+  await world.pass(6_400)
+  expect(plane.reports).toEqual([])
+  await world.pass(1_500)
+  expect(plane.reports).toEqual([{ result: 0 }])
+  await running.close(0)
+})
+
 test('a call that is refused as a whole because of one report is made for each alone', async () => {
   plane.work.push(...leases(3))
   plane.troubles.report.push(new IchidoError('PAYLOAD_TOO_LARGE'), new IchidoError('PAYLOAD_TOO_LARGE'))

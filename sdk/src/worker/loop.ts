@@ -1,3 +1,4 @@
+import { askedMsOf } from '../client/retry.ts'
 import { IchidoError, type LeaseShape } from '../protocol/index.ts'
 import { sleep } from '../world.ts'
 import { type Clocks, elapsedMs, type Mark, monotonicOnly } from './clocks.ts'
@@ -216,7 +217,7 @@ export class WorkerLoop {
       this.#lostPolls.push(call)
       this.#deps.onTrouble(error)
       const cut = error instanceof IchidoError && error.details.cut === true
-      return this.#paced(call, this.#pacing.failed(elapsedMs(sent, this.#clocks()), cut))
+      return this.#paced(call, askedMsOf(error) + this.#pacing.failed(elapsedMs(sent, this.#clocks()), cut))
     }
   }
 
@@ -336,7 +337,7 @@ export class WorkerLoop {
       } catch (error) {
         this.#deps.onTrouble(error)
         if (!isPassing(error)) return false
-        await sleep(this.#deps.world, this.#retryMs(failures), signal)
+        await sleep(this.#deps.world, this.#retryMs(failures, error), signal)
         if (signal.aborted) return false
       }
     }
@@ -366,7 +367,7 @@ export class WorkerLoop {
           run.patience ??= this.#patience(lease, hold.lost)
           if (run.patience.over.aborted) throw error
           this.#deps.onTrouble(error)
-          await sleep(this.#deps.world, this.#retryMs(failures), run.patience.over)
+          await sleep(this.#deps.world, this.#retryMs(failures, error), run.patience.over)
           if (this.#gone.signal.aborted) return
         } else if (report !== null && 'result' in report) {
           report = { leaseId, failure: refused(error) }
@@ -387,9 +388,9 @@ export class WorkerLoop {
     return { over: AbortSignal.any([lost, late.signal, this.#gone.signal]), end }
   }
 
-  #retryMs(failures: number): number {
+  #retryMs(failures: number, error: unknown): number {
     const ms = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** Math.min(failures, 10))
-    return ms * (0.5 + this.#deps.world.random() / 2)
+    return askedMsOf(error) + ms * (0.5 + this.#deps.world.random() / 2)
   }
 }
 

@@ -1,3 +1,4 @@
+import { askedMsOf } from '../client/retry.ts'
 import { IchidoError, type LeaseShape, nextSeq, OPEN_STAGES, PROGRESS_STAGE, stageRange } from '../protocol/index.ts'
 import { sleep, unlessAborted, type World } from '../world.ts'
 import type { Hold } from './hold.ts'
@@ -152,7 +153,7 @@ export class Publisher {
         return
       } catch (error) {
         if (isPassing(error) && !this.#over().aborted) {
-          await sleep(world, retryMs * (0.5 + world.random() / 2), this.#over())
+          await sleep(world, askedMsOf(error) + retryMs * (0.5 + world.random() / 2), this.#over())
         } else if (!isPassing(error) && batch.length > 1) {
           // One of them is refused: each speaks for itself.
           for (const one of batch) await this.#send([one])

@@ -1,3 +1,4 @@
+import { askedMsOf } from '../client/retry.ts'
 import { sleep, type World } from '../world.ts'
 import { isPassing } from './loop.ts'
 
@@ -73,7 +74,7 @@ export class Pump<Batch> {
       } catch (error) {
         onTrouble(error)
         if (!isPassing(error)) return
-        await sleep(world, RETRY_MS, this.#late.signal)
+        await sleep(world, askedMsOf(error) + RETRY_MS, this.#late.signal)
       }
     }
   }

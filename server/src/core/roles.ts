@@ -18,6 +18,8 @@ export type Ability = keyof typeof ABILITIES
 export interface Caller {
   userId: string
   role: Role
+  /** Of the API token that says so; callers without one are this process itself, open mode, and stream tokens. */
+  tokenId?: string
 }
 
 export function can(caller: Caller, ability: Ability): boolean {

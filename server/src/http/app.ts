@@ -4,6 +4,7 @@ import Fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } 
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import type { AllowedOrigins } from '../core/allowed-origins.ts'
 import { ALL_NODE_ROLES, type NodeRole } from '../core/node-roles.ts'
+import type { Deps } from '../services/deps.ts'
 import { Feeds } from '../services/feeds.ts'
 import type { Services } from '../services/index.ts'
 import { installAuth } from './auth.ts'
@@ -21,6 +22,7 @@ import { collectPaths, refuseOtherMethods } from './methods.ts'
 import type { Metrics } from './metrics.ts'
 import { installDescription } from './openapi.ts'
 import { requestId } from './request-id.ts'
+import { RequestRates } from './request-rates.ts'
 import { agentRoutes } from './routes/agent.ts'
 import { alertRoutes } from './routes/alerts.ts'
 import { allEventRoutes, stateRoutes } from './routes/all-events.ts'
@@ -90,14 +92,18 @@ const HEADER_BYTES_MAX = 16 * 1024
 const PARAM_LENGTH_MAX = 256 * 3
 /** Longer than the idle time of common load balancers, so that it is never us who close first. */
 const KEEP_ALIVE_MS = 72_000
+/** Each of them reads the store by itself. */
+const LOG_STREAMS_MAX = 500
 
 export async function createApp(options: HttpOptions): Promise<FastifyInstance> {
   const { services, mismatchStatus, metrics, roles = ALL_NODE_ROLES } = options
   const { world } = services.deps
   const stopping = new AbortController()
+  const rates = new RequestRates(services.deps)
   const hot: HotSubmitOptions = {
     services,
     metrics,
+    rates,
     openMode: options.openMode,
     protocol: options.tls === null ? 'http' : 'https',
     path: `${options.basePath}/v1/jobs`,
@@ -146,7 +152,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     done()
   })
   const checkStore = createStoreCheck(world, services.deps.store)
-  installAuth(app, { ...options, checkStore })
+  installAuth(app, { ...options, checkStore, rates })
   metrics.built(options.version)
   app.addHook('onResponse', (request, reply, done) => {
     const route = request.routeOptions.url ?? 'none'
@@ -169,7 +175,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
         mismatchStatus,
         publicUrl: publicBase(options),
         draining: stopping.signal,
-        seats: new Seats(),
+        seats: createSeats(services.deps),
         feeds,
       }
       healthRoutes(scope.withTypeProvider<ZodTypeProvider>(), context, { metrics, checkStore })
@@ -222,6 +228,15 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   alertRoutes(api, context)
   agentRoutes(app)
   api.get('/openapi.json', { config: { ability: 'public' }, schema: { hide: true } }, () => app.swagger())
+}
+
+function createSeats(deps: Deps): RouteContext['seats'] {
+  return {
+    logs: new Seats(deps, { setting: 'log_streams_per_user_max', what: 'streams', nodeMax: LOG_STREAMS_MAX }),
+    // `Limits.subscribersMax` bounds those of the node.
+    events: new Seats(deps, { setting: 'event_streams_per_user_max', what: 'streams' }),
+    polls: new Seats(deps, { setting: 'polls_per_worker_max', what: 'waiting calls' }),
+  }
 }
 
 /** PUBLIC_URL may leave out what BASE_PATH says. */

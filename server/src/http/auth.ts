@@ -10,6 +10,7 @@ import { isOutage } from '../store/port.ts'
 import { credentialsOf, sentToken } from './credentials.ts'
 import { FailureLimit } from './failure-limit.ts'
 import { openModeRefusal } from './open-mode.ts'
+import type { RequestRates } from './request-rates.ts'
 import { within } from './shared-read.ts'
 import { STORE_TIMEOUT_MS, type StoreCheck } from './store-check.ts'
 
@@ -56,10 +57,11 @@ export interface AuthOptions {
   services: Services
   openMode: boolean
   checkStore: StoreCheck
+  rates: RequestRates
 }
 
 /** Puts a caller or a worker on each request, before its body is read. */
-export function installAuth(app: FastifyInstance, { services, openMode, checkStore }: AuthOptions): void {
+export function installAuth(app: FastifyInstance, { services, openMode, checkStore, rates }: AuthOptions): void {
   const { access, workers, streamTokens, deps } = services
   const failures = new FailureLimit(deps.world)
 
@@ -132,6 +134,7 @@ export function installAuth(app: FastifyInstance, { services, openMode, checkSto
     if (ability === undefined) throw new Error(`The route ${request.routeOptions.url} does not say who may call it`)
     if (ability === 'worker' || (workersToo && sentByWorker(request))) {
       request.worker = await authenticateWorker(request, reply)
+      rates.admitWorker(request.worker)
       return
     }
     const streamToken = takesStreamToken ? streamTokenOf(request) : undefined
@@ -139,6 +142,7 @@ export function installAuth(app: FastifyInstance, { services, openMode, checkSto
     const caller = await (streamToken === undefined
       ? authenticate(request, reply)
       : authenticateStream(request, reply, streamToken))
+    rates.admit(caller)
     if (!can(caller, ability)) {
       throw new IchidoError('FORBIDDEN', `The role ${caller.role} may not do this`)
     }

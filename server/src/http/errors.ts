@@ -80,7 +80,8 @@ export function errorAnswer(
   form: ErrorForm = errorBody,
 ): ErrorAnswer {
   const headers: Record<string, string> = { 'should-retry': String(error.retryable) }
-  const retryAfter = RETRY_AFTER_SECONDS[error.code]
+  const { retryAfterMs } = error
+  const retryAfter = retryAfterMs === undefined ? RETRY_AFTER_SECONDS[error.code] : Math.ceil(retryAfterMs / 1000)
   if (retryAfter !== undefined) headers['retry-after'] = String(retryAfter)
   return { status: statusOf(error, mismatchStatus), headers, body: JSON.stringify(form(error, requestId)) }
 }

@@ -8,6 +8,7 @@ import { parseBody } from './bodies.ts'
 import { type Asked, type ErrorAnswer, JSON_TYPE } from './errors.ts'
 import type { Metrics } from './metrics.ts'
 import { requestId } from './request-id.ts'
+import type { RequestRates } from './request-rates.ts'
 import { keyOf } from './submit-key.ts'
 
 /** Of a body that is surely held whole before anybody reads it. */
@@ -17,6 +18,7 @@ const JSON_CONTENT = /^application\/json *(; *charset=utf-8)?$/i
 export interface HotSubmitOptions {
   services: Services
   metrics: Metrics
+  rates: RequestRates
   openMode: boolean
   protocol: 'http' | 'https'
   /** Of `POST /v1/jobs`. */
@@ -31,7 +33,7 @@ export interface HotSubmitOptions {
  * place that refuses, and a test compares the answers of both ways.
  */
 export function hotSubmit(options: HotSubmitOptions, framework: RequestListener): RequestListener {
-  const { services, openMode, protocol, path } = options
+  const { services, rates, openMode, protocol, path } = options
   return (request, response) => {
     const bytes = request.method === 'POST' && request.url === path ? plainLength(request) : null
     const caller = bytes === null ? null : callerAtOnce(services.access, openMode, request.headers, protocol)
@@ -40,7 +42,7 @@ export function hotSubmit(options: HotSubmitOptions, framework: RequestListener)
     process.nextTick(() => {
       const body: Buffer | null = request.readableLength === bytes ? request.read() : null
       const sound = body === null ? null : soundRequest(request, body)
-      if (sound !== null) return void answer(options, caller, sound, request, response)
+      if (sound !== null && rates.admits(caller)) return void answer(options, caller, sound, request, response)
       // Before its end was told, so that whoever reads next finds it as it came.
       if (body !== null) request.unshift(body)
       framework(request, response)

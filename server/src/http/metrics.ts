@@ -284,6 +284,11 @@ function createMeter(registers: Registry[]): Meter {
   const logBytes = counter('ichido_log_archived_bytes_total', 'Bytes of those logs, and of their compressed files', [
     'of',
   ])
+  const maxima = counter(
+    'ichido_maximum_refusals_total',
+    'Requests refused because a maximum was reached, by the setting that names it',
+    ['setting'],
+  )
   const batchItems = new Histogram({
     name: 'ichido_batch_items',
     help: 'How many commands shared a transaction',
@@ -346,6 +351,7 @@ function createMeter(registers: Registry[]): Meter {
     ingested: (outcome, count) => ingested.inc({ outcome }, count),
     streamBroken: (how) => streamsBroken.inc({ how }),
     evidenceLost: (jobs) => lost.inc(jobs),
+    maximumReached: (setting) => maxima.inc({ setting }),
     batch({ name, items, elapsedMs }) {
       batchItems.observe({ batch: name }, items)
       batchSeconds.observe({ batch: name }, elapsedMs / 1000)

@@ -92,7 +92,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       ]) {
         expect(errorOf(answer)).toMatchObject({ ...unknown, message })
       }
-      for (const far of ['nope', 'x', 'max_workers']) {
+      for (const far of ['nope', 'x', 'max_volume']) {
         expect(errorOf(await put(far, 1))).toMatchObject({ ...unknown, message: `There is no setting ${far}` })
       }
       expect(errorOf(await put('job_retention', 1)).message).toContain('; the nearest is job_retention_seconds')

@@ -5,6 +5,8 @@ import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import fastify from 'fastify'
 import { expect, test } from 'vitest'
+import { silentMeter } from '../services/meter.ts'
+import { defaultSettings } from '../services/settings.ts'
 import { waitSignal } from './routes/context.ts'
 import { limitStalls, Seats } from './stream.ts'
 
@@ -12,7 +14,8 @@ import { limitStalls, Seats } from './stream.ts'
 const TIMES = 60
 
 test('who goes away before its request is looked at takes no seat, and nothing is waited for', async () => {
-  const seats = new Seats()
+  const deps = { settings: defaultSettings, meter: silentMeter }
+  const seats = new Seats(deps, { setting: 'log_streams_per_user_max', what: 'streams' })
   const draining = new AbortController()
   const waits: boolean[] = []
   const app = fastify()

@@ -3,6 +3,8 @@ import { Readable } from 'node:stream'
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import type { FastifyInstance, FastifyReply } from 'fastify'
+import type { Deps } from '../services/deps.ts'
+import { maximumReached } from '../services/maximum.ts'
 
 /** What is held for a client that does not take it; beyond that nothing is asked for. */
 const BUFFER_BYTES = 64 * 1024
@@ -11,14 +13,11 @@ const STALL_MS = 60_000
 /** For the end of an answer to go out when the server stops. */
 const LAST_WORDS_MS = 200
 
-const STREAMS_MAX = 500
-const STREAMS_PER_USER_MAX = 50
-const RETRY_AFTER_SECONDS = 5
+const RETRY_AFTER_MS = 5_000
 
 export interface StreamContext {
   world: World
   draining: AbortSignal
-  seats: Seats
 }
 
 /** Answers with parts as they come, and asks for the next one only when the client has taken those before it. */
@@ -67,31 +66,54 @@ function dropWhenStalled(raw: ServerResponse): void {
   raw.setTimeout(STALL_MS, () => raw.destroy())
 }
 
-/** Each stream holds a connection and some memory for long: there is room for so many on a node, and for one user. */
+export interface SeatOptions {
+  /** How many one user or worker may have. */
+  setting: 'event_streams_per_user_max' | 'log_streams_per_user_max' | 'polls_per_worker_max'
+  what: 'streams' | 'waiting calls'
+  /** On this node, whoever has them. */
+  nodeMax?: number
+}
+
+/** An answer that goes on for long holds a connection and some memory: there is room for so many, and for so many of one. */
 export class Seats {
+  readonly #deps: Pick<Deps, 'settings' | 'meter'>
+  readonly #options: SeatOptions
   readonly #taken = new Map<string, number>()
   #count = 0
 
-  /** Held until the answer has ended. */
-  take(userId: string, reply: FastifyReply): void {
-    // Whoever went away while its token was looked up does not go away again: its seat would be taken for ever.
-    if (reply.raw.destroyed) throw goneAway()
-    const own = this.#taken.get(userId) ?? 0
-    if (this.#count >= STREAMS_MAX || own >= STREAMS_PER_USER_MAX) {
-      reply.header('retry-after', RETRY_AFTER_SECONDS)
-      const whose = own >= STREAMS_PER_USER_MAX ? `${userId} has` : 'This node has'
-      throw new IchidoError('RATE_LIMITED', `${whose} as many streams open as it may; close one, or try again later`)
-    }
-    this.#taken.set(userId, own + 1)
-    this.#count++
-    reply.raw.once('close', () => this.#leave(userId))
+  constructor(deps: Pick<Deps, 'settings' | 'meter'>, options: SeatOptions) {
+    this.#deps = deps
+    this.#options = options
   }
 
-  #leave(userId: string): void {
+  /** Held until the answer has ended. */
+  take(holder: string, reply: FastifyReply): void {
+    // Whoever went away while its token was looked up does not go away again: its seat would be taken for ever.
+    if (reply.raw.destroyed) throw goneAway()
+    const { setting, what, nodeMax = Number.POSITIVE_INFINITY } = this.#options
+    const own = this.#taken.get(holder) ?? 0
+    if (own >= this.#deps.settings.get(setting)) {
+      throw maximumReached(this.#deps, {
+        setting,
+        says: (max) => `${holder} has ${max} ${what} open on this node, as many as it may`,
+        advice: 'close one, try again later',
+        retryAfterMs: RETRY_AFTER_MS,
+      })
+    }
+    if (this.#count >= nodeMax) {
+      const message = `This node has ${nodeMax} ${what} open, as many as it may; try again later, or another node`
+      throw new IchidoError('RATE_LIMITED', message, {}, { retryAfterMs: RETRY_AFTER_MS })
+    }
+    this.#taken.set(holder, own + 1)
+    this.#count++
+    reply.raw.once('close', () => this.#leave(holder))
+  }
+
+  #leave(holder: string): void {
     this.#count--
-    const left = (this.#taken.get(userId) ?? 0) - 1
-    if (left > 0) this.#taken.set(userId, left)
-    else this.#taken.delete(userId)
+    const left = (this.#taken.get(holder) ?? 0) - 1
+    if (left > 0) this.#taken.set(holder, left)
+    else this.#taken.delete(holder)
   }
 }
 

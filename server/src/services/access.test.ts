@@ -42,7 +42,11 @@ eachServices(
     test('a token names its user; its secret is nowhere in the database, its hash is', async () => {
       const { token, token_id, userId } = await create()
       expect(token).toMatch(/^ichido_[\w-]{43}$/)
-      expect(await services().access.authenticate(token)).toEqual({ userId, role: 'submitter' })
+      expect(await services().access.authenticate(token)).toEqual({
+        userId,
+        role: 'submitter',
+        tokenId: expect.any(String),
+      })
 
       const names =
         engine === 'sqlite'

@@ -84,7 +84,7 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
         trusted.delete(hash)
         return null
       }
-      const caller = { userId: found.userId, role: found.role }
+      const { tokenHash: _, ...caller } = found
       if (trusted.size >= TRUSTED_MAX) trusted.clear()
       trusted.set(hash, { caller, untilMs: world.monotonic() + TRUST_MS })
       return caller

@@ -1,4 +1,5 @@
 import type { TriggerOutcome } from '@ichido/sdk/protocol'
+import type { SettingName } from '../core/settings.ts'
 
 /** What services count, whoever listens: the metrics page, a test, or nobody. */
 export interface Meter {
@@ -48,6 +49,8 @@ export interface Meter {
   streamBroken(how: 'reset' | 'dropped'): void
   /** Of how many jobs something was not counted, for too many were waiting to be written. */
   evidenceLost(jobs: number): void
+  /** A request was refused, for what it asks for would pass the maximum that this setting names. */
+  maximumReached(setting: SettingName): void
   batch(batch: { name: string; items: number; elapsedMs: number }): void
 }
 
@@ -75,5 +78,6 @@ export const silentMeter: Meter = {
   ingested() {},
   streamBroken() {},
   evidenceLost() {},
+  maximumReached() {},
   batch() {},
 }

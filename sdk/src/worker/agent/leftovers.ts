@@ -1,3 +1,4 @@
+import { askedMsOf } from '../../client/retry.ts'
 import type { LeaseShape } from '../../protocol/index.ts'
 import { sleep, type World } from '../../world.ts'
 import type { RemoteTransport } from '../http.ts'
@@ -83,7 +84,7 @@ async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps,
         break
       }
       const ms = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** Math.min(failures, 10))
-      await sleep(world, ms * (0.5 + world.random() / 2), signal)
+      await sleep(world, askedMsOf(error) + ms * (0.5 + world.random() / 2), signal)
     }
   }
   kept.end()

@@ -36,7 +36,7 @@ export function cloudLogRoutes(api: ApiInstance, context: RouteContext): void {
   async function open(request: FastifyRequest, reply: FastifyReply, jobId: string): Promise<void> {
     const caller = callerOf(request)
     requireCloud(await jobs.get(caller, jobId))
-    context.seats.take(caller.userId, reply)
+    context.seats.logs.take(caller.userId, reply)
   }
 
   api.get(

@@ -85,7 +85,7 @@ export function allEventRoutes(app: ApiInstance, context: RouteContext): void {
         const { events, next, caughtUp } = page
         return { data: events.map(({ shape }) => shape), next_cursor: encodePlace(next), caught_up: caughtUp }
       }
-      context.seats.take(callerOf(request).userId, reply)
+      context.seats.logs.take(callerOf(request).userId, reply)
       const lastId = request.headers['last-event-id']
       const [field, from] = typeof lastId === 'string' && lastId !== '' ? ['Last-Event-ID', lastId] : ['cursor', cursor]
       const after = from === undefined ? await services.events.lastPlace() : decodePlace(from)

@@ -17,8 +17,8 @@ export interface RouteContext {
   publicUrl: string | null
   /** Aborted when the server begins to stop: whoever waits is answered at once. */
   draining: AbortSignal
-  /** For answers that go on for long. */
-  seats: Seats
+  /** For answers that go on for long: each takes one. */
+  seats: { logs: Seats; events: Seats; polls: Seats }
   /** Of the events of jobs. */
   feeds: Feeds
 }

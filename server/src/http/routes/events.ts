@@ -63,6 +63,7 @@ export function eventRoutes(app: ApiInstance, context: RouteContext): void {
         return services.events.read(caller, jobId, after, waitMs, waitSignal(reply, draining))
       }
       const resumed = lastEventId(request)
+      context.seats.events.take(caller.userId, reply)
       const opening = await feeds.open(caller, jobId, resumed === null ? beginning : { after: resumed })
       // For an EventSource this, and nothing else, is the end.
       if (opening.over && resumed !== null) return reply.code(204).send()

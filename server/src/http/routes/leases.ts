@@ -30,6 +30,7 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
       },
     },
     async (request, reply) => {
+      mayLease(context, request, reply, request.body)
       const leases = await leaseFor(context, request, reply, request.body)
       return leases.length === 0 ? reply.code(204).send() : { leases }
     },
@@ -123,8 +124,10 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
     },
     async (request, reply) => {
       const { known, wait_seconds } = request.body
+      const { workerId } = workerOf(request)
+      if (wait_seconds > 0) context.seats.polls.take(workerId, reply)
       const signal = waitSignal(reply, context.draining)
-      return { lease_ids: await services.runs.cancels(workerOf(request).workerId, known, wait_seconds * 1000, signal) }
+      return { lease_ids: await services.runs.cancels(workerId, known, wait_seconds * 1000, signal) }
     },
   )
 
@@ -193,18 +196,30 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
 /** What a call about a lease that is not the caller's any more is refused with. */
 export const LOST = ['NOT_FOUND', 'LEASE_LOST', 'ALREADY_ENDED'] as const
 
+/** Asked before anything is recorded: a refusal says that nothing was done. */
+export function mayLease(
+  { seats }: RouteContext,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { queues, wait_seconds }: contract.LeaseInput,
+): void {
+  const identity = workerOf(request)
+  requireQueues(identity, queues)
+  if (wait_seconds > 0) seats.polls.take(identity.workerId, reply)
+}
+
+/** Of a worker that `mayLease`. */
 export async function leaseFor(
   { services, draining }: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,
   input: contract.LeaseInput,
 ) {
-  const identity = workerOf(request)
-  requireQueues(identity, input.queues)
+  const { workerId } = workerOf(request)
   const { queues, kinds, max, wait_seconds, start, start_id, poll_id } = input
   const startId = start ? (start_id ?? poll_id ?? services.deps.world.uuid()) : undefined
   const call = { queues, kinds, max, waitMs: wait_seconds * 1000, pollId: poll_id, startId }
-  return services.runs.lease(identity.workerId, call, waitSignal(reply, draining))
+  return services.runs.lease(workerId, call, waitSignal(reply, draining))
 }
 
 function renderBeat(leaseId: string, outcome: HeartbeatOutcome) {

@@ -78,7 +78,7 @@ export function logRoutes(app: ApiInstance, context: RouteContext): void {
       const beginning = beginningOf(request, type === SSE_TYPE)
       varyByAccept(reply)
       if (type === JSON_TYPE) return logs.read(caller, jobId, beginning, request.query.limit)
-      context.seats.take(caller.userId, reply)
+      context.seats.logs.take(caller.userId, reply)
       if (type === TEXT_TYPE) {
         const chunks = await logs.readAll(caller, jobId, beginning)
         return sendParts(reply, streaming, `${TEXT_TYPE}; charset=utf-8`, texts(chunks))

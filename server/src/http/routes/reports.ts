@@ -1,18 +1,16 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import type { FastifyRequest } from 'fastify'
 import type { z } from 'zod'
 import * as contract from '../../core/contract/leases.ts'
 import { describeProblem } from '../../core/contract/problem.ts'
 import { toMicros } from '../../core/quota.ts'
 import { findJsonProblem } from '../../core/strict-json.ts'
 import { isoOrNull } from '../../services/render.ts'
-import { requireQueues, type WorkerIdentity } from '../../services/workers.ts'
 import type { EndOutcome, Report } from '../../store/commands/end-runs.ts'
 import { workerOf } from '../auth.ts'
 import { errorBody, toIchidoError } from '../errors.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import type { ApiInstance, RouteContext } from './context.ts'
-import { LOST, leaseFor } from './leases.ts'
+import { LOST, leaseFor, mayLease } from './leases.ts'
 
 const tags = ['leases']
 const params = contract.leaseParams
@@ -47,8 +45,9 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
     },
     async (request, reply) => {
       const { next, ...input } = request.body
-      const identity = mayLease(request, next)
-      const outcome = await record(identity.workerId, request.params.lease_id, input)
+      const { workerId } = workerOf(request)
+      if (next !== undefined) mayLease(context, request, reply, next)
+      const outcome = await record(workerId, request.params.lease_id, input)
       const answer = { state: outcome.state, repeated: outcome.kind === 'repeated' }
       return next === undefined ? answer : { ...answer, leases: await leaseFor(context, request, reply, next) }
     },
@@ -69,8 +68,9 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
     },
     async (request, reply) => {
       const { next, ...input } = request.body
-      const identity = mayLease(request, next)
-      const outcome = await record(identity.workerId, request.params.lease_id, input)
+      const { workerId } = workerOf(request)
+      if (next !== undefined) mayLease(context, request, reply, next)
+      const outcome = await record(workerId, request.params.lease_id, input)
       const answer = renderFailure(outcome)
       return next === undefined ? answer : { ...answer, leases: await leaseFor(context, request, reply, next) }
     },
@@ -91,7 +91,8 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
     },
     async (request, reply) => {
       const { reports, next } = request.body
-      const { workerId } = mayLease(request, next)
+      const { workerId } = workerOf(request)
+      if (next !== undefined) mayLease(context, request, reply, next)
       const recorded = Promise.all(reports.map((item) => recordItem(workerId, item, request.id)))
       if (next === undefined) return { data: await recorded }
       // Neither waits for the other: the database does both at once.
@@ -113,13 +114,6 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
       return { lease_id: leaseIdOf(item), status: error.status, ...errorBody(error, requestId) }
     }
   }
-}
-
-/** Asked before anything is recorded: a refusal says that nothing was done. */
-function mayLease(request: FastifyRequest, next: contract.LeaseInput | undefined): WorkerIdentity {
-  const identity = workerOf(request)
-  if (next !== undefined) requireQueues(identity, next.queues)
-  return identity
 }
 
 function parseItem(item: unknown) {

@@ -40,11 +40,18 @@ export function createToken(token: NewToken, by: By | null = null): Command<void
   })
 }
 
-export function findToken(tokenHash: string): Command<{ tokenHash: string; userId: string; role: Role } | null> {
+export type FoundToken = Pick<Token, 'tokenId' | 'tokenHash' | 'userId' | 'role'>
+
+export function findToken(tokenHash: string): Command<FoundToken | null> {
   return command('find_token', function* work() {
     const row = yield* one(sql.findToken, tokenHash)
     if (row === undefined) return null
-    return { tokenHash: text(row, 'token_hash'), userId: text(row, 'user_id'), role: text(row, 'role') as Role }
+    return {
+      tokenId: text(row, 'token_id'),
+      tokenHash: text(row, 'token_hash'),
+      userId: text(row, 'user_id'),
+      role: text(row, 'role') as Role,
+    }
   })
 }
 

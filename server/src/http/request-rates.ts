@@ -1,0 +1,84 @@
+import type { Caller } from '../core/roles.ts'
+import { LOCAL_ADMIN } from '../services/access.ts'
+import type { Deps } from '../services/deps.ts'
+import { maximumReached } from '../services/maximum.ts'
+import type { WorkerIdentity } from '../services/workers.ts'
+
+/** A bucket holds so many seconds' worth of requests: a burst passes, a flood does not. */
+const BURST_SECONDS = 10
+/** The oldest bucket is forgotten first, and is full when its token comes again. */
+const BUCKETS_MAX = 10_000
+
+type RateSetting = 'token_requests_per_second_max' | 'worker_requests_per_second_max'
+
+/** Requests that may still come now, and when that was known. */
+interface Bucket {
+  left: number
+  atMs: number
+}
+
+/**
+ * How many requests a token or a worker sends to this node: a token bucket for each, in memory. It costs a look-up and a
+ * look at the clock. Open mode has none: its one caller sits at the machine.
+ */
+export class RequestRates {
+  readonly #deps: Pick<Deps, 'world' | 'settings' | 'meter'>
+  readonly #buckets = new Map<string, Bucket>()
+
+  constructor(deps: Pick<Deps, 'world' | 'settings' | 'meter'>) {
+    this.#deps = deps
+  }
+
+  /** Takes one request out of the caller's bucket; false: it is empty. */
+  admits(caller: Caller): boolean {
+    return caller === LOCAL_ADMIN || this.#take(nameOf(caller), 'token_requests_per_second_max') > 0
+  }
+
+  /** Throws the answer to a caller that has sent too many. */
+  admit(caller: Caller): void {
+    if (!this.admits(caller)) throw this.#refusal('token_requests_per_second_max', 'This token')
+  }
+
+  /** By its name: a renewed token makes no second worker. */
+  admitWorker({ workerId }: WorkerIdentity): void {
+    if (this.#take(workerId, 'worker_requests_per_second_max') > 0) return
+    throw this.#refusal('worker_requests_per_second_max', 'This worker')
+  }
+
+  /** How many were left, this one among them; below 1: it is refused, and costs nothing. */
+  #take(name: string, setting: RateSetting): number {
+    const perSecond = this.#deps.settings.get(setting)
+    const nowMs = this.#deps.world.monotonic()
+    const bucket = this.#buckets.get(name) ?? this.#fill(name, perSecond * BURST_SECONDS, nowMs)
+    const refilled = bucket.left + ((nowMs - bucket.atMs) * perSecond) / 1000
+    bucket.left = Math.min(refilled, perSecond * BURST_SECONDS)
+    bucket.atMs = nowMs
+    if (bucket.left < 1) return 0
+    return bucket.left--
+  }
+
+  #fill(name: string, left: number, atMs: number): Bucket {
+    if (this.#buckets.size >= BUCKETS_MAX) {
+      const [oldest] = this.#buckets.keys()
+      if (oldest !== undefined) this.#buckets.delete(oldest)
+    }
+    const bucket = { left, atMs }
+    this.#buckets.set(name, bucket)
+    return bucket
+  }
+
+  #refusal(setting: RateSetting, who: string) {
+    return maximumReached(this.#deps, {
+      setting,
+      says: (max) => `${who} has sent more than ${max} requests a second for a while`,
+      advice: 'wait as long as Retry-After says, put several jobs or reports into one request',
+      // By then there is a request in the bucket again, whatever the rate.
+      retryAfterMs: 1_000,
+    })
+  }
+}
+
+/** A stream token stands for its user: it names no token. */
+function nameOf({ tokenId, userId }: Caller): string {
+  return tokenId ?? `user ${userId}`
+}
