@@ -29,6 +29,7 @@ import { openPostgres, type PgClient, type PostgresStore, unreachable } from './
 import { isConnectionLoss } from './store/engines/postgres-errors.ts'
 import { inspect } from './store/engines/postgres-inspect.ts'
 import { Servers } from './store/engines/postgres-servers.ts'
+import { READING_SESSION } from './store/engines/postgres-settings.ts'
 import { openSqlite } from './store/engines/sqlite.ts'
 import type { Store } from './store/port.ts'
 
@@ -232,7 +233,11 @@ type WakeUps = Required<Pick<PostgresBusOptions, 'connect' | 'canListen' | 'onTr
 /** Over the direct address if there is one, else where the jobs are. */
 function wakeUps(storage: Exclude<Storage, { dataDir: string }>, onTrouble: (error: unknown) => void): WakeUps {
   const { databaseDirectUrl } = storage
-  const canListen = async (client: pg.Client) => !(await inspect(client)).pooled
+  const canListen = async (client: pg.Client) => {
+    const { pooled } = await inspect(client)
+    if (!pooled) await client.query(READING_SESSION)
+    return !pooled
+  }
   if (databaseDirectUrl === undefined) {
     return {
       connect: connectBeside(storage),

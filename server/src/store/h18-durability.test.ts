@@ -12,6 +12,8 @@ import { renderForTest, Scene } from '../testing/scene.ts'
 import { openNode, sql, until } from '../testing/store.ts'
 import { submitLeased } from './commands/submit-leased.ts'
 import { openSqlite } from './engines/sqlite.ts'
+import { command } from './port.ts'
+import { query, statement } from './statement.ts'
 
 /** Hazard 18: what was acknowledged is on the disk. Settings are set, read back, and seen at work. */
 
@@ -63,19 +65,34 @@ describe('PostgreSQL', () => {
       default_transaction_read_only: 'on',
       lock_timeout: '0',
       enable_seqscan: 'on',
+      statement_timeout: '1000',
+      client_min_messages: 'error',
+      idle_session_timeout: '60000',
+      search_path: 'public, pg_catalog',
     })) {
       await admin.query(`ALTER DATABASE defaults SET ${name} = ${value}`)
     }
     const node = await openNode(url)
-    const names = ['synchronous_commit', 'transaction_isolation', 'transaction_read_only', 'lock_timeout', 'fsync']
-    const [inside] = await sql(node, `SELECT ${names.map((name) => `current_setting('${name}') AS ${name}`).join()}`)
-    expect(inside).toEqual({
-      synchronous_commit: 'on',
+    const read = [
+      'transaction_isolation',
+      'statement_timeout',
+      'client_min_messages',
+      'search_path',
+      'idle_session_timeout',
+    ]
+    const names = [...read, 'synchronous_commit', 'transaction_read_only', 'lock_timeout', 'fsync']
+    const ask = (asked: string[]) => `SELECT ${asked.map((name) => `current_setting('${name}') AS ${name}`).join()}`
+    const reading = {
       transaction_isolation: 'read committed',
-      transaction_read_only: 'off',
-      lock_timeout: '2s',
-      fsync: 'on',
-    })
+      statement_timeout: '0',
+      client_min_messages: 'warning',
+      search_path: 'pg_catalog, pg_temp',
+      idle_session_timeout: '0',
+    }
+    expect(await node.read(command('ask', () => query(statement('', ask(read)))))).toEqual([reading])
+    expect(await sql(node, ask(names))).toEqual([
+      { ...reading, synchronous_commit: 'on', transaction_read_only: 'off', lock_timeout: '2s', fsync: 'on' },
+    ])
     expect(await new Scene(node).submit({ key: 'k' })).toMatchObject({ kind: 'created' })
     await node.close()
   })

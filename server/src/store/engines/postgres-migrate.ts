@@ -2,6 +2,7 @@ import type pg from 'pg'
 import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict } from '../migrations/migration.ts'
 import { StoreRefused } from '../port.ts'
+import { BEGIN_MIGRATION } from './postgres-settings.ts'
 
 /** The words of the statements in PostgreSQL's: the schema's name, and the clock. */
 export function postgresText(text: string, schema: string): string {
@@ -16,7 +17,7 @@ export async function schemaVersion(client: pg.ClientBase, schema: string): Prom
 }
 
 export async function migrate(client: pg.PoolClient, schema: string): Promise<void> {
-  await client.query('BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE')
+  await client.query(BEGIN_MIGRATION)
   try {
     // Nodes that start together migrate one after the other.
     await client.query(`SELECT pg_advisory_xact_lock(hashtext('ichido migrate ' || $1))`, [schema])

@@ -10,6 +10,7 @@ import {
 } from '../port.ts'
 import type { Row, Statement, Step, Work } from '../statement.ts'
 import { textArraysOf, toArrays } from './postgres-arrays.ts'
+import { CommitDoubted, type Committing, commitTransaction, watchCommits } from './postgres-commit.ts'
 import {
   isBadValue,
   isConnectionLoss,
@@ -24,7 +25,7 @@ import { migrate, postgresText, schemaVersion } from './postgres-migrate.ts'
 import { openPools } from './postgres-pools.ts'
 import { requireRoom, storeFull } from './postgres-room.ts'
 import { CONNECT_TIMEOUT_MS, Servers } from './postgres-servers.ts'
-import { BEGIN, BEGIN_POOLED, SESSION } from './postgres-settings.ts'
+import { BEGIN, BEGIN_POOLED, READING_SESSION, SESSION } from './postgres-settings.ts'
 
 export interface PostgresOptions {
   /** The caller's own pool; it stays open when the store closes. */
@@ -81,6 +82,7 @@ export interface PostgresStore extends Store {
 interface Entered {
   client: pg.PoolClient
   pooled: boolean
+  committing: Committing
 }
 
 function* onlyStep(step: Step): Work<Row[]> {
@@ -131,19 +133,22 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
 
   /** Rises when a server refuses to write: the other connections may lead to the same standby, so they are inspected again. */
   let suspicions = 0
-  const entered = new WeakMap<pg.PoolClient, { suspicions: number; pooled: boolean }>()
+  const entered = new WeakMap<pg.PoolClient, Entered & { suspicions: number }>()
   async function enter(pool: pg.Pool): Promise<Entered> {
     const client = await pool.connect()
     const before = entered.get(client)
-    if (before?.suspicions === suspicions) return { client, pooled: before.pooled }
+    if (before?.suspicions === suspicions) return before
     if (before === undefined) hear(client)
     try {
       const asked = suspicions
       const { pooled, durability } = await inspect(client)
       if (!isDurable(durability) && !options.allowNoFsync) throw new StoreRefused(notDurable(durability))
-      if (pool !== readers && !pooled) await client.query({ text: SESSION, ...WITHIN })
-      entered.set(client, { suspicions: asked, pooled })
-      return { client, pooled }
+      if (ours.includes(pool) && !pooled) {
+        await client.query({ text: pool === readers ? READING_SESSION : SESSION, ...WITHIN })
+      }
+      const entry = { client, pooled, committing: before?.committing ?? watchCommits(client), suspicions: asked }
+      entered.set(client, entry)
+      return entry
     } catch (error) {
       client.release(true)
       throw error
@@ -181,16 +186,17 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   }
 
   const transaction = <T>(command: Command<T>, again: boolean): Promise<T> =>
-    withClient(pools.of(command), (entry) => inTransaction(entry, command.work(again)))
+    withClient(pools.of(command), (entry) => inTransaction(entry, command.work(again), again))
 
-  async function inTransaction<T>({ client, pooled }: Entered, work: Work<T>): Promise<T> {
+  async function inTransaction<T>({ client, pooled, committing }: Entered, work: Work<T>, again: boolean): Promise<T> {
     try {
       await client.query({ text: pooled ? BEGIN_POOLED : BEGIN, ...WITHIN })
       const answer = await drive(client, work, !pooled)
-      await client.query({ text: 'COMMIT', ...WITHIN })
+      await commitTransaction(client, committing, again)
       return answer
     } catch (error) {
-      if (!isConnectionLoss(error)) await client.query({ text: 'ROLLBACK', ...WITHIN }).catch(() => {})
+      const over = isConnectionLoss(error) || error instanceof CommitDoubted
+      if (!over) await client.query({ text: 'ROLLBACK', ...WITHIN }).catch(() => {})
       throw error
     }
   }
@@ -198,7 +204,9 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   /** Behind a pooler the statement needs a transaction around it, for its settings. */
   const alone = (command: Command<unknown>, step: Step): Promise<Row[]> =>
     withClient(pools.of(command), (entry) =>
-      entry.pooled ? inTransaction(entry, onlyStep(step)) : perform(entry.client, step, true),
+      entry.pooled
+        ? inTransaction(entry, onlyStep(step), false)
+        : entry.committing(() => perform(entry.client, step, true)),
     )
 
   async function write<T>(command: Command<T>): Promise<T> {
@@ -238,9 +246,10 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         const readOnly = isReadOnly(error)
         if (readOnly) suspicions++
         awaySinceMs = lost ? (awaySinceMs ?? options.monotonic()) : null
-        if (!lost && !ours && !full && !isContention(error)) throw error
+        const doubted = error instanceof CommitDoubted
+        if (!lost && !ours && !full && !doubted && !isContention(error)) throw error
         if (yields && !uncertain && sqlState(error) === LOCK_TIMEOUT) throw new HeldUp(String(error), { cause: error })
-        uncertain ||= lost && !readOnly && !unsent.has(Object(error))
+        uncertain ||= doubted || (lost && !readOnly && !unsent.has(Object(error)))
         // Of what may have been committed a failure is not told before its own time is up, however long the outage has lasted.
         const sinceMs = uncertain ? beganMs : Math.min(beganMs, awaySinceMs ?? beganMs)
         if (options.monotonic() + pauseMs > sinceMs + RETRY_FOR_MS) {
