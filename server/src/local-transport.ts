@@ -80,7 +80,7 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
       whileOpen(tx === undefined ? signal : undefined, async () => {
         signal?.throwIfAborted()
         const { input, options } = readSubmission(request, key)
-        const owner = user === undefined ? caller : { ...caller, userId: check(submitOwner, { user }).user }
+        const owner = user === undefined ? caller : ownerOf(user)
         return acceptedOf(
           await (tx === undefined
             ? services.submission.submit(owner, input, options)
@@ -172,6 +172,11 @@ async function recordTrigger(
   const [recorded] = await services.triggers.record(caller, [item], (_, field) => field)
   if (recorded === undefined) throw new Error('A trigger has no answer')
   return recorded
+}
+
+/** Whoever the process submits for has no more rights than a submitter. */
+function ownerOf(user: string): Caller {
+  return { userId: check(submitOwner, { user }).user, role: 'submitter' }
 }
 
 async function listReservations(

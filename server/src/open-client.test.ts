@@ -92,6 +92,13 @@ eachEmbedded(({ ichido, engine }) => {
     for (const options of [{ user: bob, key: kind }, { key: kind }]) {
       expect(await ichido().submit(kind, null, options)).toMatchObject({ replayed: false })
     }
+    // The process itself may ask for more than those that it submits for.
+    const high = { priority: 101 }
+    expect(await thrownBy(ichido().submit(kind, null, { user: bob, ...high }))).toMatchObject({
+      code: 'INVALID_PAYLOAD',
+      details: { field: 'priority' },
+    })
+    expect(await (await ichido().submit(kind, null, high)).get()).toMatchObject({ user_id: 'local', ...high })
     const nobody = await thrownBy(ichido().submit(kind, null, { user: 'a b' }))
     expect(nobody).toMatchObject({ code: 'INVALID_PAYLOAD', details: { field: 'user' } })
   })

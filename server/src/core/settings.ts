@@ -117,6 +117,8 @@ export const SETTINGS = {
     'Streams of logs, and of the events of all jobs, that one user may have open on a node',
   ),
   polls_per_worker_max: count(100, 1_000_000, 'Calls of one worker that may wait on a node at the same time', 2),
+  submitter_priority_max: count(100, 1_000, 'The highest priority that a submitter may ask for', -1_000),
+  operator_priority_max: count(1_000, 1_000, 'The highest priority that an operator or admin may ask for', -1_000),
   alert_dead_letters_threshold: count(10, 1_000_000, 'More dead letters made in the window open an alert', 0),
   alert_dead_letters_window_seconds: count(3_600, DAY_SECONDS, 'The window of this rule', 60),
   alert_dead_letters_for_seconds: count(0, DAY_SECONDS, 'How long this rule must be broken before its alert opens', 0),

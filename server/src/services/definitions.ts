@@ -13,6 +13,7 @@ import * as store from '../store/commands/definitions.ts'
 import { readClock } from '../store/commands/leadership.ts'
 import type { Deps } from './deps.ts'
 import { notFound } from './not-found.ts'
+import { priorityProblem } from './priority.ts'
 import { iso, isoOrNull } from './render.ts'
 import { payloadText, policyOf } from './submit-job.ts'
 
@@ -58,7 +59,7 @@ export function createDefinitionService(deps: Deps): DefinitionService {
     },
 
     async create(caller, name, input) {
-      const made = { id: world.uuid(), name, userId: caller.userId, content: contentOf(deps, input) }
+      const made = { id: world.uuid(), name, userId: caller.userId, content: contentOf(deps, caller, input) }
       const outcome = await deps.store.write(store.createDefinition(made, by(caller)))
       if (outcome.kind === 'problem') throw refusal(outcome.problem)
       if (outcome.kind === 'created') return render(outcome.definition)
@@ -73,7 +74,7 @@ export function createDefinitionService(deps: Deps): DefinitionService {
     },
 
     async update(caller, name, input, version) {
-      const content = contentOf(deps, input)
+      const content = contentOf(deps, caller, input)
       const outcome = await deps.store.write(store.updateDefinition(name, version, content, by(caller)))
       if (outcome.kind === 'problem') throw refusal(outcome.problem)
       if (outcome.kind === 'missing') throw notFound('definition', name)
@@ -116,10 +117,11 @@ function refusal({ field, message }: Problem): IchidoError {
   return new IchidoError('INVALID_PAYLOAD', message, { field })
 }
 
-function contentOf(deps: Deps, input: DefinitionInput): DefinitionContent {
+function contentOf(deps: Deps, caller: Caller, input: DefinitionInput): DefinitionContent {
   const stages = input.stages ?? null
   const on = input.on == null ? null : toTriggerRule(input.on)
-  const problem = templateProblem(input.payload, on, input.schedule != null)
+  const problem =
+    priorityProblem(deps, caller, input.priority) ?? templateProblem(input.payload, on, input.schedule != null)
   if (problem !== null) throw refusal(problem)
   return {
     kind: input.kind,

@@ -21,6 +21,7 @@ import { Batcher } from './batcher.ts'
 import { blobsOf, type Deps } from './deps.ts'
 import type { FairTags } from './fair-tags.ts'
 import type { LeaseDesk, Offer } from './lease-desk.ts'
+import { priorityProblem } from './priority.ts'
 import { retryRefusal } from './retry-refusal.ts'
 
 /** What differs between the native API and a compat adapter that serves the same service. */
@@ -163,6 +164,8 @@ function toItem(
   const payload = payloadText(deps, input.payload)
   const { world } = deps
   const queue = input.queue ?? DEFAULT_QUEUE
+  // The priority of a definition was looked at when it was written.
+  const problem = options.definitionId === undefined ? priorityProblem(deps, caller, input.priority) : null
   return {
     jobId: world.uuid(),
     runId: world.uuid(),
@@ -182,6 +185,7 @@ function toItem(
     key: keyOf(input, options),
     reservationId: input.reservation_id ?? null,
     consumedReservationId: options.consumedReservation ? world.uuid() : null,
+    ...(problem === null ? {} : { refusal: { code: 'INVALID_PAYLOAD', ...problem } }),
     ...(options.definitionId === undefined ? {} : { definition: { id: options.definitionId, scheduledForMs: null } }),
     ...(input.artifacts?.length ? { artifacts: artifactsOf(deps, input, input.artifacts) } : {}),
   }

@@ -26,6 +26,8 @@ export interface SubmitItem {
   reservationId: string | null
   /** Write a consumed reservation row of this id beside the job, as S0 has it. */
   consumedReservationId: string | null
+  /** What it is refused with, unless its key was used before. */
+  refusal?: SubmitRefusal
   /** The definition that it was made by; for a tick, its due instant. */
   definition?: { id: string; scheduledForMs: number | null }
   /** Its run is held back until they are all there. */

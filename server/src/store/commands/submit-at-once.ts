@@ -47,6 +47,7 @@ const NOW = '\u0001'
 
 function isPlain(item: SubmitItem): boolean {
   return (
+    item.refusal === undefined &&
     item.runAtMs === null &&
     item.delayMs === 0 &&
     item.labels === null &&

@@ -174,6 +174,10 @@ function* admitFresh(
     }
     const user = users.get(item.userId) ?? unreachable()
     const refuse = (refusal: SubmitRefusal) => done.set(item, { kind: 'refused', refusal })
+    if (item.refusal !== undefined) {
+      refuse(item.refusal)
+      continue
+    }
     const problem = item.runAtMs === null ? null : runAtProblem(item.runAtMs, nowMs)
     if (problem !== null) {
       refuse({ code: 'INVALID_PAYLOAD', message: problem, field: 'run_at' })
