@@ -42,9 +42,14 @@ function describe(field: string, why: string): JsonProblem {
   return { field, message: `${field === '' ? 'The body' : field} ${why}` }
 }
 
+/** Of one object. A set costs more than the few names that most objects have. */
+type Names = string[] | Set<string>
+const NAMES_IN_LIST_MAX = 8
+
 function find(text: string, unstorable: Unstorable): Found | null {
+  const checkText = unstorable === 'kept' ? () => null : textCheck(text)
   /** One entry for each open bracket: the names seen so far in an object, null for an array. */
-  const open: (Set<string> | null)[] = []
+  const open: (Names | null)[] = []
   let expectsName = false
   let i = 0
   while (i < text.length) {
@@ -54,7 +59,7 @@ function find(text: string, unstorable: Unstorable): Found | null {
       case 0x5b: // [
         if (open.length === JSON_MAX_DEPTH)
           return { why: `is nested more than ${JSON_MAX_DEPTH} levels deep`, offset: i }
-        open.push(code === 0x7b ? new Set() : null)
+        open.push(code === 0x7b ? [] : null)
         expectsName = code === 0x7b
         i++
         break
@@ -65,21 +70,22 @@ function find(text: string, unstorable: Unstorable): Found | null {
         i++
         break
       case 0x2c: // ,
-        expectsName = open.at(-1) instanceof Set
+        expectsName = (open.at(-1) ?? null) !== null
         i++
         break
       case QUOTE: {
         const end = endOfString(text, i)
         if (end === -1) return null
-        const problem = unstorable === 'kept' ? null : stringProblem(text, i, end)
+        const problem = checkText(i, end)
         if (problem !== null) return { why: `${problem} in a ${expectsName ? 'name' : 'string'}`, offset: i }
-        const names = open.at(-1)
-        if (expectsName && names instanceof Set) {
+        const names = open.at(-1) ?? null
+        if (expectsName && names !== null) {
           const name = stringValue(text, i, end)
           if (name === undefined) return null
           if (name === '__proto__') return { why: 'has a name that is not allowed', offset: i }
-          if (names.has(name)) return { why: 'is there twice', offset: i }
-          names.add(name)
+          const more = withName(names, name)
+          if (more === null) return { why: 'is there twice', offset: i }
+          if (more !== names) open[open.length - 1] = more
           expectsName = false
         }
         i = end + 1
@@ -88,7 +94,7 @@ function find(text: string, unstorable: Unstorable): Found | null {
       default:
         if (code === 0x2d || (code >= 0x30 && code <= 0x39)) {
           const end = endOfNumber(text, i)
-          const problem = numberProblem(text.slice(i, end))
+          const problem = numberProblem(text, i, end)
           if (problem !== null) return { why: problem, offset: i }
           i = end
         } else if (code === 0x4e || code === 0x49) {
@@ -99,6 +105,15 @@ function find(text: string, unstorable: Unstorable): Found | null {
     }
   }
   return null
+}
+
+/** Null when the name is there already. */
+function withName(names: Names, name: string): Names | null {
+  if (names instanceof Set) return names.has(name) ? null : names.add(name)
+  if (names.includes(name)) return null
+  if (names.length === NAMES_IN_LIST_MAX) return new Set(names).add(name)
+  names.push(name)
+  return names
 }
 
 /**
@@ -159,28 +174,51 @@ export function parseStrictJson(text: string, unstorable: Unstorable = 'refused'
   }
 }
 
+/** Most strings are short. The end of a long one is looked for by the engine, at many times the pace. */
+const LOOK_AT = 64
+
 function endOfString(text: string, start: number): number {
-  for (let i = start + 1; i < text.length; i++) {
+  const soon = Math.min(text.length, start + LOOK_AT)
+  let i = start + 1
+  for (; i < soon; i++) {
     const code = text.charCodeAt(i)
     if (code === BACKSLASH) i++
     else if (code === QUOTE) return i
   }
-  return -1
+  let end = text.indexOf('"', i)
+  while (end !== -1 && isEscaped(text, i, end)) end = text.indexOf('"', end + 1)
+  return end
 }
 
-function stringProblem(text: string, start: number, end: number): string | null {
-  let plain = true
-  for (let i = start + 1; i < end; i++) {
-    const code = text.charCodeAt(i)
-    if (code === BACKSLASH || code >= 0xd800 || code === 0) {
-      plain = false
-      break
+/** After an odd number of backslashes; those before `from` belong to something else. */
+function isEscaped(text: string, from: number, at: number): boolean {
+  let first = at
+  while (first > from && text.charCodeAt(first - 1) === BACKSLASH) first--
+  return (at - first) % 2 === 1
+}
+
+/** Tells of a string in the text whether it has something that no store can hold. */
+function textCheck(text: string): (start: number, end: number) => string | null {
+  const isPlain = text.isWellFormed() && !text.includes('\u0000')
+  let backslash = -1
+  return (start, end) => {
+    if (isPlain) {
+      // Found once for all the strings before it.
+      if (backslash < start) backslash = indexOrEnd(text, '\\', start)
+      if (backslash > end || !ESCAPED_UNSTORABLE.test(text.slice(backslash, end))) return null
     }
+    const value = stringValue(text, start, end)
+    if (value === undefined || isStorable(value)) return null
+    return value.includes('\u0000') ? 'has a NUL character' : 'has half of a surrogate pair'
   }
-  if (plain) return null
-  const value = stringValue(text, start, end)
-  if (value === undefined || isStorable(value)) return null
-  return value.includes('\u0000') ? 'has a NUL character' : 'has half of a surrogate pair'
+}
+
+/** NUL, or either half of a surrogate pair: a closer look tells whether the pair is whole. */
+const ESCAPED_UNSTORABLE = /\\u(0000|d[89a-f])/i
+
+function indexOrEnd(text: string, what: string, from: number): number {
+  const found = text.indexOf(what, from)
+  return found === -1 ? text.length : found
 }
 
 function stringValue(text: string, start: number, end: number): string | undefined {
@@ -205,7 +243,10 @@ function isOfNumber(code: number): boolean {
   return isDigit || code === 0x2b || code === 0x2d || code === 0x2e || code === 0x45 || code === 0x65
 }
 
-function numberProblem(literal: string): string | null {
+function numberProblem(text: string, start: number, end: number): string | null {
+  // A single digit, or a few, need no closer look; most numbers are like that.
+  if (end - start < 4) return null
+  const literal = text.slice(start, end)
   if (literal.length < 16 && !/[eE]/.test(literal)) return null
   const value = Number(literal)
   if (Number.isNaN(value)) return null

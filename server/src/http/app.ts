@@ -139,8 +139,8 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     feeds.stop()
   })
 
-  installBodies(app)
   limitBodyTime(app, world)
+  installBodies(app, world)
   limitStalls(app)
   installValidation(app)
   app.addHook('onRequest', (request, reply, done) => {

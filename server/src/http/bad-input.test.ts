@@ -135,14 +135,14 @@ const REFUSED: Record<string, [Call, number, string | RegExp, string?]> = {
   ],
   'a payload over the limit': [job({ payload: 'x'.repeat(1024 * 1024) }), 413, 'payload is larger than 1048576 bytes'],
   'a payload over the limit in bytes': [
-    job({ payload: 'é'.repeat(600_000) }),
+    job({ payload: 'é'.repeat(550_000) }),
     413,
     'payload is larger than 1048576 bytes',
   ],
   'a body over the limit': [
-    raw(' '.repeat(16 * 1024 * 1024 + 1)),
+    raw(' '.repeat((1024 + 128) * 1024 + 1)),
     413,
-    'The request body is larger than 16777216 bytes',
+    'The request body is larger than 1179648 bytes',
   ],
   'a form': [
     { body: 'kind=work', headers: { 'content-type': 'application/x-www-form-urlencoded' } },

@@ -33,6 +33,9 @@ export function toIchidoError(error: unknown, bodyBytesMax = BODY_BYTES_MAX): Ic
   if (error instanceof BadValue)
     return new IchidoError('INVALID_PAYLOAD', 'The store cannot hold a value of this request')
   if (error instanceof Error && 'code' in error && typeof error.code === 'string') {
+    // Node's error for a client that went away while it was sending. Other connections have the code, but not the message.
+    if (error.code === 'ECONNRESET' && error.message === 'aborted')
+      return new IchidoError('INVALID_PAYLOAD', 'The body broke off')
     const known = FRAMEWORK_ERRORS[error.code]
     if (known !== undefined) return known(bodyBytesMax)
   }

@@ -6,6 +6,7 @@ import type { Caller } from '../../core/roles.ts'
 import type { DeleteRefusal } from '../../store/commands/delete-job.ts'
 import { EVERY_JOB, type JobFilter } from '../../store/commands/list-jobs.ts'
 import { callerOf } from '../auth.ts'
+import { bodyBytesFor } from '../bodies.ts'
 import { WITH_BODY } from '../openapi.ts'
 import { type ApiInstance, cursorIn, cursorOut, jobParams, type RouteContext } from '../routes/context.ts'
 import { keyOf } from '../submit-key.ts'
@@ -53,6 +54,7 @@ function submitRoute(api: ApiInstance, { services }: RouteContext): void {
   api.post(
     `${JOBS}/submit`,
     {
+      bodyLimit: bodyBytesFor(services.deps.limits.payloadBytesMax),
       config: { ability: 'submit', takesKey: true },
       schema: {
         tags,

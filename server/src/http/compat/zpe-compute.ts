@@ -6,6 +6,7 @@ import { reportOnJob } from '../../services/report-on-job.ts'
 import { requireQueues, WORKER_TOKEN_TTL_MS } from '../../services/workers.ts'
 import type { Report } from '../../store/commands/end-runs.ts'
 import { callerOf, workerOf } from '../auth.ts'
+import { bodyBytesFor } from '../bodies.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import { type ApiInstance, jobParams } from '../routes/context.ts'
 import {
@@ -133,9 +134,11 @@ async function leaseRoute(app: FastifyInstance, { services }: { services: Servic
 }
 
 function reportRoutes(app: ApiInstance, services: Services): void {
+  const bodyLimit = bodyBytesFor(services.deps.limits.resultBytesMax)
   app.post(
     '/calc/zpe/compute/jobs/:job_id/result',
     {
+      bodyLimit,
       config: { ability: 'worker' },
       schema: {
         tags,
@@ -165,6 +168,7 @@ function reportRoutes(app: ApiInstance, services: Services): void {
   app.post(
     '/calc/zpe/compute/jobs/:job_id/failed',
     {
+      bodyLimit,
       config: { ability: 'worker', takesAnyText: true },
       schema: {
         tags,

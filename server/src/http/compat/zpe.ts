@@ -6,6 +6,7 @@ import type { Caller } from '../../core/roles.ts'
 import type { Services } from '../../services/index.ts'
 import { refusalError } from '../../services/submit-job.ts'
 import { callerOf } from '../auth.ts'
+import { bodyBytesFor } from '../bodies.ts'
 import { attachment } from '../content-disposition.ts'
 import type { MismatchStatus } from '../errors.ts'
 import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
@@ -36,6 +37,7 @@ function submitRoute(app: ApiInstance, { services, mismatchStatus }: ZpeContext)
   app.post(
     '/calc/zpe/jobs',
     {
+      bodyLimit: bodyBytesFor(services.deps.limits.payloadBytesMax),
       config: { ability: 'submit', takesKey: true },
       schema: {
         tags,

@@ -3,6 +3,7 @@ import * as contract from '../../core/contract/dead-letters.ts'
 import { jobDetail, page } from '../../core/contract/shapes.ts'
 import type { DeadFilter } from '../../store/commands/dead-letters.ts'
 import { callerOf } from '../auth.ts'
+import { bodyBytesFor } from '../bodies.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import { keyOf } from '../submit-key.ts'
 import { type ApiInstance, jobParams, type RouteContext } from './context.ts'
@@ -61,6 +62,7 @@ export function deadLetterRoutes(app: ApiInstance, { services }: RouteContext): 
   app.post(
     '/v1/jobs/:job_id/retry',
     {
+      bodyLimit: bodyBytesFor(services.deps.limits.payloadBytesMax),
       config: { ability: 'submit', takesKey: true },
       schema: {
         tags: ['jobs'],

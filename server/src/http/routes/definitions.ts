@@ -1,6 +1,7 @@
 import * as contract from '../../core/contract/definitions.ts'
 import { page } from '../../core/contract/shapes.ts'
 import { callerOf } from '../auth.ts'
+import { bodyBytesFor } from '../bodies.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
 
@@ -17,10 +18,12 @@ export function definitionRoutes(app: ApiInstance, context: RouteContext): void 
 
 function contentRoutes(app: ApiInstance, { services }: RouteContext): void {
   const { definitions } = services
+  const bodyLimit = bodyBytesFor(services.deps.limits.payloadBytesMax)
 
   app.post(
     '/v1/definitions',
     {
+      bodyLimit,
       config: { ability: 'operate' },
       schema: {
         tags,
@@ -70,6 +73,7 @@ function contentRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.put(
     '/v1/definitions/:name',
     {
+      bodyLimit,
       config: { ability: 'operate' },
       schema: {
         tags,

@@ -6,6 +6,7 @@ import { iso, isoOrNull } from '../../services/render.ts'
 import { requireQueues } from '../../services/workers.ts'
 import type { HeartbeatOutcome } from '../../store/commands/heartbeat-runs.ts'
 import { workerOf } from '../auth.ts'
+import { BATCH_BODY_BYTES_MAX } from '../bodies.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import { type ApiInstance, type RouteContext, waitSignal } from './context.ts'
 
@@ -134,6 +135,7 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
   app.post(
     '/v1/leases/:lease_id/logs',
     {
+      bodyLimit: BATCH_BODY_BYTES_MAX,
       config: { ...worker, takesAnyText: true },
       schema: {
         tags,
@@ -153,6 +155,7 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
   app.post(
     '/v1/leases/:lease_id/events',
     {
+      bodyLimit: BATCH_BODY_BYTES_MAX,
       config: worker,
       schema: {
         tags,

@@ -7,6 +7,7 @@ import { findJsonProblem } from '../../core/strict-json.ts'
 import { isoOrNull } from '../../services/render.ts'
 import type { EndOutcome, Report } from '../../store/commands/end-runs.ts'
 import { workerOf } from '../auth.ts'
+import { BATCH_BODY_BYTES_MAX, bodyBytesFor } from '../bodies.ts'
 import { errorBody, toIchidoError } from '../errors.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import type { ApiInstance, RouteContext } from './context.ts'
@@ -22,6 +23,8 @@ const REPEATS =
 /** How runs ended, by their workers' word. */
 export function reportRoutes(app: ApiInstance, context: RouteContext): void {
   const { services } = context
+  // A failure is cut to what is kept of it. It has as much room, for a long one is recorded, too.
+  const bodyLimit = bodyBytesFor(services.deps.limits.resultBytesMax)
 
   async function record(workerId: string, leaseId: string, input: contract.ResultInput | contract.FailureInput) {
     const guards = { version: input.version, leaderEpoch: input.leader_epoch }
@@ -33,6 +36,7 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
   app.post(
     '/v1/leases/:lease_id/result',
     {
+      bodyLimit,
       config: worker,
       schema: {
         tags,
@@ -56,6 +60,7 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
   app.post(
     '/v1/leases/:lease_id/failed',
     {
+      bodyLimit,
       config: { ...worker, takesAnyText: true },
       schema: {
         tags,
@@ -79,6 +84,7 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
   app.post(
     '/v1/leases/report',
     {
+      bodyLimit: BATCH_BODY_BYTES_MAX,
       // For the failures among them; a result is looked at by itself.
       config: { ...worker, takesAnyText: true },
       schema: {

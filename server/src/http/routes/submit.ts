@@ -6,6 +6,7 @@ import { type SubmitInput, submitRequest } from '../../core/contract/submit.ts'
 import { refusalError, type Submission } from '../../services/submit-job.ts'
 import type { SubmitOutcome } from '../../store/commands/submission.ts'
 import { callerOf } from '../auth.ts'
+import { BATCH_BODY_BYTES_MAX, bodyBytesFor } from '../bodies.ts'
 import { errorBody, JSON_TYPE, statusOf, toIchidoError } from '../errors.ts'
 import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
 import { bodyKey, keyOf } from '../submit-key.ts'
@@ -18,6 +19,7 @@ export function submitRoutes(app: ApiInstance, { services, mismatchStatus }: Rou
   app.post(
     '/v1/jobs',
     {
+      bodyLimit: bodyBytesFor(services.deps.limits.payloadBytesMax),
       config: { ability: 'submit', takesKey: true },
       schema: {
         tags: ['jobs'],
@@ -44,6 +46,7 @@ export function submitRoutes(app: ApiInstance, { services, mismatchStatus }: Rou
   app.post(
     '/v1/jobs/batch',
     {
+      bodyLimit: BATCH_BODY_BYTES_MAX,
       config: { ability: 'submit' },
       schema: {
         tags: ['jobs'],

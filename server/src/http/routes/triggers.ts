@@ -2,6 +2,7 @@ import { definitionParams } from '../../core/contract/definitions.ts'
 import { page } from '../../core/contract/shapes.ts'
 import * as contract from '../../core/contract/triggers.ts'
 import { callerOf } from '../auth.ts'
+import { BATCH_BODY_BYTES_MAX } from '../bodies.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
 
@@ -15,6 +16,7 @@ export function triggerRoutes(app: ApiInstance, { services }: RouteContext): voi
   app.post(
     '/v1/triggers',
     {
+      bodyLimit: BATCH_BODY_BYTES_MAX,
       config: { ability: 'submit' },
       schema: {
         tags,

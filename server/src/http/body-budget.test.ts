@@ -1,0 +1,33 @@
+import { expect, test } from 'vitest'
+import { BodyBudget } from './body-budget.ts'
+
+const MIB = 1024 * 1024
+
+test('a sender waits for room of its own, and others do not wait for it', () => {
+  const budget = new BodyBudget()
+  const entered: string[] = []
+  const take = (sender: string, mib: number) => budget.take(sender, mib * MIB, () => entered.push(`${sender} ${mib}`))
+  const first = take('a', 10)
+  const second = take('a', 7)
+  take('a', 6)
+  take('b', 16)
+  expect(entered).toEqual(['a 10', 'a 6', 'b 16'])
+  first()
+  first()
+  expect(entered.at(-1)).toBe('a 7')
+  second()
+  expect(entered).toHaveLength(4)
+})
+
+test('all senders together have so much, whoever gives up waiting is not let in', () => {
+  const budget = new BodyBudget()
+  const entered: number[] = []
+  const giveBack = Array.from({ length: 10 }, (_, i) => budget.take(`user ${i}`, 16 * MIB, () => entered.push(i)))
+  expect(entered).toEqual([0, 1, 2, 3, 4, 5, 6, 7])
+  giveBack[8]?.()
+  giveBack[3]?.()
+  expect(entered).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 9])
+  for (const one of giveBack) one()
+  budget.take('alone', 1000 * MIB, () => entered.push(1000))
+  expect(entered.at(-1)).toBe(1000)
+})

@@ -1,0 +1,150 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type TestApp, testApp } from '../testing/app.ts'
+import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
+
+const KIB = 1024
+const MIB = 1024 * KIB
+const PAYLOAD = MIB + 128 * KIB
+const RESULT = 4 * MIB + 128 * KIB
+const BATCH = 16 * MIB
+const UUID = '01900000-0000-7000-8000-000000000000'
+
+/** The limits of docs/api.md. Every other route has the least of them. */
+const LARGE: Readonly<Record<string, number>> = {
+  'post /v1/jobs': PAYLOAD,
+  'post /v1/jobs/{job_id}/retry': PAYLOAD,
+  'post /v1/definitions': PAYLOAD,
+  'put /v1/definitions/{name}': PAYLOAD,
+  'post /calc/zpe/jobs': PAYLOAD,
+  'post /api/cloud/jobs/submit': PAYLOAD,
+  'post /v1/leases/{lease_id}/result': RESULT,
+  'post /v1/leases/{lease_id}/failed': RESULT,
+  'post /calc/zpe/compute/jobs/{job_id}/result': RESULT,
+  'post /calc/zpe/compute/jobs/{job_id}/failed': RESULT,
+  'post /v1/jobs/batch': BATCH,
+  'post /v1/leases/report': BATCH,
+  'post /v1/leases/{lease_id}/logs': BATCH,
+  'post /v1/leases/{lease_id}/events': BATCH,
+  'post /v1/triggers': BATCH,
+  'post /v1/hooks/{name}': 256 * KIB,
+  'post /v1/workers/register': 64 * KIB,
+  'post /calc/zpe/compute/servers/register': 64 * KIB,
+}
+const OTHERS = 128 * KIB
+
+let http: TestApp
+let worker: WorkerCalls
+beforeAll(async () => {
+  http = await testApp('sqlite')
+  worker = await registeredWorker(http)
+  await http.app.listen({ host: '127.0.0.1', port: 0 })
+})
+afterAll(() => http.close())
+
+interface Document {
+  paths: Record<string, Record<string, { requestBody?: { content: object } }>>
+}
+
+/** `method path` of all that take JSON. */
+async function operations(): Promise<string[]> {
+  const { body } = await http.call('GET', '/openapi.json')
+  return Object.entries((body as Document).paths).flatMap(([path, methods]) =>
+    Object.entries(methods).flatMap(([method, { requestBody }]) =>
+      requestBody !== undefined && 'application/json' in requestBody.content ? [`${method} ${path}`] : [],
+    ),
+  )
+}
+
+/** A head that promises so many bytes, and the answer to it. */
+async function promise(operation: string, bytes: number, token?: string): Promise<string> {
+  const [method = '', template = ''] = operation.split(' ')
+  const path = template
+    .replace('{lease_id}', `${UUID}.a`)
+    .replace('{name}', 'a')
+    .replaceAll(/\{\w+\}/g, UUID)
+  const socket = connect((http.app.server.address() as AddressInfo).port, '127.0.0.1')
+  const headers = ['Host: localhost', 'Content-Type: application/json', `Content-Length: ${bytes}`]
+  if (token !== undefined) headers.push(`Authorization: Bearer ${token}`)
+  socket.write(`${method.toUpperCase()} ${path} HTTP/1.1\r\n${headers.join('\r\n')}\r\n\r\n`)
+  const [answer] = (await once(socket.setEncoding('utf8'), 'data')) as [string]
+  socket.destroy()
+  const isForWorkers = token === undefined && answer.startsWith('HTTP/1.1 401')
+  return isForWorkers ? promise(operation, bytes, worker.token) : answer
+}
+
+describe('the length of a body', () => {
+  test('over the limit of its route is 413, which says the limit, before it is sent', async () => {
+    const all = await operations()
+    expect(all).toEqual(expect.arrayContaining(Object.keys(LARGE)))
+    expect(all.length).toBeGreaterThan(Object.keys(LARGE).length + 10)
+    for (const operation of all) {
+      const bytes = LARGE[operation] ?? OTHERS
+      const answer = await promise(operation, bytes + 1)
+      expect([operation, answer.split(' ')[1]]).toEqual([operation, '413'])
+      expect(answer).toContain(`The request body is larger than ${bytes} bytes`)
+    }
+  })
+
+  test.each([
+    ['/v1/jobs', PAYLOAD],
+    ['/v1/jobs/batch', BATCH],
+  ])('%s reads a body of its limit', async (path, bytes) => {
+    const { status, text } = await http.call('POST', path, { body: JSON.stringify('x'.repeat(bytes - 2)) })
+    expect([status, text]).toEqual([400, expect.stringContaining('must be a JSON object')])
+  })
+})
+
+const names = (count: number) => Array.from({ length: count }, (_, i) => `"${i.toString(36)}":1`).join(',')
+
+describe('what is in a body', () => {
+  test('50,000 names, arrays and objects are read, and one more is 413', async () => {
+    const job = (count: number) => ({ body: `{"kind":"k","payload":{${names(count)}}}` })
+    // The body, kind, payload, and the payload itself are four of them.
+    expect((await http.call('POST', '/v1/jobs', job(49_996))).status).toBe(201)
+    const { status, text } = await http.call('POST', '/v1/jobs', job(49_997))
+    expect([status, text]).toEqual([413, expect.stringContaining('more than 50000 names, arrays and objects')])
+  })
+
+  test('a batch may have 100,000 of them', async () => {
+    const batch = (count: number) => ({ body: `{"jobs":[{"kind":"k","payload":{${names(count)}}}]}` })
+    expect((await http.call('POST', '/v1/jobs/batch', batch(99_993))).status).toBe(200)
+    const { status, text } = await http.call('POST', '/v1/jobs/batch', batch(99_994))
+    expect([status, text]).toEqual([413, expect.stringContaining('more than 100000 names, arrays and objects')])
+  })
+
+  test('of a body that has too much in it the rest is not waited for', async () => {
+    const { port } = http.app.server.address() as AddressInfo
+    const socket = connect(port, '127.0.0.1')
+    const head = 'POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n'
+    socket.write(`${head}Content-Length: ${BATCH}\r\n\r\n{"jobs":[{"kind":"k","payload":{${names(100_000)},`)
+    const [answer] = (await once(socket.setEncoding('utf8'), 'data')) as [string]
+    expect(answer).toMatch(/^HTTP\/1\.1 413 /)
+    socket.destroy()
+  })
+})
+
+test('bodies that are slow to come hold up those of their sender only', async () => {
+  const tokens = await Promise.all(['ann', 'ben'].map((user) => http.token(user, 'submitter')))
+  const { port } = http.app.server.address() as AddressInfo
+  const jobs = JSON.stringify({ jobs: [{ kind: 'k', payload: 'x'.repeat(100_000) }] })
+  const begin = (token: string | undefined, bytes: number) => {
+    const socket = connect(port, '127.0.0.1')
+    const head = `POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n`
+    socket.write(`${head}Content-Type: application/json\r\nConnection: close\r\nContent-Length: ${bytes}\r\n\r\n`)
+    return socket
+  }
+  const slow = begin(tokens[0], BATCH)
+  await once(http.app.server, 'request')
+  const waiting = begin(tokens[0], jobs.length)
+  const answer = text(waiting)
+  waiting.write(jobs)
+  const other = begin(tokens[1], jobs.length)
+  other.write(jobs)
+  expect(await text(other)).toMatch(/^HTTP\/1\.1 200 /)
+  expect(waiting.bytesRead).toBe(0)
+  slow.destroy()
+  expect(await answer).toMatch(/^HTTP\/1\.1 200 /)
+})
