@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import type { ArtifactShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type Chunk, type Link, TcpProxy } from '../../scripts/testing/proxy.ts'
+import { INHERITED } from '../../sdk/src/worker/agent/inherited.ts'
 import { killAll } from '../../server/src/cli/testing/cli.ts'
 import { type Answer, openAnsweringProxy } from './testing/answering-proxy.ts'
 import { openDroppingProxy } from './testing/dropping-proxy.ts'
@@ -33,6 +34,9 @@ function folderWith(name: string, content: Buffer | string): string {
   writeFileSync(join(folder, name), content)
   return folder
 }
+
+/** A worker's own, which none of its handlers is to see; but its language is. */
+const WITHHELD = { ICHIDO_TOKEN: 'x', DATABASE_URL: 'x', REDIS_URL: 'x', SLURM_JWT: 'x', APP: 'x', LC_ALL: 'C.UTF-8' }
 
 const HEAD = `
 ichido.RETRY_FIRST_SECONDS = 0.01
@@ -194,6 +198,36 @@ for job in bad:
     await stopped(worker)
     proxy.close()
     expect(existsSync(`${options.tokenFile}.runs`)).toBe(false)
+  })
+
+  test('what a handler puts in the place of its files fails the run for good, by its name', async () => {
+    const { queue, worker } = await enlist(python, plane, ['trick', 'surroundings'], { concurrency: 4, env: WITHHELD })
+    const tricks = {
+      'outputs is not a folder of its own': 'rmdir outputs && ln -s /etc outputs',
+      'work is not a folder of its own': 'cd .. && rm -r work && mkdir -p aside/outputs && ln -s aside work',
+      'outputs/link is a symbolic link': 'touch outputs/a && ln -s /etc/passwd outputs/link',
+      'outputs/pipe is not a regular file': 'mkfifo outputs/pipe',
+    }
+    const ids = await Promise.all(
+      Object.values(tricks).map((payload) => plane.submit({ kind: 'trick', queue, payload, max_attempts: 3 })),
+    )
+    const failed = await Promise.all(ids.map((id) => plane.jobIn(id, 'FAILED')))
+    expect(failed.map(({ error, runs }) => [error?.code, error?.message, runs.length])).toEqual(
+      Object.keys(tricks).map((message) => ['FILE_REFUSED', message, 1]),
+    )
+    const asked = await plane.submit({ kind: 'surroundings', queue, payload: null })
+    await plane.jobIn(asked, 'SUCCEEDED')
+    const code = `print(json.dumps(ichido.Client(os.environ['URL']).result('${asked}')))
+print(json.dumps(ichido._INHERITED))`
+    const [inherited, listed] = await script(python, code, { URL: plane.urls[0] ?? '' })
+    const ours = ['ICHIDO_AGENT_DIR', 'ICHIDO_ATTEMPT', 'ICHIDO_JOB_ID', 'ICHIDO_LEASE_ID', 'ICHIDO_SLOT', 'LEDGER']
+    const own = ['HOME', 'LC_ALL', 'PATH', 'PYTHONPATH', 'PYTHONPYCACHEPREFIX', 'TMPDIR']
+    // Python itself sets LC_CTYPE in some locales, and a shell sets PWD.
+    for (const names of inherited as string[][]) {
+      expect(names.filter((name) => !['LC_CTYPE', 'PWD'].includes(name))).toEqual([...ours, ...own].toSorted())
+    }
+    expect(listed).toEqual(INHERITED)
+    await stopped(worker)
   })
 
   /** A worker whose files meet with this, and how often they did. */

@@ -24,6 +24,7 @@ import contextlib
 import ctypes
 import dataclasses
 import email.utils
+import errno
 import hashlib
 import http.client
 import importlib
@@ -42,6 +43,7 @@ import shutil
 import signal
 import socket
 import ssl
+import stat
 import sys
 import threading
 import time
@@ -410,10 +412,14 @@ def _local(path: Path) -> Iterator[None]:
         raise IchidoError('FILE_ERROR', f'{path}: {error.strerror or error}') from error
 
 
-def _described(path: Path, name: Optional[str] = None) -> Dict[str, Any]:
+#: Opens a file in a way of its own, as `open` takes it.
+_Opener = Optional[Callable[[str, int], int]]
+
+
+def _described(path: Path, name: Optional[str] = None, opener: _Opener = None) -> Dict[str, Any]:
     """A file as a job lists it."""
     digest, size = hashlib.sha256(), 0
-    with _local(path), open(path, 'rb') as file:
+    with _local(path), open(path, 'rb', opener=opener) as file:
         for block in iter(lambda: file.read(_BLOCK_BYTES), b''):
             digest.update(block)
             size += len(block)
@@ -423,9 +429,10 @@ def _described(path: Path, name: Optional[str] = None) -> Dict[str, Any]:
 class _Part:
     """Bytes of a file, as a body that is read while it is sent. `look` is called meanwhile, and may call it off."""
 
-    def __init__(self, path: Path, start: int, size: int, look: Callable[[], None]) -> None:
+    def __init__(self, path: Path, start: int, size: int, look: Callable[[], None], opener: _Opener) -> None:
         self.size = size
         self._path = path
+        self._opener = opener
         self._at, self._end = start, start + size
         self._look = look
 
@@ -433,7 +440,7 @@ class _Part:
         if self._at == self._end:
             return b''
         self._look()
-        with _local(self._path), open(self._path, 'rb') as file:
+        with _local(self._path), open(self._path, 'rb', opener=self._opener) as file:
             file.seek(self._at)
             block = file.read(min(_BLOCK_BYTES, self._end - self._at))
         if not block:
@@ -446,10 +453,17 @@ class _Upload:
     """A file on its way to the server. `go` may be called again: it asks how much is there, and sends the rest."""
 
     def __init__(
-        self, calls: _Http, path: Path, described: Mapping[str, Any], look: Callable[[], None] = lambda: None, **to: str
+        self,
+        calls: _Http,
+        path: Path,
+        described: Mapping[str, Any],
+        look: Callable[[], None] = lambda: None,
+        opener: _Opener = None,
+        **to: str,
     ) -> None:
         self._calls = calls
         self._path = path
+        self._opener = opener
         self._size: int = described['size_bytes']
         self._part = max(_PART_BYTES, math.ceil(self._size / _PARTS_MAX))
         self._url = f'/v1/artifacts?{urllib.parse.urlencode({**described, **to})}'
@@ -476,7 +490,7 @@ class _Upload:
 
     def _send(self, start: int, size: int) -> Optional[Dict[str, Any]]:
         """The artifact when all of it is there; else `at` is where to go on."""
-        part = _Part(self._path, start, size, self._look)
+        part = _Part(self._path, start, size, self._look, self._opener)
         place = {'Upload-Offset': str(start)}
         try:
             answer, headers = self._calls.call('POST', self._url, part, headers=place, timeout=_FILE_SECONDS)
@@ -1167,6 +1181,7 @@ class _Handling:
         self, handlers: Mapping[str, Handler], order: Mapping[str, Any], control: int, fds: Sequence[int]
     ) -> None:
         self._handlers = handlers
+        self._env: Mapping[str, str] = order['env']
         self._folder: str = order['folder']
         self._control = control
         self._messages, self._stdout, self._stderr = fds
@@ -1219,7 +1234,9 @@ class _Handling:
             'ICHIDO_SLOT': str(self._run.slot),
             'ICHIDO_AGENT_DIR': os.getcwd(),
         }
-        os.environ.update(names)
+        for name in [name for name in os.environ if not _is_inherited(name)]:
+            del os.environ[name]
+        os.environ.update({**self._env, **names})
         # What was importable stays so: '' is wherever one is.
         sys.path[:] = [entry or os.getcwd() for entry in sys.path]
         os.chdir(self._folder)
@@ -1271,6 +1288,43 @@ def _as_json(result: Any) -> Any:
     except (TypeError, ValueError) as error:
         raise Fatal('INVALID_RESULT', f'The result is not JSON: {error}') from error
     return result
+
+
+#: What a handler inherits of the worker's environment; a name that ends in * stands for all that begin so. The list is
+#: the agent's, and docs/workers.md has it.
+_INHERITED = (
+    'PATH HOME USER LOGNAME SHELL HOSTNAME TERM NO_COLOR LANG LANGUAGE LC_* TZ TZDIR TMPDIR TMP TEMP XDG_* '
+    'HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy '
+    'SSL_CERT_FILE SSL_CERT_DIR CURL_CA_BUNDLE REQUESTS_CA_BUNDLE '
+    'LD_LIBRARY_PATH LD_PRELOAD DYLD_* MALLOC_* GLIBC_TUNABLES JAVA_HOME NODE_* '
+    'PYTHON* VIRTUAL_ENV CONDA_* _CE_* MAMBA_* PERL5LIB R_HOME R_LIBS* JULIA_* '
+    'MODULEPATH MODULESHOME LOADEDMODULES LMOD_* EBROOT* SPACK_* APPTAINER_* SINGULARITY_* DOCKER_HOST '
+    'OMP_* KMP_* GOMP_* MKL_* OPENBLAS_* BLIS_* NUMEXPR_* VECLIB_* '
+    'OMPI_* OPAL_* PRTE_* PMI_* PMIX_* MPI_* MPICH_* I_MPI_* MV2_* HYDRA_* UCX_* FI_* PSM* SLURM_* PBS_* LSB_* '
+    'CUDA* NVIDIA_* NCCL_* CUBLAS_* CUDNN_* GPU_* ROCR_* ROCM_* HIP_* HSA_* '
+    'ONEAPI_* ZE_* SYCL_* TF_* XLA_* JAX_* TORCH_* PYTORCH_* '
+    'ESPRESSO_* BIN_DIR PSEUDO_DIR'
+).split()
+_SECRET = re.compile(r'TOKEN|SECRET|PASSW|CREDENTIAL|JWT|_KEY$', re.IGNORECASE)
+
+
+def _is_inherited(name: str) -> bool:
+    if _SECRET.search(name):
+        return False
+    return any(name.startswith(known[:-1]) if known.endswith('*') else name == known for known in _INHERITED)
+
+
+def _added_env(given: Iterable[str]) -> Dict[str, str]:
+    """What NAME and NAME=VALUE add to that."""
+    added = {}
+    for text in given:
+        name, equals, value = text.partition('=')
+        if not re.fullmatch(r'[A-Za-z_]\w*', name, re.ASCII):
+            raise ValueError(f'env must be NAME or NAME=VALUE, not {text!r}')
+        if not equals and name not in os.environ:
+            raise ValueError(f'env {name}: there is no such variable here; use {name}=VALUE')
+        added[name] = value if equals else os.environ[name]
+    return added
 
 
 def _failure(error: BaseException, code: str, *, retryable: bool) -> Dict[str, Any]:
@@ -1441,11 +1495,42 @@ class _RunFolders:
         with contextlib.suppress(OSError):
             self._root.rmdir()
 
+    def open_outputs(self, lease: Mapping[str, Any]) -> int:
+        """A descriptor of its `outputs`, through no link on the way: the handler could have put one there."""
+        fd = os.open(self._own, os.O_RDONLY | os.O_DIRECTORY)
+        for name in (self._of(lease).name, 'work', 'outputs'):
+            above = fd
+            try:
+                fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+            except NotADirectoryError as error:
+                raise IchidoError(_FILE_REFUSED, f'{name} is not a folder of its own') from error
+            finally:
+                os.close(above)
+        return fd
+
     def _of(self, lease: Mapping[str, Any]) -> Path:
         return self._own / f'{lease["job_id"]}.{lease["attempt"]}'
 
 
 _LEASE_FILE = 'lease.json'
+#: A run fails with it, for good, when a file that it left is not one that may be read.
+_FILE_REFUSED = 'FILE_REFUSED'
+
+
+def _open_regular(name: str, what: str, dir_fd: Optional[int] = None) -> int:
+    """A regular file as it is. A handler can put anything in its place: a link elsewhere, a pipe that nobody writes to."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise IchidoError(_FILE_REFUSED, f'{what} is a symbolic link') from error
+        if error.errno == errno.ENXIO:
+            raise IchidoError(_FILE_REFUSED, f'{what} is not a regular file') from error
+        raise
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise IchidoError(_FILE_REFUSED, f'{what} is not a regular file')
 
 
 def _leases_in(process: Path) -> List[Dict[str, Any]]:
@@ -1453,9 +1538,13 @@ def _leases_in(process: Path) -> List[Dict[str, Any]]:
     leases = []
     for file in process.glob(f'*/{_LEASE_FILE}'):
         # Half of a file is of a run that never began.
-        with contextlib.suppress(OSError, ValueError):
-            leases.append(json.loads(file.read_text()))
+        with contextlib.suppress(OSError, ValueError, IchidoError):
+            with open(file, opener=lambda path, _: _open_regular(path, _LEASE_FILE)) as text:
+                leases.append(json.loads(text.read(_LEASE_CHARACTERS_MAX)))
     return leases
+
+
+_LEASE_CHARACTERS_MAX = 64 * 1024
 
 
 def _lock(path: Path) -> Optional[int]:
@@ -1591,7 +1680,8 @@ class Worker:
     `token` is an enroll token, which makes this machine a worker once, or a worker token; after the first start the
     one in `token_file` is enough. What it does it says to the logger `ichido`, or, where your program has set up no
     logging, on stderr. `handlers` has a function for each kind of job. Each run has a process of its own,
-    forked from this one as it is when `run()` is called: call it before you start threads.
+    forked from this one as it is when `run()` is called: call it before you start threads. It inherits few variables
+    (docs/workers.md lists them); `env` adds others, as NAME or NAME=VALUE.
     """
 
     def __init__(
@@ -1606,6 +1696,7 @@ class Worker:
         token_file: Union[str, Path] = DEFAULT_TOKEN_FILE,
         drain_seconds: float = 20.0,
         insecure: bool = False,
+        env: Iterable[str] = (),
     ) -> None:
         if not hasattr(os, 'fork'):
             raise RuntimeError('A worker needs Linux or macOS; the client works everywhere')
@@ -1617,6 +1708,7 @@ class Worker:
         self._handlers = dict(handlers)
         self._concurrency = concurrency
         self._drain_seconds = drain_seconds
+        self._env = _added_env(env)
         file = Path(token_file).expanduser()
         self._identity = _Identity(url.rstrip('/'), token, file, name)
         heard = _Reach().heard
@@ -1809,13 +1901,21 @@ class Worker:
             self._fetch_inputs(held, folder)
             verb, body = self._conclusion(held, self._follow(held, feed, folder, began))
             if verb == 'result':
-                self._send_outputs(held, folder / 'outputs')
+                with _local(folder / 'outputs'):
+                    outputs = self._folders.open_outputs(held.lease)
+                try:
+                    self._send_outputs(held, folder / 'outputs', outputs)
+                finally:
+                    os.close(outputs)
         except _CalledOff:
             verb, body = 'release', {}
         except IchidoError as error:
             if isinstance(error, Unreachable) or error.code in _GONE:
                 raise
             verb, body = 'failed', {'error_code': error.code, 'error_message': error.message}
+            if error.code == _FILE_REFUSED:
+                # It would be the same the next time.
+                body['retryable'] = False
         log.info('%s %s, after %.1f s', held, _end_text(held, verb, body), time.monotonic() - began)
         if not held.lost.is_set():
             self._flush(held, feed)
@@ -1836,7 +1936,7 @@ class Worker:
                     self._insist(held, download.go, look, tries=_TRIES_MAX)
         look()
 
-    def _send_outputs(self, held: _Held, folder: Path) -> None:
+    def _send_outputs(self, held: _Held, folder: Path, fd: int) -> None:
         """The files in the folder itself. It has its result: as long as they are taken, only who has no time at all
         calls this off."""
 
@@ -1849,12 +1949,19 @@ class Worker:
             if held.told is not None:
                 raise _CalledOff
 
+        def opener(path: str, _: int) -> int:
+            name = os.path.basename(path)
+            return _open_regular(name, f'outputs/{name}', fd)
+
         with _local(folder):
-            entries = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
-        # Hidden ones, as desktops and editors make them, nobody means to hand over.
-        files = sorted(entry.path for entry in entries if not entry.name.startswith('.'))
-        for file in map(Path, files):
-            upload = _Upload(self._http, file, _described(file), look, lease_id=held.lease_id)
+            entries = [entry.name for entry in os.scandir(fd) if not entry.is_dir(follow_symlinks=False)]
+            # Hidden ones, as desktops and editors make them, nobody means to hand over.
+            names = sorted(name for name in entries if not name.startswith('.'))
+            # All of them, before the first one is sent.
+            for name in names:
+                os.close(opener(name, 0))
+        for file in [folder / name for name in names]:
+            upload = _Upload(self._http, file, _described(file, None, opener), look, opener, lease_id=held.lease_id)
             with _failing_with(f'The control plane does not take outputs/{file.name}'):
                 self._insist(held, upload.go, look_again)
 
@@ -1881,7 +1988,7 @@ class Worker:
         readers, writers = zip(*(os.pipe() for _ in range(3)))
         try:
             order = {'do': 'begin', 'lease': held.lease, 'slot': held.slot, 'folder': str(folder), 'began': began}
-            self._order(held, {**order, 'confirmed': held.confirmed}, writers)
+            self._order(held, {**order, 'env': self._env, 'confirmed': held.confirmed}, writers)
         finally:
             for fd in writers:
                 os.close(fd)
@@ -2373,6 +2480,7 @@ def _parser() -> argparse.ArgumentParser:
     work.add_argument('--concurrency', type=int, default=1)
     work.add_argument('--name', help='for people; else the one that it was enrolled under')
     work.add_argument('--token-file', default=str(DEFAULT_TOKEN_FILE), help='%(default)s')
+    work.add_argument('--env', action='append', default=[], metavar='NAME[=VALUE]', help='one more for handlers')
     work.add_argument('--drain', type=float, default=20.0, metavar='SECONDS', help='for what runs at SIGTERM')
     work.set_defaults(command=_work)
     return parser
@@ -2426,6 +2534,7 @@ def _work(arguments: argparse.Namespace) -> int:
         name=arguments.name,
         token_file=arguments.token_file,
         drain_seconds=arguments.drain,
+        env=arguments.env,
         insecure=arguments.insecure,
     )
     worker.run()

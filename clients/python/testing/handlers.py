@@ -107,3 +107,14 @@ def folder(run):
     if run.payload.get('fail'):
         raise LookupError('not there')
     return {'found': found, 'folder': os.getcwd(), 'agent': os.environ['ICHIDO_AGENT_DIR']}
+
+
+def trick(run):
+    """Puts something else in the place of what the worker reads: by a command of the shell."""
+    subprocess.run(['sh', '-c', run.payload], check=True)
+
+
+def surroundings(run):
+    """What it inherits, and what its subprocesses do."""
+    printed = subprocess.run(['env', '-0'], check=True, capture_output=True, text=True).stdout
+    return [sorted(os.environ), sorted(line.split('=')[0] for line in printed.split('\0') if line)]

@@ -104,7 +104,7 @@ const running = new Set<ChildProcess>()
 export function startWorker(python: string, options: WorkerOptions): PythonWorker {
   const { url, queue, enroll, name, tokenFile, ledger, handlers, concurrency = 1, drainSeconds = 0, env = {} } = options
   const args = ['work', '--url', url, '--queue', queue, '--token-file', tokenFile]
-  args.push('--concurrency', String(concurrency), '--drain', String(drainSeconds))
+  args.push('--concurrency', String(concurrency), '--drain', String(drainSeconds), '--env', 'LEDGER')
   if (enroll !== undefined) args.push('--enroll', enroll)
   if (name !== undefined) args.push('--name', name)
   const child = launch(

@@ -4,6 +4,7 @@ import type { Command } from 'commander'
 import { connect } from './connect.ts'
 import { warnOfFolder } from './exec-warning.ts'
 import { EXIT, Failure } from './exit.ts'
+import { surroundings } from './surroundings.ts'
 import { say } from './terminal.ts'
 import { seconds, several, wholeNumber } from './values.ts'
 
@@ -12,6 +13,7 @@ interface WorkerFlags {
   kind?: string[]
   concurrency?: number
   exec?: string
+  env?: string[]
   handlers?: string
   enroll?: string
   name?: string
@@ -30,6 +32,7 @@ export function addWorker(program: Command): void {
     .option('--kind <kind>', 'only these kinds of jobs; several by naming it again', several)
     .option('--concurrency <n>', 'how many runs at once (default: 1)', wholeNumber)
     .option('--exec <command>', 'the program to run for each job, by the shell')
+    .option('--env <name[=value]>', 'one more variable for the program; several by naming it again', several)
     .option('--handlers <file>', 'or a module whose default export is { kind: handler }')
     .option('--enroll <token>', 'an enroll token; without one it is made with ICHIDO_TOKEN')
     .option('--name <name>', 'what people call this worker; each name has its own identity and state')
@@ -51,7 +54,7 @@ worker was started; a leading ./ or ../ of the command means that folder too. A 
 async function work(flags: WorkerFlags): Promise<void> {
   const { url, ask } = connect()
   warnOfFolder(flags.exec)
-  const { AGENT_FILE, isExpected, startAgent, untilStopped, workOf } = await import('@ichido/sdk/agent')
+  const { AGENT_FILE, addedEnv, isExpected, startAgent, untilStopped, workOf } = await import('@ichido/sdk/agent')
   const { queue: queues, kind: kinds = [], name = null, enroll } = flags
   const make = async () => {
     const body = { queues, label: name ?? hostname() }
@@ -66,6 +69,7 @@ async function work(flags: WorkerFlags): Promise<void> {
       kinds,
       concurrency: flags.concurrency ?? 1,
       work: workOf(flags),
+      env: addedEnv(flags.env ?? [], surroundings.env),
       stateDir: flags.state ?? null,
       drainMs: (flags.drain ?? DRAIN_SECONDS) * 1000,
       insecure: flags.insecure ?? false,

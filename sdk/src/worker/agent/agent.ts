@@ -25,6 +25,8 @@ export interface AgentOptions {
   kinds: readonly string[]
   concurrency: number
   work: { exec: string } | { handlers: string }
+  /** What programs are given beside what they inherit. */
+  env: Readonly<Record<string, string>>
   /** Where its token and its runs are; by default a folder of the user's for this server and name. */
   stateDir: string | null
   /** How long what runs may go on after the agent was told to stop. */
@@ -84,7 +86,7 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
     const supervisor = [process.execPath, ...process.execArgv, program.file, 'supervise'] as const
     const command = 'exec' in options.work ? fromHere(options.work.exec) : ''
     const work = telling.of(
-      execWork({ command, supervisor, folders, transport, artifacts, world: nodeWorld, onTrouble }),
+      execWork({ command, env: options.env, supervisor, folders, transport, artifacts, world: nodeWorld, onTrouble }),
     )
     loop = new WorkerLoop({ ...rest, kinds: options.kinds, startAtOnce: false, work }, deps)
   } else {

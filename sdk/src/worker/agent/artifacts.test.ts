@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import { LEASE } from '../testing/plane.ts'
-import { FileRefused, httpArtifacts, NotTaken } from './artifacts.ts'
+import { httpArtifacts, NotTaken } from './artifacts.ts'
+import { FileRefused } from './written-files.ts'
 
 const WITHIN = { timeout: 15_000, interval: 1 }
 

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { createReadStream, createWriteStream, readdirSync, statSync } from 'node:fs'
+import { closeSync, createReadStream, createWriteStream, fstatSync, readdirSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
@@ -7,6 +7,7 @@ import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../../prot
 import { sleep, type World } from '../../world.ts'
 import { isPassing } from '../loop.ts'
 import { parseJson } from './files.ts'
+import { FileRefused, nameOf, openRegular, requireFolder } from './written-files.ts'
 
 export interface ArtifactsOptions {
   url: string
@@ -21,7 +22,7 @@ export interface Artifacts {
   /**
    * The files in the folder itself, through any outage, until the signal aborts; neither folders in it nor hidden files, which
    * nobody means to hand over, are sent. `NotTaken` is thrown when the control plane is there and does not take them, and
-   * `FileRefused` when it takes others.
+   * `FileRefused` when it takes others, or one of them is no file of the run's own.
    */
   sendAll(lease: LeaseShape, folder: string, signal: AbortSignal): Promise<void>
 }
@@ -29,11 +30,6 @@ export interface Artifacts {
 /** The control plane answers, but has no place for files, or none left: no lease is to be kept for that. */
 export class NotTaken extends Error {
   override readonly name = 'NotTaken'
-}
-
-/** It was refused for what it is, and would be the next time. */
-export class FileRefused extends Error {
-  override readonly name = 'FileRefused'
 }
 
 /** Of what a run is to begin with: it can as well begin elsewhere. */
@@ -61,22 +57,24 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
   }
 
   async function sendOne(lease: LeaseShape, path: string, signal: AbortSignal) {
-    const query = new URLSearchParams({
-      name: basename(path),
-      lease_id: lease.lease_id,
-      sha256: await hashOf(path),
-      size_bytes: String(statSync(path).size),
-    })
-    const file = createReadStream(path)
-    const init = {
-      method: 'POST',
-      headers: { ...headers(), 'content-type': TYPE },
-      body: Readable.toWeb(file) as ReadableStream,
-      // What fetch wants to hear when it is given a stream.
-      duplex: 'half',
-      signal,
-    }
+    const fd = opened(path)
+    // Opened once: what is sent is what was looked at and hashed.
+    const file = createReadStream(path, { fd, start: 0 })
     try {
+      const query = new URLSearchParams({
+        name: basename(path),
+        lease_id: lease.lease_id,
+        sha256: await hashOf(fd),
+        size_bytes: String(fstatSync(fd).size),
+      })
+      const init = {
+        method: 'POST',
+        headers: { ...headers(), 'content-type': TYPE },
+        body: Readable.toWeb(file) as ReadableStream,
+        // What fetch wants to hear when it is given a stream.
+        duplex: 'half',
+        signal,
+      }
       const response = await reach(`${url}/v1/artifacts?${query}`, init)
       await response.body?.cancel()
     } finally {
@@ -107,8 +105,11 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
       }
     },
     async sendAll(lease, folder, signal) {
+      requireFolder(folder)
       const entries = readdirSync(folder, { withFileTypes: true })
-      const files = entries.filter((entry) => entry.isFile() && !entry.name.startsWith('.'))
+      const files = entries.filter((entry) => !entry.isDirectory() && !entry.name.startsWith('.'))
+      // All of them, before the first one is sent.
+      for (const { name } of files) closeSync(opened(join(folder, name)))
       for (const { name } of files) {
         await insist(signal, Infinity, () => sendOne(lease, join(folder, name), signal)).catch((error: unknown) => {
           throw isRefused(error)
@@ -161,8 +162,14 @@ function errorIn(text: string): { code: string | null; message: string; details:
   }
 }
 
-async function hashOf(path: string): Promise<string> {
+function opened(path: string): number {
+  const fd = openRegular(path)
+  if (fd === null) throw new Error(`${nameOf(path)} is gone`)
+  return fd
+}
+
+async function hashOf(fd: number): Promise<string> {
   const hash = createHash('sha256')
-  for await (const part of createReadStream(path)) hash.update(part as Buffer)
+  for await (const part of createReadStream('', { fd, start: 0, autoClose: false })) hash.update(part as Buffer)
   return hash.digest('hex')
 }

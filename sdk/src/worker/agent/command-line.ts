@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util'
 import type { AgentOptions } from './agent.ts'
 import { BadOptions } from './bad-options.ts'
+import { addedEnv } from './inherited.ts'
 
 export const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUEUE --exec COMMAND
 
@@ -12,6 +13,7 @@ export const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUE
   --concurrency N      how many runs at once (1)
   --exec COMMAND       the program to run for each job, by the shell, in an empty folder of its own: use absolute
                        paths, or in single quotes $ICHIDO_AGENT_DIR: where the agent was started, as a leading ./ or ../ is
+  --env NAME[=VALUE]   one more variable for the program, which inherits few of the agent's own; several by naming it again
   --handlers FILE      or a module whose default export is { kind: handler }
   --state DIR          where its token and its runs are kept (~/.local/state/ichido/SERVER-NAME, or in XDG_STATE_HOME);
                        one agent at a time
@@ -33,6 +35,7 @@ export function readCommandLine(args: readonly string[], env: NodeJS.ProcessEnv)
     kinds: values.kind ?? [],
     concurrency: wholeNumber(values.concurrency ?? '1', '--concurrency'),
     work: workOf(values),
+    env: addedEnv(values.env ?? [], env),
     stateDir: values.state ?? null,
     drainMs: wholeNumber(values.drain ?? String(DRAIN_SECONDS), '--drain') * 1000,
     insecure: values.insecure ?? false,
@@ -55,6 +58,7 @@ function parse(args: readonly string[]) {
         concurrency: text,
         exec: text,
         handlers: text,
+        env: texts,
         state: text,
         drain: text,
         insecure: flag,

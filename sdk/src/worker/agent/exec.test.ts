@@ -8,12 +8,14 @@ import { Stopped } from '../failure.ts'
 import { Heart } from '../heart.ts'
 import type { Outcome } from '../loop.ts'
 import { LEASE, Plane, unavailable } from '../testing/plane.ts'
-import { FileRefused } from './artifacts.ts'
+import { httpArtifacts } from './artifacts.ts'
 import { execWork } from './exec.ts'
 import { RunFolders } from './run-folder.ts'
 import { machineClocks, nodeWorld } from './world.ts'
+import { FileRefused } from './written-files.ts'
 
 const SUPERVISOR = [process.execPath, ...nodeArgs, join(import.meta.dirname, 'main.ts'), 'supervise'] as const
+const RUNNING = new AbortController().signal
 const WITHIN = { timeout: 15_000, interval: 20 }
 
 let root: string
@@ -22,12 +24,16 @@ beforeEach(() => {
   root = mkdtempSync(join(tmpdir(), 'ichido-exec-'))
   folders = new RunFolders(root, true)
 })
-afterEach(() => rmSync(root, { recursive: true }))
+afterEach(() => {
+  vi.unstubAllEnvs()
+  rmSync(root, { recursive: true })
+})
 
 interface Surroundings {
   log?: () => Promise<void>
   sendAll?: (_: LeaseShape, folder: string) => Promise<void>
   run?: AbortController
+  env?: Record<string, string>
   onTrouble?: (error: unknown) => void
 }
 
@@ -36,11 +42,12 @@ function work(command: string, surroundings: Surroundings): Promise<Outcome> {
     log = async () => {},
     sendAll = async () => {},
     run = new AbortController(),
+    env = {},
     onTrouble = () => {},
   } = surroundings
   const transport = Object.assign(new Plane(), { log, detach: async () => {} })
   const artifacts = { async fetchAll() {}, sendAll }
-  const deps = { command, supervisor: SUPERVISOR, folders, transport, artifacts, world: nodeWorld, onTrouble }
+  const deps = { command, env, supervisor: SUPERVISOR, folders, transport, artifacts, world: nodeWorld, onTrouble }
   const lease = { ...LEASE, lease_id: `exec-${process.pid}-${root}` }
   const heart = new Heart({ world: nodeWorld, clocks: machineClocks, transport, onTrouble() {} })
   const hold = heart.hold(lease, machineClocks(), run)
@@ -115,8 +122,52 @@ test('a result whose file is refused fails for good: the next attempt would leav
     throw new FileRefused('outputs/so? was refused: name must be a plain file name')
   }
   expect(await work('touch outputs/so?', { sendAll })).toMatchObject({
-    failure: { code: 'EXEC_FAILED', message: expect.stringContaining('outputs/so? was refused'), retryable: false },
+    failure: {
+      code: 'FILE_REFUSED',
+      message: 'outputs/so? was refused: name must be a plain file name',
+      retryable: false,
+    },
   })
+})
+
+test.each([
+  ['result.json is not a regular file', 'mkfifo "$ICHIDO_RESULT_FILE"'],
+  ['result.json is a symbolic link', 'ln -s /etc/passwd "$ICHIDO_RESULT_FILE"'],
+  ['outputs is not a folder, or lies in none', 'rmdir outputs; ln -s /etc outputs'],
+])('a run whose %s has failed for good', async (message, command) => {
+  const { sendAll } = httpArtifacts({ url: 'http://127.0.0.1:9', token: () => '', world: nodeWorld })
+  const outcome = await work(command, { sendAll: (lease, outputs) => sendAll(lease, outputs, RUNNING) })
+  expect(outcome).toEqual({ failure: { code: 'FILE_REFUSED', message, retryable: false } })
+})
+
+test('a program inherits what is on the list and what it is given on purpose, and nothing else', async () => {
+  const withheld = { DATABASE_URL: 'd', REDIS_URL: 'r', ICHIDO_TOKEN: 't', ICHIDO_ENROLL_TOKEN: 'e', MY_APP: 'm' }
+  const handedOn = { LC_ALL: 'C', CUDA_VISIBLE_DEVICES: '0', OMP_NUM_THREADS: '2', CONDA_PREFIX: '/conda' }
+  for (const [name, value] of Object.entries({ ...withheld, ...handedOn, SLURM_JWT: 'j' })) vi.stubEnv(name, value)
+  const print = 'process.stdout.write(JSON.stringify(process.env))'
+  const outcome = await work(`'${process.execPath}' -e '${print}' > "$ICHIDO_RESULT_FILE"`, { env: { MINE: 'yes' } })
+  const { result: env } = ('result' in Object(outcome) && Object(outcome).result) as { result: Record<string, string> }
+  expect(env).toMatchObject({ ...handedOn, MINE: 'yes', PATH: process.env.PATH, ICHIDO_JOB_ID: LEASE.job_id })
+  const unlisted = Object.keys(env).filter((name) => name.startsWith('ICHIDO_') === false && !(name in handedOn))
+  for (const name of [...Object.keys(withheld), 'SLURM_JWT']) expect(unlisted).not.toContain(name)
+  expect(
+    Object.keys(env)
+      .filter((name) => name.startsWith('ICHIDO_'))
+      .toSorted(),
+  ).toEqual([
+    'ICHIDO_AGENT_DIR',
+    'ICHIDO_ATTEMPT',
+    'ICHIDO_COST_FILE',
+    'ICHIDO_JOB_ID',
+    'ICHIDO_KIND',
+    'ICHIDO_LAST_PROGRESS',
+    'ICHIDO_LEASE_ID',
+    'ICHIDO_PAYLOAD_FILE',
+    'ICHIDO_PROGRESS_FILE',
+    'ICHIDO_QUEUE',
+    'ICHIDO_RESULT_FILE',
+    'ICHIDO_SLOT',
+  ])
 })
 
 test('a run that was told to stop does not wait for its files', async () => {

@@ -1,17 +1,21 @@
 import type { LeaseShape } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
-import { failure, Stopped } from '../failure.ts'
+import { clean, failure, MESSAGE_MAX, Stopped } from '../failure.ts'
 import type { RemoteTransport } from '../http.ts'
 import type { Outcome, RunInHand } from '../loop.ts'
 import type { FailReport } from '../transport.ts'
-import { type Artifacts, FileRefused } from './artifacts.ts'
-import { outcomeOf, stoppedOutcome } from './exec-outcome.ts'
-import { type Program, type SupervisorCommand, startProgram, withoutOurs } from './program.ts'
+import type { Artifacts } from './artifacts.ts'
+import { FILE_REFUSED, outcomeOf, stoppedOutcome } from './exec-outcome.ts'
+import { inherited } from './inherited.ts'
+import { type Program, type SupervisorCommand, startProgram } from './program.ts'
 import type { RunFolder, RunFolders } from './run-folder.ts'
 import { RunOutput } from './run-output.ts'
+import { FileRefused } from './written-files.ts'
 
 export interface ExecDeps {
   command: string
+  /** What its programs are given beside what they inherit. */
+  env: Readonly<Record<string, string>>
   supervisor: SupervisorCommand
   folders: RunFolders
   transport: RemoteTransport
@@ -55,7 +59,9 @@ async function sendOutputs(run: RunInHand, outcome: Outcome, folder: RunFolder, 
 
 /** What keeps a run from its end beside its program; a file that is refused would be so the next time, too. */
 export function notDone(error: unknown): FailReport {
-  return failure(error, 'EXEC_FAILED', !(error instanceof FileRefused))
+  return error instanceof FileRefused
+    ? { code: FILE_REFUSED, message: clean(error.message, MESSAGE_MAX), retryable: false }
+    : failure(error, 'EXEC_FAILED', true)
 }
 
 /** What is said of files of a failure that did not get through. */
@@ -70,7 +76,7 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps): Pr
   const program = startProgram(deps.supervisor, {
     command: deps.command,
     folder: folder.work,
-    env: surroundings(run, folder),
+    env: surroundings(run, folder, deps.env),
     leaseId: lease.lease_id,
     payloadFile: folder.payloadFile,
     stdoutFile: folder.stdoutFile,
@@ -107,11 +113,12 @@ function stopWhenTold(program: Program, signal: AbortSignal): void {
   signal.addEventListener('abort', stop, { once: true })
 }
 
-/** What the program sees. The agent's own secrets are not among it. */
-function surroundings({ lease, slot }: RunInHand, folder: RunFolder): Record<string, string> {
+/** What the program sees. The agent's own secrets are not among it, nor the marks of a run that the agent may be part of. */
+function surroundings({ lease, slot }: RunInHand, folder: RunFolder, added: ExecDeps['env']): Record<string, string> {
   const lastProgress = JSON.stringify(lease.last_progress ?? null)
   return {
-    ...withoutOurs(process.env),
+    ...inherited(process.env),
+    ...added,
     ICHIDO_JOB_ID: lease.job_id,
     ICHIDO_ATTEMPT: String(lease.attempt),
     ICHIDO_LEASE_ID: lease.lease_id,

@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url'
 export { type AgentOptions, type RunningAgent, startAgent } from './agent.ts'
 export { BadOptions } from './bad-options.ts'
 export { workOf } from './command-line.ts'
+export { addedEnv } from './inherited.ts'
 export { isExpected, untilStopped } from './run.ts'
 
 /** The agent as a program, beside this file: its supervisors and threads are started from it. */

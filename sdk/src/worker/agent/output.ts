@@ -1,7 +1,8 @@
 import { nextSeq, OPEN_STAGES, PROGRESS_STAGE, type Stages, stageRange } from '../../protocol/index.ts'
 import type { LogChunk, WorkerEvent } from '../transport.ts'
-import { parseJson, readIfThere, writeWhole } from './files.ts'
+import { parseJson, writeWhole } from './files.ts'
 import { Tail } from './tail.ts'
+import { readNoteText } from './written-files.ts'
 
 /** In one chunk of a log. */
 const CHUNK_BYTES = 64 * 1024
@@ -115,7 +116,7 @@ export class RunLog {
 function readPlace(file: string): LogPlace {
   const start: LogPlace = { sending: [], n: 0, bytes: 0, at: [0, 0], notes: 0 }
   try {
-    return { ...start, ...(parseJson(readIfThere(file) ?? '') as LogPlace | undefined) }
+    return { ...start, ...(parseJson(readNoteText(file) ?? '') as LogPlace | undefined) }
   } catch {
     // Whatever somebody put in its place.
     return start

@@ -1,9 +1,10 @@
 import { realpathSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { type Cgroup, cgroupAt } from './cgroup.ts'
-import { parseJson, readIfThere, writeWhole } from './files.ts'
+import { parseJson, writeWhole } from './files.ts'
 import type { Prey } from './kill.ts'
 import { bootId, identityOf, otherPids, pathsOf, statusOf } from './processes.ts'
+import { readNoteText } from './written-files.ts'
 
 /** What a supervisor notes before its program begins, for whoever has to kill that once the supervisor is dead itself. */
 export interface ProgramNote {
@@ -26,7 +27,7 @@ export function noteProgram(file: string, group: number, cgroup: Cgroup | null):
 
 /** Null when no program had begun, or it ended with an earlier start of the machine, or nobody can tell whether it did. */
 export function readNote(file: string): ProgramNote | null {
-  const noted = parseJson(readIfThere(file) ?? '')
+  const noted = parseJson(readNoteText(file) ?? '')
   return isNote(noted) && noted.boot !== null && noted.boot === bootId() ? noted : null
 }
 

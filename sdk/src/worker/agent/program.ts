@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Mark } from '../clocks.ts'
+import { inherited } from './inherited.ts'
 import { killRun, SUPERVISOR_MARKER } from './kill.ts'
 import { type ProgramNote, preyOf } from './program-note.ts'
 import { eachLine, type Notice, type Order, type ProgramEnd, type SpawnOrder } from './supervision.ts'
@@ -22,7 +23,7 @@ export function startProgram([file, ...args]: SupervisorCommand, order: SpawnOrd
     // Not in the agent's group: what is sent to that, from a terminal or by an operator, must not end the supervisor.
     detached: true,
     cwd: '/',
-    env: { ...withoutOurs(process.env), [SUPERVISOR_MARKER]: order.leaseId },
+    env: { ...inherited(process.env), [SUPERVISOR_MARKER]: order.leaseId },
     stdio: ['pipe', 'pipe', 'inherit'],
   })
   const send = (message: Order) => void supervisor.stdin?.write(`${JSON.stringify(message)}\n`)
@@ -34,12 +35,6 @@ export function startProgram([file, ...args]: SupervisorCommand, order: SpawnOrd
     stop: (graceMs) => send({ stop: { graceMs } }),
     ended,
   }
-}
-
-/** Tokens are among them, and the marks of a run that the agent itself may be part of. */
-export function withoutOurs(env: NodeJS.ProcessEnv): Record<string, string> {
-  const others = Object.entries(env).filter(([name]) => !name.startsWith('ICHIDO_'))
-  return Object.fromEntries(others) as Record<string, string>
 }
 
 async function conclusion(supervisor: ChildProcess, { leaseId, noteFile }: SpawnOrder): Promise<ProgramEnd> {

@@ -1,8 +1,9 @@
-import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { LeaseShape } from '../../protocol/index.ts'
 import type { Outbox, RunReport } from '../transport.ts'
-import { parseJson, readIfThere, writeDurably } from './files.ts'
+import { parseJson, writeDurably } from './files.ts'
+import { readNoteText } from './written-files.ts'
 
 /** What a run has on disk: what it was given, what its program writes, and its report until that was heard. */
 export interface RunFolder {
@@ -37,9 +38,10 @@ export class RunFolders implements Outbox {
   readonly #root: string
 
   constructor(root: string, eager: boolean) {
-    this.#root = root
     this.eager = eager
     mkdirSync(root, { recursive: true, mode: 0o700 })
+    // Without links: one on the way to a file of a run is its program's doing then.
+    this.#root = realpathSync(root)
   }
 
   /** Anew and empty. */
@@ -109,6 +111,6 @@ function pathsIn(folder: string): RunFolder {
 }
 
 function readJson(path: string): unknown {
-  const text = readIfThere(path)
+  const text = readNoteText(path)
   return text === null ? undefined : parseJson(text)
 }

@@ -1,6 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { alive } from '../../../../scripts/services/process-tree.ts'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
@@ -11,6 +12,8 @@ import { machineClocks } from './world.ts'
 
 const MAIN = join(import.meta.dirname, 'main.ts')
 const SUPERVISOR = [process.execPath, ...nodeArgs, MAIN, 'supervise'] as const
+const PRELOAD = pathToFileURL(join(import.meta.dirname, '../testing/no-cgroups.ts')).href
+const WITHOUT_CGROUPS = [process.execPath, ...nodeArgs, '--import', PRELOAD, MAIN, 'supervise'] as const
 const WITHIN = { timeout: 15_000, interval: 20 }
 
 let folder: string
@@ -74,6 +77,23 @@ test('what a program leaves behind ends with it', async () => {
   )
   expect(await program.ended).toMatchObject({ by: 'itself', code: 0 })
   expect((await pids(2)).filter(alive)).toEqual([])
+})
+
+test.each([
+  ['at its end', () => {}, ':'],
+  ['when it is stopped', (program: Program) => program.stop(0), 'exec sleep 60'],
+])('without a control group, what left its process group is killed %s', async (_, end, last) => {
+  const escaped = `trap "" TERM; ${NOTE}; while :; do sleep 0.05; done`
+  const program = startProgram(
+    WITHOUT_CGROUPS,
+    order(`setsid sh -c '${escaped}' & until [ -s pids ]; do sleep 0.02; done; ${last}`),
+  )
+  const [away = 0] = await pids(1)
+  onTestFinished(() => void (alive(away) && process.kill(away, 'SIGKILL')))
+  end(program)
+  await program.ended
+  expect(JSON.parse(text('note')).cgroup).toBe(null)
+  expect(alive(away)).toBe(false)
 })
 
 test('past the time that nobody confirmed it, everything of it is killed', async () => {

@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { closeSync, openSync } from 'node:fs'
+import { closeSync, constants } from 'node:fs'
 import { Writable } from 'node:stream'
 import { sleep } from '../../world.ts'
 import { elapsedMs, type Mark } from '../clocks.ts'
@@ -8,6 +8,7 @@ import { isAlive, killRun, type Prey, terminateRun } from './kill.ts'
 import { noteProgram } from './program-note.ts'
 import { type EndedBy, eachLine, LAST_PART, type Notice, type Order, type SpawnOrder } from './supervision.ts'
 import { machineClocks, nodeWorld } from './world.ts'
+import { nameOf, openRegular } from './written-files.ts'
 
 /** How often it looks at the clocks: timers alone do not notice that the machine slept. */
 const TICK_MS = 100
@@ -127,8 +128,8 @@ class SupervisedRun {
 
 function start(order: SpawnOrder, cgroupFolder: string): ChildProcess {
   const fds = [
-    openSync(order.payloadFile, 'r'),
-    ...[order.stdoutFile, order.stderrFile, order.progressFile].map((file) => openSync(file, 'a')),
+    inPlace(order.payloadFile, constants.O_RDONLY),
+    ...[order.stdoutFile, order.stderrFile, order.progressFile].map((file) => inPlace(file, APPEND)),
   ]
   try {
     return spawn('/bin/sh', ['-c', ENTER, cgroupFolder, order.command], {
@@ -142,6 +143,15 @@ function start(order: SpawnOrder, cgroupFolder: string): ChildProcess {
     for (const fd of fds) closeSync(fd)
   }
 }
+
+/** As the agent has made it: the program of another run may be at the same folders. */
+function inPlace(path: string, access: number): number {
+  const fd = openRegular(path, access)
+  if (fd === null) throw new Error(`${nameOf(path)} is gone`)
+  return fd
+}
+
+const APPEND = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT
 
 function letGo({ stdio: [, , , , gate] }: ChildProcess): void {
   if (!(gate instanceof Writable)) throw new Error('The program cannot be let go')

@@ -1,4 +1,5 @@
-import { closeSync, constants, fstatSync, openSync, readSync, truncateSync } from 'node:fs'
+import { closeSync, constants, fstatSync, ftruncateSync, readSync } from 'node:fs'
+import { openRegular, unlessRefused } from './written-files.ts'
 
 /** Reads what is appended to a file. Programs write to files, not pipes: they never wait for us, nor we for them. */
 export class Tail {
@@ -17,21 +18,20 @@ export class Tail {
   }
 
   /**
-   * Up to so many bytes more; '' when there are none, or no such file: it is the program's, which may remove it. Half a
-   * character waits for its other half.
+   * Up to so many bytes more; '' when there are none, or no such file: it is the program's, which may remove it, or put
+   * something else in its place, which nobody reads. Half a character waits for its other half.
    */
   read(bytesMax: number): string {
-    const fd = ifThere(() => openSync(this.#path, READ_AT_ONCE))
+    const fd = unlessRefused(() => openRegular(this.#path))
     if (fd === null) {
       this.#at = 0
       return ''
     }
     try {
-      const stat = fstatSync(fd)
-      if (!stat.isFile()) return ''
+      const { size } = fstatSync(fd)
       // Somebody wrote with > instead of >>: it begins anew.
-      if (stat.size < this.#at) this.#at = 0
-      const buffer = Buffer.alloc(Math.min(bytesMax, stat.size - this.#at))
+      if (size < this.#at) this.#at = 0
+      const buffer = Buffer.alloc(Math.min(bytesMax, size - this.#at))
       const bytes = readSync(fd, buffer, 0, buffer.length, this.#at)
       const whole = buffer.subarray(0, bytes - halfAtEnd(buffer.subarray(0, bytes)))
       this.#at += whole.length
@@ -43,20 +43,14 @@ export class Tail {
 
   /** Throws away what nobody will read, so that a talkative program does not fill the disk. */
   discard(): void {
-    ifThere(() => truncateSync(this.#path))
+    const fd = unlessRefused(() => openRegular(this.#path, constants.O_WRONLY))
     this.#at = 0
-  }
-}
-
-/** To open a pipe that was put in the file's place would wait for somebody to write to it. */
-const READ_AT_ONCE = constants.O_RDONLY | constants.O_NONBLOCK
-
-function ifThere<T>(use: () => T): T | null {
-  try {
-    return use()
-  } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return null
-    throw error
+    if (fd === null) return
+    try {
+      ftruncateSync(fd)
+    } finally {
+      closeSync(fd)
+    }
   }
 }
 

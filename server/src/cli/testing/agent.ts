@@ -30,6 +30,7 @@ export interface AgentGiven {
   args?: readonly string[]
   node?: string
   cwd?: string
+  /** The agent's, and its programs'. */
   env?: Readonly<Record<string, string>>
 }
 
@@ -47,7 +48,8 @@ const running = new Set<ChildProcess>()
 
 export async function startAgent(given: AgentGiven): Promise<StartedAgent> {
   const { url, queue, work, state, args = [], node = process.execPath, env = {}, cwd } = given
-  const options = ['--url', url, '--queue', queue, ...work, '--state', state, ...args]
+  const handedOn = Object.keys(env).flatMap((name) => ['--env', name])
+  const options = ['--url', url, '--queue', queue, ...work, '--state', state, ...handedOn, ...args]
   const { PATH = '', HOME = '' } = process.env
   const child = spawn(node, [await agentFile(), ...options], { cwd, env: { PATH, HOME, ...env }, stdio: 'pipe' })
   running.add(child)
