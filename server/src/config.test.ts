@@ -1,6 +1,6 @@
 import { createPrivateKey } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
-import { ConfigError, readClientConfig, readServerConfig, readStoreConfig } from './config.ts'
+import { ConfigError, openModeProblem, readClientConfig, readServerConfig, readStoreConfig } from './config.ts'
 import { selfSigned } from './testing/certificate.ts'
 
 function surroundings(env: Record<string, string>, files: Record<string, string> = {}) {
@@ -251,4 +251,16 @@ describe('files of TLS that do not fit', () => {
     const files = { '/srv/app/c.pem': certText, '/srv/app/k.pem': String(keyText) }
     expect(problemsOf({ TLS_CERT_FILE: 'c.pem', TLS_KEY_FILE: 'k.pem' }, files)).toEqual(problems)
   })
+})
+
+test.each([
+  [{}, null],
+  [{ HOST: 'localhost', BASE_PATH: '/', TRUST_PROXY: 'false' }, null],
+  [{ HOST: '0.0.0.0' }, '0.0.0.0 can be reached from other machines'],
+  [{ TRUST_PROXY: 'true' }, 'TRUST_PROXY is set, so a proxy may bring requests from other machines'],
+  [{ TRUST_PROXY: '127.0.0.1' }, 'TRUST_PROXY is set, so a proxy may bring requests from other machines'],
+  [{ PUBLIC_URL: 'https://a.example' }, 'PUBLIC_URL is set, so a proxy may bring requests from other machines'],
+  [{ BASE_PATH: '/ichido' }, 'BASE_PATH is set, so a proxy may bring requests from other machines'],
+])('open mode with %j', (env, problem) => {
+  expect(openModeProblem(readServerConfig(surroundings(env)))).toBe(problem)
 })

@@ -58,6 +58,20 @@ export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)
 }
 
+/** Why the server must not run without any token; null: as far as it was told, only this machine reaches it. */
+export function openModeProblem(
+  config: Pick<ServerConfig, 'host' | 'trustProxy' | 'publicUrl' | 'basePath'>,
+): string | null {
+  const { host, trustProxy, publicUrl, basePath } = config
+  if (!isLoopback(host)) return `${host} can be reached from other machines`
+  const proxy = [
+    ['TRUST_PROXY', trustProxy !== false],
+    ['PUBLIC_URL', publicUrl !== null],
+    ['BASE_PATH', basePath !== ''],
+  ].find(([, isSet]) => isSet)
+  return proxy === undefined ? null : `${proxy[0]} is set, so a proxy may bring requests from other machines`
+}
+
 export const DEFAULT_URL = 'http://127.0.0.1:8001'
 export const DEFAULT_DATA_DIR = './data'
 

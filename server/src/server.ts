@@ -1,6 +1,6 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
-import { isLoopback, type ServerConfig } from './config.ts'
+import { openModeProblem, type ServerConfig } from './config.ts'
 import type { NodeRole } from './core/node-roles.ts'
 import { createApp, publicBase } from './http/app.ts'
 import type { Metrics } from './http/metrics.ts'
@@ -14,7 +14,7 @@ export interface RunningServer {
   url: string
   /** What others call it by, if it was told. */
   publicUrl: string | null
-  /** No token was ever made: whoever reaches it may do everything. Only ever on a loopback address. */
+  /** No token was ever made: whoever reaches it may do everything. Only ever on a loopback address without a proxy. */
   open: boolean
   /** Where the data is, for people. */
   location: string
@@ -35,7 +35,7 @@ export interface ServerOptions {
   version: string
 }
 
-/** On an address that others can reach, nobody is served before there is a token. */
+/** Where others can reach it, nobody is served before there is a token. */
 export class TokenNeeded extends Error {
   override readonly name = 'TokenNeeded'
 }
@@ -50,11 +50,11 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   try {
     const { services } = node
     const authRequired = await services.access.isAuthRequired()
-    const loopback = isLoopback(config.host)
-    if (!loopback && !authRequired) throw new TokenNeeded(`${config.host} can be reached from other machines`)
+    const problem = openModeProblem(config)
+    if (problem !== null && !authRequired) throw new TokenNeeded(problem)
     const { mismatchStatus, trustProxy, basePath, allowedOrigins, publicUrl, tls } = config
     const settings = { mismatchStatus, trustProxy, basePath, allowedOrigins, publicUrl, tls, logger, version }
-    const app = await createApp({ services, roles, openMode: loopback, metrics, ...settings })
+    const app = await createApp({ services, roles, openMode: problem === null, metrics, ...settings })
     try {
       await app.listen({ host: config.host, port: config.port })
     } catch (error) {

@@ -1,6 +1,6 @@
 import { accessSync, constants, existsSync, statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { ConfigError, isLoopback, readServerConfig, type ServerConfig, type StorageConfig } from '../config.ts'
+import { ConfigError, openModeProblem, readServerConfig, type ServerConfig, type StorageConfig } from '../config.ts'
 import { innermost } from '../core/cause.ts'
 import {
   directTrouble,
@@ -203,10 +203,10 @@ async function examineConnections({ pooled }: StoreHealth, storage: StorageConfi
 }
 
 function examineCredentials(config: ServerConfig, authRequired: boolean): Finding {
-  const { host } = config
   if (authRequired) return ok('access', 'tokens are required')
-  if (isLoopback(host)) return ok('access', `open mode: nobody needs a token on this machine until you make one`)
-  return broken('access', `serve will not start on ${host} without any token`, `Make one: ${tokenLine(config)}`)
+  const problem = openModeProblem(config)
+  if (problem === null) return ok('access', `open mode: nobody needs a token on this machine until you make one`)
+  return broken('access', `serve will not start without any token: ${problem}`, `Make one: ${tokenLine(config)}`)
 }
 
 async function examineServer(): Promise<Finding[]> {

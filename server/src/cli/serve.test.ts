@@ -63,6 +63,15 @@ describe('starting', () => {
     expect((await fetch(`${server.url}/v1/jobs`)).status).toBe(401)
   })
 
+  test('where a proxy is expected it refuses to start open, and prints the line that helps', async () => {
+    const env = { DATA_DIR: newFolder(), PORT: '0', BASE_PATH: '/ichido' }
+    const refused = await ichido(['serve'], env)
+    expect(refused.code).toBe(1)
+    expect(refused.stderr).toContain('BASE_PATH is set, so a proxy may bring requests from other machines')
+    const line = `DATA_DIR=${env.DATA_DIR} npm run -s ichido -- token create --user admin --role admin`
+    expect(refused.stderr).toContain(line)
+  })
+
   test('on an address of the network it refuses to start open, and prints the line that helps', async () => {
     const env = { DATA_DIR: newFolder(), HOST: '0.0.0.0', PORT: '0' }
     const refused = await ichido(['serve'], env)
@@ -177,10 +186,11 @@ describe('starting', () => {
     writeFileSync(join(dir, 'cert.pem'), cert)
     writeFileSync(join(dir, 'key.pem'), key)
     const tls = { TLS_CERT_FILE: join(dir, 'cert.pem'), TLS_KEY_FILE: join(dir, 'key.pem') }
+    const { token } = await ichidoJson(['token', 'create', '--user', 'admin', '--role', 'admin'], { DATA_DIR: dir })
     const server = await serve({ DATA_DIR: dir, HOST: 'localhost', BASE_PATH: '/jobs', ...tls })
     expect(server.url).toMatch(/^https:\/\/localhost:\d+\/jobs$/)
 
-    const trusting = { ICHIDO_URL: server.url, NODE_EXTRA_CA_CERTS: join(dir, 'cert.pem') }
+    const trusting = { ICHIDO_URL: server.url, ICHIDO_TOKEN: String(token), NODE_EXTRA_CA_CERTS: join(dir, 'cert.pem') }
     expect(await ichidoJson(['jobs', 'list'], trusting)).toEqual({ data: [], next_cursor: null })
     const doubtful = await ichido(['jobs', 'list'], { ICHIDO_URL: server.url })
     expect(doubtful.code).toBe(1)

@@ -148,8 +148,8 @@ function explain(error: unknown, config: ServerConfig): never {
   const { host, port } = config
   if (error instanceof Error && error.name === 'TokenNeeded') {
     throw new Failure(
-      `Without any token the server would be open to everybody who reaches ${host}, so it does not start.`,
-      `Make a token first, then start again:\n  ${tokenLine(config)}\nor listen on this machine only, without HOST.`,
+      `${error.message}: without any token it would be open to everybody, so it does not start.`,
+      `Make a token first, then start again:\n  ${tokenLine(config)}\nor keep it to this machine: unset HOST, TRUST_PROXY, PUBLIC_URL and BASE_PATH.`,
     )
   }
   switch (codeOf(error)) {

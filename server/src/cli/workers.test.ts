@@ -23,6 +23,10 @@ afterAll(async () => {
 const ichido = (...args: string[]): Promise<Ended> => run(['workers', ...args], env)
 const json = (...args: string[]) => runJson(['workers', ...args], env)
 
+/** A server with a public address does not start without one. */
+const tokenIn = async (dataDir: string): Promise<string> =>
+  String((await runJson(['token', 'create', '--user', 'me', '--role', 'admin'], { DATA_DIR: dataDir })).token)
+
 /** Registers as the agent would that the line starts. */
 async function register(line: string): Promise<RegisteredShape> {
   const [, enroll_token] = /--enroll (\S+)/.exec(line) ?? []
@@ -105,8 +109,9 @@ test('a worker is enrolled anew and stays who it is', async () => {
 test('where the server is told its public address, the line leads there', async () => {
   const other = mkdtempSync(join(tmpdir(), 'ichido-workers-test-'))
   const settings = { DATA_DIR: other, PUBLIC_URL: 'https://jobs.example.org', BASE_PATH: '/ichido' }
+  const ICHIDO_TOKEN = await tokenIn(other)
   const server = await serve(settings)
-  const line = await run(['workers', 'enroll', 'pc', '--queue', 'a'], { ICHIDO_URL: server.url })
+  const line = await run(['workers', 'enroll', 'pc', '--queue', 'a'], { ICHIDO_URL: server.url, ICHIDO_TOKEN })
   expect(line.stdout).toContain(' https://jobs.example.org/ichido/agent.mjs && ')
   expect(line.stdout).toContain(' --url https://jobs.example.org/ichido ')
   expect(line.stderr).not.toContain('PUBLIC_URL')
@@ -145,8 +150,10 @@ test('who trusts the server by a file prints a line that does so, too; pasted be
 
 test('an address without TLS that leads to other machines is warned of', async () => {
   const other = mkdtempSync(join(tmpdir(), 'ichido-workers-test-'))
+  const ICHIDO_TOKEN = await tokenIn(other)
   const server = await serve({ DATA_DIR: other, PUBLIC_URL: 'http://jobs.example.org' })
-  const line = await run(['workers', 'enroll', 'pc', '--queue', 'a', '--exec', 'true'], { ICHIDO_URL: server.url })
+  const as = { ICHIDO_URL: server.url, ICHIDO_TOKEN }
+  const line = await run(['workers', 'enroll', 'pc', '--queue', 'a', '--exec', 'true'], as)
   expect(line.stderr).toMatch(
     /warning: http:\/\/jobs\.example\.org is not https.*TLS_CERT_FILE[^.]*TLS_KEY_FILE.*PUBLIC_URL/s,
   )

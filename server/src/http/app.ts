@@ -70,7 +70,7 @@ export interface HttpOptions {
   services: Services
   /** Which routes it has; all of them, unless it says otherwise. */
   roles?: ReadonlySet<NodeRole> | undefined
-  /** True only when the server listens on a loopback address: then no token is needed until the first one was made. */
+  /** True only where `openModeProblem` finds none: then no token is needed until the first one was made. */
   openMode: boolean
   mismatchStatus: MismatchStatus
   /** Whose X-Forwarded-* headers are believed: nobody's, everybody's, or those of a list of addresses. */

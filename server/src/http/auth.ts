@@ -9,7 +9,7 @@ import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../service
 import { isOutage } from '../store/port.ts'
 import { credentialsOf, sentToken } from './credentials.ts'
 import { FailureLimit } from './failure-limit.ts'
-import { openModeRefusal } from './open-mode.ts'
+import { type DirectRequest, openModeRefusal } from './open-mode.ts'
 import type { RequestRates } from './request-rates.ts'
 import { within } from './shared-read.ts'
 import { STORE_TIMEOUT_MS, type StoreCheck } from './store-check.ts'
@@ -87,8 +87,8 @@ export function installAuth(app: FastifyInstance, { services, openMode, checkSto
   }
 
   async function authenticateCaller(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
-    if (openMode && !(await access.isAuthRequired())) {
-      const problem = openModeRefusal(request)
+    if (openMode && !bringsCredentials(request.headers) && !(await access.isAuthRequired())) {
+      const problem = openModeRefusal(direct(request))
       if (problem !== null) throw new IchidoError('OPEN_MODE_REFUSED', problem)
       return LOCAL_ADMIN
     }
@@ -98,8 +98,11 @@ export function installAuth(app: FastifyInstance, { services, openMode, checkSto
   /** What is asked for when the store is away is told without it. */
   async function authenticateFromMemory(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
     const known = () => {
-      if (openMode && openModeRefusal(request) === null && access.wasOpen()) return LOCAL_ADMIN
-      return access.lastKnownCaller(sentToken(request.headers) ?? '')
+      const { headers } = request
+      if (openMode && !bringsCredentials(headers) && access.wasOpen() && openModeRefusal(direct(request)) === null) {
+        return LOCAL_ADMIN
+      }
+      return access.lastKnownCaller(sentToken(headers) ?? '')
     }
     if ((await checkStore()) !== 'ok') return known() ?? authenticateCaller(request, reply)
     const asked = authenticateCaller(request, reply)
@@ -150,16 +153,32 @@ export function installAuth(app: FastifyInstance, { services, openMode, checkSto
   })
 }
 
-/** Who sent a request, as far as it can be told without asking the store; null: it takes more than a look. */
+/**
+ * Who sent a request, as far as it can be told before the framework has it; null: it takes more than a look. In open mode
+ * the store is asked, as ever.
+ */
 export function callerAtOnce(
   access: AccessService,
   openMode: boolean,
-  headers: IncomingHttpHeaders,
-  protocol: 'http' | 'https',
-): Caller | null {
-  if (openMode && access.isKnownOpen()) return openModeRefusal({ headers, protocol }) === null ? LOCAL_ADMIN : null
+  request: DirectRequest,
+): Caller | Promise<Caller | null> | null {
+  const { headers } = request
   const token = sentToken(headers)
-  return token === undefined ? null : access.knownCaller(token)
+  if (token !== undefined) return access.knownCaller(token)
+  if (!openMode || bringsCredentials(headers) || openModeRefusal(request) !== null) return null
+  return access.isAuthRequired().then(
+    (required) => (required ? null : LOCAL_ADMIN),
+    () => null,
+  )
+}
+
+/** Also such as cannot be read: whoever sends credentials means to be somebody, and is never open mode's `local`. */
+function bringsCredentials(headers: IncomingHttpHeaders): boolean {
+  return credentialsOf(headers).kind !== 'none'
+}
+
+function direct({ headers, raw, protocol }: FastifyRequest): DirectRequest {
+  return { headers, httpVersion: raw.httpVersion, protocol }
 }
 
 function sentByWorker(request: FastifyRequest): boolean {

@@ -36,17 +36,20 @@ export function hotSubmit(options: HotSubmitOptions, framework: RequestListener)
   const { services, rates, openMode, protocol, path } = options
   return (request, response) => {
     const bytes = request.method === 'POST' && request.url === path ? plainLength(request) : null
-    const caller = bytes === null ? null : callerAtOnce(services.access, openMode, request.headers, protocol)
-    if (bytes === null || caller === null || !can(caller, 'submit')) return framework(request, response)
-    // What came in the same piece as the head is there at the end of this turn; whoever sends more slowly can wait longer.
-    process.nextTick(() => {
+    const { headers, httpVersion } = request
+    const found = bytes === null ? null : callerAtOnce(services.access, openMode, { headers, httpVersion, protocol })
+    const serve = (caller: Caller | null) => {
+      if (caller === null || !can(caller, 'submit')) return framework(request, response)
       const body: Buffer | null = request.readableLength === bytes ? request.read() : null
       const sound = body === null ? null : soundRequest(request, body)
       if (sound !== null && rates.admits(caller)) return void answer(options, caller, sound, request, response)
       // Before its end was told, so that whoever reads next finds it as it came.
       if (body !== null) request.unshift(body)
       framework(request, response)
-    })
+    }
+    if (found === null) return framework(request, response)
+    // What came in the same piece as the head is there at the end of this turn; whoever sends more slowly can wait longer.
+    process.nextTick(() => (found instanceof Promise ? void found.then(serve) : serve(found)))
   }
 }
 

@@ -3,6 +3,7 @@ import { IchidoError, type TokenShape } from '@ichido/sdk/protocol'
 import { type Caller, can, type Role } from '../core/roles.ts'
 import * as store from '../store/commands/access.ts'
 import type { Deps } from './deps.ts'
+import { freshRead } from './fresh-read.ts'
 import { notFound, requireId } from './not-found.ts'
 import { iso, isoOrNull } from './render.ts'
 
@@ -14,14 +15,15 @@ export interface NewToken {
 }
 
 export interface AccessService {
-  /** Whether a token was ever made here; from then on, for good, everybody needs one. */
+  /**
+   * Whether a token was ever made here; from then on, for good, everybody needs one. Until then each call asks the store, for
+   * any node or command may make the first token, and open mode ends for all of them at once.
+   */
   isAuthRequired(): Promise<boolean>
   /** Who a token belongs to; null when it is unknown, expired or revoked. */
   authenticate(token: string): Promise<Caller | null>
   /** What `authenticate` would say, if it was asked just now; null: ask it. */
   knownCaller(token: string): Caller | null
-  /** Whether it is known, from just now, that no token was ever made. */
-  isKnownOpen(): boolean
   /** Who a token belonged to when the store was last asked, within the hour: for when it cannot be asked. */
   lastKnownCaller(token: string): Caller | null
   /** Whether no token had been made when the store was last asked. */
@@ -44,7 +46,8 @@ const SECRET_BYTES = 32
 export function createAccessService({ world, store: db }: Pick<Deps, 'world' | 'store'>): AccessService {
   const trusted = new Map<string, { caller: Caller; untilMs: number }>()
   let required = false
-  let requiredReadMs = Number.NEGATIVE_INFINITY
+  let seenOpen = false
+  const readRequired = freshRead(() => db.read(store.readAuthRequired()))
 
   function trustedCaller(hash: string): Caller | null {
     const known = trusted.get(hash)
@@ -59,11 +62,10 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
 
   return {
     async isAuthRequired() {
-      if (!required && world.monotonic() - requiredReadMs >= TRUST_MS) {
-        const settings = await db.read(store.readSettings())
-        required = settings.get(store.AUTH_REQUIRED) === true
-        requiredReadMs = world.monotonic()
-      }
+      if (required) return true
+      // Another reading, or a token made here, may have ended it meanwhile.
+      required = (await readRequired()) || required
+      seenOpen = !required
       return required
     },
 
@@ -72,8 +74,7 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
       const known = trusted.get(hashToken(token))
       return known !== undefined && known.untilMs + REMEMBERED_MS > world.monotonic() ? known.caller : null
     },
-    wasOpen: () => !required && requiredReadMs !== Number.NEGATIVE_INFINITY,
-    isKnownOpen: () => !required && world.monotonic() - requiredReadMs < TRUST_MS,
+    wasOpen: () => seenOpen && !required,
 
     async authenticate(token) {
       const hash = hashToken(token)

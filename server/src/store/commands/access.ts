@@ -72,6 +72,13 @@ export function listTokens(): Command<Token[]> {
   })
 }
 
+export function readAuthRequired(): Command<boolean> {
+  return command('read_auth_required', function* work(): Work<boolean> {
+    const row = yield* one(sql.readSetting, AUTH_REQUIRED)
+    return row !== undefined && JSON.parse(text(row, 'value')) === true
+  })
+}
+
 export function readSettings(): Command<Map<string, unknown>> {
   return command('read_settings', function* work(): Work<Map<string, unknown>> {
     return new Map((yield* query(sql.readSettings)).map((row) => [text(row, 'name'), JSON.parse(text(row, 'value'))]))

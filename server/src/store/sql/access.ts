@@ -42,6 +42,8 @@ export const putSetting = statement(
     ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at, updated_by = excluded.updated_by`,
 )
 
+export const readSetting = statement('read_setting', 'SELECT value FROM ichido.settings WHERE name = $1')
+
 export const readSettings = statement('read_settings', 'SELECT name, value FROM ichido.settings')
 
 /** A restored database starts a new term, so that nothing of the time after the backup can still be written to it. */
