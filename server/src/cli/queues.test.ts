@@ -52,3 +52,13 @@ test('queues are listed, paused, limited and shown; what is wrong says what to d
     stderr: expect.stringContaining('max_concurrent'),
   })
 })
+
+test('a list of more queues than an answer has is shown to its end', async () => {
+  const names = Array.from({ length: 201 }, (_, i) => `many-${String(i).padStart(3, '0')}`)
+  const jobs = names.map((queue) => ({ kind: 'work', queue }))
+  const headers = { 'content-type': 'application/json' }
+  await fetch(`${env.ICHIDO_URL}/v1/jobs/batch`, { method: 'POST', headers, body: JSON.stringify({ jobs }) })
+  const { data, next_cursor } = await json('list')
+  expect(data.map(({ name }: { name: string }) => name)).toEqual([...names, 'train'])
+  expect(next_cursor).toBeNull()
+})

@@ -15,6 +15,9 @@ interface SetFlags {
   json?: boolean
 }
 
+/** As many as an answer may have. */
+const PAGE_QUEUES = 200
+
 type Changes = Partial<
   Omit<QueueShape, 'name' | 'paused_at' | 'ready' | 'delayed' | 'running' | 'oldest_ready_seconds'>
 >
@@ -86,14 +89,27 @@ async function set(queue: string, flags: SetFlags): Promise<void> {
   print(await put(queue, Object.fromEntries(changes)), json)
 }
 
+/** Page by page. */
+async function all(): Promise<QueueShape[]> {
+  const { ask } = connect()
+  const queues: QueueShape[] = []
+  for (let cursor: string | null = ''; cursor !== null; ) {
+    const after: string = cursor === '' ? '' : `&cursor=${encodeURIComponent(cursor)}`
+    const page: Page<QueueShape> = await ask<Page<QueueShape>>('GET', `/v1/queues?limit=${PAGE_QUEUES}${after}`)
+    queues.push(...page.data)
+    cursor = page.next_cursor
+  }
+  return queues
+}
+
 async function list({ json }: { json?: boolean }): Promise<void> {
-  const page = await connect().ask<Page<QueueShape>>('GET', '/v1/queues')
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No queues.')
+  const queues = await all()
+  if (json) return outJson({ data: queues, next_cursor: null })
+  if (queues.length === 0) return say('No queues.')
   out(
     table(
       ['QUEUE', 'READY', 'DELAYED', 'RUNNING', 'LIMIT', 'OLDEST', ''],
-      page.data.map((queue) => [
+      queues.map((queue) => [
         queue.name,
         ...[queue.ready, queue.delayed, queue.running, queue.max_concurrent ?? '-'].map(String),
         queue.oldest_ready_seconds === null ? '-' : `${Math.round(queue.oldest_ready_seconds)} s`,

@@ -1,4 +1,4 @@
-import type { ErrorBody } from '@ichido/sdk/protocol'
+import type { ErrorBody, Page, QueueShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { queue as shape } from '../core/contract/queues.ts'
 import { type TestApp, testApp } from '../testing/app.ts'
@@ -37,6 +37,29 @@ describe.each(ENGINES)('%s', (engine) => {
     const { data } = (await http.call('GET', '/v1/queues')).body as { data: { name: string }[] }
     expect(data.find((queue) => queue.name === name)).toMatchObject({ ready: 1, delayed: 1, running: 1 })
     expect(data.map((queue) => queue.name)).toEqual(data.map((queue) => queue.name).toSorted())
+  })
+
+  test('the list comes in pages, by name, each queue once', async () => {
+    const prefix = unique('paged')
+    const names = Array.from({ length: 5 }, (_, i) => `${prefix}-${i}`)
+    // Some have settings, some have work, some both.
+    for (const [i, name] of names.entries()) await (i % 2 ? put(name, { max_concurrent: 3 }) : submit(name))
+    await submit(names[1] ?? '')
+    const seen: string[] = []
+    let cursor: string | null = null
+    do {
+      const query = `limit=2${cursor === null ? '' : `&cursor=${cursor}`}`
+      const { body } = await http.call('GET', `/v1/queues?${query}`)
+      const page = body as Page<QueueShape>
+      expect(page.data.length).toBeLessThanOrEqual(2)
+      seen.push(...page.data.map(({ name }) => name))
+      cursor = page.next_cursor
+    } while (cursor !== null)
+    expect(seen).toEqual([...new Set(seen)].toSorted())
+    expect(seen.filter((name) => name.startsWith(prefix))).toEqual(names)
+    for (const wrong of ['limit=201', 'limit=0', 'cursor=queues', 'after=x']) {
+      expect((await http.call('GET', `/v1/queues?${wrong}`)).status).toBe(400)
+    }
   })
 
   test('a failure with a fatal code is not retried, and a bad list is refused', async () => {

@@ -1,4 +1,4 @@
-import type { QueueShape } from '@ichido/sdk/protocol'
+import type { Page, QueueShape } from '@ichido/sdk/protocol'
 import type { Caller } from '../core/roles.ts'
 import { findQueue, findQueues, putQueue, type QueueSettings, toSettings } from '../store/commands/queues.ts'
 import { integer, integerOrNull, type Row, text } from '../store/statement.ts'
@@ -8,7 +8,8 @@ import { isoOrNull } from './render.ts'
 export interface QueueService {
   /** A queue that nobody has used yet is empty. */
   get(name: string): Promise<QueueShape>
-  list(): Promise<QueueShape[]>
+  /** By name, after that of the page before. */
+  list(limit: number, after: string | null): Promise<Page<QueueShape>>
   /** Changes what is given and leaves the rest. */
   put(caller: Caller, name: string, changes: Partial<QueueSettings>): Promise<QueueShape>
 }
@@ -19,8 +20,9 @@ export function createQueueService({ world, store, bus }: Deps): QueueService {
       const { settings, counts } = await store.read(findQueue(name))
       return render(name, settings, counts)
     },
-    async list() {
-      return (await store.read(findQueues())).map((row) => render(text(row, 'name'), row, row))
+    async list(limit, after) {
+      const { rows, next } = await store.read(findQueues(limit, after))
+      return { data: rows.map((row) => render(text(row, 'name'), row, row)), next_cursor: next }
     },
     async put(caller, name, changes) {
       const audit = { id: world.uuid(), actor: caller.userId }

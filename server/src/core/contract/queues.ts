@@ -1,6 +1,7 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { failedRequest } from './leases.ts'
+import { listQuery } from './list.ts'
 import { name } from './submit.ts'
 
 const DAY_SECONDS = 86_400
@@ -8,6 +9,8 @@ const RESULT_TTL_SECONDS_MAX = 366 * DAY_SECONDS
 const FATAL_CODES_MAX = 100
 
 export const queueParams = z.object({ name })
+
+export const listQueuesQuery = z.strictObject(listQuery)
 
 export const putQueueRequest = z.strictObject({
   paused: z.boolean().optional().meta({ description: 'Nothing is leased from it; what is held goes on' }),

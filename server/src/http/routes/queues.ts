@@ -1,11 +1,14 @@
-import { z } from 'zod'
-import { putQueueRequest, queue, queueParams } from '../../core/contract/queues.ts'
+import { NAME_PATTERN } from '@ichido/sdk/protocol'
+import { listQueuesQuery, putQueueRequest, queue, queueParams } from '../../core/contract/queues.ts'
+import { page } from '../../core/contract/shapes.ts'
 import { callerOf } from '../auth.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
-import type { ApiInstance, RouteContext } from './context.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
 
 const tags = ['queues']
 const params = queueParams
+const LIST = 'queues'
+const isName = (text: string) => NAME_PATTERN.test(text)
 
 export function queueRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.get(
@@ -15,10 +18,14 @@ export function queueRoutes(app: ApiInstance, { services }: RouteContext): void 
       schema: {
         tags,
         summary: 'List the queues that have work or settings',
-        response: answers({ 200: ['All of them, by name', z.object({ data: z.array(queue), next_cursor: z.null() })] }),
+        querystring: listQueuesQuery,
+        response: answers({ 200: ['A page of queues, by name', page(queue)] }),
       },
     },
-    async () => ({ data: await services.queues.list(), next_cursor: null }),
+    async (request) => {
+      const { limit, cursor } = request.query
+      return cursorOut(LIST, await services.queues.list(limit, cursorIn(LIST, cursor, isName)))
+    },
   )
 
   app.get(

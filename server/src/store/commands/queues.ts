@@ -42,8 +42,13 @@ function* readBoth(name: string): Work<QueueRows> {
   return { settings, counts: counts ?? {} }
 }
 
-export function findQueues(): Command<Row[]> {
-  return command('find_queues', () => query(listQueues))
+/** By name, after that of the page before; a queue's name is never empty. */
+export function findQueues(limit: number, after: string | null): Command<{ rows: Row[]; next: string | null }> {
+  return command('find_queues', function* work() {
+    const found = yield* query(listQueues, limit + 1, after ?? '')
+    const rows = found.slice(0, limit)
+    return { rows, next: found.length > limit ? textOrNull(rows.at(-1), 'name') : null }
+  })
 }
 
 /** Sets what is given and leaves the rest. */

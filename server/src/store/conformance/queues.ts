@@ -85,7 +85,7 @@ export function queueConformance({ store }: Given): void {
       const { counts } = await store().read(findQueue(scene.queue))
       expect(counts).toMatchObject({ ready: 1, delayed: 1, running: 1 })
       expect(integer(counts, 'oldest_ms')).toBeGreaterThanOrEqual(5_000)
-      const listed = (await store().read(findQueues())).find(({ name }) => name === scene.queue)
+      const listed = (await store().read(findQueues(100_000, null))).rows.find(({ name }) => name === scene.queue)
       expect(listed).toMatchObject({ ready: 1, delayed: 1, running: 1, result_ttl_seconds: 60, paused_at: null })
       const audit = await sql(store(), 'SELECT actor, action FROM ichido.audit WHERE subject = $1', scene.queue)
       expect(audit, 'what changes nothing is not news').toEqual([{ actor: 'ann', action: 'queue.put' }])

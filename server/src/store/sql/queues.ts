@@ -51,20 +51,20 @@ export const updateQueue = statement('update_queue', {
     WHERE name = $1 RETURNING ${COLUMNS}`,
 })
 
-/** Every queue that something is set for or that has work. */
+/** Takes a limit and the name that the page before ended with: queues that something is set for or that have work, by name. */
 export const listQueues = statement(
   'list_queues',
   `WITH u AS (
       SELECT queue, count(*) AS ready, 0 AS delayed, 0 AS running, min(run_at) AS oldest
-        FROM ichido.runs WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL GROUP BY queue
+        FROM ichido.runs WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL AND queue > $2 GROUP BY queue
       UNION ALL SELECT queue, 0, count(*), 0, NULL
-        FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL GROUP BY queue
+        FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL AND queue > $2 GROUP BY queue
       UNION ALL SELECT queue, 0, 0, count(*), NULL
-        FROM ichido.runs WHERE state IN ('ASSIGNED', 'RUNNING') GROUP BY queue
-      UNION ALL SELECT name, 0, 0, 0, NULL FROM ichido.queues),
+        FROM ichido.runs WHERE state IN ('ASSIGNED', 'RUNNING') AND queue > $2 GROUP BY queue
+      UNION ALL SELECT name, 0, 0, 0, NULL FROM ichido.queues WHERE name > $2),
     s AS (SELECT queue AS name, CAST(sum(ready) AS bigint) AS ready, CAST(sum(delayed) AS bigint) AS delayed,
         CAST(sum(running) AS bigint) AS running, min(oldest) AS oldest
-      FROM u GROUP BY queue)
+      FROM u GROUP BY queue ORDER BY queue LIMIT $1)
     SELECT s.name, s.ready, s.delayed, s.running, now_ms() - s.oldest AS oldest_ms, q.paused_at, q.max_concurrent,
       q.lease_ttl_seconds, q.continuation_seconds, q.result_ttl_seconds, q.fatal_error_codes
     FROM s LEFT JOIN ichido.queues q ON q.name = s.name ORDER BY s.name`,
