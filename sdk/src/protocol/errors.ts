@@ -52,6 +52,7 @@ export const ERRORS = {
     retryable: false,
     sentence: 'The estimated cost would pass the cost limit of the day or month.',
   },
+  MAXIMUM_REACHED: { status: 409, retryable: false, sentence: 'A maximum is reached; the message names its setting.' },
   RESERVATION_NOT_ACTIVE: {
     status: 409,
     retryable: false,

@@ -14,6 +14,7 @@ import { findDefinitionNow } from '../store/commands/definitions.ts'
 import { findKnown } from '../store/commands/occurrences.ts'
 import type { Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
+import { beginOperation } from './operations.ts'
 import { iso, isoOrNull } from './render.ts'
 
 export interface PastRange {
@@ -42,7 +43,8 @@ export interface BackfillService {
 /** So many at a time are looked up. */
 const LOOKUP_MAX = 1_000
 
-export function createBackfillService({ world, store }: Deps): BackfillService {
+export function createBackfillService(deps: Deps): BackfillService {
+  const { world, store } = deps
   async function find(name: string) {
     const { definition, nowMs } = await store.read(findDefinitionNow(name))
     if (definition === null) throw notFound('definition', name)
@@ -86,7 +88,7 @@ export function createBackfillService({ world, store }: Deps): BackfillService {
       const { ticks, ...found } = await ticksOf(name, range)
       const item = { backfillId: world.uuid(), ...found, matched: ticks.length }
       const by = { id: world.uuid(), actor: caller.userId }
-      return render(name, await store.write(beginBackfill(item, by)))
+      return render(name, await beginOperation(deps, item.backfillId, caller, beginBackfill(item, by)))
     },
 
     async get(name, backfillId) {

@@ -20,5 +20,6 @@ export function maximumReached(
   meter.maximumReached(setting)
   const max = settings.get(setting)
   const message = `${says(max)}; ${advice}, or have an admin raise the setting ${setting}`
-  return new IchidoError('RATE_LIMITED', message, { setting, max }, { retryAfterMs })
+  const code = retryAfterMs === undefined ? 'MAXIMUM_REACHED' : 'RATE_LIMITED'
+  return new IchidoError(code, message, { setting, max }, { retryAfterMs })
 }

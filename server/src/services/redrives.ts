@@ -12,6 +12,7 @@ import {
 import { limitTo } from './dead-letters.ts'
 import type { Deps } from './deps.ts'
 import { notFound, requireId } from './not-found.ts'
+import { beginOperation } from './operations.ts'
 import { iso, isoOrNull } from './render.ts'
 
 /** Which dead letters: those of a list, or all that match. */
@@ -30,7 +31,8 @@ export interface RedriveService {
   abort(caller: Caller, redriveId: string): Promise<RedriveShape>
 }
 
-export function createRedriveService({ world, store }: Deps): RedriveService {
+export function createRedriveService(deps: Deps): RedriveService {
+  const { world, store } = deps
   function allowed(caller: Caller, filter: DeadFilter): DeadFilter {
     const mine = can(caller, 'submit') ? limitTo(caller, filter) : null
     if (mine === null) throw new IchidoError('FORBIDDEN', 'Only operators redrive dead letters of others')
@@ -51,7 +53,7 @@ export function createRedriveService({ world, store }: Deps): RedriveService {
     async begin(caller, { filter, jobIds }, perSecond) {
       const ids = { redriveId: world.uuid(), auditId: world.uuid() }
       const item = { ...ids, actor: caller.userId, filter: allowed(caller, filter), jobIds, perSecond }
-      return renderRedrive(await store.write(beginRedrive(item)))
+      return renderRedrive(await beginOperation(deps, ids.redriveId, caller, beginRedrive(item)))
     },
 
     get: async (caller, redriveId) => renderRedrive(await visible(caller, redriveId)),

@@ -95,6 +95,7 @@ function backfillRoutes(app: ApiInstance, { services }: RouteContext): void {
         response: answers(
           { 200: ['With `dry_run`: how many there are', contract.backfillDryRun], 202: ['It', contract.backfill] },
           'NOT_FOUND',
+          'MAXIMUM_REACHED',
           ...WITH_BODY,
         ),
       },

@@ -26,6 +26,7 @@ export function redriveRoutes(app: ApiInstance, { services }: RouteContext): voi
         body: contract.redriveRequest,
         response: answers(
           { 200: ['With `dry_run`: how many there are', contract.dryRun], 202: ['The redrive', contract.redrive] },
+          'MAXIMUM_REACHED',
           ...WITH_BODY,
         ),
       },

@@ -1,0 +1,19 @@
+import type { Caller } from '../core/roles.ts'
+import { withinOperations } from '../store/commands/operations.ts'
+import type { Command } from '../store/port.ts'
+import type { Deps } from './deps.ts'
+import { maximumReached } from './maximum.ts'
+
+const setting = 'operations_per_user_max'
+
+/** Throws the refusal when the caller has as many redrives and backfills running as it may. */
+export async function beginOperation<T>(deps: Deps, id: string, { userId }: Caller, begin: Command<T>): Promise<T> {
+  const operation = { id, actor: userId, max: deps.settings.get(setting) }
+  const begun = await deps.store.write(withinOperations(operation, begin))
+  if (begun !== null) return begun
+  throw maximumReached(deps, {
+    setting,
+    says: (max) => `${userId} has ${max} redrives and backfills running, as many as it may`,
+    advice: 'wait until one has ended, abort one',
+  })
+}

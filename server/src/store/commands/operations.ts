@@ -1,0 +1,22 @@
+import { type Command, command } from '../port.ts'
+import { countOperations, lockOperations } from '../sql/operations.ts'
+import { integer, one, query, type Work } from '../statement.ts'
+
+/** An operation that is about to begin, and how many of its user's may run at a time. */
+export interface NewOperation {
+  id: string
+  actor: string
+  max: number
+}
+
+/**
+ * Begins a redrive or backfill, unless its user has as many running as it may: then the answer is null, and nothing is done.
+ * They are counted by a statement after the lock, which sees what others committed while the lock was waited for.
+ */
+export function withinOperations<T>({ id, actor, max }: NewOperation, begin: Command<T>): Command<T | null> {
+  return command(begin.name, function* work(again): Work<T | null> {
+    yield* query(lockOperations, actor)
+    const others = integer(yield* one(countOperations, actor, id), 'count')
+    return others < max ? yield* begin.work(again) : null
+  })
+}

@@ -1,0 +1,51 @@
+import { v7 } from 'uuid'
+import { expect, test } from 'vitest'
+import { begin } from '../testing/dead-letters.ts'
+import { Scene } from '../testing/scene.ts'
+import { unique } from '../testing/store.ts'
+import { BY, EVERY_SECOND } from '../testing/ticker.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { beginBackfill } from './commands/backfills.ts'
+import { withinOperations } from './commands/operations.ts'
+import { abortRedrive } from './commands/redrive.ts'
+import type { Command } from './port.ts'
+
+const { a, meet } = twoNodes()
+
+/** Of a user that may have two. */
+function redrive(actor: string) {
+  const redriveId = v7()
+  return withinOperations({ id: redriveId, actor, max: 2 }, begin(new Scene(a()), { redriveId, actor }))
+}
+
+function backfill(actor: string) {
+  const backfillId = v7()
+  const range = { fromMs: 0, toMs: 1_000, schedule: EVERY_SECOND, matched: 1 }
+  const begun = beginBackfill(
+    { backfillId, definition: { id: v7(), name: unique('definition') }, ...range },
+    { ...BY(), actor },
+  )
+  return withinOperations({ id: backfillId, actor, max: 2 }, begun)
+}
+
+test.each(['a redrive', 'a backfill'])('two nodes begin the last one that a user may have: %s', async (which) => {
+  const user = unique('user')
+  const other: (actor: string) => Command<object | null> = which === 'a redrive' ? redrive : backfill
+  const first = await a().write(redrive(user))
+  expect(first).not.toBeNull()
+  const [one, two] = await meet(redrive(user), other(user))
+  expect([one !== null, two]).toEqual([true, null])
+  // Nobody else is kept from theirs, and one that ended makes room.
+  expect(await a().write(redrive(unique('user')))).not.toBeNull()
+  await a().write(abortRedrive(first?.redriveId ?? '', user, v7()))
+  expect(await a().write(other(user))).not.toBeNull()
+})
+
+test('one whose commit was not heard of does not stand in its own way', async () => {
+  const user = unique('user')
+  await a().write(redrive(user))
+  const last = redrive(user)
+  const begun = await a().write(last)
+  expect(await a().write({ ...last, work: () => last.work(true) })).toEqual(begun)
+  expect(await a().write(redrive(user))).toBeNull()
+})
