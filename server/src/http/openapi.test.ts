@@ -6,6 +6,7 @@ import { type Call, type TestApp, testApp } from '../testing/app.ts'
 
 describe('the description of the API', () => {
   let http: TestApp
+  let other: TestApp
   let document: {
     openapi: string
     paths: Record<string, Record<string, Operation>>
@@ -13,9 +14,13 @@ describe('the description of the API', () => {
   }
   beforeAll(async () => {
     http = await testApp('sqlite')
+    other = await testApp('sqlite')
     document = (await http.call('GET', '/openapi.json')).body as typeof document
   })
-  afterAll(() => http.close())
+  afterAll(async () => {
+    await http.close()
+    await other.close()
+  })
 
   interface Operation {
     summary?: string
@@ -87,6 +92,22 @@ describe('the description of the API', () => {
       if (operation.requestBody !== undefined) wanted.push('413', '415')
       expect(Object.keys(operation.responses), name).toEqual(expect.arrayContaining(wanted))
     }
+  })
+
+  test('each route that may be sent a body says that it can be too large or of another type', () => {
+    const silent = operations().filter(({ name, operation }) => {
+      const { responses } = operation
+      return !name.startsWith('GET ') && !(responses[413] && responses[415])
+    })
+    expect(silent.map(({ name }) => name)).toEqual([])
+  })
+
+  test('to reserve under an id of another user is 404, and described', async () => {
+    const [ann, bob] = [await other.token('ann', 'submitter'), await other.token('bob', 'submitter')]
+    const body = { reservation_id: '01990f3a-7c1e-7b52-9d4e-3f6a8b2c1d07' }
+    expect(await other.call('POST', '/v1/reservations', { token: ann, body })).toMatchObject({ status: 201 })
+    expect(await other.call('POST', '/v1/reservations', { token: bob, body })).toMatchObject({ status: 404 })
+    expect(document.paths['/v1/reservations']?.post?.responses[404]?.description).toContain('NOT_FOUND')
   })
 
   test('workers need their token always, callers unless the mode is open, and to register nobody has one yet', () => {

@@ -38,7 +38,8 @@ export async function installDescription(app: FastifyInstance, options: Descript
       const { ability, takesKey } = route.route.config ?? {}
       // In open mode callers need no token; workers always do.
       const security = ability === 'public' ? [] : ability === 'worker' ? ANY_SCHEME : [...ANY_SCHEME, {}]
-      return { url, schema: { ...schema, security, ...(takesKey ? { headers: KEY_HEADER } : {}) } }
+      const response = route.route.method === 'GET' ? schema.response : withBodyRefusals(schema.response)
+      return { url, schema: { ...schema, response, security, ...(takesKey ? { headers: KEY_HEADER } : {}) } }
     },
     transformObject: (document) => withoutUnused(jsonSchemaTransformObject(document)),
   })
@@ -77,6 +78,15 @@ const EVERYWHERE: readonly ErrorCode[] = [
 
 /** For routes that read a body. */
 export const WITH_BODY: readonly ErrorCode[] = ['PAYLOAD_TOO_LARGE', 'UNSUPPORTED_MEDIA_TYPE']
+
+/** Any request but a GET may bring a body, wanted or not. */
+function withBodyRefusals(response: unknown): unknown {
+  const described = response as Record<string, object> | undefined
+  const like = described?.[400]
+  if (like === undefined) return response
+  const refusals = WITH_BODY.map((code) => [ERRORS[code].status, { ...like, description: sentences([code]) }])
+  return { ...Object.fromEntries(refusals), ...described }
+}
 
 /** The answers of a route: what it gives when all is well, and each error it has a code for. */
 export function answers(good: Record<number, Answer>, ...codes: ErrorCode[]): Record<number, object> {

@@ -1,5 +1,5 @@
-import type { Store } from '../store/port.ts'
-import { integer, type Row, text } from '../store/statement.ts'
+import { command, type Store } from '../store/port.ts'
+import { integer, query, type Row, statement, text } from '../store/statement.ts'
 import { sql } from './store.ts'
 
 /** Tells which tables were changed since it was last asked. */
@@ -13,7 +13,7 @@ const COUNTERS = ['once_counters', 'minute_counts']
 /** Any request of a worker is a sign of life, written later. */
 const SIGNS_OF_LIFE: Readonly<Record<string, readonly string[]>> = { workers: ['last_seen_at', 'detached_at'] }
 /** A row without limits of its own says nothing about a user: it is there to be locked. */
-const WHEN: Readonly<Record<string, string>> = { 'quotas INSERT': 'WHEN (NEW.custom)' }
+const LIMITS_ONLY = 'WHEN (NEW.custom)'
 
 /** Has the database itself note each row that changes: a change cannot go past a trigger. */
 export async function watchChanges(store: Store): Promise<ChangeLog> {
@@ -21,21 +21,23 @@ export async function watchChanges(store: Store): Promise<ChangeLog> {
   if (store.engine === 'postgres') await sql(store, NOTE_FUNCTION)
   for (const [table, columns] of await tables(store)) {
     if (COUNTERS.includes(table)) continue
-    const watched = columns.filter((column) => !SIGNS_OF_LIFE[table]?.includes(column)).map((name) => `"${name}"`)
-    for (const what of ['INSERT', 'DELETE', `UPDATE OF ${watched.join()}`]) {
-      const [verb = ''] = what.toLowerCase().split(' ')
-      await sql(store, TRIGGER[store.engine](table, verb, what, WHEN[`${table} ${what}`] ?? ''))
-    }
+    const watched = columns.filter((column) => !SIGNS_OF_LIFE[table]?.includes(column))
+    const row = (name: string) => `(${watched.map((column) => `${name}."${column}"`).join()})`
+    await sql(store, TRIGGER[store.engine](table, 'INSERT', table === 'quotas' ? LIMITS_ONLY : ''))
+    await sql(store, TRIGGER[store.engine](table, 'UPDATE', UPDATED[store.engine](row('OLD'), row('NEW'))))
+    await sql(store, TRIGGER[store.engine](table, 'DELETE', ''))
   }
   let seen = 0
   return {
     async since() {
-      const rows = await sql(store, 'SELECT n, changed FROM ichido.test_changes WHERE n > $1 ORDER BY n', seen)
+      const rows = await store.read(command('test', () => query(readChanges, seen)))
       if (rows.length > 0) seen = integer(rows.at(-1) as Row, 'n')
       return rows.map((row) => text(row, 'changed'))
     },
   }
 }
+
+const readChanges = statement('test_changes', 'SELECT n, changed FROM ichido.test_changes WHERE n > $1 ORDER BY n')
 
 const CREATE = {
   sqlite: 'CREATE TABLE ichido.test_changes (n INTEGER PRIMARY KEY, changed text NOT NULL)',
@@ -45,12 +47,18 @@ const CREATE = {
 const NOTE_FUNCTION = `CREATE FUNCTION ichido.test_note() RETURNS trigger LANGUAGE plpgsql AS
   $$ BEGIN INSERT INTO ichido.test_changes (changed) VALUES (TG_TABLE_NAME); RETURN NULL; END $$`
 
+/** Some statements lock a row by writing what it holds. */
+const UPDATED = {
+  sqlite: (before: string, after: string) => `WHEN ${before} IS NOT ${after}`,
+  postgres: (before: string, after: string) => `WHEN (ROW${before} IS DISTINCT FROM ROW${after})`,
+}
+
 const TRIGGER = {
-  sqlite: (table: string, verb: string, what: string, when: string) =>
-    `CREATE TRIGGER ichido.test_${table}_${verb} AFTER ${what} ON ${table} ${when}
+  sqlite: (table: string, verb: string, when: string) =>
+    `CREATE TRIGGER ichido.test_${table}_${verb} AFTER ${verb} ON ${table} ${when}
       BEGIN INSERT INTO test_changes (changed) VALUES ('${table}'); END`,
-  postgres: (table: string, verb: string, what: string, when: string) =>
-    `CREATE TRIGGER test_${table}_${verb} AFTER ${what} ON ichido.${table}
+  postgres: (table: string, verb: string, when: string) =>
+    `CREATE TRIGGER test_${table}_${verb} AFTER ${verb} ON ichido.${table}
       FOR EACH ROW ${when} EXECUTE FUNCTION ichido.test_note()`,
 }
 

@@ -22,6 +22,7 @@ export function reservationRoutes(app: ApiInstance, { services }: RouteContext):
           { 201: ['The slot is held', newReservation] },
           'QUOTA_EXCEEDED',
           'RESERVATION_NOT_ACTIVE',
+          'NOT_FOUND',
           ...WITH_BODY,
         ),
       },
