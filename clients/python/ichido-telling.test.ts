@@ -26,6 +26,8 @@ describe.concurrent('what a worker says on stderr', () => {
     await plane.jobIn(good, 'SUCCEEDED')
     const bad = await submit('fail', 'fatal')
     await plane.jobIn(bad, 'FAILED')
+    const hostile = await submit('fail', 'hostile')
+    await plane.jobIn(hostile, 'FAILED')
     const large = await submit('fail', 'too large')
     await plane.jobIn(large, 'FAILED')
     const given = await submit('wait', null)
@@ -39,6 +41,8 @@ describe.concurrent('what a worker says on stderr', () => {
       expect.stringMatching(`^ichido: job ${good} \\(talk, attempt 1\\) succeeded, after \\d+\\.\\d s$`),
       `ichido: job ${bad} (fail, attempt 1) began`,
       expect.stringMatching(`^ichido: job ${bad} .* failed with BAD_IMAGE: There is no image, after \\d+\\.\\d s$`),
+      `ichido: job ${hostile} (fail, attempt 1) began`,
+      expect.stringMatching(`^ichido: job ${hostile} .* failed with BAD ]0;x : no  31m egami, after \\d+\\.\\d s$`),
       `ichido: job ${large} (fail, attempt 1) began`,
       expect.stringMatching(`^ichido: job ${large} .* succeeded`),
       expect.stringMatching(`^ichido: job ${large} .* failed with PAYLOAD_TOO_LARGE: `),

@@ -68,10 +68,23 @@ def _speak_up() -> None:
     if log.hasHandlers():
         return
     stderr = logging.StreamHandler()
-    stderr.setFormatter(logging.Formatter('ichido: %(message)s'))
+    stderr.setFormatter(_Plain('ichido: %(message)s'))
     log.addHandler(stderr)
     log.setLevel(logging.INFO)
 
+
+class _Plain(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return _for_terminal(super().format(record))
+
+
+#: What a terminal obeys instead of showing it: control characters, and marks that turn the direction of text around.
+_OBEYED = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]')
+
+
+def _for_terminal(text: Any) -> str:
+    """What workers and users wrote, as a terminal may be given it."""
+    return _OBEYED.sub(' ', str(text))
 
 
 T = TypeVar('T')
@@ -2305,10 +2318,9 @@ def _end_text(held: _Held, verb: str, body: Mapping[str, Any]) -> str:
         return 'canceled'
     if verb != 'failed':
         return 'succeeded' if verb == 'result' else 'released'
-    # What a handler raised goes to a terminal here.
-    line = body['error_message'].strip().split('\n')[0]
-    words = ''.join(letter if letter.isprintable() else ' ' for letter in line)
-    return f'failed with {body["error_code"]}: {words[:_WORDS_MAX] + "…" if len(words) > _WORDS_MAX else words}'
+    words = body['error_message'].strip().split('\n')[0]
+    text = words[:_WORDS_MAX] + '…' if len(words) > _WORDS_MAX else words
+    return _for_terminal(f'failed with {body["error_code"]}: {text}')
 
 
 def _how_it_ended(status: int) -> str:
@@ -2425,13 +2437,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         return int(arguments.command(arguments))
     except ResultNotReady as error:
-        print(error, file=sys.stderr)
+        print(_for_terminal(error), file=sys.stderr)
         return _TIMEOUT
     except (IchidoError, RuntimeError) as error:
-        print(error, file=sys.stderr)
+        print(_for_terminal(error), file=sys.stderr)
         return _FAILED
     except (ValueError, ImportError, AttributeError) as error:
-        print(error, file=sys.stderr)
+        print(_for_terminal(error), file=sys.stderr)
         return _USAGE
     except KeyboardInterrupt:
         return _FAILED
@@ -2498,7 +2510,7 @@ def _submit(arguments: argparse.Namespace) -> int:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    sys.stdout.write(_client(arguments).logs(arguments.job_id))
+    sys.stdout.write(_for_terminal(_client(arguments).logs(arguments.job_id)))
     return _DONE
 
 

@@ -8,6 +8,7 @@ import {
   type RetryOptions,
   type World,
 } from '@ichido/sdk'
+import { forTerminal } from '@ichido/sdk/terminal'
 import { HandlerLoop, type WorkerLoop } from '@ichido/sdk/worker'
 import type pg from 'pg'
 import { codeOf } from './core/cause.ts'
@@ -181,6 +182,6 @@ const WARNINGS = {
   warn(...said: unknown[]) {
     const [fields, text] = said.length > 1 ? said : [{}, ...said]
     const { why } = fields as { why?: string }
-    process.emitWarning(why === undefined ? String(text) : `${text}: ${why}`, 'IchidoWarning')
+    process.emitWarning(forTerminal(why === undefined ? String(text) : `${text}: ${why}`), 'IchidoWarning')
   },
 }

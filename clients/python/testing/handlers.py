@@ -76,6 +76,8 @@ def fail(run):
     how = run.payload
     if how == 'fatal':
         raise ichido.Fatal('BAD_IMAGE', 'There is no image')
+    if how == 'hostile':
+        raise ichido.Fatal('BAD\x1b]0;x\x07', 'no \x9b31m\u202eegami')
     if how == 'error':
         raise LookupError('not there: \0 \ud800')
     if how == 'exit':

@@ -10,7 +10,6 @@ import type { Command } from 'commander'
 import { connect, query } from './connect.ts'
 import { EXIT, Failure } from './exit.ts'
 import { sayMore } from './jobs.ts'
-import { withoutControls } from './logs.ts'
 import { followRedrive, tellRedrive } from './redrive.ts'
 import { commandLine } from './self.ts'
 import { facts, instant, table } from './table.ts'
@@ -172,7 +171,7 @@ async function show(jobId: string, { json }: JsonFlag): Promise<void> {
   )
   if (job.error?.traceback !== undefined) {
     out(`\n${paint('bold', 'stderr or traceback of the last run', process.stdout)}`)
-    out(withoutControls(job.error.traceback))
+    out(job.error.traceback)
   }
   say(`\nRetry it with ${commandLine(`dead redrive ${jobId}`)}`)
   say(`or with another payload: ${commandLine(`jobs retry ${jobId} --payload JSON`)}`)

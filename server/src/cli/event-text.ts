@@ -1,6 +1,6 @@
 import type { JobEvent } from '@ichido/sdk/client'
+import { lineForTerminal } from '@ichido/sdk/terminal'
 import { clip } from '../core/clip.ts'
-import { clean } from './table.ts'
 
 const PROGRESS_MAX = 80
 
@@ -23,5 +23,5 @@ export function progressOf({ stage, data }: JobEvent): string {
     if ('percent' in data) parts.push(`${data.percent} %`)
     if ('message' in data) parts.push(String(data.message))
   } else parts.push(JSON.stringify(data))
-  return clip(clean(parts.join(' ')), PROGRESS_MAX)
+  return clip(lineForTerminal(parts.join(' ')), PROGRESS_MAX)
 }

@@ -2,7 +2,7 @@ import type { Page, RunLogShape } from '@ichido/sdk/protocol'
 import { type Connection, connect, query } from './connect.ts'
 import { followLog } from './log-stream.ts'
 import { withoutSuccess } from './outcome.ts'
-import { outJson, paint, say } from './terminal.ts'
+import { outJson, outText, paint, say } from './terminal.ts'
 import { waitingText } from './waiting-text.ts'
 
 interface LogFlags {
@@ -28,7 +28,7 @@ export async function printLogs(jobId: string, { follow = false, tail, json = fa
     else if (json) data.push(chunk)
     else {
       if (chunk.run_no !== runNo) say(paint('bold', `run ${chunk.run_no}:`))
-      process.stdout.write(withoutControls(chunk.text))
+      outText(chunk.text)
     }
     runNo = chunk.run_no
   }
@@ -48,9 +48,4 @@ async function* readLog({ ask }: Connection, jobId: string, tail: number | undef
     yield* page.data
     cursor = page.next_cursor ?? undefined
   } while (cursor !== undefined)
-}
-
-/** What others wrote must not move the cursor. */
-export function withoutControls(text: string): string {
-  return text.replace(/[^\P{Cc}\n\t]/gu, ' ')
 }

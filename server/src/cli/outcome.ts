@@ -2,7 +2,7 @@ import { endText, type JobDetail } from '@ichido/sdk/protocol'
 import type { Connection } from './connect.ts'
 import { Failure } from './exit.ts'
 import { oneLine } from './table.ts'
-import { out, outJson, paint, say } from './terminal.ts'
+import { outJson, paint, say } from './terminal.ts'
 
 /** Prints how a job ended: its result, or, as a failure of the command, why there is none. */
 export async function showOutcome({ transport }: Connection, job: JobDetail, json: boolean): Promise<void> {
@@ -13,7 +13,7 @@ export async function showOutcome({ transport }: Connection, job: JobDetail, jso
   const { result } = await transport.result(job.job_id, 0)
   if (json) return outJson({ ...job, result })
   say(`${paint('green', 'Done')} ${secondsOf(job)} s after it was submitted`)
-  out(JSON.stringify(result, null, 2))
+  outJson(result, 2)
 }
 
 export function withoutSuccess({ job_id: jobId, state, error }: JobDetail): Failure {

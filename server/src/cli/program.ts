@@ -18,6 +18,7 @@ import { report } from './report.ts'
 import { commandLine, VERSION } from './self.ts'
 import { addServe } from './serve.ts'
 import { addSubmit } from './submit.ts'
+import { outText, sayText } from './terminal.ts'
 import { addToken } from './token.ts'
 import { addTriggers } from './triggers.ts'
 import { addWatch } from './watch.ts'
@@ -41,6 +42,7 @@ export function createProgram(): Command {
     .version(VERSION, '-V, --version')
     .addHelpText('after', ABOUT)
     .exitOverride()
+    .configureOutput({ writeOut: outText, writeErr: sayText })
   const commands = [
     addServe,
     addWorker,

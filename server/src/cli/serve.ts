@@ -1,3 +1,4 @@
+import { jsonForTerminal } from '@ichido/sdk/terminal'
 import type { Command } from 'commander'
 import type { ServerConfig } from '../config.ts'
 import { codeOf, innermost } from '../core/cause.ts'
@@ -69,7 +70,8 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
     import('pino'),
     import('close-with-grace'),
   ])
-  const logger = pino({ level: config.logLevel }, pino.destination({ fd: 2, sync: true }))
+  const stderr = pino.destination({ fd: 2, sync: true })
+  const logger = pino({ level: config.logLevel }, { write: (line) => stderr.write(jsonForTerminal(line)) })
   // Asked once the node has met trouble, so when it is there.
   const troubles = new TroubleLog({
     logger,

@@ -1,14 +1,10 @@
+import { lineForTerminal } from '@ichido/sdk/terminal'
 import { clip } from '../core/clip.ts'
 import { paint } from './terminal.ts'
 
-/** What others wrote must not move the cursor. */
-export function clean(text: string): string {
-  return text.replace(/\p{Cc}+/gu, ' ')
-}
-
 /** Columns wide enough for what stands in them; the last one is left as it is. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
-  const cells = rows.map((row) => row.map(clean))
+  const cells = rows.map((row) => row.map(lineForTerminal))
   const widths = head.map((title, i) => Math.max(title.length, ...cells.map((row) => row[i]?.length ?? 0)))
   const line = (row: readonly string[]) =>
     row.map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i] ?? 0))).join('  ')
@@ -20,7 +16,7 @@ export function facts(pairs: readonly (readonly [name: string, value: string | n
   const shown = pairs.filter((pair): pair is [string, string] => pair[1] !== null)
   const width = Math.max(...shown.map(([name]) => name.length))
   return shown
-    .map(([name, value]) => `${paint('bold', name.padEnd(width), process.stdout)}  ${clean(value)}`)
+    .map(([name, value]) => `${paint('bold', name.padEnd(width), process.stdout)}  ${lineForTerminal(value)}`)
     .join('\n')
 }
 
@@ -28,7 +24,7 @@ const ERROR_MAX = 300
 
 /** What an error says, in one line, and not longer than that helps. */
 export function oneLine(text: string): string {
-  return clip(clean(text), ERROR_MAX)
+  return clip(lineForTerminal(text), ERROR_MAX)
 }
 
 /** An instant without the milliseconds, in UTC: the same on every machine that looks at it. */

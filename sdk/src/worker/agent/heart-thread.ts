@@ -1,6 +1,7 @@
 import { writeSync } from 'node:fs'
 import { parentPort } from 'node:worker_threads'
 import type { LeaseShape } from '../../protocol/index.ts'
+import { lineForTerminal } from '../../terminal.ts'
 import { elapsedMs, type Mark } from '../clocks.ts'
 import { Stopped } from '../failure.ts'
 import { Heart } from '../heart.ts'
@@ -109,7 +110,10 @@ function watchPulse(pulse: Int32Array): (lease: LeaseShape) => boolean {
 
 function endProcess({ kind, job_id: jobId, attempt }: LeaseShape): void {
   const what = `job ${jobId}, attempt ${attempt}, kind ${kind}`
-  writeSync(2, `ichido: a handler goes on although it was told to stop, so this process ends: ${what}\n`)
+  writeSync(
+    2,
+    `ichido: a handler goes on although it was told to stop, so this process ends: ${lineForTerminal(what)}\n`,
+  )
   process.kill(process.pid, 'SIGKILL')
 }
 

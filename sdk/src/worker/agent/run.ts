@@ -1,4 +1,5 @@
 import { IchidoError } from '../../protocol/index.ts'
+import { forTerminal } from '../../terminal.ts'
 import { type RunningAgent, startAgent } from './agent.ts'
 import { BadOptions } from './bad-options.ts'
 import { readCommandLine, USAGE } from './command-line.ts'
@@ -11,7 +12,7 @@ const SAME_SIGNAL_MS = 1_000
 
 /** The agent as a program of its own. */
 export async function runAgent(file: string): Promise<void> {
-  const say = (line: string) => void process.stderr.write(`ichido-agent: ${line}\n`)
+  const say = (line: string) => void process.stderr.write(`ichido-agent: ${forTerminal(line)}\n`)
   try {
     const options = readCommandLine(process.argv.slice(2), process.env)
     if (options === null) {

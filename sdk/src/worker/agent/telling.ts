@@ -1,4 +1,5 @@
 import { errorText } from '../../protocol/index.ts'
+import { lineForTerminal } from '../../terminal.ts'
 import type { World } from '../../world.ts'
 import type { Outcome, RunInHand } from '../loop.ts'
 import type { RunReport } from '../transport.ts'
@@ -46,7 +47,7 @@ export function outcomeText(outcome: Outcome | RunReport): string {
   if (code === 'CANCELED') return 'canceled'
   // What a program wrote goes to a terminal here.
   const [line = ''] = message.trim().split('\n')
-  const words = line.replace(/\p{Cc}/gu, ' ')
+  const words = lineForTerminal(line)
   return `failed with ${shortened(errorText({ code, message: words }))}`
 }
 
