@@ -117,6 +117,7 @@ export const SETTINGS = {
     'Streams of logs, and of the events of all jobs, that one user may have open on a node',
   ),
   polls_per_worker_max: count(100, 1_000_000, 'Calls of one worker that may wait on a node at the same time', 2),
+  leases_per_worker_max: count(10_000, 1_000_000, 'Leases that one worker may hold at a time'),
   operations_per_user_max: count(20, 10_000, 'Redrives and backfills that one user may have running'),
   submitter_priority_max: count(100, 1_000, 'The highest priority that a submitter may ask for', -1_000),
   operator_priority_max: count(1_000, 1_000, 'The highest priority that an operator or admin may ask for', -1_000),

@@ -1,10 +1,11 @@
-import type { BackfillShape, ErrorBody, RedriveShape } from '@ichido/sdk/protocol'
+import type { BackfillShape, ErrorBody, LeaseShape, RedriveShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import { type Answer, type TestApp, testApp } from '../testing/app.ts'
 import { metric } from '../testing/event-streams.ts'
 import { ENGINES } from '../testing/services.ts'
 import { unique } from '../testing/store.ts'
+import { registeredWorker } from '../testing/worker-calls.ts'
 
 const errorOf = ({ body }: Answer) => (body as ErrorBody).error
 
@@ -49,5 +50,50 @@ describe.each(ENGINES)('what one user may have on %s', (engine) => {
     const { backfill_id } = second.body as BackfillShape
     expect((await http.call('POST', `${path}/backfills/${backfill_id}/abort`)).status).toBe(200)
     expect((await redrive()).status).toBe(202)
+  })
+  test('leases that a worker holds: it gets what is left of them, and is refused when there is nothing left', async () => {
+    await http.services.settings.put(LOCAL_ADMIN, 'leases_per_worker_max', 3)
+    const worker = await registeredWorker(http)
+    const queue = unique('queue')
+    const jobs = Array.from({ length: 6 }, () => ({ kind: 'work', queue }))
+    await http.call('POST', '/v1/jobs/batch', { body: { jobs } })
+    const [first] = await worker.lease(queue, { max: 2, start: true })
+    const poll = { queues: [queue], max: 5, wait_seconds: 20, poll_id: 'second' }
+    const second = await worker.post('/v1/leases', poll)
+    expect((second.body as { leases: LeaseShape[] }).leases).toHaveLength(1)
+    const refused = await worker.post('/v1/leases', { queues: [queue], wait_seconds: 20 })
+    expect(refused).toMatchObject({ status: 429, headers: { 'retry-after': '5' } })
+    expect(errorOf(refused)).toMatchObject({
+      message:
+        `${worker.workerId} holds 3 leases, or asks for the rest of them, as many as it may; finish or release some, or ` +
+        'have an admin raise the setting leases_per_worker_max',
+      details: { setting: 'leases_per_worker_max', max: 3 },
+    })
+    // An answer that got lost is given again.
+    expect((await worker.post('/v1/leases', poll)).body).toMatchObject(second.body as object)
+    // A report is recorded whether the worker may hold more or not.
+    const report = (leaseId = '') => worker.post(`/v1/leases/${leaseId}/result`, { next: { queues: [queue], max: 3 } })
+    const reported = await report(first?.lease_id)
+    expect(reported).toMatchObject({ status: 200, body: { repeated: false, leases: [{}] } })
+    expect(await report(first?.lease_id)).toMatchObject({ status: 200, body: { repeated: true, leases: [] } })
+    const other = await registeredWorker(http)
+    expect(await other.lease(queue, { max: 5 })).toHaveLength(2)
+  })
+
+  test('polls of a worker that come at once do not pass the maximum', async () => {
+    await http.services.settings.put(LOCAL_ADMIN, 'leases_per_worker_max', 10)
+    const worker = await registeredWorker(http)
+    const queue = unique('queue')
+    const jobs = Array.from({ length: 50 }, () => ({ kind: 'work', queue }))
+    await http.call('POST', '/v1/jobs/batch', { body: { jobs } })
+    const ask = () => worker.post('/v1/leases', { queues: [queue], max: 4, wait_seconds: 0 })
+    const held = (answers: Answer[]) =>
+      answers.flatMap(({ body }) => (body as { leases?: LeaseShape[] } | undefined)?.leases ?? [])
+    const answers = await Promise.all(Array.from({ length: 12 }, ask))
+    expect(held(answers)).toHaveLength(10)
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200, 429]))
+    // However often it comes: what has ended makes room, and nothing else does.
+    for (const { lease_id } of held(answers).slice(0, 3)) await worker.post(`/v1/leases/${lease_id}/release`)
+    expect(held(await Promise.all([ask(), ask()]))).toHaveLength(3)
   })
 })

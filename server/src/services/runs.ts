@@ -19,6 +19,7 @@ import { type StartItem, type StartOutcome, startBatch } from '../store/commands
 import { Batcher, type BatcherOptions } from './batcher.ts'
 import type { Deps } from './deps.ts'
 import type { LeaseDesk } from './lease-desk.ts'
+import { LeaseRoom } from './lease-room.ts'
 import { notFound } from './not-found.ts'
 import { waitFor } from './wait.ts'
 
@@ -65,6 +66,7 @@ const NO_RUN = ''
 
 export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
   const { world, store, bus, meter, limits, evidence } = deps
+  const leaseRoom = new LeaseRoom(deps)
 
   function batcher<Item extends { workerId: string }, Outcome>(
     name: string,
@@ -125,18 +127,28 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
 
   return {
     async lease(workerId, request, signal) {
+      const room = await leaseRoom.take(workerId, request.max)
       const item = {
         workerId,
         queues: [...new Set(request.queues)],
         kinds: [...new Set(request.kinds)].sort(),
-        max: request.max,
+        max: room.max,
         pollId: request.pollId ?? world.uuid(),
         named: request.pollId !== undefined,
         token: world.secret(LEASE_TOKEN_BYTES),
         leaseTtlMs: request.leaseTtlMs ?? DEFAULT_LEASE_TTL_MS,
         startId: request.startId ?? null,
       }
-      const leases = await desk.lease(item, request.waitMs, signal)
+      let leases: Leased[]
+      try {
+        leases = await desk.lease(item, room.max === 0 ? 0 : request.waitMs, signal)
+      } catch (error) {
+        // They may have been leased by a commit that nobody heard of.
+        room.settle(room.max)
+        throw error
+      }
+      room.settle(leases.length)
+      if (room.max === 0 && leases.length === 0) throw leaseRoom.refusal(workerId)
       if (signal?.aborted && !item.named) await Promise.all(leases.map(giveBack))
       return leases.map(renderLease)
     },

@@ -225,6 +225,16 @@ export async function leaseFor(
   return services.runs.lease(workerId, call, waitSignal(reply, draining))
 }
 
+/** Along with a report, which is recorded whether the worker may hold more or not. */
+export async function leaseNext(...call: Parameters<typeof leaseFor>): ReturnType<typeof leaseFor> {
+  try {
+    return await leaseFor(...call)
+  } catch (error) {
+    if (error instanceof IchidoError && error.details.setting === 'leases_per_worker_max') return []
+    throw error
+  }
+}
+
 function renderBeat(leaseId: string, outcome: HeartbeatOutcome) {
   const held = outcome.kind === 'extended'
   return {

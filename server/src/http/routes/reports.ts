@@ -11,7 +11,7 @@ import { BATCH_BODY_BYTES_MAX, bodyBytesFor } from '../bodies.ts'
 import { errorBody, toIchidoError } from '../errors.ts'
 import { answers, WITH_BODY } from '../openapi.ts'
 import type { ApiInstance, RouteContext } from './context.ts'
-import { LOST, leaseFor, mayLease } from './leases.ts'
+import { LOST, leaseNext, mayLease } from './leases.ts'
 
 const tags = ['leases']
 const params = contract.leaseParams
@@ -53,7 +53,7 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
       if (next !== undefined) mayLease(context, request, reply, next)
       const outcome = await record(workerId, request.params.lease_id, input)
       const answer = { state: outcome.state, repeated: outcome.kind === 'repeated' }
-      return next === undefined ? answer : { ...answer, leases: await leaseFor(context, request, reply, next) }
+      return next === undefined ? answer : { ...answer, leases: await leaseNext(context, request, reply, next) }
     },
   )
 
@@ -77,7 +77,7 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
       if (next !== undefined) mayLease(context, request, reply, next)
       const outcome = await record(workerId, request.params.lease_id, input)
       const answer = renderFailure(outcome)
-      return next === undefined ? answer : { ...answer, leases: await leaseFor(context, request, reply, next) }
+      return next === undefined ? answer : { ...answer, leases: await leaseNext(context, request, reply, next) }
     },
   )
 
@@ -102,7 +102,7 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
       const recorded = Promise.all(reports.map((item) => recordItem(workerId, item, request.id)))
       if (next === undefined) return { data: await recorded }
       // Neither waits for the other: the database does both at once.
-      const [data, leases] = await Promise.all([recorded, leaseFor(context, request, reply, next)])
+      const [data, leases] = await Promise.all([recorded, leaseNext(context, request, reply, next)])
       return { data, leases }
     },
   )
