@@ -1,11 +1,13 @@
+import { createHmac, createPrivateKey, sign } from 'node:crypto'
 import { Client, httpTransport } from '@ichido/sdk/client'
 import type { StreamTokenShape } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { hashToken, LOCAL_ADMIN } from '../services/access.ts'
 import { type TestApp, testApp } from '../testing/app.ts'
 import { beginPublishing, type Publishing } from '../testing/publishing.ts'
 import { openSse } from '../testing/sse.ts'
-import { testStore } from '../testing/store.ts'
+import { sql, testStore } from '../testing/store.ts'
 import { realWorld } from '../world.ts'
 
 let aheadMs = 0
@@ -42,6 +44,13 @@ async function streamToken(jobId = run.jobId, token = owner): Promise<string> {
   return made
 }
 
+const STREAM = 'ichido_stream_'
+const base64url = (bytes: string | Buffer) => Buffer.from(bytes).toString('base64url')
+
+function contentOf(token: string): [jobId: string, expiresMs: number, tokenId: string] {
+  return JSON.parse(Buffer.from(token.slice(STREAM.length).split('.')[0] ?? '', 'base64url').toString())
+}
+
 const open = (token: string, jobId = run.jobId) =>
   openSse(`${url}/v1/jobs/${jobId}/events?stream_token=${encodeURIComponent(token)}`)
 
@@ -65,13 +74,78 @@ test('opens nothing else, and not for long', async () => {
   aheadMs = 5 * 60_000
   expect((await open(token)).status).toBe(401)
   aheadMs = 0
-  const [text, signature] = token.split('.')
-  const changed = Buffer.from(JSON.stringify([other.jobId, world.now() + 60_000, 'admin', 'owner'])).toString(
-    'base64url',
-  )
-  for (const forged of [`${text}.`, `${text}.${'é'.repeat(43)}`, `ichido_stream_${changed}.${signature}`, owner, '']) {
-    expect([forged, (await open(forged)).status]).toEqual([forged, 401])
+  const [text = '', signature = ''] = token.split('.')
+  const [, , tokenId] = contentOf(token)
+  const changed = (...content: unknown[]) => `${STREAM}${base64url(JSON.stringify(content))}.${signature}`
+  const soon = world.now() + 60_000
+  const forged = [
+    `${text}.`,
+    `${text}.${'é'.repeat(86)}`,
+    changed(run.jobId, soon, tokenId),
+    changed(run.jobId, soon, null),
+    changed(run.jobId, soon, '00000000-0000-7000-8000-000000000000'),
+    changed(run.jobId, soon, "' OR ''='"),
+    changed(run.jobId, soon),
+    changed({}, [], 1),
+    `${STREAM}${base64url('no JSON')}.${signature}`,
+    owner,
+    '',
+  ]
+  for (const each of forged) expect([each, (await open(each)).status]).toEqual([each, expect.toBeOneOf([401, 429])])
+})
+
+test('ends with the API token that asked for it', async () => {
+  const statusAfter = async (change: string | ((tokenId: string) => Promise<unknown>)) => {
+    const apiToken = await here.token('viewer', 'viewer')
+    const token = await streamToken(run.jobId, apiToken)
+    expect((await open(token)).status).toBe(200)
+    const [, , tokenId = ''] = contentOf(token)
+    await (typeof change === 'string' ? sql(here.services.deps.store, change, tokenId) : change(tokenId))
+    return (await open(token)).status
   }
+  const REFUSED = expect.toBeOneOf([401, 429])
+  expect(await statusAfter((tokenId) => there.services.access.revokeToken(LOCAL_ADMIN, tokenId))).toEqual(REFUSED)
+  expect(await statusAfter('DELETE FROM ichido.api_tokens WHERE token_id = $1')).toEqual(REFUSED)
+  expect(await statusAfter('UPDATE ichido.api_tokens SET expires_at = 1 WHERE token_id = $1')).toEqual(REFUSED)
+  // It has the rights that the token has now: a viewer sees every job, a submitter its own.
+  expect(await statusAfter("UPDATE ichido.api_tokens SET role = 'submitter' WHERE token_id = $1")).toBe(404)
+})
+
+test('is made by nobody who reads the database', async () => {
+  const token = await streamToken()
+  const [, , tokenId = ''] = contentOf(token)
+  const { store } = here.services.deps
+  const [row] = await sql(store, 'SELECT token_hash, stream_key FROM ichido.api_tokens WHERE token_id = $1', tokenId)
+  const settings = await sql(store, 'SELECT name, value FROM ichido.settings')
+  const known = [...Object.values(row ?? {}), ...settings.map(({ value }) => value)].map(String)
+  expect(known).toContain(hashToken(owner))
+  const text = base64url(JSON.stringify([run.jobId, world.now() + 60_000, tokenId]))
+  for (const secret of known) {
+    const seed = createHmac('sha256', secret).update('ichido stream token').digest()
+    const keys = [seed, Buffer.from(secret, 'hex'), Buffer.from(secret, 'base64url')].filter((key) => key.length === 32)
+    for (const key of keys) {
+      const der = Buffer.concat([Buffer.from('302e020100300506032b657004220420', 'hex'), key])
+      const signature = sign(null, Buffer.from(text), createPrivateKey({ key: der, format: 'der', type: 'pkcs8' }))
+      expect(await here.services.streamTokens.verify(`${STREAM}${text}.${base64url(signature)}`, run.jobId)).toBeNull()
+    }
+    const mac = createHmac('sha256', secret).update(text).digest('base64url')
+    expect(await here.services.streamTokens.verify(`${STREAM}${text}.${mac}`, run.jobId)).toBeNull()
+  }
+  expect(await here.services.streamTokens.verify(token, run.jobId)).toEqual({ userId: 'owner', role: 'submitter' })
+})
+
+test('of open mode ends with open mode', async () => {
+  const opened = await testStore('sqlite')
+  const plane = await testApp('sqlite', { opened: { store: opened.store, remove: async () => {} } })
+  const { jobId } = await beginPublishing(plane.services, {}, LOCAL_ADMIN)
+  const made = await plane.call('POST', `/v1/jobs/${jobId}/stream-token`)
+  const { token } = made.body as StreamTokenShape
+  const read = () => plane.call('GET', `/v1/jobs/${jobId}/events?stream_token=${token}`)
+  expect((await read()).status).toBe(200)
+  await plane.token('ann', 'admin')
+  expect((await read()).status).toBe(401)
+  await plane.app.close()
+  await opened.close()
 })
 
 test('is made by those who may see the job', async () => {

@@ -85,7 +85,8 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
         trusted.delete(hash)
         return null
       }
-      const { tokenHash: _, ...caller } = found
+      const { tokenId, userId, role } = found
+      const caller = { tokenId, userId, role }
       if (trusted.size >= TRUSTED_MAX) trusted.clear()
       trusted.set(hash, { caller, untilMs: world.monotonic() + TRUST_MS })
       return caller

@@ -79,6 +79,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
   const submission = createSubmitService(deps, fairTags, desk)
   const sightings = new Sightings(deps.world)
   const jobs = createJobService(deps, sightings)
+  const access = createAccessService(deps)
   return {
     deps,
     submission,
@@ -86,8 +87,8 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     keys: createKeyService(deps),
     reservations: createReservationService(deps),
     quotas: createQuotaService(deps),
-    access: createAccessService(deps),
-    streamTokens: createStreamTokenService(deps, jobs),
+    access,
+    streamTokens: createStreamTokenService(deps, jobs, access),
     definitions: createDefinitionService(deps),
     occurrences: createOccurrenceService(deps, submission),
     backfills: createBackfillService(deps),

@@ -21,6 +21,7 @@ CREATE TABLE ichido.api_tokens (
   created_at bigint NOT NULL,
   expires_at bigint,
   revoked_at bigint,
+  stream_key text,
   CONSTRAINT api_tokens_pkey PRIMARY KEY (token_id),
   CONSTRAINT api_tokens_token_hash_key UNIQUE (token_hash)
 );

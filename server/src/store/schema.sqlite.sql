@@ -22,7 +22,7 @@ CREATE TABLE api_tokens (
   created_at INTEGER NOT NULL,
   expires_at INTEGER,
   revoked_at INTEGER
-) STRICT;
+, stream_key text) STRICT;
 
 CREATE TABLE artifacts (
   id TEXT PRIMARY KEY,

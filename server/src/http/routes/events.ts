@@ -6,6 +6,7 @@ import { events } from '../../core/contract/shapes.ts'
 import { cursorOfSeq, type FeedBeginning, type FeedOpening } from '../../services/feeds.ts'
 import { preferredType, varyByAccept } from '../accept.ts'
 import { callerOf } from '../auth.ts'
+import { sentToken } from '../credentials.ts'
 import { answers } from '../openapi.ts'
 import { openSink, SSE_TYPE } from '../sse.ts'
 import type { StreamContext } from '../stream.ts'
@@ -82,7 +83,9 @@ export function streamTokenRoutes(app: ApiInstance, { services }: RouteContext):
       schema: {
         tags: ['jobs'],
         summary: "Make a token that opens a job's events, and nothing else, for a few minutes",
-        description: 'For an EventSource of a browser, which sends no headers: `?stream_token=…`. Every node takes it.',
+        description:
+          'For an EventSource of a browser, which sends no headers: `?stream_token=…`. Every node takes it, until the API ' +
+          'token that asked for it ends. In open mode only the node that made it takes it.',
         params: jobParams,
         response: answers({ 201: ['The token', streamToken] }, 'NOT_FOUND'),
       },
@@ -91,7 +94,7 @@ export function streamTokenRoutes(app: ApiInstance, { services }: RouteContext):
       reply
         .code(201)
         .header('cache-control', 'no-store')
-        .send(await services.streamTokens.create(callerOf(request), request.params.job_id)),
+        .send(await services.streamTokens.create(callerOf(request), request.params.job_id, sentToken(request.headers))),
   )
 }
 

@@ -1,7 +1,7 @@
 import type { Role } from '../../core/roles.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/access.ts'
-import { integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import { integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
 import { type By, record } from './audit.ts'
 
 export interface Token {
@@ -40,7 +40,10 @@ export function createToken(token: NewToken, by: By | null = null): Command<void
   })
 }
 
-export type FoundToken = Pick<Token, 'tokenId' | 'tokenHash' | 'userId' | 'role'>
+export interface FoundToken extends Pick<Token, 'tokenId' | 'tokenHash' | 'userId' | 'role'> {
+  /** Null until it first asks for a stream token. */
+  streamKey: string | null
+}
 
 export function findToken(tokenHash: string): Command<FoundToken | null> {
   return command('find_token', function* work() {
@@ -51,7 +54,24 @@ export function findToken(tokenHash: string): Command<FoundToken | null> {
       tokenHash: text(row, 'token_hash'),
       userId: text(row, 'user_id'),
       role: text(row, 'role') as Role,
+      streamKey: textOrNull(row, 'stream_key'),
     }
+  })
+}
+
+/** Always the same one for a token, so it does not matter who keeps it first. */
+export function keepStreamKey(tokenId: string, streamKey: string): Command<void> {
+  return command('keep_stream_key', function* work(): Work<void> {
+    yield* query(sql.keepStreamKey, tokenId, streamKey)
+  })
+}
+
+/** Null also for a token that never asked for a stream token. */
+export function findStreamKey(tokenId: string): Command<{ streamKey: string; userId: string; role: Role } | null> {
+  return command('find_stream_key', function* work() {
+    const row = yield* one(sql.findStreamKey, tokenId)
+    if (row === undefined) return null
+    return { streamKey: text(row, 'stream_key'), userId: text(row, 'user_id'), role: text(row, 'role') as Role }
   })
 }
 

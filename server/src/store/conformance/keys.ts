@@ -101,8 +101,9 @@ export function keyConformance({ store }: Given): void {
       const [token, brief] = [newToken(null), newToken(60_000)]
       await store().write(createToken(token))
       await store().write(createToken(brief))
-      const { tokenHash, userId, role } = token
-      expect(await store().read(findToken(tokenHash))).toEqual({ tokenHash, userId, role })
+      const { tokenId, tokenHash, userId, role } = token
+      const found = { tokenId, tokenHash, userId, role, streamKey: null }
+      expect(await store().read(findToken(tokenHash))).toEqual(found)
       expect(await store().read(findToken(brief.tokenHash))).not.toBeNull()
       expect(await store().read(findToken(tokenHash.slice(1)))).toBeNull()
       await sql(

@@ -17,11 +17,24 @@ export const insertToken = statement('insert_token', {
     ON CONFLICT DO NOTHING RETURNING token_id`,
 })
 
+const VALID = 'revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now_ms())'
+
 /** Takes a hash; a token that was revoked or whose time is up is none. */
 export const findToken = statement(
   'find_token',
-  `SELECT token_id, token_hash, user_id, role, expires_at FROM ichido.api_tokens
-    WHERE token_hash = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now_ms())`,
+  `SELECT token_id, token_hash, user_id, role, stream_key FROM ichido.api_tokens WHERE token_hash = $1 AND ${VALID}`,
+)
+
+/** Takes a token's id and the public half of the key that it signs stream tokens with. */
+export const keepStreamKey = statement(
+  'keep_stream_key',
+  'UPDATE ichido.api_tokens SET stream_key = $2 WHERE token_id = $1 AND stream_key IS NULL',
+)
+
+/** Takes a token's id. Guards: the token is valid. */
+export const findStreamKey = statement(
+  'find_stream_key',
+  `SELECT stream_key, user_id, role FROM ichido.api_tokens WHERE token_id = $1 AND stream_key IS NOT NULL AND ${VALID}`,
 )
 
 /** Takes an id. Guards: it was not revoked before. */
