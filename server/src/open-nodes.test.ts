@@ -83,9 +83,8 @@ describe('two nodes on one PostgreSQL', () => {
 
   test('a submit on one wakes a handler on the other, without waiting for its next look', async () => {
     await until('both to listen', async () => {
-      const { rows } = await observer.query('SELECT 1 FROM pg_stat_activity WHERE query = $1', [
-        `LISTEN ${channelOf('ichido')}`,
-      ])
+      const text = 'SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query = $1'
+      const { rows } = await observer.query(text, [`LISTEN ${channelOf('ichido')}`])
       return rows.length >= 2
     })
     expect(await medianLatency(b)).toBeLessThan(500)

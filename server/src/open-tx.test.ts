@@ -31,6 +31,9 @@ const limit = (limits: { max_concurrent: number | null; cost_limit: number | nul
   ichido.node.services.quotas.put(LOCAL_ADMIN, 'local', { ...limits, period: 'month' })
 const quota = () => ichido.node.services.quotas.get(LOCAL_ADMIN, 'local')
 
+/** Of this database: other test files wait on the same server. */
+const WAITING = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+
 /** What the application does in a transaction of its own; it ends as told. */
 async function transaction<T>(
   end: 'COMMIT' | 'ROLLBACK',
@@ -179,8 +182,7 @@ test('the quota holds inside a transaction, and two open ones of a user never ov
 
   const waiting = thrownBy(ichido.submit(name, 4, { tx: two }))
   await until('the second transaction to wait for the first', async () => {
-    const { rows } = await pool.query("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-    return rows.length > 0
+    return (await pool.query(WAITING)).rowCount
   })
   await one.query('COMMIT')
   expect(await waiting).toMatchObject(refused)
@@ -222,8 +224,7 @@ test('a key that an open transaction is about to take is waited for, and then na
     const job = await ichido.submit('same', {}, { key, tx })
     second = transaction('COMMIT', async (other) => (await ichido.submit('same', {}, { key, tx: other })).id)
     await until('a wait for the key', async () => {
-      const { rows } = await pool.query(`SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'`)
-      return rows.length > 0
+      return (await pool.query(WAITING)).rowCount
     })
     return job.id
   })
@@ -237,8 +238,7 @@ test('a key that a rolled back transaction had taken makes a job for whoever wai
     const job = await ichido.submit('undone', {}, { key, tx })
     second = ichido.submit('undone', {}, { key }).then(({ id }) => id)
     await until('a wait for the key', async () => {
-      const { rows } = await pool.query(`SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'`)
-      return rows.length > 0
+      return (await pool.query(WAITING)).rowCount
     })
     return job.id
   })
@@ -277,10 +277,7 @@ test('a signal does not tear a submit off its transaction: what is rolled back l
   await transaction('ROLLBACK', async (tx) => {
     const submitting = ichido.submit(name, null, { tx, user, signal: giveUp.signal })
     await until('it waits for the user', async () => {
-      const { rows } = await pool.query(
-        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ILIKE '%quotas%'",
-      )
-      return rows.length > 0
+      return (await pool.query(`${WAITING} AND query ILIKE '%quotas%'`)).rowCount
     })
     giveUp.abort(new Error('enough'))
     await holder.query('ROLLBACK')
