@@ -7,6 +7,7 @@ import { publishCall, RedisRelay } from '../../server/src/bus/redis/relay.ts'
 import type { ScriptCall } from '../../server/src/bus/redis/script.ts'
 import type { StoredEvent } from '../../server/src/core/event.ts'
 import { DEFAULT_SHARDS } from '../../server/src/core/shards.ts'
+import { silentMeter } from '../../server/src/services/meter.ts'
 import { realWorld } from '../../server/src/world.ts'
 import { interleave, time } from '../measure.ts'
 import type { Comparison } from '../report.ts'
@@ -32,7 +33,7 @@ export async function relaying({ size, say }: Stage, redisUrl: string): Promise<
   const onTrouble = (error: unknown) => say(`redis: ${error}`)
   const link = new RedisLink({ world: realWorld, url: redisUrl, shards: DEFAULT_SHARDS, onTrouble })
   const ttls = () => ({ stateMs: STATE_MS, markMs: MARK_MS })
-  const relay = new RedisRelay({ world: realWorld, link, ttls, meter: { relayed() {} } })
+  const relay = new RedisRelay({ world: realWorld, link, ttls, meter: silentMeter, onTrouble })
   const batches = Math.ceil((size.roundMs * EVENTS_A_MS) / BATCH)
   const rateOf = (elapsedMs: number) => (batches * BATCH * 1_000) / elapsedMs
 

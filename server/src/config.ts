@@ -34,6 +34,8 @@ export interface ServerConfig extends StoreConfig {
   redisUrl: string | null
   /** Streams in Redis for each domain. */
   shards: number
+  /** Before all names of keys and channels in Redis. */
+  redisPrefix: string
   tls: { cert: string; key: string } | null
   /** Whose X-Forwarded-* headers are believed: nobody's, everybody's, or those of a list of addresses. */
   trustProxy: boolean | string
@@ -155,6 +157,10 @@ const serverSettings = {
     .transform(Number)
     .refine((shards) => shards >= 1 && shards <= SHARDS_MAX, says(SHARDS_ARE))
     .default(DEFAULT_SHARDS),
+  REDIS_PREFIX: z
+    .string()
+    .regex(/^[A-Za-z0-9._:-]{0,64}$/, says('at most 64 letters, digits, dots, colons, dashes or underscores'))
+    .default(''),
   TLS_CERT_FILE: z.string().optional(),
   TLS_KEY_FILE: z.string().optional(),
   TRUST_PROXY: z.string().default('false').transform(parseTrustProxy),
@@ -202,6 +208,7 @@ export function readServerConfig(surroundings: Surroundings): ServerConfig {
     port: found.PORT,
     redisUrl: found.REDIS_URL ?? null,
     shards: found.SHARDS,
+    redisPrefix: found.REDIS_PREFIX,
     tls: readTls(found.TLS_CERT_FILE, found.TLS_KEY_FILE, surroundings),
     trustProxy: found.TRUST_PROXY,
     publicUrl: found.PUBLIC_URL ?? null,

@@ -60,6 +60,8 @@ export interface NodeOptions {
   redisUrl?: string | null | undefined
   /** How many streams there are in Redis for each domain; all nodes have the same. */
   shards?: number | undefined
+  /** Before all names of keys and channels in Redis; all nodes have the same. */
+  redisPrefix?: string | undefined
   /** All of them, unless it says otherwise. */
   roles?: ReadonlySet<NodeRole> | undefined
   /** What the environment says of settings; it beats what is stored. */
@@ -97,6 +99,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     onFull = () => {},
     redisUrl = null,
     shards = DEFAULT_SHARDS,
+    redisPrefix: prefix = '',
     roles = ALL_NODE_ROLES,
   } = options
   const { store: openedStore, bus: storeBus, submitIn } = await openStorage(options)
@@ -110,7 +113,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     await openedStore.write(beginWatermark())
     // Redis's client takes a quarter of a second to load: only who uses it waits for it.
     const { agreeOnShards, openRedis } = await import('./redis-adapters.ts')
-    await agreeOnShards({ world, store: openedStore, url: redisUrl, shards })
+    await agreeOnShards({ world, store: openedStore, url: redisUrl, shards, prefix })
     return { ...files, openRedis: openRedis.bind(null, redisUrl, storeBus) }
   }
   const kept = await prepare().catch(async (error: unknown) => {
@@ -124,7 +127,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     markMs: Math.ceil(settings.get('event_mark_ttl_seconds') * 1_000),
   })
   const ingest = (events: readonly (ForeignEvent | null)[]) => services.foreignEvents.ingest(events)
-  const redis = kept.openRedis?.({ world, roles, meter, shards, ttls, ingest, onTrouble }) ?? null
+  const redis = kept.openRedis?.({ world, roles, meter, shards, prefix, ttls, ingest, onTrouble }) ?? null
   const bus = redis?.bus ?? storeBus
   const relay = redis === null ? {} : { relay: redis.relay }
   const { certificate } = options

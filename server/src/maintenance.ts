@@ -1,4 +1,5 @@
 import { sleep } from '@ichido/sdk/world'
+import type { MemoryPolicy } from './bus/redis/memory-policy.ts'
 import type { StorageConfig, StoreConfig } from './config.ts'
 import { DEFAULT_SHARDS } from './core/shards.ts'
 import { openStore } from './main.ts'
@@ -13,6 +14,7 @@ import { realWorld } from './world.ts'
 
 /** What is done to a store without a running node. */
 
+export { EVICTS_ADVICE } from './bus/redis/memory-policy.ts'
 export { type BackupReport, backupStore, restoreStore } from './store/backup.ts'
 export { type Store, type StoreHealth, StoreInUse } from './store/port.ts'
 
@@ -54,8 +56,15 @@ export async function directTrouble(url: string): Promise<string | null> {
   }
 }
 
-/** Whether Redis can be connected to; the reason when it cannot. */
-export async function redisTrouble(url: string): Promise<string | null> {
+export interface RedisState {
+  /** Null when Redis can be used. */
+  trouble: string | null
+  /** Of each server; null when Redis does not tell. */
+  memory: readonly MemoryPolicy[] | null
+}
+
+/** Whether Redis can be connected to, and what it does when its memory is used up. */
+export async function examineRedis(url: string): Promise<RedisState> {
   const { DEADLINE_MS, RedisLink } = await import('./bus/redis/link.ts')
   const troubles: unknown[] = []
   const onTrouble = (error: unknown) => troubles.push(error)
@@ -64,10 +73,14 @@ export async function redisTrouble(url: string): Promise<string | null> {
   const done = new AbortController()
   const inTime = await Promise.race([connected, sleep(realWorld, DEADLINE_MS, done.signal)])
   done.abort()
+  const memory = inTime === true ? await link.memory().catch(() => null) : null
   link.close()
-  if (inTime === true) return null
+  if (inTime === true) return { trouble: null, memory }
   const [trouble] = troubles
-  return trouble instanceof Error && trouble.message !== '' ? trouble.message : 'it does not answer'
+  return {
+    trouble: trouble instanceof Error && trouble.message !== '' ? trouble.message : 'it does not answer',
+    memory,
+  }
 }
 
 function access(store: Store) {

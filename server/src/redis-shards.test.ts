@@ -43,7 +43,7 @@ describe.each(ENGINES)('%s', (engine) => {
 
   test('is not changed while a stream holds what no router has read', async () => {
     await agree(4)
-    const id = await client.xAdd('scan:events:3', '*', { data: '{}' })
+    const id = await client.xAdd('scan:events:3', '*', { data: '{"job_id":"a","stage":"b","seq":1}' })
     await expect(agree(2), 'there is no group yet').rejects.toThrow(
       /^SHARDS is 2, .* made for 4, and no router has read all entries of scan:events:3\. Start with SHARDS=4/,
     )
@@ -52,6 +52,12 @@ describe.each(ENGINES)('%s', (engine) => {
     await client.xReadGroup(GROUP, 'one', [{ key: 'scan:events:3', id: '>' }])
     await expect(agree(2), 'not acknowledged').rejects.toThrow('scan:events:3')
     await client.xAck('scan:events:3', GROUP, id)
+    await agree(2)
+  })
+
+  test('is changed beside a stream of another program', async () => {
+    await agree(4)
+    await client.xAdd('orders:events:3', '*', { data: '{"order":1}' })
     await agree(2)
   })
 

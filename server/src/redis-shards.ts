@@ -14,6 +14,7 @@ export interface ShardsOptions {
   store: Store
   url: string
   shards: number
+  prefix?: string | undefined
 }
 
 const CONNECT_WITHIN_MS = 5_000
@@ -45,8 +46,8 @@ export async function agreeOnShards(options: ShardsOptions): Promise<void> {
 }
 
 /** Null when Redis is away. */
-async function lookForUnread({ world, url }: ShardsOptions, shards: number): Promise<string[] | null> {
-  const link = new RedisLink({ world, url, shards, onTrouble() {} })
+async function lookForUnread({ world, url, prefix }: ShardsOptions, shards: number): Promise<string[] | null> {
+  const link = new RedisLink({ world, url, shards, prefix, onTrouble() {} })
   const done = new AbortController()
   try {
     const connected = new Promise<true>((resolve) => link.onConnect(() => resolve(true)))

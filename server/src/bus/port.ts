@@ -31,8 +31,10 @@ export interface Relay {
   taken(from: number, to: number): number[]
   /** What was taken may be lost, or of another store: none of it is told any more. */
   forget(): void
-  /** Whether what takes the events is there, and still has what it was told to remember. */
-  look(): Promise<'ready' | 'emptied' | 'away'>
+  /** Whether what takes the events is there, takes any, and still has what it was told to remember. */
+  look(): Promise<'ready' | 'emptied' | 'full' | 'away'>
+  /** Whether it drops what it has when it is short of room: then something that is missing need not mean that all is. */
+  evicts(): Promise<boolean>
   /** From now on it is noticed when everything is lost there. */
   remember(): Promise<void>
   /** Those that were not relayed yet. */

@@ -4,8 +4,10 @@ import { ConfigError, openModeProblem, readServerConfig, type ServerConfig, type
 import { innermost } from '../core/cause.ts'
 import {
   directTrouble,
+  EVICTS_ADVICE,
+  examineRedis,
   isAuthRequired,
-  redisTrouble,
+  type RedisState,
   type StoreHealth,
   StoreInUse,
   schemaState,
@@ -42,7 +44,7 @@ export async function examine(): Promise<Finding[]> {
     findings.push(...examineSettings(config))
     if ('dataDir' in config.storage) findings.push(...examineFolder(config.storage.dataDir))
     findings.push(...(await examineStore(config)))
-    if (config.redisUrl !== null) findings.push(await examineRedis(config.redisUrl))
+    if (config.redisUrl !== null) findings.push(...(await findInRedis(config.redisUrl)))
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
     findings.push(...error.problems.map((problem) => broken('settings', problem, 'Change or unset that variable.')))
@@ -77,11 +79,25 @@ function examineNode(): Finding {
   return broken('node', `Node ${process.versions.node} is too old`, `Install Node ${NODE_MIN.join('.')} or newer.`)
 }
 
-async function examineRedis(url: string): Promise<Finding> {
-  const trouble = await redisTrouble(url)
-  if (trouble === null) return ok('redis', 'Redis answers')
-  const advice = 'Until it is there, events are read from the store. Look at REDIS_URL and at the server it names.'
-  return warning('redis', `Redis cannot be used: ${trouble}`, advice)
+async function findInRedis(url: string): Promise<Finding[]> {
+  const { trouble, memory } = await examineRedis(url)
+  if (trouble !== null) {
+    const advice = 'Until it is there, events are read from the store. Look at REDIS_URL and at the server it names.'
+    return [warning('redis', `Redis cannot be used: ${trouble}`, advice)]
+  }
+  return [ok('redis', 'Redis answers'), examineMemory(memory)]
+}
+
+function examineMemory(memory: RedisState['memory']): Finding {
+  if (memory === null) return unchecked('redis memory', 'Redis does not let this user call INFO')
+  const evicting = memory.find(({ evicts }) => evicts)
+  if (evicting !== undefined) {
+    return warning('redis memory', `Redis drops keys when its memory is full: ${evicting.policy}`, EVICTS_ADVICE)
+  }
+  if (memory.some(({ full }) => full)) {
+    return warning('redis memory', 'Redis is full, so events wait in the store', 'Raise maxmemory, or make room in it.')
+  }
+  return ok('redis memory', 'Redis has room, and drops nothing')
 }
 
 function examineSettings(config: ServerConfig): Finding[] {

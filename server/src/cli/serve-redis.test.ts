@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createClient } from '@redis/client'
@@ -70,6 +70,40 @@ test('without its Redis a server is degraded and does all it should; when Redis 
   await database.leave()
 })
 
+test('a server works with the user that the docs name, and asks for nothing that it may not', async () => {
+  const page = readFileSync(new URL('../../../docs/operations.md', import.meta.url), 'utf8')
+  const client = await createClient({ url: redis.url }).connect()
+  await client.sendCommand((/^ACL SETUSER ichido .*$/m.exec(page)?.[0] ?? '').split(' '))
+  await client.sendCommand(['CONFIG', 'SET', 'maxmemory-policy', 'volatile-ttl', 'maxmemory', '100mb'])
+  await client.sendCommand(['ACL', 'LOG', 'RESET'])
+  const folder = mkdtempSync(join(tmpdir(), 'ichido-acl-'))
+  const url = new URL(redis.url)
+  url.username = 'ichido'
+  url.password = 'PASSWORD'
+  const env: Env = { DATA_DIR: folder, REDIS_URL: url.href, RELAY_INTERVAL_SECONDS: '0.1' }
+  const server = await serve(env, ['--local-worker'])
+  const jobId = await submit(server)
+  await until('its state in Redis', () => succeeded(jobId))
+  expect(await status(server)).toBe('ready')
+  expect((await ichido(['doctor'], env)).stderr).toContain('Redis drops keys when its memory is full: volatile-ttl')
+  await client.sendCommand(['CONFIG', 'SET', 'maxmemory-policy', 'noeviction', 'maxmemory', '1'])
+  await submit(server)
+  await until('Redis to be full', async () => (await status(server)) === 'degraded')
+  expect(await get(server, '/readyz')).toMatchObject({ status: 200, body: { checks: { store: 'ok', redis: 'full' } } })
+  const metrics = await (await fetch(`${server.url}/metrics`)).text()
+  expect(metrics).toContain('ichido_redis_trouble{trouble="full"} 1')
+  expect((await ichido(['doctor'], env)).stderr).toContain('Redis is full')
+  await client.sendCommand(['CONFIG', 'SET', 'maxmemory', '0'])
+  await until('it to have room', async () => (await status(server)) === 'ready')
+  expect(await client.sendCommand(['ACL', 'LOG'])).toEqual([])
+  const { code, stderr } = await server.stop()
+  expect(code).toBe(0)
+  expect(stderr).toContain('Redis drops keys when its memory is full (volatile-ttl)')
+  expect(stderr).toContain('Redis is full')
+  client.destroy()
+  rmSync(folder, { recursive: true })
+})
+
 test('roles are split over processes', async () => {
   const database = await freshDatabase()
   const env: Env = { DATABASE_URL: database.url, REDIS_URL: redis.url, RELAY_INTERVAL_SECONDS: '0.1' }
@@ -101,7 +135,7 @@ test('another number of shards is refused while a stream holds what nobody has r
   const env: Env = { DATA_DIR: folder, REDIS_URL: redis.url, PORT: '0' }
   expect((await (await serve(env)).stop()).code).toBe(0)
   const client = await createClient({ url: redis.url }).connect()
-  await client.xAdd('unread:events:3', '*', { data: '{}' })
+  await client.xAdd('unread:events:3', '*', { data: '{"job_id":"a","stage":"b","seq":1}' })
   const refused = await ichido(['serve'], { ...env, SHARDS: '2' })
   expect(refused.code).toBe(1)
   expect(refused.stderr).toMatch(/SHARDS is 2, but the streams in Redis were made for 4, and .*unread:events:3/)

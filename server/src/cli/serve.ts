@@ -42,6 +42,7 @@ The environment says how:
   DATABASE_SCHEMA               where its tables are (ichido)
   REDIS_URL                     events also go over Redis: redis://host:6379 or redis+cluster://host:6379,host:6379
   SHARDS                        streams in Redis for each domain (4)
+  REDIS_PREFIX                  before all names of keys in Redis, when others use it too (none)
   ARTIFACTS_DIR                 folder of artifacts, shared by all nodes (DATA_DIR/artifacts; with PostgreSQL none)
   ARTIFACT_BYTES_MAX            how large an artifact may be (5368709120)
   TLS_CERT_FILE, TLS_KEY_FILE   serve HTTPS with these
@@ -80,8 +81,18 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   })
   const onTrouble = troubles.on
   const metrics = createMetrics()
-  const { storage, allowNoFsync, artifacts, redisUrl, shards, settings: fixed } = config
-  const given = { storage, allowNoFsync, artifacts, redisUrl, shards, roles, fixed, certificate: config.tls?.cert }
+  const { storage, allowNoFsync, artifacts, redisUrl, shards, redisPrefix, settings: fixed } = config
+  const given = {
+    storage,
+    allowNoFsync,
+    artifacts,
+    redisUrl,
+    shards,
+    redisPrefix,
+    roles,
+    fixed,
+    certificate: config.tls?.cert,
+  }
   const onLeadership = ({ leads, ...change }: LeadershipChange) =>
     logger.info(change, leads ? 'this node leads' : 'this node no longer leads')
   const onAlert = ({ open, ...alert }: AlertChange) =>

@@ -269,6 +269,17 @@ function createMeter(registers: Registry[]): Meter {
   const relayed = counter('ichido_events_relayed_total', 'Events on their way to Redis, by what this node did', [
     'outcome',
   ])
+  const redisSkipped = counter(
+    'ichido_redis_keys_skipped_total',
+    'Keys in Redis that were left alone because they hold something that is not Ichido’s',
+    [],
+  )
+  const redisTroubles = new Gauge({
+    name: 'ichido_redis_trouble',
+    help: '1 while Redis is full, or drops keys when it is (evicts), as this node finds it; else 0',
+    labelNames: ['trouble'],
+    registers,
+  })
   const ingested = counter(
     'ichido_foreign_events_total',
     'Events that other programs put into streams of Redis: stored, repeated, of an unknown job, or refused',
@@ -347,6 +358,8 @@ function createMeter(registers: Registry[]): Meter {
     },
     retentionBehind: (ms) => behind.set(ms / 1000),
     relayed: (outcome, count) => relayed.inc({ outcome }, count),
+    redisKeysSkipped: (count) => redisSkipped.inc(count),
+    redisTrouble: (trouble, is) => redisTroubles.set({ trouble }, is ? 1 : 0),
     routed: (outcome, count) => routed.inc({ outcome }, count),
     ingested: (outcome, count) => ingested.inc({ outcome }, count),
     streamBroken: (how) => streamsBroken.inc({ how }),

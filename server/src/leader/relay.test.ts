@@ -1,13 +1,17 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
 import { beginWatermark, moveWatermark } from '../store/commands/relay.ts'
 import { FIRST_EVENT } from '../store/commands/walk-events.ts'
 import { beginPublishing } from '../testing/publishing.ts'
 import { seize, trusting } from '../testing/reaper.ts'
-import { RedisScene, type TestRedis, testRedis } from '../testing/redis.ts'
+import { anEvent, RedisScene, type TestRedis, testRedis } from '../testing/redis.ts'
 import { settingsOf } from '../testing/retention.ts'
 import { ENGINES, type TestServices, testServices } from '../testing/services.ts'
 import { sql, until } from '../testing/store.ts'
 import { createRelay } from './relay.ts'
+
+/** Of an event: some hundreds of them fill a small Redis. */
+const DATA = 'x'.repeat(4_000)
 
 let redis: TestRedis
 beforeAll(async () => {
@@ -33,12 +37,12 @@ describe.each(ENGINES)('%s', (engine) => {
   afterEach(() => scene.close())
 
   /** The duty of a new leader, until there is nothing left to do. */
-  async function leader(batchMax = 100, relay = scene.relay) {
+  async function leader(batchMax = 100, relay = scene.relay, between: () => unknown = () => {}) {
     const settings = settingsOf({ relay_batch_max: batchMax, event_state_ttl_seconds: 3_600 })
     const tick = createRelay({ store: store(), relay, settings }, trusting(await seize(store())))
     return async () => {
       await settled()
-      while ((await tick()) === 0);
+      while ((await tick()) === 0) await between()
     }
   }
 
@@ -119,6 +123,66 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await scene.state('work', job.jobId)).toMatchObject({ cursor: 23 })
   })
 
+  test('a Redis that evicts is given everything once, and then what is new', { timeout: 600_000 }, async () => {
+    const evicting = await testRedis('single', { settings: { maxmemory: '3mb', 'maxmemory-policy': 'allkeys-lru' } })
+    const there = new RedisScene(evicting.url)
+    try {
+      await there.up()
+      const count = size(400, 30_000)
+      let ticks = 0
+      const sweep = await leader(100, there.relay, () => {
+        // Two passes, with some room: without a bound it goes back with every key of its own that is gone.
+        expect(++ticks).toBeLessThan((3 * count) / 100 + 100)
+        return evicting.remove('ichido:memory:*')
+      })
+      await sweep()
+      const jobs = await Promise.all(Array.from({ length: 4 }, () => beginPublishing(services())))
+      for (let at = 0; at < count; at += 400) for (const job of jobs) await job.progress(100, DATA)
+      await sweep()
+      const last = await beginPublishing(services())
+      await sweep()
+      expect(await there.state('work', last.jobId)).toMatchObject({ cursor: 2 })
+      expect(there.relayed.swept).toBeLessThan(2 * (count + 20))
+      expect(there.redisTroubles).toEqual(new Set(['evicts']))
+      expect(String(there.troubles)).toContain('allkeys-lru')
+    } finally {
+      await there.close()
+      await evicting.stop()
+    }
+  })
+
+  test('a full Redis is left alone until it has room, and then gets all', async () => {
+    const small = await testRedis('single', { settings: { maxmemory: '2mb', 'maxmemory-policy': 'noeviction' } })
+    const there = new RedisScene(small.url)
+    try {
+      await there.up()
+      const sweep = await leader(100, there.relay)
+      await sweep()
+      const job = await beginPublishing(services())
+      await small.command('CONFIG', 'SET', 'maxmemory', '1')
+      const before = await small.calls('evalsha')
+      await expect(sweep()).rejects.toThrow('Redis is full')
+      const watermark = await store().write(beginWatermark())
+      // A storm would be one try each time.
+      for (let i = 0; i < 50; i++) await sweep()
+      for (let i = 0; i < 50; i++) there.relay.stored(1, [anEvent()])
+      await until('them to be left', async () => there.relayed.left === 50)
+      expect((await small.calls('evalsha')) - before).toBeLessThanOrEqual(2)
+      expect(await there.relay.look()).toBe('full')
+      expect(await store().write(beginWatermark())).toEqual(watermark)
+      expect(there.redisTroubles).toEqual(new Set(['full']))
+      expect(there.troubles.filter((error) => String(error).includes('Redis is full'))).toHaveLength(1)
+      await small.command('CONFIG', 'SET', 'maxmemory', '0')
+      await until('it to have room', async () => (await there.relay.look()) !== 'full')
+      await sweep()
+      expect(await there.state('work', job.jobId)).toMatchObject({ cursor: 2 })
+      expect(there.redisTroubles).toEqual(new Set())
+    } finally {
+      await there.close()
+      await small.stop()
+    }
+  })
+
   test('a leader whose term is over does not move the watermark', async () => {
     const sweep = await leader()
     await sweep()
@@ -172,6 +236,40 @@ describe.each(ENGINES)('%s', (engine) => {
       await scene.up()
       await sweep()
       expect((await cursors(job.jobId)).slice(8)).toEqual([9, 9])
+    })
+
+    test('the watermark stays when Redis vanishes between two looks, and takes its last second along', async () => {
+      const kept = await testRedis('single', { appendfsync: 'always' })
+      const there = new RedisScene(kept.url)
+      try {
+        await there.up()
+        const sweep = await leader(100, there.relay)
+        const job = await beginPublishing(services())
+        await sweep()
+        services().deps.relay = there.relay
+        await job.progress(2)
+        await until('the node to relay it', async () => there.relay.taken(0, Number.MAX_SAFE_INTEGER).length === 1)
+        delete services().deps.relay
+        const { look } = there.relay
+        const looks = ['first', 'second']
+        there.relay.look = async () => {
+          if (looks.shift() === 'second') {
+            await kept.remove(`published:${job.jobId}:progress:*`)
+            await kept.kill9()
+          }
+          return look.call(there.relay)
+        }
+        await sweep()
+        there.relay.look = look
+        await kept.restart()
+        await there.up()
+        expect(await there.relay.look(), 'it has what it was told to remember').toBe('ready')
+        await sweep()
+        expect(there.relayed.swept).toBe(2)
+      } finally {
+        await there.close()
+        await kept.stop()
+      }
     })
 
     test('the watermark passes what is not looked at: the next leader does not offer it again', async () => {

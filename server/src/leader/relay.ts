@@ -24,6 +24,7 @@ const CHECKPOINTS = 10
  */
 export function createRelay({ store, relay, settings }: RelayOptions, leading: Leading): () => Promise<number | null> {
   let mark: Watermark | null = null
+  let rewoundAtMs = Number.NEGATIVE_INFINITY
 
   const stateTtlMs = () => settings.get('event_state_ttl_seconds') * 1_000
 
@@ -33,11 +34,18 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
     return true
   }
 
+  /**
+   * A Redis that evicts loses something again while it is given what it lost, so it is given everything at most once in the
+   * time that a state is kept.
+   */
+  const isSpared = async (nowMs: number) => nowMs - rewoundAtMs < stateTtlMs() && (await relay.evicts())
+
   /** Redis has lost what it had: all that may be a state there is offered again. */
   async function rewind({ place, checkpoints }: Watermark, nowMs: number): Promise<boolean> {
     const since = checkpoints.findLast(({ atMs }) => atMs < nowMs - stateTtlMs()) ?? checkpoints[0]
     const from = since === undefined || since.tx > place.tx ? place : { ...FIRST_EVENT, tx: since.tx }
     if (!(await keep({ place: from, checkpoints: checkpoints.filter(({ tx }) => tx <= from.tx) }))) return false
+    if (from !== place) rewoundAtMs = nowMs
     relay.forget()
     await relay.remember()
     return true
@@ -52,15 +60,18 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
 
   return async () => {
     const found = await relay.look()
-    // The connection tells of it by itself; what is left waits in the store.
-    if (found === 'away') return null
+    // The relay tells of it by itself; what is left waits in the store.
+    if (found === 'away' || found === 'full') return null
     if (mark === null) {
       // Another leader may have found Redis empty, and this node have heard nothing of it.
       relay.forget()
       mark = await store.write(beginWatermark())
     }
     const nowMs = await store.read(readClock())
-    if (found === 'emptied' && !(await rewind(mark, nowMs))) return null
+    if (found === 'emptied') {
+      if (await isSpared(nowMs)) await relay.remember()
+      else if (!(await rewind(mark, nowMs))) return null
+    }
     let passesOver = false
     const passed = (from: number, to: number) => {
       const taken = relay.taken(from, to)

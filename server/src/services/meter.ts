@@ -36,8 +36,15 @@ export interface Meter {
   removed(table: string, count: number): void
   /** For how long retention has had more to remove than it could; 0 when nothing is left. */
   retentionBehind(ms: number): void
-  /** Events that this node added to Redis, found there, left to the leader's sweep, or swept as the leader. */
-  relayed(outcome: 'added' | 'repeated' | 'left' | 'swept', count: number): void
+  /**
+   * Events that this node added to Redis, found there, left to the leader's sweep, swept as the leader, or skipped because
+   * their stream is another program's.
+   */
+  relayed(outcome: 'added' | 'repeated' | 'left' | 'swept' | 'skipped', count: number): void
+  /** Keys in Redis that hold something that is not Ichido's, each time that this node meets one. */
+  redisKeysSkipped(count: number): void
+  /** Whether Redis is full, or drops keys when it is. */
+  redisTrouble(trouble: 'full' | 'evicts', is: boolean): void
   /** Events that this node took from Redis's streams to the gateways, or that another had taken before. */
   routed(outcome: 'new' | 'repeated', count: number): void
   /**
@@ -74,6 +81,8 @@ export const silentMeter: Meter = {
   removed() {},
   retentionBehind() {},
   relayed() {},
+  redisKeysSkipped() {},
+  redisTrouble() {},
   routed() {},
   ingested() {},
   streamBroken() {},

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { createClient, type RedisClientType } from '@redis/client'
-import type { Redis } from '../../../scripts/services/redis.ts'
+import type { Redis, RedisOptions } from '../../../scripts/services/redis.ts'
 import { privateRedis, privateRedisCluster } from '../../../scripts/testing/services.ts'
 import { EmbeddedBus } from '../bus/embedded.ts'
 import { RedisLink } from '../bus/redis/link.ts'
@@ -24,9 +24,12 @@ export interface TestRedis {
   flushAll(): Promise<void>
   /** The keys of a pattern. */
   remove(pattern: string): Promise<void>
+  each(see: (key: string) => void): Promise<void>
   /** An entry that no node has written. */
   add(stream: string, data: string): Promise<void>
   command(...words: string[]): Promise<void>
+  /** How often a command was called. */
+  calls(command: string): Promise<number>
   /** Ends all connections. */
   hangUp(): Promise<void>
   restart(): Promise<void>
@@ -38,8 +41,8 @@ export interface TestRedis {
   stop(): Promise<void>
 }
 
-export async function testRedis(kind: RedisKind): Promise<TestRedis> {
-  const started = kind === 'single' ? await privateRedis() : await privateRedisCluster()
+export async function testRedis(kind: RedisKind, options?: RedisOptions): Promise<TestRedis> {
+  const started = kind === 'single' ? await privateRedis(options) : await privateRedisCluster()
   const nodes = 'nodes' in started ? started.nodes : [started]
   const password = 'nodes' in started ? new URL(started.url.replace('+cluster', '').replace(/,.*/, '')).password : null
   const on = (act: (client: RedisClientType) => Promise<unknown>) =>
@@ -62,8 +65,17 @@ export async function testRedis(kind: RedisKind): Promise<TestRedis> {
       void (await on(async (client) => {
         for (const key of await client.keys(pattern)) await client.del(key)
       })),
+    each: async (see) => void (await on(async (client) => (await client.keys('*')).forEach(see))),
     add: async (stream, data) => void (await on((client) => client.xAdd(stream, '*', { data }))),
     command: async (...words) => void (await everywhere(words)),
+    async calls(command) {
+      let calls = 0
+      await on(async (client) => {
+        const line = new RegExp(`^cmdstat_${command}:calls=(\\d+)`, 'm').exec(await client.info('commandstats'))
+        calls += Number(line?.[1] ?? 0)
+      })
+      return calls
+    },
     hangUp: async () => void (await everywhere(['CLIENT', 'KILL', 'TYPE', 'normal'])),
     forgetScripts: async () => void (await everywhere(['SCRIPT', 'FLUSH'])),
     freeze: () => nodes.forEach(({ pid }) => void process.kill(pid, 'SIGSTOP')),
@@ -81,14 +93,19 @@ export class RedisScene {
   readonly link: RedisLink
   readonly relay: RedisRelay
   ttls = DAY_TTLS
-  readonly relayed = { added: 0, repeated: 0, left: 0, swept: 0 }
+  readonly relayed = { added: 0, repeated: 0, left: 0, swept: 0, skipped: 0 }
   readonly routed = { new: 0, repeated: 0 }
+  /** How many keys were left alone. */
+  skipped = 0
+  readonly redisTroubles = new Set<string>()
   readonly troubles: unknown[] = []
   readonly #url: string
+  readonly #prefix: string
   readonly #closers: (() => unknown)[] = []
 
-  constructor(url: string) {
+  constructor(url: string, prefix = '') {
     this.#url = url
+    this.#prefix = prefix
     this.link = this.connect()
     this.relay = new RedisRelay({
       world: realWorld,
@@ -98,7 +115,10 @@ export class RedisScene {
         relayed: (outcome, count) => {
           this.relayed[outcome] += count
         },
+        redisKeysSkipped: (count) => this.#skip(count),
+        redisTrouble: (trouble, is) => void this.redisTroubles[is ? 'add' : 'delete'](trouble),
       },
+      onTrouble: (error) => this.troubles.push(error),
     })
   }
 
@@ -107,6 +127,7 @@ export class RedisScene {
       world: realWorld,
       url: this.#url,
       shards: DEFAULT_SHARDS,
+      prefix: this.#prefix,
       onTrouble: (error) => this.troubles.push(error),
     })
     this.#closers.push(() => link.close())
@@ -122,6 +143,7 @@ export class RedisScene {
         routed: (outcome, count) => {
           this.routed[outcome] += count
         },
+        redisKeysSkipped: (count) => this.#skip(count),
       },
       ingest: async (events) => events.map(() => null),
       onTrouble: (error) => this.troubles.push(error),
@@ -152,6 +174,10 @@ export class RedisScene {
     const { keys } = this.link
     const found = await this.link.call((redis) => redis.xRange(keys.stream(domain, keys.shardOf(jobId)), '-', '+'))
     return (found ?? []).map(({ message }) => JSON.parse(message.data ?? ''))
+  }
+
+  #skip(count: number): void {
+    this.skipped += count
   }
 
   async close(): Promise<void> {

@@ -15,12 +15,53 @@
 --                      is to be kept as the state, in ms; 0: it is too old for that
 -- ARGV[6 + 3 jobs + i] the i-th event as JSON; it begins with its cursor
 --
--- Result: for each event 1 when it was added, 0 when it had been before.
+-- Result: for each event 1 when it was added, 0 when it had been before, -1 when it was skipped. After those the keys that
+-- were skipped: they hold something that is not Ichido's, and are left as they are.
 
 local jobs = tonumber(ARGV[6])
 local before_marks, before_events = 2 + jobs, 6 + 3 * jobs
 
+-- A stream is ours when it is named in the set of domains, has no entries, or has an event among its last ten: S4's programs
+-- begin streams without telling anybody. `isEvent` in event-json.ts says the same.
+local function is_ours()
+  if redis.call('ZSCORE', KEYS[2], ARGV[1]) then
+    return true
+  end
+  local entries = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 10)
+  for _, entry in ipairs(entries) do
+    local name, data = entry[2][1], entry[2][2]
+    local has = function(text)
+      return string.find(data, text, 1, true)
+    end
+    if name == 'data' and has('"job_id":') and has('"stage":') and has('"seq":') then
+      return true
+    end
+  end
+  return #entries == 0
+end
+
+-- Of the two keys without which nothing can be done.
+local function find_skipped()
+  local set, stream = redis.call('TYPE', KEYS[2]).ok, redis.call('TYPE', KEYS[1]).ok
+  if set ~= 'zset' and set ~= 'none' then
+    return KEYS[2]
+  elseif stream ~= 'none' and (stream ~= 'stream' or not is_ours()) then
+    return KEYS[1]
+  end
+end
+
 local added, any = {}, false
+local skipped = find_skipped()
+if skipped then
+  for i = 1, #KEYS - before_marks do
+    added[i] = -1
+  end
+  added[#added + 1] = skipped
+  return added
+end
+-- A stream that has entries and no time to live was begun by another program, and stays for as long as that one likes.
+local expires = redis.call('PTTL', KEYS[1]) > 0 or redis.call('XLEN', KEYS[1]) == 0
+
 for i = 1, #KEYS - before_marks do
   local mark = KEYS[before_marks + i]
   if redis.call('SET', mark, '1', 'NX', 'PX', ARGV[3]) then
@@ -38,9 +79,12 @@ end
 
 for j = 1, jobs do
   local state, place, cursor, ms = KEYS[2 + j], ARGV[3 * j + 4], tonumber(ARGV[3 * j + 5]), ARGV[3 * j + 6]
+  local text = redis.pcall('GETRANGE', state, 0, 40)
   -- A late event must not take the place of a newer state.
-  local kept = tonumber(string.match(redis.call('GETRANGE', state, 0, 40), '^{"cursor":(%d+)') or '0')
-  if cursor > kept and ms ~= '0' then
+  local kept = type(text) == 'string' and tonumber(string.match(text, '^{"cursor":(%d+)') or '0')
+  if not kept then
+    added[#added + 1] = state
+  elseif cursor > kept and ms ~= '0' then
     redis.call('SET', state, ARGV[before_events + place], 'PX', ms)
   elseif cursor > kept then
     -- What is older than an event that is too old misleads; what is missing sends to the store.
@@ -50,7 +94,9 @@ end
 
 if any then
   redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', ARGV[5])
-  redis.call('PEXPIRE', KEYS[1], ARGV[4])
+  if expires then
+    redis.call('PEXPIRE', KEYS[1], ARGV[4])
+  end
   redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1])
 end
 return added

@@ -12,7 +12,8 @@
 -- ARGV[5 + 4i] its job
 -- ARGV[6 + 4i] how long it is to be kept as the state, in ms; 0: it is too old for that
 --
--- Result: how many events were new. Of those the channel hears in one message, a line each: job, blank, cursor.
+-- Result: how many events were new. Of those the channel hears in one message, a line each: job, blank, cursor. After the
+-- number the states that were skipped: those keys hold something that is not Ichido's, and are left as they are.
 
 local count = (#KEYS - 1) / 2
 local marks = {}
@@ -35,9 +36,13 @@ for i = 1, count do
   end
 end
 
+local result = { #told }
 for state, last in pairs(latest) do
-  local kept = tonumber(string.match(redis.call('GETRANGE', state, 0, 40), '^{"cursor":(%d+)') or '0')
-  if last.cursor > kept and last.ms > 0 then
+  local text = redis.pcall('GETRANGE', state, 0, 40)
+  local kept = type(text) == 'string' and tonumber(string.match(text, '^{"cursor":(%d+)') or '0')
+  if not kept then
+    result[#result + 1] = state
+  elseif last.cursor > kept and last.ms > 0 then
     redis.call('SET', state, last.event, 'PX', last.ms)
   elseif last.cursor > kept then
     -- What is older than an event that is too old misleads; what is missing sends to the store.
@@ -51,4 +56,4 @@ end
 if #told > 0 then
   redis.call(ARGV[1], KEYS[1], table.concat(told, '\n'))
 end
-return #told
+return result

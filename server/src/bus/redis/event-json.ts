@@ -1,4 +1,6 @@
+import { NAME_PATTERN } from '@ichido/sdk/protocol'
 import { foreignEvent } from '../../core/contract/events.ts'
+import { isUuid } from '../../core/contract/list.ts'
 import type { ForeignEvent, StoredEvent } from '../../core/event.ts'
 import { remember } from '../../core/remember.ts'
 
@@ -24,15 +26,21 @@ export interface RelayedEvent {
   timestampMs: number
 }
 
-/** Null for what is no event: anybody may write into a stream. */
+/** Null for what is no event: anybody may write into a stream, and names become parts of keys. */
 export function readEventJson(text: string | undefined): RelayedEvent | null {
   const found = parse(text)
   if (found === null) return null
   const { job_id: jobId, domain, cursor, stage, seq, timestamp } = found
   if (typeof jobId !== 'string' || typeof domain !== 'string' || typeof stage !== 'string') return null
   if (typeof cursor !== 'number' || typeof seq !== 'number' || typeof timestamp !== 'string') return null
+  if (!isUuid(jobId) || !NAME_PATTERN.test(stage)) return null
   const timestampMs = Date.parse(timestamp)
   return Number.isNaN(timestampMs) ? null : { jobId, domain, cursor, stage, seq, timestampMs }
+}
+
+/** Whether a stream with this entry is one of S4's, as `publish.lua` tells it: streams of other programs are not touched. */
+export function isEvent({ message: { data = '' } }: Entry): boolean {
+  return ['"job_id":', '"stage":', '"seq":'].every((name) => data.includes(name))
 }
 
 /** An entry of a stream, as Redis hands it out. */

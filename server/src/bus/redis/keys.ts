@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto'
+import { NAME_PATTERN } from '@ichido/sdk/protocol'
 import type { EventName } from '../../core/event.ts'
 
 /** The consumer group that all routers share. */
@@ -23,10 +24,13 @@ export function shardOf(jobId: string, shards: number): number {
  */
 export class Keys {
   readonly cluster: boolean
+  /** Before every name; none, as S4 has it, unless several programs share the Redis. */
+  readonly prefix: string
   readonly shards: readonly number[]
 
-  constructor(cluster: boolean, shards: number) {
+  constructor(cluster: boolean, shards: number, prefix = '') {
     this.cluster = cluster
+    this.prefix = prefix
     this.shards = Array.from({ length: shards }, (_, shard) => shard)
   }
 
@@ -35,14 +39,15 @@ export class Keys {
   }
 
   stream(domain: string, shard: number): string {
-    return `${domain}:events:${this.#tag(shard)}`
+    return `${this.prefix}${domain}:events:${this.#tag(shard)}`
   }
 
-  /** What a stream is called by; null for other names, and for shards that there are not. */
+  /** The domain and the shard of a stream; null for a name that no stream of ours can have. */
   readStream(name: string): { domain: string; shard: number } | null {
-    const [, domain, shard] = /^(.+):events:(\d{1,4})$/.exec(name) ?? []
-    if (domain === undefined || Number(shard) >= this.shards.length) return null
-    return { domain, shard: Number(shard) }
+    if (!name.startsWith(this.prefix)) return null
+    const [, domain = '', shard = ''] = /^(.+):events:\{?(\d{1,4})\}?$/.exec(name.slice(this.prefix.length)) ?? []
+    if (!isDomain(domain) || Number(shard) >= this.shards.length) return null
+    return this.stream(domain, Number(shard)) === name ? { domain, shard: Number(shard) } : null
   }
 
   state(domain: string, jobId: string): string {
@@ -59,16 +64,21 @@ export class Keys {
   }
 
   domains(shard: number): string {
-    return `ichido:domains:${this.#tag(shard)}`
+    return `${this.prefix}ichido:domains:${this.#tag(shard)}`
   }
 
   /** There as long as Redis has not lost everything. */
   memory(shard: number): string {
-    return `ichido:memory:${this.#tag(shard)}`
+    return `${this.prefix}ichido:memory:${this.#tag(shard)}`
+  }
+
+  /** Written only to learn whether Redis takes anything. */
+  probe(shard: number): string {
+    return `${this.prefix}ichido:probe:${this.#tag(shard)}`
   }
 
   channel(shard: number): string {
-    return `ichido:wake:${this.#tag(shard)}`
+    return `${this.prefix}ichido:wake:${this.#tag(shard)}`
   }
 
   #tag(shard: number): string {
@@ -76,6 +86,11 @@ export class Keys {
   }
 
   #ofJob(name: string, jobId: string): string {
-    return this.cluster ? `${name}:{${this.shardOf(jobId)}}` : name
+    return `${this.prefix}${name}${this.cluster ? `:{${this.shardOf(jobId)}}` : ''}`
   }
+}
+
+/** What jobs may have as a domain. Other programs can write any text into Redis. */
+export function isDomain(text: string): boolean {
+  return NAME_PATTERN.test(text)
 }

@@ -2,6 +2,7 @@ import type { World } from '@ichido/sdk/world'
 import { createClient, createCluster, ErrorReply, type RedisClientType, type RedisClusterType } from '@redis/client'
 import { readAddress } from '../../core/redis-address.ts'
 import { Keys } from './keys.ts'
+import { type MemoryPolicy, readMemoryPolicy } from './memory-policy.ts'
 
 /** Redis cannot be reached, or did not answer in time. What was asked may or may not have happened. */
 export class RedisUnavailable extends Error {
@@ -12,6 +13,8 @@ export interface LinkOptions {
   world: World
   url: string
   shards: number
+  /** Before all names of keys and channels. */
+  prefix?: string | undefined
   /** Told once for each time that Redis goes away. */
   onTrouble(error: unknown): void
 }
@@ -21,7 +24,6 @@ export type Commands = Pick<
   RedisClusterType,
   | 'eval'
   | 'evalSha'
-  | 'exists'
   | 'mGet'
   | 'set'
   | 'xAck'
@@ -30,13 +32,16 @@ export type Commands = Pick<
   | 'xGroupDelConsumer'
   | 'xInfoConsumers'
   | 'xInfoGroups'
-  | 'xLen'
   | 'xPendingRange'
   | 'xRange'
   | 'xReadGroup'
+  | 'xRevRange'
   | 'zAdd'
+  | 'zCard'
   | 'zRange'
+  | 'zRemRangeByRank'
   | 'zRemRangeByScore'
+  | 'zScore'
 >
 
 export const DEADLINE_MS = 2_000
@@ -63,7 +68,7 @@ export class RedisLink {
 
   constructor(options: LinkOptions) {
     this.#options = options
-    this.keys = new Keys(readAddress(options.url).cluster, options.shards)
+    this.keys = new Keys(readAddress(options.url).cluster, options.shards, options.prefix)
     this.#connect()
   }
 
@@ -90,7 +95,14 @@ export class RedisLink {
     if (this.keys.cluster) return null
     const scan = this.#connection?.scanStreams
     if (scan === undefined) throw new RedisUnavailable('Redis is away')
-    return this.call(() => scan(cursor))
+    return this.call(() => scan(cursor, `${this.keys.prefix}*:events:*`))
+  }
+
+  /** Of each server that holds keys. */
+  async memory(): Promise<MemoryPolicy[]> {
+    const memory = this.#connection?.memory
+    if (memory === undefined) throw new RedisUnavailable('Redis is away')
+    return (await this.call(memory)).map(readMemoryPolicy)
   }
 
   /** Hears channels from now on. `began` is told each time that it does anew: something may have been missed. */
@@ -165,7 +177,9 @@ interface Connection {
   open(connected: () => void): Promise<unknown>
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
   /** Of a single server: those of a cluster have each their own keys. */
-  scanStreams?: (cursor: string) => Promise<{ cursor: string; names: string[] }>
+  scanStreams?: (cursor: string, pattern: string) => Promise<{ cursor: string; names: string[] }>
+  /** What INFO says of it, of each server. */
+  memory(): Promise<string[]>
   destroy(): void
 }
 
@@ -173,6 +187,8 @@ const reconnectStrategy = (retries: number) => Math.min(RECONNECT_MIN_MS * 2 ** 
 
 const common = {
   disableOfflineQueue: true,
+  // CLIENT SETINFO is unknown to Redis before 7.2, so an ACL cannot name it there.
+  disableClientInfo: true,
   commandsQueueMaxLength: COMMANDS_MAX,
   maintNotifications: 'disabled',
 } as const
@@ -189,11 +205,12 @@ function singleConnection(url: string, onError: (error: unknown) => void): Conne
       return client.connect()
     },
     subscribe: (channel, listener) => client.subscribe(channel, listener),
-    async scanStreams(cursor) {
-      const options = { MATCH: '*:events:*', TYPE: 'stream', COUNT: SCAN_KEYS }
+    async scanStreams(cursor, pattern) {
+      const options = { MATCH: pattern, TYPE: 'stream', COUNT: SCAN_KEYS }
       const found = await client.scan(cursor, options)
       return { cursor: found.cursor, names: found.keys }
     },
+    memory: async () => [await client.info('memory')],
     destroy: () => client.destroy(),
   }
 }
@@ -220,6 +237,7 @@ function clusterConnection(url: string, onError: (error: unknown) => void): Conn
       client.on('node-ready', connected)
     },
     subscribe: (channel, listener) => client.sSubscribe(channel, listener),
+    memory: () => Promise.all(client.masters.map(async (node) => (await client.nodeClient(node)).info('memory'))),
     destroy: () => client.destroy(),
   }
 }

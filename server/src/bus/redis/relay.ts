@@ -4,16 +4,21 @@ import type { Relay } from '../port.ts'
 import { eventWriter } from './event-json.ts'
 import type { Keys } from './keys.ts'
 import type { RedisLink } from './link.ts'
+import { Room, type RoomMeter } from './room.ts'
 import { Script, type ScriptCall } from './script.ts'
+import { type SkipMeter, Skips } from './whose.ts'
 
 export interface Ttls {
   stateMs: number
   markMs: number
 }
 
-export interface RelayMeter {
-  /** Events that this node added to their streams, found there, left to the leader's sweep, or swept as the leader. */
-  relayed(outcome: 'added' | 'repeated' | 'left' | 'swept', count: number): void
+export interface RelayMeter extends RoomMeter, SkipMeter {
+  /**
+   * Events that this node added to their streams, found there, left to the leader's sweep, swept as the leader, or skipped
+   * because their stream is not ours.
+   */
+  relayed(outcome: 'added' | 'repeated' | 'left' | 'swept' | 'skipped', count: number): void
 }
 
 export interface RedisRelayOptions {
@@ -21,6 +26,7 @@ export interface RedisRelayOptions {
   link: RedisLink
   ttls(): Ttls
   meter: RelayMeter
+  onTrouble(error: unknown): void
 }
 
 /** As S4 has it. */
@@ -38,6 +44,13 @@ const TAKEN_MAX = 10_000
 /** How long closing waits for the last events to go. */
 const LAST_FLUSH_MS = 500
 
+/** As `publish.lua` answers for an event. */
+const ADDED = 1
+const REPEATED = 0
+const SKIPPED = -1
+const OUTCOMES = [ADDED, REPEATED, SKIPPED] as const
+type Outcome = (typeof OUTCOMES)[number]
+
 interface Transaction {
   tx: number | null
   events: readonly StoredEvent[]
@@ -48,6 +61,8 @@ interface Transaction {
 export class RedisRelay implements Relay {
   readonly #options: RedisRelayOptions
   readonly #script = new Script('publish.lua')
+  readonly #room: Room
+  readonly #skips: Skips
   readonly #taken = new Set<number>()
   /** How often Redis may have lost something. */
   #losses = 0
@@ -57,6 +72,8 @@ export class RedisRelay implements Relay {
 
   constructor(options: RedisRelayOptions) {
     this.#options = options
+    this.#room = new Room(options)
+    this.#skips = new Skips(options)
     // A Redis that was killed may come back without the last second of what it had been given.
     options.link.onConnect(() => this.forget())
   }
@@ -86,11 +103,11 @@ export class RedisRelay implements Relay {
   /** S4's publish, of many: true for those that were added, false for those that had been before. */
   async publish(events: readonly StoredEvent[]): Promise<boolean[]> {
     const { ttls, meter } = this.#options
-    const added = await this.#publish(events, () => ttls().stateMs)
-    const count = added.filter(Boolean).length
-    meter.relayed('added', count)
-    meter.relayed('repeated', added.length - count)
-    return added
+    const found = await this.#publish(events, () => ttls().stateMs)
+    const count = (outcome: Outcome) => found.filter((one) => one === outcome).length
+    meter.relayed('added', count(ADDED))
+    meter.relayed('repeated', count(REPEATED))
+    return found.map((outcome) => outcome === ADDED)
   }
 
   async missing<Name extends EventName>(names: readonly Name[]): Promise<Name[]> {
@@ -111,22 +128,31 @@ export class RedisRelay implements Relay {
     const { ttls, meter } = this.#options
     // Where a newer state has expired, an older one has, too: an old event must not be taken for the latest.
     const stateMsOf = ({ createdAtMs }: StoredEvent) => Math.max(0, createdAtMs + ttls().stateMs - nowMs)
-    const added = await this.#publish(events, stateMsOf)
-    meter.relayed('swept', added.filter(Boolean).length)
+    const found = await this.#publish(events, stateMsOf)
+    meter.relayed('swept', found.filter((outcome) => outcome === ADDED).length)
   }
 
-  async look(): Promise<'ready' | 'emptied' | 'away'> {
+  async look(): Promise<'ready' | 'emptied' | 'full' | 'away'> {
     const { link } = this.#options
-    const exists = (shard: number) => link.call((redis) => redis.exists(link.keys.memory(shard)))
-    return Promise.all(link.keys.shards.map(exists)).then(
-      (found) => (found.includes(0) ? 'emptied' : 'ready'),
-      () => 'away',
-    )
+    // It is read, not only looked for: a Redis that evicts then takes it for used, and drops others first.
+    const read = (shard: number) => link.call((redis) => redis.mGet([link.keys.memory(shard)]))
+    try {
+      const found = await Promise.all(link.keys.shards.map(read))
+      if (await this.#room.isFull()) return 'full'
+      return found.flat().includes(null) ? 'emptied' : 'ready'
+    } catch {
+      return 'away'
+    }
+  }
+
+  evicts(): Promise<boolean> {
+    return this.#room.evicts()
   }
 
   async remember(): Promise<void> {
     const { link } = this.#options
-    await Promise.all(link.keys.shards.map((shard) => link.call((redis) => redis.set(link.keys.memory(shard), '1'))))
+    const write = (shard: number) => link.call((redis) => redis.set(link.keys.memory(shard), '1'))
+    await this.#room.write(Promise.all(link.keys.shards.map(write)))
   }
 
   /** What cannot be taken any more is left to the leader. */
@@ -148,6 +174,7 @@ export class RedisRelay implements Relay {
     const events = batch.flatMap((each) => each.events)
     let left = events.length
     try {
+      if (await this.#room.isFull()) return this.#options.meter.relayed('left', left)
       for (const part of inParts(events, BATCH_MAX)) {
         await this.publish(part)
         left -= part.length
@@ -179,8 +206,8 @@ export class RedisRelay implements Relay {
     }
   }
 
-  async #publish(events: readonly StoredEvent[], stateMsOf: (event: StoredEvent) => number): Promise<boolean[]> {
-    const added = new Map<StoredEvent, boolean>()
+  async #publish(events: readonly StoredEvent[], stateMsOf: (event: StoredEvent) => number): Promise<Outcome[]> {
+    const outcomes = new Map<StoredEvent, Outcome>()
     const { keys } = this.#options.link
     const parts = grouped(keys, events, (shard, { domain }) => `${shard} ${domain}`).flatMap(([shard, part]) =>
       inParts(part, SCRIPT_EVENTS_MAX).map((some) => [shard, some] as const),
@@ -188,17 +215,21 @@ export class RedisRelay implements Relay {
     await Promise.all(
       parts.map(async ([shard, part]) => {
         const found = await this.#add(shard, part, stateMsOf)
-        for (const [i, event] of part.entries()) added.set(event, found[i] === 1)
+        for (const [i, event] of part.entries()) outcomes.set(event, found[i] ?? SKIPPED)
       }),
     )
-    return events.map((event) => added.get(event) === true)
+    const found = events.map((event) => outcomes.get(event) ?? SKIPPED)
+    this.#options.meter.relayed('skipped', found.filter((outcome) => outcome === SKIPPED).length)
+    return found
   }
 
   async #add(shard: number, events: readonly StoredEvent[], stateMsOf: (event: StoredEvent) => number) {
     const { world, link, ttls } = this.#options
     const call = publishCall(link.keys, shard, events, { nowMs: world.now(), markMs: ttls().markMs, stateMsOf })
-    const answer = await this.#script.run(link, call)
-    return Array.isArray(answer) ? answer : []
+    const answer = await this.#room.write(this.#script.run(link, call))
+    const found: unknown[] = Array.isArray(answer) ? answer : []
+    this.#skips.note(found.slice(events.length))
+    return found.slice(0, events.length).map((one) => OUTCOMES.find((outcome) => outcome === one) ?? SKIPPED)
   }
 }
 

@@ -2,12 +2,13 @@ import { sleep, type World } from '@ichido/sdk/world'
 import type { StoredEvent } from '../../core/event.ts'
 import { type Entry, eventWriter, readEventJson } from './event-json.ts'
 import { type Ingest, ingestInOrder } from './foreign.ts'
-import { GROUP } from './keys.ts'
+import { GROUP, isDomain } from './keys.ts'
 import { DEADLINE_MS, type RedisLink, RedisUnavailable } from './link.ts'
 import type { Ttls } from './relay.ts'
 import { isReply, Script } from './script.ts'
+import { holdsEvents, type SkipMeter, Skips } from './whose.ts'
 
-export interface RouterMeter {
+export interface RouterMeter extends SkipMeter {
   /** Entries of streams that this node has dealt with: new ones, or those that another had dealt with before. */
   routed(outcome: 'new' | 'repeated', count: number): void
 }
@@ -35,6 +36,8 @@ const RETRY_MS = 500
 const CONSUMER_IDLE_MS = 3_600_000
 const NOTED_MS = 10_000
 const DOMAIN_IDLE_MS = 24 * 3_600_000
+/** Of one shard, those that were used last: all of their streams are read by one command. */
+const DOMAINS_MAX = 1_000
 
 /** S4's router: takes events from the streams to the states and the gateways. Several nodes share the work. */
 export class Router {
@@ -93,6 +96,7 @@ class RouterShard {
   readonly #consumer: string
   readonly #script: Script
   readonly #options: RouterOptions
+  readonly #skips: Skips
   #streams: string[] = []
   #lookAtMs = 0
   #reclaimAtMs = 0
@@ -105,6 +109,7 @@ class RouterShard {
     this.#consumer = consumer
     this.#script = script
     this.#options = options
+    this.#skips = new Skips(options)
     this.link = options.connect()
   }
 
@@ -121,11 +126,11 @@ class RouterShard {
     const { keys } = this.link
     if (this.#shard === 0) await this.#findForeign()
     const key = keys.domains(this.#shard)
-    const domains = await this.link.call((redis) => redis.zRange(key, 0, -1))
-    const streams = domains.map((domain) => keys.stream(domain, this.#shard))
-    const news = streams.filter((stream) => !this.#streams.includes(stream))
-    await this.#createGroups(news)
-    this.#streams = streams
+    const domains = await this.link.call((redis) => redis.zRange(key, 0, DOMAINS_MAX - 1, { REV: true }))
+    const streams = domains.filter(isDomain).map((domain) => keys.stream(domain, this.#shard))
+    const known = new Set(this.#streams)
+    const created = await this.#createGroups(streams.filter((stream) => !known.has(stream)))
+    this.#streams = [...streams.filter((stream) => known.has(stream)), ...created]
     this.#lookAtMs = world.monotonic() + BLOCK_MS
   }
 
@@ -145,24 +150,32 @@ class RouterShard {
       const read = keys.readStream(stream)
       if (read === null || this.#noted.has(stream)) continue
       this.#noted.set(stream, nowMs + NOTED_MS)
-      // One that a router has made for its group, and nobody has added to, is not used.
-      if ((await this.link.call((redis) => redis.xLen(stream))) === 0) continue
-      const member = { score: world.now(), value: read.domain }
-      await this.link.call((redis) => redis.zAdd(keys.domains(read.shard), member))
+      if (!(await holdsEvents(this.link, stream))) continue
+      const domains = keys.domains(read.shard)
+      const isKnown = (await this.link.call((redis) => redis.zScore(domains, read.domain))) !== null
+      if (!isKnown && (await this.link.call((redis) => redis.zCard(domains))) >= DOMAINS_MAX) {
+        this.#skips.note([stream], `is not read: more than ${DOMAINS_MAX} domains are in use`)
+        continue
+      }
+      await this.link.call((redis) => redis.zAdd(domains, { score: world.now(), value: read.domain }))
     }
   }
 
-  /** From the beginning of the stream: what is there already has not been routed. */
-  async #createGroups(streams: readonly string[]): Promise<void> {
+  /** From the beginning of the stream: what is there already has not been routed. Answers with those that are streams. */
+  async #createGroups(streams: readonly string[]): Promise<string[]> {
     const create = (stream: string) =>
       this.link.call((redis) => redis.xGroupCreate(stream, GROUP, '0', { MKSTREAM: true }))
+    const skipped = new Set<string>()
     await Promise.all(
       streams.map((stream) =>
         create(stream).catch((error: unknown) => {
-          if (!isReply(error, 'BUSYGROUP')) throw error
+          if (isReply(error, 'WRONGTYPE')) skipped.add(stream)
+          else if (!isReply(error, 'BUSYGROUP')) throw error
         }),
       ),
     )
+    this.#skips.note([...skipped])
+    return streams.filter((stream) => !skipped.has(stream))
   }
 
   async #read(): Promise<{ name: string; messages: Entry[] }[]> {
@@ -177,8 +190,8 @@ class RouterShard {
       return streamsFound.map(({ name, messages }) => ({ name, messages: messages.filter((entry) => entry !== null) }))
     } catch (error) {
       // The streams went, by FLUSHALL or because nobody used them: whatever is in them now is all new.
-      if (!isReply(error, 'NOGROUP') && !isReply(error, 'UNBLOCKED')) throw error
-      await this.#createGroups(this.#streams)
+      if (!['NOGROUP', 'UNBLOCKED', 'WRONGTYPE'].some((word) => isReply(error, word))) throw error
+      this.#streams = await this.#createGroups(this.#streams)
       return []
     }
   }
@@ -193,7 +206,8 @@ class RouterShard {
     for (const entry of entries) {
       const json = entry.message.data
       const event = readEventJson(json)
-      if (json === undefined || event === null) continue
+      // One that names another domain would change keys that are not its stream's.
+      if (json === undefined || event === null || stream !== this.link.keys.stream(event.domain, this.#shard)) continue
       const leftMs = Math.min(stateMs, Math.max(0, event.timestampMs + stateMs - nowMs))
       own.push(entry)
       told.push({ event: { ...event, n: event.cursor }, json, stateMs: leftMs })
@@ -226,7 +240,10 @@ class RouterShard {
       names.push(keys.state(event.domain, event.jobId), keys.routed(event))
       args.push(json, String(event.n), event.jobId, String(stateMs))
     }
-    const isNew = told.length === 0 ? 0 : Number(await this.#script.run(this.link, { keys: names, arguments: args }))
+    const answer = told.length === 0 ? [] : await this.#script.run(this.link, { keys: names, arguments: args })
+    const [first = 0, ...skipped]: unknown[] = Array.isArray(answer) ? answer : []
+    const isNew = Number(first)
+    this.#skips.note(skipped)
     const ids = entries.map(({ id }) => id)
     await this.link.call((redis) => redis.xAck(stream, GROUP, ids))
     meter.routed('new', isNew)
@@ -238,11 +255,12 @@ class RouterShard {
     const { world, reclaimAfterMs = RECLAIM_AFTER_MS } = this.#options
     for (const stream of this.#streams) {
       await this.#reclaimFrom(stream, reclaimAfterMs).catch((error: unknown) => {
-        if (!isReply(error, 'NOGROUP')) throw error
+        if (!isReply(error, 'NOGROUP') && !isReply(error, 'WRONGTYPE')) throw error
       })
     }
     const key = this.link.keys.domains(this.#shard)
     await this.link.call((redis) => redis.zRemRangeByScore(key, 0, world.now() - DOMAIN_IDLE_MS))
+    await this.link.call((redis) => redis.zRemRangeByRank(key, 0, -DOMAINS_MAX - 1))
     this.#reclaimAtMs = world.monotonic() + reclaimAfterMs / 2
   }
 

@@ -1,6 +1,7 @@
-import { GROUP } from './keys.ts'
+import { GROUP, isDomain } from './keys.ts'
 import type { RedisLink } from './link.ts'
 import { isReply } from './script.ts'
+import { holdsEvents } from './whose.ts'
 
 /** The streams that hold entries which no router has read, or has read and not acknowledged. */
 export async function findUnread(link: RedisLink): Promise<string[]> {
@@ -15,11 +16,13 @@ async function findStreams(link: RedisLink): Promise<Set<string>> {
   const streams = new Set<string>()
   for (const shard of keys.shards) {
     const domains = await link.call((redis) => redis.zRange(keys.domains(shard), 0, -1))
-    for (const domain of domains) streams.add(keys.stream(domain, shard))
+    for (const domain of domains.filter(isDomain)) streams.add(keys.stream(domain, shard))
   }
   for (let cursor = '0'; ; ) {
     const found = await link.scanStreams(cursor)
-    for (const name of found?.names ?? []) if (keys.readStream(name) !== null) streams.add(name)
+    for (const name of found?.names ?? []) {
+      if (keys.readStream(name) !== null && (await holdsEvents(link, name))) streams.add(name)
+    }
     if (found === null || found.cursor === '0') return streams
     cursor = found.cursor
   }
@@ -29,9 +32,10 @@ async function isUnread(link: RedisLink, stream: string): Promise<boolean> {
   const groups = await link
     .call((redis) => redis.xInfoGroups(stream))
     .catch((error: unknown) => {
-      if (isReply(error, 'ERR no such key')) return []
+      if (isReply(error, 'ERR no such key') || isReply(error, 'WRONGTYPE')) return null
       throw error
     })
+  if (groups === null) return false
   const group = groups.find(({ name }) => name === GROUP)
   if (group !== undefined && group.pending > 0) return true
   const after = group === undefined ? '-' : `(${group['last-delivered-id']}`

@@ -16,8 +16,8 @@ export async function serveHere(
   }
   const config = readServerConfig({ env: { PORT: '0', ...env }, cwd: '/', readFile })
   const metrics = createMetrics()
-  const { storage, allowNoFsync, artifacts, redisUrl, shards, settings: fixed } = config
-  const given = { storage, allowNoFsync, artifacts, redisUrl, shards, roles, fixed }
+  const { storage, allowNoFsync, artifacts, redisUrl, shards, redisPrefix, settings: fixed } = config
+  const given = { storage, allowNoFsync, artifacts, redisUrl, shards, redisPrefix, roles, fixed }
   const node = await startNode({ ...given, world, meter: metrics.meter, onTrouble() {} })
   const logger = pino({ level: 'silent' })
   const server = await startServer({ node, metrics, roles, config, world, logger, version: '0.0.0-test' })

@@ -16,7 +16,7 @@ const readiness = z.object({
   checks: z.object({
     store: z.string(),
     artifacts: z.literal('full').optional(),
-    redis: z.enum(['ok', 'away']).optional(),
+    redis: z.enum(['ok', 'away', 'full']).optional(),
     server: z.enum(['ok', 'stopping']),
   }),
 })
@@ -57,7 +57,8 @@ export function healthRoutes(
   }
   const checkRedis = sharedRead(async () => {
     if (relay === undefined) return {}
-    return { redis: (await relay.look()) === 'away' ? 'away' : 'ok' } as const
+    const found = await relay.look()
+    return { redis: found === 'away' || found === 'full' ? found : 'ok' } as const
   })
 
   app.get(
@@ -77,7 +78,7 @@ export function healthRoutes(
         tags,
         summary: 'Can it take requests?',
         description:
-          'The store answers, no disk is full, and the server is not stopping. It is degraded while Redis is away: then all goes on over the ' +
+          'The store answers, no disk is full, and the server is not stopping. It is degraded while Redis is away or full: then all goes on over the ' +
           'store, only a little later.',
         response: { 200: readiness, 503: readiness },
       },
@@ -94,7 +95,7 @@ export function healthRoutes(
       if (checks.store !== 'ok' || full.artifacts === 1 || checks.server !== 'ok') {
         return reply.code(503).send({ status: 'not ready', checks })
       }
-      return { status: checks.redis === 'away' ? 'degraded' : 'ready', checks } as const
+      return { status: (checks.redis ?? 'ok') === 'ok' ? 'ready' : 'degraded', checks } as const
     },
   )
 
