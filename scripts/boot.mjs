@@ -17,6 +17,8 @@ const COMMANDS = {
   'zpe-h2': ['examples/zpe-h2/main.ts'],
   'scan-pipeline': ['examples/scan-pipeline/main.ts'],
   bookmarks: ['examples/bookmarks/main.ts'],
+  sbom: ['scripts/sbom.ts'],
+  'audit-signatures': ['scripts/audit-signatures.ts'],
   format: ['node_modules/@biomejs/biome/bin/biome', 'check', '--write', '.'],
 }
 

@@ -3,6 +3,6 @@ export const cacheDir: string
 export function cached(name: string, text: string, fill: (folder: string) => Promise<void>): Promise<string>
 export function fetchPackages(options: {
   what: string
-  specs: string[]
+  sets: string[]
   prepare?: (folder: string) => Promise<void>
 }): Promise<string>

@@ -3,7 +3,7 @@ import { existsSync, rmSync } from 'node:fs'
 import { mkdir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { runNpm } from './npm.mjs'
+import { installPinned, packagesOf, specsOf } from './pinned.mjs'
 import { progress } from './progress.mjs'
 
 export const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
@@ -47,13 +47,14 @@ export async function cached(name, text, fill) {
   }
 }
 
-/** Packages of the npm registry, with what they depend on, without running any of their scripts. */
-export function fetchPackages({ what, specs, prepare }) {
-  const name = specs.map((spec) => spec.replace(/^@/, '').replace(/[/@]/g, '-')).join('+')
+/** Sets of pinned packages, with what they depend on, without running any of their scripts. */
+export function fetchPackages({ what, sets, prepare }) {
+  const name = specsOf(...sets)
+    .map((spec) => spec.replace(/^@/, '').replace(/[/@]/g, '-'))
+    .join('+')
   return cached(name, what, async (folder) => {
     await writeFile(join(folder, 'package.json'), '{"private":true}\n')
-    const flags = ['--prefix', folder, '--no-save', '--ignore-scripts', '--engine-strict=false']
-    await runNpm(['install', ...flags, ...specs], folder)
+    await installPinned(packagesOf(...sets), folder)
     await prepare?.(folder)
   })
 }

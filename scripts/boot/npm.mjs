@@ -7,6 +7,16 @@ const QUIET = ['--loglevel=error', '--no-audit', '--no-fund', '--no-update-notif
 const IMPATIENT = ['--fetch-retries=2', '--fetch-retry-mintimeout=1000', '--fetch-retry-maxtimeout=4000']
 
 const CAUSES = [
+  [
+    /EINTEGRITY/,
+    'A package is not the one whose SHA-512 is in package-lock.json, so it was not installed. The registry, a proxy or a mirror has ' +
+      'changed it, or the npm cache is damaged (`npm cache verify`). Do not go on before you know why.',
+  ],
+  [
+    /sigstore|No dependencies found with signatures|[Nn]o (signing )?keys|EEXPIREDSIGNATUREKEY|tuf/,
+    'The signatures could not be checked: this registry has none, or the public keys for them cannot be fetched from here. The SHA-512 ' +
+      'of each package in package-lock.json was checked when it was installed.',
+  ],
   [/ENOSPC|no space left/i, 'The disk is full. Free some space and run the same command again.'],
   [
     /SELF_SIGNED_CERT|UNABLE_TO_(GET_ISSUER_CERT|VERIFY_LEAF)|CERT_/,

