@@ -177,9 +177,19 @@ test.each([
   ['true', true],
   ['false', false],
   ['127.0.0.1', '127.0.0.1'],
+  ['10.0.0.5, 192.168.0.0/16 ,fd00::/8,::1', '10.0.0.5,192.168.0.0/16,fd00::/8,::1'],
 ])('TRUST_PROXY=%s', (text, trustProxy) => {
   expect(readServerConfig(surroundings({ TRUST_PROXY: text })).trustProxy).toEqual(trustProxy)
 })
+
+test.each(['10.0.0.0/33', 'fd00::/129', '10.0.0', '10.0.0.1/8/8', '::1%lo', '10.0.0.1,', '1', 'localhost'])(
+  'TRUST_PROXY=%s is no list of addresses',
+  (text) => {
+    expect(problemsOf({ TRUST_PROXY: text })).toEqual([
+      `TRUST_PROXY must be true, false, or addresses like 10.0.0.0/8 separated by commas, not "${text}"`,
+    ])
+  },
+)
 
 test('a secret can be given as the file that holds it', () => {
   const files = { '/run/secrets/db': 'postgres://u:p@db/x\n', '/srv/app/token': 'ichido_abc\n' }

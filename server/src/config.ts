@@ -1,4 +1,5 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
+import { isIP } from 'node:net'
 import { resolve } from 'node:path'
 import { createSecureContext } from 'node:tls'
 import { tokenIn, withoutCredentials } from '@ichido/sdk/protocol'
@@ -374,11 +375,17 @@ function readOrigins(text: string, context: z.core.$RefinementCtx<string>): Allo
 function parseTrustProxy(text: string, context: z.core.$RefinementCtx<string>): boolean | string {
   if (text === 'true' || text === 'false') return text === 'true'
   const addresses = text.split(',').map((part) => part.trim())
-  if (addresses.every((address) => /^[0-9a-fA-F]*[:.][0-9a-fA-F:.]*(\/\d{1,3})?$/.test(address)))
-    return addresses.join(',')
+  if (addresses.every(isNetwork)) return addresses.join(',')
   context.addIssue({
     code: 'custom',
     message: `must be true, false, or addresses like 10.0.0.0/8 separated by commas, not ${JSON.stringify(text)}`,
   })
   return z.NEVER
+}
+
+function isNetwork(text: string): boolean {
+  const [address = '', bits, ...more] = text.split('/')
+  const bitsMax = { 4: 32, 6: 128 }[isIP(address)]
+  if (bitsMax === undefined || address.includes('%') || more.length > 0) return false
+  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= bitsMax)
 }

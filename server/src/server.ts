@@ -5,6 +5,7 @@ import type { NodeRole } from './core/node-roles.ts'
 import { createApp, publicBase } from './http/app.ts'
 import type { Metrics } from './http/metrics.ts'
 import type { ControlNode } from './main.ts'
+import { readOpenFilesMax } from './open-files.ts'
 
 export { createMetrics } from './http/metrics.ts'
 export { TroubleLog } from './trouble-log.ts'
@@ -54,7 +55,9 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     if (problem !== null && !authRequired) throw new TokenNeeded(problem)
     const { mismatchStatus, trustProxy, basePath, allowedOrigins, publicUrl, tls } = config
     const settings = { mismatchStatus, trustProxy, basePath, allowedOrigins, publicUrl, tls, logger, version }
-    const app = await createApp({ services, roles, openMode: problem === null, metrics, ...settings })
+    const openFilesMax = readOpenFilesMax()
+    const openMode = problem === null
+    const app = await createApp({ services, roles, openMode, metrics, openFilesMax, ...settings })
     try {
       await app.listen({ host: config.host, port: config.port })
     } catch (error) {

@@ -99,6 +99,12 @@ export const SETTINGS = {
     'How long logs stay in the database before they move to files; 0: for ever',
     0,
   ),
+  connections_max: count(20_000, 1_000_000, 'Connections of clients that a node has at the same time', 10),
+  connections_per_address_max: count(
+    2_500,
+    1_000_000,
+    'Connections of one address (IPv6: one /64); behind proxies of TRUST_PROXY, its open requests',
+  ),
   token_requests_per_second_max: count(
     2_000,
     1_000_000,

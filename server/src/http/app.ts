@@ -10,10 +10,12 @@ import type { Services } from '../services/index.ts'
 import { installAuth } from './auth.ts'
 import { BODY_BYTES_MAX, installBodies } from './bodies.ts'
 import { limitBodyTime } from './body-time.ts'
+import { createClientAddresses, type TrustProxy } from './client-address.ts'
 import { createClientErrorHandler } from './client-errors.ts'
 import { CLOUD_PATH, cloudRoutes } from './compat/cloud.ts'
 import { cloudErrorBody } from './compat/cloud-errors.ts'
 import { zpeRoutes } from './compat/zpe.ts'
+import { limitConnections } from './connections.ts'
 import { cors } from './cors.ts'
 import { errorAnswer, errorBody, installErrors, logError, type MismatchStatus, toIchidoError } from './errors.ts'
 import { type HotSubmitOptions, hotSubmit } from './hot-submit.ts'
@@ -74,7 +76,7 @@ export interface HttpOptions {
   openMode: boolean
   mismatchStatus: MismatchStatus
   /** Whose X-Forwarded-* headers are believed: nobody's, everybody's, or those of a list of addresses. */
-  trustProxy: boolean | string
+  trustProxy: TrustProxy
   /** Before every path: '' or, say, '/ichido'. */
   basePath: string
   /** Whose pages may call it from a browser, beside its own. */
@@ -82,6 +84,8 @@ export interface HttpOptions {
   publicUrl: string | null
   /** The contents of the files. */
   tls: { cert: string; key: string } | null
+  /** Files that this process may have open, where it can be told. */
+  openFilesMax?: number | null | undefined
   logger: FastifyBaseLogger | false
   metrics: Metrics
   version: string
@@ -92,6 +96,9 @@ const HEADER_BYTES_MAX = 16 * 1024
 const PARAM_LENGTH_MAX = 256 * 3
 /** Longer than the idle time of common load balancers, so that it is never us who close first. */
 const KEEP_ALIVE_MS = 72_000
+/** For the head of a request, and for the handshake of TLS before it. Silence is given up as well. */
+const HEADERS_WITHIN_MS = 15_000
+const LOOK_FOR_LATE_MS = 5_000
 /** Each of them reads the store by itself. */
 const LOG_STREAMS_MAX = 500
 
@@ -100,6 +107,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   const { world } = services.deps
   const stopping = new AbortController()
   const rates = new RequestRates(services.deps)
+  const addresses = createClientAddresses(options.trustProxy)
   const hot: HotSubmitOptions = {
     services,
     metrics,
@@ -120,7 +128,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     logController: new LogController({ disableRequestLogging: true }),
     genReqId: (request) => requestId(request, world),
     bodyLimit: BODY_BYTES_MAX,
-    trustProxy: options.trustProxy,
+    trustProxy: addresses.trust,
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
     // What arrives on an open connection during close() is served; the answer closes the connection.
     return503OnClosing: false,
@@ -139,8 +147,10 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     feeds.stop()
   })
 
+  const { openFilesMax = null } = options
+  limitConnections(app, { deps: services.deps, settings: services.settings, metrics, addresses, openFilesMax })
   limitBodyTime(app, world)
-  installBodies(app, world)
+  installBodies(app, world, addresses)
   limitStalls(app)
   installValidation(app)
   app.addHook('onRequest', (request, reply, done) => {
@@ -152,7 +162,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     done()
   })
   const checkStore = createStoreCheck(world, services.deps.store)
-  installAuth(app, { ...options, checkStore, rates })
+  installAuth(app, { ...options, checkStore, rates, addresses })
   metrics.built(options.version)
   app.addHook('onResponse', (request, reply, done) => {
     const route = request.routeOptions.url ?? 'none'
@@ -255,9 +265,12 @@ function withOrigins({ allowedOrigins, openMode, services }: HttpOptions, listen
 function createHttpServer(tls: HttpOptions['tls'], listener: RequestListener): Server {
   const limits = {
     maxHeaderSize: HEADER_BYTES_MAX,
-    // `limitBodyTime` sees to it.
+    // `limitBodyTime` sees to it. Left to itself, this would turn the limit of headers off as well.
     requestTimeout: 0,
+    headersTimeout: HEADERS_WITHIN_MS,
+    connectionsCheckingInterval: LOOK_FOR_LATE_MS,
     keepAliveTimeout: KEEP_ALIVE_MS,
   }
-  return tls === null ? createServer(limits, listener) : createSecureServer({ ...limits, ...tls }, listener)
+  if (tls === null) return createServer(limits, listener)
+  return createSecureServer({ ...limits, ...tls, handshakeTimeout: HEADERS_WITHIN_MS }, listener)
 }

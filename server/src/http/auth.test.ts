@@ -207,7 +207,8 @@ describe('failed authentication', () => {
   let nowMs = 0
   let http: TestApp
   beforeAll(async () => {
-    http = await testApp('sqlite', { trustProxy: true, deps: { world: { ...realWorld, monotonic: () => nowMs } } })
+    const world = { ...realWorld, monotonic: () => nowMs }
+    http = await testApp('sqlite', { trustProxy: '127.0.0.1,10.0.0.0/8', deps: { world } })
   })
   afterAll(() => http.close())
 
@@ -243,5 +244,40 @@ describe('failed authentication', () => {
     const refused = { status: 401, body: { error: { message: expect.stringContaining('must be Bearer <token>') } } }
     for (let i = 0; i < FAILURES_MAX; i++) expect(await fail()).toMatchObject(refused)
     expect(await fail()).toMatchObject({ status: 429 })
+  })
+
+  const LIMITED = [...Array<number>(FAILURES_MAX).fill(401), 429]
+
+  async function failures(app: TestApp, call: (i: number) => { headers?: Record<string, string>; peer?: string }) {
+    const statuses: number[] = []
+    for (let i = 0; i <= FAILURES_MAX; i++) {
+      const { headers = {}, peer = '127.0.0.1' } = call(i)
+      const authorization = 'Bearer wrong'
+      const options = {
+        url: '/v1/jobs',
+        headers: { host: 'localhost', authorization, ...headers },
+        remoteAddress: peer,
+      }
+      statuses.push((await app.app.inject(options)).statusCode)
+    }
+    return statuses
+  }
+
+  test.each<[string, (i: number) => { headers?: Record<string, string>; peer?: string }]>([
+    ['an IPv6 address by its /64', (i) => ({ headers: from(`2001:db8:0:7::${i + 1}`) })],
+    ['IPv4 in IPv6 as IPv4', (i) => ({ headers: from(i % 2 ? '192.0.2.20' : '::ffff:192.0.2.20') })],
+    ['a client by what its proxy has seen', (i) => ({ headers: from(`192.0.2.${100 + i}, 192.0.2.30, 10.1.2.3`) })],
+    ['a peer that is no proxy by its own address', (i) => ({ headers: from(`192.0.2.${i}`), peer: '192.0.2.40' })],
+    ['a proxy that names no address as itself', (i) => ({ headers: from(`unknown${i}`) })],
+  ])('counts %s', async (_, call) => {
+    await http.token('ann', 'viewer')
+    expect(await failures(http, call)).toEqual(LIMITED)
+  })
+
+  test('counts the peer where everybody is believed: its header can be forged', async () => {
+    const believing = await testApp('sqlite', { trustProxy: true })
+    await believing.token('ann', 'viewer')
+    expect(await failures(believing, (i) => ({ headers: from(`192.0.2.${i}`) }))).toEqual(LIMITED)
+    await believing.close()
   })
 })

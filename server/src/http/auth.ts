@@ -7,6 +7,7 @@ import type { Services } from '../services/index.ts'
 import { STREAM_TOKEN_PREFIX } from '../services/stream-tokens.ts'
 import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../services/workers.ts'
 import { isOutage } from '../store/port.ts'
+import type { ClientAddresses } from './client-address.ts'
 import { credentialsOf, sentToken } from './credentials.ts'
 import { FailureLimit } from './failure-limit.ts'
 import { type DirectRequest, openModeRefusal } from './open-mode.ts'
@@ -58,17 +59,19 @@ export interface AuthOptions {
   openMode: boolean
   checkStore: StoreCheck
   rates: RequestRates
+  addresses: ClientAddresses
 }
 
 /** Puts a caller or a worker on each request, before its body is read. */
-export function installAuth(app: FastifyInstance, { services, openMode, checkStore, rates }: AuthOptions): void {
+export function installAuth(app: FastifyInstance, options: AuthOptions): void {
+  const { services, openMode, checkStore, rates, addresses } = options
   const { access, workers, streamTokens, deps } = services
   const failures = new FailureLimit(deps.world)
 
   // A right token is never held up, whoever fails from the same address: 256 random bits are not guessed, and one
   // broken client behind a shared proxy must not lock its neighbours out. The limit spares the log and the client.
   function refuseCredentials(request: FastifyRequest, reply: FastifyReply, message?: string): never {
-    const waitSeconds = failures.record(request.ip)
+    const waitSeconds = failures.record(addresses.of(request))
     if (waitSeconds !== null) {
       reply.header('retry-after', waitSeconds)
       throw new IchidoError('RATE_LIMITED', `Too many failed attempts to authenticate; wait ${waitSeconds} s`)

@@ -4,6 +4,7 @@ import type { World } from '@ichido/sdk/world'
 import type { FastifyInstance, FastifyRequest, RequestPayload } from 'fastify'
 import { parseStrictJson } from '../core/strict-json.ts'
 import { BodyBudget } from './body-budget.ts'
+import type { ClientAddresses } from './client-address.ts'
 import { JsonGauge, type JsonLimits } from './json-gauge.ts'
 
 declare module 'fastify' {
@@ -34,13 +35,13 @@ const JSON_LIMITS: JsonLimits = { membersMax: 50_000, elementsMax: 1_000_000 }
 const BATCH_JSON_LIMITS: JsonLimits = { ...JSON_LIMITS, membersMax: 100_000 }
 
 /** Bodies are JSON, and strictly so: what would be stored as something else than was sent is refused. */
-export function installBodies(app: FastifyInstance, world: Pick<World, 'soon'>): void {
+export function installBodies(app: FastifyInstance, world: Pick<World, 'soon'>, addresses: ClientAddresses): void {
   const turns = new Turns(world)
   app.removeAllContentTypeParsers()
   app.addHook('onRoute', (route) => {
     if (route.config?.ability === 'public') route.bodyLimit ??= PUBLIC_BODY_BYTES_MAX
   })
-  holdLargeBodies(app)
+  holdLargeBodies(app, addresses)
   app.addContentTypeParser(
     'application/json',
     { parseAs: 'buffer' },
@@ -69,15 +70,16 @@ export function installBodies(app: FastifyInstance, world: Pick<World, 'soon'>):
 }
 
 /** Large bodies are read when there is room for them in memory, and only as long as there is not too much in them. */
-function holdLargeBodies(app: FastifyInstance): void {
+function holdLargeBodies(app: FastifyInstance, addresses: ClientAddresses): void {
   const budget = new BodyBudget()
   const given = new WeakMap<FastifyRequest, () => void>()
 
   app.addHook('preParsing', (request, reply, payload, done) => {
     const bytes = largeBodyBytes(request)
     if (bytes === null) return done(null, payload)
-    const { caller, worker, ip } = request
-    const giveBack = budget.take(caller?.userId ?? worker?.workerId ?? ip, bytes, () => {
+    const { caller, worker } = request
+    const sender = caller?.userId ?? worker?.workerId ?? addresses.of(request)
+    const giveBack = budget.take(sender, bytes, () => {
       const isBatch = request.routeOptions.bodyLimit === BATCH_BODY_BYTES_MAX
       done(null, gauged(payload, isBatch ? BATCH_JSON_LIMITS : JSON_LIMITS))
     })

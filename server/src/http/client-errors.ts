@@ -10,10 +10,15 @@ const REASONS: Readonly<Record<number, string>> = {
   431: 'Request Header Fields Too Large',
 }
 
+/** For a client to read the answer. */
+const LINGER_MS = 2_000
+
 /** Answers what Node's parser refuses before there is a request: by hand, in the form of every other error. */
-export function createClientErrorHandler(world: Pick<World, 'uuid'>) {
+export function createClientErrorHandler(world: Pick<World, 'after' | 'uuid'>) {
   return (trouble: Pick<ConnectionError, 'code'>, socket: Socket): void => {
-    if (trouble.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
+    // Before TLS is agreed on, nothing that is written would arrive, and the socket would wait for it.
+    const isUnheard = trouble.code === 'ECONNRESET' || /^ERR_(SSL|TLS)/.test(trouble.code)
+    if (isUnheard || !socket.writable) return void socket.destroy()
     const error = toError(trouble.code)
     const { status, retryable } = ERRORS[error.code]
     const requestId = world.uuid()
@@ -27,6 +32,11 @@ export function createClientErrorHandler(world: Pick<World, 'uuid'>) {
       'Connection: close',
     ]
     socket.end(`${head.join('\r\n')}\r\n\r\n${body}`)
+    // A client that does not close its end would keep the connection for ever.
+    socket.once(
+      'close',
+      world.after(LINGER_MS, () => void socket.destroy()),
+    )
   }
 }
 

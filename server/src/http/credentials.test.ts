@@ -58,7 +58,7 @@ describe('a server with tokens', () => {
   let framework = 0
   beforeAll(async () => {
     const logger = pino({ level: 'trace' }, { write: (line: string) => void logged.push(line) })
-    http = await testApp('sqlite', { openMode: false, trustProxy: true, logger })
+    http = await testApp('sqlite', { openMode: false, trustProxy: '127.0.0.1', logger })
     http.app.addHook('onSend', async () => void framework++)
     port = Number(new URL(await http.app.listen({ host: '127.0.0.1', port: 0 })).port)
     token = await http.token('ann', 'submitter')

@@ -12,6 +12,12 @@ export interface Metrics {
   meter: Meter
   /** Says what is running. */
   built(version: string): void
+  connections: {
+    opened(): void
+    closed(): void
+    /** Closed at once: the node has as many as it may, or the address has. */
+    refused(limit: 'node' | 'address'): void
+  }
   /** One answered request; `route` is the template, never the path: paths hold ids and keys. */
   answered(request: AnsweredRequest): void
   contentType: string
@@ -134,8 +140,20 @@ export function createMetrics(): Metrics {
     labelNames: ['outcome'],
     registers,
   })
+  const connectionsOpen = new Gauge({ name: 'ichido_http_connections', help: 'Open connections of clients', registers })
+  const connectionsRefused = new Counter({
+    name: 'ichido_http_connections_refused_total',
+    help: 'Connections that were closed at once, by whose limit was met: that of the node, or of the address',
+    labelNames: ['limit'],
+    registers,
+  })
   return {
     meter: createMeter(registers),
+    connections: {
+      opened: () => connectionsOpen.inc(),
+      closed: () => connectionsOpen.dec(),
+      refused: (limit) => connectionsRefused.inc({ limit }),
+    },
     built: (version) => build.set({ version, node: process.version }, 1),
     answered({ method, route, status, elapsedMs, attempt }) {
       requests.observe({ method, route, status }, elapsedMs / 1000)

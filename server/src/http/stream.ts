@@ -67,9 +67,13 @@ function dropWhenStalled(raw: ServerResponse): void {
 }
 
 export interface SeatOptions {
-  /** How many one user or worker may have. */
-  setting: 'event_streams_per_user_max' | 'log_streams_per_user_max' | 'polls_per_worker_max'
-  what: 'streams' | 'waiting calls'
+  /** How many one user, worker or address may have. */
+  setting:
+    | 'event_streams_per_user_max'
+    | 'log_streams_per_user_max'
+    | 'polls_per_worker_max'
+    | 'connections_per_address_max'
+  what: 'streams' | 'waiting calls' | 'requests'
   /** On this node, whoever has them. */
   nodeMax?: number
 }

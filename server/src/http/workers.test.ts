@@ -43,7 +43,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
   let skippedMs = 0
   beforeAll(async () => {
     const world = { ...realWorld, monotonic: () => realWorld.monotonic() + skippedMs }
-    http = await testApp(engine, { deps: { world }, trustProxy: true })
+    http = await testApp(engine, { deps: { world }, trustProxy: '127.0.0.1' })
   })
   afterAll(() => http.close())
 
@@ -227,7 +227,7 @@ describe.each(ENGINES)('who may do what with workers on %s', (engine) => {
   let http: TestApp
   let admin: string
   beforeAll(async () => {
-    http = await testApp(engine, { trustProxy: true })
+    http = await testApp(engine, { trustProxy: '127.0.0.1' })
     admin = await http.token('root', 'admin')
   })
   afterAll(() => http.close())

@@ -19,7 +19,7 @@ describe.each(['', '/base'])('an error of /api/cloud, with the base path %j,', (
     http = await testApp('sqlite', {
       basePath,
       openMode: false,
-      trustProxy: true,
+      trustProxy: '127.0.0.1',
       deps: { limits: { ...DEFAULT_LIMITS, payloadBytesMax: 1_000 } },
       alter: (services) => ({
         ...services,

@@ -1,0 +1,107 @@
+import type { Server } from 'node:http'
+import type { World } from '@ichido/sdk/world'
+import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
+import type { Deps } from '../services/deps.ts'
+import type { SettingsService } from '../services/settings.ts'
+import { type ClientAddresses, peerGroup } from './client-address.ts'
+import type { Metrics } from './metrics.ts'
+import { Seats } from './stream.ts'
+
+export interface ConnectionLimits {
+  deps: Pick<Deps, 'world' | 'meter'>
+  settings: Pick<SettingsService, 'get' | 'onChange'>
+  metrics: Pick<Metrics, 'connections'>
+  addresses: ClientAddresses
+  /** Files that this process may have open; null when it cannot be told. */
+  openFilesMax: number | null
+}
+
+/** The rest is for the store, artifacts and logs: a node without a free file can do nothing at all. */
+const SHARE_OF_FILES = 0.8
+const SAY_AGAIN_MS = 60_000
+const MAKE_ROOM_AGAIN_MS = 1_000
+
+/**
+ * So many connections a node has, and so many of them one address. What comes beyond is closed at once, without an answer:
+ * a refusal must not hold a file. Behind proxies it is not connections that are counted by address but open requests.
+ */
+export function limitConnections(app: FastifyInstance, limits: ConnectionLimits): void {
+  const { deps, settings, metrics, addresses } = limits
+  const { server, log } = app
+  const nodeMax = () => {
+    const { openFilesMax } = limits
+    const forFiles = openFilesMax === null ? Number.POSITIVE_INFINITY : Math.floor(openFilesMax * SHARE_OF_FILES)
+    return Math.min(settings.get('connections_max'), forFiles)
+  }
+  const setMax = () => {
+    server.maxConnections = nodeMax()
+  }
+  setMax()
+  settings.onChange(setMax)
+
+  const say = sayRarely(log, deps.world)
+  const makeRoom = atMostEvery(MAKE_ROOM_AGAIN_MS, deps.world, () => server.closeIdleConnections())
+  server.on('drop', () => {
+    metrics.connections.refused('node')
+    say('node', { max: server.maxConnections }, 'this node has as many connections as it may; new ones are closed')
+    makeRoom()
+  })
+  limitPeers(server, limits, (address) => {
+    metrics.connections.refused('address')
+    const words = 'an address has as many connections as it may; new ones are closed'
+    say('address', { address, max: settings.get('connections_per_address_max') }, words)
+  })
+
+  // Where every header is believed, no client behind a proxy can be told from another.
+  if (typeof addresses.trust === 'boolean') return
+  const seats = new Seats({ settings, meter: deps.meter }, { setting: 'connections_per_address_max', what: 'requests' })
+  app.addHook('onRequest', async (request, reply) => {
+    if (addresses.isProxy(request.raw.socket.remoteAddress)) seats.take(addresses.of(request), reply)
+  })
+}
+
+function limitPeers(
+  server: Server,
+  { settings, metrics, addresses }: ConnectionLimits,
+  onRefused: (address: string) => void,
+): void {
+  const open = new Map<string, number>()
+  server.on('connection', (socket) => {
+    if (socket.destroyed) return
+    const address = peerGroup({ socket })
+    const own = open.get(address) ?? 0
+    if (own >= settings.get('connections_per_address_max') && !addresses.isProxy(socket.remoteAddress)) {
+      onRefused(address)
+      return void socket.destroy()
+    }
+    metrics.connections.opened()
+    open.set(address, own + 1)
+    socket.once('close', () => {
+      metrics.connections.closed()
+      const left = (open.get(address) ?? 0) - 1
+      if (left > 0) open.set(address, left)
+      else open.delete(address)
+    })
+  })
+}
+
+/** An attack would fill the log as well. */
+function sayRarely(log: FastifyBaseLogger, world: Pick<World, 'monotonic'>) {
+  const saidAtMs = new Map<string, number>()
+  return (why: string, fields: object, words: string): void => {
+    const nowMs = world.monotonic()
+    if (nowMs - (saidAtMs.get(why) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return
+    saidAtMs.set(why, nowMs)
+    log.warn(fields, words)
+  }
+}
+
+function atMostEvery(ms: number, world: Pick<World, 'monotonic'>, act: () => void): () => void {
+  let lastMs = Number.NEGATIVE_INFINITY
+  return () => {
+    const nowMs = world.monotonic()
+    if (nowMs - lastMs < ms) return
+    lastMs = nowMs
+    act()
+  }
+}
