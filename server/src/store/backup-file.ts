@@ -1,7 +1,18 @@
-import { closeSync, copyFileSync, existsSync, fsyncSync, openSync, readSync, renameSync, rmSync } from 'node:fs'
+import {
+  closeSync,
+  copyFileSync,
+  existsSync,
+  fsyncSync,
+  openSync,
+  readSync,
+  renameSync,
+  rmSync,
+  truncateSync,
+} from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { z } from 'zod'
+import { checkSeal, seal } from './backup-seal.ts'
 import { migrate } from './engines/sqlite.ts'
 import { SCHEMA_VERSION } from './migrations/index.ts'
 import { bytesOf, plain, quoted, type Table, TableDigest, type TableSum, type Values } from './table.ts'
@@ -11,7 +22,9 @@ export class BackupRefused extends Error {
   override readonly name = 'BackupRefused'
 }
 
-const FORMAT = 1
+const FORMAT = 2
+/** Has no seal, only the sums of its tables. */
+const UNSEALED_FORMAT = 1
 const BATCH_ROWS_MAX = 1_000
 const BATCH_BYTES_MAX = 4 * 1024 * 1024
 
@@ -27,7 +40,7 @@ export type Manifest = z.output<typeof manifestShape>
 /** Tables that every store keeps for itself. */
 const NOT_COPIED = ['schema_migrations', 'backup_manifest']
 
-/** A backup: an embedded store's database of the same schema, and a manifest of what is in it. */
+/** A backup: an embedded store's database of the same schema, a manifest of what is in it, and a seal. */
 export class BackupFile {
   readonly path: string
   readonly tables: readonly Table[]
@@ -50,13 +63,22 @@ export class BackupFile {
     return new BackupFile(path, db)
   }
 
-  /** A copy of a backup, brought up to the schema of today. */
+  /** A copy of a backup, checked, and brought up to the schema of today. */
   static openCopy(file: string, copy: string): BackupFile {
     copyFileSync(file, copy)
+    checkBackup(copy, file)
+    const sealed = checkSeal(copy)
+    if (sealed !== null && 'bytes' in sealed) truncateSync(copy, sealed.bytes)
     const db = new DatabaseSync(copy)
-    db.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF')
-    migrate(db, 0)
-    return new BackupFile(copy, db)
+    try {
+      db.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA trusted_schema = OFF')
+      migrate(db, 0)
+      requireOwnTables(listTables(db), file)
+      return new BackupFile(copy, db)
+    } catch (error) {
+      db.close()
+      throw error
+    }
   }
 
   /** From the beginning, whatever was written before. */
@@ -108,57 +130,78 @@ export class BackupFile {
   }
 }
 
-/** What a store that was just made holds. */
-export function pristineSums(): Map<string, TableSum> {
+/** Calls with a store that was just made. */
+function withPristine<T>(use: (file: BackupFile) => T): T {
   const db = new DatabaseSync(':memory:')
   try {
     migrate(db, 0)
-    const file = new BackupFile(':memory:', db)
-    return new Map(file.tables.map((table) => [table.name, file.sum(table)]))
+    return use(new BackupFile(':memory:', db))
   } finally {
     db.close()
   }
 }
 
-/** Reads a backup's manifest and holds the file against it, table by table. */
-export function checkBackup(file: string): Manifest {
-  if (!existsSync(file)) throw new BackupRefused(`There is no file ${file}`)
-  const db = new DatabaseSync(file, { readOnly: true })
+export function pristineSums(): Map<string, TableSum> {
+  return withPristine((file) => new Map(file.tables.map((table) => [table.name, file.sum(table)])))
+}
+
+/** Names go into statements, so a restore takes none but its own: a checksum does not tell who made the file. */
+function requireOwnTables(found: readonly Table[], file: string): void {
+  const own = withPristine(({ tables }) => tables.map(shapeOf))
+  const strange = found.find((table) => !own.includes(shapeOf(table)))
+  if (strange !== undefined || found.length !== own.length) {
+    const which = strange === undefined ? 'lacks a table' : `has another table ${JSON.stringify(strange.name)}`
+    throw new BackupRefused(`${file} is not a backup made by \`ichido backup\`: it ${which}`)
+  }
+}
+
+const shapeOf = ({ name, columns, primaryKey }: Table) => JSON.stringify([name, columns, primaryKey])
+
+/** Holds a backup against its seal, and then table by table against its manifest. `name` is the one that people know it by. */
+export function checkBackup(path: string, name = path): Manifest {
+  if (!existsSync(path)) throw new BackupRefused(`There is no file ${name}`)
+  const sealed = checkSeal(path)
+  if (sealed !== null && 'problem' in sealed) throw damaged(name, sealed.problem)
+  const db = new DatabaseSync(path, { readOnly: true })
   try {
-    const manifest = readManifest(db, file)
-    if (manifest.format !== FORMAT || manifest.schema_version > SCHEMA_VERSION) {
+    const manifest = readManifest(db, path, name)
+    if (manifest.format > FORMAT || manifest.schema_version > SCHEMA_VERSION) {
       throw new BackupRefused(
-        `${file} was made by a newer Ichido (schema version ${manifest.schema_version}, this one knows ${SCHEMA_VERSION}). Restore it with that one.`,
+        `${name} was made by a newer Ichido (schema version ${manifest.schema_version}, this one knows ${SCHEMA_VERSION}). Restore it with that one.`,
       )
     }
-    const backup = new BackupFile(file, db)
+    if (sealed === null && manifest.format !== UNSEALED_FORMAT) throw damaged(name, 'its end is missing')
+    const backup = new BackupFile(path, db)
     for (const table of backup.tables) {
       const { rows, sum } = backup.sum(table)
       const expected = manifest.tables[table.name]
       if (rows === expected?.rows && sum === expected.sum) continue
-      throw new BackupRefused(
-        `${file} is damaged: the table ${table.name} is not as it was when it was backed up (${rows} rows, ${expected?.rows ?? 0} expected). Use another backup.`,
-      )
+      const counts = `${rows} rows, ${expected?.rows ?? 0} expected`
+      throw damaged(name, `the table ${table.name} is not as it was when it was backed up (${counts})`)
     }
     return manifest
   } catch (error) {
-    throw isSqliteError(error) ? new BackupRefused(`${file} is damaged: ${error.message}. Use another backup.`) : error
+    throw isSqliteError(error) ? damaged(name, error.message) : error
   } finally {
     db.close()
   }
 }
 
-function readManifest(db: DatabaseSync, file: string): Manifest {
+function damaged(name: string, why: string): BackupRefused {
+  return new BackupRefused(`${name} is damaged: ${why}. Use another backup.`)
+}
+
+function readManifest(db: DatabaseSync, path: string, name: string): Manifest {
   try {
     const row = db.prepare('SELECT manifest FROM backup_manifest').get()
     return manifestShape.parse(JSON.parse(String(row?.manifest)))
   } catch (error) {
     // A database that can be read and has no manifest is somebody else's.
-    const unreadable = isSqliteError(error) && !/no such table/.test(error.message) && beginsAsDatabase(file)
+    const unreadable = isSqliteError(error) && !/no such table/.test(error.message) && beginsAsDatabase(path)
     const what = unreadable
       ? 'begins as a backup, but is cut off or damaged. Copy it anew, or use another backup.'
       : 'is not a backup made by `ichido backup`'
-    throw new BackupRefused(`${file} ${what}`, { cause: error })
+    throw new BackupRefused(`${name} ${what}`, { cause: error })
   }
 }
 
@@ -189,6 +232,12 @@ export function newManifest(engine: string, createdAtMs: number, tables: Map<str
   }
 }
 
+/** A file that is complete, sealed and read back. */
+export function finishBackup(path: string, name: string): Manifest {
+  seal(path)
+  return checkBackup(path, name)
+}
+
 /** From here on the file survives a power cut under its own name. */
 export function putInPlace(temporary: string, file: string): void {
   sync(temporary)
@@ -213,18 +262,29 @@ function names(table: Table): string {
   return table.columns.map(quoted).join(', ')
 }
 
+/** A name that can stand in a statement as it is. Views and triggers of the file would run with it. */
+const PLAIN_NAME = /^[a-z_][a-z0-9_]*$/
+
 function listTables(db: DatabaseSync): Table[] {
-  const tables = db
+  const found = db
     .prepare(
-      "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
+      "SELECT type, name FROM sqlite_schema WHERE type <> 'index' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
     )
     .all()
-    .map((row) => String(row.name))
+  const tables = found.map((row) => String(row.name))
+  const strange = found.find((row) => row.type !== 'table' || !PLAIN_NAME.test(String(row.name)))
+  if (strange !== undefined) {
+    throw new BackupRefused(`The file has a ${strange.type} ${JSON.stringify(strange.name)}, which is none of Ichido's`)
+  }
   return tables.filter((name) => !NOT_COPIED.includes(name)).map((name) => describeTable(db, name))
 }
 
 function describeTable(db: DatabaseSync, name: string): Table {
   const columns = db.prepare('SELECT name, pk FROM pragma_table_info(?) ORDER BY cid').all(name)
+  const strange = columns.find((column) => !PLAIN_NAME.test(String(column.name)))
+  if (strange !== undefined) {
+    throw new BackupRefused(`The file has a column ${JSON.stringify(strange.name)}, which is none of Ichido's`)
+  }
   const key = columns.filter((column) => Number(column.pk) > 0).sort((a, b) => Number(a.pk) - Number(b.pk))
   return { name, columns: columns.map((column) => String(column.name)), primaryKey: key.map((c) => String(c.name)) }
 }

@@ -1,13 +1,4 @@
-import {
-  copyFileSync,
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -15,6 +6,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { LOCAL_ADMIN } from '../services/access.ts'
 import type { Services } from '../services/index.ts'
 import { ENGINES, type Engine, type TestServices, testServices } from '../testing/services.ts'
+import { tamper } from '../testing/tampered-backup.ts'
 import { realWorld } from '../world.ts'
 import { backupStore, restoreStore } from './backup.ts'
 import { raiseEpoch } from './commands/access.ts'
@@ -247,10 +239,7 @@ test('a backup that fails leaves no file behind', async () => {
 test('a damaged file is refused, and so is one that is no backup', async () => {
   const { deps } = await emptyStore('sqlite')
   const file = join(folder, 'damaged')
-  copyFileSync(backupOf('sqlite'), file)
-  const db = new DatabaseSync(file)
-  db.exec("UPDATE jobs SET payload = '0' WHERE id = (SELECT min(id) FROM jobs)")
-  db.close()
+  tamper(backupOf('sqlite'), file, "UPDATE jobs SET payload = '0' WHERE id = (SELECT min(id) FROM jobs)")
   await expect(restoreStore(deps.store, file, {})).rejects.toThrow('is damaged: the table jobs')
 
   const other = join(folder, 'no-backup')
@@ -277,10 +266,7 @@ test.each([20, 600, 5_000, 50_000])('one that is cut off after %s bytes says so'
 test('a backup of a newer Ichido is refused', async () => {
   const { deps } = await emptyStore('sqlite')
   const file = join(folder, 'newer')
-  copyFileSync(backupOf('sqlite'), file)
-  const db = new DatabaseSync(file)
-  db.exec("UPDATE backup_manifest SET manifest = json_set(manifest, '$.schema_version', 999)")
-  db.close()
+  tamper(backupOf('sqlite'), file, "UPDATE backup_manifest SET manifest = json_set(manifest, '$.schema_version', 999)")
   await expect(restoreStore(deps.store, file, {})).rejects.toThrow('was made by a newer Ichido')
 })
 

@@ -7,6 +7,7 @@ import {
   BackupRefused,
   checkBackup,
   discard,
+  finishBackup,
   type Manifest,
   newManifest,
   pristineSums,
@@ -60,7 +61,7 @@ export async function backupStore(
     } finally {
       backup.close()
     }
-    const manifest = checkBackup(temporary)
+    const manifest = finishBackup(temporary, file)
     refuseToReplace(file, force)
     putInPlace(temporary, file)
     return report(manifest, file)
@@ -74,9 +75,15 @@ function refuseToReplace(file: string, force: boolean): void {
   throw new BackupRefused(`${file} exists. Choose another name, or replace it with --force.`)
 }
 
-function report(manifest: Manifest, file: string): BackupReport {
+function report(manifest: Pick<Manifest, 'engine' | 'tables'>, file: string): BackupReport {
   const rows = Object.values(manifest.tables).reduce((sum, table) => sum + table.rows, 0)
   return { engine: manifest.engine, rows, bytes: statSync(file).size }
+}
+
+/** Whether a file is a whole backup; throws `BackupRefused` with the reason when it is not. */
+export function verifyBackup(file: string): BackupReport & { created_at: string; schema_version: number } {
+  const { created_at, schema_version, ...manifest } = checkBackup(file)
+  return { ...report(manifest, file), created_at, schema_version }
 }
 
 /** On PostgreSQL all pages are read from one snapshot, which waits for nobody and holds nobody up. */

@@ -1,0 +1,15 @@
+import { copyFileSync, truncateSync } from 'node:fs'
+import { DatabaseSync } from 'node:sqlite'
+import { checkSeal, seal } from '../store/backup-seal.ts'
+
+/** A copy of a backup that somebody has changed and sealed again: a seal tells of damage, not of who made the file. */
+export function tamper(file: string, copy: string, sql: string): void {
+  copyFileSync(file, copy)
+  const sealed = checkSeal(copy)
+  if (sealed === null || 'problem' in sealed) throw new Error('a backup is sealed')
+  truncateSync(copy, sealed.bytes)
+  const db = new DatabaseSync(copy)
+  db.exec(sql)
+  db.close()
+  seal(copy)
+}
