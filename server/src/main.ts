@@ -3,6 +3,7 @@ import type { World } from '@ichido/sdk/world'
 import { sleep } from '@ichido/sdk/world'
 import pg from 'pg'
 import { type ArtifactOptions, openFiles } from './artifacts-folder.ts'
+import { openBackups } from './backups-folder.ts'
 import { EmbeddedBus } from './bus/embedded.ts'
 import type { Bus } from './bus/port.ts'
 import { channelOf, PostgresBus, type PostgresBusOptions } from './bus/postgres.ts'
@@ -135,7 +136,11 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     disks: disksOf(options),
     certificateEndsAtMs: certificate === undefined ? undefined : new X509Certificate(certificate).validToDate.getTime(),
   }
-  const given = { world, store: openedStore, bus, meter, limits, ...machine, ...relay, ...kept.deps }
+  const { backups } = openBackups(options)
+  const given = {
+    ...{ world, store: openedStore, bus, meter, limits, ...machine, ...relay, ...kept.deps },
+    ...(backups === undefined ? {} : { backups }),
+  }
   const services = createServices(given, options.fixed)
   const { settings } = services
   // From here on a full disk is noticed.
@@ -173,6 +178,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     services,
     submitIn: submitIn(services),
     async close(leftBehind = []) {
+      await backups?.close()
       await Promise.all([election.stop(), ...loops.map((loop) => loop.stop())])
       await Promise.all([services.evidence.close(), services.minuteCounts.close()])
       await redis?.close()

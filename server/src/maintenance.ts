@@ -14,8 +14,16 @@ import { realWorld } from './world.ts'
 
 /** What is done to a store without a running node. */
 
+export { BACKUPS_FOLDER } from './backups-folder.ts'
 export { EVICTS_ADVICE } from './bus/redis/memory-policy.ts'
-export { type BackupReport, backupStore, restoreStore } from './store/backup.ts'
+export {
+  type BackupReport,
+  backupStore,
+  moveBackup,
+  refuseToReplace,
+  restoreStore,
+  verifyBackup,
+} from './store/backup.ts'
 export { type Store, type StoreHealth, StoreInUse } from './store/port.ts'
 
 /** Opening brings the schema up to date. */

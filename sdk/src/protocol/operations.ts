@@ -17,6 +17,13 @@ export interface QueueShape {
 }
 
 /** What an operator can change while nodes run. */
+export interface BackupShape {
+  /** Of the file in the folder `backups` of the server's `DATA_DIR`. */
+  name: string
+  rows: number
+  bytes: number
+}
+
 export interface SettingShape {
   name: string
   /** In force on the node that answers. */

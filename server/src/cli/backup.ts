@@ -1,6 +1,9 @@
-import { resolve } from 'node:path'
+import { join, resolve } from 'node:path'
+import { type BackupShape, IchidoError } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
+import type { StoreConfig } from '../config.ts'
 import type { BackupReport } from '../maintenance.ts'
+import { connect, Unreachable } from './connect.ts'
 import { Failure } from './exit.ts'
 import { opening, withStore } from './opening.ts'
 import { surroundings } from './surroundings.ts'
@@ -8,6 +11,7 @@ import { LiveLine, outJson, say } from './terminal.ts'
 
 interface BackupFlags {
   restore?: boolean
+  verify?: boolean
   force?: boolean
   json?: boolean
 }
@@ -17,6 +21,7 @@ export function addBackup(program: Command): void {
     .command('backup <file>')
     .description('copy all that the store holds into one file, or restore such a file into an empty store')
     .option('--restore', 'restore the file; it may be of the other engine')
+    .option('--verify', 'only check that the file is whole')
     .option('--force', 'replace an existing file')
     .option('--json', 'print JSON')
     .addHelpText('after', ABOUT)
@@ -24,42 +29,96 @@ export function addBackup(program: Command): void {
 }
 
 const ABOUT = `
-A PostgreSQL store can be backed up while servers work on it; an embedded store must be stopped first.
+A store can be backed up while servers work on it. The server of an embedded store is asked to do it: set ICHIDO_URL and ICHIDO_TOKEN.
 A backup of one engine can be restored into the other: that is how to move from SQLite to PostgreSQL.`
 
-async function backup(name: string, { restore = false, force = false, json }: BackupFlags): Promise<void> {
+async function backup(name: string, flags: BackupFlags): Promise<void> {
+  const file = resolve(name)
+  if (flags.verify) return verify(file, flags)
+  return flags.restore ? restore(file, flags) : create(file, flags)
+}
+
+async function verify(file: string, { json }: BackupFlags): Promise<void> {
+  const { verifyBackup } = await import('../maintenance.ts')
+  const found = verifyBackup(file)
+  if (json) return outJson({ file, ...found })
+  say(`${file} is whole: ${sizeOf(found)}, of ${found.engine}, made ${found.created_at}.`)
+}
+
+async function restore(file: string, { json }: BackupFlags): Promise<void> {
   const { readStoreConfig } = await import('../config.ts')
-  const { backupStore, restoreStore, schemaState, StoreInUse } = await import('../maintenance.ts')
+  const { restoreStore, verifyBackup } = await import('../maintenance.ts')
+  const config = readStoreConfig(surroundings)
+  // To open a store makes one: not for a file that is damaged.
+  verifyBackup(file)
+  const done = await withProgress('Restoring', (onProgress) =>
+    withStore(config, (store) => restoreStore(store, file, { onProgress })),
+  )
+  if (json) return outJson({ file, ...done })
+  say(`Restored ${file} (${sizeOf(done)}, read back and compared). The leader's epoch is ${done.epoch} now.`)
+}
+
+async function create(file: string, { force = false, json }: BackupFlags): Promise<void> {
+  const { readStoreConfig } = await import('../config.ts')
+  const { backupStore, schemaState, StoreInUse } = await import('../maintenance.ts')
   const { realWorld: world } = await import('../world.ts')
   const config = readStoreConfig(surroundings)
-  const file = resolve(name)
-  if (!restore && (await opening(config, schemaState(config.storage))).verdict === 'none') {
+  if ((await opening(config, schemaState(config.storage))).verdict === 'none') {
     const where = 'dataDir' in config.storage ? config.storage.dataDir : `the schema ${config.storage.schema}`
     throw new Failure(`There is no store in ${where}.`, 'Set DATA_DIR or DATABASE_URL to the one to back up.')
   }
+  const done = await withProgress('Copying', (onProgress) =>
+    withStore(config, (store) => backupStore(store, file, { world, onProgress, force })),
+  ).catch((error: unknown) => {
+    if (!(error instanceof StoreInUse)) throw error
+    return createOnServer(config, file, force)
+  })
+  if (json) return outJson({ file, ...done })
+  say(`Backed up to ${file} (${sizeOf(done)}, read back and compared).`)
+}
+
+/** A running server keeps the embedded store to itself; it makes the file beside its database. */
+async function createOnServer({ storage }: StoreConfig, file: string, force: boolean): Promise<BackupReport> {
+  if (!('dataDir' in storage)) throw new TypeError('PostgreSQL is open to everybody')
+  const { BACKUPS_FOLDER, moveBackup, refuseToReplace } = await import('../maintenance.ts')
+  const { realWorld: world } = await import('../world.ts')
+  refuseToReplace(file, force)
+  const { ask, url } = connect()
+  const { name } = await ask<BackupShape>('POST', '/v1/backups').catch((error: unknown) => {
+    const refused = error instanceof IchidoError && ['UNAUTHENTICATED', 'FORBIDDEN'].includes(error.code)
+    if (!refused && !(error instanceof Unreachable)) throw error
+    const why = refused ? 'wants the token of an admin' : 'does not answer'
+    throw new Failure(
+      `A running server uses the store in ${storage.dataDir}, and ${url} ${why}.`,
+      "Set ICHIDO_URL to where that server listens and ICHIDO_TOKEN to an admin's token, or stop it for the backup.",
+    )
+  })
+  const made = join(storage.dataDir, BACKUPS_FOLDER, name)
+  try {
+    return moveBackup(made, file, { world, force })
+  } catch (error) {
+    if (!(error instanceof Error) || !('path' in error) || error.path !== made) throw error
+    throw new Failure(
+      `The server at ${url} made the backup ${name}, but ${made} cannot be read: ${error.message}`,
+      'Set ICHIDO_URL to the server that uses this folder.',
+    )
+  }
+}
+
+async function withProgress<T>(
+  verb: string,
+  work: (onProgress: (table: string, rows: number) => void) => Promise<T>,
+): Promise<T> {
   let status = ''
   const live = new LiveLine(() => status)
-  const onProgress = (table: string, rows: number) => {
-    status = `${restore ? 'Restoring' : 'Copying'} ${table}: ${rows} rows`
-    live.draw()
-  }
   try {
-    const done = await withStore<BackupReport & { epoch?: number }>(config, (store) =>
-      restore ? restoreStore(store, file, { onProgress }) : backupStore(store, file, { world, onProgress, force }),
-    )
-    live.end()
-    if (json) return outJson({ file, ...done })
-    const size = `${done.rows} rows, ${(done.bytes / 1024 / 1024).toFixed(1)} MB, read back and compared`
-    if (restore) say(`Restored ${file} (${size}). The leader's epoch is ${done.epoch} now.`)
-    else say(`Backed up to ${file} (${size}).`)
-  } catch (error) {
-    // Its own advice, another folder, would be a backup of nothing.
-    if (restore || !(error instanceof StoreInUse) || !('dataDir' in config.storage)) throw error
-    throw new Failure(
-      `A running server uses the store in ${config.storage.dataDir}.`,
-      'Stop it for the backup; only a PostgreSQL store can be backed up while servers work on it.',
-    )
+    return await work((table, rows) => {
+      status = `${verb} ${table}: ${rows} rows`
+      live.draw()
+    })
   } finally {
     live.end()
   }
 }
+
+const sizeOf = ({ rows, bytes }: BackupReport) => `${rows} rows, ${(bytes / 1024 / 1024).toFixed(1)} MB`

@@ -134,9 +134,10 @@ describe('backup', () => {
     const file = join(folder, 'moved.backup')
     const server = await serve(env)
     const { job_id } = await ichidoJson(['submit', 'k', '--key', 'a/b'], { ICHIDO_URL: server.url })
-    const busy = await ichido(['backup', file], env)
+    const busy = await ichido(['backup', file], { ...env, ICHIDO_URL: 'http://127.0.0.1:2' })
     expect(busy.code).toBe(1)
-    expect(busy.stderr).toContain(`A running server uses the store in ${env.DATA_DIR}.\nStop it for the backup;`)
+    expect(busy.stderr).toContain(`A running server uses the store in ${env.DATA_DIR}, and `)
+    expect(busy.stderr).toContain('or stop it for the backup')
     await server.stop()
 
     const made = await ichidoJson(['backup', file], env)

@@ -53,6 +53,8 @@ export const SETTINGS = {
   retain_batch_max: count(500, 10_000, 'Jobs, keys, events or audit entries removed by one transaction'),
   archive_interval_seconds: span(60, 3_600, 'How often old logs are moved to files'),
   archive_batch_max: count(20, 1_000, 'Logs archived in one go'),
+  backup_interval_seconds: count(0, YEAR_SECONDS, 'How often the embedded store is backed up; 0: never', 0),
+  backups_kept: count(7, 10_000, 'Backups in the folder of the embedded store; the oldest beyond are removed'),
   alert_interval_seconds: span(15, 3_600, 'How often the rules of alerts are looked at'),
   alert_batch_max: count(100, 10_000, 'Alerts opened, closed or removed by one transaction'),
   evidence_interval_seconds: span(1, 60, 'How often a node writes down what it refused, replayed and fenced'),

@@ -30,6 +30,7 @@ import { alertRoutes } from './routes/alerts.ts'
 import { allEventRoutes, stateRoutes } from './routes/all-events.ts'
 import { artifactRoutes } from './routes/artifacts.ts'
 import { auditRoutes } from './routes/audit.ts'
+import { backupRoutes } from './routes/backups.ts'
 import type { RouteContext } from './routes/context.ts'
 import { deadLetterRoutes } from './routes/dead-letters.ts'
 import { definitionRoutes } from './routes/definitions.ts'
@@ -234,6 +235,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   triggerRoutes(api, context)
   hookRoutes(api, context)
   settingRoutes(api, context)
+  backupRoutes(api, context)
   auditRoutes(api, context)
   alertRoutes(api, context)
   agentRoutes(app)

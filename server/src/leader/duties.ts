@@ -16,7 +16,9 @@ import { createSchedule } from './schedule.ts'
 import { createExpireUploads, createTidyArtifacts } from './tidy-artifacts.ts'
 import { createTrigger } from './trigger.ts'
 
-type IntervalSetting = Extract<SettingName, `${string}_interval_seconds`>
+const HOUR_SECONDS = 3_600
+
+type IntervalSetting = Exclude<Extract<SettingName, `${string}_interval_seconds`>, 'backup_interval_seconds'>
 
 const dutyOf =
   ({ settings }: Services) =>
@@ -56,7 +58,7 @@ export interface LeaderSurroundings {
 /** What the leader alone does, for one term. */
 export function leaderDuties(services: Services, surroundings: LeaderSurroundings, leading: Leading): Duty[] {
   const { deps, fairTags } = services
-  const { relay, logArchive } = deps
+  const { relay, logArchive, backups, settings } = deps
   const { clock, loops, onTrouble, onAlert } = surroundings
   const duty = dutyOf(services)
   const duties = [
@@ -72,6 +74,11 @@ export function leaderDuties(services: Services, surroundings: LeaderSurrounding
     duty('alert', 'alert_interval_seconds', createAlert({ ...deps, loops, onAlert }, leading)),
     duty('record-full', 'alert_interval_seconds', createRecordFull(deps, leading)),
   ]
+  if (backups !== undefined) {
+    // The tick says when the next one is due. Off, it is asked again when a setting changes.
+    const intervalMs = () => Math.max(1, settings.get('backup_interval_seconds') || HOUR_SECONDS) * 1_000
+    duties.push({ name: 'back-up', intervalMs, tick: () => services.backups.createIfDue() })
+  }
   if (relay !== undefined) {
     duties.push(duty('relay', 'relay_interval_seconds', createRelay({ ...deps, relay }, leading)))
   }

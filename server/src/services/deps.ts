@@ -24,6 +24,8 @@ export interface Deps {
   relay?: Relay
   /** Absent where this node keeps nothing on a disk of its own. */
   disks?: Disks
+  /** Absent where the jobs are in PostgreSQL, which has its own. */
+  backups?: Backups
   /** Of the certificate that this node serves; absent where it serves none. */
   certificateEndsAtMs?: number | undefined
   meter: Meter
@@ -40,6 +42,14 @@ export interface DiskUse {
   folder: string
   /** From 0 to 1, of what this process may use. */
   freeRatio: number
+}
+
+/** Copies of an embedded store, made while the node works. */
+export interface Backups {
+  make(): Promise<{ name: string; rows: number; bytes: number }>
+  /** The oldest first. */
+  list(): { name: string; createdAtMs: number }[]
+  remove(name: string): void
 }
 
 export interface Limits {

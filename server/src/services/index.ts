@@ -4,6 +4,7 @@ import { type AlertService, createAlertService } from './alerts.ts'
 import { type ArtifactService, createArtifactService } from './artifacts.ts'
 import { type AuditService, createAuditService } from './audit.ts'
 import { type BackfillService, createBackfillService } from './backfills.ts'
+import { type BackupService, createBackupService } from './backups.ts'
 import { createDeadLetterService, type DeadLetterService } from './dead-letters.ts'
 import { createDefinitionService, type DefinitionService } from './definitions.ts'
 import type { Deps } from './deps.ts'
@@ -57,6 +58,7 @@ export interface Services {
   redrives: RedriveService
   workers: WorkerService
   settings: SettingsService
+  backups: BackupService
   evidence: Evidence
   minuteCounts: MinuteCounts
   audit: AuditService
@@ -105,6 +107,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     redrives: createRedriveService(deps),
     workers: createWorkerService(deps, sightings),
     settings,
+    backups: createBackupService(deps),
     evidence,
     minuteCounts,
     audit: createAuditService(deps),

@@ -37,6 +37,8 @@ const manifestShape = z.object({
 })
 export type Manifest = z.output<typeof manifestShape>
 
+const MANIFEST_TABLE = 'CREATE TABLE backup_manifest (manifest TEXT NOT NULL) STRICT'
+
 /** Tables that every store keeps for itself. */
 const NOT_COPIED = ['schema_migrations', 'backup_manifest']
 
@@ -59,7 +61,7 @@ export class BackupFile {
     // It is synced as a whole when it is complete; until then nobody needs it.
     db.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF')
     migrate(db, 0)
-    db.exec('CREATE TABLE backup_manifest (manifest TEXT NOT NULL) STRICT')
+    db.exec(MANIFEST_TABLE)
     return new BackupFile(path, db)
   }
 
@@ -127,6 +129,19 @@ export class BackupFile {
 
   close(): void {
     this.#db.close()
+  }
+}
+
+/** Makes a copy of an embedded store's database a backup. */
+export function addManifest(path: string, nowMs: number): void {
+  const db = new DatabaseSync(path)
+  try {
+    db.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN')
+    const file = new BackupFile(path, db)
+    db.exec(MANIFEST_TABLE)
+    file.commit(newManifest('sqlite', nowMs, new Map(file.tables.map((table) => [table.name, file.sum(table)]))))
+  } finally {
+    db.close()
   }
 }
 

@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs'
+import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { World } from '@ichido/sdk/world'
@@ -8,11 +8,11 @@ import {
   checkBackup,
   discard,
   finishBackup,
-  type Manifest,
   newManifest,
   pristineSums,
   putInPlace,
 } from './backup-file.ts'
+import { type BackupReport, reportOf } from './backup-report.ts'
 import { raiseEpoch } from './commands/access.ts'
 import { SCHEMA_VERSION } from './migrations/index.ts'
 import { type Command, command, type Store } from './port.ts'
@@ -20,16 +20,11 @@ import { integer, one, query, statement, type Work } from './statement.ts'
 import { emptyTable, insertRows, readTable, sameRows, type Table, TableDigest, type TableSum } from './table.ts'
 
 export { BackupRefused } from './backup-file.ts'
+export type { BackupReport } from './backup-report.ts'
 
 export interface CopyOptions {
   world: Pick<World, 'now' | 'uuid'>
   onProgress?: (table: string, rows: number) => void
-}
-
-export interface BackupReport {
-  engine: string
-  rows: number
-  bytes: number
 }
 
 /** More terms than leaders can have had since the backup was made. */
@@ -64,26 +59,40 @@ export async function backupStore(
     const manifest = finishBackup(temporary, file)
     refuseToReplace(file, force)
     putInPlace(temporary, file)
-    return report(manifest, file)
+    return reportOf(manifest, file)
   } finally {
     discard(temporary)
   }
 }
 
-function refuseToReplace(file: string, force: boolean): void {
+export function refuseToReplace(file: string, force: boolean): void {
   if (force || !existsSync(file)) return
   throw new BackupRefused(`${file} exists. Choose another name, or replace it with --force.`)
 }
 
-function report(manifest: Pick<Manifest, 'engine' | 'tables'>, file: string): BackupReport {
-  const rows = Object.values(manifest.tables).reduce((sum, table) => sum + table.rows, 0)
-  return { engine: manifest.engine, rows, bytes: statSync(file).size }
+/** Takes a backup that a server has made to where it was asked for; it may be on another disk. */
+export function moveBackup(
+  made: string,
+  file: string,
+  { world, force = false }: Pick<CopyOptions, 'world'> & { force?: boolean },
+): BackupReport {
+  refuseToReplace(file, force)
+  const temporary = `${file}.${world.uuid()}.partial`
+  try {
+    copyFileSync(made, temporary)
+    const manifest = checkBackup(temporary, file)
+    putInPlace(temporary, file)
+    rmSync(made)
+    return reportOf(manifest, file)
+  } finally {
+    discard(temporary)
+  }
 }
 
 /** Whether a file is a whole backup; throws `BackupRefused` with the reason when it is not. */
 export function verifyBackup(file: string): BackupReport & { created_at: string; schema_version: number } {
   const { created_at, schema_version, ...manifest } = checkBackup(file)
-  return { ...report(manifest, file), created_at, schema_version }
+  return { ...reportOf(manifest, file), created_at, schema_version }
 }
 
 /** On PostgreSQL all pages are read from one snapshot, which waits for nobody and holds nobody up. */
@@ -131,7 +140,7 @@ export async function restoreStore(
     try {
       const epoch = await store.write(copyOut(backup, onProgress))
       await store.read(refreshStatistics(backup.tables))
-      return { ...report(manifest, file), epoch }
+      return { ...reportOf(manifest, file), epoch }
     } finally {
       backup.close()
     }

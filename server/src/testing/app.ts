@@ -33,7 +33,7 @@ export interface TestApp {
 }
 
 type Changes = Partial<Omit<HttpOptions, 'services'>> & {
-  deps?: Partial<Pick<Deps, 'world' | 'bus' | 'limits' | 'blobs'>>
+  deps?: Partial<Pick<Deps, 'world' | 'bus' | 'limits' | 'blobs' | 'backups'>>
   /** Puts something in the place of a service, to see what HTTP makes of its failures. */
   alter?: (services: Services) => Services
   /** A store that is there already, for a second node on it. */

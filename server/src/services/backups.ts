@@ -1,0 +1,52 @@
+import { type BackupShape, IchidoError } from '@ichido/sdk/protocol'
+import { type Caller, can } from '../core/roles.ts'
+import { recordBackup } from '../store/commands/backups.ts'
+import type { Deps } from './deps.ts'
+
+export interface BackupService {
+  create(caller: Caller): Promise<BackupShape>
+  /** Makes one if the last one is older than `backup_interval_seconds`; answers with how long to wait for the next one. */
+  createIfDue(): Promise<number | null>
+}
+
+type BackupDeps = Pick<Deps, 'world' | 'store' | 'settings' | 'backups'>
+
+export function createBackupService({ world, store, settings, backups }: BackupDeps): BackupService {
+  let underWay: Promise<BackupShape> | null = null
+
+  /** Who asks while one is being made waits for it, and then has one made that holds what was there when it was asked for. */
+  async function make(): Promise<BackupShape> {
+    while (underWay !== null) await underWay.catch(() => {})
+    underWay = makeNow()
+    return underWay.finally(() => {
+      underWay = null
+    })
+  }
+
+  async function makeNow(): Promise<BackupShape> {
+    if (backups === undefined) throw new IchidoError('NOT_FOUND', ELSEWHERE)
+    const { name, rows, bytes } = await backups.make()
+    for (const old of backups.list().slice(0, -settings.get('backups_kept'))) backups.remove(old.name)
+    return { name, rows, bytes }
+  }
+
+  return {
+    async create(caller) {
+      if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
+      const made = await make()
+      await store.write(recordBackup(made.name, { id: world.uuid(), actor: caller.userId }))
+      return made
+    },
+    async createIfDue() {
+      const intervalMs = settings.get('backup_interval_seconds') * 1_000
+      if (intervalMs === 0 || backups === undefined) return null
+      const ageMs = world.now() - (backups.list().at(-1)?.createdAtMs ?? Number.NEGATIVE_INFINITY)
+      // A clock that went back leaves a backup of the future, which must not put the next one off.
+      if (ageMs >= 0 && ageMs < intervalMs) return intervalMs - ageMs
+      await make()
+      return intervalMs
+    },
+  }
+}
+
+const ELSEWHERE = 'The jobs of this node are in PostgreSQL: run `ichido backup` with its DATABASE_URL, or use pg_dump'

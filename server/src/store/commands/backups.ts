@@ -1,0 +1,10 @@
+import { type Command, command } from '../port.ts'
+import type { Work } from '../statement.ts'
+import { type By, isRecorded, record } from './audit.ts'
+
+/** A backup holds all payloads and the secrets of hooks: the audit tells who had one made. */
+export function recordBackup(name: string, by: By): Command<void> {
+  return command('record_backup', function* work(again): Work<void> {
+    if (!(yield* isRecorded(again, by))) yield* record(by, 'backup.create', name, null, null)
+  })
+}
