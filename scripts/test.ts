@@ -1,7 +1,7 @@
 // What `npm test` runs: format and lint, types, tests. The last line is `<n> passed, <m> failed`.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, readFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, readFileSync } from 'node:fs'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { root } from './boot/fetch-packages.mjs'
@@ -15,9 +15,12 @@ const full = args.includes('--full') || process.env.ICHIDO_TEST_FULL === '1'
 const forVitest = args.filter((arg) => arg !== '--full')
 const bin = (path: string) => join(root, 'node_modules', path)
 
-const reports = mkdtempSync(join(tmpdir(), 'ichido-test-'))
-const tallyFile = join(reports, 'tally.json')
-const guard = startGuard(reports, 'TERM')
+/** All that the tests put into TMPDIR; the guard removes it, however the run ends. */
+const folder = mkdtempSync(join(tmpdir(), 'ichido-test-'))
+// PostgreSQL runs as another user when this one is root, and must get to its own folder in here.
+chmodSync(folder, 0o711)
+const tallyFile = join(folder, 'tally.json')
+const guard = startGuard(folder, 'TERM')
 let group: number | undefined
 let stopped: NodeJS.Signals | undefined
 
@@ -55,7 +58,7 @@ async function step(title: string, script: string, scriptArgs: string[]): Promis
     cwd: root,
     detached: true,
     stdio: ['ignore', 'inherit', 'inherit'],
-    env: { ...process.env, ICHIDO_TEST_FULL: full ? '1' : '0', ICHIDO_TALLY: tallyFile },
+    env: { ...process.env, ICHIDO_TEST_FULL: full ? '1' : '0', ICHIDO_TALLY: tallyFile, TMPDIR: folder },
   })
   if (child.pid === undefined) throw new Error(`${process.execPath} could not be started`)
   group = child.pid

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startGuard } from './guard.ts'
 
-const READY_WITHIN_MS = 60_000
+const READY_WITHIN_MS = 150_000
 const LOOK_EVERY_MS = 20
 const STOP_WITHIN_MS = 10_000
 

@@ -7,6 +7,7 @@ import {
   credentials,
   IDENTITIES,
   type Identity,
+  liftMaxima,
   OWNER,
   type Tokens,
 } from '../testing/access-scene.ts'
@@ -251,6 +252,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       const { blobs, remove } = await testBlobs()
       const http = await testApp(engine, { deps: { blobs, backups, world: clock.world } })
       const tokens = mode === 'tokens' ? await accessTokens(http) : {}
+      await liftMaxima(http, tokens)
       apps.set(mode, { http, tokens, changes: await watchChanges(http.services.deps.store) })
       closing.push(() => http.close(), remove)
     }

@@ -4,7 +4,7 @@ import type { World } from '@ichido/sdk/world'
 import { expect, test } from 'vitest'
 import { seeded } from '../../../scripts/testing/seeded.ts'
 import { full, size } from '../../../scripts/testing/size.ts'
-import { type AccessScene, accessScene, accessTokens, type Tokens } from '../testing/access-scene.ts'
+import { type AccessScene, accessScene, accessTokens, liftMaxima, type Tokens } from '../testing/access-scene.ts'
 import { type TestApp, testApp } from '../testing/app.ts'
 import { testBlobs } from '../testing/artifacts.ts'
 import { type ChangeLog, watchChanges } from '../testing/change-log.ts'
@@ -90,6 +90,7 @@ class Fuzz {
     const api = Fuzz.#described ?? new OpenApi((await http.call('GET', '/openapi.json')).body)
     Fuzz.#described = api
     const tokens = await accessTokens(http)
+    await liftMaxima(http, tokens)
     await http.app.listen({ host: '127.0.0.1', port: 0 })
     return new Fuzz(http, api, tokens, await watchChanges(http.services.deps.store), failures)
   }

@@ -7,7 +7,7 @@ export interface RawAnswer {
   body: Buffer
 }
 
-const ANSWER_WITHIN_MS = 20_000
+const ANSWER_WITHIN_MS = 60_000
 const HEAD_END = Buffer.from('\r\n\r\n')
 
 /** Sends bytes that no HTTP library would send, over one connection for as long as the server keeps it. */
