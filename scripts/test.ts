@@ -9,6 +9,7 @@ import { startGuard } from './services/guard.ts'
 import type { Tally } from './testing/tally.ts'
 
 const STOP_WITHIN_MS = 1200
+const NONE: Tally = { passed: 0, failed: 0, unable: {} }
 
 const args = process.argv.slice(2)
 const full = args.includes('--full') || process.env.ICHIDO_TEST_FULL === '1'
@@ -34,8 +35,8 @@ const checks = [
 ]
 const failedChecks = checks.filter((ok) => !ok).length
 // The whole suite waits for clean sources; someone who named files is in the middle of something.
-const results = failedChecks > 0 && forVitest.length === 0 ? { passed: 0, failed: 0 } : await tests()
-finish({ passed: results.passed, failed: results.failed + failedChecks })
+const results = failedChecks > 0 && forVitest.length === 0 ? NONE : await tests()
+finish({ ...results, failed: results.failed + failedChecks })
 
 async function tests(): Promise<Tally> {
   const plain = process.stdout.isTTY || process.env.FORCE_COLOR ? [] : ['--no-color']
@@ -45,8 +46,8 @@ async function tests(): Promise<Tally> {
     ...reporters,
     ...forVitest,
   ])
-  const { passed, failed } = readTally()
-  return { passed, failed: ok ? failed : Math.max(failed, 1) }
+  const found = readTally()
+  return { ...found, failed: ok ? found.failed : Math.max(found.failed, 1) }
 }
 
 /** Runs a program of node_modules under a heading and says how long it took. */
@@ -88,12 +89,15 @@ function signalGroup(name: NodeJS.Signals): void {
   }
 }
 
-function finish({ passed, failed }: Tally): never {
+function finish({ passed, failed, unable }: Tally): never {
+  for (const [lack, count] of Object.entries(unable)) {
+    console.log(`\n${count} ${count === 1 ? 'test' : 'tests'} could not run here: ${lack}`)
+  }
   console.log(`\n${passed} passed, ${failed} failed`)
   process.exit(failed > 0 ? 1 : 0)
 }
 
 /** A run that broke down before its end has written none. */
 function readTally(): Tally {
-  return existsSync(tallyFile) ? JSON.parse(readFileSync(tallyFile, 'utf8')) : { passed: 0, failed: 0 }
+  return existsSync(tallyFile) ? JSON.parse(readFileSync(tallyFile, 'utf8')) : NONE
 }

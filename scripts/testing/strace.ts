@@ -2,6 +2,8 @@ import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
+import { type TestContext, test } from 'vitest'
+import { Trouble } from '../boot/trouble.mjs'
 import { onPath } from '../services/find.ts'
 import { installPackages } from './debian-packages.ts'
 
@@ -18,6 +20,19 @@ export async function findStrace(): Promise<string | undefined> {
     () => false,
   )
   return works ? strace : undefined
+}
+
+/** Stands for tests that are not there without strace, so that they do not vanish silently. */
+export function withoutStrace(title: string): void {
+  test(title, missStrace)
+}
+
+/** Counted, and said at the end of `npm test`. In CI, where nobody reads that, it is a failure. */
+export function missStrace({ skip }: Pick<TestContext, 'skip'>): void {
+  if (process.env.CI === 'true' && process.env.ICHIDO_NO_STRACE !== '1') {
+    throw new Trouble('No process can be traced here. Install strace and allow ptrace, or set ICHIDO_NO_STRACE=1.')
+  }
+  skip('no strace')
 }
 
 /** Watches what a running process and its children ask of the system; settles when it watches. */

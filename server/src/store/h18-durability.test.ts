@@ -7,7 +7,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Postgres } from '../../../scripts/services/postgres.ts'
 import { nodeArgs, privatePostgres } from '../../../scripts/testing/services.ts'
-import { findStrace, traceProcess } from '../../../scripts/testing/strace.ts'
+import { findStrace, traceProcess, withoutStrace } from '../../../scripts/testing/strace.ts'
 import { renderForTest, Scene } from '../testing/scene.ts'
 import { openNode, sql, until } from '../testing/store.ts'
 import { submitLeased } from './commands/submit-leased.ts'
@@ -165,7 +165,7 @@ if (strace !== undefined) {
       expect(syncedBetween(seen, request, answer)).toEqual({ answers: 20, unsynced: 0 })
     })
   })
-}
+} else withoutStrace('syncs are seen from outside, on both engines')
 
 /** A process of its own that submits one job for each line it is sent. */
 function spawnSubmitter(dataDir: string): ChildProcess {
