@@ -21,14 +21,10 @@
 local jobs = tonumber(ARGV[6])
 local before_marks, before_events = 2 + jobs, 6 + 3 * jobs
 
--- A stream is ours when it is named in the set of domains, has no entries, or has an event among its last ten: S4's programs
--- begin streams without telling anybody. `isEvent` in event-json.ts says the same.
-local function is_ours()
-  if redis.call('ZSCORE', KEYS[2], ARGV[1]) then
-    return true
-  end
-  local entries = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 10)
-  for _, entry in ipairs(entries) do
+-- S4's programs begin streams without telling anybody: such a stream has an event among its last ten entries. `isEvent` in
+-- event-json.ts says the same.
+local function holds_events()
+  for _, entry in ipairs(redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 10)) do
     local name, data = entry[2][1], entry[2][2]
     local has = function(text)
       return string.find(data, text, 1, true)
@@ -37,21 +33,19 @@ local function is_ours()
       return true
     end
   end
-  return #entries == 0
+  return false
 end
 
--- Of the two keys without which nothing can be done.
-local function find_skipped()
-  local set, stream = redis.call('TYPE', KEYS[2]).ok, redis.call('TYPE', KEYS[1]).ok
-  if set ~= 'zset' and set ~= 'none' then
-    return KEYS[2]
-  elseif stream ~= 'none' and (stream ~= 'stream' or not is_ours()) then
-    return KEYS[1]
-  end
+-- Both answer with a table when the key is of another type.
+local length, known = redis.pcall('XLEN', KEYS[1]), redis.pcall('ZSCORE', KEYS[2], ARGV[1])
+local skipped
+if type(known) == 'table' then
+  skipped = KEYS[2]
+elseif type(length) == 'table' or (length > 0 and not known and not holds_events()) then
+  skipped = KEYS[1]
 end
 
 local added, any = {}, false
-local skipped = find_skipped()
 if skipped then
   for i = 1, #KEYS - before_marks do
     added[i] = -1
@@ -59,8 +53,6 @@ if skipped then
   added[#added + 1] = skipped
   return added
 end
--- A stream that has entries and no time to live was begun by another program, and stays for as long as that one likes.
-local expires = redis.call('PTTL', KEYS[1]) > 0 or redis.call('XLEN', KEYS[1]) == 0
 
 for i = 1, #KEYS - before_marks do
   local mark = KEYS[before_marks + i]
@@ -94,7 +86,8 @@ end
 
 if any then
   redis.call('XTRIM', KEYS[1], 'MAXLEN', '~', ARGV[5])
-  if expires then
+  -- A stream that had entries and no time to live was begun by another program, and stays for as long as that one likes.
+  if length == 0 or redis.call('PTTL', KEYS[1]) > 0 then
     redis.call('PEXPIRE', KEYS[1], ARGV[4])
   end
   redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1])
