@@ -55,6 +55,12 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
       expect(await scene.relay.evicts()).toBe(false)
       expect(scene.troubles).toEqual([])
       for (const { port } of redis.nodes) await isTight(`redis://ichido:PASSWORD@127.0.0.1:${port}`)
+      await redis.command('ACL', 'SETUSER', 'ichido', '-info')
+      const uninformed = new RedisScene(url, prefix)
+      await uninformed.up()
+      expect(await uninformed.relay.evicts(), 'what cannot be learned is feared').toBe(true)
+      expect(uninformed.troubles).toEqual([])
+      await uninformed.close()
     },
   )
 })
