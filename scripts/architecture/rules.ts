@@ -25,7 +25,11 @@ export const ROOMS: Room[] = [
   { files: 'server/src/store/', mayImport: ['server/src/store/', CORE, PROTOCOL, WORLD] },
   { files: 'server/src/bus/', mayImport: ['server/src/bus/', CORE, PROTOCOL, WORLD] },
   { files: 'server/src/blobs/', mayImport: ['server/src/blobs/', CORE, PROTOCOL, WORLD] },
-  { files: 'server/src/log-archive/', mayImport: ['server/src/log-archive/', CORE, PROTOCOL, WORLD] },
+  // Both keep files in the same folder, with the same modes.
+  {
+    files: 'server/src/log-archive/',
+    mayImport: ['server/src/log-archive/', 'server/src/blobs/modes.ts', CORE, PROTOCOL, WORLD],
+  },
   { files: SERVICES, mayImport: [SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },
   { files: 'server/src/leader/', mayImport: ['server/src/leader/', SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },
   { files: 'server/src/http/', mayImport: ['server/src/http/', SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },

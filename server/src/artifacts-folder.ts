@@ -2,7 +2,9 @@ import { mkdir, rmdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { World } from '@ichido/sdk/world'
 import { openDisk, syncFolder } from './blobs/disk.ts'
+import { makeFolder } from './blobs/modes.ts'
 import type { Blobs } from './blobs/port.ts'
+import { type FileModes, modesInside, PRIVATE } from './core/file-modes.ts'
 import { openLogArchive } from './log-archive/disk.ts'
 import type { LogArchive } from './log-archive/port.ts'
 import type { Limits } from './services/deps.ts'
@@ -57,22 +59,23 @@ export class ArtifactsElsewhere extends Error {
  * not find what the other nodes store.
  */
 async function openFolder(store: Store, folder: string, world: World): Promise<KeptFiles> {
-  await mkdir(folder, { recursive: true }).catch((error: Error) => {
+  await mkdir(folder, { recursive: true, mode: PRIVATE.folder }).catch((error: Error) => {
     throw new ArtifactsElsewhere(`${folder} cannot hold artifacts: ${error.message}. Set ARTIFACTS_DIR to a folder.`, {
       cause: error,
     })
   })
+  const modes = modesInside((await stat(folder)).mode)
   const known = await store.read(artifactsFolder(null))
-  const id = known ?? (await propose(store, folder, world.uuid()))
+  const id = known ?? (await propose(store, folder, world.uuid(), modes))
   const inside = join(folder, id)
   if (!(await isFolder(inside))) {
     // One process alone works on SQLite: while nothing is kept, any folder will do.
     if (store.engine !== 'sqlite' || (await keepsAnything(store))) throw new ArtifactsElsewhere(advice(folder, id))
-    await make(inside, folder)
+    await make(inside, folder, modes)
   }
   return {
-    blobs: await openDisk({ folder: inside, world }),
-    logArchive: await openLogArchive({ folder: inside, world }),
+    blobs: await openDisk({ folder: inside, world, modes }),
+    logArchive: await openLogArchive({ folder: inside, world, modes }),
   }
 }
 
@@ -81,16 +84,16 @@ async function keepsAnything(store: Store): Promise<boolean> {
 }
 
 /** Made before it is proposed, so that whoever reads the id finds the folder. */
-async function propose(store: Store, folder: string, proposed: string): Promise<string> {
+async function propose(store: Store, folder: string, proposed: string, modes: FileModes): Promise<string> {
   const inside = join(folder, proposed)
-  await make(inside, folder)
+  await make(inside, folder, modes)
   const id = (await store.write(artifactsFolder(proposed))) ?? proposed
   if (id !== proposed) await rmdir(inside)
   return id
 }
 
-async function make(inside: string, folder: string): Promise<void> {
-  await mkdir(inside)
+async function make(inside: string, folder: string, modes: FileModes): Promise<void> {
+  await makeFolder(inside, modes)
   await syncFolder(folder)
 }
 

@@ -16,6 +16,7 @@ import { realWorld } from './world.ts'
 
 export { BACKUPS_FOLDER } from './backups-folder.ts'
 export { EVICTS_ADVICE } from './bus/redis/memory-policy.ts'
+export { exposedFiles } from './exposed-files.ts'
 export {
   type BackupReport,
   backupStore,

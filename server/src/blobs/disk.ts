@@ -1,8 +1,10 @@
 import { createHash } from 'node:crypto'
-import { type FileHandle, mkdir, open, opendir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { type FileHandle, open, opendir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { World } from '@ichido/sdk/world'
+import { type FileModes, PRIVATE } from '../core/file-modes.ts'
 import { isDiskFull, StoreFull } from '../core/store-full.ts'
+import { makeFolder, openNew } from './modes.ts'
 import { type Part, partName, readParts } from './parts.ts'
 import {
   BlobMissing,
@@ -19,6 +21,7 @@ export interface DiskOptions {
   /** May be shared with other nodes. */
   folder: string
   world: Pick<World, 'now' | 'secret'>
+  modes?: FileModes
 }
 
 const NAME_BYTES = 9
@@ -30,11 +33,11 @@ const ROOM_BYTES = 1024 * 1024
  * to a file that nobody else ever writes to, so that two of them at one upload, on two nodes perhaps, cannot spoil the
  * bytes of either; and a blob's name is used once, so that removing it cannot meet whoever brings the same content again.
  */
-export async function openDisk({ folder, world }: DiskOptions): Promise<Blobs> {
+export async function openDisk({ folder, world, modes = PRIVATE }: DiskOptions): Promise<Blobs> {
   const uploads = join(folder, 'uploads')
   const blobs = join(folder, 'blobs')
-  await mkdir(uploads, { recursive: true })
-  await mkdir(blobs, { recursive: true })
+  await makeFolder(uploads, modes)
+  await makeFolder(blobs, modes)
   await syncFolder(folder)
 
   const uploadFolder = (uploadId: string) => join(uploads, uploadId)
@@ -45,14 +48,14 @@ export async function openDisk({ folder, world }: DiskOptions): Promise<Blobs> {
   async function receive(uploadId: string, fromByte: number): Promise<Receiving> {
     const before = fromByte === 0 ? [] : await readParts(uploadFolder(uploadId), fromByte)
     if (fromByte === 0) await discard(uploadId)
-    await mkdir(uploadFolder(uploadId), { recursive: true }).catch(throwFull)
+    await makeFolder(uploadFolder(uploadId), modes).catch(throwFull)
     const file = newFile(uploadId, partName(fromByte))
     const hash = createHash('sha256')
     let written = 0
 
     return {
       take(source, bytesMax, onBytes) {
-        return givingBack(file, async (handle) => {
+        return givingBack(file, modes, async (handle) => {
           const end = await pour(source, async (chunk) => {
             if (fromByte + written + chunk.length > bytesMax) return false
             await writeAll(handle, chunk)
@@ -68,7 +71,7 @@ export async function openDisk({ folder, world }: DiskOptions): Promise<Blobs> {
       async seal(): Promise<Sealed> {
         // Sent in one go, it was hashed on the way and is a file already.
         if (fromByte === 0) return { sha256: hash.digest('hex'), sizeBytes: written, file }
-        return joinParts([...before, { file, skip: 0, bytes: written }], newFile(uploadId, 'sealed'))
+        return joinParts([...before, { file, skip: 0, bytes: written }], newFile(uploadId, 'sealed'), modes)
       },
     }
   }
@@ -82,8 +85,8 @@ export async function openDisk({ folder, world }: DiskOptions): Promise<Blobs> {
     receive,
     async place({ sha256, file }, blobId) {
       const target = blobFile({ sha256, blobId })
-      const made = await mkdir(dirname(target), { recursive: true }).catch(throwFull)
-      if (made !== undefined) await syncFolder(blobs)
+      const made = await makeFolder(dirname(target), modes).catch(throwFull)
+      if (made) await syncFolder(blobs)
       await rename(file, target).catch(throwGone).catch(throwFull)
       await syncFolder(dirname(target))
     },
@@ -150,10 +153,10 @@ async function writeAll(handle: FileHandle, chunk: Uint8Array): Promise<void> {
 }
 
 /** Makes one file of several parts. */
-async function joinParts(parts: readonly Part[], file: string): Promise<Sealed> {
+async function joinParts(parts: readonly Part[], file: string, modes: FileModes): Promise<Sealed> {
   const hash = createHash('sha256')
   let sizeBytes = 0
-  await givingBack(file, async (target) => {
+  await givingBack(file, modes, async (target) => {
     for (const { file: part, skip, bytes } of parts) {
       if (bytes === 0) continue
       const handle = await open(part, 'r').catch(throwGone)
@@ -169,16 +172,16 @@ async function joinParts(parts: readonly Part[], file: string): Promise<Sealed> 
 }
 
 /** A file that no longer fits is removed: kept, it would hold the room that others need. */
-async function givingBack<T>(file: string, use: (handle: FileHandle) => Promise<T>): Promise<T> {
-  return withNewFile(file, use).catch(async (error: unknown) => {
+async function givingBack<T>(file: string, modes: FileModes, use: (handle: FileHandle) => Promise<T>): Promise<T> {
+  return withNewFile(file, modes, use).catch(async (error: unknown) => {
     if (isDiskFull(error)) await rm(file, { force: true })
     return throwFull(error)
   })
 }
 
 /** In the folder of an upload, which another request may have discarded meanwhile. */
-async function withNewFile<T>(file: string, use: (handle: FileHandle) => Promise<T>): Promise<T> {
-  return useAndClose(await open(file, 'wx').catch(throwGone), use)
+async function withNewFile<T>(file: string, modes: FileModes, use: (handle: FileHandle) => Promise<T>): Promise<T> {
+  return useAndClose(await openNew(file, modes).catch(throwGone), use)
 }
 
 async function useAndClose<T>(handle: FileHandle, use: (handle: FileHandle) => Promise<T>): Promise<T> {

@@ -6,6 +6,7 @@ import {
   directTrouble,
   EVICTS_ADVICE,
   examineRedis,
+  exposedFiles,
   isAuthRequired,
   type RedisState,
   type StoreHealth,
@@ -43,7 +44,7 @@ export async function examine(): Promise<Finding[]> {
     const config = readServerConfig(surroundings)
     findings.push(...examineSettings(config))
     if ('dataDir' in config.storage) findings.push(...examineFolder(config.storage.dataDir))
-    findings.push(...(await examineStore(config)))
+    findings.push(...examineFiles(config), ...(await examineStore(config)))
     if (config.redisUrl !== null) findings.push(...(await findInRedis(config.redisUrl)))
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
@@ -130,6 +131,16 @@ function examineFolder(dataDir: string): Finding[] {
   if (free < DISK_FULL_BYTES) return [broken('disk', text, 'Make room: a store on a full disk accepts nothing.')]
   if (free < DISK_LOW_BYTES) return [warning('disk', text, 'Make room soon.')]
   return [ok('disk', text)]
+}
+
+/** Windows has no such modes. */
+function examineFiles(config: ServerConfig): Finding[] {
+  if (process.getuid === undefined) return []
+  const exposed = exposedFiles(config)
+  if (exposed.length === 0) return [ok('files', 'no other user of this machine can read what the server keeps')]
+  return exposed.map(({ path, mode, mend }) =>
+    warning('files', `other users of this machine can get at ${path} (mode ${mode})`, `Run \`${mend}\`.`),
+  )
 }
 
 async function examineStore(config: ServerConfig): Promise<Finding[]> {

@@ -5,16 +5,19 @@ import { pipeline } from 'node:stream/promises'
 import { createGunzip, createGzip } from 'node:zlib'
 import type { World } from '@ichido/sdk/world'
 import { z } from 'zod'
+import { makeFolder, openNew } from '../blobs/modes.ts'
+import { type FileModes, PRIVATE } from '../core/file-modes.ts'
 import { isDiskFull, StoreFull } from '../core/store-full.ts'
 import { type ArchivedChunk, type LogArchive, type LogFile, LogUnreadable, logFileOf, logRefOf } from './port.ts'
 
 /** The part of the file system that is needed; a test breaks it off at every step. */
-export type Files = Pick<typeof realFiles, 'mkdir' | 'open' | 'rename' | 'rm' | 'readdir' | 'stat'>
+export type Files = Pick<typeof realFiles, 'mkdir' | 'chmod' | 'open' | 'rename' | 'rm' | 'readdir' | 'stat'>
 
 export interface DiskArchiveOptions {
   /** May be shared with other nodes. */
   folder: string
   world: Pick<World, 'now'>
+  modes?: FileModes
   files?: Files
 }
 
@@ -31,11 +34,12 @@ const line = z.strictObject({
 })
 
 /** Logs as compressed files, one a run: `logs/<xx>/<run>.<file>.jsonl.gz`. */
-export async function openLogArchive({ folder, world, files = realFiles }: DiskArchiveOptions): Promise<LogArchive> {
+export async function openLogArchive(options: DiskArchiveOptions): Promise<LogArchive> {
+  const { folder, world, modes = PRIVATE, files = realFiles } = options
   const pathOf = (file: LogFile) => join(folder, logRefOf(file))
   /** Their names are on disk for good; a process that died may have made one and not got to that. */
   const synced = new Set<string>()
-  await makeFolder(join(folder, 'logs'))
+  await makeSynced(join(folder, 'logs'))
 
   async function syncFolder(path: string): Promise<void> {
     const handle = await files.open(path, 'r')
@@ -46,15 +50,15 @@ export async function openLogArchive({ folder, world, files = realFiles }: DiskA
     }
   }
 
-  async function makeFolder(path: string): Promise<void> {
+  async function makeSynced(path: string): Promise<void> {
     if (synced.has(path)) return
-    await files.mkdir(path, { recursive: true })
+    await makeFolder(path, modes, files)
     await syncFolder(dirname(path))
     synced.add(path)
   }
 
   async function fill(path: string, chunks: AsyncIterable<ArchivedChunk>): Promise<number> {
-    const handle = await files.open(path, 'wx')
+    const handle = await openNew(path, modes, files)
     try {
       await pipeline(Readable.from(written(chunks)), createGzip(), (parts) => handle.writeFile(parts))
       await handle.sync()
@@ -68,7 +72,7 @@ export async function openLogArchive({ folder, world, files = realFiles }: DiskA
     async write(file, chunks) {
       const path = pathOf(file)
       try {
-        await makeFolder(dirname(path))
+        await makeSynced(dirname(path))
         const bytes = await fill(path + PARTIAL, chunks)
         await files.rename(path + PARTIAL, path)
         await syncFolder(dirname(path))

@@ -1,6 +1,7 @@
-import { mkdirSync } from 'node:fs'
+import { chmodSync, closeSync, mkdirSync, openSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import { ALL_BUT_OWNER, PRIVATE } from '../../core/file-modes.ts'
 import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
 import { refusal, schemaVerdict, sqliteDdl } from '../migrations/migration.ts'
 import { BadValue, type Command, type Store, type StoreHealth, StoreInUse, StoreRefused } from '../port.ts'
@@ -134,10 +135,31 @@ function database(...args: ConstructorParameters<typeof DatabaseSync>): Database
 
 function takeFolder(dataDir: string): DatabaseSync {
   try {
-    mkdirSync(dataDir, { recursive: true })
+    mkdirSync(dataDir, { recursive: true, mode: PRIVATE.folder })
+    for (const name of [LOCK_FILE, DATABASE_FILE]) keepPrivate(join(dataDir, name))
     return takeLock(dataDir)
   } catch (error) {
     throw asStoreFull(error, dataDir)
+  }
+}
+
+/** Files that SQLite makes beside a database; they get its mode. */
+export const BESIDE = ['', '-wal', '-shm', '-journal']
+
+/**
+ * Makes a database for its owner alone, whatever the umask, and tightens one of an earlier version. A file that is there is
+ * not opened: closing it would give up the locks that this process has on it.
+ */
+function keepPrivate(database: string): void {
+  try {
+    closeSync(openSync(database, 'wx', PRIVATE.file))
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error
+  }
+  for (const suffix of BESIDE) {
+    const facts = statSync(database + suffix, { throwIfNoEntry: false })
+    const mine = facts?.uid === process.getuid?.()
+    if (facts !== undefined && mine && (facts.mode & ALL_BUT_OWNER) !== 0) chmodSync(database + suffix, PRIVATE.file)
   }
 }
 
