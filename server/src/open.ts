@@ -20,6 +20,7 @@ import { localWorkerTransport } from './local-worker.ts'
 import { type ControlNode, startNode } from './main.ts'
 import { LOCAL_ADMIN } from './services/access.ts'
 import { silentMeter } from './services/meter.ts'
+import { SpareHeart } from './spare-heart.ts'
 import { TroubleLog } from './trouble-log.ts'
 import { realWorld } from './world.ts'
 
@@ -75,7 +76,7 @@ export async function open(options: OpenOptions): Promise<Ichido> {
   const starting = startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble, onFull })
   starting.catch(() => troubles.close())
   const node = await starting.catch((error: unknown) => explain(error, options))
-  const ichido = embed(node, world, onTrouble)
+  const ichido = embed(node, world, onTrouble, spareOf(options, onTrouble))
   return {
     ...ichido,
     async close(closeOptions) {
@@ -106,8 +107,23 @@ export class NotOpened extends Error {
   }
 }
 
+/** SQLite has one process: who holds up its event loop holds up everybody who could be handed the job. */
+function spareOf(
+  options: Exclude<OpenOptions, { url: string }>,
+  onTrouble: (where: string, error: unknown) => void,
+): SpareHeart | null {
+  // In a world of its own time is not the thread's.
+  if ('dataDir' in options || options.world !== undefined) return null
+  return new SpareHeart({ storage: options, world: realWorld, onTrouble: (error) => onTrouble('heartbeats', error) })
+}
+
 /** The library's front over a node of this process. */
-export function embed(node: ControlNode, world: World, onTrouble: (where: string, error: unknown) => void): Ichido {
+export function embed(
+  node: ControlNode,
+  world: World,
+  onTrouble: (where: string, error: unknown) => void,
+  spare: SpareHeart | null = null,
+): Ichido {
   const transport = localTransport(node.services, LOCAL_ADMIN, node.submitIn)
   const client = new Client(transport)
   const loops = new Map<string, Pick<WorkerLoop, 'close' | 'leftBehind'>>()
@@ -117,6 +133,7 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
     try {
       await Promise.all([...loops.values()].map((loop) => loop.close(drainMs)))
     } finally {
+      await spare?.close()
       await transport.close(new Error(CLOSED))
       await node.close([...loops.values()].flatMap(({ leftBehind }) => leftBehind))
     }
@@ -130,13 +147,15 @@ export function embed(node: ControlNode, world: World, onTrouble: (where: string
       // Each would get some of the jobs: nobody means that, and a forgotten stub would go unnoticed.
       if (loops.has(name))
         throw new TypeError(`There is a handler of ${kind.name} already; \`concurrency\` lets it do more`)
-      const workers = localWorkerTransport(node.services, `${LOCAL_WORKER_PREFIX}${world.uuid()}`)
+      const workerId = `${LOCAL_WORKER_PREFIX}${world.uuid()}`
       const deps = {
-        transport: workers,
+        transport: localWorkerTransport(node.services, workerId),
         world,
+        ...(spare === null ? {} : { clocks: spare.clocks }),
         onTrouble: (error: unknown) => onTrouble(`handler of ${kind.name}`, error),
       }
       loops.set(name, new HandlerLoop(kind, handler, handleOptions, deps))
+      spare?.keep(workerId)
     },
     close({ drainMs = DRAIN_MS } = {}) {
       closing ??= close(drainMs)
