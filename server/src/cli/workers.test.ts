@@ -1,6 +1,7 @@
 import { spawn, spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { copyFileSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { appendFileSync, copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import type { RegisteredShape } from '@ichido/sdk/protocol'
@@ -46,7 +47,7 @@ test('enroll prints the one line to paste; then the worker is listed, shown and 
   expect(line.code).toBe(0)
   const url = env.ICHIDO_URL
   expect(line.stdout).toMatch(
-    /^curl -fsSo ichido-agent\.mjs \S+\/agent\.mjs && node ichido-agent\.mjs --url \S+ --enroll ichido_enroll_[\w-]{43} --name 'lab pc' --queue a --queue b --exec 'sh -c '\\''echo hi'\\'''\n$/,
+    /^curl -fsSo ichido-agent\.mjs \S+\/agent\.mjs && node -e '[^']+' && node ichido-agent\.mjs --url \S+ --enroll ichido_enroll_[\w-]{43} --name 'lab pc' --queue a --queue b --exec 'sh -c '\\''echo hi'\\'''\n$/,
   )
   expect(line.stdout).toContain(` ${url}/agent.mjs && `)
   expect(line.stdout).toContain(` --url ${url} `)
@@ -100,6 +101,22 @@ test.each([
   }
 })
 
+test('the line runs the agent only if it is the one that the server had when the line was made', async () => {
+  const { command, agent_sha256 } = await json('enroll', 'pc', '--queue', 'a', '--exec', 'true')
+  const elsewhere = mkdtempSync(join(folder, 'checked-'))
+  const [, fetching = '', checking = ''] = /^(.*?) && (node -e .*?) && node /.exec(command) ?? []
+  const { PATH = '' } = process.env
+  const env = { PATH: [dirname(process.execPath), PATH].join(delimiter) }
+  const inShell = (line: string) => spawnSync('sh', ['-c', line], { cwd: elsewhere, env, encoding: 'utf8' })
+  expect(inShell(`${fetching} && ${checking}`)).toMatchObject({ status: 0, stderr: '' })
+  const fetched = readFileSync(join(elsewhere, 'ichido-agent.mjs'))
+  expect(createHash('sha256').update(fetched).digest('hex')).toBe(agent_sha256)
+  appendFileSync(join(elsewhere, 'ichido-agent.mjs'), '\n')
+  const refused = inShell(`${checking} && echo it runs`)
+  expect(refused).toMatchObject({ status: 1, stdout: '' })
+  expect(refused.stderr).toContain('ichido-agent.mjs is not the file that this line was made for')
+})
+
 test('a worker is enrolled anew and stays who it is', async () => {
   const { worker_id } = await register((await ichido('enroll', 'pc', '--queue', 'a')).stdout)
   const line = await ichido('enroll', 'pc', '--queue', 'b', '--worker', worker_id)
@@ -135,7 +152,7 @@ test('who trusts the server by a file prints a line that does so, too; pasted be
   copyFileSync(certFile, join(elsewhere, 'ichido-ca.pem'))
   const { PATH = '' } = process.env
   const env = { PATH: [dirname(process.execPath), PATH].join(delimiter), HOME: elsewhere }
-  const machine = spawn('sh', ['-c', line.stdout.replace(' && ', ' && exec env ')], { cwd: elsewhere, env })
+  const machine = spawn('sh', ['-c', line.stdout.replace(/ && (?!.* && )/, ' && exec env ')], { cwd: elsewhere, env })
   onTestFinished(() => void machine.kill('SIGKILL'))
   let said = ''
   machine.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { resolve } from 'node:path'
 import type { EnrollTokenShape, Page, RevokedShape, WorkerShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
@@ -104,7 +105,7 @@ async function show(workerId: string, { json }: { json?: boolean }): Promise<voi
 }
 
 async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: EnrollFlags): Promise<void> {
-  const { url: asked, ask } = connect()
+  const { url: asked, ask, open } = connect()
   warnOfFolder(exec)
   const made = await ask<EnrollTokenShape>('POST', '/v1/workers/enroll-tokens', {
     label: name,
@@ -115,8 +116,9 @@ async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: 
   const url = made.public_url ?? asked
   // Whoever needs it to reach the server needs it there, too.
   const authority = url.startsWith('https:') ? surroundings.env.NODE_EXTRA_CA_CERTS || null : null
-  const command = agentLine({ url, token: made.enroll_token, name, queues, exec, trusting: authority !== null })
-  if (json) return outJson({ ...made, command })
+  const sha256 = hashOf(await (await open('/agent.mjs', {})).bytes())
+  const command = agentLine({ url, token: made.enroll_token, name, queues, exec, trusting: authority !== null, sha256 })
+  if (json) return outJson({ ...made, command, agent_sha256: sha256 })
   out(command)
   if (authority !== null) {
     say(`First copy ${resolve(authority)} there as ${AUTHORITY_FILE}, into the folder in which the line is pasted:`)
@@ -142,18 +144,33 @@ interface AgentLine {
   exec: string | undefined
   /** By the authority's file that was copied there. */
   trusting: boolean
+  /** Of the agent, as whoever prints the line was given it. */
+  sha256: string
 }
 
-/** One line for any shell: curl fetches the agent, a single file, and Node runs it. */
-function agentLine({ url, token, name, queues, exec, trusting }: AgentLine): string {
+const AGENT_FILE = 'ichido-agent.mjs'
+
+/** By Node, which is there anyway: sha256sum has other names on other systems. */
+function checkLine(sha256: string): string {
+  const read = `require("fs").readFileSync("${AGENT_FILE}")`
+  const why = `${AGENT_FILE} is not the file that this line was made for. After an upgrade of the server, ask for a new line`
+  return `node -e 'if(require("crypto").createHash("sha256").update(${read}).digest("hex")!=="${sha256}"){console.error("${why}");process.exit(1)}'`
+}
+
+function hashOf(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex')
+}
+
+/** One line for any shell: curl fetches the agent, a single file, and Node checks and runs it. */
+function agentLine({ url, token, name, queues, exec, trusting, sha256 }: AgentLine): string {
   const asked = queues.flatMap((queue) => ['--queue', queue])
   const options = ['--url', url, '--enroll', token, '--name', name, ...asked, '--exec'].map(shellWord)
-  const file = 'ichido-agent.mjs'
   // From anywhere: what the agent starts is in folders of its own, and takes the variable over.
   const by = (variable: string) => (trusting ? `${variable}="$PWD/${AUTHORITY_FILE}" ` : '')
-  const fetching = `${by('CURL_CA_BUNDLE')}curl -fsSo ${file} ${shellWord(`${url}/agent.mjs`)}`
+  const fetching = `${by('CURL_CA_BUNDLE')}curl -fsSo ${AGENT_FILE} ${shellWord(`${url}/agent.mjs`)}`
   const program = exec === undefined ? PLACEHOLDER : shellWord(exec)
-  return `${fetching} && ${by('NODE_EXTRA_CA_CERTS')}node ${file} ${options.join(' ')} ${program}`
+  const running = `${by('NODE_EXTRA_CA_CERTS')}node ${AGENT_FILE} ${options.join(' ')} ${program}`
+  return `${fetching} && ${checkLine(sha256)} && ${running}`
 }
 
 function warningOf(url: string): string | null {
