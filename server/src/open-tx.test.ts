@@ -64,6 +64,22 @@ async function traces(): Promise<Record<string, number>> {
   return { ...counts, spent: rows[0].spent }
 }
 
+test("a submit goes to Ichido's tables, whatever the caller's search_path leads to", async () => {
+  await pool.query('CREATE SCHEMA shadow')
+  const before = await traces()
+  for (const table of Object.keys(before).filter((name) => name !== 'spent')) {
+    await pool.query(`CREATE TABLE shadow.${table} (LIKE ichido.${table})`)
+  }
+  const name = unique('shadowed')
+  await transaction('COMMIT', async (tx) => {
+    await tx.query('SET LOCAL search_path = shadow')
+    await ichido.submit(name, null, { tx, key: name, labels: { a: 'b' } })
+  })
+  expect(await traces()).toMatchObject({ jobs: Number(before.jobs) + 1, runs: Number(before.runs) + 1 })
+  expect((await pool.query('SELECT id FROM shadow.jobs')).rows).toEqual([])
+  await pool.query('DROP SCHEMA shadow CASCADE')
+})
+
 test('a rollback leaves no job, no key, no use of the quota and no cost', async () => {
   await limit({ max_concurrent: 100, cost_limit: 1_000 })
   const before = [await traces(), await quota()]

@@ -20,6 +20,7 @@ import { opening, withStore } from './opening.ts'
 import { pooling } from './pooling.ts'
 import { commandLine, startLine } from './self.ts'
 import { surroundings } from './surroundings.ts'
+import { tlsProblem } from './tls-warning.ts'
 
 /** One thing that was looked at. */
 export interface Finding {
@@ -112,6 +113,8 @@ function examineSettings(config: ServerConfig): Finding[] {
       ),
     )
   }
+  const tls = tlsProblem(config.storage)
+  if (tls !== null) findings.push(warning('tls', tls.message, tls.advice))
   return findings
 }
 

@@ -10,7 +10,8 @@ import { opening } from './opening.ts'
 import { VERSION } from './self.ts'
 import { onStopSignals, STOP_SIGNALS } from './signals.ts'
 import { surroundings } from './surroundings.ts'
-import { outJson, say } from './terminal.ts'
+import { outJson, paint, say } from './terminal.ts'
+import { tlsProblem } from './tls-warning.ts'
 
 interface ServeFlags {
   localWorker?: boolean
@@ -131,6 +132,8 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   })
   if (json) outJson({ url: server.url, pid: process.pid, open_mode: server.open, store: server.location })
   sayRunning(server, config, localWorker)
+  const tls = tlsProblem(config.storage)
+  if (tls !== null) say(`${paint('yellow', 'warning:')} ${tls.message}. ${tls.advice}`)
   // From here on a signal ends the process.
   await new Promise<never>(() => {})
 }

@@ -30,6 +30,14 @@ export function serverUrls(address: string): string[] {
   })
 }
 
+/** The servers that an address names, without their ports, and its `sslmode`. */
+export function serversOf(address: string): { hosts: string[]; sslmode: string | null } {
+  const { hosts = [], query = new URLSearchParams() } = partsOf(address) ?? {}
+  const named = query.get('host')?.split(',') ?? hosts
+  const sslmode = query.get('sslmode') ?? (['1', 'true'].includes(query.get('ssl') ?? '') ? 'require' : null)
+  return { hosts: named.map((host) => host.replace(/:\d*$/, '').replace(/^\[(.*)\]$/, '$1')), sslmode }
+}
+
 /** Null: not an address of this form, and node-postgres has to make sense of it. `new URL` takes one host only. */
 function partsOf(address: string) {
   const found = /^(postgres(?:ql)?:\/\/)([^/?#]*@)?([^/?#@]*)([^?#]*)(?:\?([^#]*))?$/.exec(address)

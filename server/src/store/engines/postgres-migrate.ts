@@ -16,7 +16,19 @@ export async function schemaVersion(client: pg.ClientBase, schema: string): Prom
   return Number(rows[0].version)
 }
 
+/** Whether there is nothing to do, asked without a right to change the schema. */
+async function isUpToDate(client: pg.ClientBase, schema: string): Promise<boolean> {
+  const { rows } = await client.query('SELECT to_regclass($1) AS found', [`${schema}.schema_migrations`])
+  return rows[0].found !== null && requireKnown(await schemaVersion(client, schema)) >= SCHEMA_VERSION
+}
+
+function requireKnown(found: number): number {
+  if (schemaVerdict(found, SCHEMA_VERSION) === 'refuse') throw new StoreRefused(refusal(found, SCHEMA_VERSION))
+  return found
+}
+
 export async function migrate(client: pg.PoolClient, schema: string): Promise<void> {
+  if (await isUpToDate(client, schema)) return
   await client.query(BEGIN_MIGRATION)
   try {
     // Nodes that start together migrate one after the other.
@@ -26,8 +38,7 @@ export async function migrate(client: pg.PoolClient, schema: string): Promise<vo
     await client.query(
       `CREATE TABLE IF NOT EXISTS ${schema}.schema_migrations (version integer PRIMARY KEY, name text NOT NULL, applied_at bigint NOT NULL)`,
     )
-    const found = await schemaVersion(client, schema)
-    if (schemaVerdict(found, SCHEMA_VERSION) === 'refuse') throw new StoreRefused(refusal(found, SCHEMA_VERSION))
+    const found = requireKnown(await schemaVersion(client, schema))
     for (const migration of MIGRATIONS.filter((m) => m.version > found)) {
       for (const statement of [...migration.statements, ...(migration.postgresOnly ?? [])]) {
         await client.query(postgresText(statement, schema))

@@ -1,0 +1,24 @@
+import { isLoopback, type StorageConfig } from '../config.ts'
+import { serversOf } from '../core/database-address.ts'
+import { surroundings } from './surroundings.ts'
+
+/** Those that never go on without TLS. `no-verify` is node-postgres's own. */
+const INSISTS = ['require', 'verify-ca', 'verify-full', 'no-verify']
+
+/** What is wrong with addresses that lead to another machine and do not insist on TLS; null: nothing. */
+export function tlsProblem(storage: StorageConfig): { message: string; advice: string } | null {
+  if ('dataDir' in storage) return null
+  const addresses = { DATABASE_URL: storage.databaseUrl, DATABASE_DIRECT_URL: storage.databaseDirectUrl }
+  for (const [variable, address] of Object.entries(addresses)) {
+    const { hosts, sslmode } = serversOf(address ?? '')
+    if (INSISTS.includes(sslmode ?? surroundings.env.PGSSLMODE ?? '')) continue
+    // A host that begins with a slash is the folder of a unix socket.
+    const far = hosts.find((host) => host !== '' && !host.startsWith('/') && !isLoopback(host))
+    if (far === undefined) continue
+    return {
+      message: `${variable} leads to ${far} and does not insist on TLS: passwords of the database, payloads and results can be read on the way`,
+      advice: `Add sslmode=verify-full to ${variable}, unless the network between is yours alone.`,
+    }
+  }
+  return null
+}
