@@ -77,7 +77,8 @@ test('a drained queue under an open snapshot', { timeout: 1_800_000 }, async () 
   await dump.query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM ichido.jobs LIMIT 1')
 
   const deps = { world: realWorld, store: node, bus: new EmbeddedBus(), meter: silentMeter, limits: DEFAULT_LIMITS }
-  const { runs } = createServices(deps)
+  // One worker takes all of it.
+  const { runs } = createServices(deps, { leases_per_worker_max: RUNS })
   let leased = 0
   while (leased < RUNS - BATCH) {
     const leases = await runs.lease('w', { queues: [queue], kinds: ['work'], max: BATCH, waitMs: 0 })
