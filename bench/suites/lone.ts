@@ -24,7 +24,7 @@ export async function lone({ size, database, say }: Stage): Promise<Comparison[]
   const input = () => ({ kind: 'welcome', payload: payload(n) })
   const options = () => ({ key: keyOf(n++) })
   async function direct(): Promise<void> {
-    await deps.store.write(submission.prepare(LOCAL_ADMIN, input(), options()))
+    await deps.store.write(await submission.prepare(LOCAL_ADMIN, input(), options()))
     // The batcher does it too, and it is not what is measured here.
     deps.bus.wake(['queue:default'])
   }

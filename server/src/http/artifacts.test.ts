@@ -11,6 +11,7 @@ import { type Call, type TestApp, testApp } from '../testing/app.ts'
 import { sha256Of, someBytes, testBlobs } from '../testing/artifacts.ts'
 import { ENGINES } from '../testing/services.ts'
 import { unique, until } from '../testing/store.ts'
+import { byRunAt } from '../testing/tags.ts'
 import { registered } from '../testing/workers.ts'
 
 const BYTES_MAX = 300_000
@@ -242,7 +243,7 @@ describe.each(ENGINES)('%s', (engine) => {
     const { job_id, queue } = await submit([{ name: 'in' }])
     const sent = await send({ name: 'in', job_id }, input)
     expect((await fetchBytes(idOf(sent), {}, worker)).statusCode).toBe(404)
-    await http.services.deps.store.write(promoteDue(1_000, ({ runAtMs }) => runAtMs))
+    await http.services.deps.store.write(promoteDue(1_000, byRunAt))
     const [lease] = await http.services.runs.lease(workerId, {
       queues: [queue],
       kinds: [],

@@ -17,13 +17,13 @@ interface BackfillOptions {
   bus: Bus
   meter: Meter
   settings: Settings
-  fairTags: Pick<FairTags, 'tagFor'>
+  fairTags: Pick<FairTags, 'tagsFor'>
 }
 
 /** Goes on with every backfill that runs, one bounded step of each in turn. */
 export function createBackfill(options: BackfillOptions, term: Term): () => Promise<number | null> {
   const { world, store, bus, meter, settings, fairTags } = options
-  const maker = { newId: world.uuid, tagOf: fairTags.tagFor }
+  const maker = { newId: world.uuid, tagsFor: fairTags.tagsFor }
   /** Those that wait for a quota or for a job must not keep the ones behind them from their turn. */
   let after = FIRST
   /** Since all had their last turn. */

@@ -5,6 +5,7 @@ import { retryJob } from '../store/commands/retry-jobs.ts'
 import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
 import { seize, trusting } from '../testing/reaper.ts'
 import { ENGINES } from '../testing/services.ts'
+import { tagged } from '../testing/tags.ts'
 import { registered } from '../testing/workers.ts'
 import { ClockWatch } from './clock-watch.ts'
 import { createReap } from './reap.ts'
@@ -166,7 +167,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 
   test('cancel: a retry is refused until the run has ended, and what its worker still reports is CANCELED', async () => {
-    const retry = (jobId: string) => scene.store.write(retryJob({ jobId, nextRunId: v7() }, 'someone', v7(), () => 1))
+    const retry = (jobId: string) => scene.store.write(retryJob({ jobId, nextRunId: v7() }, 'someone', v7(), tagged(1)))
     const heard = await started(TIMES)
     const silent = await started(TIMES, 'silent')
     for (const { id } of [heard, silent]) {

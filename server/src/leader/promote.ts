@@ -7,7 +7,7 @@ import type { Store } from '../store/port.ts'
 export interface PromoteOptions {
   store: Store
   bus: Bus
-  fairTags: FairTags
+  fairTags: Pick<FairTags, 'tagsFor'>
   settings: Settings
 }
 
@@ -15,9 +15,7 @@ export interface PromoteOptions {
 export function createPromote({ store, bus, fairTags, settings }: PromoteOptions): () => Promise<number | null> {
   return async () => {
     const batchMax = settings.get('promote_batch_max')
-    const { queues, count, nextInMs } = await store.write(
-      promoteDue(batchMax, ({ queue, userId, priority }) => fairTags.tagFor(queue, userId, priority)),
-    )
+    const { queues, count, nextInMs } = await store.write(promoteDue(batchMax, fairTags.tagsFor))
     bus.wake(queues.map((queue) => `queue:${queue}` as const))
     return count === batchMax ? 0 : nextInMs
   }

@@ -15,11 +15,11 @@ import {
   progress,
   redriver,
   retry,
-  tagOf,
   timesRetried,
 } from '../testing/dead-letters.ts'
 import { KEY_TTL_MS, Scene } from '../testing/scene.ts'
 import { eachEngine, sql, until } from '../testing/store.ts'
+import { byClock } from '../testing/tags.ts'
 
 eachEngine(({ store }) => {
   const newScene = () => new Scene(store())
@@ -220,7 +220,7 @@ eachEngine(({ store }) => {
   }
 
   function stepOf({ redriveId, version }: Redrive, term: Awaited<ReturnType<typeof lead>>) {
-    return stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7(), tagOf })
+    return stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7(), tagsFor: byClock })
   }
 
   function crashing<T>(command: Command<T>): Promise<T> {

@@ -18,7 +18,7 @@ interface RedriveOptions {
   bus: Bus
   meter: Meter
   settings: Settings
-  fairTags: Pick<FairTags, 'tagFor'>
+  fairTags: Pick<FairTags, 'tagsFor'>
 }
 
 /** Goes on with every redrive that runs, one bounded step of each in turn. Two nodes at it at once would not harm. */
@@ -28,7 +28,7 @@ export function createRedrive(
 ): () => Promise<number | null> {
   async function step(redriveId: string, version: number): Promise<void> {
     const nextRunIds = Array.from({ length: settings.get('redrive_batch_max') }, () => world.uuid())
-    const item = { redriveId, version, nextRunIds, auditId: world.uuid(), tagOf: fairTags.tagFor }
+    const item = { redriveId, version, nextRunIds, auditId: world.uuid(), tagsFor: fairTags.tagsFor }
     const { retried } = await store.write(stepRedrive(term, item))
     for (const { parkedMs } of retried) {
       meter.retried('redrive')

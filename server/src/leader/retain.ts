@@ -2,6 +2,7 @@ import type { World } from '@ichido/sdk/world'
 import type { SettingName } from '../core/settings.ts'
 import type { Meter } from '../services/meter.ts'
 import type { Settings } from '../services/settings.ts'
+import { removeQueueTimes } from '../store/commands/fair-tags.ts'
 import { removeExpiredKeys } from '../store/commands/keys.ts'
 import type { Term } from '../store/commands/leadership.ts'
 import { removeMinuteCounts } from '../store/commands/minute-counts.ts'
@@ -63,6 +64,7 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
     () => inBatches('audit', age('audit_retention_days', DAY_MS), (ageMs, max) => removeAudit(term, ageMs, max)),
     () =>
       inBatches('triggers', age('trigger_retention_seconds', 1000), (ageMs, max) => removeTriggers(term, ageMs, max)),
+    () => inBatches('queue_times', DAY_MS, (ageMs, max) => removeQueueTimes(term, ageMs, max)),
     () => inBatches('minute_counts', minuteCountsMs(settings), (ageMs, max) => removeMinuteCounts(term, ageMs, max)),
     events,
     outlivedResults,

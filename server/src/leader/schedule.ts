@@ -24,7 +24,7 @@ export interface ScheduleOptions {
   bus: Bus
   meter: Meter
   settings: Settings
-  fairTags: Pick<FairTags, 'tagFor'>
+  fairTags: Pick<FairTags, 'tagsFor'>
   clock: Pick<ClockWatch, 'observe' | 'evenMs'>
   onTrouble(where: string, error: unknown): void
 }
@@ -32,7 +32,7 @@ export interface ScheduleOptions {
 /** Makes the jobs of the ticks that are due, and of those that waited, for one term; a bounded batch at a time. */
 export function createSchedule(options: ScheduleOptions, leading: Leading): () => Promise<number | null> {
   const { world, store, bus, meter, settings, fairTags, clock, onTrouble } = options
-  const maker = { newId: world.uuid, tagOf: fairTags.tagFor }
+  const maker = { newId: world.uuid, tagsFor: fairTags.tagsFor }
   /** Definitions with ticks that wait have their turns in the order of ids. */
   let tried = FIRST
   /** Definitions whose rule cannot be read, and was complained about. */

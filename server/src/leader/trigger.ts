@@ -29,14 +29,14 @@ export interface TriggerOptions {
   meter: Meter
   settings: Settings
   limits: Pick<Limits, 'payloadBytesMax'>
-  fairTags: Pick<FairTags, 'tagFor'>
+  fairTags: Pick<FairTags, 'tagsFor'>
   onTrouble(where: string, error: unknown): void
 }
 
 /** Makes the jobs of triggers, in the order of their arrival, for one term; a bounded batch at a time. */
 export function createTrigger(options: TriggerOptions, leading: Leading): () => Promise<number | null> {
   const { world, store, bus, meter, settings, limits, fairTags, onTrouble } = options
-  const maker = { newId: world.uuid, tagOf: fairTags.tagFor }
+  const maker = { newId: world.uuid, tagsFor: fairTags.tagsFor }
   /** Definitions with triggers that wait have their turns in the order of ids. */
   let tried = FIRST
 

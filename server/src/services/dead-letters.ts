@@ -113,7 +113,7 @@ export function createDeadLetterService(
     async retry(caller, jobId) {
       await own(caller, jobId)
       const item = { jobId, nextRunId: world.uuid() }
-      const outcome = await store.write(retryJob(item, caller.userId, world.uuid(), fairTags.tagFor))
+      const outcome = await store.write(retryJob(item, caller.userId, world.uuid(), fairTags.tagsFor))
       if (outcome.kind === 'refused') throw refusal(outcome)
       meter.retried('person')
       if (outcome.parkedMs !== null) meter.deadLetterResolved('retried', outcome.parkedMs)

@@ -1,81 +1,170 @@
-import { findQueueHead } from '../store/commands/queues.ts'
+import {
+  findLastTags,
+  type LastTag,
+  type Place,
+  raiseQueueTimes,
+  readLastTags,
+  type TagsFor,
+} from '../store/commands/fair-tags.ts'
 import type { Deps } from './deps.ts'
 
-/** How old what a node knows of a queue's time may be while it gives out tags for it. */
-const REFRESH_MS = 1_000
+/** What another node has given out is known here so much later at most. */
+const KNOWN_MS = 1_000
+/** How long a node keeps to itself how far it has leased. */
+const SHARE_MS = 500
 const QUEUES_MAX = 1_000
 const USERS_MAX = 10_000
 
 interface QueueTime {
-  /** How far the queue has got: no tag that is given out lies before it. Null until it is known. */
-  atTag: number | null
-  /** The first and the last one that were given out before it was; 0: none. */
-  early: { first: number; last: number }
-  lastTags: Map<string, number>
-  refreshAtMs: number
+  queue: string
+  priority: number
+  /** As the store has it. */
+  tag: number
+  /** The highest one that was leased here and is not in the store yet; 0: none. */
+  leasedTag: number
+  users: Map<string, UserTags>
 }
 
+interface UserTags {
+  lastTag: number
+  givenAtMs: number
+  /** When the store was last asked. */
+  askedAtMs: number
+}
+
+/**
+ * A run's tag is its user's next one among the runs of one priority in a queue, by which they are ordered: behind the user's own
+ * last one, and not before the queue's time, which is the last tag that was leased. So a user with one job comes right after
+ * those that are being worked on, not behind all jobs of a user with many. Both are read from the store, so that all nodes
+ * agree, and kept in memory for a second: within a user and a priority, jobs are ordered as they were submitted, over all
+ * nodes up to that second.
+ */
 export interface FairTags {
-  /**
-   * A user's next tag among the runs of one priority in a queue, by which they are ordered: behind the user's own last one, and not
-   * before what the queue is at. So a user with one job comes right after what is being worked on, not behind all jobs of
-   * a user with many. Kept in memory: nodes agree only roughly, and a node that was restarted gives a user a new start.
-   */
-  tagFor(queue: string, userId: string, priority: number): number
+  /** In the transaction that makes runs ready. */
+  tagsFor: TagsFor
+  /** From memory; null: the store must be asked. */
+  known(places: readonly Place[]): number[] | null
+  /** Asks the store first. */
+  find(places: readonly Place[]): Promise<number[]>
   /** A run with this tag was leased. */
   leased(queue: string, tag: number, priority: number): void
+  /** Tells the other nodes how far this one has leased. */
+  share(): Promise<void>
 }
 
 export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>): FairTags {
   const queues = new Map<string, QueueTime>()
+  let sharing = false
+  let asking: Promise<unknown> | null = null
 
-  // Each priority has a time of its own: a high one runs ahead of what the others are at.
-  const nameOf = (queue: string, priority: number) => `${priority} ${queue}`
-
-  function timeOf(name: string): QueueTime {
+  function timeOf(queue: string, priority: number): QueueTime {
+    // Each priority has a time of its own: a high one runs ahead of the others.
+    const name = `${priority} ${queue}`
     let time = queues.get(name)
     if (time === undefined) {
-      if (queues.size >= QUEUES_MAX) queues.clear()
-      time = { atTag: null, early: { first: 0, last: 0 }, lastTags: new Map(), refreshAtMs: world.monotonic() }
+      if (queues.size >= QUEUES_MAX) forget()
+      time = { queue, priority, tag: 0, leasedTag: 0, users: new Map() }
       queues.set(name, time)
     }
     return time
   }
 
-  async function refresh(queue: string, priority: number, time: QueueTime): Promise<void> {
-    const tag = await store.read(findQueueHead(queue, priority)).catch(() => undefined)
-    if (tag === undefined) return
-    // What was given out early lies behind a backlog; who got some of it must not wait there with all that comes.
-    if (time.atTag === null && tag !== null && tag < time.early.first) time.lastTags.clear()
-    // Nothing waits: the queue has caught up with the clock. Tags are of the clock's size, so that nodes which have not
-    // met in a queue begin at the same place.
-    time.atTag = Math.max(time.atTag ?? 0, tag ?? world.now())
+  function forget(): void {
+    for (const [name, { leasedTag }] of queues) if (leasedTag === 0) queues.delete(name)
   }
 
-  function nextTag(time: QueueTime, userId: string): number {
-    if (time.atTag !== null) return Math.max(time.atTag, time.lastTags.get(userId) ?? 0) + 1
-    const { early } = time
-    early.last = Math.max(world.now(), early.last + 1)
-    early.first ||= early.last
-    return early.last
+  function isKnown({ queue, userId, priority }: Place, nowMs: number): boolean {
+    const user = timeOf(queue, priority).users.get(userId)
+    return user !== undefined && nowMs - user.askedAtMs < KNOWN_MS
+  }
+
+  function unknown(places: readonly Place[], nowMs: number): Place[] {
+    const distinct = new Map<string, Place>()
+    for (const place of places) {
+      if (!isKnown(place, nowMs)) distinct.set(JSON.stringify([place.queue, place.priority, place.userId]), place)
+    }
+    return [...distinct.values()]
+  }
+
+  function learn(found: readonly LastTag[], askedAtMs: number): void {
+    for (const { queue, userId, priority, timeTag, lastTag } of found) {
+      const time = timeOf(queue, priority)
+      time.tag = timeTag
+      const user = time.users.get(userId)
+      // A transaction that is under way has tags that the store does not show yet; a refused submission has none for long.
+      const ours = user !== undefined && askedAtMs - user.givenAtMs < KNOWN_MS ? user.lastTag : 0
+      if (time.users.size >= USERS_MAX) time.users.clear()
+      time.users.set(userId, { givenAtMs: 0, ...user, lastTag: Math.max(lastTag, ours), askedAtMs })
+    }
+  }
+
+  function give(places: readonly Place[], nowMs: number): number[] {
+    return places.map(({ queue, userId, priority }) => {
+      const time = timeOf(queue, priority)
+      const user = time.users.get(userId) ?? { lastTag: 0, givenAtMs: 0, askedAtMs: Number.NEGATIVE_INFINITY }
+      user.lastTag = Math.max(time.tag, time.leasedTag, user.lastTag) + 1
+      user.givenAtMs = nowMs
+      time.users.set(userId, user)
+      return user.lastTag
+    })
+  }
+
+  /** One after the other: who came first has the lower tag. */
+  async function ask(places: readonly Place[], before: Promise<unknown> | null): Promise<number[]> {
+    await before?.catch(() => {})
+    const askedAtMs = world.monotonic()
+    const asked = unknown(places, askedAtMs)
+    if (asked.length > 0) learn(await store.read(findLastTags(asked)), askedAtMs)
+    return give(places, world.monotonic())
+  }
+
+  async function share(): Promise<void> {
+    const sent = [...queues.values()].filter(({ leasedTag }) => leasedTag > 0)
+    if (sent.length === 0) return
+    const times = sent.map(({ queue, priority, leasedTag }) => ({ queue, priority, tag: leasedTag }))
+    for (const { queue, priority, tag } of await store.write(raiseQueueTimes(times))) timeOf(queue, priority).tag = tag
+    times.forEach(({ tag }, i) => {
+      const time = sent[i]
+      if (time?.leasedTag === tag) time.leasedTag = 0
+    })
+  }
+
+  /** The last lease of a busy time is told of, too. A failure is tried again with the next lease. */
+  function shareSoon(): void {
+    if (sharing) return
+    sharing = true
+    world.after(SHARE_MS, () => {
+      sharing = false
+      share().catch(() => {})
+    })
   }
 
   return {
-    tagFor(queue, userId, priority) {
-      const time = timeOf(nameOf(queue, priority))
+    *tagsFor(places) {
+      const askedAtMs = world.monotonic()
+      learn(yield* readLastTags(unknown(places, askedAtMs)), askedAtMs)
+      return give(places, askedAtMs)
+    },
+    known(places) {
+      if (asking !== null) return null
       const nowMs = world.monotonic()
-      if (nowMs >= time.refreshAtMs) {
-        time.refreshAtMs = nowMs + REFRESH_MS
-        void refresh(queue, priority, time)
+      return places.every((place) => isKnown(place, nowMs)) ? give(places, nowMs) : null
+    },
+    find(places) {
+      const found = ask(places, asking)
+      asking = found
+      const settled = () => {
+        if (asking === found) asking = null
       }
-      const tag = nextTag(time, userId)
-      if (time.lastTags.size >= USERS_MAX) time.lastTags.clear()
-      time.lastTags.set(userId, tag)
-      return tag
+      found.then(settled, settled)
+      return found
     },
     leased(queue, tag, priority) {
-      const time = queues.get(nameOf(queue, priority))
-      if (time !== undefined) time.atTag = Math.max(time.atTag ?? 0, tag)
+      const time = timeOf(queue, priority)
+      if (tag <= Math.max(time.tag, time.leasedTag)) return
+      time.leasedTag = tag
+      shareSoon()
     },
+    share,
   }
 }

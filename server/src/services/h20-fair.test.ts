@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
-import type { Store } from '../store/port.ts'
+import { FakeWorld } from '../../../scripts/testing/fake-world.ts'
+import type { Command, Store } from '../store/port.ts'
 import { callerOf, eachServices } from '../testing/each-services.ts'
-import { unique, until } from '../testing/store.ts'
+import { unique } from '../testing/store.ts'
 import { createFairTags } from './fair-tags.ts'
 
 /** Hazard 20: priority first, then fair between users, and no more looked at than is handed out (plans.test.ts). */
@@ -13,18 +13,8 @@ eachServices(({ services, submit }) => {
     return leases.map(({ job_id }) => job_id)
   }
 
-  /** The node knows how far the queue has got: it reads that when it first hears of it, beside the submission. */
-  async function known(queue: string): Promise<void> {
-    const { fairTags } = services()
-    await until('the time of the queue', async () => {
-      const first = fairTags.tagFor(queue, unique('user'), 0)
-      return fairTags.tagFor(queue, unique('user'), 0) === first
-    })
-  }
-
   test('a user with one job does not wait for all jobs of a user with many', async () => {
     const queue = unique('queue')
-    await known(queue)
     const [heavy, light] = [callerOf('submitter'), callerOf('submitter')]
     for (let i = 0; i < 50; i++) await submit(heavy, { queue })
     const one = await submit(light, { queue })
@@ -35,7 +25,6 @@ eachServices(({ services, submit }) => {
 
   test('two users with many take turns', async () => {
     const queue = unique('queue')
-    await known(queue)
     const [a, b] = [callerOf('submitter'), callerOf('submitter')]
     const [jobsOfA, jobsOfB] = [new Set<string>(), new Set<string>()]
     for (let i = 0; i < 20; i++) jobsOfA.add(await submit(a, { queue }))
@@ -51,7 +40,6 @@ eachServices(({ services, submit }) => {
 
   test('a job of higher priority does not move its user’s others ahead of who comes later', async () => {
     const queue = unique('queue')
-    await known(queue)
     const [heavy, light] = [callerOf('submitter'), callerOf('submitter')]
     for (let i = 0; i < 50; i++) await submit(heavy, { queue })
     const urgent = await submit(heavy, { queue, priority: 5 })
@@ -62,7 +50,6 @@ eachServices(({ services, submit }) => {
 
   test('priority wins over fairness', async () => {
     const queue = unique('queue')
-    await known(queue)
     const [heavy, light] = [callerOf('submitter'), callerOf('submitter')]
     const urgent: string[] = []
     for (let i = 0; i < 5; i++) urgent.push(await submit(heavy, { queue, priority: 1 }))
@@ -82,61 +69,73 @@ eachServices(({ services, submit }) => {
 })
 
 describe('tags', () => {
-  /** A store that knows one queue: where it stands, and how often that was asked. */
-  function fake(head: () => number | null) {
+  /** A store that knows one queue and one user: where they stand, and how often that was asked. */
+  function fake(standing: { timeTag: number; lastTag: number }) {
     const world = new FakeWorld()
     let asked = 0
     const store = {
       engine: 'postgres',
       read: async () => {
         asked++
-        return head()
+        return [{ ...ANN, ...standing }]
+      },
+      write: async () => [{ ...ANN, tag: standing.timeTag }],
+    } as unknown as Store
+    const tags = createFairTags({ world, store })
+    const give = async () => (tags.known([ANN]) ?? (await tags.find([ANN])))[0]
+    return { world, tags, give, asked: () => asked }
+  }
+  const ANN = { queue: 'q', userId: 'ann', priority: 0 }
+
+  test('go up one by one behind the queue and the user’s last, and follow what is leased', async () => {
+    const { tags, give } = fake({ timeTag: 100, lastTag: 0 })
+    expect([await give(), await give()]).toEqual([101, 102])
+    tags.leased('q', 150, 0)
+    expect(await give()).toBe(151)
+    tags.leased('q', 120, 0)
+    expect(await give(), 'a queue’s time never goes back').toBe(152)
+    tags.leased('q', 500, 7)
+    expect(await give(), 'each priority has a time of its own').toBe(153)
+    const behind = fake({ timeTag: 100, lastTag: 130 })
+    expect(await behind.give()).toBe(131)
+  })
+
+  test('are asked of the store at most once a second, and never given out of an older memory', async () => {
+    const standing = { timeTag: 5, lastTag: 0 }
+    const { world, give, asked } = fake(standing)
+    for (let i = 0; i < 10; i++) await give()
+    expect(asked()).toBe(1)
+    standing.lastTag = 50
+    await world.pass(999)
+    expect(await give()).toBe(16)
+    await world.pass(1)
+    expect(await give()).toBe(51)
+    expect(asked()).toBe(2)
+  })
+
+  test('that a refused submission took are given out again after a second', async () => {
+    const { world, give } = fake({ timeTag: 5, lastTag: 6 })
+    for (let i = 0; i < 10; i++) await give()
+    await world.pass(1_000)
+    expect(await give()).toBe(7)
+  })
+
+  test('that were leased are told to the other nodes within half a second, and once', async () => {
+    const world = new FakeWorld()
+    const told: unknown[] = []
+    const store = {
+      write: async ({ work }: Command<unknown>) => {
+        const step = work(false).next()
+        told.push(step.value)
+        return [{ ...ANN, tag: 7 }]
       },
     } as unknown as Store
-    return { world, tags: createFairTags({ world, store }), asked: () => asked }
-  }
-
-  test('begin at the clock, go up one by one, and follow what is leased', async () => {
-    const { world, tags } = fake(() => null)
-    const first = tags.tagFor('q', 'ann', 0)
-    expect(first).toBe(world.now())
-    expect(tags.tagFor('q', 'bob', 0), 'before the queue’s time is known: in the order of coming').toBe(first + 1)
-    await settled()
-    const ann = tags.tagFor('q', 'ann', 0)
-    expect(tags.tagFor('q', 'ann', 0)).toBe(ann + 1)
-    expect(tags.tagFor('q', 'bob', 0), 'behind his own first').toBe(ann + 1)
-    tags.leased('q', ann + 100, 0)
-    expect(tags.tagFor('q', 'ann', 0)).toBe(ann + 101)
-    tags.leased('q', ann, 0)
-    expect(tags.tagFor('q', 'bob', 0), 'a queue’s time never goes back').toBe(ann + 101)
-  })
-
-  test('of one user keep their order when the queue’s time becomes known, unless they lie behind a backlog', async () => {
-    let head: number | null = null
-    const { world, tags } = fake(() => head)
-    head = world.now()
-    const early = [1, 2, 3].map(() => tags.tagFor('q', 'ann', 0))
-    await settled()
-    expect(tags.tagFor('q', 'ann', 0)).toBe((early[2] ?? 0) + 1)
-    head = world.now() - 1_000
-    tags.tagFor('late', 'ann', 0)
-    await settled()
-    expect(tags.tagFor('late', 'ann', 0)).toBe(head + 1)
-  })
-
-  test('are not given out behind a backlog: the head is asked for, at most once a second', async () => {
-    let head: number | null = 5
-    const { world, tags, asked } = fake(() => head)
-    tags.tagFor('q', 'ann', 0)
-    await settled()
-    for (let i = 0; i < 10; i++) tags.tagFor('q', 'ann', 0)
-    expect(tags.tagFor('q', 'bob', 0)).toBe(6)
-    expect(asked()).toBe(1)
-    head = 50
-    await world.pass(1_000)
-    tags.tagFor('q', 'ann', 0)
-    await settled()
-    expect(asked()).toBe(2)
-    expect(tags.tagFor('q', 'bob', 0)).toBe(51)
+    const tags = createFairTags({ world, store })
+    tags.leased('q', 6, 0)
+    tags.leased('q', 7, 0)
+    await world.pass(500)
+    tags.leased('q', 7, 0)
+    await world.pass(500)
+    expect(told).toMatchObject([{ rows: [['q', 0, 7]] }])
   })
 })

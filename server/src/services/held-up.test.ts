@@ -7,6 +7,7 @@ import { findQuota } from '../store/commands/quotas.ts'
 import type { PostgresStore } from '../store/engines/postgres.ts'
 import { type TestServices, testServices } from '../testing/services.ts'
 import { openNode } from '../testing/store.ts'
+import { tagged } from '../testing/tags.ts'
 import { LOCAL_ADMIN } from './access.ts'
 
 /** An application may keep its own transaction open for as long as it likes; nobody else waits for it. */
@@ -34,7 +35,7 @@ afterAll(async () => {
 /** What `submit(…, { tx })` does, in a transaction that stays open. */
 async function keepRowsOf(caller: Caller): Promise<void> {
   await application.query('BEGIN')
-  await store.writeIn(application, given.services.submission.prepare(caller, COSTLY, { key: null }))
+  await store.writeIn(application, await given.services.submission.prepare(caller, COSTLY, { key: null }))
 }
 
 test('a report with a cost waits for its own user; others are recorded meanwhile, with costs too', async () => {
@@ -129,7 +130,7 @@ test('however many calls wait for somebody’s row, work is submitted, leased an
   const delayed = await submission.submit(BOB, { kind: 'work', delay_seconds: 3_600 }, { key: null })
   const { outcome } = await jobs.cancel(BOB, delayed.kind === 'created' ? delayed.jobId : '')
   expect(outcome).toBe('canceled')
-  expect(await store.write(promoteDue(10, () => 1))).toMatchObject({ count: 0 })
+  expect(await store.write(promoteDue(10, tagged(1)))).toMatchObject({ count: 0 })
   expect(settled).toBe(0)
   await application.query('ROLLBACK')
   await all

@@ -229,8 +229,10 @@ describe('whoever has to wait keeps the poll from nobody', () => {
   })
   afterEach(() => client.end())
 
-  const open = (caller: Caller, key: string | null) =>
-    node.writeIn(client, services.submission.prepare(caller, { kind: 'work', queue: unique('elsewhere') }, { key }))
+  const open = async (caller: Caller, key: string | null) => {
+    const input = { kind: 'work', queue: unique('elsewhere') }
+    return node.writeIn(client, await services.submission.prepare(caller, input, { key }))
+  }
 
   /** While this submission waits, the poll gets the job of another. */
   async function goesAround(blocked: Promise<unknown>, answer: Promise<string[]>): Promise<void> {

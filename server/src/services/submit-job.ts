@@ -7,12 +7,14 @@ import { toMicros } from '../core/quota.ts'
 import { requestHash } from '../core/request-hash.ts'
 import type { Caller } from '../core/roles.ts'
 import { rehearse } from '../store/commands/rehearse.ts'
-import type {
-  Accepted,
-  RenderAccepted,
-  SubmitItem,
-  SubmitOutcome,
-  SubmitRefusal,
+import {
+  type Accepted,
+  type RenderAccepted,
+  type SubmitItem,
+  type SubmitOutcome,
+  type SubmitRefusal,
+  type UntaggedItem,
+  withTags,
 } from '../store/commands/submission.ts'
 import { submitJobs } from '../store/commands/submit-jobs.ts'
 import { type LeasedSubmission, submitLeased } from '../store/commands/submit-leased.ts'
@@ -57,7 +59,7 @@ export interface SubmitService {
     read: (one: Given) => Submission,
   ): Promise<PromiseSettledResult<SubmitOutcome>[]>
   /** The same as a command, for a transaction of the caller's own, which also wakes the workers when it commits. */
-  prepare(caller: Caller, input: SubmitInput, options: SubmitOptions): Command<SubmitOutcome[]>
+  prepare(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<Command<SubmitOutcome[]>>
   /** What `submit` would answer now. Nothing of it stays. */
   rehearse(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<SubmitOutcome>
   /** By a command that does more than that. */
@@ -74,7 +76,7 @@ const BATCH_ITEMS_MAX = 1_000
 const BATCH_BYTES_MAX = 4 * 1024 * 1024
 
 export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseDesk): SubmitService {
-  const batcher = new Batcher<SubmitItem, SubmitOutcome>({
+  const batcher = new Batcher<UntaggedItem, SubmitOutcome>({
     name: 'submit',
     world: deps.world,
     itemsMax: BATCH_ITEMS_MAX,
@@ -84,7 +86,8 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
     bytesOf: (item) => item.payload.length + 500,
     userOf: (item) => item.userId,
     onBatch: (batch) => deps.meter.batch(batch),
-    async run(items) {
+    async run(untagged) {
+      const items = await tagged(untagged)
       const offer = desk.offer(items)
       const alone = () => ({ ...submitJobs(items, renderAccepted), yields: true })
       const outcomes = await (offer === null ? deps.store.write(alone()) : submitOffered(items, offer, alone))
@@ -92,6 +95,10 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
       return outcomes
     },
   })
+
+  async function tagged(items: readonly UntaggedItem[]): Promise<SubmitItem[]> {
+    return withTags(items, fairTags.known(items) ?? (await fairTags.find(items)))
+  }
 
   async function submitOffered(
     items: readonly SubmitItem[],
@@ -131,22 +138,25 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
   }
 
   return {
-    submit: async (caller, input, options) => batcher.add(toItem(deps, fairTags, caller, input, options)),
+    submit: async (caller, input, options) => batcher.add(toItem(deps, caller, input, options)),
     submitMany: (caller, given, read) =>
       batcher.addAll(given, (one) => {
         const { input, options } = read(one)
-        return toItem(deps, fairTags, caller, input, options)
+        return toItem(deps, caller, input, options)
       }),
-    prepare: (caller, input, options) => submitJobs([toItem(deps, fairTags, caller, input, options)], renderAccepted),
+    async prepare(caller, input, options) {
+      return submitJobs(await tagged([toItem(deps, caller, input, options)]), renderAccepted)
+    },
     async rehearse(caller, input, options) {
       // A rehearsal takes no turn from the user's jobs.
-      const item = toItem(deps, { tagFor: () => 0 }, caller, input, options)
+      const item = { ...toItem(deps, caller, input, options), fairTag: 0 }
       const [outcome] = await rehearse(deps.store, submitJobs([item], renderAccepted))
       if (outcome === undefined) throw new Error('Every submission has an outcome')
       return outcome
     },
     async submitBy(commandOf, caller, input, options) {
-      const item = toItem(deps, fairTags, caller, input, options)
+      const [item] = await tagged([toItem(deps, caller, input, options)])
+      if (item === undefined) throw new Error('Every item has its tag')
       const outcome = await deps.store.write(commandOf(item, renderAccepted))
       tell([item], [outcome])
       return outcome
@@ -154,13 +164,7 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
   }
 }
 
-function toItem(
-  deps: Deps,
-  fairTags: Pick<FairTags, 'tagFor'>,
-  caller: Caller,
-  input: SubmitInput,
-  options: SubmitOptions,
-): SubmitItem {
+function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitOptions): UntaggedItem {
   const payload = payloadText(deps, input.payload)
   const { world } = deps
   const queue = input.queue ?? DEFAULT_QUEUE
@@ -181,7 +185,6 @@ function toItem(
     replacesJobId: options.replacesJobId ?? null,
     runAtMs: input.run_at === undefined ? null : Date.parse(input.run_at),
     delayMs: Math.round((input.delay_seconds ?? 0) * 1000),
-    fairTag: fairTags.tagFor(queue, caller.userId, input.priority ?? 0),
     key: keyOf(input, options),
     reservationId: input.reservation_id ?? null,
     consumedReservationId: options.consumedReservation ? world.uuid() : null,

@@ -1,10 +1,11 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
-import { begin, lead, letters, makeOneDead, progress, retry, tagOf } from '../testing/dead-letters.ts'
+import { begin, lead, letters, makeOneDead, progress, retry } from '../testing/dead-letters.ts'
 import { removeKeys } from '../testing/retention.ts'
 import { KEY_TTL_MS, renderForTest, Scene } from '../testing/scene.ts'
 import { sql } from '../testing/store.ts'
+import { byClock } from '../testing/tags.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { findKeys } from './commands/keys.ts'
 import { setQuota } from './commands/quotas.ts'
@@ -88,7 +89,7 @@ async function marked(scene: Scene) {
   const term = await lead(nodes.a())
   let redrive = await nodes.a().write(begin(scene))
   const stepOf = ({ redriveId, version }: typeof redrive) =>
-    stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7(), tagOf })
+    stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7(), tagsFor: byClock })
   while (!redrive.marked) {
     await nodes.a().write(stepOf(redrive))
     redrive = await progress(nodes.a(), redrive)

@@ -9,12 +9,13 @@ import { seize } from '../testing/reaper.ts'
 import { removeKeys } from '../testing/retention.ts'
 import { Scene } from '../testing/scene.ts'
 import { openNode } from '../testing/store.ts'
+import { byRunAt } from '../testing/tags.ts'
 import { countDeadLetters } from './commands/dead-letters.ts'
+import { findLastTags } from './commands/fair-tags.ts'
 import { findKeys, listKeys } from './commands/keys.ts'
 import { leaseBatch } from './commands/lease-runs.ts'
 import { countListed, EVERY_JOB, type JobFilter, listJobs } from './commands/list-jobs.ts'
 import { promoteDue } from './commands/promote-runs.ts'
-import { findQueueHead } from './commands/queues.ts'
 import { listReservations, listUsers } from './commands/quotas.ts'
 import { findJob } from './commands/read-jobs.ts'
 import { expireBatch, reviewRuns } from './commands/reap-runs.ts'
@@ -170,8 +171,9 @@ describe('a lease', () => {
   })
 })
 
-test('the head of a full queue is found by a look at few rows', async () => {
-  for (const plan of await readPlans(node, findQueueHead('busy', 0))) expect(rowsTouched(plan)).toBeLessThanOrEqual(10)
+test('the time of a full queue and a user’s last tag in it are found by a look at few rows', async () => {
+  const plans = await readPlans(node, findLastTags([{ queue: 'busy', userId: 'user-1', priority: 0 }]))
+  expect(plans.map((plan) => rowsTouched(plan) <= 10)).toEqual(plans.map(() => true))
 })
 
 test('what workers hold of a queue is counted among what they hold, not among all', async () => {
@@ -181,10 +183,7 @@ test('what workers hold of a queue is counted among what they hold, not among al
 
 describe('loops look at what is due, not at what waits', () => {
   test('promote', async () => {
-    const plans = await writePlans(
-      node,
-      promoteDue(1_000, ({ runAtMs }) => runAtMs),
-    )
+    const plans = await writePlans(node, promoteDue(1_000, byRunAt))
     expect(
       plans.map(rowsTouched).every((rows) => rows <= 10),
       JSON.stringify(plans),

@@ -4,6 +4,7 @@ import { lapsedRun, register } from '../testing/lapsed.ts'
 import { Reaper } from '../testing/reaper.ts'
 import { failed, finished, type Holding, only, Scene } from '../testing/scene.ts'
 import { sql } from '../testing/store.ts'
+import { byRunAt } from '../testing/tags.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { cancelJob } from './commands/cancel-job.ts'
 import { endBatch, type Report } from './commands/end-runs.ts'
@@ -94,7 +95,7 @@ describe('two late reports', () => {
 })
 
 describe('a late result against the promotion of the next run', () => {
-  const promote = promoteDue(100, ({ runAtMs }) => runAtMs)
+  const promote = promoteDue(100, byRunAt)
   async function due() {
     const scene = newScene()
     const lease = await lapsedRun(scene)

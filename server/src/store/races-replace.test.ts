@@ -2,10 +2,11 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
 import { LOCAL_ADMIN } from '../services/access.ts'
-import { begin, failAll, lead, letters, makeOneDead, progress, retry, tagOf } from '../testing/dead-letters.ts'
+import { begin, failAll, lead, letters, makeOneDead, progress, retry } from '../testing/dead-letters.ts'
 import { renderForTest, Scene } from '../testing/scene.ts'
 import { ENGINES, testServices } from '../testing/services.ts'
 import { eachEngine, sql } from '../testing/store.ts'
+import { byClock } from '../testing/tags.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { renewTerm, type Term } from './commands/leadership.ts'
 import { setQuota } from './commands/quotas.ts'
@@ -27,7 +28,12 @@ async function redriving(scene: Scene, store: Store, led?: Term) {
   const term = led ?? (await lead(store))
   let redrive = await store.write(begin(scene))
   const step = () =>
-    stepRedrive(term, { ...redrive, nextRunIds: Array.from({ length: 10 }, () => v7()), auditId: v7(), tagOf })
+    stepRedrive(term, {
+      ...redrive,
+      nextRunIds: Array.from({ length: 10 }, () => v7()),
+      auditId: v7(),
+      tagsFor: byClock,
+    })
   while (!redrive.marked) {
     await store.write(step())
     redrive = await progress(store, redrive)

@@ -10,10 +10,10 @@ import {
   progress,
   redriver,
   retry,
-  tagOf,
   timesRetried,
 } from '../testing/dead-letters.ts'
 import { renderForTest, Scene } from '../testing/scene.ts'
+import { byClock } from '../testing/tags.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { cancelJob } from './commands/cancel-job.ts'
 import { findQuota, setQuota } from './commands/quotas.ts'
@@ -40,7 +40,7 @@ async function marked(scene: Scene) {
   }
   function stepOf({ redriveId, version }: Redrive) {
     const nextRunIds = Array.from({ length: 100 }, () => v7())
-    return stepRedrive(term, { redriveId, version, nextRunIds, auditId: v7(), tagOf })
+    return stepRedrive(term, { redriveId, version, nextRunIds, auditId: v7(), tagsFor: byClock })
   }
   return { redrive, stepOf }
 }

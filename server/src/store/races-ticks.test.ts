@@ -6,6 +6,7 @@ import { keptPlan, waysInto } from '../testing/explain.ts'
 import { seize } from '../testing/reaper.ts'
 import { Scene } from '../testing/scene.ts'
 import { sql } from '../testing/store.ts'
+import { tagged } from '../testing/tags.ts'
 import { again, BY, content, define, EVERY_SECOND, jobsOf, ledger, setDue } from '../testing/ticker.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
 import { realWorld } from '../world.ts'
@@ -22,7 +23,7 @@ import { advanceNextTick, lockDue } from './sql/ticks.ts'
 
 const MINUTE = 60_000
 const NO_ID = '00000000-0000-0000-0000-000000000000'
-const maker = { newId: realWorld.uuid, tagOf: () => 1 }
+const maker = { newId: realWorld.uuid, tagsFor: tagged(1) }
 const { a, b, gate, meet } = twoNodes()
 
 /** A definition with three ticks that are due, and the leader's command that makes them. */

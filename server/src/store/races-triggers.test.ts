@@ -7,6 +7,7 @@ import { seize } from '../testing/reaper.ts'
 import { Scene } from '../testing/scene.ts'
 import { testServices } from '../testing/services.ts'
 import { sql, unique } from '../testing/store.ts'
+import { tagged } from '../testing/tags.ts'
 import { BY, content, jobsOf, tickAll } from '../testing/ticker.ts'
 import { defineOn, happen, triggerer, triggerLedger } from '../testing/triggers.ts'
 import { twoNodes } from '../testing/two-nodes.ts'
@@ -25,7 +26,7 @@ import type { Statement } from './statement.ts'
 /** A trigger meets somebody else: the outcome is that of one after the other. */
 
 const NO_ID = '00000000-0000-0000-0000-000000000000'
-const maker = { newId: realWorld.uuid, tagOf: () => 1 }
+const maker = { newId: realWorld.uuid, tagsFor: tagged(1) }
 const { a, b, gate, meet } = twoNodes()
 
 const item = (topic: string, changes: Partial<TriggerItem> = {}): TriggerItem => ({

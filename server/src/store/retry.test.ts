@@ -1,9 +1,10 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { letters, makeOneDead, retry, tagOf } from '../testing/dead-letters.ts'
+import { letters, makeOneDead, retry } from '../testing/dead-letters.ts'
 import { removeKeys } from '../testing/retention.ts'
 import { finished, KEY_TTL_MS, only, Scene } from '../testing/scene.ts'
 import { eachEngine, sql } from '../testing/store.ts'
+import { byClock } from '../testing/tags.ts'
 import { endBatch } from './commands/end-runs.ts'
 import { findKeys } from './commands/keys.ts'
 import { setQuota } from './commands/quotas.ts'
@@ -69,7 +70,7 @@ eachEngine(({ store }) => {
     test('that may have been committed unheard finds itself, and is on record once', async () => {
       const scene = newScene()
       const jobId = await makeOneDead(scene)
-      const command = retryJob({ jobId, nextRunId: v7() }, 'tester', v7(), tagOf)
+      const command = retryJob({ jobId, nextRunId: v7() }, 'tester', v7(), byClock)
       await write(command)
       const again = { name: command.name, work: () => command.work(true) }
       expect(await write(again)).toMatchObject({ kind: 'retried' })

@@ -315,6 +315,14 @@ CREATE TABLE once_counters (
   PRIMARY KEY (job_id, node_id)
 ) STRICT;
 
+CREATE TABLE queue_times (
+  queue text NOT NULL,
+  priority integer NOT NULL,
+  tag INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  PRIMARY KEY (queue, priority)
+) STRICT;
+
 CREATE TABLE queues (
   name text PRIMARY KEY,
   paused_at INTEGER,
@@ -425,6 +433,9 @@ WHERE definition_id IS NOT NULL AND latest AND state IN ('PENDING', 'ASSIGNED', 
 CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag IS NULL;
 
 CREATE UNIQUE INDEX runs_job ON runs (job_id, run_no);
+
+CREATE INDEX runs_last_tag ON runs (queue, priority, user_id, fair_tag)
+WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL;
 
 CREATE INDEX runs_live ON runs (assigned_worker_id, poll_id, id) WHERE state IN ('ASSIGNED', 'RUNNING');
 

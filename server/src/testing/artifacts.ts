@@ -18,6 +18,7 @@ import { type TestApp, testApp } from './app.ts'
 import { callerOf, eachServices } from './each-services.ts'
 import type { Engine } from './services.ts'
 import { sql, unique } from './store.ts'
+import { byRunAt } from './tags.ts'
 
 export const sha256Of = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
@@ -115,7 +116,7 @@ export function eachArtifactServices(suite: (given: ArtifactServices) => void): 
         job: (caller, jobId) => services().jobs.get(caller, jobId),
         async leasable(jobId) {
           const { store } = services().deps
-          await store.write(promoteDue(1_000, ({ runAtMs }) => runAtMs))
+          await store.write(promoteDue(1_000, byRunAt))
           const statement = 'SELECT fair_tag FROM ichido.runs WHERE job_id = $1 AND fair_tag IS NOT NULL'
           return (await sql(store, statement, jobId)).length === 1
         },

@@ -12,12 +12,11 @@ import { type Row, text } from '../store/statement.ts'
 import { realWorld } from '../world.ts'
 import { failed, type Scene } from './scene.ts'
 import { sql } from './store.ts'
+import { byClock } from './tags.ts'
 
 type Changes = NonNullable<Parameters<Scene['item']>[0]>
 
 const BATCH = 500
-
-export const tagOf = () => realWorld.now()
 
 /** Jobs of a scene that failed for good. */
 export async function makeDead(scene: Scene, count: number, changes: Changes = {}): Promise<string[]> {
@@ -45,7 +44,7 @@ export async function makeOneDead(scene: Scene, changes: Changes = {}): Promise<
 }
 
 export function retry(jobId: string): Command<RetryOutcome> {
-  return retryJob({ jobId, nextRunId: v7() }, 'tester', v7(), tagOf)
+  return retryJob({ jobId, nextRunId: v7() }, 'tester', v7(), byClock)
 }
 
 /** The dead letters of a scene's user. */
@@ -77,7 +76,7 @@ export async function lead(store: Store): Promise<Term> {
 /** The leader's duty on a store; each call is a tick. */
 export function redriver(store: Store, term: Term, counts: Partial<Meter> = {}): () => Promise<number | null> {
   const bus = { wake() {}, subscribe: () => () => {}, close: async () => {} }
-  const fairTags = { tagFor: tagOf }
+  const fairTags = { tagsFor: byClock }
   const meter = { ...silentMeter, ...counts }
   const given = { world: realWorld, store, bus, meter, settings: defaultSettings, fairTags }
   return createRedrive(given, term)

@@ -15,6 +15,7 @@ import { submitJobs } from '../store/commands/submit-jobs.ts'
 import type { Store } from '../store/port.ts'
 import { type Row, text } from '../store/statement.ts'
 import { sql, unique } from './store.ts'
+import { byRunAt } from './tags.ts'
 
 type SubmitChanges = Partial<Omit<SubmitItem, 'key'>> & {
   key?: string | Partial<NonNullable<SubmitItem['key']>> | null
@@ -190,7 +191,7 @@ export class Scene {
       const changes = columns.map((column) => `${column} = ${column} - ${ms}`)
       await sql(this.store, `UPDATE ichido.${table} SET ${changes.join()} WHERE user_id = $1`, this.userId)
     }
-    await this.store.write(promoteDue(100, ({ runAtMs }) => runAtMs))
+    await this.store.write(promoteDue(100, byRunAt))
   }
 }
 

@@ -2,6 +2,7 @@ import { promoteDue } from '../store/commands/promote-runs.ts'
 import type { Store } from '../store/port.ts'
 import type { Answer, Call, TestApp } from './app.ts'
 import { sql } from './store.ts'
+import { byRunAt } from './tags.ts'
 
 /** What S1's front end and workers send, for tests. */
 
@@ -89,5 +90,5 @@ export async function ageJob(store: Store, jobId: string, ms: number): Promise<v
   const columns = ['run_at', 'created_at', 'assigned_at', 'lease_expires_at', 'started_at', 'finished_at']
   const changes = columns.map((column) => `${column} = ${column} - ${ms}`)
   await sql(store, `UPDATE ichido.runs SET ${changes.join()} WHERE job_id = $1`, jobId)
-  await store.write(promoteDue(100, ({ runAtMs }) => runAtMs))
+  await store.write(promoteDue(100, byRunAt))
 }

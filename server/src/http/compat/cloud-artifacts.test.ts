@@ -6,6 +6,7 @@ import { artifactApp, sha256Of, someBytes } from '../../testing/artifacts.ts'
 import { lease } from '../../testing/cloud-worker.ts'
 import { ENGINES } from '../../testing/services.ts'
 import { sql } from '../../testing/store.ts'
+import { byRunAt } from '../../testing/tags.ts'
 import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
 
 describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => {
@@ -39,7 +40,7 @@ describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => 
     await send(first.job_id, 'b', someBytes(5))
     expect(await statusOf(first.job_id)).toBe('queued')
     expect(await replay()).toMatchObject({ status: 'queued', data_uploaded: true, idempotent_hit: true })
-    await http.services.deps.store.write(promoteDue(100, ({ runAtMs }) => runAtMs))
+    await http.services.deps.store.write(promoteDue(100, byRunAt))
     const leased = await lease(http, 'cloud.wait')
     expect(leased).toMatchObject({ job_id: first.job_id, artifacts: [{ name: 'a' }, { name: 'b' }] })
     // What it waits for is no part of what the worker is told to do.

@@ -166,7 +166,7 @@ function* makeSome({ definition, overlap, ticks }: Asked, nowMs: number, maker: 
     fresh = active || waiting > 0 ? [] : fresh.slice(0, 1)
   }
   const items = fresh.map((tick) => tickItem(definition, tick, nowMs, nowMs, maker))
-  const outcomes = yield* submitTicks(items)
+  const outcomes = yield* submitTicks(items, maker)
   const made = items.flatMap(({ jobId, queue }, i): Tick[] => {
     const outcome = outcomes.get(jobId)
     if (outcome === undefined || outcome.kind === 'refused') return []

@@ -1,8 +1,8 @@
 import type { Definition } from '../../core/definition.ts'
 import { DEFAULT_QUEUE } from '../../core/job.ts'
 import type { Work } from '../statement.ts'
-import type { TagOf } from './retry-jobs.ts'
-import type { SubmitItem, SubmitOutcome } from './submission.ts'
+import type { TagsFor } from './fair-tags.ts'
+import { type SubmitOutcome, type UntaggedItem, withTags } from './submission.ts'
 import { submitWork } from './submit-jobs.ts'
 
 /** Jobs that the leader makes of definitions, for ticks and for triggers. */
@@ -10,14 +10,14 @@ import { submitWork } from './submit-jobs.ts'
 /** Makes what a job needs: anew for every try, because the ledger tells whether its job was made before. */
 export interface Maker {
   newId(): string
-  tagOf: TagOf
+  tagsFor: TagsFor
 }
 
 export function definitionItem(
   { id, userId, kind, policy, priority, labels, queue: named }: Definition,
   { payload, scheduledForMs, runAtMs }: { payload: string; scheduledForMs: number | null; runAtMs: number | null },
-  { newId, tagOf }: Maker,
-): SubmitItem {
+  { newId }: Maker,
+): UntaggedItem {
   const queue = named ?? DEFAULT_QUEUE
   return {
     jobId: newId(),
@@ -34,7 +34,6 @@ export function definitionItem(
     replacesJobId: null,
     runAtMs,
     delayMs: 0,
-    fairTag: tagOf(queue, userId, priority),
     key: null,
     reservationId: null,
     consumedReservationId: null,
@@ -43,8 +42,12 @@ export function definitionItem(
 }
 
 /** By job. The first of the list has the first free slot. */
-export function* submitUnkeyed(items: readonly SubmitItem[]): Work<Map<string, SubmitOutcome>> {
-  if (items.length === 0) return new Map()
+export function* submitUnkeyed(
+  untagged: readonly UntaggedItem[],
+  { tagsFor }: Maker,
+): Work<Map<string, SubmitOutcome>> {
+  if (untagged.length === 0) return new Map()
+  const items = withTags(untagged, yield* tagsFor(untagged))
   // Nobody is answered: there is no key that an answer would be kept with.
   const outcomes = yield* submitWork(items, () => '', false)
   return new Map(

@@ -8,7 +8,7 @@ import { each, flag, integer, query, type Row, text, type Work } from '../statem
 import { definitionItem, type Maker, resultOf, submitUnkeyed } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import { fence, type Term } from './leadership.ts'
-import type { SubmitItem } from './submission.ts'
+import type { UntaggedItem } from './submission.ts'
 import { lockUsersOf } from './users.ts'
 
 export interface Unprocessed {
@@ -102,7 +102,7 @@ export function processTriggers(
           return { ...draft(definition, trigger, behind), triggeredAtMs: trigger.createdAtMs }
         }),
     )
-    const made = yield* carryOut(drafts)
+    const made = yield* carryOut(drafts, maker)
     const waits = new Set(made.filter(isWaiting).map(({ triggerId }) => triggerId))
     const marked = yield* each(
       sql.markProcessed,
@@ -153,7 +153,7 @@ function concerns({ userId, operates, topic, data, createdAtMs }: Trigger, defin
 interface Draft {
   made: Made
   /** Null: it makes no job now. */
-  item: SubmitItem | null
+  item: UntaggedItem | null
 }
 
 /**
@@ -178,8 +178,11 @@ export function drafter(payloadBytesMax: number, maker: Maker) {
 }
 
 /** Their jobs, in the order of the list. One that its quota refuses waits. */
-export function* submitDrafts(drafts: readonly Draft[]): Work<Made[]> {
-  const outcomes = yield* submitUnkeyed(drafts.flatMap(({ item }) => item ?? []))
+export function* submitDrafts(drafts: readonly Draft[], maker: Maker): Work<Made[]> {
+  const outcomes = yield* submitUnkeyed(
+    drafts.flatMap(({ item }) => item ?? []),
+    maker,
+  )
   return drafts.map(({ made, item }) => {
     const outcome = item === null ? undefined : outcomes.get(item.jobId)
     return outcome === undefined ? made : { ...made, ...resultOf(outcome) }
@@ -187,7 +190,7 @@ export function* submitDrafts(drafts: readonly Draft[]): Work<Made[]> {
 }
 
 /** A pair that is in the ledger makes no second job. */
-function* carryOut(drafts: readonly (Draft & { triggeredAtMs: number })[]): Work<Made[]> {
+function* carryOut(drafts: readonly (Draft & { triggeredAtMs: number })[], maker: Maker): Work<Made[]> {
   const inserted = yield* each(
     sql.insertOutcomes,
     drafts.map(({ made, triggeredAtMs }) => {
@@ -197,7 +200,7 @@ function* carryOut(drafts: readonly (Draft & { triggeredAtMs: number })[]): Work
   )
   const pairs = new Set(inserted.map((row) => pairOf(text(row, 'definition_id'), text(row, 'trigger_id'))))
   const ours = drafts.filter(({ made }) => pairs.has(pairOf(made.definitionId, made.triggerId)))
-  const made = yield* submitDrafts(ours)
+  const made = yield* submitDrafts(ours, maker)
   yield* changeOutcomes(made.map((one, i) => ({ ...one, seen: ours[i]?.made.outcome ?? one.outcome })))
   return made
 }

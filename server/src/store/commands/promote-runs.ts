@@ -1,6 +1,7 @@
 import { type Command, command } from '../port.ts'
 import { lockDue, nextDue, promoteRuns } from '../sql/runs.ts'
 import { each, integer, integerOrNull, one, query, type SqlValue, text, type Work } from '../statement.ts'
+import type { TagsFor } from './fair-tags.ts'
 
 export interface Promoted {
   /** Queues that have work now. */
@@ -11,17 +12,19 @@ export interface Promoted {
   nextInMs: number | null
 }
 
-/** Where in its queue a run is to stand that has become due. Asked in the order in which they became so. */
-export type TagOf = (run: { queue: string; userId: string; priority: number; runAtMs: number }) => number
-
-/** Delayed runs whose time has come enter their queue; any node may do it. */
-export function promoteDue(max: number, tagOf: TagOf): Command<Promoted> {
+/** Delayed runs whose time has come enter their queue, in the order in which they became due; any node may do it. */
+export function promoteDue(max: number, tagsFor: TagsFor): Command<Promoted> {
   return command('promote', function* work(): Work<Promoted> {
     const due = yield* query(lockDue, max)
-    const rows = due.map((row): SqlValue[] => {
-      const [queue, userId, runAtMs] = [text(row, 'queue'), text(row, 'user_id'), integer(row, 'run_at')]
-      return [text(row, 'id'), tagOf({ queue, userId, runAtMs, priority: integer(row, 'priority') })]
-    })
+    const tags = yield* tagsFor(
+      due.map((row) => ({
+        queue: text(row, 'queue'),
+        userId: text(row, 'user_id'),
+        priority: integer(row, 'priority'),
+        runAtMs: integer(row, 'run_at'),
+      })),
+    )
+    const rows = due.map((row, i): SqlValue[] => [text(row, 'id'), tags[i] ?? null])
     yield* each(promoteRuns, rows)
     const next = yield* one(nextDue)
     return {

@@ -107,10 +107,8 @@ export function* findFatalCodes(names: readonly string[]): Work<Map<string, read
 }
 
 /** The tag of the run that comes next, over all kinds; null when none waits. */
-export function findQueueHead(name: string, priority: number): Command<number | null> {
-  return command('find_queue_head', function* work(): Work<number | null> {
-    const kinds = (yield* query(readyKinds, name, '', KINDS_MAX)).map((row) => [name, text(row, 'kind'), priority])
-    const tags = (yield* each(readHeads, kinds)).map((row) => integer(row, 'fair_tag'))
-    return tags.length === 0 ? null : Math.min(...tags)
-  })
+export function* queueHead(name: string, priority: number): Work<number | null> {
+  const kinds = (yield* query(readyKinds, name, '', KINDS_MAX)).map((row) => [name, text(row, 'kind'), priority])
+  const tags = (yield* each(readHeads, kinds)).map((row) => integer(row, 'fair_tag'))
+  return tags.length === 0 ? null : Math.min(...tags)
 }

@@ -3,9 +3,10 @@ import * as sql from '../sql/redrives.ts'
 import { each, integer, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
 import { record } from './audit.ts'
 import { asking, conditions } from './dead-letters.ts'
+import type { TagsFor } from './fair-tags.ts'
 import { fence, type Term } from './leadership.ts'
 import { countsOf, type Redrive, toRedrive } from './redrive.ts'
-import { type RetryOutcome, retryJobs, type TagOf } from './retry-jobs.ts'
+import { type RetryOutcome, retryJobs } from './retry-jobs.ts'
 import { lockUsersOf } from './users.ts'
 
 export interface StepItem {
@@ -15,7 +16,7 @@ export interface StepItem {
   /** Made beforehand, for the runs that this step may make; their number is its maximum. */
   nextRunIds: readonly string[]
   auditId: string
-  tagOf: TagOf
+  tagsFor: TagsFor
 }
 
 export interface Stepped {
@@ -90,7 +91,7 @@ function* redriveSome(redrive: Redrive, item: StepItem, nowMs: number): Work<Ste
   const outcomes = yield* retryJobs(
     rows.map((row, i) => ({ jobId: text(row, 'job_id'), nextRunId: item.nextRunIds[i] ?? missing() })),
     false,
-    item.tagOf,
+    item.tagsFor,
   )
   const retried = outcomes.filter((outcome) => outcome.kind === 'retried')
   const refused = outcomes.filter((outcome) => outcome.kind === 'refused')

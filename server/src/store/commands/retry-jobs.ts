@@ -15,6 +15,7 @@ import { each, flag, integer, type Row, type SqlValue, text, textOrNull, type Wo
 import { record } from './audit.ts'
 import { changeCosts } from './costs.ts'
 import { type EndedRefusal, lockEnded, refusalOf } from './ended-jobs.ts'
+import type { TagsFor } from './fair-tags.ts'
 import { recordMoves } from './lifecycle.ts'
 import { type LockedUser, lockAndCount, readCosts } from './users.ts'
 
@@ -38,14 +39,11 @@ export type RetryOutcome =
 const KEY_TTL_MS = 24 * 3_600_000
 const UPLOAD_TTL_MS = DEFAULT_UPLOAD_TTL_SECONDS * 1000
 
-/** A user's next tag in a queue. */
-export type TagOf = (queue: string, userId: string, priority: number) => number
-
 /** One job, asked for by a person. */
-export function retryJob(item: RetryItem, actor: string, auditId: string, tagOf: TagOf): Command<RetryOutcome> {
+export function retryJob(item: RetryItem, actor: string, auditId: string, tagsFor: TagsFor): Command<RetryOutcome> {
   return command('retry', function* work(again): Work<RetryOutcome> {
     const [before] = yield* each(readLatest, [[item.jobId]])
-    const [outcome] = yield* retryJobs([item], again, tagOf)
+    const [outcome] = yield* retryJobs([item], again, tagsFor)
     if (outcome === undefined) throw new Error('Every retry has an outcome')
     const unheard = textOrNull(before, 'run_id') === item.nextRunId
     if (outcome.kind === 'retried' && !unheard) {
@@ -60,11 +58,11 @@ export function retryJob(item: RetryItem, actor: string, auditId: string, tagOf:
  * Gives ended jobs a next run that is due at once, with a fresh retry budget; they leave the dead letters. What a submit
  * must pass they must pass, too: the quota, and that their key names no other job by now. Locks: users, keys, runs.
  */
-export function* retryJobs(items: readonly RetryItem[], again: boolean, tagOf: TagOf): Work<RetryOutcome[]> {
+export function* retryJobs(items: readonly RetryItem[], again: boolean, tagsFor: TagsFor): Work<RetryOutcome[]> {
   const done = new Map<string, RetryOutcome>()
   if (again) yield* findOwn(items, done)
   const open = items.filter((item) => !done.has(item.jobId))
-  if (open.length > 0) yield* retryOpen(open, done, tagOf)
+  if (open.length > 0) yield* retryOpen(open, done, tagsFor)
   return items.flatMap((item) => done.get(item.jobId) ?? [])
 }
 
@@ -81,7 +79,7 @@ function* findOwn(items: readonly RetryItem[], done: Map<string, RetryOutcome>):
   }
 }
 
-function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>, tagOf: TagOf): Work<void> {
+function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>, tagsFor: TagsFor): Work<void> {
   const jobIds = items.map((item) => item.jobId)
   const owners = (yield* readByJob(jobIds)).map((row) => text(row, 'user_id'))
   if (owners.length === 0) {
@@ -94,7 +92,7 @@ function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>
   const latest = new Map((yield* readByJob(jobIds)).map((row) => [text(row, 'job_id'), row]))
   const admitted = admitEnded(items, latest, users, done)
   const keyed = yield* takeKeys(admitted, nowMs, done)
-  yield* insertRuns(keyed, countedAtMs, done, tagOf)
+  yield* insertRuns(keyed, countedAtMs, done, tagsFor)
 }
 
 interface Admitted {
@@ -196,7 +194,7 @@ function* insertRuns(
   admitted: readonly Admitted[],
   createdAtMs: number,
   done: Map<string, RetryOutcome>,
-  tagOf: TagOf,
+  tagsFor: TagsFor,
 ): Work<void> {
   const retried = yield* takeRuns(admitted, done)
   yield* each(
@@ -206,13 +204,20 @@ function* insertRuns(
   const ids = retried.map(({ item }) => [item.jobId])
   const lacking = new Set((yield* each(readLacking, ids)).map((row) => text(row, 'job_id')))
   const heldMs = ({ jobId }: RetryItem) => (lacking.has(jobId) ? HELD_MS : 0)
+  const tags = yield* tagsFor(
+    retried.map(({ row }) => ({
+      queue: text(row, 'queue'),
+      userId: text(row, 'user_id'),
+      priority: integer(row, 'priority'),
+    })),
+  )
   const inserted = yield* each(
     insertRetries,
-    retried.map(({ item, row }) => [
+    retried.map(({ item, row }, i) => [
       text(row, 'run_id'),
       item.nextRunId,
       heldMs(item),
-      tagOf(text(row, 'queue'), text(row, 'user_id'), integer(row, 'priority')),
+      tags[i] ?? null,
       createdAtMs,
     ]),
   )

@@ -34,6 +34,13 @@ export interface SubmitItem {
   artifacts?: AwaitedArtifacts
 }
 
+/** Before its place is known, which it is given last of all. */
+export type UntaggedItem = Omit<SubmitItem, 'fairTag'>
+
+export function withTags(items: readonly UntaggedItem[], tags: readonly number[]): SubmitItem[] {
+  return items.map((item, i) => ({ ...item, fairTag: tags[i] ?? 0 }))
+}
+
 /** What the first answer says; its text is stored with the key and replayed byte for byte. */
 export interface Accepted {
   jobId: string

@@ -19,7 +19,7 @@ import {
 import { definitionItem, type Maker, resultOf, submitUnkeyed } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import { fence, type Term } from './leadership.ts'
-import type { SubmitItem, SubmitOutcome } from './submission.ts'
+import type { SubmitOutcome, UntaggedItem } from './submission.ts'
 import { lockUsersOf } from './users.ts'
 
 /** A definition as it was seen, and what is to be done about it. */
@@ -98,7 +98,7 @@ export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker)
     const ticks = held.flatMap(({ definition, plan }) =>
       settle(definition, plan, standings.get(definition.id) ?? missing(), nowMs, maker),
     )
-    const done = yield* carryOut(ticks)
+    const done = yield* carryOut(ticks, maker)
     const moves = held.map(({ definition, dueAtMs, plan }) => [
       definition.id,
       dueAtMs,
@@ -114,7 +114,7 @@ export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker)
 interface Draft {
   tick: Tick
   /** Null: a tick that makes no job now. */
-  item: SubmitItem | null
+  item: UntaggedItem | null
   runAtMs: number | null
   skippedUntilMs: number | null
 }
@@ -147,14 +147,17 @@ function settle(definition: Definition, plan: Plan, standing: Standing, nowMs: n
 }
 
 /** Whoever finds a tick in the ledger makes no job of it. One that its quota refuses waits. */
-function* carryOut(drafts: readonly Draft[]): Work<Tick[]> {
+function* carryOut(drafts: readonly Draft[], maker: Maker): Work<Tick[]> {
   const inserted = new Set(
     (yield* each(sql.insertOccurrences, drafts.map(occurrenceRow))).map((row) =>
       nameOf(text(row, 'definition_id'), integer(row, 'scheduled_for')),
     ),
   )
   const ours = drafts.filter(({ tick }) => inserted.has(nameOf(tick.definitionId, tick.scheduledForMs)))
-  const outcomes = yield* submitTicks(ours.flatMap(({ item }) => item ?? []))
+  const outcomes = yield* submitTicks(
+    ours.flatMap(({ item }) => item ?? []),
+    maker,
+  )
   const ticks = ours.map(({ tick, item }) => {
     const outcome = item === null ? undefined : outcomes.get(item.jobId)
     return outcome === undefined ? tick : { ...tick, ...resultOf(outcome) }
@@ -176,9 +179,12 @@ function occurrenceRow({ tick, runAtMs, skippedUntilMs }: Draft): SqlValue[] {
 }
 
 /** The first tick of all has the first free slot. */
-export function* submitTicks(items: readonly SubmitItem[]): Work<Map<string, SubmitOutcome>> {
-  const instantOf = ({ definition }: SubmitItem) => definition?.scheduledForMs ?? 0
-  return yield* submitUnkeyed(items.toSorted((a, b) => instantOf(a) - instantOf(b)))
+export function* submitTicks(items: readonly UntaggedItem[], maker: Maker): Work<Map<string, SubmitOutcome>> {
+  const instantOf = ({ definition }: UntaggedItem) => definition?.scheduledForMs ?? 0
+  return yield* submitUnkeyed(
+    items.toSorted((a, b) => instantOf(a) - instantOf(b)),
+    maker,
+  )
 }
 
 export function tickItem(
@@ -187,7 +193,7 @@ export function tickItem(
   runAtMs: number,
   nowMs: number,
   maker: Maker,
-): SubmitItem {
+): UntaggedItem {
   // What is caught up is due at once.
   const tick = { scheduledForMs, runAtMs: runAtMs > nowMs ? runAtMs : null }
   return definitionItem(definition, { payload: definition.payload, ...tick }, maker)

@@ -4,7 +4,7 @@ import { each, integer, integerOrNull, query, type Row, text, type Work } from '
 import { type Maker, resultOf } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import { fence, type Term } from './leadership.ts'
-import type { SubmitItem } from './submission.ts'
+import type { UntaggedItem } from './submission.ts'
 import { readStandings, submitTicks, type Tick, tickItem } from './ticks.ts'
 import { lockUsersOf } from './users.ts'
 
@@ -42,7 +42,10 @@ export function tryWaitingTicks(term: Term, waiting: readonly WaitingTick[], mak
       return (schedule?.overlap ?? 'allow') === 'allow' || !standings.get(text(row, 'id'))?.active
     })
     const drafts = free.map((row) => waitingDraft(row, maker))
-    const outcomes = yield* submitTicks(drafts.map(({ item }) => item))
+    const outcomes = yield* submitTicks(
+      drafts.map(({ item }) => item),
+      maker,
+    )
     const ticks = drafts.map(({ tick, item }) => ({ ...tick, ...resultOf(outcomes.get(item.jobId) ?? missing()) }))
     yield* each(
       sql.changeOccurrences,
@@ -55,7 +58,7 @@ export function tryWaitingTicks(term: Term, waiting: readonly WaitingTick[], mak
   })
 }
 
-function waitingDraft(row: Row, maker: Maker): { tick: Omit<Tick, 'outcome'>; item: SubmitItem; seen: string } {
+function waitingDraft(row: Row, maker: Maker): { tick: Omit<Tick, 'outcome'>; item: UntaggedItem; seen: string } {
   const definition = toDefinition(row)
   const [scheduledForMs, nowMs] = [integer(row, 'scheduled_for'), integer(row, 'now')]
   const item = tickItem(definition, scheduledForMs, integerOrNull(row, 'run_at') ?? nowMs, nowMs, maker)

@@ -69,7 +69,7 @@ export function tryWaitingTriggers(
       const made: Made = { ...NOTHING, definitionId: definition.id, triggerId: trigger.id, reason: 'changed' }
       return { made, item: null }
     })
-    const made = yield* submitDrafts(drafts)
+    const made = yield* submitDrafts(drafts, maker)
     yield* changeOutcomes(made.map((one, i) => ({ ...one, seen: text(locked[i], 'outcome') })))
     const over = made.filter((one) => !isWaiting(one))
     yield* settle(over.map(({ triggerId }) => triggerId))

@@ -2,14 +2,13 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { Scene } from '../../testing/scene.ts'
 import { sql } from '../../testing/store.ts'
+import { byRunAt } from '../../testing/tags.ts'
 import { leaseBatch } from '../commands/lease-runs.ts'
 import { promoteDue } from '../commands/promote-runs.ts'
 import { putQueue } from '../commands/queues.ts'
 import { PAYLOADS_BYTES_MAX } from '../sql/leases.ts'
 import { integer, text } from '../statement.ts'
 import type { Given } from './given.ts'
-
-const byTime = ({ runAtMs }: { runAtMs: number }) => runAtMs
 
 export function leaseConformance({ store }: Given): void {
   describe('lease', () => {
@@ -197,7 +196,7 @@ export function leaseConformance({ store }: Given): void {
     test('leaves alone what is not due, until it is', async () => {
       const scene = new Scene(store())
       await scene.submitted({ delayMs: 60_000 })
-      const { nextInMs } = await store().write(promoteDue(100, byTime))
+      const { nextInMs } = await store().write(promoteDue(100, byRunAt))
       expect(nextInMs).toBeLessThanOrEqual(60_000)
       expect(await scene.lease()).toEqual([])
       await scene.age(60_001)
@@ -221,13 +220,13 @@ export function leaseConformance({ store }: Given): void {
       const scene = new Scene(store())
       await scene.submitAll([1, 2, 3].map(() => scene.item({ delayMs: 5_000 })))
       await sql(store(), 'UPDATE ichido.runs SET run_at = 1 WHERE user_id = $1', scene.userId)
-      expect(await store().write(promoteDue(2, byTime))).toEqual({
+      expect(await store().write(promoteDue(2, byRunAt))).toEqual({
         queues: [scene.queue],
         count: 2,
         nextInMs: expect.any(Number),
       })
-      expect(await store().write(promoteDue(2, byTime))).toMatchObject({ queues: [scene.queue], count: 1 })
-      expect(await store().write(promoteDue(2, byTime))).toMatchObject({ queues: [], count: 0 })
+      expect(await store().write(promoteDue(2, byRunAt))).toMatchObject({ queues: [scene.queue], count: 1 })
+      expect(await store().write(promoteDue(2, byRunAt))).toMatchObject({ queues: [], count: 0 })
       expect(await scene.lease({ max: 5 })).toHaveLength(3)
     })
   })

@@ -2,9 +2,10 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { Reaper } from '../../testing/reaper.ts'
 import { Scene } from '../../testing/scene.ts'
-import { sql } from '../../testing/store.ts'
+import { sql, unique } from '../../testing/store.ts'
+import { findLastTags, raiseQueueTimes } from '../commands/fair-tags.ts'
 import { leaseBatch } from '../commands/lease-runs.ts'
-import { findQueue, findQueueHead, findQueues, putQueue, type QueueSettings } from '../commands/queues.ts'
+import { findQueue, findQueues, putQueue, type QueueSettings } from '../commands/queues.ts'
 import { integer } from '../statement.ts'
 import type { Given } from './given.ts'
 
@@ -106,15 +107,25 @@ export function queueConformance({ store }: Given): void {
       expect(integer(run, 'continuation_check_deadline_at') - Date.now()).toBeGreaterThan(200_000)
     })
 
-    test('has a head: the lowest tag of what comes next of any kind', async () => {
+    test('has a time: the lowest tag of any kind until something is leased, and then what was', async () => {
       const scene = new Scene(store())
-      expect(await store().read(findQueueHead(scene.queue, 0))).toBeNull()
+      const [place, other] = [{ queue: scene.queue, userId: scene.userId, priority: 0 }, unique('user')]
+      const find = (userId: string) => store().read(findLastTags([{ ...place, userId }]))
+      expect(await find(scene.userId)).toEqual([{ ...place, timeTag: 0, lastTag: 0 }])
       await scene.submitAll([
         scene.item({ kind: 'a', fairTag: 20 }),
         scene.item({ kind: 'a', fairTag: 10 }),
-        scene.item({ kind: 'b', fairTag: 15, priority: 9 }),
+        scene.item({ kind: 'b', fairTag: 30, priority: 9 }),
+        scene.item({ kind: 'b', fairTag: 25, delayMs: 60_000 }),
       ])
-      expect(await store().read(findQueueHead(scene.queue, 0))).toBe(10)
+      expect(await find(scene.userId)).toEqual([{ ...place, timeTag: 10, lastTag: 20 }])
+      expect(await find(other)).toEqual([{ ...place, userId: other, timeTag: 10, lastTag: 0 }])
+      const time = { queue: scene.queue, priority: 0 }
+      expect(await store().write(raiseQueueTimes([{ ...time, tag: 12 }]))).toEqual([{ ...time, tag: 12 }])
+      expect(await store().write(raiseQueueTimes([{ ...time, tag: 11 }])), 'it never goes back').toEqual([
+        { ...time, tag: 12 },
+      ])
+      expect(await find(other)).toEqual([{ ...place, userId: other, timeTag: 12, lastTag: 0 }])
     })
   })
 }

@@ -9,5 +9,20 @@ export const hardening: Migration = {
     'ALTER TABLE ichido.api_tokens ADD COLUMN stream_key text',
     // Whoever read it could sign stream tokens for any job.
     "DELETE FROM ichido.settings WHERE name = 'stream_token_secret'",
+    // How far each queue has got, by the tag last leased: nodes give out tags behind it.
+    `CREATE TABLE ichido.queue_times (
+      queue text NOT NULL,
+      priority integer NOT NULL,
+      tag bigint NOT NULL,
+      updated_at bigint NOT NULL,
+      PRIMARY KEY (queue, priority)
+    )`,
+    `INSERT INTO ichido.queue_times (queue, priority, tag, updated_at)
+      SELECT queue, priority,
+        coalesce(min(fair_tag) FILTER (WHERE state IN ('PENDING', 'ORPHANED')), max(fair_tag)), max(created_at)
+      FROM ichido.runs WHERE fair_tag IS NOT NULL GROUP BY queue, priority`,
+    // A user's last tag in a queue, by one look.
+    `CREATE INDEX runs_last_tag ON ichido.runs (queue, priority, user_id, fair_tag)
+      WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL`,
   ],
 }

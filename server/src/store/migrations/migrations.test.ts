@@ -10,6 +10,7 @@ import { Reaper, seize } from '../../testing/reaper.ts'
 import { removeKeys } from '../../testing/retention.ts'
 import { failed, Scene } from '../../testing/scene.ts'
 import { openNode, sql, unique } from '../../testing/store.ts'
+import { tagged } from '../../testing/tags.ts'
 import { again, BY, content, define, EVERY_SECOND, ledger, setDue } from '../../testing/ticker.ts'
 import { defineOn } from '../../testing/triggers.ts'
 import { AUTH_REQUIRED, createToken, listTokens, readSettings } from '../commands/access.ts'
@@ -315,7 +316,7 @@ async function postgresPlace(): Promise<Place> {
 
 /** A tick, one that waits, a backfill, and every change of a definition. */
 async function useSchedule(store: Store, term: Term, userId: string): Promise<void> {
-  const maker = { newId: () => crypto.randomUUID(), tagOf: () => 1 }
+  const maker = { newId: () => crypto.randomUUID(), tagsFor: tagged(1) }
   const definition = await define(store, { overlap: 'queue_one' }, { userId })
   await setDue(store, definition, 1_000)
   const plan = { make: [1_000, 2_000], skip: [], skipAll: null, nextTickAtMs: 3_000 }
@@ -352,7 +353,7 @@ async function useSchedule(store: Store, term: Term, userId: string): Promise<vo
 
 /** A trigger that makes a job, one that waits and is made, one that waits for nothing, and none of them kept. */
 async function useTriggers(store: Store, term: Term): Promise<void> {
-  const maker = { newId: () => crypto.randomUUID(), tagOf: () => 1 }
+  const maker = { newId: () => crypto.randomUUID(), tagsFor: tagged(1) }
   const [definition, deleted] = [await defineOn(store), await defineOn(store)]
   const process = async (...topics: string[]) => {
     const items = topics.map((topic) => ({ triggerId: crypto.randomUUID(), topic }))

@@ -190,7 +190,7 @@ export const insertNextRuns = statement('insert_next_runs', {
   postgres: `INSERT INTO ichido.runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version,
       priority, run_at, fair_tag, created_at, continuation_state, last_event_n, definition_id)
     SELECT t.next_id, r.job_id, r.run_no + 1, true, r.queue, r.kind, r.user_id, r.attempt, t.retry_count, 'PENDING', 1,
-      r.priority, now_ms() + t.delay_ms, CASE WHEN t.delay_ms = 0 THEN coalesce(r.fair_tag, now_ms()) END, now_ms(), 'NONE',
+      r.priority, now_ms() + t.delay_ms, CASE WHEN t.delay_ms = 0 THEN coalesce(r.fair_tag, 0) END, now_ms(), 'NONE',
       r.last_event_n + 1, r.definition_id
     FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::integer[]) AS t(run_id, next_id, delay_ms, retry_count)
     JOIN ichido.runs r ON r.id = t.run_id
@@ -198,7 +198,7 @@ export const insertNextRuns = statement('insert_next_runs', {
   sqlite: `INSERT INTO ichido.runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version,
       priority, run_at, fair_tag, created_at, continuation_state, last_event_n, definition_id)
     SELECT $2, job_id, run_no + 1, true, queue, kind, user_id, attempt, $4, 'PENDING', 1,
-      priority, now_ms() + $3, CASE WHEN $3 = 0 THEN coalesce(fair_tag, now_ms()) END, now_ms(), 'NONE', last_event_n + 1,
+      priority, now_ms() + $3, CASE WHEN $3 = 0 THEN coalesce(fair_tag, 0) END, now_ms(), 'NONE', last_event_n + 1,
       definition_id
     FROM ichido.runs WHERE id = $1
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind, queue, run_at`,
