@@ -23,11 +23,13 @@ describe.each(ENGINES)('%s', (engine) => {
     const leftMs = await promote()
     expect(leftMs).toBeGreaterThan(25_000)
     expect(leftMs).toBeLessThanOrEqual(30_000)
-    await scene.pass(leftMs === null ? 0 : leftMs - 5_000)
+    // PostgreSQL has a clock of its own, which runs on while the test does.
+    const earlyMs = engine === 'sqlite' ? 1 : 1_000
+    await scene.pass((leftMs ?? 0) - earlyMs)
     await promote()
     expect(await lease()).toEqual([])
     expect(scene.woken()).toEqual([])
-    await scene.pass(5_000)
+    await scene.pass(earlyMs)
     expect(await promote()).toBeNull()
     expect(scene.woken()).toEqual(['queue:default'])
     expect(await lease()).toMatchObject([{ job_id: id }])

@@ -11,6 +11,7 @@ import { findStrace, traceProcess, withoutStrace } from '../../../scripts/testin
 import { renderForTest, Scene } from '../testing/scene.ts'
 import { openNode, sql, until } from '../testing/store.ts'
 import { submitLeased } from './commands/submit-leased.ts'
+import type { PostgresStore } from './engines/postgres.ts'
 import { openSqlite } from './engines/sqlite.ts'
 import { command } from './port.ts'
 import { query, statement } from './statement.ts'
@@ -138,9 +139,22 @@ if (strace !== undefined) {
       expect(await scene.store.write(submission)).toMatchObject({ kind: 'leased' })
     }
 
+    /** The sessions that submit, lease and report no longer say it themselves. They sleep, so that none of them comes twice. */
+    async function weaken({ write }: PostgresStore): Promise<void> {
+      const off = statement('', `SELECT set_config('synchronous_commit', 'off', false), pg_sleep(0.2)::text`)
+      await Promise.all(Array.from({ length: 5 }, () => write(command('submit', () => query(off)))))
+    }
+
+    async function leasedAlone(scene: Scene): Promise<void> {
+      await scene.submitted()
+      await scene.leased()
+    }
+
     test.each<[string, (scene: Scene) => Promise<unknown>, RegExp, RegExp]>([
       ['COMMIT', (scene) => scene.submitted({ labels: { a: 'b' } }), /recvfrom\(.*COMMIT\\0/, /sendto\(.*COMMIT\\0/],
       ['submit at once', (scene) => scene.submitted(), /recvfrom\(.*submit_plain\\0/, /sendto\(.*SELECT 1\\0/],
+      ['lease at once', leasedAlone, /recvfrom\(.*lease_plain\\0/, /sendto\(/],
+      ['report at once', async (scene) => scene.finish(await scene.running()), /recvfrom\(.*end_plain\\0/, /sendto\(/],
       ['submit to polls', leasedAtOnce, /recvfrom\(.*submit_to_polls\\0/, /sendto\(.*lease_ttl_ms\\0/],
     ])('PostgreSQL syncs between every %s and its answer', async (name, submit, request, answer) => {
       const database = `traced_${name.replaceAll(' ', '_').toLowerCase()}`
@@ -149,6 +163,7 @@ if (strace !== undefined) {
       const node = await openNode(url)
       const scene = new Scene(node)
       await scene.submitted()
+      await weaken(node)
       await submit(scene)
       const { rows } = await admin.query(
         `SELECT pid FROM pg_stat_activity WHERE datname = '${database}' ORDER BY query_start DESC LIMIT 1`,

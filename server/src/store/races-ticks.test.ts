@@ -13,8 +13,9 @@ import { realWorld } from '../world.ts'
 import { beginBackfill, findBackfill, stepBackfill } from './commands/backfills.ts'
 import { deleteDefinition, pauseDefinition, resumeDefinition, updateDefinition } from './commands/definitions.ts'
 import { renewTerm, type Term, tryToLead } from './commands/leadership.ts'
+import { setQuota } from './commands/quotas.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
-import { makeTicks, type Tick } from './commands/ticks.ts'
+import { makeTicks, type Planned, type Tick } from './commands/ticks.ts'
 import { findWaitingTicks, tryWaitingTicks } from './commands/waiting-ticks.ts'
 import type { Command } from './port.ts'
 import { advanceNextTick, lockDue } from './sql/ticks.ts'
@@ -24,7 +25,7 @@ import { advanceNextTick, lockDue } from './sql/ticks.ts'
 const MINUTE = 60_000
 const NO_ID = '00000000-0000-0000-0000-000000000000'
 const maker = { newId: realWorld.uuid, tagsFor: tagged(1) }
-const { a, b, gate, meet } = twoNodes()
+const { a, b, gate, meet, pass } = twoNodes()
 
 /** A definition with three ticks that are due, and the leader's command that makes them. */
 async function due(
@@ -38,11 +39,18 @@ async function due(
 }
 
 function makeAll(term: Term, definition: Definition): Command<Tick[]> {
+  return makeTicks(term, [planned(definition)], maker)
+}
+
+function planned(definition: Definition): Planned {
   const { schedule, nextTickAtMs: dueAtMs } = definition
   if (schedule === null || dueAtMs === null) throw new Error('It is not due')
   const lateness = { dueAtMs, nowMs: dueAtMs + 2 * MINUTE, evenMs: Number.MAX_SAFE_INTEGER, max: 100 }
-  return makeTicks(term, [{ definition, dueAtMs, plan: planTicks(schedule, lateness) }], maker)
+  return { definition, dueAtMs, plan: planTicks(schedule, lateness) }
 }
+
+const limitTo = (userId: string, maxConcurrent: number | null) =>
+  a().write(setQuota(userId, { maxConcurrent, costLimitMicros: null, period: 'month' }))
 
 describe('ticks', () => {
   test('of two leaders, or of one that tries twice: one makes them', async () => {
@@ -52,6 +60,32 @@ describe('ticks', () => {
     expect(await jobsOf(a(), definition)).toHaveLength(3)
     expect(await b().write(makeAll(term, definition))).toEqual([])
     expect(await ledger(a(), definition)).toHaveLength(3)
+  })
+
+  test('of a definition that another node has a hand on are left to it, and hold up no others', async () => {
+    const [first, second] = [await due(), await due()]
+    const { term } = second
+    // Whoever meets a new user adds it, and two who do so at once wait for each other.
+    for (const { definition } of [first, second]) await limitTo(definition.userId, null)
+    const [ours, theirs] = [planned(first.definition), planned(second.definition)]
+    const [one, two] = await pass(makeTicks(term, [ours], maker), () =>
+      b().write(makeTicks(term, [ours, theirs], maker)),
+    )
+    expect(one).toHaveLength(3)
+    expect(two.map(({ definitionId }) => definitionId)).toEqual(Array(3).fill(second.definition.id))
+  })
+
+  test('that wait and that another node has a hand on are left to it', async () => {
+    const { definition, term, make } = await due()
+    await limitTo(definition.userId, 0)
+    await a().write(make)
+    const waiting = (await a().read(findWaitingTicks(NO_ID, 100))).filter((tick) => tick.definitionId === definition.id)
+    expect(waiting).toHaveLength(1)
+    await limitTo(definition.userId, null)
+    const attempt = () => tryWaitingTicks(term, waiting, maker)
+    const [one, two] = await pass(attempt(), () => b().write(attempt()))
+    expect([one.length, two.length]).toEqual([1, 0])
+    await a().write(deleteDefinition(definition.name, BY()))
   })
 
   test('hazard 15: a term that is over changes nothing, nor does one that ends while it waits', async () => {

@@ -12,6 +12,8 @@ import { consumeSlot, releaseSlot } from './commands/reservations.ts'
 import { removeReservations } from './commands/retention.ts'
 import { submitJobs } from './commands/submit-jobs.ts'
 import { body } from './conformance/submit.ts'
+import { command } from './port.ts'
+import { query, statement } from './statement.ts'
 
 /** Two commands on one reservation, key or limit, from two nodes on PostgreSQL: the result is that of some order. */
 
@@ -63,6 +65,30 @@ describe.each([null, 9])('one reservation of a user whose limit is %s', (maxConc
       [{ kind: 'created' }],
       { kind: 'refused', code: 'RESERVATION_NOT_ACTIVE' },
     ])
+  })
+})
+
+describe('the default limit, set while a submit of a user without limits waits for its user', () => {
+  test.each([
+    ['by one statement', (submit: ReturnType<typeof submitJobs>) => submit],
+    ['step by step', (submit: ReturnType<typeof submitJobs>) => ({ ...submit, atOnce: undefined })],
+  ])('is seen by it: %s', async (_, as) => {
+    const scene = newScene()
+    await scene.submitted()
+    const lockUser = statement('', 'SELECT 1 FROM ichido.quotas WHERE user_id = $1 FOR UPDATE')
+    const held = await nodes.gate()
+    const one = nodes.a().write(held.hold(command('hold_user', () => query(lockUser, scene.userId))))
+    await held.reached()
+    const other = nodes.b().write(as(submitJobs([scene.item()], renderForTest)))
+    await held.someoneWaits()
+    try {
+      await nodes.a().write(setQuota('*', { maxConcurrent: 1, costLimitMicros: null, period: 'day' }))
+      await held.open()
+      await one
+      expect(await other).toMatchObject([{ kind: 'refused', refusal: { code: 'QUOTA_EXCEEDED' } }])
+    } finally {
+      await nodes.b().write(setQuota('*', { maxConcurrent: null, costLimitMicros: null, period: 'month' }))
+    }
   })
 })
 

@@ -81,10 +81,10 @@ describe('two registrations with one enroll token', () => {
 })
 
 describe('revoke against a lease', () => {
-  test('what was leased first is fenced', async () => {
+  test.each([[['work']], [[]]])('what was leased first is fenced: kinds %j', async (kinds) => {
     const scene = await newScene()
     await scene.submitted()
-    const [leases, revoked] = await nodes.meet(leaseBatch([scene.leaseItem()]), revoke(scene))
+    const [leases, revoked] = await nodes.meet(leaseBatch([scene.leaseItem({ kinds })]), revoke(scene))
     expect(leases).toMatchObject([[{ attempt: 1 }]])
     expect(revoked).toMatchObject({ kind: 'revoked', leases: 1 })
     expect(await liveLeases(scene)).toEqual([])

@@ -10,12 +10,15 @@ let gates = 0
 
 /**
  * Holds a transaction on PostgreSQL at a chosen point, so that another one meets it there. A transaction waits 5 s at
- * most; then its lock timeout strikes.
+ * most; then its lock timeout strikes, and `open` throws: otherwise a test in which the other one should not have waited would
+ * pass all the same.
  */
 export class Gate {
   readonly #id = ++gates
   readonly #client: pg.Client
   #isOpen = false
+  /** The transactions that were seen at the gate. */
+  readonly #held = new Set<string>()
 
   private constructor(client: pg.Client) {
     this.#client = client
@@ -35,9 +38,19 @@ export class Gate {
 
   /** Settles when somebody waits at the gate. */
   async reached(): Promise<void> {
-    const text = `SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND NOT granted
-      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
-    await until('a transaction at the gate', async () => (await this.#client.query(text, [this.#id])).rowCount)
+    await until('a transaction at the gate', async () => {
+      for (const held of await this.#waiting()) this.#held.add(held)
+      return this.#held.size > 0
+    })
+  }
+
+  /** By process and start: a connection whose transaction gave up may be back with the next. */
+  async #waiting(): Promise<string[]> {
+    const text = `SELECT a.pid || ' since ' || a.xact_start AS held FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+      WHERE l.locktype = 'advisory' AND l.objid = $1 AND l.classid = 0 AND NOT l.granted
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+    const { rows } = await this.#client.query<{ held: string }>(text, [this.#id])
+    return rows.map(({ held }) => held)
   }
 
   /** Settles when a transaction of this database waits for anything but a gate. */
@@ -53,6 +66,9 @@ export class Gate {
 
   async open(): Promise<void> {
     this.#isOpen = true
+    const waiting = await this.#waiting()
     await this.#client.query('SELECT pg_advisory_unlock($1)', [this.#id])
+    const gone = [...this.#held].filter((held) => !waiting.includes(held))
+    if (gone.length > 0) throw new Error(`The gate gave way to the transaction of ${gone.join(', ')}`)
   }
 }

@@ -16,6 +16,8 @@ export interface TwoNodes {
    * around it.
    */
   meet<A, B>(first: Command<A>, second: Command<B>): Promise<[A, B]>
+  /** The same, where the second one must not wait: it is done before the first may commit. */
+  pass<A, B>(first: Command<A>, second: () => Promise<B>): Promise<[A, B]>
 }
 
 /** Two nodes on one PostgreSQL database, open while the tests of a file run. */
@@ -51,6 +53,14 @@ export function twoNodes(): TwoNodes {
       await Promise.race([held.someoneWaits(), other])
       await held.open()
       return Promise.all([one, other])
+    },
+    async pass(first, second) {
+      const held = await gate()
+      const one = a().write(held.hold(first))
+      await held.reached()
+      const other = await second()
+      await held.open()
+      return [await one, other]
     },
   }
 }

@@ -1,0 +1,33 @@
+import { expect, test } from 'vitest'
+import { Scene } from '../testing/scene.ts'
+import { sql } from '../testing/store.ts'
+import { byRunAt } from '../testing/tags.ts'
+import { twoNodes } from '../testing/two-nodes.ts'
+import { renewTerm, tryToLead } from './commands/leadership.ts'
+import { promoteDue } from './commands/promote-runs.ts'
+
+/** Two nodes promote at once, or one node leads twice: neither waits for the other, nor speaks for it. */
+
+const nodes = twoNodes()
+
+test('runs that another node is promoting are left to it, and hold up no others', async () => {
+  const scene = new Scene(nodes.a())
+  await scene.submitAll([scene.item({ delayMs: 60_000 }), scene.item({ delayMs: 61_000 })])
+  await sql(nodes.a(), 'UPDATE ichido.runs SET run_at = run_at - 100000 WHERE user_id = $1', scene.userId)
+  const [first, second] = await nodes.pass(promoteDue(1, byRunAt), () => nodes.b().write(promoteDue(10, byRunAt)))
+  expect([first.count, second.count]).toEqual([1, 1])
+  expect(await scene.lease({ max: 10 })).toHaveLength(2)
+})
+
+test('an older term of the same holder renews nothing', async () => {
+  const node = nodes.a()
+  const lead = async () => ({ holder: 'node', epoch: (await node.write(tryToLead('node', 60_000))).epoch })
+  const [old, current] = [await lead(), await lead()]
+  expect(current.epoch).toBe(old.epoch + 1)
+  const row = () => sql(node, 'SELECT holder, epoch, expires_at FROM ichido.leadership')
+  const before = await row()
+  expect(await node.write(renewTerm(old, 120_000))).toMatchObject({ held: false, epoch: current.epoch })
+  expect(await row()).toEqual(before)
+  expect(await node.write(renewTerm(current, 120_000))).toMatchObject({ held: true })
+  expect(await row()).not.toEqual(before)
+})
