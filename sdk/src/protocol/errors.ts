@@ -45,7 +45,7 @@ export const ERRORS = {
   QUOTA_EXCEEDED: {
     status: 409,
     retryable: false,
-    sentence: 'The user has as many active jobs and reservations as its quota allows.',
+    sentence: 'The user has as many jobs, reservations or bytes as its quota allows.',
   },
   COST_LIMIT_EXCEEDED: {
     status: 409,

@@ -22,6 +22,9 @@ export interface QuotaShape {
   active_jobs: number
   active_reservations: number
   spent: number
+  max_bytes: number | null
+  /** Null: without a limit they are not counted. */
+  used_bytes: number | null
 }
 
 /** A user, with its limits and what is used of them. */

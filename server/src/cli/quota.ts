@@ -10,6 +10,7 @@ import { limit, wholeNumber } from './values.ts'
 interface SetFlags {
   maxConcurrent?: number | 'none'
   costLimit?: number | 'none'
+  maxBytes?: number | 'none'
   period?: 'day' | 'month'
   json?: boolean
 }
@@ -46,6 +47,7 @@ export function addQuota(program: Command): void {
     .description('set limits; what is not named stays as it is')
     .option('--max-concurrent <n|none>', 'active jobs and live reservations at one time', limit)
     .option('--cost-limit <n|none>', 'cost in a period', limit)
+    .option('--max-bytes <n|none>', 'stored payloads, artifacts and logs', limit)
     .addOption(new Option('--period <period>', 'of the cost limit, in UTC').choices(['day', 'month']))
     .option('--json', 'print JSON')
     .action(async (user: string, flags: SetFlags) => print(await set(connect(), user, flags), flags.json))
@@ -72,14 +74,16 @@ function pathOf(user: string): string {
 }
 
 async function set({ ask }: Connection, user: string, flags: SetFlags): Promise<QuotaShape> {
-  if (flags.maxConcurrent === undefined && flags.costLimit === undefined && flags.period === undefined) {
-    throw new Failure('Nothing to set.', 'Name --max-concurrent, --cost-limit or --period.', EXIT.usage)
+  const { maxConcurrent, costLimit, period, maxBytes } = flags
+  if ([maxConcurrent, costLimit, period, maxBytes].every((flag) => flag === undefined)) {
+    throw new Failure('Nothing to set.', 'Name --max-concurrent, --cost-limit, --period or --max-bytes.', EXIT.usage)
   }
   const before = await ask<QuotaShape>('GET', pathOf(user))
   return ask<QuotaShape>('PUT', pathOf(user), {
-    max_concurrent: flags.maxConcurrent === 'none' ? null : (flags.maxConcurrent ?? before.max_concurrent),
-    cost_limit: flags.costLimit === 'none' ? null : (flags.costLimit ?? before.cost_limit),
-    period: flags.period ?? before.period,
+    max_concurrent: maxConcurrent === 'none' ? null : (maxConcurrent ?? before.max_concurrent),
+    cost_limit: costLimit === 'none' ? null : (costLimit ?? before.cost_limit),
+    period: period ?? before.period,
+    max_bytes: maxBytes === 'none' ? null : (maxBytes ?? before.max_bytes),
   })
 }
 
@@ -97,6 +101,8 @@ function print(quota: QuotaShape, json: boolean | undefined): void {
       ['active reservations', String(quota.active_reservations)],
       ['cost limit', quota.cost_limit === null ? 'none' : `${quota.cost_limit} a ${quota.period}`],
       ['spent', `${quota.spent} this ${quota.period}`],
+      ['max bytes', quota.max_bytes === null ? 'none' : String(quota.max_bytes)],
+      ['bytes stored', quota.used_bytes === null ? 'not counted' : String(quota.used_bytes)],
     ]),
   )
 }
@@ -107,12 +113,13 @@ async function list({ json, ...rest }: ListFlags): Promise<void> {
   if (page.data.length === 0) return say('No users.')
   out(
     table(
-      ['USER', 'LIMITS', 'JOBS', 'RESERVED', 'LIMIT', 'SPENT', 'COST LIMIT'],
+      ['USER', 'LIMITS', 'JOBS', 'RESERVED', 'LIMIT', 'SPENT', 'COST LIMIT', 'BYTES', 'MAX BYTES'],
       page.data.map((user) => [
         user.user_id,
         user.custom ? 'own' : "of '*'",
         ...[user.active_jobs, user.active_reservations, user.max_concurrent ?? '-', user.spent].map(String),
         user.cost_limit === null ? '-' : `${user.cost_limit} a ${user.period}`,
+        ...[user.used_bytes ?? '-', user.max_bytes ?? '-'].map(String),
       ]),
     ),
   )

@@ -8,6 +8,20 @@ export interface Quota {
   maxConcurrent: number | null
   costLimitMicros: number | null
   period: CostPeriod
+  /** Of payloads, artifacts and logs; absent: as many as you like. */
+  maxBytes?: number | null
+}
+
+export interface ByteQuota {
+  maxBytes: number | null
+  /** Null: they have not been counted. */
+  usedBytes: number | null
+}
+
+export interface BytesRefusal {
+  code: 'QUOTA_EXCEEDED'
+  message: string
+  details: { limit: 'max_bytes'; used: number; max: number }
 }
 
 export interface Usage {
@@ -41,6 +55,25 @@ export function admit(quota: Quota, usage: Usage, slots: 0 | 1, costMicros: numb
     quotaWarnings: maxConcurrent === null ? [] : quotaWarnings(inUse, maxConcurrent),
     costLimitWarning: costLimitMicros === null ? null : costWarning(spent, costLimitMicros, period),
   }
+}
+
+/** How many more bytes may be stored. */
+export function bytesLeft({ maxBytes, usedBytes }: ByteQuota): number {
+  return maxBytes === null ? Number.POSITIVE_INFINITY : Math.max(0, maxBytes - (usedBytes ?? 0))
+}
+
+/** May so many more bytes be stored? Null: yes. */
+export function refuseBytes(quota: ByteQuota, bytes: number): BytesRefusal | null {
+  const { maxBytes: max, usedBytes } = quota
+  const used = usedBytes ?? 0
+  if (max === null || bytes === 0 || bytes <= bytesLeft(quota)) return null
+  const message = `Quota exceeded: ${used} of ${max} bytes are stored, and this would add ${bytes}`
+  return { code: 'QUOTA_EXCEEDED', message, details: { limit: 'max_bytes', used, max } }
+}
+
+export function bytesWarnings({ maxBytes, usedBytes }: ByteQuota): string[] {
+  if (maxBytes === null || usedBytes === null || usedBytes < maxBytes * WARN_FROM) return []
+  return [`${usedBytes} of ${maxBytes} bytes stored`]
 }
 
 export function quotaMessage(maxConcurrent: number): string {

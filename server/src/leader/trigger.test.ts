@@ -138,7 +138,11 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
 
   test('a full quota lets them wait, first come first served', async () => {
     const definition = await defineOn(scene.store, {}, { payload: JSON.stringify({ $from: 'n' }) })
-    await sql(scene.store, `INSERT INTO ichido.quotas VALUES ($1, true, 1, NULL, 'month', 0)`, definition.userId)
+    await sql(
+      scene.store,
+      `INSERT INTO ichido.quotas (user_id, custom, max_concurrent, period, updated_at) VALUES ($1, true, 1, 'month', 0)`,
+      definition.userId,
+    )
     await happen(
       scene,
       definition.on.topic,

@@ -17,6 +17,8 @@ eachServices(({ services, submit }) => {
       active_jobs: 0,
       active_reservations: 0,
       spent: 0,
+      max_bytes: null,
+      used_bytes: null,
     })
   })
 
@@ -34,6 +36,8 @@ eachServices(({ services, submit }) => {
       active_jobs: 1,
       active_reservations: 1,
       spent: 0.75,
+      max_bytes: null,
+      used_bytes: null,
     })
     await expect(submit(caller, { estimated_cost: 0.750001 })).rejects.toThrow('Cost limit exceeded')
     const last = await submit(caller, { estimated_cost: 0.75 })

@@ -21,6 +21,7 @@ export interface QuotaLimits {
   max_concurrent: number | null
   cost_limit: number | null
   period: 'day' | 'month'
+  max_bytes?: number | null
 }
 
 export function createQuotaService({ world, store }: Deps): QuotaService {
@@ -47,6 +48,7 @@ export function createQuotaService({ world, store }: Deps): QuotaService {
         maxConcurrent: limits.max_concurrent,
         costLimitMicros: limits.cost_limit === null ? null : toMicros(limits.cost_limit),
         period: limits.period,
+        maxBytes: limits.max_bytes ?? null,
       }
       await store.write(setQuota(userId, quota, by(caller)))
       return read(userId)
@@ -72,5 +74,7 @@ function renderQuota(use: QuotaUse): QuotaShape {
     active_jobs: use.activeJobs,
     active_reservations: use.activeReservations,
     spent: use.spentMicros / MICROS,
+    max_bytes: use.maxBytes,
+    used_bytes: use.usedBytes,
   }
 }

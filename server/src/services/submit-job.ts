@@ -282,5 +282,6 @@ export function refusalError(refusal: SubmitRefusal): IchidoError {
 
 function refusalDetails(refusal: SubmitRefusal): Record<string, unknown> {
   if (refusal.code === 'IDEMPOTENCY_KEY_REUSED') return { job_id: refusal.jobId }
+  if ('details' in refusal) return refusal.details
   return refusal.code === 'INVALID_PAYLOAD' ? { field: refusal.field } : {}
 }

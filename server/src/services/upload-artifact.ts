@@ -2,9 +2,11 @@ import { createHash } from 'node:crypto'
 import { type ArtifactShape, IchidoError } from '@ichido/sdk/protocol'
 import { type Blobs, type Receiving, TooManyParts, UploadGone } from '../blobs/port.ts'
 import { DEFAULT_UPLOAD_TTL_SECONDS, OUTPUTS_PER_RUN_MAX } from '../core/artifact.ts'
+import { type BytesRefusal, bytesLeft, refuseBytes } from '../core/quota.ts'
 import { type Caller, can } from '../core/roles.ts'
 import {
   type Artifact,
+  type CompleteOutcome,
   completeUpload,
   type OpenOutcome,
   openUpload,
@@ -98,7 +100,7 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
     const used = outcome.kind === 'refused' ? null : outcome.artifact.blobId
     if (used !== blobId) await blobs.remove({ sha256: sealed.sha256, blobId })
     await blobs.discard(artifactId)
-    if (outcome.kind === 'refused') throw refusal(owner, outcome.reason)
+    if (outcome.kind === 'refused') throw refusalOf(owner, outcome)
     if (outcome.queue !== null && artifact.jobId !== null) bus.wake([`job:${artifact.jobId}`])
     return { kind: outcome.kind, artifact: renderArtifact(outcome.artifact), receivedBytes: sealed.sizeBytes }
   }
@@ -106,12 +108,17 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
   /** The bytes that come, after those that are here. */
   async function receive(request: UploadRequest, owner: UploadOwner, open: Opened): Promise<Uploaded> {
     const blobs = blobsOf(deps)
-    const { artifact, uploadTtlMs } = open
+    const { artifact, uploadTtlMs, quota } = open
     const { artifactId } = artifact
     const wanted = expected(artifact, request)
-    const bytesMax = Math.min(limits.artifactBytesMax, wanted.sizeBytes ?? limits.artifactBytesMax)
+    const bytesMax = Math.min(limits.artifactBytesMax, wanted.sizeBytes ?? limits.artifactBytesMax, bytesLeft(quota))
+    /** By the quota, where that is what stands in the way. */
+    const over = () => {
+      const refusal = refuseBytes(quota, bytesMax + 1)
+      return bytesMax < bytesLeft(quota) || refusal === null ? tooLong(wanted.sizeBytes, bytesMax) : full(refusal)
+    }
     const fromByte = request.fromByte ?? 0
-    if (fromByte + (request.contentLength ?? 0) > bytesMax) throw tooLong(wanted.sizeBytes, bytesMax)
+    if (fromByte + (request.contentLength ?? 0) > bytesMax) throw over()
     const here = request.fromByte === null ? 0 : await receivedOf(blobs, artifactId)
     if (here !== fromByte) throw elsewhere(here)
 
@@ -120,7 +127,7 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
     const received = await receiving.take(request.source, bytesMax, renew)
     if (received.end === 'over') {
       await blobs.discard(artifactId)
-      throw tooLong(wanted.sizeBytes, bytesMax)
+      throw over()
     }
     await renew(true)
     if (received.end === 'cut') return { kind: 'cut' }
@@ -137,7 +144,7 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
     const { name, sha256, sizeBytes } = request
     const wish = { artifactId: world.uuid(), name, sha256, sizeBytes, uploadTtlMs: UPLOAD_TTL_MS }
     const outcome = await store.write(openUpload(owner, wish))
-    if (outcome.kind === 'refused') throw refusal(owner, outcome.reason, name)
+    if (outcome.kind === 'refused') throw refusalOf(owner, outcome, name)
     if (outcome.kind === 'ready') return repeat(outcome.artifact, request, limits.artifactBytesMax)
     try {
       return await receive(request, owner, outcome)
@@ -198,6 +205,18 @@ async function hashOf({ source, fromByte }: UploadRequest, bytesMax: number): Pr
     return null
   }
   return hash.digest('hex')
+}
+
+function refusalOf(
+  owner: UploadOwner,
+  outcome: Extract<OpenOutcome | CompleteOutcome, { kind: 'refused' }>,
+  name = '',
+): IchidoError {
+  return outcome.reason === 'QUOTA_EXCEEDED' ? full(outcome.refusal) : refusal(owner, outcome.reason, name)
+}
+
+function full({ code, message, details }: BytesRefusal): IchidoError {
+  return new IchidoError(code, message, details)
 }
 
 const GONE = { input: 'ALREADY_ENDED', output: 'LEASE_LOST', unbound: 'ALREADY_ENDED' } as const

@@ -26,6 +26,8 @@ const KNOWN = [
   'read_any_log_ref: run_logs by itself',
   // The first of those that are not processed, in the order of the index.
   'read_unprocessed_triggers: triggers by triggers_unprocessed',
+  // Everybody, when the default limits change.
+  'forget_bytes: quotas by quotas_pkey',
   // What they count is all that the index holds.
   'count_queue: runs by runs_delayed',
   'list_queues: runs by runs_delayed',

@@ -339,6 +339,8 @@ CREATE TABLE ichido.quotas (
   cost_limit_micros bigint,
   period text NOT NULL,
   updated_at bigint NOT NULL,
+  max_bytes bigint,
+  used_bytes bigint,
   CONSTRAINT quotas_pkey PRIMARY KEY (user_id)
 ) WITH (fillfactor=50);
 

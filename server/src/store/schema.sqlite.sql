@@ -339,7 +339,7 @@ CREATE TABLE quotas (
   cost_limit_micros INTEGER,
   period text NOT NULL,
   updated_at INTEGER NOT NULL
-) STRICT;
+, max_bytes INTEGER, used_bytes INTEGER) STRICT;
 
 CREATE TABLE redrives (
   id TEXT PRIMARY KEY,

@@ -22,6 +22,12 @@ export const putQuotaRequest = z.strictObject({
     .default(null)
     .meta({ description: 'Cost per period, in UTC; null: no limit' }),
   period: z.enum(['day', 'month']).default('month'),
+  max_bytes: z
+    .int()
+    .min(0)
+    .nullable()
+    .default(null)
+    .meta({ description: 'Stored payloads, artifacts and logs; null: no limit' }),
 })
 
 const RESERVATION_TTL_SECONDS_MAX = 86_400

@@ -217,6 +217,8 @@ export const quota = z
     active_jobs: z.int(),
     active_reservations: z.int(),
     spent: z.number(),
+    max_bytes: z.int().nullable(),
+    used_bytes: z.int().nullable().meta({ description: 'Null: without a limit they are not counted' }),
   })
   .meta({ id: 'Quota' }) satisfies z.ZodType<QuotaShape>
 

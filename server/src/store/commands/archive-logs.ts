@@ -1,6 +1,7 @@
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/run-logs.ts'
 import { each, integer, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { freeBytes } from './bytes.ts'
 import { fence, type Term } from './leadership.ts'
 import type { LogAmount } from './run-logs.ts'
 
@@ -29,8 +30,9 @@ export function archiveLog(term: Term, { runId, lastN, logRef }: ArchivedLog): C
     // Ours, when an earlier try was committed unheard.
     if (end.log_ref !== null) return end.log_ref === logRef
     if (integer(end, 'n') !== lastN) return false
+    const named = yield* query(sql.setLogRef, runId, lastN, logRef)
     yield* query(sql.deleteChunks, runId, lastN)
-    return (yield* query(sql.setLogRef, runId, lastN, logRef)).length > 0
+    return named.length > 0
   })
 }
 
@@ -53,7 +55,7 @@ export function findLogRefs(runIds: readonly string[]): Command<Map<string, stri
 }
 
 /**
- * Removes the logs of runs, for whoever removes the runs: a part of its transaction, before the runs go. At most so many
+ * Removes the logs of runs, for whoever removes the runs and has locked their users: a part of its transaction, before the runs go. At most so many
  * chunks; false when there may be more, and then it is to be called again. The files follow by themselves (leader/archive.ts).
  */
 export function* forgetLogs(runIds: readonly string[], chunksMax: number): Work<boolean> {
@@ -61,7 +63,9 @@ export function* forgetLogs(runIds: readonly string[], chunksMax: number): Work<
     sql.lockLogged,
     runIds.toSorted().map((id) => [id]),
   )
-  return (yield* query(sql.deleteLogs, JSON.stringify(runIds), chunksMax)).length < chunksMax
+  const removed = yield* query(sql.deleteLogs, JSON.stringify(runIds), chunksMax)
+  yield* freeBytes(removed)
+  return removed.length < chunksMax
 }
 
 export function hasArchivedLogs(): Command<boolean> {

@@ -1,7 +1,10 @@
 import { OUTPUTS_PER_RUN_MAX, UNUSED_ARTIFACT_TTL_MS } from '../../core/artifact.ts'
+import { type ByteQuota, type BytesRefusal, refuseBytes } from '../../core/quota.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/artifacts.ts'
+import { readLogOwner } from '../sql/run-logs.ts'
 import { each, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { addBytes, lockForBytes } from './bytes.ts'
 
 export interface Artifact {
   artifactId: string
@@ -34,32 +37,70 @@ export interface UploadWish {
   uploadTtlMs: number
 }
 
+type Full = { kind: 'refused'; reason: 'QUOTA_EXCEEDED'; refusal: BytesRefusal }
+
 export type OpenOutcome =
-  | { kind: 'open'; artifact: Artifact; uploadTtlMs: number }
+  /** `quota`: what its user may still store; two uploads at once may both begin, and are counted when they are complete. */
+  | { kind: 'open'; artifact: Artifact; uploadTtlMs: number; quota: ByteQuota }
   | { kind: 'ready'; artifact: Artifact }
   | { kind: 'refused'; reason: 'NOT_FOUND' | 'ALREADY_ENDED' | 'LEASE_LOST' | 'TOO_MANY' }
+  | Full
 
 /** Finds or makes the row that the bytes are for, and gives them time to come. */
 export function openUpload(owner: UploadOwner, wish: UploadWish): Command<OpenOutcome> {
   return command('open_upload', function* work(): Work<OpenOutcome> {
-    if (owner.kind === 'input') return yield* openInput(owner.jobId, wish.name)
-    const { artifactId, name, sha256, sizeBytes, uploadTtlMs } = wish
-    if (owner.kind === 'unbound') {
-      const earlier = sha256 === null ? undefined : yield* one(sql.findUnbound, owner.userId, name, sha256)
-      if (earlier !== undefined) return { kind: 'ready', artifact: toArtifact(earlier) }
-      const row = yield* one(sql.openUnbound, artifactId, owner.userId, name, sha256, sizeBytes, uploadTtlMs)
-      return opened(row, uploadTtlMs)
-    }
-    const { runId, workerId, leaseId } = owner
-    const run = yield* one(sql.shareLeasedRun, runId, workerId, leaseId)
-    if (run === undefined) return { kind: 'refused', reason: 'LEASE_LOST' }
-    if (integer(yield* one(sql.countOutputs, runId), 'count') >= OUTPUTS_PER_RUN_MAX) {
-      return { kind: 'refused', reason: 'TOO_MANY' }
-    }
-    const [jobId, userId] = [text(run, 'job_id'), text(run, 'user_id')]
-    const said = [name, sha256, sizeBytes, uploadTtlMs] as const
-    return opened(yield* one(sql.openOutput, artifactId, jobId, runId, userId, ...said), uploadTtlMs)
+    const userId = yield* userOf(owner)
+    const quota = userId === null ? NO_LIMIT : yield* lockForBytes(userId)
+    const refusal = quota.maxBytes === null ? null : yield* refuseUpload(owner, wish, quota)
+    if (refusal !== null) return { kind: 'refused', reason: 'QUOTA_EXCEEDED', refusal }
+    const outcome = yield* openFor(owner, wish)
+    return outcome.kind === 'open' ? { ...outcome, quota } : outcome
   })
+}
+
+/** Before anything is written. What is here already may be sent again, whatever is stored by now. */
+function* refuseUpload(owner: UploadOwner, wish: UploadWish, quota: ByteQuota): Work<BytesRefusal | null> {
+  const { name, sha256, sizeBytes } = wish
+  if (owner.kind === 'input') {
+    const found = yield* one(sql.findInput, owner.jobId, name)
+    if (found === undefined || text(found, 'state') === 'ready') return null
+    return refuseBytes(quota, integerOrNull(found, 'size_bytes') ?? sizeBytes ?? 1)
+  }
+  const found =
+    owner.kind === 'output'
+      ? yield* one(sql.findOutput, owner.runId, name)
+      : yield* one(sql.findUnbound, owner.userId, name, sha256)
+  return textOrNull(found, 'state') === 'ready' ? null : refuseBytes(quota, sizeBytes ?? 1)
+}
+
+function* openFor(owner: UploadOwner, wish: UploadWish): Work<OpenOutcome> {
+  if (owner.kind === 'input') return yield* openInput(owner.jobId, wish.name)
+  const { artifactId, name, sha256, sizeBytes, uploadTtlMs } = wish
+  if (owner.kind === 'unbound') {
+    const earlier = sha256 === null ? undefined : yield* one(sql.findUnbound, owner.userId, name, sha256)
+    if (earlier !== undefined) return { kind: 'ready', artifact: toArtifact(earlier) }
+    const row = yield* one(sql.openUnbound, artifactId, owner.userId, name, sha256, sizeBytes, uploadTtlMs)
+    return opened(row, uploadTtlMs)
+  }
+  const { runId, workerId, leaseId } = owner
+  const run = yield* one(sql.shareLeasedRun, runId, workerId, leaseId)
+  if (run === undefined) return { kind: 'refused', reason: 'LEASE_LOST' }
+  if (integer(yield* one(sql.countOutputs, runId), 'count') >= OUTPUTS_PER_RUN_MAX) {
+    return { kind: 'refused', reason: 'TOO_MANY' }
+  }
+  const [jobId, userId] = [text(run, 'job_id'), text(run, 'user_id')]
+  const said = [name, sha256, sizeBytes, uploadTtlMs] as const
+  return opened(yield* one(sql.openOutput, artifactId, jobId, runId, userId, ...said), uploadTtlMs)
+}
+
+const NO_LIMIT: ByteQuota = { maxBytes: null, usedBytes: null }
+
+/** Whose bytes they are; null: nobody's, for the job or the run is not there. Locked before jobs and runs are, as everywhere. */
+function* userOf(owner: UploadOwner): Work<string | null> {
+  if (owner.kind === 'unbound') return owner.userId
+  const row =
+    owner.kind === 'input' ? yield* one(sql.readOwnerOfJob, owner.jobId) : yield* one(readLogOwner, owner.runId)
+  return textOrNull(row, 'user_id')
 }
 
 function* openInput(jobId: string, name: string): Work<OpenOutcome> {
@@ -72,7 +113,8 @@ function* openInput(jobId: string, name: string): Work<OpenOutcome> {
 
 function opened(row: Row | undefined, uploadTtlMs: number): OpenOutcome {
   const artifact = toArtifact(row)
-  return artifact.state === 'ready' ? { kind: 'ready', artifact } : { kind: 'open', artifact, uploadTtlMs }
+  if (artifact.state === 'ready') return { kind: 'ready', artifact }
+  return { kind: 'open', artifact, uploadTtlMs, quota: NO_LIMIT }
 }
 
 /** A chunk has come. False: it need not go on, for nobody waits for it any more. */
@@ -98,6 +140,7 @@ export type CompleteOutcome =
   /** `queue`: where a run was waiting for just this. */
   | { kind: 'ready' | 'repeated'; artifact: Artifact; queue: string | null }
   | { kind: 'refused'; reason: 'ALREADY_ENDED' | 'LEASE_LOST' | 'OTHER_CONTENT' }
+  | Full
 
 /**
  * The bytes are in their place: from now on the artifact is there, and if it was the last that its run waited for, the run
@@ -105,6 +148,8 @@ export type CompleteOutcome =
  */
 export function completeUpload(owner: UploadOwner, stored: Stored): Command<CompleteOutcome> {
   return command('complete_upload', function* work(): Work<CompleteOutcome> {
+    const userId = yield* userOf(owner)
+    const quota = userId === null ? NO_LIMIT : yield* lockForBytes(userId)
     const held = owner.kind === 'input' ? yield* one(sql.lockHeldRun, owner.jobId) : undefined
     const run = held === undefined ? undefined : yield* one(sql.lockRunOfUpload, text(held, 'run_id'))
     if (owner.kind === 'output') {
@@ -122,9 +167,12 @@ export function completeUpload(owner: UploadOwner, stored: Stored): Command<Comp
     if (owner.kind === 'input' && run === undefined) return { kind: 'refused', reason: 'ALREADY_ENDED' }
 
     const { artifactId, sha256, sizeBytes } = stored
+    const refusal = refuseBytes(quota, sizeBytes)
+    if (refusal !== null) return { kind: 'refused', reason: 'QUOTA_EXCEEDED', refusal }
     const blobId = text(yield* one(sql.putBlob, stored.blobId, sha256, sizeBytes), 'blob_id')
     const keepMs = owner.kind === 'unbound' ? UNUSED_ARTIFACT_TTL_MS : null
     const artifact = toArtifact(yield* one(sql.readyArtifact, artifactId, blobId, sha256, sizeBytes, keepMs))
+    if (quota.maxBytes !== null) yield* addBytes([[artifact.userId, sizeBytes]])
     const queue = run === undefined ? null : yield* letGo(text(run, 'id'), artifact.jobId ?? '')
     return { kind: 'ready', artifact, queue }
   })

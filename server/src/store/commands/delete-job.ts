@@ -1,9 +1,11 @@
 import type { RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
+import { readOwnerOfJob } from '../sql/artifacts.ts'
 import { examineDeleted, lockEndedJob, readWhyKept } from '../sql/retention.ts'
 import { flag, one, query, text, textOrNull, type Work } from '../statement.ts'
 import { type By, isRecorded, record } from './audit.ts'
 import { removeLocked } from './retention.ts'
+import { lockUsersOf } from './users.ts'
 
 export type DeleteOutcome =
   | { kind: 'deleted' }
@@ -24,6 +26,8 @@ export type DeleteRefusal =
  */
 export function deleteJob(jobId: string, by: By): Command<DeleteOutcome> {
   return command('delete_job', function* work(again): Work<DeleteOutcome> {
+    const owner = textOrNull(yield* one(readOwnerOfJob, jobId), 'user_id')
+    if (owner !== null) yield* lockUsersOf([owner])
     const ended = yield* one(lockEndedJob, jobId)
     if (yield* isRecorded(again, by)) return { kind: 'deleted' }
     if (ended === undefined) return { kind: 'refused', refusal: yield* whyKept(jobId) }

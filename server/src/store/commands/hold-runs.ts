@@ -8,8 +8,13 @@ export interface AwaitedArtifacts {
   list: readonly { artifactId: string; name: string; sha256: string | null; sizeBytes: number | null }[]
 }
 
+interface Item {
+  userId: string
+  artifacts?: AwaitedArtifacts | undefined
+}
+
 interface Admitted {
-  item: { jobId: string; runId: string; userId: string; artifacts?: AwaitedArtifacts | undefined }
+  item: Item & { jobId: string; runId: string }
   runAtMs: number
 }
 
@@ -17,20 +22,17 @@ interface Admitted {
  * Writes down what the jobs of a submission wait for, and holds back the runs of those that lack something. What their
  * users have sent before is there already. Without artifacts it asks for nothing.
  */
-export function* holdBack<A extends Admitted>(admitted: A[]): Work<A[]> {
+export function* holdBack<A extends Admitted>(admitted: A[], own: OwnBlobs): Work<A[]> {
   const wanting = admitted.filter(({ item }) => item.artifacts !== undefined)
   if (wanting.length === 0) return admitted
-  const own = yield* ownBlobs(wanting)
   const inputs: SqlValue[][] = []
   const held = new Map<Admitted, number>()
   for (const one of wanting) {
     const { jobId, userId, artifacts } = one.item
     for (const { artifactId, name, sha256, sizeBytes } of artifacts?.list ?? []) {
-      const blob = own.get(nameOf(userId, sha256))
-      const fits = blob !== undefined && (sizeBytes === null || sizeBytes === blob.sizeBytes)
-      if (!fits) held.set(one, artifacts?.uploadTtlMs ?? 0)
-      const size = fits ? blob.sizeBytes : sizeBytes
-      inputs.push([artifactId, jobId, userId, name, sha256, size, fits ? blob.blobId : null])
+      const blob = fitting(own, userId, sha256, sizeBytes)
+      if (blob === undefined) held.set(one, artifacts?.uploadTtlMs ?? 0)
+      inputs.push([artifactId, jobId, userId, name, sha256, blob?.sizeBytes ?? sizeBytes, blob?.blobId ?? null])
     }
   }
   yield* each(insertInputs, inputs)
@@ -41,9 +43,24 @@ export function* holdBack<A extends Admitted>(admitted: A[]): Work<A[]> {
   return admitted.map((one) => (held.has(one) ? { ...one, runAtMs: hold(one.runAtMs) } : one))
 }
 
-function* ownBlobs(wanting: readonly Admitted[]): Work<Map<string, { blobId: string; sizeBytes: number }>> {
+function fitting(own: OwnBlobs, userId: string, sha256: string | null, sizeBytes: number | null) {
+  const blob = own.get(nameOf(userId, sha256))
+  return blob === undefined || (sizeBytes !== null && sizeBytes !== blob.sizeBytes) ? undefined : blob
+}
+
+/** What is stored when it is accepted: an artifact that is still to come is counted when it is there. */
+export function bytesOf({ userId, payload, artifacts }: Item & { payload: string }, own: OwnBlobs): number {
+  const sizes = artifacts?.list.map(({ sha256, sizeBytes }) => fitting(own, userId, sha256, sizeBytes)?.sizeBytes ?? 0)
+  return (sizes ?? []).reduce((sum, size) => sum + size, Buffer.byteLength(payload))
+}
+
+/** By user and hash. */
+export type OwnBlobs = ReadonlyMap<string, { blobId: string; sizeBytes: number }>
+
+/** What the users of these have sent before. Without artifacts it asks for nothing. */
+export function* ownBlobs(items: readonly Item[]): Work<OwnBlobs> {
   const wanted = new Map<string, SqlValue[]>()
-  for (const { item } of wanting) {
+  for (const item of items) {
     for (const { sha256 } of item.artifacts?.list ?? []) {
       if (sha256 !== null) wanted.set(nameOf(item.userId, sha256), [item.userId, sha256])
     }

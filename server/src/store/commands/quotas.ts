@@ -1,5 +1,6 @@
-import { type CostPeriod, MICROS, periodStartMs, type Quota } from '../../core/quota.ts'
+import { type ByteQuota, type CostPeriod, MICROS, periodStartMs, type Quota } from '../../core/quota.ts'
 import { type Command, command } from '../port.ts'
+import { forgetBytes, readBytes } from '../sql/bytes.ts'
 import {
   addUsers,
   countInUse,
@@ -26,10 +27,11 @@ import {
   type Work,
 } from '../statement.ts'
 import { type By, isRecorded, record } from './audit.ts'
+import { toByteQuota } from './bytes.ts'
 import type { Listed } from './list-jobs.ts'
 import { type Reservation, toReservation } from './reservations.ts'
 
-export interface QuotaUse extends Quota {
+export interface QuotaUse extends Omit<Quota, 'maxBytes'>, ByteQuota {
   userId: string
   custom: boolean
   activeJobs: number
@@ -64,7 +66,7 @@ export function listUsers(limit: number, after: string | null): Command<Listed<U
   })
 }
 
-type Limits = Quota & { custom: boolean }
+type Limits = Omit<Quota, 'maxBytes'> & ByteQuota & { custom: boolean }
 type Limited = Limits & { userId: string }
 
 function toLimits(row: Row | undefined): Limits {
@@ -73,6 +75,7 @@ function toLimits(row: Row | undefined): Limits {
     period: text(row, 'period') as CostPeriod,
     maxConcurrent: integerOrNull(row, 'max_concurrent'),
     costLimitMicros: integerOrNull(row, 'cost_limit_micros'),
+    ...toByteQuota(row),
   }
 }
 
@@ -84,21 +87,37 @@ function* countUse(users: readonly Limited[]): Work<<T extends Limited>(user: T)
   const periods = users.map(({ userId, period }) => [userId, period, periodStartMs(period, nowMs)])
   const inUse = byUser(yield* each(countInUse, instants))
   const spent = byUser(yield* each(readSpent, periods))
+  const stored = yield* readStored(users)
   return (user) => ({
     ...user,
+    usedBytes: stored.get(user.userId) ?? null,
     activeJobs: integer(inUse.get(user.userId), 'active'),
     activeReservations: integer(inUse.get(user.userId), 'reserved'),
     spentMicros: integerOrNull(spent.get(user.userId), 'spent_micros') ?? 0,
   })
 }
 
+/** Of those with a limit. A user that has stored nothing since its limit was set has not been counted yet. */
+function* readStored(users: readonly Limited[]): Work<Map<string, number>> {
+  const stored = new Map<string, number>()
+  for (const { userId, maxBytes, usedBytes } of users) {
+    if (maxBytes === null || userId === DEFAULT_USER) continue
+    stored.set(userId, usedBytes ?? integer(yield* one(readBytes, userId), 'used_bytes'))
+  }
+  return stored
+}
+
+const DEFAULT_USER = '*'
+
 /** @param by who asked for it; null: nobody is to be told of. What changes nothing is not told of either. */
 export function setQuota(userId: string, quota: Quota, by: By | null = null): Command<void> {
   return command('put_quota', function* work(again): Work<void> {
     yield* each(addUsers, [[userId]])
+    // Users before the default: so does everybody else who locks both.
+    if (userId === DEFAULT_USER) yield* query(forgetBytes)
     const [before, after] = [yield* lockOwn(userId), describe(quota)]
     if (by !== null && (yield* isRecorded(again, by))) return
-    yield* query(putQuota, userId, quota.maxConcurrent, quota.costLimitMicros, quota.period)
+    yield* query(putQuota, userId, quota.maxConcurrent, quota.costLimitMicros, quota.period, quota.maxBytes ?? null)
     const changed = JSON.stringify(before) !== JSON.stringify(after)
     if (by !== null && changed) yield* record(by, 'quota.put', userId, before, after)
   })
@@ -123,9 +142,9 @@ function* lockOwn(userId: string): Work<ReturnType<typeof describe> | null> {
   return describe(toLimits(row))
 }
 
-function describe({ maxConcurrent, costLimitMicros, period }: Quota) {
+function describe({ maxConcurrent, costLimitMicros, period, maxBytes = null }: Quota) {
   const costLimit = costLimitMicros === null ? null : costLimitMicros / MICROS
-  return { max_concurrent: maxConcurrent, cost_limit: costLimit, period }
+  return { max_concurrent: maxConcurrent, cost_limit: costLimit, period, max_bytes: maxBytes }
 }
 
 export function listReservations(

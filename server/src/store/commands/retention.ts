@@ -3,6 +3,7 @@ import * as sql from '../sql/retention.ts'
 import { deleteOutcomes, deleteTriggers, lockOutlived } from '../sql/triggers.ts'
 import { each, flag, integer, now, query, type Row, text, type Work } from '../statement.ts'
 import { forgetLogs } from './archive-logs.ts'
+import { freeBytes, lockOwnersOf } from './bytes.ts'
 import { fence, type Term } from './leadership.ts'
 import { idAt } from './list-jobs.ts'
 
@@ -112,13 +113,14 @@ const CHUNKS_MAX = 200
 /** Removes those of the jobs that are past their time and that nobody has a hand on, with all that belongs to them. */
 export function removeJobs(term: Term, jobIds: readonly string[], { jobMs, letterMs }: Ages): Command<Removed> {
   return command('remove_jobs', function* work(): Work<Removed> {
-    const locked = yield* lock(term, jobIds)
+    // Users before the term: who waits for one of them must not keep the leader from renewing it.
+    const locked = yield* lock(term, yield* lockOwnersOf(jobIds))
     if (locked === NO_JOBS) return { rows: new Map(), unfinished: false }
     return yield* removeLocked(locked, () => query(sql.examineJobs, locked, jobMs, letterMs))
   })
 }
 
-/** Takes a JSON array of jobs that are locked, and removes those that `examine` answers with once their parts are locked too. */
+/** Takes a JSON array of jobs that are locked, as their users are, and removes those that `examine` answers with once their parts are locked too. */
 export function* removeLocked(locked: string, examine: () => Work<Row[]>): Work<Removed> {
   const rows = new Map<string, number>()
   const letters = new Set((yield* query(sql.lockLetters, locked)).map((row) => text(row, 'job_id')))
@@ -134,8 +136,14 @@ export function* removeLocked(locked: string, examine: () => Work<Row[]>): Work<
   const runIds = (yield* query(sql.readRunsOfJobs, ids)).map((row) => text(row, 'id'))
   const logless = yield* forgetLogs(runIds, CHUNKS_MAX)
   if (events.length === EVENTS_MAX || !logless) return { rows, unfinished: true }
-  for (const { table, statement } of sql.deleteParts) rows.set(table, (yield* query(statement, ids)).length)
-  rows.set('jobs', (yield* query(sql.deleteJobs, ids)).length)
+  for (const { table, statement } of sql.deleteParts) {
+    const removed = yield* query(statement, ids)
+    rows.set(table, removed.length)
+    if (table === 'artifacts') yield* freeBytes(removed)
+  }
+  const jobs = yield* query(sql.deleteJobs, ids)
+  rows.set('jobs', jobs.length)
+  yield* freeBytes(jobs)
   return { rows, unfinished: false }
 }
 

@@ -1,8 +1,10 @@
+import { bytesLeft } from '../../core/quota.ts'
 import type { RunRefusal, RunState } from '../../core/run-state.ts'
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/run-logs.ts'
 import { readFacts } from '../sql/runs.ts'
-import { each, integerOrNull, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { each, integerOrNull, one, query, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
+import { addBytes, lockForBytes } from './bytes.ts'
 import { explain } from './run-facts.ts'
 
 export interface LogChunk {
@@ -26,11 +28,13 @@ export type LogOutcome =
 
 /**
  * What the worker's process wrote, in its order: a chunk that does not come after the last one was there before. What is
- * too much is cut off, and the log says so.
+ * too much, for one log or for what its user may store, is cut off, and the log says so. Locks: the user, the run.
  */
 export function storeLogs(item: LogItem): Command<LogOutcome> {
   return command('logs', function* work(): Work<LogOutcome> {
     const { runId, workerId, leaseId } = item
+    const owner = textOrNull(yield* one(sql.readLogOwner, runId), 'user_id')
+    const quota = owner === null ? null : yield* lockForBytes(owner)
     const run = yield* one(sql.lockLogger, runId, workerId, leaseId)
     if (run === undefined) {
       const [facts] = yield* each(readFacts, [[runId]])
@@ -40,7 +44,7 @@ export function storeLogs(item: LogItem): Command<LogOutcome> {
     const end = yield* one(sql.readLogEnd, runId)
     const [lastN, endBytes] = [integerOrNull(end, 'n') ?? -1, integerOrNull(end, 'end_bytes') ?? 0]
     const news = new Map(item.chunks.filter(({ n }) => n > lastN).map((chunk) => [chunk.n, chunk]))
-    const kept = cut([...news.values()], endBytes, item.bytesMax)
+    const kept = cut([...news.values()], endBytes, item.bytesMax, quota === null ? 0 : bytesLeft(quota))
     yield* each(
       sql.insertLogs,
       kept.map(({ n, stream, text, endBytes }, i): SqlValue[] => [
@@ -52,37 +56,41 @@ export function storeLogs(item: LogItem): Command<LogOutcome> {
         end === undefined && i === 0,
       ]),
     )
+    const stored = kept.reduce((sum, chunk) => sum + Buffer.byteLength(chunk.text), 0)
+    if (owner !== null && quota?.maxBytes != null) yield* addBytes([[owner, stored]])
     return { kind: 'stored', jobId: text(run, 'job_id'), accepted: kept.length }
   })
 }
 
 type Kept = LogChunk & { endBytes: number }
 
-function cut(chunks: readonly LogChunk[], from: number, bytesMax: number): Kept[] {
+/** What fits into the log, and into what its user may still store. The line that says that something is missing is stored, too. */
+function cut(chunks: readonly LogChunk[], from: number, logMax: number, userLeft: number): Kept[] {
   const kept: Kept[] = []
-  let endBytes = from
+  let [endBytes, left] = [from, userLeft]
   for (const chunk of chunks.toSorted((a, b) => a.n - b.n)) {
-    if (endBytes >= bytesMax) break
+    if (endBytes >= logMax) break
     // PostgreSQL holds no NUL.
-    const text = chunk.text.replaceAll('\u0000', '\ufffd')
+    let text = chunk.text.replaceAll('\u0000', '\ufffd')
     const bytes = Buffer.byteLength(text)
-    if (endBytes + bytes <= bytesMax) {
-      endBytes += bytes
-      kept.push({ ...chunk, text, endBytes })
-      continue
-    }
-    const fits = Buffer.from(text)
-      .subarray(0, bytesMax - endBytes)
-      .toString('utf8')
-      .replace(/\ufffd+$/, '')
-    endBytes = bytesMax
-    kept.push({
-      ...chunk,
-      text: `${fits}\n[The log is longer than ${bytesMax} bytes; the rest is cut off.]\n`,
-      endBytes,
-    })
+    if (endBytes + bytes > logMax) text = shortened(text, logMax - endBytes, longer(logMax))
+    const full = Buffer.byteLength(text) > left
+    if (full) text = shortened(text, left - Buffer.byteLength(USER_FULL), USER_FULL)
+    if (Buffer.byteLength(text) > left) break
+    left -= Buffer.byteLength(text)
+    endBytes = Math.min(logMax, endBytes + bytes)
+    kept.push({ ...chunk, text, endBytes })
+    if (full) break
   }
   return kept
+}
+
+const longer = (logMax: number) => `\n[The log is longer than ${logMax} bytes; the rest is cut off.]\n`
+const USER_FULL = '\n[The user may store no more bytes; the rest is cut off.]\n'
+
+function shortened(text: string, bytes: number, mark: string): string {
+  const fits = Buffer.from(text).subarray(0, Math.max(0, bytes)).toString('utf8')
+  return `${fits.replace(/\ufffd+$/, '')}${mark}`
 }
 
 /** A place in the log of a job: the number of the run, and of the chunk in it. */

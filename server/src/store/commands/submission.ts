@@ -1,4 +1,5 @@
 import type { JobPolicy } from '../../core/job.ts'
+import type { BytesRefusal } from '../../core/quota.ts'
 import { CREATED } from '../sql/submit.ts'
 import type { EndedRefusal } from './ended-jobs.ts'
 import type { AwaitedArtifacts } from './hold-runs.ts'
@@ -56,6 +57,7 @@ export interface Accepted {
 export type SubmitRefusal =
   | { code: 'IDEMPOTENCY_KEY_REUSED'; message: string; jobId: string }
   | { code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED' | 'RESERVATION_NOT_ACTIVE'; message: string }
+  | BytesRefusal
   | { code: 'INVALID_PAYLOAD'; message: string; field: string }
   /** Of the job that it would take the place of. */
   | { code: EndedRefusal['reason']; message: string; replaces: EndedRefusal; jobId: string }

@@ -1,6 +1,6 @@
 import { wantedRunAt } from '../../core/artifact.ts'
 import { runAtProblem } from '../../core/job.ts'
-import { admit } from '../../core/quota.ts'
+import { admit, bytesWarnings, refuseBytes } from '../../core/quota.ts'
 import { REQUEST_HASH_VERSION } from '../../core/request-hash.ts'
 import { type Command, command } from '../port.ts'
 import { resolveDeadLetters } from '../sql/dead-letters.ts'
@@ -9,9 +9,10 @@ import { deleteKeys, readKeys, readKeysOfJobs } from '../sql/keys.ts'
 import { consumeReservations, insertConsumed, readLive } from '../sql/reservations.ts'
 import { insertLabels, insertSubmission } from '../sql/submit.ts'
 import { each, flag, integer, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
+import { addBytes, countBytes } from './bytes.ts'
 import { changeCosts } from './costs.ts'
 import { lockEnded, refusalOf } from './ended-jobs.ts'
-import { holdBack } from './hold-runs.ts'
+import { bytesOf, holdBack, type OwnBlobs, ownBlobs } from './hold-runs.ts'
 import {
   type Accepted,
   created,
@@ -46,8 +47,10 @@ export function* submitWork(
   const open = () => items.filter((item) => !done.has(item))
   yield* replayStored(open(), nowMs, done)
   const replaced = yield* lockReplaced(open(), nowMs, done)
-  const { admitted, repeats } = yield* admitFresh(open(), { users, replaced, nowMs, countedAtMs }, render, done)
-  yield* insert(yield* holdBack(admitted), nowMs, done)
+  const blobs = yield* ownBlobs(open())
+  const facts = { users, replaced, blobs, nowMs, countedAtMs }
+  const { admitted, repeats } = yield* admitFresh(open(), facts, render, done)
+  yield* insert(yield* holdBack(admitted, blobs), nowMs, done)
 
   for (const [item, first] of repeats) done.set(item, repeat(item, first, done.get(first)))
   return items.map((item) => done.get(item) ?? unreachable())
@@ -138,6 +141,8 @@ function* lockReplaced(
 
 interface Admitted {
   item: SubmitItem
+  /** Of a user with a limit of them. */
+  bytes: number
   /** The run that the job in whose place it comes had ended with. */
   replacedRunId: string | null
   createdAtMs: number
@@ -152,11 +157,15 @@ interface Admitted {
  */
 function* admitFresh(
   items: readonly SubmitItem[],
-  { users, replaced, nowMs, countedAtMs }: LockedUsers & { replaced: Map<string, Row> },
+  { users, replaced, blobs, nowMs, countedAtMs }: LockedUsers & { replaced: Map<string, Row>; blobs: OwnBlobs },
   render: RenderAccepted,
   done: Map<SubmitItem, SubmitOutcome>,
 ): Work<{ admitted: Admitted[]; repeats: [SubmitItem, SubmitItem][] }> {
   yield* readCosts(users.values(), countedAtMs)
+  for (const row of yield* countBytes([...users.values()])) {
+    const user = users.get(text(row, 'user_id'))
+    if (user) user.usedBytes = integer(row, 'used_bytes')
+  }
   const held = new Map<string, string>()
   const wanted = items.flatMap(({ reservationId, userId }) =>
     reservationId === null ? [] : [[reservationId, userId, nowMs]],
@@ -200,17 +209,25 @@ function* admitFresh(
       refuse({ code: admission.code, message: admission.message })
       continue
     }
+    const bytes = user.maxBytes === null ? 0 : bytesOf(item, blobs)
+    const overfull = refuseBytes(user, bytes)
+    if (overfull !== null) {
+      refuse(overfull)
+      continue
+    }
+    if (user.usedBytes !== null) user.usedBytes += bytes
     if (item.reservationId === null) user.inUse++
     else held.delete(item.reservationId)
     user.spentMicros += item.estimatedCostMicros
     const runAtMs = Math.max(countedAtMs, item.runAtMs ?? countedAtMs + item.delayMs)
-    const { quotaWarnings, costLimitWarning } = admission
+    const { costLimitWarning } = admission
+    const quotaWarnings = [...admission.quotaWarnings, ...bytesWarnings(user)]
     const accepted = { ...toAccepted(item, countedAtMs, runAtMs), quotaWarnings, costLimitWarning }
     // The next of the same batch comes too late.
     if (old !== undefined) replaced.set(text(old, 'job_id'), { ...old, replaced_by: item.jobId })
     const replacedRunId = textOrNull(old, 'run_id')
     firstOf.set(submissionName(item), item)
-    admitted.push({ item, replacedRunId, createdAtMs: countedAtMs, runAtMs, body: render(accepted) })
+    admitted.push({ item, bytes, replacedRunId, createdAtMs: countedAtMs, runAtMs, body: render(accepted) })
   }
   return { admitted, repeats }
 }
@@ -246,6 +263,7 @@ function* insert(admitted: readonly Admitted[], nowMs: number, done: Map<SubmitI
       micros: item.estimatedCostMicros,
     })),
   )
+  yield* addBytes(admitted.map(({ item, bytes }) => [item.userId, bytes]))
   for (const { item, body, createdAtMs, runAtMs } of admitted)
     done.set(item, created(item, body, runAtMs <= createdAtMs))
 }

@@ -1,6 +1,7 @@
 import { type Command, command } from '../port.ts'
 import * as sql from '../sql/artifacts.ts'
 import { each, one, query, text, textOrNull, type Work } from '../statement.ts'
+import { freeBytes, lockOwners } from './bytes.ts'
 import { giveBack } from './costs.ts'
 import { recordMoves } from './lifecycle.ts'
 
@@ -37,7 +38,13 @@ export function cancelOverdue(max: number): Command<Overdue> {
 /** Forgets uploads that were given up, and what was sent for jobs that never came; answers with how many. */
 export function deleteExpiredArtifacts(max: number): Command<number> {
   return command('delete_expired_artifacts', function* work(): Work<number> {
-    return (yield* query(sql.deleteExpired, max)).length
+    const ours = yield* lockOwners(yield* query(sql.readExpired, max))
+    const removed = yield* each(
+      sql.deleteExpired,
+      ours.map((id) => [id]),
+    )
+    yield* freeBytes(removed)
+    return removed.length
   })
 }
 

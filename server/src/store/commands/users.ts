@@ -1,11 +1,11 @@
-import type { CostPeriod, Quota } from '../../core/quota.ts'
+import type { ByteQuota, CostPeriod, Quota } from '../../core/quota.ts'
 import { periodStartMs } from '../../core/quota.ts'
 import { addUsers, countInUse, lockUsers, readSpent, shareUsers } from '../sql/quotas.ts'
 import { expireReservations } from '../sql/reservations.ts'
 import { each, flag, integer, integerOrNull, type Row, text, type Work } from '../statement.ts'
 
 /** Limits and use of a user, read under its lock; the command raises the use as it lets jobs in. */
-export interface LockedUser extends Quota {
+export interface LockedUser extends Omit<Quota, 'maxBytes'>, ByteQuota {
   userId: string
   inUse: number
   spentMicros: number
@@ -80,5 +80,7 @@ function toUser(row: Row): LockedUser {
     period: text(row, 'period') as CostPeriod,
     inUse: 0,
     spentMicros: 0,
+    maxBytes: integerOrNull(row, 'max_bytes'),
+    usedBytes: integerOrNull(row, 'used_bytes'),
   }
 }

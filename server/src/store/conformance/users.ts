@@ -10,9 +10,9 @@ import { reserveSlot } from '../commands/reservations.ts'
 import type { Given } from './given.ts'
 
 const LIMITS: Quota = { maxConcurrent: 7, costLimitMicros: 5, period: 'day' }
-const OWN = { custom: true, ...LIMITS }
-const NONE = { custom: false, maxConcurrent: null, costLimitMicros: null, period: 'month' }
-const IDLE = { activeJobs: 0, activeReservations: 0, spentMicros: 0 }
+const OWN = { custom: true, ...LIMITS, maxBytes: null }
+const NONE = { custom: false, maxConcurrent: null, costLimitMicros: null, period: 'month', maxBytes: null }
+const IDLE = { activeJobs: 0, activeReservations: 0, spentMicros: 0, usedBytes: null }
 const MADE = { createdAtMs: expect.any(Number) }
 const CAME = { createdAtMs: null }
 

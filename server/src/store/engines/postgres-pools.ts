@@ -7,7 +7,7 @@ const BATCHED_MAX = 5
 /** Wait for rows of users, which an application may keep: however many of them do, what the leader has to do goes on. */
 const OF_USERS: ReadonlySet<string> = new Set([
   ...['reserve', 'consume', 'release_reservation', 'put_quota', 'delete_quota', 'cancel', 'retry', 'run_definition'],
-  ...['redrive', 'make_ticks', 'try_waiting_ticks', 'backfill'],
+  ...['redrive', 'make_ticks', 'try_waiting_ticks', 'backfill', 'logs', 'open_upload', 'complete_upload', 'delete_job'],
 ])
 const OF_USERS_MAX = 3
 const OTHERS_MAX = 3

@@ -9,6 +9,9 @@ export const hardening: Migration = {
     'ALTER TABLE ichido.api_tokens ADD COLUMN stream_key text',
     // Whoever read it could sign stream tokens for any job.
     "DELETE FROM ichido.settings WHERE name = 'stream_token_secret'",
+    // What a user has stored is counted only while it has a limit; null: it has not been counted since that was set.
+    'ALTER TABLE ichido.quotas ADD COLUMN max_bytes bigint',
+    'ALTER TABLE ichido.quotas ADD COLUMN used_bytes bigint',
     // How far each queue has got, by the tag last leased: nodes give out tags behind it.
     `CREATE TABLE ichido.queue_times (
       queue text NOT NULL,

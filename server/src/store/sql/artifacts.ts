@@ -1,5 +1,6 @@
 import { HELD_MS } from '../../core/artifact.ts'
 import { statement } from '../statement.ts'
+import { ARTIFACT_FREED } from './bytes.ts'
 import { EXPIRED } from './retention.ts'
 
 /**
@@ -52,6 +53,9 @@ export const readArtifactsOfJob = statement(
   'read_artifacts_of_job',
   `SELECT ${ARTIFACT} FROM ichido.artifacts WHERE job_id = $1 ORDER BY id LIMIT $2`,
 )
+
+/** Takes a job: whose it is. */
+export const readOwnerOfJob = statement('read_owner_of_job', 'SELECT user_id FROM ichido.jobs WHERE id = $1')
 
 export const findInput = statement(
   'find_input',
@@ -169,6 +173,11 @@ export const openOutput = statement(
     RETURNING ${ARTIFACT}`,
 )
 
+export const findOutput = statement(
+  'find_output',
+  `SELECT ${ARTIFACT} FROM ichido.artifacts WHERE run_id = $1 AND name = $2`,
+)
+
 /** Takes user, name, sha256: what was sent for later use, and is here. */
 export const findUnbound = statement(
   'find_unbound',
@@ -192,12 +201,17 @@ export const renewArtifact = statement(
 )
 
 /** Takes a maximum: uploads that were given up, and what was sent for jobs that never came. */
+export const readExpired = statement(
+  'read_expired',
+  'SELECT id, user_id FROM ichido.artifacts WHERE expires_at <= (SELECT now_ms()) ORDER BY expires_at LIMIT $1',
+)
+
+/** Takes artifacts of users that are locked. Guards that they are still expired. */
 export const deleteExpired = statement('delete_expired', {
   postgres: `DELETE FROM ichido.artifacts WHERE id IN (
-      SELECT id FROM ichido.artifacts WHERE expires_at <= (SELECT now_ms()) ORDER BY expires_at LIMIT $1
-      FOR UPDATE SKIP LOCKED) RETURNING id`,
-  sqlite: `DELETE FROM ichido.artifacts WHERE id IN (
-      SELECT id FROM ichido.artifacts WHERE expires_at <= (SELECT now_ms()) ORDER BY expires_at LIMIT $1) RETURNING id`,
+      SELECT id FROM ichido.artifacts WHERE id = ANY($1::uuid[]) AND expires_at <= (SELECT now_ms())
+      FOR UPDATE SKIP LOCKED) RETURNING ${ARTIFACT_FREED}`,
+  sqlite: `DELETE FROM ichido.artifacts WHERE id = $1 AND expires_at <= (SELECT now_ms()) RETURNING ${ARTIFACT_FREED}`,
 })
 
 /** Takes the last blob of the page before, and how many. */

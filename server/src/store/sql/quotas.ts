@@ -2,11 +2,12 @@ import { type Statement, statement } from '../statement.ts'
 
 const LIMITS = `CASE WHEN q.custom THEN q.max_concurrent ELSE d.max_concurrent END AS max_concurrent,
   CASE WHEN q.custom THEN q.cost_limit_micros ELSE d.cost_limit_micros END AS cost_limit_micros,
-  CASE WHEN q.custom THEN q.period ELSE d.period END AS period`
+  CASE WHEN q.custom THEN q.period ELSE d.period END AS period,
+  CASE WHEN q.custom THEN q.max_bytes ELSE d.max_bytes END AS max_bytes, q.used_bytes`
 
 /** Of a user's row `q` and the default's row `d`. */
-export const UNLIMITED = `CASE WHEN q.custom THEN q.max_concurrent IS NULL AND q.cost_limit_micros IS NULL
-  ELSE d.max_concurrent IS NULL AND d.cost_limit_micros IS NULL END`
+export const UNLIMITED = `CASE WHEN q.custom THEN q.max_concurrent IS NULL AND q.cost_limit_micros IS NULL AND q.max_bytes IS NULL
+  ELSE d.max_concurrent IS NULL AND d.cost_limit_micros IS NULL AND d.max_bytes IS NULL END`
 
 /**
  * Takes user ids, sorted. Of those without limits it shares the rows that say so, and answers with the time after that.
@@ -117,21 +118,24 @@ export const readCharges = statement('read_charges', {
 
 /** Takes a user whose row is there: the limits that are its own. */
 export const lockQuota = statement('lock_quota', {
-  postgres: `SELECT custom, max_concurrent, cost_limit_micros, period FROM ichido.quotas WHERE user_id = $1
+  postgres: `SELECT custom, max_concurrent, cost_limit_micros, period, max_bytes FROM ichido.quotas WHERE user_id = $1
     FOR NO KEY UPDATE`,
-  sqlite: 'SELECT custom, max_concurrent, cost_limit_micros, period FROM ichido.quotas WHERE user_id = $1',
+  sqlite: 'SELECT custom, max_concurrent, cost_limit_micros, period, max_bytes FROM ichido.quotas WHERE user_id = $1',
 })
 
+/** Takes user, slots, cost limit, period, bytes. What is stored is counted anew. */
 export const putQuota = statement(
   'put_quota',
-  `INSERT INTO ichido.quotas (${QUOTA}) VALUES ($1, true, $2, $3, $4, now_ms())
+  `INSERT INTO ichido.quotas (${QUOTA}, max_bytes) VALUES ($1, true, $2, $3, $4, now_ms(), $5)
     ON CONFLICT (user_id) DO UPDATE SET custom = true, max_concurrent = excluded.max_concurrent,
-      cost_limit_micros = excluded.cost_limit_micros, period = excluded.period, updated_at = excluded.updated_at`,
+      cost_limit_micros = excluded.cost_limit_micros, period = excluded.period, updated_at = excluded.updated_at,
+      max_bytes = excluded.max_bytes, used_bytes = NULL`,
 )
 
 export const deleteQuota = statement(
   'delete_quota',
-  `UPDATE ichido.quotas SET custom = false, max_concurrent = NULL, cost_limit_micros = NULL, updated_at = now_ms()
+  `UPDATE ichido.quotas SET custom = false, max_concurrent = NULL, cost_limit_micros = NULL, max_bytes = NULL,
+      used_bytes = NULL, updated_at = now_ms()
     WHERE user_id = $1 AND custom RETURNING user_id`,
 )
 

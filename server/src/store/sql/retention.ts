@@ -1,4 +1,5 @@
 import { statement } from '../statement.ts'
+import { ARTIFACT_FREED } from './bytes.ts'
 import { LED, LED_SQLITE } from './leadership.ts'
 import { FREE } from './redrives.ts'
 
@@ -216,7 +217,8 @@ export const deleteParts = PARTS.map((table) => ({
     `remove_${table}`,
     both(
       (ids) =>
-        `DELETE FROM ichido.${table} WHERE ${table === 'results' ? ofRuns(ids) : `job_id IN ${ids}`} RETURNING job_id`,
+        `DELETE FROM ichido.${table} WHERE ${table === 'results' ? ofRuns(ids) : `job_id IN ${ids}`}
+          RETURNING ${table === 'artifacts' ? ARTIFACT_FREED : 'job_id'}`,
     ),
   ),
 }))
@@ -228,7 +230,7 @@ function ofRuns(ids: string): string {
 
 export const deleteJobs = statement(
   'remove_jobs',
-  both((ids) => `DELETE FROM ichido.jobs WHERE id IN ${ids} RETURNING id`),
+  both((ids) => `DELETE FROM ichido.jobs WHERE id IN ${ids} RETURNING user_id, octet_length(payload) AS bytes`),
 )
 
 /** Takes epoch, holder, a maximum and an age. */

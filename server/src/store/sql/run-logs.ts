@@ -1,5 +1,6 @@
 import { FINAL_STATES } from '../../core/run-state.ts'
 import { statement } from '../statement.ts'
+import { LOG_BYTES } from './bytes.ts'
 import { LED, LED_SQLITE } from './leadership.ts'
 import { EXPIRED } from './retention.ts'
 
@@ -15,6 +16,9 @@ export const lockLogger = statement('lock_logger', {
   postgres: `SELECT id, job_id FROM ichido.runs WHERE ${HOLDER} FOR NO KEY UPDATE`,
   sqlite: `SELECT id, job_id FROM ichido.runs WHERE ${HOLDER}`,
 })
+
+/** Takes a run: whose it is. */
+export const readLogOwner = statement('read_log_owner', 'SELECT user_id FROM ichido.runs WHERE id = $1')
 
 /** Takes a run: where its log has got to. */
 export const readLogEnd = statement(
@@ -100,10 +104,12 @@ export const lockEnded = statement('lock_ended', {
 /** Takes a run and the n of its last chunk. */
 export const deleteChunks = statement('delete_chunks', 'DELETE FROM ichido.run_logs WHERE run_id = $1 AND n < $2')
 
-/** Takes a run, the n of its last chunk and the name of the file. */
+/** Takes a run, the n of its last chunk and the name of the file, while all chunks are there: the row says how long they are. */
 export const setLogRef = statement(
   'set_log_ref',
-  'UPDATE ichido.run_logs SET chunk = NULL, log_ref = $3, head = false WHERE run_id = $1 AND n = $2 RETURNING n',
+  `UPDATE ichido.run_logs SET chunk = NULL, log_ref = $3, head = false,
+      end_bytes = (SELECT CAST(sum(octet_length(c.chunk)) AS bigint) FROM ichido.run_logs c WHERE c.run_id = $1)
+    WHERE run_id = $1 AND n = $2 RETURNING n`,
 )
 
 /** Takes runs: which of them have a log, and the files that are named. */
@@ -113,20 +119,24 @@ export const readLogRefs = statement('read_log_refs', {
   sqlite: 'SELECT run_id, log_ref FROM ichido.run_logs WHERE run_id = $1 ORDER BY n DESC LIMIT 1',
 })
 
+const removed = (row: string) => `(SELECT r.user_id FROM ichido.runs r WHERE r.id = ${row}.run_id) AS user_id,
+      ${LOG_BYTES.replaceAll('l.', `${row}.`)} AS bytes`
+
 /** Takes runs. */
 export const lockLogged = statement('lock_logged', {
   postgres: `SELECT id FROM ichido.runs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE`,
   sqlite: 'SELECT id FROM ichido.runs WHERE id = $1',
 })
 
-/** Takes a JSON array of runs and a maximum of chunks. */
+/** Takes a JSON array of runs and a maximum of chunks; answers with whose each was, and its bytes. */
 export const deleteLogs = statement('delete_logs', {
   postgres: `DELETE FROM ichido.run_logs d USING (
       SELECT l.run_id, l.n FROM json_array_elements_text($1::json) AS t(id)
       JOIN ichido.run_logs l ON l.run_id = t.id::uuid LIMIT $2) c
-    WHERE d.run_id = c.run_id AND d.n = c.n RETURNING d.n`,
+    WHERE d.run_id = c.run_id AND d.n = c.n RETURNING ${removed('d')}`,
   sqlite: `DELETE FROM ichido.run_logs WHERE (run_id, n) IN (
-      SELECT l.run_id, l.n FROM json_each($1) t JOIN ichido.run_logs l ON l.run_id = t.value LIMIT $2) RETURNING n`,
+      SELECT l.run_id, l.n FROM json_each($1) t JOIN ichido.run_logs l ON l.run_id = t.value LIMIT $2)
+    RETURNING ${removed('run_logs')}`,
 })
 
 /** Is any log in a file? Looks at all of them, for a start that misses the files' folder. */
