@@ -1,5 +1,5 @@
 import { gzipSync } from 'node:zlib'
-import type { ErrorBody } from '@ichido/sdk/protocol'
+import { ERRORS, type ErrorBody } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Answer, type Call, type TestApp, testApp } from '../testing/app.ts'
 import { ENGINES } from '../testing/services.ts'
@@ -228,6 +228,11 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     ['GET', '/v1/jobs/none', 404, /^There is no job "none": ids look like [0-9a-f-]{36}$/],
     ['DELETE', '/v1/workers/none', 404, /^There is no worker "none": ids look like/],
     ['GET', '/v1/jobs/%ff', 400, /percent-encoding/],
+    ['GET', '/v1/jobs/%00', 404, /^There is no job/],
+    ['GET', '/docs/static/%00', 404, ERRORS.NOT_FOUND.sentence],
+    ['GET', '/docs/static/a%00.css', 404, ERRORS.NOT_FOUND.sentence],
+    ['GET', '/docs/static//etc/passwd', 404, ERRORS.NOT_FOUND.sentence],
+    ['GET', `/docs/static/${'a'.repeat(5_000)}`, 404, ERRORS.NOT_FOUND.sentence],
     ['GET', '/v1/jobs/01900000-0000-7000-8000-000000000000', 404, /^There is no job/],
     [
       'GET',

@@ -23,6 +23,8 @@ const FRAMEWORK_ERRORS: Readonly<Record<string, (bodyBytesMax: number) => Ichido
     new IchidoError('INVALID_PAYLOAD', 'The body is not as long as Content-Length says'),
   FST_ERR_BAD_URL: () => new IchidoError('INVALID_PAYLOAD', 'The path has a percent-encoding that is not valid UTF-8'),
   FST_ERR_MAX_PARAM_LENGTH: () => new IchidoError('NOT_FOUND'),
+  // A path that leads out of the folder of /docs, or has a NUL.
+  FST_STATIC_FORBIDDEN_PATH: () => new IchidoError('NOT_FOUND'),
 }
 
 /** Whatever was thrown, as one of the errors of the table; what nobody expected is INTERNAL and says nothing more. */

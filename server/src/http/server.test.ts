@@ -4,6 +4,7 @@ import https from 'node:https'
 import net from 'node:net'
 import { text } from 'node:stream/consumers'
 import type { ErrorBody, SubmitResponse } from '@ichido/sdk/protocol'
+import { pino } from 'pino'
 import { afterEach, describe, expect, test } from 'vitest'
 import { type TestApp, testApp } from '../testing/app.ts'
 import { selfSigned } from '../testing/certificate.ts'
@@ -60,6 +61,12 @@ describe('before there is a request', () => {
     expect(body.error).toMatchObject({ code: 'INVALID_PAYLOAD', message: 'This is not valid HTTP' })
   })
 
+  test.each(['/docs/static/../x', '/docs/static/%2e%2e/x', '/docs/static/..\\x'])('%s is 404', async (path) => {
+    const { port } = await listening()
+    const { head } = split(await talk(port, `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`))
+    expect(head).toMatch(/^HTTP\/1.1 404 /)
+  })
+
   test('a request without Host is not served in open mode', async () => {
     const { port } = await listening()
     const { head, body } = split(await talk(port, 'GET /v1/jobs HTTP/1.0\r\n\r\n'))
@@ -100,6 +107,19 @@ test('a client that sends too much reads why', async () => {
   expect(answer.status).toBe(413)
   expect(await answer.json()).toMatchObject({ error: { code: 'PAYLOAD_TOO_LARGE' } })
   expect((await fetch(`http://127.0.0.1:${port}/healthz`)).status).toBe(200)
+})
+
+test.each([100, 500_000])('a body of %i bytes that breaks off is no error of the server', async (bytes) => {
+  const logged: string[] = []
+  const { port } = await listening({ logger: pino({ level: 'info' }, { write: (line) => void logged.push(line) }) })
+  logged.length = 0
+  const socket = net.connect(port, '127.0.0.1')
+  const head = ['POST /v1/jobs HTTP/1.1', 'Host: localhost', 'Content-Type: application/json']
+  socket.write(`${head.join('\r\n')}\r\nContent-Length: ${bytes}\r\n\r\n{"kind"`)
+  await once(open?.app.server ?? socket, 'request')
+  socket.destroy()
+  await expect.poll(() => logged.length).toBe(1)
+  expect(JSON.parse(logged[0] ?? '')).toMatchObject({ level: 30, code: 'INVALID_PAYLOAD', path: '/v1/jobs' })
 })
 
 describe('stopping', () => {

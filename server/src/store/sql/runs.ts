@@ -249,7 +249,7 @@ export const requestCancel = statement(
 export const readCancels = statement(
   'read_cancels',
   `SELECT lease_id FROM ichido.runs WHERE assigned_worker_id = $1 AND state IN ('ASSIGNED', 'RUNNING')
-      AND cancel_requested_at IS NOT NULL ORDER BY id LIMIT $2`,
+      AND cancel_requested_at IS NOT NULL AND lease_id IS NOT NULL ORDER BY id LIMIT $2`,
 )
 
 /**

@@ -1,0 +1,92 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { Agent, type IncomingMessage, request } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { size } from '../../../scripts/testing/size.ts'
+import { type Attacker, attack } from './testing/attackers.ts'
+import { ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
+
+const ATTACKERS = 8
+const QUIET_MS = size(1_000, 10_000)
+const ATTACK_MS = size(3_000, 60_000)
+/** Of each of them. */
+const [SILENT, STREAMS, POLLS] = [size(50, 200), size(20, 100), size(20, 100)]
+
+const dataDir = mkdtempSync(join(tmpdir(), 'ichido-attackers-'))
+let server: Serving
+let admin: string
+beforeAll(async () => {
+  admin = (await ichidoJson(['token', 'create', '--user', 'root', '--role', 'admin'], { DATA_DIR: dataDir })).token
+  server = await serve({ DATA_DIR: dataDir })
+})
+afterAll(async () => {
+  await killAll()
+  rmSync(dataDir, { recursive: true })
+})
+
+async function post<Body>(path: string, token: string, body: object): Promise<Body> {
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
+  const answer = await fetch(server.url + path, { method: 'POST', headers, body: JSON.stringify(body) })
+  if (!answer.ok) throw new Error(await answer.text())
+  return (await answer.json()) as Body
+}
+
+const submitter = async (user: string) =>
+  (await post<{ token: string }>('/v1/tokens', admin, { user_id: user, role: 'submitter' })).token
+
+async function attacker(i: number): Promise<Attacker> {
+  const token = await submitter(`attacker-${i}`)
+  const enrolled = await post<{ enroll_token: string }>('/v1/workers/enroll-tokens', admin, { label: `w${i}` })
+  const worker = { enroll_token: enrolled.enroll_token, name: `w${i}` }
+  const { worker_token } = await post<{ worker_token: string }>('/v1/workers/register', admin, worker)
+  const { job_id } = await post<{ job_id: string }>('/v1/jobs', token, { kind: 'k', queue: 'followed' })
+  return { address: `127.0.0.${10 + i}`, token, workerToken: worker_token, jobId: job_id }
+}
+
+/** One job after the other for so long; the times that they took, in ms. */
+async function submitFor(ms: number, token: string): Promise<number[]> {
+  const agent = new Agent({ keepAlive: true })
+  const times: number[] = []
+  const body = JSON.stringify({ kind: 'k', queue: 'own', payload: { n: 1 } })
+  const headers = {
+    authorization: `Bearer ${token}`,
+    'content-type': 'application/json',
+    'content-length': body.length,
+  }
+  const untilMs = performance.now() + ms
+  while (performance.now() < untilMs) {
+    const beganMs = performance.now()
+    const answer = await new Promise<IncomingMessage>((resolve, reject) => {
+      request(`${server.url}/v1/jobs`, { method: 'POST', agent, headers }, resolve).on('error', reject).end(body)
+    })
+    await text(answer)
+    times.push(performance.now() - beganMs)
+    expect(answer.statusCode).toBe(201)
+  }
+  agent.destroy()
+  return times
+}
+
+const p99 = (times: readonly number[]) => times.toSorted((a, b) => a - b)[Math.floor(times.length * 0.99)] ?? 0
+
+test(
+  'eight attackers at once do not keep another user from submitting',
+  async () => {
+    const token = await submitter('ann')
+    const attackers = await Promise.all(Array.from({ length: ATTACKERS }, (_, i) => attacker(i)))
+    await submitFor(QUIET_MS / 2, token)
+    const quiet = await submitFor(QUIET_MS, token)
+    const port = Number(new URL(server.url).port)
+    const attacking = await attack({ port, attackers, silent: SILENT, streams: STREAMS, polls: POLLS })
+    const attacked = await submitFor(ATTACK_MS, token)
+    const { json, open } = await attacking.end()
+    // They were at it all the time, and none of their JSON was taken.
+    expect(Object.keys(json)).toEqual(['413'])
+    expect(json['413']).toBeGreaterThan(ATTACKERS)
+    expect(open).toBeGreaterThan((ATTACKERS * (SILENT + STREAMS + POLLS)) / 2)
+    expect(p99(attacked)).toBeLessThan(10 * p99(quiet))
+  },
+  QUIET_MS * 2 + ATTACK_MS + 120_000,
+)
