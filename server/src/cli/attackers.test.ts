@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { Agent, type IncomingMessage, request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -11,6 +11,8 @@ import { ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
 const ATTACKERS = 8
 const QUIET_MS = size(1_000, 10_000)
 const ATTACK_MS = size(3_000, 60_000)
+/** Of fifty submits the slowest is the p99: on a busy machine the small size cannot be as exact as the stated one. */
+const QUIET_P99_MIN_MS = size(10, 0)
 /** Of each of them. */
 const [SILENT, STREAMS, POLLS] = [size(50, 200), size(20, 100), size(20, 100)]
 
@@ -45,7 +47,16 @@ async function attacker(i: number): Promise<Attacker> {
   return { address: `127.0.0.${10 + i}`, token, workerToken: worker_token, jobId: job_id }
 }
 
-/** One job after the other for so long; the times that they took, in ms. */
+/**
+ * How long the server's thread and this one have waited for a processor so far, in ms. The attackers run on the same machine
+ * as the server, and so do other tests: processors that they take are no doing of the server.
+ */
+function waitedMs(): number {
+  const places = [`/proc/${server.pid}/task/${server.pid}/schedstat`, '/proc/thread-self/schedstat']
+  return places.reduce((sum, place) => sum + Number(readFileSync(place, 'utf8').split(' ')[1]) / 1e6, 0)
+}
+
+/** One job after the other for so long; the times that they took, in ms, without the waits for a processor. */
 async function submitFor(ms: number, token: string): Promise<number[]> {
   const agent = new Agent({ keepAlive: true })
   const times: number[] = []
@@ -57,12 +68,12 @@ async function submitFor(ms: number, token: string): Promise<number[]> {
   }
   const untilMs = performance.now() + ms
   while (performance.now() < untilMs) {
-    const beganMs = performance.now()
+    const beganMs = performance.now() - waitedMs()
     const answer = await new Promise<IncomingMessage>((resolve, reject) => {
       request(`${server.url}/v1/jobs`, { method: 'POST', agent, headers }, resolve).on('error', reject).end(body)
     })
     await text(answer)
-    times.push(performance.now() - beganMs)
+    times.push(Math.max(0, performance.now() - waitedMs() - beganMs))
     expect(answer.statusCode).toBe(201)
   }
   agent.destroy()
@@ -86,7 +97,7 @@ test(
     expect(Object.keys(json)).toEqual(['413'])
     expect(json['413']).toBeGreaterThan(ATTACKERS)
     expect(open).toBeGreaterThan((ATTACKERS * (SILENT + STREAMS + POLLS)) / 2)
-    expect(p99(attacked)).toBeLessThan(10 * p99(quiet))
+    expect(p99(attacked)).toBeLessThan(10 * Math.max(p99(quiet), QUIET_P99_MIN_MS))
   },
   QUIET_MS * 2 + ATTACK_MS + 120_000,
 )

@@ -34,14 +34,16 @@ const SMALL_BODY_BYTES = 64 * 1024
 const JSON_LIMITS: JsonLimits = { membersMax: 50_000, elementsMax: 1_000_000 }
 const BATCH_JSON_LIMITS: JsonLimits = { ...JSON_LIMITS, membersMax: 100_000 }
 
+type BodyWorld = Pick<World, 'soon' | 'monotonic' | 'after'>
+
 /** Bodies are JSON, and strictly so: what would be stored as something else than was sent is refused. */
-export function installBodies(app: FastifyInstance, world: Pick<World, 'soon'>, addresses: ClientAddresses): void {
+export function installBodies(app: FastifyInstance, world: BodyWorld, addresses: ClientAddresses): void {
   const turns = new Turns(world)
   app.removeAllContentTypeParsers()
   app.addHook('onRoute', (route) => {
     if (route.config?.ability === 'public') route.bodyLimit ??= PUBLIC_BODY_BYTES_MAX
   })
-  holdLargeBodies(app, addresses)
+  holdLargeBodies(app, world, addresses)
   app.addContentTypeParser(
     'application/json',
     { parseAs: 'buffer' },
@@ -70,8 +72,8 @@ export function installBodies(app: FastifyInstance, world: Pick<World, 'soon'>, 
 }
 
 /** Large bodies are read when there is room for them in memory, and only as long as there is not too much in them. */
-function holdLargeBodies(app: FastifyInstance, addresses: ClientAddresses): void {
-  const budget = new BodyBudget()
+function holdLargeBodies(app: FastifyInstance, world: BodyWorld, addresses: ClientAddresses): void {
+  const budget = new BodyBudget(world)
   const given = new WeakMap<FastifyRequest, () => void>()
 
   app.addHook('preParsing', (request, reply, payload, done) => {

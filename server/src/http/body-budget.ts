@@ -1,6 +1,13 @@
+import type { World } from '@ichido/sdk/world'
+
 /** All bodies of this node that are being read, and those of one sender: whole batches, or as much in smaller ones. */
 const NODE_BYTES_MAX = 128 * 1024 * 1024
 const SENDER_BYTES_MAX = 16 * 1024 * 1024
+/** Of one sender, on average: two whole batches a second. */
+const SENDER_BYTES_PER_MS = (32 * 1024 * 1024) / 1_000
+/** How far a sender may be ahead of that. */
+const AHEAD_MS = 500
+const SENDERS_MAX = 10_000
 
 interface Waiting {
   sender: string
@@ -10,12 +17,20 @@ interface Waiting {
 
 /**
  * Room for large bodies that are held in memory until they are parsed. A body for which there is none is left in the socket.
- * One sender can fill its own share only, so that others are let in however slowly it sends.
+ * One sender can fill its own share only, at its own pace, so that others are let in however slow or fast it sends.
  */
 export class BodyBudget {
+  readonly #world: Pick<World, 'monotonic' | 'after'>
   readonly #held = new Map<string, number>()
+  /** Until when what each sender has sent would have taken at the pace that it may have on average. */
+  readonly #paidUntilMs = new Map<string, number>()
   readonly #waiting = new Set<Waiting>()
   #total = 0
+  #callOff = () => {}
+
+  constructor(world: Pick<World, 'monotonic' | 'after'>) {
+    this.#world = world
+  }
 
   /** Calls back when there is room; the answer gives it back, or gives up waiting for it. Twice is once. */
   take(sender: string, bytes: number, enter: () => void): () => void {
@@ -33,16 +48,34 @@ export class BodyBudget {
   }
 
   #letIn(): void {
+    const nowMs = this.#world.monotonic()
+    let nextMs = Number.POSITIVE_INFINITY
     for (const asked of this.#waiting) {
       const { sender, bytes, enter } = asked
       const own = this.#held.get(sender) ?? 0
       // Alone it may always be: a limit that is larger than the share must not wait for ever.
       const fits = own === 0 || own + bytes <= SENDER_BYTES_MAX
       if (!fits || (this.#total > 0 && this.#total + bytes > NODE_BYTES_MAX)) continue
-      this.#waiting.delete(asked)
-      this.#change(sender, bytes)
-      enter()
+      const aheadMs = (this.#paidUntilMs.get(sender) ?? nowMs) - nowMs
+      if (aheadMs > AHEAD_MS) nextMs = Math.min(nextMs, aheadMs - AHEAD_MS)
+      else {
+        this.#waiting.delete(asked)
+        this.#change(sender, bytes)
+        this.#pay(sender, Math.max(aheadMs, 0) + bytes / SENDER_BYTES_PER_MS, nowMs)
+        enter()
+      }
     }
+    this.#callOff()
+    if (nextMs < Number.POSITIVE_INFINITY) this.#callOff = this.#world.after(Math.ceil(nextMs), () => this.#letIn())
+  }
+
+  #pay(sender: string, ms: number, nowMs: number): void {
+    this.#paidUntilMs.delete(sender)
+    if (this.#paidUntilMs.size >= SENDERS_MAX) {
+      const [oldest] = this.#paidUntilMs.keys()
+      if (oldest !== undefined) this.#paidUntilMs.delete(oldest)
+    }
+    this.#paidUntilMs.set(sender, nowMs + ms)
   }
 
   #change(sender: string, bytes: number): void {
