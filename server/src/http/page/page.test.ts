@@ -342,18 +342,36 @@ describe('for everybody', () => {
     expect(faint).toEqual([])
   })
 
-  test('on a phone nothing is wider than the screen', async () => {
+  /** Letters further apart stand for the wider fonts of other systems. */
+  test.each(['0', '0.12em'])('on a phone nothing is wider than the screen, letters %s apart', async (space) => {
     await page.close()
     page = await newPage({ viewport: { width: 390, height: 844 } })
     const id = await submit({ url: `https://example.org/${'long'.repeat(60)}` }, 'k'.repeat(200), 'q'.repeat(100))
+    const { lease_id } = await lease(http, 'q'.repeat(100))
+    await finish(http, lease_id)
     await page.goto(url)
-    await rowOf(id).waitFor()
+    await page.evaluate((letterSpacing) => {
+      const sheet = new CSSStyleSheet()
+      sheet.replaceSync(`* { letter-spacing: ${letterSpacing} !important }`)
+      document.adoptedStyleSheets = [sheet]
+    }, space)
+    await pill(id, 'Succeeded').waitFor()
     const overflow = () => page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+    /** The list hides what is too wide for it. */
+    const beyond = (table: string) =>
+      page
+        .locator(table)
+        .evaluate((one) => one.getBoundingClientRect().right - (one.parentElement?.getBoundingClientRect().right ?? 0))
     expect(await overflow()).toBe(0)
+    expect(await beyond('#table')).toBeLessThanOrEqual(0)
     await rowOf(id).locator('.open').click()
     await page.locator('#detail-runs tr').waitFor()
     expect(await overflow()).toBe(0)
+    expect(await beyond('#detail table')).toBeLessThanOrEqual(0)
     const detail = await page.locator('#detail').evaluate((panel) => panel.scrollWidth - panel.clientWidth)
     expect(detail).toBe(0)
+    await page.screenshot({ path: `/tmp/open-detail-${space}.png` })
+    await page.keyboard.press('Escape')
+    await page.screenshot({ path: `/tmp/open-list-${space}.png` })
   })
 })
