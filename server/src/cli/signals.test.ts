@@ -1,9 +1,15 @@
-import { expect, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { onStopSignals, STOP_SIGNALS } from './signals.ts'
 
 test('what comes again within a second is the same signal; a later one ends it at once', () => {
   const nowMs = vi.spyOn(performance, 'now').mockReturnValue(5_000)
   const before = new Set(STOP_SIGNALS.flatMap((name) => process.listeners(name)))
+  onTestFinished(() => {
+    nowMs.mockRestore()
+    for (const name of STOP_SIGNALS) {
+      for (const listener of process.listeners(name)) if (!before.has(listener)) process.removeListener(name, listener)
+    }
+  })
   const [stop, stopAtOnce] = [vi.fn(), vi.fn()]
   onStopSignals(stop, stopAtOnce)
   const signal = (name: (typeof STOP_SIGNALS)[number]) => {
@@ -18,8 +24,4 @@ test('what comes again within a second is the same signal; a later one ends it a
   nowMs.mockReturnValue(6_000)
   signal('SIGTERM')
   expect([stop.mock.calls.length, stopAtOnce.mock.calls.length]).toEqual([1, 1])
-  for (const name of STOP_SIGNALS) {
-    for (const listener of process.listeners(name)) if (!before.has(listener)) process.removeListener(name, listener)
-  }
-  nowMs.mockRestore()
 })

@@ -1,10 +1,16 @@
-import { expect, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { untilStopped } from './run.ts'
 import { nodeWorld } from './world.ts'
 
 test('what comes twice within a second, directly and through npm, stops once; later it is a second time', async () => {
   const nowMs = vi.spyOn(nodeWorld, 'monotonic').mockReturnValue(5_000)
-  const before = new Set(process.listeners('SIGTERM'))
+  const before = new Set([...process.listeners('SIGTERM'), ...process.listeners('SIGINT')])
+  onTestFinished(() => {
+    nowMs.mockRestore()
+    for (const name of ['SIGTERM', 'SIGINT'] as const) {
+      for (const listener of process.listeners(name)) if (!before.has(listener)) process.removeListener(name, listener)
+    }
+  })
   const said: string[] = []
   const stop = vi.fn()
   const ended = Promise.withResolvers<null>()
@@ -27,6 +33,4 @@ test('what comes twice within a second, directly and through npm, stops once; la
   ended.resolve(null)
   await running
   expect(said).toEqual(['takes no more work and waits for what runs; once more to stop it', 'stopped'])
-  for (const name of ['SIGTERM', 'SIGINT']) for (const listener of ours) process.removeListener(name, listener)
-  nowMs.mockRestore()
 })
