@@ -33,7 +33,7 @@ export async function relaying({ size, say }: Stage, redisUrl: string): Promise<
   const onTrouble = (error: unknown) => say(`redis: ${error}`)
   const link = new RedisLink({ world: realWorld, url: redisUrl, shards: DEFAULT_SHARDS, onTrouble })
   const ttls = () => ({ stateMs: STATE_MS, markMs: MARK_MS })
-  const relay = new RedisRelay({ world: realWorld, link, ttls, meter: silentMeter, onTrouble })
+  const relay = new RedisRelay({ world: realWorld, link, owner: 'bench', ttls, meter: silentMeter, onTrouble })
   const batches = Math.ceil((size.roundMs * EVENTS_A_MS) / BATCH)
   const rateOf = (elapsedMs: number) => (batches * BATCH * 1_000) / elapsedMs
 

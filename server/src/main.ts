@@ -26,6 +26,7 @@ import type { Meter } from './services/meter.ts'
 import { takeOverFolder } from './store/commands/reap-runs.ts'
 import { beginWatermark } from './store/commands/relay.ts'
 import { adoptRestoredEvents } from './store/commands/restored-events.ts'
+import { claimRedisOwner } from './store/commands/shards.ts'
 import { openPostgres, type PgClient, type PostgresStore, unreachable } from './store/engines/postgres.ts'
 import { isConnectionLoss } from './store/engines/postgres-errors.ts'
 import { inspect } from './store/engines/postgres-inspect.ts'
@@ -114,8 +115,9 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     await openedStore.write(beginWatermark())
     // Redis's client takes a quarter of a second to load: only who uses it waits for it.
     const { agreeOnShards, openRedis } = await import('./redis-adapters.ts')
+    const owner = await openedStore.write(claimRedisOwner(world.uuid()))
     await agreeOnShards({ world, store: openedStore, url: redisUrl, shards, prefix })
-    return { ...files, openRedis: openRedis.bind(null, redisUrl, storeBus) }
+    return { ...files, openRedis: openRedis.bind(null, redisUrl, owner, storeBus) }
   }
   const kept = await prepare().catch(async (error: unknown) => {
     await storeBus.close()

@@ -31,14 +31,14 @@ export interface RedisAdapters {
 }
 
 /** Does not wait for Redis: a node starts without it, and goes on without it. */
-export function openRedis(url: string, bus: Bus, options: RedisAdaptersOptions): RedisAdapters {
+export function openRedis(url: string, owner: string, bus: Bus, options: RedisAdaptersOptions): RedisAdapters {
   const { world, roles, meter, shards, prefix, ttls, ingest, onTrouble } = options
   const connect = (onLinkTrouble: (error: unknown) => void) =>
     new RedisLink({ world, url, shards, prefix, onTrouble: onLinkTrouble })
   // One connection tells for all of them that Redis is away.
   const link = connect((error) => onTrouble('redis', error))
   const quiet = () => connect(() => {})
-  const relay = new RedisRelay({ world, link, ttls, meter, onTrouble: (error) => onTrouble('redis', error) })
+  const relay = new RedisRelay({ world, link, owner, ttls, meter, onTrouble: (error) => onTrouble('redis', error) })
   const router = roles.has('router')
     ? new Router({ world, connect: quiet, ttls, meter, ingest, onTrouble: (error) => onTrouble('router', error) })
     : null

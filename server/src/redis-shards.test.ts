@@ -4,7 +4,7 @@ import type { Redis } from '../../scripts/services/redis.ts'
 import { privateRedis } from '../../scripts/testing/services.ts'
 import { GROUP } from './bus/redis/keys.ts'
 import { agreeOnShards } from './redis-shards.ts'
-import { changeShards } from './store/commands/shards.ts'
+import { changeShards, claimRedisOwner } from './store/commands/shards.ts'
 import { seize } from './testing/reaper.ts'
 import { ENGINES } from './testing/services.ts'
 import { sql, type TestStore, testStore } from './testing/store.ts'
@@ -75,6 +75,13 @@ describe.each(ENGINES)('%s', (engine) => {
     const hasty = { ...world, after: (ms: number, then: () => void) => world.after(Math.min(ms, 200), then) }
     const away = agreeOnShards({ world: hasty, store: opened.store, url: 'redis://127.0.0.1:1', shards: 8 })
     await expect(away).rejects.toThrow('Redis does not answer')
+  })
+
+  test('of two nodes that name the owner at once one does, and both have its name', async () => {
+    const claim = (name: string) => opened.store.write(claimRedisOwner(name))
+    const names = await Promise.all([claim('one'), claim('two')])
+    expect(new Set(names).size).toBe(1)
+    expect(await claim('three')).toBe(names[0])
   })
 
   test('of two nodes that change it at once one does', async () => {

@@ -103,13 +103,14 @@ export class RedisScene {
   readonly #prefix: string
   readonly #closers: (() => unknown)[] = []
 
-  constructor(url: string, prefix = '') {
+  constructor(url: string, prefix = '', owner = 'test') {
     this.#url = url
     this.#prefix = prefix
     this.link = this.connect()
     this.relay = new RedisRelay({
       world: realWorld,
       link: this.link,
+      owner,
       ttls: () => this.ttls,
       meter: {
         relayed: (outcome, count) => {

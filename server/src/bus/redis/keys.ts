@@ -67,7 +67,7 @@ export class Keys {
     return `${this.prefix}ichido:domains:${this.#tag(shard)}`
   }
 
-  /** There as long as Redis has not lost everything. */
+  /** There as long as Redis has not lost everything. It holds the owner of these names. */
   memory(shard: number): string {
     return `${this.prefix}ichido:memory:${this.#tag(shard)}`
   }

@@ -24,6 +24,8 @@ export interface RelayMeter extends RoomMeter, SkipMeter {
 export interface RedisRelayOptions {
   world: World
   link: RedisLink
+  /** Of the store whose events these are. */
+  owner: string
   ttls(): Ttls
   meter: RelayMeter
   onTrouble(error: unknown): void
@@ -50,6 +52,12 @@ const REPEATED = 0
 const SKIPPED = -1
 const OUTCOMES = [ADDED, REPEATED, SKIPPED] as const
 type Outcome = (typeof OUTCOMES)[number]
+
+/** As versions before owners were named have marked it. */
+const UNNAMED = '1'
+const ANOTHER =
+  'This Redis is in use by another Ichido under the same names, and each may take events of the other. Set REDIS_PREFIX, or empty ' +
+  'this Redis if the other is gone.'
 
 interface Transaction {
   tx: number | null
@@ -133,13 +141,14 @@ export class RedisRelay implements Relay {
   }
 
   async look(): Promise<'ready' | 'emptied' | 'full' | 'away'> {
-    const { link } = this.#options
+    const { link, owner, onTrouble } = this.#options
     // It is read, not only looked for: a Redis that evicts then takes it for used, and drops others first.
     const read = (shard: number) => link.call((redis) => redis.mGet([link.keys.memory(shard)]))
     try {
-      const found = await Promise.all(link.keys.shards.map(read))
+      const found = (await Promise.all(link.keys.shards.map(read))).flat()
+      if (found.some((name) => name !== null && name !== owner && name !== UNNAMED)) onTrouble(new Error(ANOTHER))
       if (await this.#room.isFull()) return 'full'
-      return found.flat().includes(null) ? 'emptied' : 'ready'
+      return found.includes(null) ? 'emptied' : 'ready'
     } catch {
       return 'away'
     }
@@ -150,8 +159,8 @@ export class RedisRelay implements Relay {
   }
 
   async remember(): Promise<void> {
-    const { link } = this.#options
-    const write = (shard: number) => link.call((redis) => redis.set(link.keys.memory(shard), '1'))
+    const { link, owner } = this.#options
+    const write = (shard: number) => link.call((redis) => redis.set(link.keys.memory(shard), owner))
     await this.#room.write(Promise.all(link.keys.shards.map(write)))
   }
 

@@ -142,6 +142,19 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     expect(scene.troubles).toEqual([])
   })
 
+  test('a second Ichido on the same names is told of the first, and not with a prefix of its own', async () => {
+    await scene.relay.remember()
+    const second = new RedisScene(redis.url, '', 'second')
+    const prefixed = new RedisScene(redis.url, 'team-b:', 'second')
+    await Promise.all([second.up(), prefixed.up()])
+    expect(await second.relay.look()).toBe('ready')
+    expect(String(second.troubles)).toContain('in use by another Ichido')
+    expect(await scene.relay.look()).toBe('ready')
+    expect(await prefixed.relay.look()).toBe('emptied')
+    expect([...scene.troubles, ...prefixed.troubles]).toEqual([])
+    await Promise.all([second.close(), prefixed.close()])
+  })
+
   test('with a prefix every key and channel has it, and streams without it are not seen', async () => {
     const prefixed = new RedisScene(redis.url, 'team-a:')
     await prefixed.up()

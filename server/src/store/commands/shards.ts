@@ -4,6 +4,7 @@ import { changeIdle } from '../sql/shards.ts'
 import { one, query, text, type Work } from '../statement.ts'
 
 const NAME = 'redis_shards'
+const OWNER = 'redis_owner'
 const BY = 'ichido'
 
 /** How many shards all nodes have agreed on: those of the first one that asked. */
@@ -11,6 +12,14 @@ export function claimShards(wanted: number): Command<number> {
   return command('claim_shards', function* work(): Work<number> {
     yield* query(claimSetting, NAME, JSON.stringify(wanted), BY)
     return Number(text(yield* one(readSetting, NAME), 'value'))
+  })
+}
+
+/** The name under which all nodes of this store mark a Redis: that of the first one that asked. */
+export function claimRedisOwner(wanted: string): Command<string> {
+  return command('claim_redis_owner', function* work(): Work<string> {
+    yield* query(claimSetting, OWNER, JSON.stringify(wanted), BY)
+    return String(JSON.parse(text(yield* one(readSetting, OWNER), 'value')))
   })
 }
 
