@@ -370,8 +370,6 @@ describe('for everybody', () => {
     expect(await beyond('#detail table')).toBeLessThanOrEqual(0)
     const detail = await page.locator('#detail').evaluate((panel) => panel.scrollWidth - panel.clientWidth)
     expect(detail).toBe(0)
-    await page.screenshot({ path: `/tmp/open-detail-${space}.png` })
     await page.keyboard.press('Escape')
-    await page.screenshot({ path: `/tmp/open-list-${space}.png` })
   })
 })
