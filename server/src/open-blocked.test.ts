@@ -2,11 +2,14 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase, nodeArgs } from '../../scripts/testing/services.ts'
 import { defineKind } from './index.ts'
+import { postgresText } from './store/engines/postgres-migrate.ts'
+import { heartbeatWorkers } from './store/sql/spare-heartbeats.ts'
 import { type Embedded, embedded } from './testing/embedded.ts'
-import { unique } from './testing/store.ts'
+import { unique, until } from './testing/store.ts'
 
 const SECONDS = { lease: 2, continuation: 7, blocked: 12 }
 const TIMES = { leaseTtlSeconds: SECONDS.lease, continuationSeconds: SECONDS.continuation, maxAttempts: 2 }
@@ -89,4 +92,40 @@ test.concurrent.each([
   // Its thread does not keep it alive.
   expect((await exited)[0]).toBe(0)
   expect(lines.filter((line) => line.startsWith('trouble: A handler held up the event loop for'))).toHaveLength(1)
+})
+
+test('a run that ends while the thread is about to extend it stays ended', async () => {
+  const kind = defineKind(unique('raced'), { leaseTtlSeconds: 3600, continuationSeconds: 3600 })
+  const began = Promise.withResolvers<void>()
+  const end = Promise.withResolvers<string>()
+  here.handle(kind, () => {
+    began.resolve()
+    return end.promise
+  })
+  const job = await here.submit(kind, null)
+  await began.promise
+  const [leader, thread] = [new pg.Client(database.url), new pg.Client(database.url)]
+  await Promise.all([leader.connect(), thread.connect()])
+  const ofJob = 'FROM ichido.runs WHERE job_id = $1'
+  const read = async () =>
+    (await leader.query(`SELECT assigned_worker_id, lease_expires_at ${ofJob}`, [job.id])).rows[0]
+  const { assigned_worker_id: workerId } = await read()
+  const extend = async () => {
+    const text = postgresText(heartbeatWorkers.postgres, 'ichido')
+    return (await thread.query(text, [[workerId, 'another'], 7_200_000])).rowCount
+  }
+  expect(await extend()).toBe(1)
+  await leader.query('BEGIN')
+  await leader.query("UPDATE ichido.runs SET state = 'TIMED_OUT' WHERE job_id = $1", [job.id])
+  const extending = extend()
+  await until('the thread to wait for the row', async () => {
+    const { rows } = await leader.query(
+      "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
+    )
+    return rows.length > 0
+  })
+  await leader.query('COMMIT')
+  expect(await extending).toBe(0)
+  end.resolve('unheard')
+  await Promise.all([leader.end(), thread.end()])
 })
