@@ -114,7 +114,8 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
     await before?.catch(() => {})
     const askedAtMs = world.monotonic()
     const asked = unknown(places, askedAtMs)
-    if (asked.length > 0) learn(await store.read(findLastTags(asked)), askedAtMs)
+    // On a connection that writes, whose planner is held to the indexes.
+    if (asked.length > 0) learn(await store.write(findLastTags(asked)), askedAtMs)
     return give(places, world.monotonic())
   }
 

@@ -75,11 +75,11 @@ describe('tags', () => {
     let asked = 0
     const store = {
       engine: 'postgres',
-      read: async () => {
+      write: async ({ name }: Command<unknown>) => {
+        if (name !== 'find_last_tags') return [{ ...ANN, tag: standing.timeTag }]
         asked++
         return [{ ...ANN, ...standing }]
       },
-      write: async () => [{ ...ANN, tag: standing.timeTag }],
     } as unknown as Store
     const tags = createFairTags({ world, store })
     const give = async () => (tags.known([ANN]) ?? (await tags.find([ANN])))[0]

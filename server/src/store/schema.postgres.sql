@@ -439,7 +439,7 @@ CREATE TABLE ichido.runs (
 CREATE INDEX runs_definition ON ichido.runs USING btree (definition_id) WHERE ((definition_id IS NOT NULL) AND latest AND (state = ANY (ARRAY['PENDING'::text, 'ASSIGNED'::text, 'ORPHANED'::text, 'RUNNING'::text])));
 CREATE INDEX runs_delayed ON ichido.runs USING btree (run_at) WHERE ((state = 'PENDING'::text) AND (fair_tag IS NULL));
 CREATE UNIQUE INDEX runs_job ON ichido.runs USING btree (job_id, run_no);
-CREATE INDEX runs_last_tag ON ichido.runs USING btree (queue, priority, user_id, fair_tag) WHERE ((state = ANY (ARRAY['PENDING'::text, 'ORPHANED'::text])) AND (fair_tag IS NOT NULL));
+CREATE INDEX runs_last_tag ON ichido.runs USING btree (user_id, queue, priority, fair_tag) WHERE ((state = ANY (ARRAY['PENDING'::text, 'ORPHANED'::text])) AND (fair_tag IS NOT NULL));
 CREATE INDEX runs_live ON ichido.runs USING btree (assigned_worker_id, poll_id, id) WHERE (state = ANY (ARRAY['ASSIGNED'::text, 'RUNNING'::text]));
 CREATE INDEX runs_ready ON ichido.runs USING btree (queue, kind, priority DESC, fair_tag, id) WHERE ((state = ANY (ARRAY['PENDING'::text, 'ORPHANED'::text])) AND (fair_tag IS NOT NULL));
 CREATE INDEX runs_state ON ichido.runs USING btree (state, job_id) WHERE latest;

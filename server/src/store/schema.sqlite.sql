@@ -434,7 +434,7 @@ CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag 
 
 CREATE UNIQUE INDEX runs_job ON runs (job_id, run_no);
 
-CREATE INDEX runs_last_tag ON runs (queue, priority, user_id, fair_tag)
+CREATE INDEX runs_last_tag ON runs (user_id, queue, priority, fair_tag)
 WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL;
 
 CREATE INDEX runs_live ON runs (assigned_worker_id, poll_id, id) WHERE state IN ('ASSIGNED', 'RUNNING');

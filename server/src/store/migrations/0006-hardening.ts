@@ -24,8 +24,8 @@ export const hardening: Migration = {
       SELECT queue, priority,
         coalesce(min(fair_tag) FILTER (WHERE state IN ('PENDING', 'ORPHANED')), max(fair_tag)), max(created_at)
       FROM ichido.runs WHERE fair_tag IS NOT NULL GROUP BY queue, priority`,
-    // A user's last tag in a queue, by one look.
-    `CREATE INDEX runs_last_tag ON ichido.runs (queue, priority, user_id, fair_tag)
+    // A user's last tag in a queue, by one look. Not led by the queue: the planner would take it for what runs_ready is for.
+    `CREATE INDEX runs_last_tag ON ichido.runs (user_id, queue, priority, fair_tag)
       WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL`,
   ],
 }
