@@ -52,7 +52,7 @@ export const ERRORS = {
     retryable: false,
     sentence: 'The estimated cost would pass the cost limit of the day or month.',
   },
-  MAXIMUM_REACHED: { status: 409, retryable: false, sentence: 'A maximum is reached; the message names its setting.' },
+  MAXIMUM_REACHED: { status: 409, retryable: false, sentence: 'A maximum is reached; the message names it.' },
   RESERVATION_NOT_ACTIVE: {
     status: 409,
     retryable: false,
@@ -106,18 +106,18 @@ export const ERRORS = {
   NOT_ASSIGNED: {
     status: 409,
     retryable: false,
-    sentence: 'The run was started by another process of this worker; do not start it again.',
+    sentence: 'Another process of this worker started the run.',
   },
   NOT_STARTED: {
     status: 409,
     retryable: false,
-    sentence: 'The run is leased, but has not been started; start it before reporting on it.',
+    sentence: 'The run has not been started; start it before reporting on it.',
   },
   VERSION_MISMATCH: { status: 409, retryable: false, sentence: 'The run has moved on since the caller read it.' },
   EPOCH_MISMATCH: {
     status: 409,
     retryable: false,
-    sentence: 'The run was started under another leader than the caller says.',
+    sentence: 'The run was started under another leader.',
   },
   NOT_DUE: { status: 409, retryable: true, sentence: 'The run may not be leased before its run_at.' },
   RESULT_NOT_READY: {
@@ -150,7 +150,7 @@ export const ERRORS = {
   RANGE_NOT_SATISFIABLE: {
     status: 416,
     retryable: false,
-    sentence: 'The artifact has no bytes in the range that was asked for.',
+    sentence: 'The artifact has no bytes in this range.',
   },
   HEADERS_TOO_LARGE: { status: 431, retryable: false, sentence: 'The request headers are larger than allowed.' },
   RATE_LIMITED: { status: 429, retryable: true, sentence: 'Too many requests; wait as long as Retry-After says.' },
@@ -168,7 +168,7 @@ export const ERRORS = {
   STORE_FULL: {
     status: 503,
     retryable: true,
-    sentence: 'A disk of the server is full; free space on the disk that the message names, or enlarge it.',
+    sentence: 'A disk of the server is full; free space on the one that the message names.',
   },
   UNAVAILABLE: {
     status: 503,
