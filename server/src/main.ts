@@ -293,7 +293,7 @@ const noTransactions: SubmitIn = async () => {
 function submitInTransaction(services: Services, store: PostgresStore, channel: string): SubmitIn {
   return async (tx, caller, input, submitOptions) => {
     if (!isClient(tx)) throw new TypeError('tx must be a client of pg, inside a transaction')
-    const [outcome] = await store.writeIn(tx, await services.submission.prepare(caller, input, submitOptions))
+    const [outcome] = await store.writeIn(tx, services.submission.prepare(caller, input, submitOptions))
     if (outcome === undefined) throw new Error('A submission has an outcome')
     if (outcome.kind !== 'created') services.evidence.notCreated(outcome)
     else if (outcome.due) {

@@ -261,6 +261,21 @@ test('a key that a rolled back transaction had taken makes a job for whoever wai
   expect(await second).not.toBe(first)
 })
 
+test('a submit needs no connection beside its own: a pool that is used up by such transactions does not lock up', async () => {
+  const clients = await Promise.all(Array.from({ length: pool.options.max }, () => pool.connect()))
+  try {
+    const kind = defineKind(unique('used-up'), { queue: unique('used-up') })
+    await Promise.all(clients.map((tx) => tx.query('BEGIN')))
+    const jobs = await Promise.all(clients.map((tx) => ichido.submit(kind, null, { tx })))
+    expect(new Set(jobs.map(({ id }) => id)).size).toBe(pool.options.max)
+  } finally {
+    for (const tx of clients) {
+      await tx.query('ROLLBACK')
+      tx.release()
+    }
+  }
+})
+
 test('who waits for a connection of a pool that is used up can give up, and closing waits for nobody', async () => {
   const small = new pg.Pool({ connectionString: database.url, max: 1 })
   const own = await embedded({ pool: small })

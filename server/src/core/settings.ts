@@ -126,6 +126,13 @@ export const SETTINGS = {
   ),
   polls_per_worker_max: count(100, 1_000_000, 'Calls of one worker that may wait on a node at the same time', 2),
   leases_per_worker_max: count(10_000, 1_000_000, 'Leases that one worker may hold at a time'),
+  queues_per_user_max: count(10_000, 1_000_000, 'Queues that one user may name in a day'),
+  domains_per_user_max: count(
+    10_000,
+    1_000_000,
+    'Domains of events that one user may name in a day; a kind is one, too',
+  ),
+  labels_per_user_max: count(10_000, 1_000_000, 'Names of labels that one user may use in a day'),
   operations_per_user_max: count(20, 10_000, 'Redrives and backfills that one user may have running'),
   submitter_priority_max: count(100, 1_000, 'The highest priority that a submitter may ask for', -1_000),
   operator_priority_max: count(1_000, 1_000, 'The highest priority that an operator or admin may ask for', -1_000),

@@ -96,4 +96,53 @@ describe.each(ENGINES)('what one user may have on %s', (engine) => {
     for (const { lease_id } of held(answers).slice(0, 3)) await worker.post(`/v1/leases/${lease_id}/release`)
     expect(held(await Promise.all([ask(), ask()]))).toHaveLength(3)
   })
+  test('queues, domains and labels that a user names: one more is refused, those before go on', async () => {
+    const names = { queues_per_user_max: 2, domains_per_user_max: 3, labels_per_user_max: 1 }
+    for (const [name, value] of Object.entries(names)) await http.services.settings.put(LOCAL_ADMIN, name, value)
+    const [amy, bob] = [await http.token(unique('amy'), 'operator'), await http.token(unique('bob'), 'submitter')]
+    const submit = (token: string, body: object) =>
+      http.call('POST', '/v1/jobs', { token, body: { kind: 'a', ...body } })
+    const accepted = [
+      { queue: 'q1', labels: { env: 'x' } },
+      { queue: 'q2', labels: { env: 'y' } },
+      { queue: 'q1', domain: 'd1' },
+      { queue: 'q1', kind: 'b' },
+      { queue: 'q1', idempotency_key: unique('key') },
+    ]
+    for (const body of accepted) expect((await submit(amy, body)).status).toBe(201)
+    const tooMany = [
+      [{ queue: 'q3' }, 'queue', 'q3', 'queues_per_user_max', 2],
+      [{ queue: 'q1', kind: 'c' }, 'domain', 'c', 'domains_per_user_max', 3],
+      [{ queue: 'q1', labels: { env: 'x', team: 'x' } }, 'label', 'team', 'labels_per_user_max', 1],
+    ] as const
+    for (const [body, sort, name, setting, max] of tooMany) {
+      const refused = await submit(amy, body)
+      expect(refused.status).toBe(409)
+      expect(errorOf(refused)).toMatchObject({
+        code: 'MAXIMUM_REACHED',
+        message:
+          `The ${sort} ${name} would be one more than the ${max} that one user may name in a day; use a ${sort} that you ` +
+          `used before, or have an admin raise the setting ${setting}`,
+        details: { setting, max },
+      })
+    }
+    // A definition counts for its owner, a batch item by item, and what is refused takes no place.
+    const definition = unique('definition')
+    const define = (method: string, path: string, body: object) =>
+      http.call(method, path, { token: amy, body: { kind: 'a', queue: 'q1', ...body } })
+    expect((await define('POST', '/v1/definitions', { name: definition, queue: 'q3' })).status).toBe(409)
+    expect((await define('POST', '/v1/definitions', { name: definition })).status).toBe(201)
+    expect((await define('PUT', `/v1/definitions/${definition}`, { queue: 'q3' })).status).toBe(409)
+    const jobs = ['q1', 'q3', 'q2', 'q1'].map((queue) => ({ kind: 'a', queue }))
+    const batch = (token: string) => http.call('POST', '/v1/jobs/batch', { token, body: { jobs } })
+    const statuses = async (token: string) =>
+      ((await batch(token)).body as { data: { status: number }[] }).data.map(({ status }) => status)
+    expect(await statuses(amy)).toEqual([201, 409, 201, 201])
+    // A node may store a batch in two parts at once: either new queue can be the one too many.
+    const [known, ...others] = await statuses(bob)
+    expect([known, ...others.sort()]).toEqual([201, 201, 201, 409])
+    for (const body of accepted) expect((await submit(amy, body)).status).toBe(201)
+    await http.services.settings.put(LOCAL_ADMIN, 'queues_per_user_max', 3)
+    expect((await submit(amy, { queue: 'q3' })).status).toBe(201)
+  })
 })

@@ -21,6 +21,7 @@ import {
   removeReservations,
   removeTriggers,
 } from '../store/commands/retention.ts'
+import { removeNames } from '../store/commands/user-names.ts'
 import type { Store } from '../store/port.ts'
 import { minuteCountsMs } from './alerts/windowed.ts'
 
@@ -64,6 +65,7 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
     () => inBatches('audit', age('audit_retention_days', DAY_MS), (ageMs, max) => removeAudit(term, ageMs, max)),
     () =>
       inBatches('triggers', age('trigger_retention_seconds', 1000), (ageMs, max) => removeTriggers(term, ageMs, max)),
+    () => inBatches('user_names', DAY_MS, (ageMs, max) => removeNames(term, ageMs, max)),
     () => inBatches('queue_times', DAY_MS, (ageMs, max) => removeQueueTimes(term, ageMs, max)),
     () => inBatches('minute_counts', minuteCountsMs(settings), (ageMs, max) => removeMinuteCounts(term, ageMs, max)),
     events,

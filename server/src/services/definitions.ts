@@ -3,7 +3,7 @@ import { type DefinitionInput, toContentShape, toSchedule } from '../core/contra
 import type { Problem } from '../core/contract/problem.ts'
 import { toTriggerRule } from '../core/contract/triggers.ts'
 import type { Definition, DefinitionContent } from '../core/definition.ts'
-import type { JobPolicy } from '../core/job.ts'
+import { DEFAULT_QUEUE, type JobPolicy } from '../core/job.ts'
 import type { Caller } from '../core/roles.ts'
 import { nextTicks, type Schedule, scheduleProblem } from '../core/schedule.ts'
 import { defaultSeqScope } from '../core/seq.ts'
@@ -16,6 +16,7 @@ import { notFound } from './not-found.ts'
 import { priorityProblem } from './priority.ts'
 import { iso, isoOrNull } from './render.ts'
 import { payloadText, policyOf } from './submit-job.ts'
+import type { UserNames } from './user-names.ts'
 
 /** What a definition lends to a job that is submitted under its name. */
 export interface Template {
@@ -42,12 +43,21 @@ export interface DefinitionService {
   preview(schedule: Schedule, limit: number): Promise<TickShape[]>
 }
 
-export function createDefinitionService(deps: Deps): DefinitionService {
+export function createDefinitionService(deps: Deps, names: UserNames): DefinitionService {
   const { world } = deps
   const by = (caller: Caller) => ({ id: world.uuid(), actor: caller.userId })
   const shown = (name: string, definition: Definition | null) => {
     if (definition === null) throw notFound('definition', name)
     return render(definition)
+  }
+
+  /** The names of a definition's jobs count for the user who owns those jobs. */
+  async function claimNames(userId: string, { kind, queue, labels, domain }: DefinitionContent): Promise<void> {
+    const policy = domain === null ? {} : { domain }
+    const [tooMany] = await names.claim([{ userId, kind, queue: queue ?? DEFAULT_QUEUE, labels, policy }])
+    if (tooMany === undefined) return
+    deps.meter.maximumReached(tooMany.details.setting)
+    throw new IchidoError(tooMany.code, tooMany.message, tooMany.details)
   }
 
   return {
@@ -60,6 +70,7 @@ export function createDefinitionService(deps: Deps): DefinitionService {
 
     async create(caller, name, input) {
       const made = { id: world.uuid(), name, userId: caller.userId, content: contentOf(deps, caller, input) }
+      await claimNames(caller.userId, made.content)
       const outcome = await deps.store.write(store.createDefinition(made, by(caller)))
       if (outcome.kind === 'problem') throw refusal(outcome.problem)
       if (outcome.kind === 'created') return render(outcome.definition)
@@ -75,6 +86,8 @@ export function createDefinitionService(deps: Deps): DefinitionService {
 
     async update(caller, name, input, version) {
       const content = contentOf(deps, caller, input)
+      const { user_id: owner } = shown(name, await deps.store.read(store.findDefinition(name)))
+      await claimNames(owner, content)
       const outcome = await deps.store.write(store.updateDefinition(name, version, content, by(caller)))
       if (outcome.kind === 'problem') throw refusal(outcome.problem)
       if (outcome.kind === 'missing') throw notFound('definition', name)

@@ -35,7 +35,7 @@ afterAll(async () => {
 /** What `submit(…, { tx })` does, in a transaction that stays open. */
 async function keepRowsOf(caller: Caller): Promise<void> {
   await application.query('BEGIN')
-  await store.writeIn(application, await given.services.submission.prepare(caller, COSTLY, { key: null }))
+  await store.writeIn(application, given.services.submission.prepare(caller, COSTLY, { key: null }))
 }
 
 test('a report with a cost waits for its own user; others are recorded meanwhile, with costs too', async () => {

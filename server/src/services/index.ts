@@ -30,6 +30,7 @@ import { noting, Sightings } from './sightings.ts'
 import { createStreamTokenService, type StreamTokenService } from './stream-tokens.ts'
 import { createSubmitService, type SubmitService } from './submit-job.ts'
 import { createTriggerService, type TriggerService } from './triggers.ts'
+import { UserNames } from './user-names.ts'
 import { createWorkerService, type WorkerService } from './workers.ts'
 
 /** Every use case there is. Routes, the embedded library and the command line all go through these. */
@@ -78,7 +79,8 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
   const deps = { ...watched, meter, fullDisks, settings, evidence }
   const fairTags = createFairTags(deps)
   const desk = new LeaseDesk(deps, fairTags)
-  const submission = createSubmitService(deps, fairTags, desk)
+  const names = new UserNames(deps)
+  const submission = createSubmitService(deps, { fairTags, names, desk })
   const sightings = new Sightings(deps.world)
   const jobs = createJobService(deps, sightings)
   const access = createAccessService(deps)
@@ -91,7 +93,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     quotas: createQuotaService(deps),
     access,
     streamTokens: createStreamTokenService(deps, jobs, access),
-    definitions: createDefinitionService(deps),
+    definitions: createDefinitionService(deps, names),
     occurrences: createOccurrenceService(deps, submission),
     backfills: createBackfillService(deps),
     triggers: createTriggerService(deps),

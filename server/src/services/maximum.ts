@@ -19,7 +19,11 @@ export function maximumReached(
 ): IchidoError {
   meter.maximumReached(setting)
   const max = settings.get(setting)
-  const message = `${says(max)}; ${advice}, or have an admin raise the setting ${setting}`
+  const message = maximumText(setting, says(max), advice)
   const code = retryAfterMs === undefined ? 'MAXIMUM_REACHED' : 'RATE_LIMITED'
   return new IchidoError(code, message, { setting, max }, { retryAfterMs })
+}
+
+export function maximumText(setting: SettingName, says: string, advice: string): string {
+  return `${says}; ${advice}, or have an admin raise the setting ${setting}`
 }

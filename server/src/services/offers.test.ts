@@ -100,7 +100,8 @@ test('nobody has to look for it', async () => {
   const { answer } = await waiting()
   const jobId = await submit()
   expect(await answer).toEqual([jobId])
-  expect(written).toEqual(['submit'])
+  // The queue is new to the node: its name is claimed, and its tags are asked for.
+  expect(written).toEqual(['claim_user_names', 'find_last_tags', 'submit'])
   expect(await stateOf(jobId)).toBe('ASSIGNED')
 })
 
@@ -231,7 +232,7 @@ describe('whoever has to wait keeps the poll from nobody', () => {
 
   const open = async (caller: Caller, key: string | null) => {
     const input = { kind: 'work', queue: unique('elsewhere') }
-    return node.writeIn(client, await services.submission.prepare(caller, input, { key }))
+    return node.writeIn(client, services.submission.prepare(caller, input, { key }))
   }
 
   /** While this submission waits, the poll gets the job of another. */

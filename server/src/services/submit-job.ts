@@ -16,7 +16,7 @@ import {
   type UntaggedItem,
   withTags,
 } from '../store/commands/submission.ts'
-import { submitJobs } from '../store/commands/submit-jobs.ts'
+import { submitJobs, submitUntagged } from '../store/commands/submit-jobs.ts'
 import { type LeasedSubmission, submitLeased } from '../store/commands/submit-leased.ts'
 import type { Command } from '../store/port.ts'
 import { Batcher } from './batcher.ts'
@@ -25,6 +25,7 @@ import type { FairTags } from './fair-tags.ts'
 import type { LeaseDesk, Offer } from './lease-desk.ts'
 import { priorityProblem } from './priority.ts'
 import { retryRefusal } from './retry-refusal.ts'
+import type { UserNames } from './user-names.ts'
 
 /** What differs between the native API and a compat adapter that serves the same service. */
 export interface SubmitOptions {
@@ -59,7 +60,7 @@ export interface SubmitService {
     read: (one: Given) => Submission,
   ): Promise<PromiseSettledResult<SubmitOutcome>[]>
   /** The same as a command, for a transaction of the caller's own, which also wakes the workers when it commits. */
-  prepare(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<Command<SubmitOutcome[]>>
+  prepare(caller: Caller, input: SubmitInput, options: SubmitOptions): Command<SubmitOutcome[]>
   /** What `submit` would answer now. Nothing of it stays. */
   rehearse(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<SubmitOutcome>
   /** By a command that does more than that. */
@@ -75,7 +76,13 @@ export interface SubmitService {
 const BATCH_ITEMS_MAX = 1_000
 const BATCH_BYTES_MAX = 4 * 1024 * 1024
 
-export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseDesk): SubmitService {
+export interface SubmitParts {
+  fairTags: FairTags
+  names: UserNames
+  desk: LeaseDesk
+}
+
+export function createSubmitService(deps: Deps, { fairTags, names, desk }: SubmitParts): SubmitService {
   const batcher = new Batcher<UntaggedItem, SubmitOutcome>({
     name: 'submit',
     world: deps.world,
@@ -86,8 +93,8 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
     bytesOf: (item) => item.payload.length + 500,
     userOf: (item) => item.userId,
     onBatch: (batch) => deps.meter.batch(batch),
-    async run(untagged) {
-      const items = await tagged(untagged)
+    async run(given) {
+      const items = await tagged(names.knows(given) ? given : await withinNames(given))
       const offer = desk.offer(items)
       const alone = () => ({ ...submitJobs(items, renderAccepted), yields: true })
       const outcomes = await (offer === null ? deps.store.write(alone()) : submitOffered(items, offer, alone))
@@ -95,6 +102,14 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
       return outcomes
     },
   })
+
+  async function withinNames(items: readonly UntaggedItem[]): Promise<readonly UntaggedItem[]> {
+    const refusals = await names.claim(items)
+    return items.map((item, i) => {
+      const refusal = item.refusal ?? refusals[i]
+      return refusal === undefined ? item : { ...item, refusal }
+    })
+  }
 
   async function tagged(items: readonly UntaggedItem[]): Promise<SubmitItem[]> {
     return withTags(items, fairTags.known(items) ?? (await fairTags.find(items)))
@@ -132,6 +147,9 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
       if (outcome.kind === 'created' && outcome.due) queues.add(`queue:${outcome.queue}`)
       if (outcome.kind !== 'created') deps.evidence.notCreated(outcome)
       const code = outcome.kind === 'refused' ? outcome.refusal.code : null
+      if (outcome.kind === 'refused' && outcome.refusal.code === 'MAXIMUM_REACHED') {
+        deps.meter.maximumReached(outcome.refusal.details.setting)
+      }
       deps.meter.submitted(outcome.kind, (items[i]?.key ?? null) !== null, code)
     })
     deps.bus.wake([...queues])
@@ -144,18 +162,18 @@ export function createSubmitService(deps: Deps, fairTags: FairTags, desk: LeaseD
         const { input, options } = read(one)
         return toItem(deps, caller, input, options)
       }),
-    async prepare(caller, input, options) {
-      return submitJobs(await tagged([toItem(deps, caller, input, options)]), renderAccepted)
-    },
+    // All of it on the caller's connection: one more of the same pool might never come while callers hold them all.
+    prepare: (caller, input, options) =>
+      submitUntagged([toItem(deps, caller, input, options)], fairTags.tagsFor, renderAccepted),
     async rehearse(caller, input, options) {
       // A rehearsal takes no turn from the user's jobs.
-      const item = { ...toItem(deps, caller, input, options), fairTag: 0 }
-      const [outcome] = await rehearse(deps.store, submitJobs([item], renderAccepted))
+      const items = withTags([toItem(deps, caller, input, options)], [0])
+      const [outcome] = await rehearse(deps.store, submitJobs(items, renderAccepted))
       if (outcome === undefined) throw new Error('Every submission has an outcome')
       return outcome
     },
     async submitBy(commandOf, caller, input, options) {
-      const [item] = await tagged([toItem(deps, caller, input, options)])
+      const [item] = await tagged(await withinNames([toItem(deps, caller, input, options)]))
       if (item === undefined) throw new Error('Every item has its tag')
       const outcome = await deps.store.write(commandOf(item, renderAccepted))
       tell([item], [outcome])

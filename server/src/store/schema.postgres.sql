@@ -495,6 +495,15 @@ CREATE INDEX triggers_unprocessed ON ichido.triggers USING btree (created_at, id
 CREATE INDEX triggers_user ON ichido.triggers USING btree (user_id, id);
 CREATE INDEX triggers_waiting ON ichido.triggers USING btree (id) WHERE ((processed_at IS NOT NULL) AND (settled_at IS NULL));
 
+CREATE TABLE ichido.user_names (
+  user_id text NOT NULL,
+  sort text NOT NULL,
+  name text NOT NULL,
+  seen_at bigint NOT NULL,
+  CONSTRAINT user_names_pkey PRIMARY KEY (user_id, sort, name)
+);
+CREATE INDEX user_names_seen ON ichido.user_names USING btree (seen_at);
+
 CREATE TABLE ichido.users (
   user_id text NOT NULL,
   created_at bigint NOT NULL,

@@ -498,6 +498,16 @@ CREATE INDEX triggers_user ON triggers (user_id, id);
 
 CREATE INDEX triggers_waiting ON triggers (id) WHERE processed_at IS NOT NULL AND settled_at IS NULL;
 
+CREATE TABLE user_names (
+  user_id text NOT NULL,
+  sort text NOT NULL,
+  name text NOT NULL,
+  seen_at INTEGER NOT NULL,
+  PRIMARY KEY (user_id, sort, name)
+) STRICT;
+
+CREATE INDEX user_names_seen ON user_names (seen_at);
+
 CREATE TABLE users (
   user_id text PRIMARY KEY,
   created_at INTEGER NOT NULL

@@ -12,6 +12,8 @@ export interface ChangeLog {
 const COUNTERS = ['once_counters', 'minute_counts']
 /** A node shares how far it has come in its queues a moment after it leased, whichever request is served then. */
 const SHARED_LATER = ['queue_times']
+/** A submission claims its new names before it is refused for another reason. They count for a day, and do nothing else. */
+const CLAIMED_BEFORE = ['user_names']
 /** Any request of a worker is a sign of life, written later. */
 const SIGNS_OF_LIFE: Readonly<Record<string, readonly string[]>> = { workers: ['last_seen_at', 'detached_at'] }
 /** A row without limits of its own says nothing about a user: it is there to be locked. */
@@ -22,7 +24,7 @@ export async function watchChanges(store: Store): Promise<ChangeLog> {
   await sql(store, CREATE[store.engine])
   if (store.engine === 'postgres') await sql(store, NOTE_FUNCTION)
   for (const [table, columns] of await tables(store)) {
-    if ([...COUNTERS, ...SHARED_LATER].includes(table)) continue
+    if ([...COUNTERS, ...SHARED_LATER, ...CLAIMED_BEFORE].includes(table)) continue
     const watched = columns.filter((column) => !SIGNS_OF_LIFE[table]?.includes(column))
     const row = (name: string) => `(${watched.map((column) => `${name}."${column}"`).join()})`
     await sql(store, TRIGGER[store.engine](table, 'INSERT', table === 'quotas' ? LIMITS_ONLY : ''))

@@ -82,6 +82,7 @@ export function deadLetterRoutes(app: ApiInstance, { services }: RouteContext): 
           'IDEMPOTENCY_KEY_REUSED',
           'QUOTA_EXCEEDED',
           'COST_LIMIT_EXCEEDED',
+          'MAXIMUM_REACHED',
           ...WITH_BODY,
         ),
       },

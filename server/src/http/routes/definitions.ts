@@ -30,7 +30,12 @@ function contentRoutes(app: ApiInstance, { services }: RouteContext): void {
         summary: 'Define jobs by name, perhaps with a schedule',
         description: 'Its ticks make jobs of the user who defines them.',
         body: contract.createDefinitionRequest,
-        response: answers({ 201: ['The definition', definition] }, 'DEFINITION_EXISTS', ...WITH_BODY),
+        response: answers(
+          { 201: ['The definition', definition] },
+          'DEFINITION_EXISTS',
+          'MAXIMUM_REACHED',
+          ...WITH_BODY,
+        ),
       },
     },
     async (request, reply) => {
@@ -83,7 +88,13 @@ function contentRoutes(app: ApiInstance, { services }: RouteContext): void {
           'made stay made, one that is due already is still made, and the new rule counts from now on.',
         params,
         body: contract.putDefinitionRequest,
-        response: answers({ 200: ['The definition', definition] }, 'NOT_FOUND', 'VERSION_CONFLICT', ...WITH_BODY),
+        response: answers(
+          { 200: ['The definition', definition] },
+          'NOT_FOUND',
+          'VERSION_CONFLICT',
+          'MAXIMUM_REACHED',
+          ...WITH_BODY,
+        ),
       },
     },
     (request) => {

@@ -12,7 +12,7 @@ import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
 import { bodyKey, keyOf } from '../submit-key.ts'
 import type { ApiInstance, RouteContext } from './context.ts'
 
-const CONFLICTS = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED', 'RESERVATION_NOT_ACTIVE'] as const
+const CONFLICTS = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED', 'MAXIMUM_REACHED', 'RESERVATION_NOT_ACTIVE'] as const
 
 export function submitRoutes(app: ApiInstance, { services, mismatchStatus }: RouteContext): void {
   /** The stored answer is sent as it is, without a detour through an object: a replay is the same to the byte. */

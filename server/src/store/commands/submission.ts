@@ -1,5 +1,6 @@
 import type { JobPolicy } from '../../core/job.ts'
 import type { BytesRefusal } from '../../core/quota.ts'
+import type { SettingName } from '../../core/settings.ts'
 import { CREATED } from '../sql/submit.ts'
 import type { EndedRefusal } from './ended-jobs.ts'
 import type { AwaitedArtifacts } from './hold-runs.ts'
@@ -58,6 +59,7 @@ export type SubmitRefusal =
   | { code: 'IDEMPOTENCY_KEY_REUSED'; message: string; jobId: string }
   | { code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED' | 'RESERVATION_NOT_ACTIVE'; message: string }
   | BytesRefusal
+  | { code: 'MAXIMUM_REACHED'; message: string; details: { setting: SettingName; max: number } }
   | { code: 'INVALID_PAYLOAD'; message: string; field: string }
   /** Of the job that it would take the place of. */
   | { code: EndedRefusal['reason']; message: string; replaces: EndedRefusal; jobId: string }

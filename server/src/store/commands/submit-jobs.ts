@@ -12,6 +12,7 @@ import { each, flag, integer, type Row, type SqlValue, text, textOrNull, type Wo
 import { addBytes, countBytes } from './bytes.ts'
 import { changeCosts } from './costs.ts'
 import { lockEnded, refusalOf } from './ended-jobs.ts'
+import type { TagsFor } from './fair-tags.ts'
 import { bytesOf, holdBack, type OwnBlobs, ownBlobs } from './hold-runs.ts'
 import {
   type Accepted,
@@ -21,6 +22,8 @@ import {
   type SubmitOutcome,
   type SubmitRefusal,
   submissionName,
+  type UntaggedItem,
+  withTags,
 } from './submission.ts'
 import { submitAtOnce } from './submit-at-once.ts'
 import { type LockedUsers, lockAndCount, readCosts } from './users.ts'
@@ -32,6 +35,17 @@ import { type LockedUsers, lockAndCount, readCosts } from './users.ts'
  */
 export function submitJobs(items: readonly SubmitItem[], render: RenderAccepted): Command<SubmitOutcome[]> {
   return command('submit', (again) => submitWork(items, render, again), submitAtOnce(items, render))
+}
+
+/** Takes the tags inside the transaction, so that it needs no other connection. */
+export function submitUntagged(
+  items: readonly UntaggedItem[],
+  tagsFor: TagsFor,
+  render: RenderAccepted,
+): Command<SubmitOutcome[]> {
+  return command('submit', function* work(again): Work<SubmitOutcome[]> {
+    return yield* submitWork(withTags(items, yield* tagsFor(items)), render, again)
+  })
 }
 
 /** The body, for commands that submit as a part of what they do. */

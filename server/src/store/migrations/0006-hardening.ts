@@ -24,6 +24,15 @@ export const hardening: Migration = {
       SELECT queue, priority,
         coalesce(min(fair_tag) FILTER (WHERE state IN ('PENDING', 'ORPHANED')), max(fair_tag)), max(created_at)
       FROM ichido.runs WHERE fair_tag IS NOT NULL GROUP BY queue, priority`,
+    // The queues, domains and names of labels that each user has used of late.
+    `CREATE TABLE ichido.user_names (
+      user_id text NOT NULL,
+      sort text NOT NULL,
+      name text NOT NULL,
+      seen_at bigint NOT NULL,
+      PRIMARY KEY (user_id, sort, name)
+    )`,
+    'CREATE INDEX user_names_seen ON ichido.user_names (seen_at)',
     // A user's last tag in a queue, by one look. Not led by the queue: the planner would take it for what runs_ready is for.
     `CREATE INDEX runs_last_tag ON ichido.runs (user_id, queue, priority, fair_tag)
       WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL`,

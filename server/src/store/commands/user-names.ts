@@ -1,0 +1,72 @@
+import { type Command, command } from '../port.ts'
+import * as sql from '../sql/user-names.ts'
+import { each, integer, query, text, type Work } from '../statement.ts'
+import { fence, type Term } from './leadership.ts'
+
+export type NameSort = 'queue' | 'domain' | 'label'
+
+export interface UserName {
+  userId: string
+  sort: NameSort
+  name: string
+}
+
+/** The names of one job or definition. */
+export type Naming = readonly UserName[]
+
+/** How many names of each sort one user may have. */
+export type NamesMax = Readonly<Record<NameSort, number>>
+
+/**
+ * Adds names to those that their users have. The answer is, for each naming, its first name that would be one too many, or
+ * null; such a naming adds none of its names. Nobody else adds names of these users until the transaction ends.
+ */
+export function claimNames(namings: readonly Naming[], max: NamesMax): Command<(UserName | null)[]> {
+  return command('claim_user_names', function* work(): Work<(UserName | null)[]> {
+    const names = new Map(namings.flat().map((name) => [textOf(name), name]))
+    const users = [...new Set(namings.flat().map(({ userId }) => userId))].sort()
+    yield* each(
+      sql.lockNames,
+      users.map((userId) => [userId]),
+    )
+    const groups = new Map(namings.flat().map((name) => [groupOf(name), [name.userId, name.sort]]))
+    const counts = new Map<string, number>()
+    for (const row of yield* each(sql.countNames, [...groups.values()])) {
+      counts.set(`${text(row, 'user_id')}\n${text(row, 'sort')}`, integer(row, 'count'))
+    }
+    const known = new Set<string>()
+    for (const row of yield* each(sql.readNames, [...names.values()].map(toRow))) {
+      known.add(`${text(row, 'user_id')}\n${text(row, 'sort')}\n${text(row, 'name')}`)
+    }
+
+    const claimed = new Map<string, UserName>()
+    const isNew = (name: UserName) => !known.has(textOf(name)) && !claimed.has(textOf(name))
+    const answers = namings.map((naming) => {
+      const left = new Map(naming.map((name) => [groupOf(name), max[name.sort] - (counts.get(groupOf(name)) ?? 0)]))
+      for (const name of naming.filter(isNew)) {
+        const places = left.get(groupOf(name)) ?? 0
+        if (places < 1) return name
+        left.set(groupOf(name), places - 1)
+      }
+      for (const name of naming) {
+        if (isNew(name)) counts.set(groupOf(name), (counts.get(groupOf(name)) ?? 0) + 1)
+        claimed.set(textOf(name), name)
+      }
+      return null
+    })
+    yield* each(sql.noteNames, [...claimed.values()].map(toRow))
+    return answers
+  })
+}
+
+export function removeNames(term: Term, ageMs: number, max: number): Command<number> {
+  return command('remove_user_names', function* work(): Work<number> {
+    return (yield* query(sql.removeNames, ...fence(term), max, ageMs)).length
+  })
+}
+
+const toRow = ({ userId, sort, name }: UserName) => [userId, sort, name]
+
+/** No part can hold a line break. */
+const groupOf = ({ userId, sort }: UserName) => `${userId}\n${sort}`
+const textOf = (name: UserName) => `${groupOf(name)}\n${name.name}`
