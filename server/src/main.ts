@@ -182,7 +182,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     async close(leftBehind = []) {
       await backups?.close()
       await Promise.all([election.stop(), ...loops.map((loop) => loop.stop())])
-      await Promise.all([services.evidence.close(), services.minuteCounts.close()])
+      await Promise.all([services.evidence.close(), services.minuteCounts.close(), services.fairTags.close()])
       await redis?.close()
       await bus.close()
       const close = () => store.close()

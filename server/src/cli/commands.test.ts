@@ -214,9 +214,9 @@ describe('jobs, quota and tokens', () => {
   test('users are listed with their limits and what is used of them', async () => {
     await json(['quota', 'set', 'zoe', '--max-concurrent', '3', '--cost-limit', '1.5', '--period', 'day'])
     const { stdout } = await ichido(['quota', 'list'])
-    expect(stdout).toMatch(/^USER +LIMITS +JOBS +RESERVED +LIMIT +SPENT +COST LIMIT\n/)
-    expect(stdout).toMatch(/^local +of '\*' +\d+ +0 +- +[\d.]+ +-$/m)
-    expect(stdout).toMatch(/^zoe +own +0 +0 +3 +0 +1\.5 a day$/m)
+    expect(stdout).toMatch(/^USER +LIMITS +JOBS +RESERVED +LIMIT +SPENT +COST LIMIT +BYTES +MAX BYTES\n/)
+    expect(stdout).toMatch(/^local +of '\*' +\d+ +0 +- +[\d.]+ +- +- +-$/m)
+    expect(stdout).toMatch(/^zoe +own +0 +0 +3 +0 +1\.5 a day +- +-$/m)
     const first = await json(['quota', 'list', '--limit', '1'])
     const second = await json(['quota', 'list', '--limit', '1', '--cursor', first.next_cursor])
     expect([...first.data, ...second.data]).toMatchObject([{ user_id: 'local' }, { user_id: 'zoe', max_concurrent: 3 }])

@@ -2,7 +2,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import type { Pgbouncer } from '../../../scripts/services/pgbouncer.ts'
-import { type FreshDatabase, freshDatabase, privatePgbouncer } from '../../../scripts/testing/services.ts'
+import { bareDatabase, type FreshDatabase, freshDatabase, privatePgbouncer } from '../../../scripts/testing/services.ts'
 import { size } from '../../../scripts/testing/size.ts'
 import { channelOf } from '../bus/postgres.ts'
 import { plainNode } from '../idempotency/conformance/frameworks.ts'
@@ -218,8 +218,10 @@ describe('wake-ups behind PgBouncer', () => {
       expect(code).toBe(1)
       return stderr
     }
-    expect(await migrate(statements.through(database.tcpUrl))).toContain('Set pool_mode = transaction or session')
+    const bare = await bareDatabase()
+    expect(await migrate(statements.through(bare.tcpUrl))).toContain('Set pool_mode = transaction or session')
     expect(await migrate(`${pooled}?options=-cjit%3Doff`)).toContain('ignore_startup_parameters')
     await statements.stop()
+    await bare.leave()
   })
 })

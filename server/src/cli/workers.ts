@@ -2,10 +2,10 @@ import { createHash } from 'node:crypto'
 import { resolve } from 'node:path'
 import type { EnrollTokenShape, Page, RevokedShape, WorkerShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
+import { AUTHORITY_FILE, agentLine, PLACEHOLDER } from './agent-line.ts'
 import { connect, query } from './connect.ts'
 import { warnOfFolder } from './exec-warning.ts'
 import { sayMore } from './jobs.ts'
-import { shellWord } from './self.ts'
 import { surroundings } from './surroundings.ts'
 import { facts, instant, table } from './table.ts'
 import { out, outJson, paint, say } from './terminal.ts'
@@ -24,12 +24,6 @@ interface EnrollFlags {
   worker?: string
   json?: boolean
 }
-
-/** What the authority's file is called on the other machine. */
-const AUTHORITY_FILE = 'ichido-ca.pem'
-
-/** What stands for the program when nobody has named one: no shell takes a line that ends like this. */
-const PLACEHOLDER = '<YOUR PROGRAM>'
 
 export function addWorkers(program: Command): void {
   const workers = program.command('workers').description('enroll, list, show and revoke remote workers')
@@ -135,42 +129,8 @@ async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: 
   if (warning !== null) say(`${paint('yellow', 'warning:')} ${warning}`)
 }
 
-interface AgentLine {
-  url: string
-  token: string
-  /** By its name a second worker on the same machine has a state folder of its own. */
-  name: string
-  queues: readonly string[]
-  exec: string | undefined
-  /** By the authority's file that was copied there. */
-  trusting: boolean
-  /** Of the agent, as whoever prints the line was given it. */
-  sha256: string
-}
-
-const AGENT_FILE = 'ichido-agent.mjs'
-
-/** By Node, which is there anyway: sha256sum has other names on other systems. */
-function checkLine(sha256: string): string {
-  const read = `require("fs").readFileSync("${AGENT_FILE}")`
-  const why = `${AGENT_FILE} is not the file that this line was made for. After an upgrade of the server, ask for a new line`
-  return `node -e 'if(require("crypto").createHash("sha256").update(${read}).digest("hex")!=="${sha256}"){console.error("${why}");process.exit(1)}'`
-}
-
 function hashOf(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex')
-}
-
-/** One line for any shell: curl fetches the agent, a single file, and Node checks and runs it. */
-function agentLine({ url, token, name, queues, exec, trusting, sha256 }: AgentLine): string {
-  const asked = queues.flatMap((queue) => ['--queue', queue])
-  const options = ['--url', url, '--enroll', token, '--name', name, ...asked, '--exec'].map(shellWord)
-  // From anywhere: what the agent starts is in folders of its own, and takes the variable over.
-  const by = (variable: string) => (trusting ? `${variable}="$PWD/${AUTHORITY_FILE}" ` : '')
-  const fetching = `${by('CURL_CA_BUNDLE')}curl -fsSo ${AGENT_FILE} ${shellWord(`${url}/agent.mjs`)}`
-  const program = exec === undefined ? PLACEHOLDER : shellWord(exec)
-  const running = `${by('NODE_EXTRA_CA_CERTS')}node ${AGENT_FILE} ${options.join(' ')} ${program}`
-  return `${fetching} && ${checkLine(sha256)} && ${running}`
 }
 
 function warningOf(url: string): string | null {

@@ -180,8 +180,8 @@ describe.each(ENGINES)('on %s', (engine) => {
     test('tells of quotas, from their first limits back to those of everybody', async () => {
       const user = unique('user')
       const set = (body: object, token = tokens.admin) => call('PUT', `/v1/quotas/${user}`, { body, token })
-      const first = { max_concurrent: 5, cost_limit: 1.5, period: 'day' }
-      const second = { max_concurrent: 6, cost_limit: null, period: 'month' }
+      const first = { max_concurrent: 5, cost_limit: 1.5, period: 'day', max_bytes: null }
+      const second = { max_concurrent: 6, cost_limit: null, period: 'month', max_bytes: 1_000 }
       expect((await set(first, tokens.operator)).status).toBe(403)
       expect((await set({ ...first, max_concurrent: -1 })).status).toBe(400)
       for (const limits of [first, first, second]) expect((await set(limits)).status).toBe(200)

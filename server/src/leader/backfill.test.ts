@@ -21,6 +21,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
   beforeAll(async () => {
     scene = await leaderScene(engine)
     term = await seize(scene.store)
+    await scene.services.settings.put(LOCAL_ADMIN, 'operations_per_user_max', 10_000)
     step = createBackfill({ ...scene, ...scene.services.deps }, term)
   })
   afterAll(() => scene.close())

@@ -50,11 +50,13 @@ export interface FairTags {
   leased(queue: string, tag: number, priority: number): void
   /** Tells the other nodes how far this one has leased. */
   share(): Promise<void>
+  /** Shares for the last time. */
+  close(): Promise<void>
 }
 
 export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>): FairTags {
   const queues = new Map<string, QueueTime>()
-  let sharing = false
+  let callOffSharing: (() => void) | null = null
   let asking: Promise<unknown> | null = null
 
   function timeOf(queue: string, priority: number): QueueTime {
@@ -132,10 +134,8 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
 
   /** The last lease of a busy time is told of, too. A failure is tried again with the next lease. */
   function shareSoon(): void {
-    if (sharing) return
-    sharing = true
-    world.after(SHARE_MS, () => {
-      sharing = false
+    callOffSharing ??= world.after(SHARE_MS, () => {
+      callOffSharing = null
       share().catch(() => {})
     })
   }
@@ -167,5 +167,10 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
       shareSoon()
     },
     share,
+    async close() {
+      callOffSharing?.()
+      callOffSharing = null
+      await share().catch(() => {})
+    },
   }
 }

@@ -32,8 +32,8 @@ function grants(): string[] {
     .filter(({ language }) => language === 'sql')
     .map(({ text }) =>
       text
-        .replaceAll('ichido_owner', owner)
-        .replaceAll('ichido_node', node)
+        .replaceAll('jobs_owner', owner)
+        .replaceAll('jobs_node', node)
         .replaceAll('DATABASE jobs', `DATABASE ${name}`),
     )
 }
