@@ -108,7 +108,7 @@ export const SETTINGS = {
     'Connections of one address (IPv6: one /64); behind proxies of TRUST_PROXY, its open requests',
   ),
   token_requests_per_second_max: count(
-    2_000,
+    5_000,
     1_000_000,
     'Requests a second that a node takes with one API token, on average over ten seconds',
   ),
