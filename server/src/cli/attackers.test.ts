@@ -56,10 +56,16 @@ function waitedMs(): number {
   return places.reduce((sum, place) => sum + Number(readFileSync(place, 'utf8').split(' ')[1]) / 1e6, 0)
 }
 
-/** One job after the other for so long; the times that they took, in ms, without the waits for a processor. */
-async function submitFor(ms: number, token: string): Promise<number[]> {
+interface Times {
+  /** Without the waits for a processor. */
+  ownMs: number[]
+  wallMs: number[]
+}
+
+/** Submits one job after the other for so long. */
+async function submitFor(ms: number, token: string): Promise<Times> {
   const agent = new Agent({ keepAlive: true })
-  const times: number[] = []
+  const times: Times = { ownMs: [], wallMs: [] }
   const body = JSON.stringify({ kind: 'k', queue: 'own', payload: { n: 1 } })
   const headers = {
     authorization: `Bearer ${token}`,
@@ -68,12 +74,14 @@ async function submitFor(ms: number, token: string): Promise<number[]> {
   }
   const untilMs = performance.now() + ms
   while (performance.now() < untilMs) {
-    const beganMs = performance.now() - waitedMs()
+    const [beganMs, waitedBeforeMs] = [performance.now(), waitedMs()]
     const answer = await new Promise<IncomingMessage>((resolve, reject) => {
       request(`${server.url}/v1/jobs`, { method: 'POST', agent, headers }, resolve).on('error', reject).end(body)
     })
     await text(answer)
-    times.push(Math.max(0, performance.now() - waitedMs() - beganMs))
+    const wallMs = performance.now() - beganMs
+    times.wallMs.push(wallMs)
+    times.ownMs.push(Math.max(0, wallMs - (waitedMs() - waitedBeforeMs)))
     expect(answer.statusCode).toBe(201)
   }
   agent.destroy()
@@ -97,7 +105,9 @@ test(
     expect(Object.keys(json)).toEqual(['413'])
     expect(json['413']).toBeGreaterThan(ATTACKERS)
     expect(open).toBeGreaterThan((ATTACKERS * (SILENT + STREAMS + POLLS)) / 2)
-    expect(p99(attacked)).toBeLessThan(10 * Math.max(p99(quiet), QUIET_P99_MIN_MS))
+    const says = (times: Times) => `${p99(times.ownMs).toFixed(1)} ms (by the clock ${p99(times.wallMs).toFixed(1)} ms)`
+    console.log(`p99 of a submit: quiet ${says(quiet)}, attacked ${says(attacked)}`)
+    expect(p99(attacked.ownMs)).toBeLessThan(10 * Math.max(p99(quiet.ownMs), QUIET_P99_MIN_MS))
   },
   QUIET_MS * 2 + ATTACK_MS + 120_000,
 )
