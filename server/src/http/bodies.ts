@@ -6,6 +6,7 @@ import { parseStrictJson } from '../core/strict-json.ts'
 import { BodyBudget } from './body-budget.ts'
 import type { ClientAddresses } from './client-address.ts'
 import { JsonGauge, type JsonLimits } from './json-gauge.ts'
+import { goneAway } from './stream.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -79,6 +80,8 @@ function holdLargeBodies(app: FastifyInstance, world: BodyWorld, addresses: Clie
   app.addHook('preParsing', (request, reply, payload, done) => {
     const bytes = largeBodyBytes(request)
     if (bytes === null) return done(null, payload)
+    // Whoever went away while its token was looked up does not go away again: its room would be taken for ever.
+    if (reply.raw.destroyed) return done(goneAway())
     const { caller, worker } = request
     const sender = caller?.userId ?? worker?.workerId ?? addresses.of(request)
     const giveBack = budget.take(sender, bytes, () => {

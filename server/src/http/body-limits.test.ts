@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import type { ServerResponse } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -126,16 +127,19 @@ describe('what is in a body', () => {
   })
 })
 
+const LARGE_JOBS = JSON.stringify({ jobs: [{ kind: 'k', payload: 'x'.repeat(100_000) }] })
+
+/** A batch whose body has so many bytes, which are still to come. */
+function begin(token: string | undefined, bytes: number) {
+  const socket = connect((http.app.server.address() as AddressInfo).port, '127.0.0.1')
+  const head = `POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n`
+  socket.write(`${head}Content-Type: application/json\r\nConnection: close\r\nContent-Length: ${bytes}\r\n\r\n`)
+  return socket
+}
+
 test('bodies that are slow to come hold up those of their sender only', async () => {
   const tokens = await Promise.all(['ann', 'ben'].map((user) => http.token(user, 'submitter')))
-  const { port } = http.app.server.address() as AddressInfo
-  const jobs = JSON.stringify({ jobs: [{ kind: 'k', payload: 'x'.repeat(100_000) }] })
-  const begin = (token: string | undefined, bytes: number) => {
-    const socket = connect(port, '127.0.0.1')
-    const head = `POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n`
-    socket.write(`${head}Content-Type: application/json\r\nConnection: close\r\nContent-Length: ${bytes}\r\n\r\n`)
-    return socket
-  }
+  const jobs = LARGE_JOBS
   const slow = begin(tokens[0], BATCH)
   await once(http.app.server, 'request')
   const waiting = begin(tokens[0], jobs.length)
@@ -147,4 +151,24 @@ test('bodies that are slow to come hold up those of their sender only', async ()
   expect(waiting.bytesRead).toBe(0)
   slow.destroy()
   expect(await answer).toMatch(/^HTTP\/1\.1 200 /)
+})
+
+test('a sender that goes away while its token is looked up takes no room for its body', async () => {
+  const token = await http.token('eve', 'submitter')
+  const { access } = http.services
+  const { authenticate } = access
+  const lookedUp = Promise.withResolvers<void>()
+  access.authenticate = (sent) => lookedUp.promise.then(() => authenticate(sent))
+  try {
+    const gone = begin(token, BATCH)
+    const [, response] = (await once(http.app.server, 'request')) as [unknown, ServerResponse]
+    gone.destroy()
+    await once(response, 'close')
+  } finally {
+    access.authenticate = authenticate
+    lookedUp.resolve()
+  }
+  const next = begin(token, LARGE_JOBS.length)
+  next.write(LARGE_JOBS)
+  expect(await text(next)).toMatch(/^HTTP\/1\.1 200 /)
 })

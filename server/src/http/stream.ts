@@ -121,6 +121,6 @@ export class Seats {
   }
 }
 
-function goneAway(): IchidoError {
+export function goneAway(): IchidoError {
   return new IchidoError('UNAVAILABLE', 'The client has gone away')
 }
