@@ -72,21 +72,28 @@ function look(): void {
 }
 
 async function beat(sentMs: number): Promise<void> {
+  const { atMs } = last
+  // From when the next pulse was due: by then the other thread was held up, and had heard nothing later.
+  const fromMs = heardMs ?? atMs + data.pulseMs
   try {
     const query = { text, values: [data.workerIds, DEFAULT_LEASE_TTL_MS], query_timeout: QUERY_TIMEOUT_MS }
     await (await connected()).query(query)
-    // From when the next pulse was due: by then the other thread was held up, and had heard nothing later.
-    const fromMs = heardMs ?? last.atMs + data.pulseMs
     Atomics.add(covered, 0, BigInt(Math.round((sentMs - fromMs) * 1000)))
-    heardMs = sentMs
+    // Unless the other thread is back since.
+    if (last.atMs === atMs) heardMs = sentMs
   } catch (error) {
-    client = null
-    heardMs = null
+    leave()
     if (isSaid) return
     isSaid = true
     // By nobody else's help: the other thread would say it when it is too late.
     writeSync(2, `ichido: ${WARNING} (${error instanceof Error ? error.message : String(error)})\n`)
   }
+}
+
+/** The next one needs a new connection. One whose query took too long is still open. */
+function leave(): void {
+  client?.then((made) => made.end()).catch(() => {})
+  client = null
 }
 
 const WARNING =

@@ -1,0 +1,47 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { elapsedMs } from '@ichido/sdk/worker'
+import pg from 'pg'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type FreshDatabase, freshDatabase } from '../../scripts/testing/services.ts'
+import { SpareHeart } from './spare-heart.ts'
+import { openPostgres } from './store/engines/postgres.ts'
+import { until } from './testing/store.ts'
+import { realWorld } from './world.ts'
+
+let fresh: FreshDatabase
+let client: pg.Client
+beforeAll(async () => {
+  fresh = await freshDatabase()
+  const { now, monotonic } = realWorld
+  await (await openPostgres({ url: fresh.url, now, monotonic, sleep })).close()
+  client = new pg.Client(fresh.url)
+  await client.connect()
+})
+afterAll(async () => {
+  await client.end()
+  await fresh.leave()
+})
+
+test('the time in which the thread stood in is counted once, also when the database refused it meanwhile', async () => {
+  const heart = new SpareHeart({ storage: { databaseUrl: fresh.url }, world: realWorld, onTrouble: () => {} })
+  heart.keep('local:1')
+  try {
+    await until('the connection of the thread', async () => {
+      const others = "datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+      return (await client.query(`SELECT 1 FROM pg_stat_activity WHERE ${others} AND state = 'idle'`)).rowCount
+    })
+    const refused = client.query(`SELECT pg_sleep(1.6); ALTER TABLE ichido.runs RENAME TO away; COMMIT;
+      SELECT pg_sleep(0.6); ALTER TABLE ichido.away RENAME TO runs`)
+    // It is sent before everything stands still.
+    await sleep(50)
+    const [before, began] = [heart.clocks(), realWorld.monotonic()]
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 3_200)
+    await refused
+    const countedMs = elapsedMs(before, heart.clocks())
+    expect(countedMs).toBeGreaterThanOrEqual(0)
+    // It did stand in.
+    expect(countedMs).toBeLessThan(realWorld.monotonic() - began - 500)
+  } finally {
+    await heart.close()
+  }
+})
