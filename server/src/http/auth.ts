@@ -91,8 +91,7 @@ export function installAuth(app: FastifyInstance, options: AuthOptions): void {
 
   async function authenticateCaller(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
     if (openMode && !bringsCredentials(request.headers) && !(await access.isAuthRequired())) {
-      const problem = openModeRefusal(direct(request))
-      if (problem !== null) throw new IchidoError('OPEN_MODE_REFUSED', problem)
+      requireDirect(request)
       return LOCAL_ADMIN
     }
     return (await access.authenticate(tokenOf(request, reply, 'token'))) ?? refuseCredentials(request, reply)
@@ -127,6 +126,8 @@ export function installAuth(app: FastifyInstance, options: AuthOptions): void {
   async function authenticateStream(request: FastifyRequest, reply: FastifyReply, token: string): Promise<Caller> {
     const { job_id: jobId } = request.params as { job_id: string }
     const caller = await streamTokens.verify(token, jobId.toLowerCase())
+    // A stream token of open mode does not reach further than open mode itself.
+    if (caller === LOCAL_ADMIN) requireDirect(request)
     return caller ?? refuseCredentials(request, reply, 'The stream token is wrong, of another job, or its time is up')
   }
 
@@ -178,6 +179,12 @@ export function callerAtOnce(
 /** Also such as cannot be read: whoever sends credentials means to be somebody, and is never open mode's `local`. */
 function bringsCredentials(headers: IncomingHttpHeaders): boolean {
   return credentialsOf(headers).kind !== 'none'
+}
+
+/** Of whoever is served as open mode's `local`. */
+function requireDirect(request: FastifyRequest): void {
+  const problem = openModeRefusal(direct(request))
+  if (problem !== null) throw new IchidoError('OPEN_MODE_REFUSED', problem)
 }
 
 function direct({ headers, raw, protocol }: FastifyRequest): DirectRequest {

@@ -158,3 +158,18 @@ test('is made by those who may see the job', async () => {
     'secret',
   )
 })
+
+test('of open mode is as little for proxies and pages of other sites as open mode itself', async () => {
+  const plane = await testApp('sqlite')
+  const { jobId } = await beginPublishing(plane.services, {}, LOCAL_ADMIN)
+  const made = await plane.call('POST', `/v1/jobs/${jobId}/stream-token`)
+  const { token } = made.body as StreamTokenShape
+  const status = async (headers: Record<string, string>) => {
+    const path = `/v1/jobs/${jobId}/events?stream_token=${token}`
+    return (await plane.call('GET', path, { headers: { accept: 'application/json', ...headers } })).status
+  }
+  expect(await status({})).toBe(200)
+  const indirect = [{ 'x-forwarded-for': '192.0.2.1' }, { host: 'example.com' }, { origin: 'http://example.com' }]
+  for (const headers of indirect) expect([headers, await status({ ...headers })]).toEqual([headers, 403])
+  await plane.close()
+})
