@@ -22,22 +22,37 @@ export interface LastTag extends Place {
 }
 
 export function* readLastTags(places: readonly Place[]): Work<LastTag[]> {
-  const rows = yield* each(
-    sql.readLastTags,
-    places.map(({ queue, userId, priority }) => [queue, userId, priority]),
-  )
-  const found: LastTag[] = []
+  const rows = yield* each(sql.readLastTags, places.map(toRow))
+  const heads = new Map<string, number>()
   for (const row of rows) {
-    const [queue, userId, priority] = [text(row, 'queue'), text(row, 'user_id'), integer(row, 'priority')]
+    const [queue, priority] = [text(row, 'queue'), integer(row, 'priority')]
+    if (row.time !== null || heads.has(headOf(row))) continue
     // Until something is leased from a queue, its time is that of its first run.
-    const timeTag = integerOrNull(row, 'time') ?? (yield* queueHead(queue, priority)) ?? 0
-    found.push({ queue, userId, priority, timeTag, lastTag: integerOrNull(row, 'last') ?? 0 })
+    heads.set(headOf(row), (yield* queueHead(queue, priority)) ?? 0)
   }
-  return found
+  return rows.map((row) => toLastTag(row, heads.get(headOf(row)) ?? 0))
 }
 
+/** In one journey where all queues have a time. Nothing is written: so there is nothing for a standby to have. */
 export function findLastTags(places: readonly Place[]): Command<LastTag[]> {
-  return command('find_last_tags', () => readLastTags(places))
+  return command('find_last_tags', () => readLastTags(places), {
+    step: { kind: 'each', statement: sql.readLastTags, rows: places.map(toRow) },
+    settle: (rows) => (rows.some(({ time }) => time === null) ? null : rows.map((row) => toLastTag(row, 0))),
+  })
+}
+
+const toRow = ({ queue, userId, priority }: Place) => [queue, userId, priority]
+
+const headOf = (row: Row) => `${integer(row, 'priority')} ${text(row, 'queue')}`
+
+function toLastTag(row: Row, head: number): LastTag {
+  return {
+    queue: text(row, 'queue'),
+    userId: text(row, 'user_id'),
+    priority: integer(row, 'priority'),
+    timeTag: integerOrNull(row, 'time') ?? head,
+    lastTag: integerOrNull(row, 'last') ?? 0,
+  }
 }
 
 export type QueueTime = Pick<Place, 'queue' | 'priority'> & { tag: number }
