@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { full } from '../../../scripts/testing/size.ts'
 import {
   AccessClock,
   type AccessScene,
@@ -240,7 +241,8 @@ function isRefused({ status, text }: Answered): boolean {
   return [401, 403, 404].includes(status) || (status === 409 && text.includes('LEASE_LOST'))
 }
 
-describe.each(ENGINES)('on %s', (engine) => {
+/** Rights do not depend on the engine: the second one is for the full size. */
+describe.each(full ? ENGINES : ENGINES.slice(0, 1))('on %s', (engine) => {
   const clock = new AccessClock()
   const apps = new Map<'tokens' | 'open', { http: TestApp; tokens: Partial<Tokens>; changes: ChangeLog }>()
   const closing: (() => Promise<void> | void)[] = []
