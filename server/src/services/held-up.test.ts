@@ -5,8 +5,11 @@ import type { Caller } from '../core/roles.ts'
 import { promoteDue } from '../store/commands/promote-runs.ts'
 import { findQuota } from '../store/commands/quotas.ts'
 import type { PostgresStore } from '../store/engines/postgres.ts'
+import { command } from '../store/port.ts'
+import { query, statement } from '../store/statement.ts'
+import { Gate } from '../testing/gate.ts'
 import { type TestServices, testServices } from '../testing/services.ts'
-import { openNode } from '../testing/store.ts'
+import { openNode, unique, until } from '../testing/store.ts'
 import { tagged } from '../testing/tags.ts'
 import { LOCAL_ADMIN } from './access.ts'
 
@@ -19,16 +22,18 @@ const COSTLY = { kind: 'work', estimated_cost: 1 }
 let given: TestServices
 let store: PostgresStore
 let application: pg.Client
+let gatekeeper: pg.Client
 beforeAll(async () => {
   const { url, leave } = await freshDatabase()
   store = await openNode(url)
   given = await testServices('postgres', {}, { store, remove: leave })
   application = new pg.Client(url)
-  await application.connect()
+  gatekeeper = new pg.Client(url)
+  await Promise.all([application.connect(), gatekeeper.connect()])
 })
 afterEach(() => application.query('ROLLBACK'))
 afterAll(async () => {
-  await application.end()
+  await Promise.all([application.end(), gatekeeper.end()])
   await given.close()
 })
 
@@ -134,4 +139,23 @@ test('however many calls wait for somebody’s row, work is submitted, leased an
   expect(settled).toBe(0)
   await application.query('ROLLBACK')
   await all
+})
+
+test('a submit does not wait for calls of other sorts, whoever holds them up', async () => {
+  const gate = await Gate.shut(gatekeeper)
+  const others = Array.from({ length: 3 }, () =>
+    store.write(gate.hold(command('other', () => query(statement('', 'SELECT 1 AS one'))))),
+  )
+  await until('all connections of the others to be taken', async () => {
+    const text = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
+    return (await application.query(text)).rowCount === others.length
+  })
+  await gate.reached()
+  // Its names and its tag are not known here yet.
+  const newcomer: Caller = { userId: unique('newcomer'), role: 'submitter' }
+  const submitted = await given.services.submission.submit(newcomer, { kind: 'work' }, { key: null })
+  expect(submitted.kind).toBe('created')
+  // Throws if they have given up meanwhile.
+  await gate.open()
+  await Promise.all(others)
 })

@@ -2,7 +2,11 @@ import type pg from 'pg'
 import type { Command } from '../port.ts'
 
 /** What comes in batches, a few at a time: however many calls of other sorts somebody makes, these find a connection. */
-const BATCHED: ReadonlySet<string> = new Set(['submit', 'lease', 'start', 'finish', 'release', 'publish'])
+const BATCHED: ReadonlySet<string> = new Set([
+  ...['submit', 'lease', 'start', 'finish', 'release', 'publish'],
+  // A batch of submits asks for them first, one after the other.
+  ...['claim_user_names', 'find_last_tags'],
+])
 const BATCHED_MAX = 5
 /** Wait for rows of users, which an application may keep: however many of them do, what the leader has to do goes on. */
 const OF_USERS: ReadonlySet<string> = new Set([
