@@ -205,7 +205,7 @@ for job in bad:
     const tricks = {
       'outputs is not a folder of its own': 'rmdir outputs && ln -s /etc outputs',
       'work is not a folder of its own': 'cd .. && rm -r work && mkdir -p aside/outputs && ln -s aside work',
-      'outputs/link is a symbolic link': 'touch outputs/a && ln -s /etc/passwd outputs/link',
+      'outputs/link is a symbolic link': 'touch outputs/z && ln -s /etc/passwd outputs/link',
       'outputs/pipe is not a regular file': 'mkfifo outputs/pipe',
     }
     const ids = await Promise.all(

@@ -1970,13 +1970,21 @@ class Worker:
             entries = [entry.name for entry in os.scandir(fd) if not entry.is_dir(follow_symlinks=False)]
             # Hidden ones, as desktops and editors make them, nobody means to hand over.
             names = sorted(name for name in entries if not name.startswith('.'))
-            # All of them, before the first one is sent.
-            for name in names:
-                os.close(opener(name, 0))
+        refused: List[IchidoError] = []
         for file in [folder / name for name in names]:
-            upload = _Upload(self._http, file, _described(file, None, opener), look, opener, lease_id=held.lease_id)
+            try:
+                described = _described(file, None, opener)
+            except IchidoError as error:
+                if error.code != _FILE_REFUSED:
+                    raise
+                # One that is refused does not cost the others: they may be hours of work.
+                refused.append(error)
+                continue
+            upload = _Upload(self._http, file, described, look, opener, lease_id=held.lease_id)
             with _failing_with(f'The control plane does not take outputs/{file.name}'):
                 self._insist(held, upload.go, look_again)
+        if refused:
+            raise refused[0]
 
     def _start(self, held: _Held) -> float:
         began: List[_Mark] = []

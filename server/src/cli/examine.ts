@@ -139,6 +139,8 @@ function examineFolder(dataDir: string): Finding[] {
 /** Windows has no such modes. */
 function examineFiles(config: ServerConfig): Finding[] {
   if (process.getuid === undefined) return []
+  const { storage } = config
+  if ('dataDir' in storage && !existsSync(storage.dataDir)) return []
   const exposed = exposedFiles(config)
   if (exposed.length === 0) return [ok('files', 'no other user of this machine can read what the server keeps')]
   return exposed.map(({ path, mode, mend }) =>

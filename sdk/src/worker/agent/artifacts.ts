@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { closeSync, createReadStream, createWriteStream, fstatSync, readdirSync } from 'node:fs'
+import { createReadStream, createWriteStream, fstatSync, readdirSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
@@ -22,7 +22,7 @@ export interface Artifacts {
   /**
    * The files in the folder itself, through any outage, until the signal aborts; neither folders in it nor hidden files, which
    * nobody means to hand over, are sent. `NotTaken` is thrown when the control plane is there and does not take them, and
-   * `FileRefused` when it takes others, or one of them is no file of the run's own.
+   * `FileRefused`, after all others were sent, when it refuses one or one is no file of the run's own.
    */
   sendAll(lease: LeaseShape, folder: string, signal: AbortSignal): Promise<void>
 }
@@ -108,15 +108,17 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
       requireFolder(folder)
       const entries = readdirSync(folder, { withFileTypes: true })
       const files = entries.filter((entry) => !entry.isDirectory() && !entry.name.startsWith('.'))
-      // All of them, before the first one is sent.
-      for (const { name } of files) closeSync(opened(join(folder, name)))
+      // One that is refused does not cost the others: they may be hours of work.
+      const refusals: FileRefused[] = []
       for (const { name } of files) {
         await insist(signal, Infinity, () => sendOne(lease, join(folder, name), signal)).catch((error: unknown) => {
-          throw isRefused(error)
-            ? new FileRefused(`outputs/${name} was refused: ${error.message}`, { cause: error })
-            : error
+          if (error instanceof FileRefused) refusals.push(error)
+          else if (!isRefused(error)) throw error
+          else refusals.push(new FileRefused(`outputs/${name} was refused: ${error.message}`, { cause: error }))
         })
       }
+      const [first] = refusals
+      if (first !== undefined) throw first
     },
   }
 }

@@ -143,11 +143,11 @@ test('of outputs/ files are sent as they are, and folders are not', async () => 
 })
 
 test.each(PLACES.filter(([what]) => what !== 'a folder'))(
-  '%s in outputs/ is refused by its name, before anything is sent',
+  '%s in outputs/ is refused by its name, and the files beside it are sent',
   async (_, put, why) => {
-    writeFileSync(join(folder.outputs, 'a.txt'), 'one')
-    put(join(folder.outputs, 'z.dat'))
-    expect(await refused()).toEqual({ why: new FileRefused(`outputs/z.dat ${why}`), sent: [] })
+    writeFileSync(join(folder.outputs, 'zz.txt'), 'one')
+    put(join(folder.outputs, 'a.dat'))
+    expect(await refused()).toEqual({ why: new FileRefused(`outputs/a.dat ${why}`), sent: ['one'] })
   },
 )
 
