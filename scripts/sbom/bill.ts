@@ -6,7 +6,7 @@ const FOLDER = 'node_modules/'
 
 type Placed = LockedPackage & { path: string; name: string; version: string }
 
-/** What ships, as CycloneDX 1.5: all packages of a lock file but those that only development needs. */
+/** The packages that ship, as CycloneDX 1.5: all packages of a lock file but those that only development needs. */
 export function billOfMaterials(lock: LockFile, { serial, timestamp }: { serial: string; timestamp: string }) {
   const all = new Map(Object.entries(lock.packages).map(([path, each]) => [path, placed(path, each)]))
   const shipped = [...all.values()].filter(({ path, link, dev }) => path !== '' && link !== true && dev !== true)

@@ -1,5 +1,5 @@
 /**
- * What a terminal obeys instead of showing it: control characters (ESC and C1 begin commands to it, \r overwrites a line), and
+ * Characters that a terminal obeys instead of showing them: control characters (ESC and C1 begin commands to it, \r overwrites a line), and
  * the marks that turn the direction of text around, by which a name can look like another one.
  */
 const IN_TEXT = /(?![\n\t])[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu

@@ -8,7 +8,7 @@ export function withoutCredentials(url: string): string {
 /** The token that an address has as its password: `https://ci:TOKEN@host`. */
 export function tokenIn(url: string): string | undefined {
   const password = CREDENTIALS.exec(url)?.[2]
-  // What is not plain is percent-encoded; no token needs that.
+  // Other characters are percent-encoded; no token needs that.
   if (!password || /^[\w.~-]+$/.test(password)) return password || undefined
   throw new TypeError(`${withoutCredentials(url)} was given with a password that is not a token`)
 }

@@ -18,7 +18,7 @@ export interface QueueShape {
 
 /** What an operator can change while nodes run. */
 export interface BackupShape {
-  /** Of the file in the folder `backups` of the server's `DATA_DIR`. */
+  /** The file's name in the folder `backups` of the server's `DATA_DIR`. */
   name: string
   rows: number
   bytes: number

@@ -25,7 +25,7 @@ export interface AgentOptions {
   kinds: readonly string[]
   concurrency: number
   work: { exec: string } | { handlers: string }
-  /** What programs are given beside what they inherit. */
+  /** Variables that programs get beside those that they inherit. */
   env: Readonly<Record<string, string>>
   /** Where its token and its runs are; by default a folder of the user's for this server and name. */
   stateDir: string | null

@@ -14,7 +14,7 @@ import { FileRefused } from './written-files.ts'
 
 export interface ExecDeps {
   command: string
-  /** What its programs are given beside what they inherit. */
+  /** Variables that its programs get beside those that they inherit. */
   env: Readonly<Record<string, string>>
   supervisor: SupervisorCommand
   folders: RunFolders
@@ -113,7 +113,7 @@ function stopWhenTold(program: Program, signal: AbortSignal): void {
   signal.addEventListener('abort', stop, { once: true })
 }
 
-/** What the program sees. The agent's own secrets are not among it, nor the marks of a run that the agent may be part of. */
+/** The program's environment. The agent's own secrets are not in it, nor the marks of a run that the agent may be part of. */
 function surroundings({ lease, slot }: RunInHand, folder: RunFolder, added: ExecDeps['env']): Record<string, string> {
   const lastProgress = JSON.stringify(lease.last_progress ?? null)
   return {

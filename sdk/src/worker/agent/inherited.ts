@@ -1,7 +1,7 @@
 import { BadOptions } from './bad-options.ts'
 
 /**
- * What a program inherits of the agent's environment. A list of what is let through, not of what is held back: nobody can
+ * The variables that a program inherits from the agent. The list says which ones pass, not which ones are held back: nobody can
  * list the secrets of every machine. A name that ends in * stands for all that begin so.
  */
 export const INHERITED: readonly string[] = [
@@ -27,7 +27,7 @@ export const INHERITED: readonly string[] = [
   ...['ESPRESSO_*', 'BIN_DIR', 'PSEUDO_DIR'],
 ]
 
-/** Of a name in one of the families above, such as SLURM_JWT: only who names it hands it on. */
+/** A secret in one of the families above, such as SLURM_JWT, passes only when the operator names it. */
 const SECRET = /TOKEN|SECRET|PASSW|CREDENTIAL|JWT|_KEY$/i
 
 export function inherited(env: NodeJS.ProcessEnv): Record<string, string> {
