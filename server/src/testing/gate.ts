@@ -44,11 +44,14 @@ export class Gate {
     })
   }
 
-  /** By process and start: a connection whose transaction gave up may be back with the next. */
+  /**
+   * By process and virtual transaction: a connection whose transaction gave up may be back with the next. Both are from
+   * pg_locks: pg_stat_activity is read at another moment, and may still show the transaction before.
+   */
   async #waiting(): Promise<string[]> {
-    const text = `SELECT a.pid || ' since ' || a.xact_start AS held FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-      WHERE l.locktype = 'advisory' AND l.objid = $1 AND l.classid = 0 AND NOT l.granted
-        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+    const text = `SELECT pid || ' in ' || virtualtransaction AS held FROM pg_locks
+      WHERE locktype = 'advisory' AND objid = $1 AND classid = 0 AND NOT granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
     const { rows } = await this.#client.query<{ held: string }>(text, [this.#id])
     return rows.map(({ held }) => held)
   }
