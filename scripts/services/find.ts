@@ -1,5 +1,4 @@
 import { accessSync, constants, statSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 
@@ -27,17 +26,3 @@ export function executable(path: string): boolean {
 }
 
 export const shortTmp = (): string => (tmpdir().length <= LONGEST_TMP ? tmpdir() : '/tmp')
-
-/** Somebody else may take the port before it is used: the caller tries again with another one. */
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer()
-    server.once('error', reject)
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address()
-      server.close(() =>
-        address && typeof address === 'object' ? resolve(address.port) : reject(new Error('no port')),
-      )
-    })
-  })
-}

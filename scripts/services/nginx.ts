@@ -1,10 +1,9 @@
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { findProgram } from './debian.ts'
-import { freePort, shortTmp } from './find.ts'
+import { shortTmp } from './find.ts'
+import { onFreePort } from './free-port.ts'
 import { ServerProcess } from './server-process.ts'
-
-const STARTS_MAX = 5
 
 export type Nginx = {
   /** Where it listens. */
@@ -27,17 +26,12 @@ export async function startNginx(target: string, directives = ''): Promise<Nginx
   const server = new ServerProcess(folder)
   const ready = (_: number, log: () => string) => /start worker process|nginx\/[\d.]+/.test(log())
   try {
-    for (let starts = 1; ; starts++) {
-      const port = await freePort()
+    return await onFreePort(async (port) => {
       writeFileSync(join(folder, 'nginx.conf'), configuration(port, target, directives))
       const args = ['-p', folder, '-c', 'nginx.conf', '-e', 'stderr']
-      try {
-        await server.start({ command: path, args, env, ready })
-        return handle(server, port)
-      } catch (error) {
-        if (starts === STARTS_MAX || !String(error).includes('Address already in use')) throw error
-      }
-    }
+      await server.start({ command: path, args, env, ready })
+      return handle(server, port)
+    })
   } catch (error) {
     await server.release()
     throw error

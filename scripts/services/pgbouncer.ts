@@ -1,11 +1,10 @@
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { freePort, shortTmp } from './find.ts'
+import { shortTmp } from './find.ts'
+import { onFreePort } from './free-port.ts'
 import { pgbouncerBinary } from './pgbouncer-binary.ts'
 import { ServerProcess } from './server-process.ts'
 import { unprivilegedUser } from './unprivileged.ts'
-
-const STARTS_MAX = 5
 
 export type PgbouncerOptions = {
   /** The PostgreSQL behind it, over TCP: postgres://user:password@host:port/… */
@@ -31,19 +30,14 @@ export async function startPgbouncer(options: PgbouncerOptions): Promise<Pgbounc
   const user = unprivilegedUser()
   const ready = (_: number, log: () => string) => /process up/.test(log())
   try {
-    for (let starts = 1; ; starts++) {
-      const port = await freePort()
+    return await onFreePort(async (port) => {
       const file = join(folder, 'pgbouncer.ini')
       writeFileSync(file, configuration(port, options), { mode: 0o600 })
       // Started as root it reads its settings and libraries first, and then becomes the other user.
       const args = user === undefined ? [file] : ['-u', user.name, file]
-      try {
-        await server.start({ command: path, args, env, ready })
-        return handle(server, port)
-      } catch (error) {
-        if (starts === STARTS_MAX || !String(error).includes('Address already in use')) throw error
-      }
-    }
+      await server.start({ command: path, args, env, ready })
+      return handle(server, port)
+    })
   } catch (error) {
     await server.release()
     throw error

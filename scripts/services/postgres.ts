@@ -5,14 +5,14 @@ import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import { Trouble } from '../boot/trouble.mjs'
-import { freePort, shortTmp } from './find.ts'
+import { shortTmp } from './find.ts'
+import { onFreePort } from './free-port.ts'
 import { postgresBinaries } from './postgres-binaries.ts'
 import { killTree } from './process-tree.ts'
 import { type Owner, ServerProcess } from './server-process.ts'
 import { unprivilegedUser } from './unprivileged.ts'
 
 const run = promisify(execFile)
-const STARTS_MAX = 5
 const DEFAULT_PORT = 5432
 const SLOT = 'ichido_replica'
 
@@ -87,7 +87,7 @@ type Cluster = {
 
 async function started(cluster: Cluster): Promise<Replica> {
   const { server, bin, folder, owner, options } = cluster
-  return handle(cluster, await startOnFreePort(server, bin, folder, owner, options))
+  return handle(cluster, await startServer(server, bin, folder, owner, options))
 }
 
 /** A clone below root's own home folder hides fetched binaries from the user that must run them. */
@@ -110,7 +110,7 @@ async function initdb(bin: string, folder: string, password: string, owner: Owne
   await run(join(bin, 'initdb'), args, { cwd: folder, ...owner })
 }
 
-async function startOnFreePort(
+async function startServer(
   server: ServerProcess,
   bin: string,
   folder: string,
@@ -120,20 +120,16 @@ async function startOnFreePort(
   const dataDir = join(folder, 'data')
   const lines = Object.entries({ ...SETTINGS, unix_socket_directories: folder, ...settings })
   appendFileSync(join(dataDir, 'postgresql.conf'), lines.map(([name, value]) => `${name} = '${value}'\n`).join(''))
-  for (let starts = 1; ; starts++) {
-    const port = tcp ? await freePort() : DEFAULT_PORT
-    const args = ['-D', dataDir, '-p', String(port), '-h', tcp ? '127.0.0.1' : '']
-    const ready = (pid: number) => {
-      const status = postmasterFile(dataDir)
-      return status[0] === String(pid) && status[7]?.trim() === 'ready'
-    }
-    try {
-      await server.start({ command: join(bin, 'postgres'), args, owner, ready })
-      return port
-    } catch (error) {
-      if (starts === STARTS_MAX || !String(error).includes('Address already in use')) throw error
-    }
+  const ready = (pid: number) => {
+    const status = postmasterFile(dataDir)
+    return status[0] === String(pid) && status[7]?.trim() === 'ready'
   }
+  const startOn = async (port: number) => {
+    const args = ['-D', dataDir, '-p', String(port), '-h', tcp ? '127.0.0.1' : '']
+    await server.start({ command: join(bin, 'postgres'), args, owner, ready })
+    return port
+  }
+  return tcp ? onFreePort(startOn) : startOn(DEFAULT_PORT)
 }
 
 function handle(cluster: Cluster, port: number): Replica {

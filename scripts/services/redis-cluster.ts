@@ -1,6 +1,5 @@
 import { createConnection } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { freePort } from './find.ts'
 import { type Redis, startRedis } from './redis.ts'
 
 export type RedisCluster = {
@@ -25,18 +24,14 @@ export async function startRedisCluster(): Promise<RedisCluster> {
     requirepass: password,
     masterauth: password,
   }
-  // Unless it is told, the cluster's own port is 10,000 above the other, and that may be beyond the last one.
-  const busPorts = await Promise.all(Array.from({ length: NODES }, freePort))
-  const started = await Promise.allSettled(
-    busPorts.map((port) => startRedis({ settings: { ...settings, 'cluster-port': String(port) } })),
-  )
+  const started = await Promise.allSettled(Array.from({ length: NODES }, () => startRedis({ settings })))
   const nodes = started.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
   const stop = async () => {
     await Promise.all(nodes.map((node) => node.stop()))
   }
   try {
     for (const one of started) if (one.status === 'rejected') throw one.reason
-    await join(nodes, busPorts, password)
+    await join(nodes, password)
     return {
       url: `redis+cluster://:${password}@${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`,
       nodes,
@@ -48,7 +43,7 @@ export async function startRedisCluster(): Promise<RedisCluster> {
   }
 }
 
-async function join(nodes: readonly Redis[], busPorts: readonly number[], password: string): Promise<void> {
+async function join(nodes: readonly Redis[], password: string): Promise<void> {
   const ask = (node: Redis, ...command: string[]) => send(node.port, [['AUTH', password], command])
   await Promise.all(
     nodes.map((node, i) =>
@@ -63,8 +58,8 @@ async function join(nodes: readonly Redis[], busPorts: readonly number[], passwo
   )
   const [first, ...others] = nodes
   if (first === undefined) return
-  for (const [i, { port }] of others.entries()) {
-    await ask(first, 'CLUSTER', 'MEET', '127.0.0.1', String(port), String(busPorts[i + 1]))
+  for (const { port, busPort } of others) {
+    await ask(first, 'CLUSTER', 'MEET', '127.0.0.1', String(port), String(busPort))
   }
   const deadlineMs = Date.now() + READY_WITHIN_MS
   for (const node of nodes) {

@@ -1,11 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { freePort, shortTmp } from './find.ts'
+import { shortTmp } from './find.ts'
+import { freePort, onFreePort } from './free-port.ts'
 import { redisBinary } from './redis-binary.ts'
 import { ServerProcess } from './server-process.ts'
-
-const STARTS_MAX = 5
 
 export type RedisOptions = {
   /** Keep everything in an append-only file, fsynced like this; nothing is kept without it. */
@@ -17,6 +16,8 @@ export type Redis = {
   /** With a password. */
   url: string
   port: number
+  /** On which the nodes of a cluster speak to each other. */
+  busPort: number | undefined
   readonly pid: number
   stop(): Promise<void>
   kill9(): Promise<void>
@@ -33,17 +34,16 @@ export async function startRedis(options: RedisOptions = {}): Promise<Redis> {
   const ready = (pid: number, log: () => string) =>
     new RegExp(`^${pid}:M .*ready to accept connections`, 'im').test(log())
   try {
-    for (let starts = 1; ; starts++) {
-      const port = await freePort()
+    return await onFreePort(async (port) => {
       const file = join(folder, 'redis.conf')
-      writeFileSync(file, configuration(folder, port, password, options), { mode: 0o600 })
-      try {
-        await server.start({ command: path, args: [file], env, ready })
-        return handle(server, port, password)
-      } catch (error) {
-        if (starts === STARTS_MAX || !String(error).includes('Address already in use')) throw error
-      }
-    }
+      const settings = { ...options.settings }
+      // Unless it is told, a cluster's own port is 10,000 above the other, and that may be taken.
+      const busPort = settings['cluster-enabled'] === 'yes' ? await freePort() : undefined
+      if (busPort !== undefined) settings['cluster-port'] = String(busPort)
+      writeFileSync(file, configuration(folder, port, password, { ...options, settings }), { mode: 0o600 })
+      await server.start({ command: path, args: [file], env, ready })
+      return handle(server, port, busPort, password)
+    })
   } catch (error) {
     await server.release()
     throw error
@@ -71,10 +71,11 @@ function configuration(
     .join('')
 }
 
-function handle(server: ServerProcess, port: number, password: string): Redis {
+function handle(server: ServerProcess, port: number, busPort: number | undefined, password: string): Redis {
   return {
     url: `redis://:${password}@127.0.0.1:${port}`,
     port,
+    busPort,
     get pid() {
       return server.pid
     },

@@ -59,7 +59,8 @@ export class ServerProcess {
     const deadlineMs = Date.now() + READY_WITHIN_MS
     while (!launch.ready(child.pid, log)) {
       if (ended(child)) throw new Error(`${launch.command} ended at once:\n${tail()}`)
-      if (Date.now() > deadlineMs) throw new Error(`${launch.command} is not ready after 60 s:\n${tail()}`)
+      if (Date.now() > deadlineMs)
+        throw new Error(`${launch.command} is not ready after ${READY_WITHIN_MS / 1_000} s:\n${tail()}`)
       await sleep(LOOK_EVERY_MS)
     }
   }
