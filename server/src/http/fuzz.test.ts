@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import type { World } from '@ichido/sdk/world'
@@ -83,6 +84,9 @@ class Fuzz {
   readonly #client: RawClient
   readonly #requests: Requests
   readonly #failures: unknown[]
+  /** Of uploads that the server is not done with. */
+  readonly #uploads = new Set<ServerResponse>()
+  #ended: () => void = () => {}
   #sent = 0
   #around: Surroundings = { pools: {}, params: {}, tokens: { worker: '', admin: '', others: [] } }
 
@@ -101,6 +105,9 @@ class Fuzz {
     this.#tokens = tokens
     this.#changes = changes
     this.#failures = failures
+    http.app.server.prependListener('request', ({ method, url }, response) => {
+      if (method === 'POST' && url?.startsWith('/v1/artifacts')) this.#watch(response)
+    })
     const address = http.app.server.address()
     if (address === null || typeof address === 'string') throw new Error('The server listens on a port')
     this.#client = new RawClient(address.port)
@@ -111,6 +118,7 @@ class Fuzz {
     if (this.#sent++ % SCENE_EVERY === 0) await this.#newScene()
     const request = this.#requests.next()
     const answer = await this.#client.send(request.bytes, { isHead: request.method === 'HEAD', cut: request.cut })
+    if (request.cut) await this.#uploadsEnded()
     // A look that is left out would only be paid for: what a GET changed is found with the next refusal.
     const looks = answer === null || answer.status >= 400 || request.method !== 'GET'
     const changed = looks ? await this.#changes.since() : []
@@ -122,6 +130,25 @@ class Fuzz {
     const logged = this.#failures.splice(0).map((failure) => (failure as { err?: Error }).err?.stack ?? failure)
     this.problems.push({ number: this.#sent, problem, sent, got, logged })
     if (this.problems.length === PROBLEMS_MAX) expect(this.problems, `ICHIDO_FUZZ_SEED=${SEED}`).toEqual([])
+  }
+
+  #watch(response: ServerResponse): void {
+    const { end } = response
+    this.#uploads.add(response)
+    response.end = (...args: unknown[]) => {
+      this.#uploads.delete(response)
+      this.#ended()
+      return Reflect.apply(end, response, args)
+    }
+  }
+
+  /** An upload that was cut off writes how far it came after its connection has ended. */
+  async #uploadsEnded(): Promise<void> {
+    while (this.#uploads.size > 0) {
+      await new Promise<void>((resolve) => {
+        this.#ended = resolve
+      })
+    }
   }
 
   close(): void {
