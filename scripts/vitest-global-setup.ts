@@ -3,6 +3,7 @@ import type { TestProject } from 'vitest/node'
 import { openPostgres } from '../server/src/store/engines/postgres.ts'
 import { startPostgres } from './services/postgres.ts'
 import { startRedis } from './services/redis.ts'
+import { full } from './testing/size.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
@@ -20,9 +21,10 @@ const TEMPLATE = 'ichido_template'
 
 /** One private PostgreSQL and one private Redis for the whole run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  // On a disk it takes most of a minute to remove hundreds of databases. At full size they may outgrow the memory.
   // Autovacuum goes once a minute through every database that was ever used, and here they are hundreds.
   const settings = { autovacuum_naptime: '1h' }
-  const [postgres, redis] = await both(startPostgres({ tcp: true, settings }), startRedis())
+  const [postgres, redis] = await both(startPostgres({ tcp: true, inMemory: !full, settings }), startRedis())
   project.provide('pgUrl', postgres.url)
   project.provide('pgTcpUrl', postgres.tcpUrl ?? '')
   project.provide('redisUrl', redis.url)

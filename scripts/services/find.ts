@@ -1,4 +1,4 @@
-import { accessSync, constants, statSync } from 'node:fs'
+import { accessSync, constants, statfsSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 
@@ -26,3 +26,18 @@ export function executable(path: string): boolean {
 }
 
 export const shortTmp = (): string => (tmpdir().length <= LONGEST_TMP ? tmpdir() : '/tmp')
+
+const MEMORY = '/dev/shm'
+const GIB = 1024 ** 3
+
+/** A folder in memory for some gigabytes of files, where this machine has the room; else the one for temporary files. */
+export function memoryTmp(): string {
+  try {
+    const { bavail, bsize } = statfsSync(MEMORY)
+    accessSync(MEMORY, constants.W_OK)
+    if (bavail * bsize >= 8 * GIB && process.availableMemory() >= 12 * GIB) return MEMORY
+  } catch {
+    // Not every system has it.
+  }
+  return shortTmp()
+}

@@ -5,7 +5,7 @@ import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import { Trouble } from '../boot/trouble.mjs'
-import { shortTmp } from './find.ts'
+import { memoryTmp, shortTmp } from './find.ts'
 import { onFreePort } from './free-port.ts'
 import { postgresBinaries } from './postgres-binaries.ts'
 import { killTree } from './process-tree.ts'
@@ -29,6 +29,8 @@ const SETTINGS = {
 export type PostgresOptions = {
   /** Listen on 127.0.0.1 too, with a password: for tests that put a proxy in between. */
   tcp?: boolean
+  /** Keep its files in memory if there is room: they are gone with the machine, and removed in no time. */
+  inMemory?: boolean
   /** Settings of postgresql.conf; they win over the ones above. */
   settings?: Record<string, string>
 }
@@ -61,7 +63,7 @@ export type Replica = Postgres & {
 /** A PostgreSQL of our own in a temporary folder. It ends with this process, however this process ends. */
 export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
   const bin = await postgresBinaries()
-  const folder = mkdtempSync(join(shortTmp(), 'ichido-pg-'))
+  const folder = mkdtempSync(join(options.inMemory ? memoryTmp() : shortTmp(), 'ichido-pg-'))
   const server = new ServerProcess(folder)
   try {
     const owner = unprivilegedUser()?.owner

@@ -41,7 +41,11 @@ export async function traceProcess(strace: string, pid: number, calls: string, f
     stdio: ['ignore', 'ignore', 'pipe'],
   })
   const exited = once(child, 'exit')
-  for await (const text of child.stderr) if (String(text).includes('attached')) break
+  // To the end: strace tells of each new thread, and dies when nobody reads it.
+  await new Promise<void>((resolve, reject) => {
+    child.stderr.on('data', (text) => String(text).includes('attached') && resolve())
+    child.stderr.on('end', () => reject(new Error(`strace ended before it watched process ${pid}`)))
+  })
   return {
     /** Lets the process go on unwatched; answers with the lines in the order of their time. */
     async stop(): Promise<string[]> {
