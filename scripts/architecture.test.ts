@@ -25,7 +25,7 @@ describe('the check itself', () => {
     ['@ichido/sdk', 'sdk/src/index.ts'],
     ['@ichido/sdk/protocol', 'sdk/src/protocol/index.ts'],
     ['@ichido/sdk/worker', 'sdk/src/worker/index.ts'],
-    ['ichido', 'server/src/index.ts'],
+    ['ichido', 'server/src/library/index.ts'],
   ])
   const check = (files: Record<string, string>) => breaches(new Map(Object.entries(files)), entries)
 
@@ -36,24 +36,24 @@ describe('the check itself', () => {
 
   test.each([
     ['server/src/core/a.ts', '../store/port.ts', 'server/src/store/port.ts'],
-    ['server/src/core/a.ts', '../world.ts', 'server/src/world.ts'],
+    ['server/src/core/a.ts', '../node/world.ts', 'server/src/node/world.ts'],
     ['server/src/store/a.ts', '../services/b.ts', 'server/src/services/b.ts'],
     ['server/src/store/a.ts', '../bus/port.ts', 'server/src/bus/port.ts'],
     ['server/src/bus/a.ts', '../store/port.ts', 'server/src/store/port.ts'],
-    ['server/src/services/a.ts', '../store/engines/sqlite.ts', 'server/src/store/engines/sqlite.ts'],
-    ['server/src/services/a.ts', '../store/sql/jobs.ts', 'server/src/store/sql/jobs.ts'],
+    ['server/src/services/a.ts', '../store/engines/sqlite/sqlite.ts', 'server/src/store/engines/sqlite/sqlite.ts'],
+    ['server/src/services/a.ts', '../store/jobs/jobs.sql.ts', 'server/src/store/jobs/jobs.sql.ts'],
     ['server/src/services/a.ts', '../bus/redis.ts', 'server/src/bus/redis.ts'],
-    ['server/src/services/a.ts', '../http/app.ts', 'server/src/http/app.ts'],
+    ['server/src/services/a.ts', '../http/server/app.ts', 'server/src/http/server/app.ts'],
     ['server/src/services/a.ts', '@ichido/sdk/worker', 'sdk/src/worker/index.ts'],
-    ['server/src/leader/a.ts', '../http/app.ts', 'server/src/http/app.ts'],
-    ['server/src/http/routes/a.ts', '../../leader/reap.ts', 'server/src/leader/reap.ts'],
-    ['server/src/http/a.ts', '../main.ts', 'server/src/main.ts'],
-    ['server/src/cli/a.ts', '../store/engines/sqlite.ts', 'server/src/store/engines/sqlite.ts'],
-    ['sdk/src/client/a.ts', 'ichido', 'server/src/index.ts'],
-    ['sdk/src/client/a.ts', '../../../server/src/core/job.ts', 'server/src/core/job.ts'],
+    ['server/src/leader/a.ts', '../http/server/app.ts', 'server/src/http/server/app.ts'],
+    ['server/src/http/routes/a.ts', '../../leader/duties/reap.ts', 'server/src/leader/duties/reap.ts'],
+    ['server/src/http/a.ts', '../node/main.ts', 'server/src/node/main.ts'],
+    ['server/src/cli/a.ts', '../store/engines/sqlite/sqlite.ts', 'server/src/store/engines/sqlite/sqlite.ts'],
+    ['sdk/src/client/a.ts', 'ichido', 'server/src/library/index.ts'],
+    ['sdk/src/client/a.ts', '../../../server/src/core/run/job.ts', 'server/src/core/run/job.ts'],
     ['sdk/src/protocol/a.ts', '../client/b.ts', 'sdk/src/client/b.ts'],
-    ['server/src/main.ts', './testing/store.ts', 'server/src/testing/store.ts'],
-    ['server/src/main.ts', '../../scripts/test.ts', 'scripts/test.ts'],
+    ['server/src/node/main.ts', '../testing/store/store.ts', 'server/src/testing/store/store.ts'],
+    ['server/src/node/main.ts', '../../../scripts/test.ts', 'scripts/test.ts'],
   ])('%s may not import %s', (path, from, target) => {
     const forms = [
       `import { x } from '${from}'`,
@@ -69,11 +69,12 @@ describe('the check itself', () => {
   test.each([
     ['server/src/core/a.ts', '@ichido/sdk/protocol'],
     ['server/src/services/a.ts', '../store/port.ts'],
-    ['server/src/http/routes/a.ts', '../../services/jobs.ts'],
-    ['server/src/cli/serve.ts', '../main.ts'],
-    ['server/src/cli/worker.ts', '@ichido/sdk/worker'],
-    ['server/src/open.ts', './store/engines/sqlite.ts'],
-    ['server/src/open.ts', '@ichido/sdk'],
+    ['server/src/http/routes/a.ts', '../../services/jobs/jobs.ts'],
+    ['server/src/cli/commands/operate/serve.ts', '../../../node/main.ts'],
+    ['server/src/cli/commands/operate/worker.ts', '@ichido/sdk/worker'],
+    ['server/src/library/open.ts', '../store/engines/sqlite/sqlite.ts'],
+    ['server/src/store/jobs/a.ts', './jobs.sql.ts'],
+    ['server/src/library/open.ts', '@ichido/sdk'],
     ['sdk/src/client/a.ts', '../protocol/index.ts'],
   ])('%s may import %s', (path, from) => {
     expect(check({ [path]: `import { x } from '${from}'` })).toEqual([])
@@ -81,6 +82,13 @@ describe('the check itself', () => {
 
   test('a file outside of every room is told', () => {
     expect(check({ 'server/other/a.ts': '' })).toEqual(['server/other/a.ts belongs to no room of the rule table.'])
+  })
+
+  test('finds a folder with more files than a reader takes in', () => {
+    const folder = (count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, i) => [`sdk/src/client/a${i}.ts`, '']))
+    expect(check({ ...folder(20), 'sdk/src/client/a.test.ts': '' })).toEqual([])
+    expect(check(folder(21))).toEqual(['sdk/src/client has 21 files; at most 20 make a room.'])
   })
 
   test('finds cycles, through types too, and none where there is none', () => {
@@ -133,7 +141,7 @@ describe('the check itself', () => {
     for (const room of rooms) {
       expect(check({ [`${room}a.ts`]: text })).toEqual([`${room}a.ts uses ${use}; the world is injected.`])
     }
-    expect(check({ 'server/src/world.ts': text, 'sdk/src/world.ts': text })).toEqual([])
+    expect(check({ 'server/src/node/world.ts': text, 'sdk/src/world.ts': text })).toEqual([])
   })
 
   test('what is imported counts like what is global', () => {

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { TestProject } from 'vitest/node'
-import { openPostgres } from '../server/src/store/engines/postgres.ts'
+import { openPostgres } from '../server/src/store/engines/postgres/postgres.ts'
 import { startPostgres } from './services/postgres.ts'
 import { startRedis } from './services/redis.ts'
 import { full } from './testing/size.ts'

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Client, httpTransport } from '@ichido/sdk'
-import { HttpPublisher } from '../../server/src/testing/http-publisher.ts'
+import { HttpPublisher } from '../../server/src/testing/http/http-publisher.ts'
 import { serve } from '../ichido/server-process.ts'
 import type { Comparison } from '../report.ts'
 import type { Stage } from '../stage.ts'

@@ -1,6 +1,6 @@
 import pg from 'pg'
-import { openPostgres } from '../../server/src/store/engines/postgres.ts'
-import { realWorld } from '../../server/src/world.ts'
+import { realWorld } from '../../server/src/node/world.ts'
+import { openPostgres } from '../../server/src/store/engines/postgres/postgres.ts'
 import { type Contestant, keyOf, payload, type Settings } from '../contestant.ts'
 
 const JOBS = `INSERT INTO ichido.jobs (id, kind, queue, user_id, payload, policy, priority, estimated_cost_micros, created_at)

@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { defineKind, open } from '../../server/src/index.ts'
+import { defineKind, open } from '../../server/src/library/index.ts'
 import { type Contestant, keyOf, numberIn, type Pace, payload, type Settings } from '../contestant.ts'
 
 /** How many runs a worker has in its hands. */

@@ -1,6 +1,6 @@
 import { HandlerLoop, httpWorkerTransport } from '@ichido/sdk/worker'
 import { z } from 'zod'
-import { realWorld } from '../../server/src/world.ts'
+import { realWorld } from '../../server/src/node/world.ts'
 import { type Contestant, keyOf, numberIn, payload, type Settings } from '../contestant.ts'
 import { HttpConnection } from './http-connection.ts'
 import { CONCURRENCY, welcome } from './in-process.ts'

@@ -3,13 +3,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
 import { EmbeddedBus } from '../../server/src/bus/embedded.ts'
-import { openStore, type Storage } from '../../server/src/main.ts'
-import { LOCAL_ADMIN } from '../../server/src/services/access.ts'
+import { openStore, type Storage } from '../../server/src/node/main.ts'
+import { realWorld } from '../../server/src/node/world.ts'
+import { LOCAL_ADMIN } from '../../server/src/services/access/access.ts'
 import { DEFAULT_LIMITS } from '../../server/src/services/deps.ts'
 import { createServices, type Services } from '../../server/src/services/index.ts'
-import { silentMeter } from '../../server/src/services/meter.ts'
-import { EVERY_JOB, type JobFilter } from '../../server/src/store/commands/list-jobs.ts'
-import { realWorld } from '../../server/src/world.ts'
+import { silentMeter } from '../../server/src/services/system/meter.ts'
+import { EVERY_JOB, type JobFilter } from '../../server/src/store/jobs/list-jobs.ts'
 import {
   type Filling,
   fill,

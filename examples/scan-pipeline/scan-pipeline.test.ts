@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline'
 import { type Browser, type Page, chromium as playwright } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { chromium, nodeArgs } from '../../scripts/testing/services.ts'
-import { contrasts } from '../../server/src/testing/contrasts.ts'
+import { contrasts } from '../../server/src/testing/store/contrasts.ts'
 
 /** Fetching a browser on the first run may take this long. */
 const FETCH_TIMEOUT_MS = 300_000

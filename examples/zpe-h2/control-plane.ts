@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { Trouble } from '../../scripts/boot/trouble.mjs'
-import { selfSigned } from '../../server/src/testing/certificate.ts'
+import { selfSigned } from '../../server/src/testing/http/certificate.ts'
 
 export interface ControlPlane {
   url: string

@@ -1,12 +1,15 @@
 import { dirname, join } from 'node:path/posix'
 import { type Facts, readFacts } from './facts.ts'
 import {
+  FILES_PER_FOLDER_MAX,
   IMPURE_GLOBALS,
   INJECTED,
+  isSql,
   isTest,
   PURE,
   PURE_MAY_USE,
   ROOMS,
+  STORE_ROOM,
   WORLD_GLOBALS,
   WORLD_MEMBERS,
   WORLD_MODULES,
@@ -28,6 +31,7 @@ export function breaches(sources: Sources, entries: Entries): string[] {
   return [
     ...[...graph].flatMap(([path, targets]) => directionBreaches(path, targets)),
     ...cycles(graph),
+    ...crowdedFolders([...files.keys()]),
     ...[...files].flatMap(([path, facts]) => [...impurities(path, facts), ...worldUses(path, facts)]),
   ]
 }
@@ -40,8 +44,17 @@ function ownImports(path: string, { imports }: Facts, entries: Entries): string[
 function directionBreaches(path: string, targets: string[]): string[] {
   const room = ROOMS.find(({ files }) => path.startsWith(files))
   if (!room) return [`${path} belongs to no room of the rule table.`]
-  const allowed = (target: string) => !isTest(target) && room.mayImport.some((prefix) => target.startsWith(prefix))
+  const reachesSql = (target: string) => isSql(target) && !path.startsWith(STORE_ROOM)
+  const allowed = (target: string) =>
+    !isTest(target) && !reachesSql(target) && room.mayImport.some((prefix) => target.startsWith(prefix))
   return targets.filter((target) => !allowed(target)).map((target) => `${path} may not import ${target}.`)
+}
+
+function crowdedFolders(paths: string[]): string[] {
+  const counts = Map.groupBy(paths, (path) => dirname(path))
+  return [...counts]
+    .filter(([, { length }]) => length > FILES_PER_FOLDER_MAX)
+    .map(([folder, { length }]) => `${folder} has ${length} files; at most ${FILES_PER_FOLDER_MAX} make a room.`)
 }
 
 /** Depth first; each file is looked at once, so each knot is told once, though perhaps not every way round it. */
@@ -60,7 +73,7 @@ function cycles(graph: Map<string, string[]>): string[] {
 }
 
 function impurities(path: string, facts: Facts): string[] {
-  if (!path.startsWith(PURE)) return []
+  if (!PURE.some((prefix) => path.startsWith(prefix))) return []
   const outside = facts.imports.filter(({ from }) => !from.startsWith('.') && !from.startsWith('@ichido/'))
   const refused = outside.filter(({ from, names }) => {
     const allowed = PURE_MAY_USE[from]

@@ -1,59 +1,85 @@
 const CORE = 'server/src/core/'
+const CONTRACT = 'server/src/contract/'
+const STORE = 'server/src/store/'
+const SERVICES = 'server/src/services/'
+const NODE = 'server/src/node/'
 const PROTOCOL = 'sdk/src/protocol/'
 const WORLD = 'sdk/src/world.ts'
-const SERVICES = 'server/src/services/'
 
-// What a use case may see of store and bus: their ports, the commands that run on any engine and the reading of a row.
-// Engines, SQL and migrations stay behind them.
+/** The rooms of the store and of the services: one for each subject, under the same name. */
+const SUBJECTS = [
+  'submission',
+  'leasing',
+  'runs',
+  'jobs',
+  'events',
+  'schedules',
+  'triggers',
+  'dead-letters',
+  'artifacts',
+  'logs',
+  'workers',
+  'limits',
+  'access',
+  'system',
+]
+
+// What a use case may see of store and bus: their ports, and the commands that run on any engine. Engines, SQL and
+// migrations stay behind them.
 const PORTS = [
-  'server/src/store/port.ts',
-  'server/src/store/statement.ts',
-  'server/src/store/commands/',
+  `${STORE}port.ts`,
+  `${STORE}statement.ts`,
+  ...SUBJECTS.map((subject) => `${STORE}${subject}/`),
   'server/src/bus/port.ts',
   'server/src/blobs/port.ts',
   'server/src/log-archive/port.ts',
 ]
 
-// Where adapters are put together: a node, the library over it, the server around it, and work on a store without one.
-const FRONTS = ['main', 'open', 'server', 'maintenance'].map((name) => `server/src/${name}.ts`)
-
 export type Room = { files: string; mayImport: string[] }
 
-/** Who may import whom (design, "Tree and direction"). The first room that a file's path begins with is its own. */
+/** Which room may import which. The first room that a file's path begins with is its own. */
 export const ROOMS: Room[] = [
   { files: CORE, mayImport: [CORE, PROTOCOL] },
-  { files: 'server/src/store/', mayImport: ['server/src/store/', CORE, PROTOCOL, WORLD] },
-  { files: 'server/src/bus/', mayImport: ['server/src/bus/', CORE, PROTOCOL, WORLD] },
+  { files: CONTRACT, mayImport: [CONTRACT, CORE, PROTOCOL] },
+  { files: STORE, mayImport: [STORE, CONTRACT, CORE, PROTOCOL, WORLD] },
+  { files: 'server/src/bus/', mayImport: ['server/src/bus/', CONTRACT, CORE, PROTOCOL, WORLD] },
   { files: 'server/src/blobs/', mayImport: ['server/src/blobs/', CORE, PROTOCOL, WORLD] },
   // Both keep files in the same folder, with the same modes.
   {
     files: 'server/src/log-archive/',
     mayImport: ['server/src/log-archive/', 'server/src/blobs/modes.ts', CORE, PROTOCOL, WORLD],
   },
-  { files: SERVICES, mayImport: [SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },
-  { files: 'server/src/leader/', mayImport: ['server/src/leader/', SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },
-  { files: 'server/src/http/', mayImport: ['server/src/http/', SERVICES, CORE, ...PORTS, PROTOCOL, WORLD] },
+  { files: SERVICES, mayImport: [SERVICES, CONTRACT, CORE, ...PORTS, PROTOCOL, WORLD] },
   {
-    files: 'server/src/cli/',
-    mayImport: ['server/src/cli/', CORE, 'sdk/src/', ...FRONTS, 'server/src/config.ts', 'server/src/world.ts'],
+    files: 'server/src/leader/',
+    mayImport: ['server/src/leader/', SERVICES, CONTRACT, CORE, ...PORTS, PROTOCOL, WORLD],
   },
+  { files: 'server/src/http/', mayImport: ['server/src/http/', SERVICES, CONTRACT, CORE, ...PORTS, PROTOCOL, WORLD] },
+  { files: 'server/src/cli/', mayImport: ['server/src/cli/', NODE, 'server/src/library/', CONTRACT, CORE, 'sdk/src/'] },
   // For applications that run no control plane: nothing of one comes along.
   { files: 'server/src/idempotency/', mayImport: ['server/src/idempotency/', CORE, PROTOCOL, WORLD] },
-  { files: 'server/src/world.ts', mayImport: [WORLD] },
-  { files: 'server/src/config.ts', mayImport: [CORE, PROTOCOL] },
-  // The fronts choose the adapters: they see everything.
+  { files: `${NODE}world.ts`, mayImport: [WORLD] },
+  { files: `${NODE}config.ts`, mayImport: [CORE, PROTOCOL] },
+  // A node and the library choose the adapters: they see everything.
   { files: 'server/src/', mayImport: ['server/src/', 'sdk/src/'] },
   { files: PROTOCOL, mayImport: [PROTOCOL] },
   { files: WORLD, mayImport: [] },
   { files: 'sdk/src/', mayImport: ['sdk/src/'] },
 ]
 
+/** SQL stays in the store, beside the commands that run it. */
+export const isSql = (path: string): boolean => path.endsWith('.sql.ts')
+export const STORE_ROOM = STORE
+
+/** More files than a reader takes in at a glance. */
+export const FILES_PER_FOLDER_MAX = 20
+
 /** Not part of the product; nothing of the product may import it. */
 export const isTest = (path: string): boolean =>
   /\.test\.ts$|\/testing\/|\/conformance(\/|\.ts$)|\/fixtures\//.test(path)
 
 /** No I/O, no clock, no randomness, no await. */
-export const PURE = CORE
+export const PURE = [CORE, CONTRACT]
 
 /** From outside the repository, all that the pure room may use. */
 export const PURE_MAY_USE: Record<string, string[] | 'all'> = {
@@ -67,6 +93,7 @@ export const IMPURE_GLOBALS = ['process', 'console', 'fetch', 'crypto', 'perform
 /** Clock, timers and chance are injected in these rooms … */
 export const INJECTED = [
   CORE,
+  CONTRACT,
   SERVICES,
   'server/src/leader/',
   'server/src/store/',
@@ -78,7 +105,7 @@ export const INJECTED = [
 ]
 
 /** … and these files are what gets injected. */
-export const WORLDS = [WORLD, 'server/src/world.ts', 'sdk/src/worker/agent/world.ts']
+export const WORLDS = [WORLD, 'server/src/node/world.ts', 'sdk/src/worker/agent/world.ts']
 
 export const WORLD_GLOBALS = ['setTimeout', 'setInterval', 'randomUUID']
 export const WORLD_MEMBERS = ['Date.now', 'Math.random', 'performance.now', 'AbortSignal.timeout', 'crypto.randomUUID']

@@ -2,12 +2,12 @@ import { subscribe } from 'node:diagnostics_channel'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { pino } from 'pino'
-import { startDemoWorker } from '../../server/src/cli/demo-worker.ts'
+import { startDemoWorker } from '../../server/src/cli/commands/operate/demo-worker.ts'
 import { VERSION } from '../../server/src/cli/self.ts'
-import { readServerConfig } from '../../server/src/config.ts'
-import { startNode } from '../../server/src/main.ts'
-import { createMetrics, startServer } from '../../server/src/server.ts'
-import { realWorld as world } from '../../server/src/world.ts'
+import { readServerConfig } from '../../server/src/node/config.ts'
+import { startNode } from '../../server/src/node/main.ts'
+import { createMetrics, startServer } from '../../server/src/node/server.ts'
+import { realWorld as world } from '../../server/src/node/world.ts'
 
 /** What `npm start` starts, for one page: on a free port, on a store of its own. */
 export interface Stage {

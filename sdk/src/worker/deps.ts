@@ -1,7 +1,7 @@
 import type { World } from '../world.ts'
-import type { Clocks } from './clocks.ts'
-import type { Keeper } from './hold.ts'
-import type { Outbox, WorkerTransport } from './transport.ts'
+import type { Clocks } from './loop/clocks.ts'
+import type { Keeper } from './loop/hold.ts'
+import type { Outbox, WorkerTransport } from './loop/transport.ts'
 
 export interface WorkerDeps {
   transport: WorkerTransport

@@ -1,11 +1,11 @@
-export { type Clocks, elapsedMs, type Mark } from './clocks.ts'
 export type { WorkerDeps } from './deps.ts'
-export { Fatal, Stopped } from './failure.ts'
-export { Heart } from './heart.ts'
-export type { Hold, Keeper } from './hold.ts'
-export { certificateAdvice, httpWorkerTransport, type RemoteTransport, type WorkerHttpOptions } from './http.ts'
-export { type LoopOptions, type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
-export type { Progress } from './progress.ts'
+export { type Clocks, elapsedMs, type Mark } from './loop/clocks.ts'
+export { Fatal, Stopped } from './loop/failure.ts'
+export { Heart } from './loop/heart.ts'
+export type { Hold, Keeper } from './loop/hold.ts'
+export { certificateAdvice, httpWorkerTransport, type RemoteTransport, type WorkerHttpOptions } from './loop/http.ts'
+export { type LoopOptions, type Outcome, type RunInHand, WorkerLoop } from './loop/loop.ts'
+export type { Progress } from './loop/progress.ts'
 export type {
   Beat,
   FailReport,
@@ -17,5 +17,5 @@ export type {
   RunReport,
   WorkerEvent,
   WorkerTransport,
-} from './transport.ts'
+} from './loop/transport.ts'
 export { type HandleOptions, type Handler, type HandlerContext, HandlerLoop, handleRun } from './worker.ts'

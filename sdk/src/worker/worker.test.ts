@@ -2,7 +2,7 @@ import { beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
 import { defineKind } from '../client/kind.ts'
 import { IchidoError, type LeaseShape } from '../protocol/index.ts'
-import { Fatal, Stopped } from './failure.ts'
+import { Fatal, Stopped } from './loop/failure.ts'
 import { HELD, LEASE, Plane, unavailable } from './testing/plane.ts'
 import { type HandleOptions, type Handler, type HandlerContext, HandlerLoop } from './worker.ts'
 

@@ -1,13 +1,13 @@
 import { requireJson } from '../client/json-value.ts'
 import { checkKind, checkValue, type Kind } from '../client/kind.ts'
 import type { LeaseShape } from '../protocol/index.ts'
-import { COST_RULE, isCost } from './cost.ts'
 import type { WorkerDeps } from './deps.ts'
-import { isFatal, Stopped, toFailure } from './failure.ts'
-import { HandlerLog } from './handler-log.ts'
-import { ABORT_GRACE_MS } from './hold.ts'
-import { type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
-import { type Progress, Publisher, type PublisherDeps } from './progress.ts'
+import { COST_RULE, isCost } from './loop/cost.ts'
+import { isFatal, Stopped, toFailure } from './loop/failure.ts'
+import { HandlerLog } from './loop/handler-log.ts'
+import { ABORT_GRACE_MS } from './loop/hold.ts'
+import { type Outcome, type RunInHand, WorkerLoop } from './loop/loop.ts'
+import { type Progress, Publisher, type PublisherDeps } from './loop/progress.ts'
 
 /** What a handler is given. `job` is for passing downstream: it tells one attempt from another. */
 export interface HandlerContext<Payload> {

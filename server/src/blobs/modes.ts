@@ -1,5 +1,5 @@
 import * as realFiles from 'node:fs/promises'
-import type { FileModes } from '../core/file-modes.ts'
+import type { FileModes } from '../core/node/file-modes.ts'
 
 export type ModeFiles = Pick<typeof realFiles, 'mkdir' | 'chmod' | 'open'>
 

@@ -1,5 +1,5 @@
 import type { Readable } from 'node:stream'
-import type { ByteRange } from '../core/artifact.ts'
+import type { ByteRange } from '../core/run/artifact.ts'
 
 /** Names bytes that are in their place: what they are, and which copy of it this is. */
 export interface BlobName {

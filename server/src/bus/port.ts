@@ -1,4 +1,4 @@
-import type { EventName, StoredEvent } from '../core/event.ts'
+import type { EventName, StoredEvent } from '../core/events/event.ts'
 
 /**
  * Wake-ups, nothing more: "something changed here, look at the store". A wake-up may be lost or come twice, so whoever

@@ -1,5 +1,5 @@
 import module from 'node:module'
-import { nodeTooOld } from '../core/node-version.ts'
+import { nodeTooOld } from '../core/node/node-version.ts'
 
 const tooOld = nodeTooOld(process.versions.node)
 if (tooOld !== null) {
@@ -8,6 +8,9 @@ if (tooOld !== null) {
 }
 // A third off the time to start, from the second start on.
 module.enableCompileCache()
-const [{ main }, { endQuietlyOnClosedPipe }] = await Promise.all([import('./program.ts'), import('./terminal.ts')])
+const [{ main }, { endQuietlyOnClosedPipe }] = await Promise.all([
+  import('./program.ts'),
+  import('./output/terminal.ts'),
+])
 endQuietlyOnClosedPipe()
 process.exitCode = await main(process.argv.slice(2))

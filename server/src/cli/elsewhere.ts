@@ -1,8 +1,8 @@
 import type { Command } from 'commander'
-import { readClientConfig } from '../config.ts'
-import { EXIT, Failure } from './exit.ts'
+import { readClientConfig } from '../node/config.ts'
+import { surroundings } from './connection/surroundings.ts'
+import { EXIT, Failure } from './output/exit.ts'
 import { commandLine } from './self.ts'
-import { surroundings } from './surroundings.ts'
 
 /** Words that people try because the API has them, and the page that tells of each. */
 const OVER_HTTP = {

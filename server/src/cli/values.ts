@@ -1,9 +1,9 @@
 import { readFileSync, readSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { InvalidArgumentError } from 'commander'
-import { isUuid } from '../core/contract/list.ts'
-import { parseKey } from '../core/key.ts'
-import { findJsonProblem } from '../core/strict-json.ts'
+import { isUuid } from '../contract/common/list.ts'
+import { findJsonProblem } from '../core/json/strict-json.ts'
+import { parseKey } from '../core/keys/key.ts'
 
 /** What stands on the command line, checked where it is read: a bad value is a usage error that names its option. */
 

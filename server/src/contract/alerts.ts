@@ -1,6 +1,6 @@
 import { ALERT_RULES, type AlertShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { listQuery, yesOrNo } from './list.ts'
+import { listQuery, yesOrNo } from './common/list.ts'
 
 export const listAlertsQuery = z.strictObject({
   all: yesOrNo.optional().meta({ description: 'Also those that were closed' }),

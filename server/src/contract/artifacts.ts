@@ -1,6 +1,6 @@
 import type { ArtifactShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { ARTIFACTS_PER_JOB_MAX } from '../artifact.ts'
+import { ARTIFACTS_PER_JOB_MAX } from '../core/run/artifact.ts'
 
 const NAME_BYTES_MAX = 255
 

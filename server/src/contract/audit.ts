@@ -1,6 +1,6 @@
 import type { AuditShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { instant, listQuery } from './list.ts'
+import { instant, listQuery } from './common/list.ts'
 
 const word = z.string().min(1).max(256)
 

@@ -2,8 +2,8 @@ import type { DeadLetterDetail, DeadLetterGroup, DeadLetterShape, RedriveShape }
 import { REDRIVE_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { userName } from './access.ts'
-import { instant, isUuid, listQuery } from './list.ts'
-import { jobDetail } from './shapes.ts'
+import { instant, isUuid, listQuery } from './common/list.ts'
+import { jobDetail } from './common/shapes.ts'
 import { name } from './submit.ts'
 
 export const REDRIVE_JOBS_MAX = 1_000

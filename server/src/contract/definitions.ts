@@ -6,11 +6,11 @@ import type {
   TickShape,
 } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { toBackoffShape } from '../backoff.ts'
-import type { DefinitionContent } from '../definition.ts'
-import { CATCH_UP_WINDOW_SECONDS_MAX, CRON_LENGTH_MAX, type Schedule } from '../schedule.ts'
-import { listQuery } from './list.ts'
-import { stage } from './stages.ts'
+import { toBackoffShape } from '../core/run/backoff.ts'
+import type { DefinitionContent } from '../core/schedule/definition.ts'
+import { CATCH_UP_WINDOW_SECONDS_MAX, CRON_LENGTH_MAX, type Schedule } from '../core/schedule/schedule.ts'
+import { listQuery } from './common/list.ts'
+import { stage } from './common/stages.ts'
 import { name, submitRequest } from './submit.ts'
 import { toTriggerRuleShape, triggerRule, triggerRuleRequest } from './triggers.ts'
 

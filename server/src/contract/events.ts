@@ -1,8 +1,8 @@
 import type { EventOfAllShape, EventShape, EventsOfAllShape, JobStateShape } from '@ichido/sdk/protocol'
 import { JOB_STATES, SEQ_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { isUuid, listQuery } from './list.ts'
-import { name } from './name.ts'
+import { isUuid, listQuery } from './common/list.ts'
+import { name } from './common/name.ts'
 
 /** Events: what workers publish, and what is told of them. */
 

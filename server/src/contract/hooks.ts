@@ -1,7 +1,7 @@
 import { HOOK_SCHEMES, type HookRequest, type HookShape, type PutHookResponse } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { listQuery } from './list.ts'
-import { name } from './name.ts'
+import { listQuery } from './common/list.ts'
+import { name } from './common/name.ts'
 
 export const hookParams = z.object({ name })
 export const listHooksQuery = z.strictObject(listQuery)

@@ -1,8 +1,8 @@
 import { JOB_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { parseKey } from '../key.ts'
+import { parseKey } from '../core/keys/key.ts'
 import { userName } from './access.ts'
-import { instant, listQuery } from './list.ts'
+import { instant, listQuery } from './common/list.ts'
 import { LABEL_NAME_PATTERN, name } from './submit.ts'
 
 export const BATCH_MAX = 1_000

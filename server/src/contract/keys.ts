@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { listQuery, yesOrNo } from './list.ts'
+import { listQuery, yesOrNo } from './common/list.ts'
 import { KEY_TTL_HOURS_MAX } from './submit.ts'
 
 export const extendKeyRequest = z.strictObject({

@@ -1,8 +1,8 @@
 import type { LeaseShape } from '@ichido/sdk/protocol'
 import { COST_MAX, ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX, JOB_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import { errorBody } from './common/shapes.ts'
 import { WAIT_SECONDS_MAX } from './jobs.ts'
-import { errorBody } from './shapes.ts'
 import { name } from './submit.ts'
 
 /** What workers ask for and report, and what they are answered. */

@@ -1,8 +1,8 @@
 import type { BackfillShape, OccurrenceShape } from '@ichido/sdk/protocol'
 import { BACKFILL_STATES, OCCURRENCE_OUTCOMES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import { instant, listQuery } from './common/list.ts'
 import { definitionParams } from './definitions.ts'
-import { instant, listQuery } from './list.ts'
 
 export const BACKFILL_TICKS_MAX = 10_000
 

@@ -1,7 +1,7 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import { listQuery } from './common/list.ts'
 import { failedRequest } from './leases.ts'
-import { listQuery } from './list.ts'
 import { name } from './submit.ts'
 
 const DAY_SECONDS = 86_400

@@ -1,7 +1,7 @@
 import { COST_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { isUserName, userName } from './access.ts'
-import { listQuery, yesOrNo } from './list.ts'
+import { listQuery, yesOrNo } from './common/list.ts'
 
 /** `*` stands for everybody who has no limits of their own. */
 export const quotaUser = z.string().refine((text) => text === '*' || isUserName(text), 'names no user')

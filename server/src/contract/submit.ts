@@ -1,12 +1,12 @@
 import { BACKOFF_LIMITS, COST_MAX, JOB_LIMITS, type NumberLimits, SECONDS_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { KEY_MAX_LENGTH } from '../key.ts'
+import { KEY_MAX_LENGTH } from '../core/keys/key.ts'
 import { userName } from './access.ts'
 import { awaitedArtifacts, uploadTtlSeconds } from './artifacts.ts'
-import { name } from './name.ts'
-import { eventPolicy } from './stages.ts'
+import { name } from './common/name.ts'
+import { eventPolicy } from './common/stages.ts'
 
-export { name } from './name.ts'
+export { name } from './common/name.ts'
 
 /** The request shapes, once: they check HTTP and in-process calls alike, and OpenAPI is made from them. */
 

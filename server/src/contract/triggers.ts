@@ -10,10 +10,10 @@ import type {
 } from '@ichido/sdk/protocol'
 import { TRIGGER_OUTCOMES, TRIGGER_STATES, TRIGGERS_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { KEY_MAX_LENGTH, parseKey } from '../key.ts'
-import { CONDITIONS_MAX, type TriggerRule } from '../trigger.ts'
-import { listQuery } from './list.ts'
-import { name } from './name.ts'
+import { KEY_MAX_LENGTH, parseKey } from '../core/keys/key.ts'
+import { CONDITIONS_MAX, type TriggerRule } from '../core/schedule/trigger.ts'
+import { listQuery } from './common/list.ts'
+import { name } from './common/name.ts'
 
 const scalar = z.union([z.string(), z.number(), z.boolean(), z.null()], {
   error: 'must be a string, a number, true, false or null',

@@ -8,7 +8,7 @@ import type {
 } from '@ichido/sdk/protocol'
 import { WORKER_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { listQuery } from './list.ts'
+import { listQuery } from './common/list.ts'
 import { name } from './submit.ts'
 
 export const QUEUES_MAX = 100

@@ -1,12 +1,12 @@
 import { sleep } from '@ichido/sdk/world'
-import { REQUEST_HASH_VERSION } from '../core/request-hash.ts'
+import { REQUEST_HASH_VERSION } from '../core/keys/request-hash.ts'
 import { type Answer, encodeAnswer, OF_THE_BODY, REPLAYED, type StoredAnswer } from './answer.ts'
 import { type Call, Hold, KeylessCall } from './hold.ts'
 import type { IdempotencyCount } from './metrics.ts'
-import type { Claim, KeyRecord, Keys, Place } from './port.ts'
 import { bodyNotKept, refuse } from './refusal.ts'
 import { type Asked, hashOf, parseHeader } from './request.ts'
 import type { Settings } from './settings.ts'
+import type { Claim, KeyRecord, Keys, Place } from './stores/port.ts'
 
 /** What is known of a request that broke off, for a hook that finds out whether it took effect. */
 export interface BrokenOff {

@@ -1,7 +1,7 @@
 import { sleep } from '@ichido/sdk/world'
 import { type Answer, encodeAnswer, fateOf, keptHeaders, type StoredAnswer } from './answer.ts'
-import type { Holder, Keys, Place } from './port.ts'
 import type { Settings } from './settings.ts'
+import type { Holder, Keys, Place } from './stores/port.ts'
 
 /** What a handler can do with the key of its request. */
 export interface Call<Tx, Returned> {

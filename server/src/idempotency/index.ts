@@ -1,13 +1,13 @@
 import type { IncomingMessage } from 'node:http'
-import { fetchAdapter } from './fetch.ts'
+import { fetchAdapter } from './adapters/fetch.ts'
+import { nodeAdapter } from './adapters/node.ts'
 import { Gate } from './gate.ts'
 import type { Call } from './hold.ts'
-import { nodeAdapter } from './node.ts'
-import type { Keys } from './port.ts'
 import { type Settings, settingsOf } from './settings.ts'
+import type { Keys } from './stores/port.ts'
 
+export type { FetchHandler } from './adapters/fetch.ts'
 export type { Answer } from './answer.ts'
-export type { FetchHandler } from './fetch.ts'
 export type { BrokenOff, Recovery, Route } from './gate.ts'
 export type { Call } from './hold.ts'
 export {
@@ -16,11 +16,11 @@ export {
   type IdempotencyMetrics,
   prometheusCounters,
 } from './metrics.ts'
-export { KeyLost, type Keys } from './port.ts'
-export { type PostgresKeys, postgresKeys } from './postgres.ts'
 export type { IdempotencyWorld, Settings } from './settings.ts'
-export { POSTGRES_SCHEMA, SQLITE_SCHEMA } from './sql.ts'
-export { type SqliteKeys, sqliteKeys } from './sqlite.ts'
+export { KeyLost, type Keys } from './stores/port.ts'
+export { type PostgresKeys, postgresKeys } from './stores/postgres.ts'
+export { POSTGRES_SCHEMA, SQLITE_SCHEMA } from './stores/sql.ts'
+export { type SqliteKeys, sqliteKeys } from './stores/sqlite.ts'
 
 export interface Idempotency<Tx, Returned> {
   /** In front of a handler that makes a Response of a Request. */

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
-import { type KeyParse, parseKeyHeader } from '../core/key.ts'
-import { requestHash } from '../core/request-hash.ts'
-import { parseStrictJson } from '../core/strict-json.ts'
+import { parseStrictJson } from '../core/json/strict-json.ts'
+import { type KeyParse, parseKeyHeader } from '../core/keys/key.ts'
+import { requestHash } from '../core/keys/request-hash.ts'
 
 /** What of a request decides whether a key comes back with the same one. */
 export interface Asked {

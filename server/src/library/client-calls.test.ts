@@ -1,13 +1,13 @@
 import { type BatchItem, Client, defineKind, httpTransport, type Job, type UploadProgress } from '@ichido/sdk/client'
 import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from 'vitest'
 import { z } from 'zod'
+import { LOCAL_ADMIN } from '../services/access/access.ts'
+import { type TestApp, testApp } from '../testing/http/app.ts'
+import { sha256Of, someBytes, testBlobs } from '../testing/services/artifacts.ts'
+import { thrownBy } from '../testing/services/embedded.ts'
+import { unique } from '../testing/store/store.ts'
 import { CostLimit, KeyReused, QuotaExceeded } from './index.ts'
 import { localTransport } from './local-transport.ts'
-import { LOCAL_ADMIN } from './services/access.ts'
-import { type TestApp, testApp } from './testing/app.ts'
-import { sha256Of, someBytes, testBlobs } from './testing/artifacts.ts'
-import { thrownBy } from './testing/embedded.ts'
-import { unique } from './testing/store.ts'
 
 /** Two parts of an upload over HTTP. */
 const BYTES = 5 * 1024 * 1024

@@ -1,10 +1,10 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { LeaseCall, RunReport, WorkerTransport } from '@ichido/sdk/worker'
-import { publishRequest } from './core/contract/events.ts'
-import { toMicros } from './core/quota.ts'
+import { publishRequest } from '../contract/events.ts'
+import { toMicros } from '../core/limits/quota.ts'
+import type { Services } from '../services/index.ts'
+import type { Report } from '../store/runs/end-runs.ts'
 import { check, checkJson, toOutage } from './local-checks.ts'
-import type { Services } from './services/index.ts'
-import type { Report } from './store/commands/end-runs.ts'
 
 /** The worker's transport inside the process. */
 export function localWorkerTransport(services: Services, workerId: string): WorkerTransport {

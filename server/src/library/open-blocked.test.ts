@@ -4,12 +4,12 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase, nodeArgs } from '../../scripts/testing/services.ts'
+import { type FreshDatabase, freshDatabase, nodeArgs } from '../../../scripts/testing/services.ts'
+import { postgresText } from '../store/engines/postgres/migrate.ts'
+import { heartbeatWorkers } from '../store/leasing/spare-heartbeats.ts'
+import { type Embedded, embedded } from '../testing/services/embedded.ts'
+import { unique, until } from '../testing/store/store.ts'
 import { defineKind } from './index.ts'
-import { postgresText } from './store/engines/postgres-migrate.ts'
-import { heartbeatWorkers } from './store/sql/spare-heartbeats.ts'
-import { type Embedded, embedded } from './testing/embedded.ts'
-import { unique, until } from './testing/store.ts'
 
 const SECONDS = { lease: 2, continuation: 7, blocked: 12 }
 const TIMES = { leaseTtlSeconds: SECONDS.lease, continuationSeconds: SECONDS.continuation, maxAttempts: 2 }

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
+import { LOCAL_ADMIN } from '../services/access/access.ts'
+import { eachEmbedded, thrownBy } from '../testing/services/embedded.ts'
+import { unique, until } from '../testing/store/store.ts'
 import { defineKind, type JobEvent, type JobState } from './index.ts'
-import { LOCAL_ADMIN } from './services/access.ts'
-import { eachEmbedded, thrownBy } from './testing/embedded.ts'
-import { unique, until } from './testing/store.ts'
 
 async function all(events: AsyncIterable<JobEvent>): Promise<JobEvent[]> {
   const seen: JobEvent[] = []

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
+import { LOCAL_ADMIN } from '../services/access/access.ts'
+import { eachEmbedded, thrownBy } from '../testing/services/embedded.ts'
+import { unique } from '../testing/store/store.ts'
 import { defineKind } from './index.ts'
-import { LOCAL_ADMIN } from './services/access.ts'
-import { eachEmbedded, thrownBy } from './testing/embedded.ts'
-import { unique } from './testing/store.ts'
 
 eachEmbedded(({ ichido }) => {
   test('what a handler says that its run has cost takes the place of the estimate, unless the run fails', async () => {

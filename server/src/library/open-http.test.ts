@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { z } from 'zod'
+import { LOCAL_ADMIN } from '../services/access/access.ts'
+import { type TestApp, testApp } from '../testing/http/app.ts'
+import { thrownBy } from '../testing/services/embedded.ts'
+import { unique } from '../testing/store/store.ts'
 import { defineKind, type Ichido, open } from './index.ts'
-import { LOCAL_ADMIN } from './services/access.ts'
-import { type TestApp, testApp } from './testing/app.ts'
-import { thrownBy } from './testing/embedded.ts'
-import { unique } from './testing/store.ts'
 
 let served: TestApp
 let url: string

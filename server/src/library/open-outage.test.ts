@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { privatePostgres } from '../../scripts/testing/services.ts'
+import { privatePostgres } from '../../../scripts/testing/services.ts'
+import { StoreUnavailable } from '../store/port.ts'
+import { type Embedded, embedded } from '../testing/services/embedded.ts'
+import { until } from '../testing/store/store.ts'
 import { defineKind } from './index.ts'
-import { StoreUnavailable } from './store/port.ts'
-import { type Embedded, embedded } from './testing/embedded.ts'
-import { until } from './testing/store.ts'
 
 let postgres: Awaited<ReturnType<typeof privatePostgres>>
 let ichido: Embedded

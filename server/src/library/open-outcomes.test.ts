@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { LOCAL_ADMIN } from '../services/access/access.ts'
+import { type TestApp, testApp } from '../testing/http/app.ts'
+import { eachEmbedded, thrownBy } from '../testing/services/embedded.ts'
+import { unique } from '../testing/store/store.ts'
 import { defineKind, Fatal, type Ichido, IchidoError, JobCanceled, JobFailed, open } from './index.ts'
-import { LOCAL_ADMIN } from './services/access.ts'
-import { type TestApp, testApp } from './testing/app.ts'
-import { eachEmbedded, thrownBy } from './testing/embedded.ts'
-import { unique } from './testing/store.ts'
 
 eachEmbedded(({ ichido }) => {
   test('lines of a handler are in the log of its run before its outcome is known', async () => {

@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../scripts/testing/services.ts'
-import { whyNotOpened } from './core/not-opened.ts'
+import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
+import { whyNotOpened } from '../core/node/not-opened.ts'
+import { thrownBy } from '../testing/services/embedded.ts'
 import { NotOpened, type OpenOptions, open } from './index.ts'
-import { thrownBy } from './testing/embedded.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-refused-'))
 let database: FreshDatabase

@@ -1,9 +1,9 @@
 import type { World } from '@ichido/sdk'
 import { expect, test } from 'vitest'
+import { realWorld } from '../node/world.ts'
+import { eachEmbedded, embedded, thrownBy } from '../testing/services/embedded.ts'
+import { unique, until } from '../testing/store/store.ts'
 import { defineKind } from './index.ts'
-import { eachEmbedded, embedded, thrownBy } from './testing/embedded.ts'
-import { unique, until } from './testing/store.ts'
-import { realWorld } from './world.ts'
 
 const FAST = { backoff: { baseSeconds: 0.1, jitter: 0 } }
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
+import { eachEmbedded } from '../testing/services/embedded.ts'
+import { unique } from '../testing/store/store.ts'
 import { defineKind } from './index.ts'
-import { eachEmbedded } from './testing/embedded.ts'
-import { unique } from './testing/store.ts'
 
 eachEmbedded(({ ichido }) => {
   test('a handler tells of the stages of its kind, waits for some and not for others, and is tried again', async () => {

@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../scripts/testing/services.ts'
+import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
+import { LOCAL_ADMIN } from '../services/access/access.ts'
+import { type Embedded, embedded, thrownBy } from '../testing/services/embedded.ts'
+import { unique, until } from '../testing/store/store.ts'
 import { defineKind } from './index.ts'
-import { LOCAL_ADMIN } from './services/access.ts'
-import { type Embedded, embedded, thrownBy } from './testing/embedded.ts'
-import { unique, until } from './testing/store.ts'
 
 let database: FreshDatabase
 let pool: pg.Pool

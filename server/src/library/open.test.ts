@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, expectTypeOf, test } from 'vitest'
 import { z } from 'zod'
+import { eachEmbedded, thrownBy } from '../testing/services/embedded.ts'
+import { unique } from '../testing/store/store.ts'
 import { defineKind, Fatal, type HandlerContext, InvalidValue, type Job, open } from './index.ts'
-import { eachEmbedded, thrownBy } from './testing/embedded.ts'
-import { unique } from './testing/store.ts'
 
 const FAST = { backoff: { baseSeconds: 0.1, jitter: 0 } }
 

@@ -1,10 +1,10 @@
 import { writeSync } from 'node:fs'
 import { parentPort, workerData } from 'node:worker_threads'
 import pg from 'pg'
-import { DEFAULT_LEASE_TTL_MS } from './core/job.ts'
-import { postgresText } from './store/engines/postgres-migrate.ts'
-import { CONNECT_TIMEOUT_MS, Servers } from './store/engines/postgres-servers.ts'
-import { heartbeatWorkers } from './store/sql/spare-heartbeats.ts'
+import { DEFAULT_LEASE_TTL_MS } from '../core/run/job.ts'
+import { postgresText } from '../store/engines/postgres/migrate.ts'
+import { CONNECT_TIMEOUT_MS, Servers } from '../store/engines/postgres/servers.ts'
+import { heartbeatWorkers } from '../store/leasing/spare-heartbeats.ts'
 
 /** How to reach the database: an address, or what a pool was made with. */
 export type SpareConnection = { url: string } | { options: pg.ClientConfig }

@@ -2,11 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { elapsedMs } from '@ichido/sdk/worker'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../scripts/testing/services.ts'
+import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
+import { realWorld } from '../node/world.ts'
+import { openPostgres } from '../store/engines/postgres/postgres.ts'
+import { until } from '../testing/store/store.ts'
 import { SpareHeart } from './spare-heart.ts'
-import { openPostgres } from './store/engines/postgres.ts'
-import { until } from './testing/store.ts'
-import { realWorld } from './world.ts'
 
 let fresh: FreshDatabase
 let client: pg.Client

@@ -6,8 +6,8 @@ import { createGunzip, createGzip } from 'node:zlib'
 import type { World } from '@ichido/sdk/world'
 import { z } from 'zod'
 import { makeFolder, openNew } from '../blobs/modes.ts'
-import { type FileModes, PRIVATE } from '../core/file-modes.ts'
-import { isDiskFull, StoreFull } from '../core/store-full.ts'
+import { type FileModes, PRIVATE } from '../core/node/file-modes.ts'
+import { isDiskFull, StoreFull } from '../core/node/store-full.ts'
 import { type ArchivedChunk, type LogArchive, type LogFile, LogUnreadable, logFileOf, logRefOf } from './port.ts'
 
 /** The part of the file system that is needed; a test breaks it off at every step. */

@@ -2,17 +2,17 @@ import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import type { World } from '@ichido/sdk/world'
-import type { Backups } from './services/deps.ts'
-import type { BackupOrder } from './store/backup-beside.ts'
-import type { BackupReport } from './store/backup-report.ts'
-import { DATABASE_FILE } from './store/engines/sqlite.ts'
+import type { Backups } from '../services/deps.ts'
+import type { BackupOrder } from '../store/backup/backup-beside.ts'
+import type { BackupReport } from '../store/backup/backup-report.ts'
+import { DATABASE_FILE } from '../store/engines/sqlite/sqlite.ts'
 
 export const BACKUPS_FOLDER = 'backups'
 const NAME = /^ichido-(\d{4}-\d\d-\d\dT)(\d\d)-(\d\d)-(\d\d\.\d{3}Z)\.backup$/
 const PARTIAL = /\.backup\.partial$/
 
 /** Compiled it is JavaScript; in the repository Node strips the types. */
-const THREAD = new URL(`./store/backup-thread${import.meta.url.slice(-3)}`, import.meta.url)
+const THREAD = new URL(`../store/backup/backup-thread${import.meta.url.slice(-3)}`, import.meta.url)
 
 /** Backups of an embedded store, in a folder beside its database. Their names say when each was made. */
 export function openBackups({ storage, world }: { storage: object; world: Pick<World, 'now'> }): {

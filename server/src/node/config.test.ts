@@ -1,7 +1,7 @@
 import { createPrivateKey } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
+import { selfSigned } from '../testing/http/certificate.ts'
 import { ConfigError, openModeProblem, readClientConfig, readServerConfig, readStoreConfig } from './config.ts'
-import { selfSigned } from './testing/certificate.ts'
 
 function surroundings(env: Record<string, string>, files: Record<string, string> = {}) {
   return {

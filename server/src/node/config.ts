@@ -4,12 +4,12 @@ import { resolve } from 'node:path'
 import { createSecureContext } from 'node:tls'
 import { tokenIn, withoutCredentials } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { type AllowedOrigins, ORIGIN_EXAMPLE, parseAllowedOrigins } from './core/allowed-origins.ts'
-import { DEFAULT_ARTIFACT_BYTES_MAX } from './core/artifact.ts'
-import { addressProblem } from './core/database-address.ts'
-import { REDIS_ADDRESS } from './core/redis-address.ts'
-import { type FixedSettings, SETTING_NAMES, settingProblem, settingVariable } from './core/settings.ts'
-import { DEFAULT_SHARDS, SHARDS_MAX } from './core/shards.ts'
+import { DEFAULT_SHARDS, SHARDS_MAX } from '../core/events/shards.ts'
+import { type FixedSettings, SETTING_NAMES, settingProblem, settingVariable } from '../core/limits/settings.ts'
+import { type AllowedOrigins, ORIGIN_EXAMPLE, parseAllowedOrigins } from '../core/node/allowed-origins.ts'
+import { addressProblem } from '../core/node/database-address.ts'
+import { REDIS_ADDRESS } from '../core/node/redis-address.ts'
+import { DEFAULT_ARTIFACT_BYTES_MAX } from '../core/run/artifact.ts'
 
 /** Where settings come from: the environment, the folder the program was started in, and the files they name. */
 export interface Surroundings {

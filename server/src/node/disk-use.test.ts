@@ -3,10 +3,10 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
+import { silentMeter } from '../services/system/meter.ts'
+import { selfSigned } from '../testing/http/certificate.ts'
 import { disksOf } from './disk-use.ts'
 import { type AlertChange, startNode } from './main.ts'
-import { silentMeter } from './services/meter.ts'
-import { selfSigned } from './testing/certificate.ts'
 import { realWorld } from './world.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-disk-test-'))

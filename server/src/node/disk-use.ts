@@ -1,6 +1,6 @@
 import { statfs } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Disks } from './services/deps.ts'
+import type { Disks } from '../services/deps.ts'
 
 interface Folders {
   storage: object | { dataDir: string }

@@ -1,8 +1,8 @@
 import { statSync } from 'node:fs'
 import { join } from 'node:path'
+import { ALL_BUT_OWNER, modesInside, modeText, OTHERS, PRIVATE } from '../core/node/file-modes.ts'
+import { BESIDE, DATABASE_FILE } from '../store/engines/sqlite/sqlite.ts'
 import type { ServerConfig } from './config.ts'
-import { ALL_BUT_OWNER, modesInside, modeText, OTHERS, PRIVATE } from './core/file-modes.ts'
-import { BESIDE, DATABASE_FILE } from './store/engines/sqlite.ts'
 
 /** A path that others on this machine can read or list, and the command that ends it. */
 export interface Exposed {

@@ -1,22 +1,20 @@
 import { sleep } from '@ichido/sdk/world'
-import type { MemoryPolicy } from './bus/redis/memory-policy.ts'
+import type { MemoryPolicy } from '../bus/redis/memory-policy.ts'
+import { DEFAULT_SHARDS } from '../core/events/shards.ts'
+import { createAccessService, LOCAL_ADMIN, type NewToken } from '../services/access/access.ts'
+import { peekPostgres, peekSqlite } from '../store/engines/peek.ts'
+import { inspect } from '../store/engines/postgres/inspect.ts'
+import { Servers } from '../store/engines/postgres/servers.ts'
+import { SCHEMA_VERSION } from '../store/migrations/index.ts'
+import { schemaVerdict } from '../store/migrations/migration.ts'
+import type { Store } from '../store/port.ts'
 import type { StorageConfig, StoreConfig } from './config.ts'
-import { DEFAULT_SHARDS } from './core/shards.ts'
 import { openStore } from './main.ts'
-import { createAccessService, LOCAL_ADMIN, type NewToken } from './services/access.ts'
-import { peekPostgres, peekSqlite } from './store/engines/peek.ts'
-import { inspect } from './store/engines/postgres-inspect.ts'
-import { Servers } from './store/engines/postgres-servers.ts'
-import { SCHEMA_VERSION } from './store/migrations/index.ts'
-import { schemaVerdict } from './store/migrations/migration.ts'
-import type { Store } from './store/port.ts'
 import { realWorld } from './world.ts'
 
 /** What is done to a store without a running node. */
 
-export { BACKUPS_FOLDER } from './backups-folder.ts'
-export { EVICTS_ADVICE } from './bus/redis/memory-policy.ts'
-export { exposedFiles } from './exposed-files.ts'
+export { EVICTS_ADVICE } from '../bus/redis/memory-policy.ts'
 export {
   type BackupReport,
   backupStore,
@@ -24,8 +22,10 @@ export {
   refuseToReplace,
   restoreStore,
   verifyBackup,
-} from './store/backup.ts'
-export { type Store, type StoreHealth, StoreInUse } from './store/port.ts'
+} from '../store/backup/backup.ts'
+export { type Store, type StoreHealth, StoreInUse } from '../store/port.ts'
+export { BACKUPS_FOLDER } from './backups-folder.ts'
+export { exposedFiles } from './exposed-files.ts'
 
 /** Opening brings the schema up to date. */
 export function openConfigured(config: StoreConfig): Promise<Store> {
@@ -74,7 +74,7 @@ export interface RedisState {
 
 /** Whether Redis can be connected to, and what it does when its memory is used up. */
 export async function examineRedis(url: string): Promise<RedisState> {
-  const { DEADLINE_MS, RedisLink } = await import('./bus/redis/link.ts')
+  const { DEADLINE_MS, RedisLink } = await import('../bus/redis/link.ts')
   const troubles: unknown[] = []
   const onTrouble = (error: unknown) => troubles.push(error)
   const link = new RedisLink({ world: realWorld, url, shards: DEFAULT_SHARDS, onTrouble })

@@ -1,8 +1,8 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import { RedisLink } from './bus/redis/link.ts'
-import { findUnread } from './bus/redis/unread.ts'
-import { changeShards, claimShards } from './store/commands/shards.ts'
-import type { Store } from './store/port.ts'
+import { RedisLink } from '../bus/redis/link.ts'
+import { findUnread } from '../bus/redis/unread.ts'
+import { changeShards, claimShards } from '../store/events/shards.ts'
+import type { Store } from '../store/port.ts'
 
 /** Nodes would not find each other's streams; the message says why, and what to do. */
 export class ShardsRefused extends Error {

@@ -1,13 +1,13 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
+import type { NodeRole } from '../core/node/node-roles.ts'
+import type { Metrics } from '../http/metrics/metrics.ts'
+import { createApp, publicBase } from '../http/server/app.ts'
+import { readOpenFilesMax } from '../library/open-files.ts'
 import { openModeProblem, type ServerConfig } from './config.ts'
-import type { NodeRole } from './core/node-roles.ts'
-import { createApp, publicBase } from './http/app.ts'
-import type { Metrics } from './http/metrics.ts'
 import type { ControlNode } from './main.ts'
-import { readOpenFilesMax } from './open-files.ts'
 
-export { createMetrics } from './http/metrics.ts'
+export { createMetrics } from '../http/metrics/metrics.ts'
 export { TroubleLog } from './trouble-log.ts'
 
 /** A node that is reachable over HTTP. */

@@ -1,12 +1,12 @@
 import type { World } from '@ichido/sdk/world'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../scripts/testing/services.ts'
-import type { FixedSettings } from './core/settings.ts'
+import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
+import type { FixedSettings } from '../core/limits/settings.ts'
+import { LOCAL_ADMIN } from '../services/access/access.ts'
+import { silentMeter } from '../services/system/meter.ts'
+import { thrownBy } from '../testing/services/embedded.ts'
+import { sql, until } from '../testing/store/store.ts'
 import { type ControlNode, startNode } from './main.ts'
-import { LOCAL_ADMIN } from './services/access.ts'
-import { silentMeter } from './services/meter.ts'
-import { thrownBy } from './testing/embedded.ts'
-import { sql, until } from './testing/store.ts'
 import { realWorld } from './world.ts'
 
 /** Two whole nodes on one PostgreSQL: what is changed on one is in force on both, without a restart. */

@@ -1,9 +1,9 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyBaseLogger } from 'fastify'
-import { StoreFull } from './core/store-full.ts'
-import type { FullTime } from './services/full-disks.ts'
-import { isContention } from './store/engines/postgres-errors.ts'
-import { HeldUp, StoreUnavailable } from './store/port.ts'
+import { StoreFull } from '../core/node/store-full.ts'
+import type { FullTime } from '../services/system/full-disks.ts'
+import { isContention } from '../store/engines/postgres/errors.ts'
+import { HeldUp, StoreUnavailable } from '../store/port.ts'
 
 export interface TroubleLogOptions {
   logger: Pick<FastifyBaseLogger, 'warn'>

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { validate, version } from 'uuid'
 import { afterEach, expect, test, vi } from 'vitest'
-import { nodeArgs } from '../../scripts/testing/services.ts'
+import { nodeArgs } from '../../../scripts/testing/services.ts'
 import { realWorld } from './world.ts'
 
 const COUNT = 100_000

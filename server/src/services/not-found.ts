@@ -1,5 +1,5 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import { isUuid } from '../core/contract/list.ts'
+import { isUuid } from '../contract/common/list.ts'
 
 export function notFound(what: string, id: string): IchidoError {
   return new IchidoError('NOT_FOUND', `There is no ${what} ${id}`)

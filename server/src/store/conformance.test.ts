@@ -1,4 +1,4 @@
-import { eachEngine } from '../testing/store.ts'
+import { eachEngine } from '../testing/store/store.ts'
 import { conformance } from './conformance.ts'
 
 eachEngine(conformance)

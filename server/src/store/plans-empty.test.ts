@@ -2,9 +2,9 @@ import { globSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { freshDatabase } from '../../../scripts/testing/services.ts'
-import { keptPlan, nodes, type PlanNode } from '../testing/explain.ts'
-import { openNode } from '../testing/store.ts'
-import { leaseRuns, leaseRunsFrom } from './sql/leases.ts'
+import { keptPlan, nodes, type PlanNode } from '../testing/store/explain.ts'
+import { openNode } from '../testing/store/store.ts'
+import { leaseRuns, leaseRunsFrom } from './leasing/leases.sql.ts'
 import type { Statement } from './statement.ts'
 
 /**
@@ -61,7 +61,7 @@ function readsAll(plan: PlanNode): boolean {
 }
 
 async function everyStatement(): Promise<Statement[]> {
-  const files = globSync(join(import.meta.dirname, 'sql/*.ts'))
+  const files = globSync(join(import.meta.dirname, '*/*.sql.ts'))
   const modules = await Promise.all(files.map((file): Promise<Record<string, unknown>> => import(file)))
   const exported = modules.flatMap((module) => Object.values(module))
   const parts = exported.flatMap((value) => (Array.isArray(value) ? value.map((part) => part?.statement) : []))

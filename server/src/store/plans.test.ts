@@ -3,38 +3,33 @@ import { v7 } from 'uuid'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
 import { size } from '../../../scripts/testing/size.ts'
-import { insertBulk } from '../testing/bulk.ts'
-import { keptPlan, nodes, type PlanNode, readPlans, rowsTouched, waysInto, writePlans } from '../testing/explain.ts'
-import { seize } from '../testing/reaper.ts'
-import { removeKeys } from '../testing/retention.ts'
-import { Scene } from '../testing/scene.ts'
-import { openNode } from '../testing/store.ts'
-import { byRunAt } from '../testing/tags.ts'
-import { countDeadLetters } from './commands/dead-letters.ts'
-import { findLastTags } from './commands/fair-tags.ts'
-import { findKeys, listKeys } from './commands/keys.ts'
-import { leaseBatch } from './commands/lease-runs.ts'
-import { countListed, EVERY_JOB, type JobFilter, listJobs } from './commands/list-jobs.ts'
-import { promoteDue } from './commands/promote-runs.ts'
-import { listReservations, listUsers } from './commands/quotas.ts'
-import { findJob } from './commands/read-jobs.ts'
-import { expireBatch, reviewRuns } from './commands/reap-runs.ts'
+import { seize } from '../testing/nodes/reaper.ts'
+import { insertBulk } from '../testing/store/bulk.ts'
 import {
-  FIRST_JOB,
-  findDueEvents,
-  findDueJobs,
-  findDueLetters,
-  removeAudit,
-  removeEvents,
-  removeJobs,
-  removeReservations,
-} from './commands/retention.ts'
-import type { PostgresStore } from './engines/postgres.ts'
-import { readJobs, readKeptJob, readKeptJobs } from './sql/jobs.ts'
-import { deleteKeys, readKeys, readKeysOfJobs } from './sql/keys.ts'
-import { countHeld, leasedByPoll, leaseRuns, leaseRunsFrom } from './sql/leases.ts'
-import { addSpent, countInUse, lockUsers, readCharges, readRefunds, readSpent } from './sql/quotas.ts'
-import { expireReservations, readLive } from './sql/reservations.ts'
+  keptPlan,
+  nodes,
+  type PlanNode,
+  readPlans,
+  rowsTouched,
+  waysInto,
+  writePlans,
+} from '../testing/store/explain.ts'
+import { removeKeys } from '../testing/store/retention.ts'
+import { Scene } from '../testing/store/scene.ts'
+import { openNode } from '../testing/store/store.ts'
+import { byRunAt } from '../testing/store/tags.ts'
+import { countDeadLetters } from './dead-letters/dead-letters.ts'
+import type { PostgresStore } from './engines/postgres/postgres.ts'
+import { readJobs, readKeptJob, readKeptJobs } from './jobs/jobs.sql.ts'
+import { countListed, EVERY_JOB, type JobFilter, listJobs } from './jobs/list-jobs.ts'
+import { findJob } from './jobs/read-jobs.ts'
+import { findLastTags } from './leasing/fair-tags.ts'
+import { leaseBatch } from './leasing/lease-runs.ts'
+import { countHeld, leasedByPoll, leaseRuns, leaseRunsFrom } from './leasing/leases.sql.ts'
+import { promoteDue } from './leasing/promote-runs.ts'
+import { addSpent, countInUse, lockUsers, readCharges, readRefunds, readSpent } from './limits/quotas.sql.ts'
+import { listReservations, listUsers } from './limits/quotas.ts'
+import { expireBatch, reviewRuns } from './runs/reap-runs.ts'
 import {
   cancelWaiting,
   endRuns,
@@ -46,8 +41,21 @@ import {
   releaseRuns,
   requestCancel,
   startRuns,
-} from './sql/runs.ts'
+} from './runs/runs.sql.ts'
 import type { Statement } from './statement.ts'
+import { deleteKeys, readKeys, readKeysOfJobs } from './submission/keys.sql.ts'
+import { findKeys, listKeys } from './submission/keys.ts'
+import { expireReservations, readLive } from './submission/reservations.sql.ts'
+import {
+  FIRST_JOB,
+  findDueEvents,
+  findDueJobs,
+  findDueLetters,
+  removeAudit,
+  removeEvents,
+  removeJobs,
+  removeReservations,
+} from './system/retention.ts'
 
 /** Hazards 19 to 21: what PostgreSQL does with our statements when tables are large. */
 

@@ -1,4 +1,4 @@
-import { StoreFull } from '../core/store-full.ts'
+import { StoreFull } from '../core/node/store-full.ts'
 import type { Row, Step, Work } from './statement.ts'
 
 /**

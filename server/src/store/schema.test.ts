@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { dumpSchema } from '../testing/schema-dump.ts'
-import { eachEngine } from '../testing/store.ts'
+import { dumpSchema } from '../testing/store/schema-dump.ts'
+import { eachEngine } from '../testing/store/store.ts'
 
 const UPDATE = 'ICHIDO_UPDATE_SCHEMA=1 npm test server/src/store/schema.test.ts'
 

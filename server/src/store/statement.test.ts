@@ -1,6 +1,7 @@
-import { readdirSync } from 'node:fs'
+import { globSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { leaseRuns } from './sql/leases.ts'
+import { leaseRuns } from './leasing/leases.sql.ts'
 import { statement } from './statement.ts'
 
 test('a name is for one text of PostgreSQL', () => {
@@ -14,7 +15,6 @@ test('text that is put together when it is needed has no name to keep', () => {
 })
 
 test('all statements of the store can be known to one process', async () => {
-  const files = readdirSync(new URL('./sql/', import.meta.url))
-  for (const file of files) await import(`./sql/${file.replace('.ts', '')}.ts`)
+  for (const file of globSync(join(import.meta.dirname, '*/*.sql.ts'))) await import(file)
   expect([1, 2, 3].map((kinds) => leaseRuns(kinds).name)).toEqual(['lease_runs', 'lease_runs', 'lease_runs'])
 })

@@ -7,9 +7,9 @@ import { type Browser, type Page, chromium as playwright } from 'playwright-core
 import { build } from 'vite'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { chromium } from '../../../scripts/testing/services.ts'
-import { HttpPublisher } from '../testing/http-publisher.ts'
-import { serveHere } from './testing/serve-here.ts'
-import { Restarted } from './testing/tormented-events.ts'
+import { serveHere } from '../../src/cli/testing/serve-here.ts'
+import { Restarted } from '../../src/cli/testing/tormented-events.ts'
+import { HttpPublisher } from '../../src/testing/http/http-publisher.ts'
 
 const SDK = join(import.meta.dirname, '../../../sdk/src/client/index.ts')
 /** Fetching a browser on the first run may take this long. */

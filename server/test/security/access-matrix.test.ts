@@ -11,12 +11,12 @@ import {
   liftMaxima,
   OWNER,
   type Tokens,
-} from '../testing/access-scene.ts'
-import { type Call, type TestApp, testApp } from '../testing/app.ts'
-import { testBlobs } from '../testing/artifacts.ts'
-import { type ChangeLog, watchChanges } from '../testing/change-log.ts'
-import { ENGINES } from '../testing/services.ts'
-import { FAILURE, JOB, RESULT } from '../testing/zpe.ts'
+} from '../../src/testing/http/access-scene.ts'
+import { type Call, type TestApp, testApp } from '../../src/testing/http/app.ts'
+import { FAILURE, JOB, RESULT } from '../../src/testing/http/zpe.ts'
+import { testBlobs } from '../../src/testing/services/artifacts.ts'
+import { ENGINES } from '../../src/testing/services/services.ts'
+import { type ChangeLog, watchChanges } from '../../src/testing/store/change-log.ts'
 
 /** Each row of the table names one of these groups. */
 const GROUPS = {

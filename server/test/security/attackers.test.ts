@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { size } from '../../../scripts/testing/size.ts'
-import { type Attacker, attack } from './testing/attackers.ts'
-import { ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
+import { type Attacker, attack } from '../../src/cli/testing/attackers.ts'
+import { ichidoJson, killAll, type Serving, serve } from '../../src/cli/testing/cli.ts'
 
 const ATTACKERS = 8
 const QUIET_MS = size(1_000, 10_000)

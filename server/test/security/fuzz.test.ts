@@ -5,15 +5,21 @@ import type { World } from '@ichido/sdk/world'
 import { expect, test } from 'vitest'
 import { seeded } from '../../../scripts/testing/seeded.ts'
 import { full, size } from '../../../scripts/testing/size.ts'
-import { type AccessScene, accessScene, accessTokens, liftMaxima, type Tokens } from '../testing/access-scene.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { testBlobs } from '../testing/artifacts.ts'
-import { type ChangeLog, watchChanges } from '../testing/change-log.ts'
-import { OpenApi } from '../testing/fuzz/openapi.ts'
-import { type RawAnswer, RawClient } from '../testing/fuzz/raw-client.ts'
-import { type FuzzRequest, Requests, type Surroundings } from '../testing/fuzz/requests.ts'
-import { ENGINES } from '../testing/services.ts'
-import { realWorld } from '../world.ts'
+import { realWorld } from '../../src/node/world.ts'
+import {
+  type AccessScene,
+  accessScene,
+  accessTokens,
+  liftMaxima,
+  type Tokens,
+} from '../../src/testing/http/access-scene.ts'
+import { type TestApp, testApp } from '../../src/testing/http/app.ts'
+import { testBlobs } from '../../src/testing/services/artifacts.ts'
+import { ENGINES } from '../../src/testing/services/services.ts'
+import { type ChangeLog, watchChanges } from '../../src/testing/store/change-log.ts'
+import { OpenApi } from './fuzz/openapi.ts'
+import { type RawAnswer, RawClient } from './fuzz/raw-client.ts'
+import { type FuzzRequest, Requests, type Surroundings } from './fuzz/requests.ts'
 
 /** The same requests in every `npm test`; others in each `npm run test:full`. */
 const SEED = Number(process.env.ICHIDO_FUZZ_SEED ?? (full ? Date.now() % 2 ** 31 : 1))

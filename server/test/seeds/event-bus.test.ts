@@ -8,11 +8,11 @@ import { root } from '../../../scripts/boot/fetch-packages.mjs'
 import type { Redis } from '../../../scripts/services/redis.ts'
 import { redisPython } from '../../../scripts/testing/debian-packages.ts'
 import { freshDatabase, privateRedis } from '../../../scripts/testing/services.ts'
-import { ENGINES, type Engine } from '../testing/services.ts'
-import { openSse, type SseClient } from '../testing/sse.ts'
-import { until } from '../testing/store.ts'
-import type { Env } from './testing/cli.ts'
-import { serveHere } from './testing/serve-here.ts'
+import type { Env } from '../../src/cli/testing/cli.ts'
+import { serveHere } from '../../src/cli/testing/serve-here.ts'
+import { openSse, type SseClient } from '../../src/testing/http/sse.ts'
+import { ENGINES, type Engine } from '../../src/testing/services/services.ts'
+import { until } from '../../src/testing/store/store.ts'
 
 /** Installing what S4's code needs may take this long. */
 const INSTALL_TIMEOUT_MS = 600_000
@@ -25,7 +25,7 @@ const BLOCKS = {
   test: { file: 's4-test.py', mark: 'test_idempotent_publish' },
 } as const
 
-const fixture = (file: string) => readFileSync(new URL(`../bus/redis/fixtures/${file}`, import.meta.url), 'utf8')
+const fixture = (file: string) => readFileSync(new URL(`../../src/bus/redis/fixtures/${file}`, import.meta.url), 'utf8')
 const codeOf = (block: keyof typeof BLOCKS) => fixture(BLOCKS[block].file)
 
 let python: string

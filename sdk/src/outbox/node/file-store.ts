@@ -1,5 +1,5 @@
 import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, readSync, writeFileSync } from 'node:fs'
-import { writeDurably } from '../../worker/agent/files.ts'
+import { writeDurably } from '../../worker/agent/output/files.ts'
 import type { World } from '../../world.ts'
 import { OutboxFull, OutboxTooNew, OutboxUnavailable } from '../errors.ts'
 import { ITEMS_MAX, type ItemProgress, type OutboxStore, type StoredItem } from '../ports.ts'

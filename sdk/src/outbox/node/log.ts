@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { parseJson } from '../../worker/agent/files.ts'
+import { parseJson } from '../../worker/agent/output/files.ts'
 import type { ItemProgress, StoredItem } from '../ports.ts'
 import { isRecord, parseItem, parseProgress, progressed } from '../stored-item.ts'
 

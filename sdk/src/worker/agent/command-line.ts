@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util'
 import type { AgentOptions } from './agent.ts'
 import { BadOptions } from './bad-options.ts'
-import { addedEnv } from './inherited.ts'
+import { addedEnv } from './process/inherited.ts'
 
 export const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUEUE --exec COMMAND
 

@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { Fatal, messageOf } from '../failure.ts'
-import type { Outcome, RunInHand } from '../loop.ts'
-import type { PublisherDeps } from '../progress.ts'
+import { Fatal, messageOf } from '../loop/failure.ts'
+import type { Outcome, RunInHand } from '../loop/loop.ts'
+import type { PublisherDeps } from '../loop/progress.ts'
 import { type Handler, handleRun } from '../worker.ts'
 import { BadOptions } from './bad-options.ts'
 

@@ -3,8 +3,8 @@ import { fileURLToPath } from 'node:url'
 export { type AgentOptions, type RunningAgent, startAgent } from './agent.ts'
 export { BadOptions } from './bad-options.ts'
 export { workOf } from './command-line.ts'
-export { addedEnv } from './inherited.ts'
-export { isExpected, untilStopped } from './run.ts'
+export { addedEnv } from './process/inherited.ts'
+export { isExpected, untilStopped } from './process/run.ts'
 
 /** The agent as a program, beside this file: its supervisors and threads are started from it. */
 export const AGENT_FILE = fileURLToPath(

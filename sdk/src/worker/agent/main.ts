@@ -6,12 +6,12 @@ import { isMainThread, workerData } from 'node:worker_threads'
 const file = fileURLToPath(import.meta.url)
 
 if (!isMainThread && workerData?.role === 'heart') {
-  const { beatInThread } = await import('./heart-thread.ts')
+  const { beatInThread } = await import('./heartbeat/heart-thread.ts')
   beatInThread(workerData)
 } else if (process.argv[2] === 'supervise') {
-  const { supervise } = await import('./supervisor.ts')
+  const { supervise } = await import('./process/supervisor.ts')
   supervise()
 } else if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === file) {
-  const { runAgent } = await import('./run.ts')
+  const { runAgent } = await import('./process/run.ts')
   await runAgent(file)
 }

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { uptime } from 'node:os'
 import { platformWorld, type World } from '../../world.ts'
-import type { Clocks } from '../clocks.ts'
+import type { Clocks } from '../loop/clocks.ts'
 
 /** Ms since the machine started: the same number in every process and thread of it. */
 function machineMs(): number {

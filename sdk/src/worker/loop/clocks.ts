@@ -1,4 +1,4 @@
-import type { World } from '../world.ts'
+import type { World } from '../../world.ts'
 
 /** An instant, as several clocks tell it: each of them can stand still or jump where another does not. */
 export type Mark = Readonly<Record<string, number>>

@@ -1,4 +1,4 @@
-import { COST_MAX } from '../protocol/index.ts'
+import { COST_MAX } from '../../protocol/index.ts'
 
 export const COST_RULE = `a number from 0 to ${COST_MAX}`
 

@@ -1,8 +1,8 @@
 import { beforeEach, expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
-import type { LeaseShape } from '../protocol/index.ts'
+import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import type { LeaseShape } from '../../protocol/index.ts'
+import { LEASE, Plane } from '../testing/plane.ts'
 import { type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
-import { LEASE, Plane } from './testing/plane.ts'
 import type { LeaseCall } from './transport.ts'
 
 let plane: Plane

@@ -1,5 +1,5 @@
-import { InvalidValue } from '../client/errors.ts'
-import { ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX } from '../protocol/index.ts'
+import { InvalidValue } from '../../client/errors.ts'
+import { ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX } from '../../protocol/index.ts'
 import type { FailReport } from './transport.ts'
 
 /** Thrown by a handler: trying again would not help. */

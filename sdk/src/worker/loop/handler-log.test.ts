@@ -1,9 +1,9 @@
 import { beforeEach, expect, test, vi } from 'vitest'
-import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
-import { defineKind } from '../client/kind.ts'
-import { IchidoError } from '../protocol/index.ts'
-import { LEASE, Plane, unavailable } from './testing/plane.ts'
-import { type Handler, HandlerLoop } from './worker.ts'
+import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import { defineKind } from '../../client/kind.ts'
+import { IchidoError } from '../../protocol/index.ts'
+import { LEASE, Plane, unavailable } from '../testing/plane.ts'
+import { type Handler, HandlerLoop } from '../worker.ts'
 
 let world: FakeWorld
 let plane: Plane

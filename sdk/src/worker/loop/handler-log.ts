@@ -1,4 +1,4 @@
-import type { LeaseShape } from '../protocol/index.ts'
+import type { LeaseShape } from '../../protocol/index.ts'
 import { messageOf } from './failure.ts'
 import { isPassing, type RunInHand } from './loop.ts'
 import { ABORTED_PART, type PublisherDeps } from './progress.ts'

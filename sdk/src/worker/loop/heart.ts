@@ -1,6 +1,6 @@
-import type { LeaseShape } from '../protocol/index.ts'
+import type { LeaseShape } from '../../protocol/index.ts'
+import type { WorkerDeps } from '../deps.ts'
 import { type Clocks, type Mark, monotonicOnly } from './clocks.ts'
-import type { WorkerDeps } from './deps.ts'
 import { type HeldDeps, HeldLease, type Hold, type Keeper, LOOK_MS } from './hold.ts'
 
 const LEASES_PER_CALL = 500

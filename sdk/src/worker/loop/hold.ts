@@ -1,4 +1,4 @@
-import type { LeaseShape } from '../protocol/index.ts'
+import type { LeaseShape } from '../../protocol/index.ts'
 import { type Clocks, elapsedMs, type Mark } from './clocks.ts'
 import { Stopped } from './failure.ts'
 

@@ -1,8 +1,8 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { FakeWorld } from '../../../scripts/testing/fake-world.ts'
-import { IchidoError } from '../protocol/index.ts'
+import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
+import { IchidoError } from '../../protocol/index.ts'
 import { httpWorkerTransport, type RemoteTransport } from './http.ts'
 
 interface Heard {

@@ -1,7 +1,7 @@
-import { type CallOptions, createCall } from '../client/call.ts'
-import { innermost } from '../client/errors.ts'
-import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../protocol/index.ts'
-import type { World } from '../world.ts'
+import { type CallOptions, createCall } from '../../client/call.ts'
+import { innermost } from '../../client/errors.ts'
+import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../../protocol/index.ts'
+import type { World } from '../../world.ts'
 import type { Beat, LeaseCall, RunReport, WorkerTransport } from './transport.ts'
 
 export interface WorkerHttpOptions {

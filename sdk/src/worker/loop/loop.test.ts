@@ -1,8 +1,8 @@
 import { beforeEach, expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
-import { IchidoError, type LeaseShape } from '../protocol/index.ts'
+import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
+import { LEASE, Plane, unavailable } from '../testing/plane.ts'
 import { type LoopOptions, type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
-import { LEASE, Plane, unavailable } from './testing/plane.ts'
 import type { LeaseCall, Outbox, RunReport } from './transport.ts'
 
 let world: FakeWorld

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { FakeWorld } from '../../../scripts/testing/fake-world.ts'
+import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import { Pacing } from './pacing.ts'
 
 const LONG_MS = 20_000

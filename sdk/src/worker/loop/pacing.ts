@@ -1,4 +1,4 @@
-import type { World } from '../world.ts'
+import type { World } from '../../world.ts'
 
 /** As long as a poll waits for work at the control plane. */
 const LONG_WAIT_MS = 20_000

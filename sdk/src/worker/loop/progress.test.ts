@@ -1,9 +1,9 @@
 import { beforeEach, expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
-import { defineKind } from '../client/kind.ts'
-import { ECO2_STAGES, IchidoError, type LeaseShape } from '../protocol/index.ts'
-import { HELD, LEASE, Plane, unavailable } from './testing/plane.ts'
-import { type Handler, HandlerLoop } from './worker.ts'
+import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import { defineKind } from '../../client/kind.ts'
+import { ECO2_STAGES, IchidoError, type LeaseShape } from '../../protocol/index.ts'
+import { HELD, LEASE, Plane, unavailable } from '../testing/plane.ts'
+import { type Handler, HandlerLoop } from '../worker.ts'
 
 let world: FakeWorld
 let plane: Plane

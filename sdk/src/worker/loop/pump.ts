@@ -1,5 +1,5 @@
-import { askedMsOf } from '../client/retry.ts'
-import { sleep, type World } from '../world.ts'
+import { askedMsOf } from '../../client/retry.ts'
+import { sleep, type World } from '../../world.ts'
 import { isPassing } from './loop.ts'
 
 export interface PumpOptions<Batch> {

@@ -1,6 +1,6 @@
-import { IchidoError, type LeaseShape } from '../protocol/index.ts'
+import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
+import type { WorkerDeps } from '../deps.ts'
 import { type Clocks, type Mark, monotonicOnly } from './clocks.ts'
-import type { WorkerDeps } from './deps.ts'
 import type { LeaseCall, RunReport } from './transport.ts'
 
 const REPORTS_PER_CALL = 250

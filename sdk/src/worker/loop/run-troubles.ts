@@ -1,4 +1,4 @@
-import type { LeaseShape } from '../protocol/index.ts'
+import type { LeaseShape } from '../../protocol/index.ts'
 
 /** What is said of runs that do not end as they should. */
 

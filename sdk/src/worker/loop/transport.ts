@@ -1,4 +1,4 @@
-import type { IchidoError, LeaseShape } from '../protocol/index.ts'
+import type { IchidoError, LeaseShape } from '../../protocol/index.ts'
 
 /** Keeps reports through the end of the process. */
 export interface Outbox {

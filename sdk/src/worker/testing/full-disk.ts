@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { FileStore } from '../../outbox/node/index.ts'
 import { platformWorld } from '../../world.ts'
-import { writeDurably } from '../agent/files.ts'
+import { writeDurably } from '../agent/output/files.ts'
 
 /** Run where no file can grow beyond a few kB: writes what fits, and then what does not. */
 const [folder = ''] = process.argv.slice(2)

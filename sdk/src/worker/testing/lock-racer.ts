@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { lockState } from '../agent/lock.ts'
+import { lockState } from '../agent/identity/lock.ts'
 
 /** Told when to begin, it takes lock after lock, each at an instant that others were told as well; keeps what it got. */
 const [folder = '', rounds = '0', everyMs = '0'] = process.argv.slice(2)

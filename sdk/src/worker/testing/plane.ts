@@ -8,7 +8,7 @@ import type {
   RunReport,
   WorkerEvent,
   WorkerTransport,
-} from '../transport.ts'
+} from '../loop/transport.ts'
 
 export const LEASE: LeaseShape = {
   job_id: 'job',

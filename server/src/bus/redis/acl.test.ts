@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { createClient, type RedisClientType } from '@redis/client'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import type { IngestedEvent } from '../../core/event.ts'
-import { anEvent, REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../../testing/redis.ts'
-import { until } from '../../testing/store.ts'
+import type { IngestedEvent } from '../../core/events/event.ts'
+import { anEvent, REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../../testing/nodes/redis.ts'
+import { until } from '../../testing/store/store.ts'
 import { findUnread } from './unread.ts'
 
 /** The line that the docs tell operators to run is enough for everything that nodes do, and for no more. */

@@ -1,8 +1,8 @@
 import { NAME_PATTERN } from '@ichido/sdk/protocol'
-import { foreignEvent } from '../../core/contract/events.ts'
-import { isUuid } from '../../core/contract/list.ts'
-import type { ForeignEvent, StoredEvent } from '../../core/event.ts'
-import { remember } from '../../core/remember.ts'
+import { isUuid } from '../../contract/common/list.ts'
+import { foreignEvent } from '../../contract/events.ts'
+import type { ForeignEvent, StoredEvent } from '../../core/events/event.ts'
+import { remember } from '../../core/node/remember.ts'
 
 /** Events that come together have few names and instants. */
 const NAMES_MAX = 100

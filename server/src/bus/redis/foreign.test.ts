@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
-import type { ForeignEvent, IngestedEvent } from '../../core/event.ts'
-import { anEvent, RedisScene, type TestRedis, testRedis } from '../../testing/redis.ts'
-import { until } from '../../testing/store.ts'
+import type { ForeignEvent, IngestedEvent } from '../../core/events/event.ts'
+import { anEvent, RedisScene, type TestRedis, testRedis } from '../../testing/nodes/redis.ts'
+import { until } from '../../testing/store/store.ts'
 import type { Ingest } from './foreign.ts'
 import { GROUP } from './keys.ts'
 

@@ -1,4 +1,4 @@
-import type { ForeignEvent, IngestedEvent } from '../../core/event.ts'
+import type { ForeignEvent, IngestedEvent } from '../../core/events/event.ts'
 import { type Entry, readForeignEvent } from './event-json.ts'
 import { GROUP } from './keys.ts'
 import type { RedisLink } from './link.ts'

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { NAME_PATTERN } from '@ichido/sdk/protocol'
-import type { EventName } from '../../core/event.ts'
+import type { EventName } from '../../core/events/event.ts'
 
 /** The consumer group that all routers share. */
 export const GROUP = 'router'

@@ -1,6 +1,6 @@
 import type { World } from '@ichido/sdk/world'
 import { createClient, createCluster, ErrorReply, type RedisClientType, type RedisClusterType } from '@redis/client'
-import { readAddress } from '../../core/redis-address.ts'
+import { readAddress } from '../../core/node/redis-address.ts'
 import { Keys } from './keys.ts'
 import { type MemoryPolicy, readMemoryPolicy } from './memory-policy.ts'
 

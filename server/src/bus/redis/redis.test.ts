@@ -1,10 +1,10 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
-import type { StoredEvent } from '../../core/event.ts'
-import { DEFAULT_SHARDS } from '../../core/shards.ts'
-import { anEvent, REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../../testing/redis.ts'
-import { until } from '../../testing/store.ts'
+import type { StoredEvent } from '../../core/events/event.ts'
+import { DEFAULT_SHARDS } from '../../core/events/shards.ts'
+import { anEvent, REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../../testing/nodes/redis.ts'
+import { until } from '../../testing/store/store.ts'
 import { shardOf as shardOfShards } from './keys.ts'
 
 const shardOf = (jobId: string) => shardOfShards(jobId, DEFAULT_SHARDS)

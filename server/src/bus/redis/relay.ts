@@ -1,5 +1,5 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import type { EventName, StoredEvent } from '../../core/event.ts'
+import type { EventName, StoredEvent } from '../../core/events/event.ts'
 import type { Relay } from '../port.ts'
 import { eventWriter } from './event-json.ts'
 import type { Keys } from './keys.ts'

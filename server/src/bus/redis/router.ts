@@ -1,5 +1,5 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import type { StoredEvent } from '../../core/event.ts'
+import type { StoredEvent } from '../../core/events/event.ts'
 import { type Entry, eventWriter, readEventJson } from './event-json.ts'
 import { type Ingest, ingestInOrder } from './foreign.ts'
 import { GROUP, isDomain } from './keys.ts'

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { anEvent, REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../../testing/redis.ts'
-import { until } from '../../testing/store.ts'
+import { anEvent, REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../../testing/nodes/redis.ts'
+import { until } from '../../testing/store/store.ts'
 
 /** A Redis that other programs use too: their keys stay as they are, and stop nobody. */
 

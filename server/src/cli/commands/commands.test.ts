@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { begin, type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
+import { begin, type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from '../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-commands-test-'))
 let env = { ICHIDO_URL: '' }

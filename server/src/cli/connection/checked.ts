@@ -1,6 +1,6 @@
 import type { z } from 'zod'
-import { describeProblem } from '../core/contract/problem.ts'
-import { EXIT, Failure } from './exit.ts'
+import { describeProblem } from '../../core/json/problem.ts'
+import { EXIT, Failure } from '../output/exit.ts'
 
 /** What flags say, checked by the server's own contract before anything is sent or kept; `flags`: by which each field is given. */
 export function checked<T>(schema: z.ZodType<T>, given: unknown, flags: Readonly<Record<string, string>>): T {

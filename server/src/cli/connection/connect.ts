@@ -1,9 +1,9 @@
 import { type Call, createCall, createOpen, httpTransport, type Open, type Transport } from '@ichido/sdk/client'
 import { certificateAdvice } from '@ichido/sdk/worker'
-import { readClientConfig } from '../config.ts'
-import { innermost } from '../core/cause.ts'
-import { Failure } from './exit.ts'
-import { startLine } from './self.ts'
+import { innermost } from '../../core/node/cause.ts'
+import { readClientConfig } from '../../node/config.ts'
+import { Failure } from '../output/exit.ts'
+import { startLine } from '../self.ts'
 import { surroundings } from './surroundings.ts'
 
 /** The server that ICHIDO_URL names. */

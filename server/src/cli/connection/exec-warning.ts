@@ -1,4 +1,4 @@
-import { paint, say } from './terminal.ts'
+import { paint, say } from '../output/terminal.ts'
 
 /** A path that stands elsewhere than at the beginning of the command, after nothing that changes the folder. */
 const LOOKS_HERE = /^(?:(?!\bcd\s).)*?\s["']?(?<path>\.\.?\/[^\s"';&|]*)/s

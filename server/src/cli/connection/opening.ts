@@ -1,7 +1,7 @@
-import type { StoreConfig } from '../config.ts'
-import { whyNotOpened } from '../core/not-opened.ts'
-import type { Store } from '../maintenance.ts'
-import { Failure } from './exit.ts'
+import { whyNotOpened } from '../../core/node/not-opened.ts'
+import type { StoreConfig } from '../../node/config.ts'
+import type { Store } from '../../node/maintenance.ts'
+import { Failure } from '../output/exit.ts'
 
 const NAMES = { dataDir: 'DATA_DIR', databaseUrl: 'DATABASE_URL', schema: 'DATABASE_SCHEMA' }
 
@@ -17,7 +17,7 @@ export async function opening<T>({ storage }: StoreConfig, opened: Promise<T>): 
 }
 
 export async function withStore<T>(config: StoreConfig, use: (store: Store) => Promise<T>): Promise<T> {
-  const { openConfigured } = await import('../maintenance.ts')
+  const { openConfigured } = await import('../../node/maintenance.ts')
   const store = await opening(config, openConfigured(config))
   try {
     return await use(store)

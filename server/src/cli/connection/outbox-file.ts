@@ -6,10 +6,10 @@ import { type Accepted, NoAnswer } from '@ichido/sdk/client'
 import { type Network, Outbox, type OutboxItem, type Send, sendJobs } from '@ichido/sdk/outbox'
 import { FileStore, fileFlushLock } from '@ichido/sdk/outbox/node'
 import type { SubmitRequest } from '@ichido/sdk/protocol'
-import { realWorld } from '../world.ts'
+import { realWorld } from '../../node/world.ts'
+import { paint, say } from '../output/terminal.ts'
 import { type Connection, Unreachable } from './connect.ts'
 import { surroundings } from './surroundings.ts'
-import { paint, say } from './terminal.ts'
 
 export type KeptJob = OutboxItem<SubmitRequest, Accepted>
 

@@ -1,10 +1,10 @@
 import { type Accepted, mayRetry } from '@ichido/sdk/client'
 import type { SubmitRequest } from '@ichido/sdk/protocol'
+import { Failure } from '../output/exit.ts'
+import { out, outJson, paint, say } from '../output/terminal.ts'
+import { commandLine } from '../self.ts'
 import { type Connection, Unreachable } from './connect.ts'
-import { Failure } from './exit.ts'
 import { type KeptJob, KeptJobs, toShape } from './outbox-file.ts'
-import { commandLine } from './self.ts'
-import { out, outJson, paint, say } from './terminal.ts'
 
 /**
  * Kept first, and then sent, after what was kept before it: it is one job whatever happens to this process. What the

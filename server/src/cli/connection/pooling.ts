@@ -1,4 +1,4 @@
-import type { StorageConfig } from '../config.ts'
+import type { StorageConfig } from '../../node/config.ts'
 
 /** How this process is connected to PostgreSQL, and what would make it faster. */
 export interface Pooling {

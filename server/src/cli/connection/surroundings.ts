@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import type { Surroundings } from '../config.ts'
+import type { Surroundings } from '../../node/config.ts'
 
 /** The environment of this process. */
 export const surroundings: Surroundings = {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import { ichidoJson, killAll, serve } from './testing/cli.ts'
+import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
+import { ichidoJson, killAll, serve } from '../testing/cli.ts'
 import { tlsProblem } from './tls-warning.ts'
 
 const problemOf = (databaseUrl: string, databaseDirectUrl?: string) =>

@@ -1,5 +1,5 @@
-import { isLoopback, type StorageConfig } from '../config.ts'
-import { serversOf } from '../core/database-address.ts'
+import { serversOf } from '../../core/node/database-address.ts'
+import { isLoopback, type StorageConfig } from '../../node/config.ts'
 import { surroundings } from './surroundings.ts'
 
 /** Those that never go on without TLS. `no-verify` is node-postgres's own. */

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
-import { EXIT, Failure } from './exit.ts'
-import { outJson, paint, say } from './terminal.ts'
+import { EXIT, Failure } from '../output/exit.ts'
+import { outJson, paint, say } from '../output/terminal.ts'
 
 export function addDoctor(program: Command): void {
   program

@@ -1,7 +1,13 @@
 import { accessSync, constants, existsSync, statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { ConfigError, openModeProblem, readServerConfig, type ServerConfig, type StorageConfig } from '../config.ts'
-import { innermost } from '../core/cause.ts'
+import { innermost } from '../../core/node/cause.ts'
+import {
+  ConfigError,
+  openModeProblem,
+  readServerConfig,
+  type ServerConfig,
+  type StorageConfig,
+} from '../../node/config.ts'
 import {
   directTrouble,
   EVICTS_ADVICE,
@@ -12,15 +18,15 @@ import {
   type StoreHealth,
   StoreInUse,
   schemaState,
-} from '../maintenance.ts'
-import { tokenLine } from './banner.ts'
-import { connect } from './connect.ts'
-import { Failure } from './exit.ts'
-import { opening, withStore } from './opening.ts'
-import { pooling } from './pooling.ts'
-import { commandLine, startLine } from './self.ts'
-import { surroundings } from './surroundings.ts'
-import { tlsProblem } from './tls-warning.ts'
+} from '../../node/maintenance.ts'
+import { connect } from '../connection/connect.ts'
+import { opening, withStore } from '../connection/opening.ts'
+import { pooling } from '../connection/pooling.ts'
+import { surroundings } from '../connection/surroundings.ts'
+import { tlsProblem } from '../connection/tls-warning.ts'
+import { tokenLine } from '../output/banner.ts'
+import { Failure } from '../output/exit.ts'
+import { commandLine, startLine } from '../self.ts'
 
 /** One thing that was looked at. */
 export interface Finding {

@@ -1,4 +1,4 @@
-import { shellWord } from './self.ts'
+import { shellWord } from '../self.ts'
 
 /** What the authority's file is called on the other machine. */
 export const AUTHORITY_FILE = 'ichido-ca.pem'

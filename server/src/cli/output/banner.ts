@@ -1,8 +1,8 @@
 import { resolve } from 'node:path'
-import { DEFAULT_DATA_DIR, DEFAULT_URL, isLoopback, type ServerConfig, type StoreConfig } from '../config.ts'
-import type { RunningServer } from '../server.ts'
-import { pooling } from './pooling.ts'
-import { commandLine, VERSION } from './self.ts'
+import { DEFAULT_DATA_DIR, DEFAULT_URL, isLoopback, type ServerConfig, type StoreConfig } from '../../node/config.ts'
+import type { RunningServer } from '../../node/server.ts'
+import { pooling } from '../connection/pooling.ts'
+import { commandLine, VERSION } from '../self.ts'
 import { paint, say } from './terminal.ts'
 
 /** Where it runs and is reached, who may use it, where the data is, and what to try first. */

@@ -1,10 +1,10 @@
 import type { JobEvent } from '@ichido/sdk/client'
 import { IchidoError, type JobDetail, type WaitingForShape } from '@ichido/sdk/protocol'
-import { type Connection, Unreachable } from './connect.ts'
+import { type Connection, Unreachable } from '../connection/connect.ts'
+import { commandLine } from '../self.ts'
 import { progressOf, stateOf } from './event-text.ts'
 import { EXIT, Failure } from './exit.ts'
 import { FailedAttempts } from './failed-attempts.ts'
-import { commandLine } from './self.ts'
 import { LiveLine, paint, say } from './terminal.ts'
 import { waitingText } from './waiting-text.ts'
 

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import { type ErrorBody, IchidoError, type RunLogShape } from '@ichido/sdk/protocol'
-import { type Connection, query } from './connect.ts'
+import { type Connection, query } from '../connection/connect.ts'
 import { mayPass, RETRY_MS, UNREACHABLE_MAX_MS } from './follow.ts'
 
 /** What the runs of a job write, as they write it, until the job has ended; through restarts of the server. */

@@ -1,5 +1,5 @@
 import { endText, type JobDetail } from '@ichido/sdk/protocol'
-import type { Connection } from './connect.ts'
+import type { Connection } from '../connection/connect.ts'
 import { Failure } from './exit.ts'
 import { oneLine } from './table.ts'
 import { outJson, paint, say } from './terminal.ts'

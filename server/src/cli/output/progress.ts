@@ -1,6 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import { IchidoError } from '@ichido/sdk/protocol'
-import { Unreachable } from './connect.ts'
+import { Unreachable } from '../connection/connect.ts'
 import { EXIT, Failure } from './exit.ts'
 import { LiveLine, say } from './terminal.ts'
 

@@ -1,7 +1,7 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import { CommanderError } from 'commander'
+import { commandLine } from '../self.ts'
 import { EXIT, type ExitCode, Failure } from './exit.ts'
-import { commandLine } from './self.ts'
 import { paint, say } from './terminal.ts'
 
 /** Errors of our own whose message says all there is to say. */

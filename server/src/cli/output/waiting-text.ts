@@ -1,5 +1,5 @@
 import type { WaitingForShape } from '@ichido/sdk/protocol'
-import { commandLine } from './self.ts'
+import { commandLine } from '../self.ts'
 
 /** Why nobody works on a job, and what would help. */
 export function waitingText({ message, command }: WaitingForShape): string {

@@ -1,9 +1,9 @@
 import { pino } from 'pino'
-import { readServerConfig } from '../../config.ts'
-import { ALL_NODE_ROLES, type NodeRole } from '../../core/node-roles.ts'
-import { startNode } from '../../main.ts'
-import { createMetrics, startServer } from '../../server.ts'
-import { realWorld as world } from '../../world.ts'
+import { ALL_NODE_ROLES, type NodeRole } from '../../core/node/node-roles.ts'
+import { readServerConfig } from '../../node/config.ts'
+import { startNode } from '../../node/main.ts'
+import { createMetrics, startServer } from '../../node/server.ts'
+import { realWorld as world } from '../../node/world.ts'
 import type { Env, Serving } from './cli.ts'
 
 /** A server in this process: where none is to be killed, that saves the second of a processor that each takes to start. */

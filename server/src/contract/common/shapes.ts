@@ -16,7 +16,7 @@ import type {
 } from '@ichido/sdk/protocol'
 import { ERRORS, JOB_STATES, ROLES, WAITING_REASONS } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { event } from './events.ts'
+import { event } from '../events.ts'
 
 /** What is answered, for the API's description; the compiler holds each against the shape that the services return. */
 

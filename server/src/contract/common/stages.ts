@@ -1,6 +1,6 @@
 import { UNDECLARED_STAGE } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { SEQ_PER_ATTEMPT } from '../seq.ts'
+import { SEQ_PER_ATTEMPT } from '../../core/events/seq.ts'
 import { name } from './name.ts'
 
 /** What a job, or a definition for its jobs, says about events. */

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { canonicalJson } from './canonical-json.ts'
+import { canonicalJson } from '../json/canonical-json.ts'
 
 /**
  * The hash that tells whether a key comes back with the same request: SHA-256 over the RFC 8785 form, so that

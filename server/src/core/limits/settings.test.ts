@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { SETTING_NAMES, SETTINGS, settingProblem, settingVariable } from './settings.ts'
 
-const OPERATIONS = readFileSync(join(import.meta.dirname, '../../../docs/operations.md'), 'utf8')
+const OPERATIONS = readFileSync(join(import.meta.dirname, '../../../../docs/operations.md'), 'utf8')
 
 test('every setting stands in the operations page with its default and bounds, and no other', () => {
   const rows = SETTING_NAMES.map((name) => {
@@ -32,6 +32,6 @@ test.each(SETTING_NAMES)('%s: its default and its bounds are allowed, and nothin
 })
 
 test('no variable of a setting is one of the server', () => {
-  const serve = readFileSync(join(import.meta.dirname, '../config.ts'), 'utf8')
+  const serve = readFileSync(join(import.meta.dirname, '../../node/config.ts'), 'utf8')
   for (const name of SETTING_NAMES) expect(serve).not.toContain(`  ${settingVariable(name)}:`)
 })

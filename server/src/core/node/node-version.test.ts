@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import manifest from '../../package.json' with { type: 'json' }
+import manifest from '../../../package.json' with { type: 'json' }
 import { nodeTooOld } from './node-version.ts'
 
 test.each(['22.13.0', '22.20.1', '24.0.0', '100.1.0'])('Node %s will do', (version) => {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
+import { artifactName, awaitedArtifacts } from '../../contract/artifacts.ts'
 import { hold, isHeld, parseRange, wantedRunAt } from './artifact.ts'
-import { artifactName, awaitedArtifacts } from './contract/artifacts.ts'
 import { RUN_AT_MAX_AHEAD_MS } from './job.ts'
 
 describe('a held run', () => {

@@ -1,5 +1,5 @@
+import type { EventPolicy } from '../events/seq.ts'
 import type { Backoff } from './backoff.ts'
-import type { EventPolicy } from './seq.ts'
 
 /** How a job is to be run; immutable, like the job. What is not set takes the default at the time it is needed. */
 export interface JobPolicy extends EventPolicy {

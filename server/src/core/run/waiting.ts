@@ -1,6 +1,6 @@
 import type { WaitingForShape } from '@ichido/sdk/protocol'
+import { quotaMessage } from '../limits/quota.ts'
 import { isHeld } from './artifact.ts'
-import { quotaMessage } from './quota.ts'
 import type { RunState } from './run-state.ts'
 
 /** All that can keep a job waiting, as it was found at one moment. */

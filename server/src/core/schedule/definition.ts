@@ -1,6 +1,6 @@
-import type { JobPolicy } from './job.ts'
+import type { DeclaredStage, SeqScope } from '../events/seq.ts'
+import type { JobPolicy } from '../run/job.ts'
 import type { Schedule } from './schedule.ts'
-import type { DeclaredStage, SeqScope } from './seq.ts'
 import type { TriggerRule } from './trigger.ts'
 
 /** What a person writes: the jobs to make, and when. */

@@ -1,6 +1,6 @@
 import { Cron, CronPattern } from 'croner'
-import type { Problem } from './contract/problem.ts'
-import { remember } from './remember.ts'
+import type { Problem } from '../json/problem.ts'
+import { remember } from '../node/remember.ts'
 import { changeBetween, instantsOf, isZone, jumpOver, offsetAt } from './zone.ts'
 
 /**

@@ -1,7 +1,7 @@
 import type { Scalar } from '@ichido/sdk/protocol'
-import type { Problem } from './contract/problem.ts'
-import { fieldName } from './field-name.ts'
-import { findJsonProblem } from './strict-json.ts'
+import { fieldName } from '../json/field-name.ts'
+import type { Problem } from '../json/problem.ts'
+import { findJsonProblem } from '../json/strict-json.ts'
 
 /** Which triggers make a job of a definition. */
 export interface TriggerRule {

@@ -1,4 +1,4 @@
-import { remember } from './remember.ts'
+import { remember } from '../node/remember.ts'
 
 /**
  * What clocks in a time zone show. A wall time is what they show, written as if it were UTC: the milliseconds since 1970

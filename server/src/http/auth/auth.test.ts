@@ -1,10 +1,10 @@
 import type { ErrorBody, JobDetail, JobShape, Page, ReservationShape, SubmitResponse } from '@ichido/sdk/protocol'
 import { ROLES } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Role } from '../core/roles.ts'
-import { type Answer, type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
-import { realWorld } from '../world.ts'
+import type { Role } from '../../core/limits/roles.ts'
+import { realWorld } from '../../node/world.ts'
+import { type Answer, type TestApp, testApp } from '../../testing/http/app.ts'
+import { ENGINES } from '../../testing/services/services.ts'
 import { FAILURES_MAX, WINDOW_MS } from './failure-limit.ts'
 
 const code = (answer: Answer) => (answer.body as ErrorBody).error.code

@@ -1,8 +1,8 @@
-import type { Caller } from '../core/roles.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import type { Deps } from '../services/deps.ts'
-import { maximumReached } from '../services/maximum.ts'
-import type { WorkerIdentity } from '../services/workers.ts'
+import type { Caller } from '../../core/limits/roles.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import type { Deps } from '../../services/deps.ts'
+import { maximumReached } from '../../services/limits/maximum.ts'
+import type { WorkerIdentity } from '../../services/workers/workers.ts'
 
 /** A bucket holds so many seconds' worth of requests: a burst passes, a flood does not. */
 const BURST_SECONDS = 10

@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { parse } from 'yaml'
-import { root } from '../../../scripts/boot/fetch-packages.mjs'
-import { SETTINGS, type SettingName } from '../core/settings.ts'
+import { root } from '../../../../scripts/boot/fetch-packages.mjs'
+import { SETTINGS, type SettingName } from '../../core/limits/settings.ts'
 import { createMetrics } from './metrics.ts'
 
 /** What operators are told to look at is there under that name. */

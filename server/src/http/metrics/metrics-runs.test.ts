@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import { EVERY_DEAD_LETTER } from '../../store/dead-letters/dead-letters.ts'
+import { type TestApp, testApp } from '../../testing/http/app.ts'
+import { ENGINES } from '../../testing/services/services.ts'
 
 describe.each(ENGINES)('%s', (engine) => {
   let http: TestApp

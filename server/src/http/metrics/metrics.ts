@@ -1,10 +1,10 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@prometheus-io/client'
-import type { FullPlace } from '../core/store-full.ts'
-import type { DeadLetterCounts } from '../services/dead-letters.ts'
-import type { DiskUse } from '../services/deps.ts'
-import type { Meter } from '../services/meter.ts'
-import type { TriggerCounts } from '../services/triggers.ts'
+import type { FullPlace } from '../../core/node/store-full.ts'
+import type { DeadLetterCounts } from '../../services/dead-letters/dead-letters.ts'
+import type { DiskUse } from '../../services/deps.ts'
+import type { Meter } from '../../services/system/meter.ts'
+import type { TriggerCounts } from '../../services/triggers/triggers.ts'
 import { createDeadLetterGauges, createQueueGauges, createTriggerGauges, setOrLeaveOut } from './queue-gauges.ts'
 
 export interface Metrics {

@@ -1,7 +1,7 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { Gauge, type Registry } from '@prometheus-io/client'
-import { COUNTED_EACH_MAX, type DeadLetterCounts } from '../services/dead-letters.ts'
-import type { TriggerCounts } from '../services/triggers.ts'
+import { COUNTED_EACH_MAX, type DeadLetterCounts } from '../../services/dead-letters/dead-letters.ts'
+import type { TriggerCounts } from '../../services/triggers/triggers.ts'
 
 /** Of the queues with the most work: each has a few lines of its own. */
 const QUEUES_MAX = 200

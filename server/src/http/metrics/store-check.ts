@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import type { Store } from '../store/port.ts'
+import type { Store } from '../../store/port.ts'
 import { sharedRead, within } from './shared-read.ts'
 
 /** For what is told of the store, and does not wait for it. */

@@ -3,10 +3,10 @@ import type { AddressInfo } from 'node:net'
 import { type Browser, type Page, chromium as playwright } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { chromium } from '../../../../scripts/testing/services.ts'
-import { LOCAL_ADMIN } from '../../services/access.ts'
-import { type TestApp, testApp } from '../../testing/app.ts'
-import { finish, lease } from '../../testing/cloud-worker.ts'
-import { contrasts } from '../../testing/contrasts.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import { type TestApp, testApp } from '../../testing/http/app.ts'
+import { finish, lease } from '../../testing/http/cloud-worker.ts'
+import { contrasts } from '../../testing/store/contrasts.ts'
 
 /** Fetching a browser on the first run may take this long. */
 const FETCH_TIMEOUT_MS = 300_000

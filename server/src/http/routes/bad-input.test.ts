@@ -1,8 +1,8 @@
 import { gzipSync } from 'node:zlib'
 import { ERRORS, type ErrorBody } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type Answer, type Call, type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
+import { type Answer, type Call, type TestApp, testApp } from '../../testing/http/app.ts'
+import { ENGINES } from '../../testing/services/services.ts'
 
 const JOBS = '/v1/jobs'
 const inDays = (days: number) => new Date(Date.now() + days * 86_400_000).toISOString()

@@ -3,11 +3,11 @@ import { IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, RawServerDefault } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
-import { decodeCursor, encodeCursor } from '../../core/contract/list.ts'
-import type { Feeds } from '../../services/feeds.ts'
+import { decodeCursor, encodeCursor } from '../../contract/common/list.ts'
+import type { Feeds } from '../../services/events/feeds.ts'
 import type { Services } from '../../services/index.ts'
-import type { MismatchStatus } from '../errors.ts'
-import type { Seats } from '../stream.ts'
+import type { MismatchStatus } from '../server/errors.ts'
+import type { Seats } from '../streaming/stream.ts'
 
 /** What routes need to parse, call and render. */
 export interface RouteContext {

@@ -2,11 +2,11 @@ import { isUtf8 } from 'node:buffer'
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import type { FastifyInstance, FastifyRequest, RequestPayload } from 'fastify'
-import { parseStrictJson } from '../core/strict-json.ts'
+import { parseStrictJson } from '../../core/json/strict-json.ts'
+import type { ClientAddresses } from '../auth/client-address.ts'
+import { goneAway } from '../streaming/stream.ts'
 import { BodyBudget } from './body-budget.ts'
-import type { ClientAddresses } from './client-address.ts'
 import { JsonGauge, type JsonLimits } from './json-gauge.ts'
-import { goneAway } from './stream.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
 import { BodyBudget } from './body-budget.ts'
 
 const MIB = 1024 * 1024

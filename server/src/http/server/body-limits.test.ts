@@ -3,8 +3,8 @@ import type { ServerResponse } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
+import { type TestApp, testApp } from '../../testing/http/app.ts'
+import { registeredWorker, type WorkerCalls } from '../../testing/http/worker-calls.ts'
 
 const KIB = 1024
 const MIB = 1024 * KIB

@@ -3,10 +3,10 @@ import type { AddressInfo } from 'node:net'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { testBlobs } from '../testing/artifacts.ts'
-import { until } from '../testing/store.ts'
+import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import { type TestApp, testApp } from '../../testing/http/app.ts'
+import { testBlobs } from '../../testing/services/artifacts.ts'
+import { until } from '../../testing/store/store.ts'
 
 let http: TestApp
 let world: FakeWorld

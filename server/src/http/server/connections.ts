@@ -1,11 +1,11 @@
 import type { Server } from 'node:http'
 import type { World } from '@ichido/sdk/world'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
-import type { Deps } from '../services/deps.ts'
-import type { SettingsService } from '../services/settings.ts'
-import { type ClientAddresses, peerGroup } from './client-address.ts'
-import type { Metrics } from './metrics.ts'
-import { Seats } from './stream.ts'
+import type { Deps } from '../../services/deps.ts'
+import type { SettingsService } from '../../services/system/settings.ts'
+import { type ClientAddresses, peerGroup } from '../auth/client-address.ts'
+import type { Metrics } from '../metrics/metrics.ts'
+import { Seats } from '../streaming/stream.ts'
 
 export interface ConnectionLimits {
   deps: Pick<Deps, 'world' | 'meter'>

@@ -2,10 +2,10 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { type Browser, type Page, chromium as playwright } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { chromium } from '../../../scripts/testing/services.ts'
-import { StoreUnavailable } from '../store/port.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { JOB, RESULT, submitZpe, ZpeWorker } from '../testing/zpe.ts'
+import { chromium } from '../../../../scripts/testing/services.ts'
+import { StoreUnavailable } from '../../store/port.ts'
+import { type TestApp, testApp } from '../../testing/http/app.ts'
+import { JOB, RESULT, submitZpe, ZpeWorker } from '../../testing/http/zpe.ts'
 
 /** Fetching a browser on the first run may take this long. */
 const FETCH_TIMEOUT_MS = 300_000

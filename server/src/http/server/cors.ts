@@ -1,5 +1,5 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
-import type { AllowedOrigins } from '../core/allowed-origins.ts'
+import type { AllowedOrigins } from '../../core/node/allowed-origins.ts'
 
 const METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE'
 /** What scripts of another origin may read of an answer, beside its body and type. */

@@ -1,7 +1,7 @@
 import { chromium as playwright } from 'playwright-core'
 import { expect, test } from 'vitest'
-import { chromium } from '../../../scripts/testing/services.ts'
-import { testApp } from '../testing/app.ts'
+import { chromium } from '../../../../scripts/testing/services.ts'
+import { testApp } from '../../testing/http/app.ts'
 
 test('/docs works in a browser, under its own policy and without asking anybody else', async () => {
   const http = await testApp('sqlite')

@@ -1,7 +1,7 @@
 import helmet from '@fastify/helmet'
 import swaggerUi from '@fastify/swagger-ui'
 import type { FastifyInstance } from 'fastify'
-import { pageRoutes } from './page/page-routes.ts'
+import { pageRoutes } from '../page/page-routes.ts'
 
 /** What is meant for browsers: the page and the API's documentation, which need no credentials by themselves. */
 export async function htmlRoutes(app: FastifyInstance, { secure }: { secure: boolean }): Promise<void> {

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { z } from 'zod'
-import * as shapes from '../core/contract/shapes.ts'
-import { EVERY_JOB } from '../store/commands/list-jobs.ts'
-import { type Call, type TestApp, testApp } from '../testing/app.ts'
+import * as shapes from '../../contract/common/shapes.ts'
+import { EVERY_JOB } from '../../store/jobs/list-jobs.ts'
+import { type Call, type TestApp, testApp } from '../../testing/http/app.ts'
 
 describe('the description of the API', () => {
   let http: TestApp

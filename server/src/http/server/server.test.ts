@@ -6,8 +6,8 @@ import { text } from 'node:stream/consumers'
 import type { ErrorBody, SubmitResponse } from '@ichido/sdk/protocol'
 import { pino } from 'pino'
 import { afterEach, describe, expect, test } from 'vitest'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { selfSigned } from '../testing/certificate.ts'
+import { type TestApp, testApp } from '../../testing/http/app.ts'
+import { selfSigned } from '../../testing/http/certificate.ts'
 
 let open: TestApp | undefined
 afterEach(async () => {

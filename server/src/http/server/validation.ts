@@ -2,7 +2,7 @@ import { IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyInstance } from 'fastify'
 import type { FastifyRouteSchemaDef, FastifySchemaCompiler } from 'fastify/types/schema.js'
 import { z } from 'zod'
-import { describeProblem } from '../core/contract/problem.ts'
+import { describeProblem } from '../../core/json/problem.ts'
 
 /** The schemas that describe the API check what comes in; what goes out is typed, and sent as it is. */
 export function installValidation(app: FastifyInstance): void {

@@ -1,9 +1,10 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { freshDatabase } from '../../../scripts/testing/services.ts'
-import { PostgresBus } from '../bus/postgres.ts'
-import { DEFAULT_LIMITS } from '../services/deps.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
+import { freshDatabase } from '../../../../scripts/testing/services.ts'
+import { PostgresBus } from '../../bus/postgres.ts'
+import { realWorld } from '../../node/world.ts'
+import { DEFAULT_LIMITS } from '../../services/deps.ts'
+import { type TestApp, testApp } from '../../testing/http/app.ts'
 import {
   answering,
   BEHIND,
@@ -18,10 +19,9 @@ import {
   streamClients,
   upTo,
   world,
-} from '../testing/event-streams.ts'
-import { beginPublishing } from '../testing/publishing.ts'
-import { openNode, until } from '../testing/store.ts'
-import { realWorld } from '../world.ts'
+} from '../../testing/http/event-streams.ts'
+import { beginPublishing } from '../../testing/services/publishing.ts'
+import { openNode, until } from '../../testing/store/store.ts'
 
 const { open, clients } = streamClients()
 

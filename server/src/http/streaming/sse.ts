@@ -1,10 +1,10 @@
 import type { OutgoingHttpHeaders } from 'node:http'
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyReply } from 'fastify'
-import { iso } from '../services/render.ts'
-import type { Framing, Sink } from '../services/subscriber.ts'
-import { errorBody, toIchidoError } from './errors.ts'
-import { waitSignal } from './routes/context.ts'
+import type { Framing, Sink } from '../../services/events/subscriber.ts'
+import { iso } from '../../services/jobs/render.ts'
+import { waitSignal } from '../routes/context.ts'
+import { errorBody, toIchidoError } from '../server/errors.ts'
 import { prepareStream, type StreamContext, sendParts } from './stream.ts'
 
 /** Server-sent events, as the HTML standard has them: each with the place to go on from as its id. */

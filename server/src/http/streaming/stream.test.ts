@@ -5,9 +5,9 @@ import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import fastify from 'fastify'
 import { expect, test } from 'vitest'
-import { silentMeter } from '../services/meter.ts'
-import { defaultSettings } from '../services/settings.ts'
-import { waitSignal } from './routes/context.ts'
+import { silentMeter } from '../../services/system/meter.ts'
+import { defaultSettings } from '../../services/system/settings.ts'
+import { waitSignal } from '../routes/context.ts'
 import { limitStalls, Seats } from './stream.ts'
 
 /** More than one user may have at a time. */

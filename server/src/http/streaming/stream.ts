@@ -3,8 +3,8 @@ import { Readable } from 'node:stream'
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import type { FastifyInstance, FastifyReply } from 'fastify'
-import type { Deps } from '../services/deps.ts'
-import { maximumReached } from '../services/maximum.ts'
+import type { Deps } from '../../services/deps.ts'
+import { maximumReached } from '../../services/limits/maximum.ts'
 
 /** What is held for a client that does not take it; beyond that nothing is asked for. */
 const BUFFER_BYTES = 64 * 1024

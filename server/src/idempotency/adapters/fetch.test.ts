@@ -1,7 +1,7 @@
 import { DatabaseSync } from 'node:sqlite'
 import { afterAll, expect, test } from 'vitest'
-import { createIdempotency, type FetchHandler, sqliteKeys } from './index.ts'
-import { fresh } from './testing/ask.ts'
+import { createIdempotency, type FetchHandler, sqliteKeys } from '../index.ts'
+import { fresh } from '../testing/ask.ts'
 
 const database = new DatabaseSync(':memory:')
 afterAll(() => database.close())

@@ -1,9 +1,9 @@
-import { type Answer, encodeAnswer, OF_THE_BODY, REPLAYED, type StoredAnswer } from './answer.ts'
-import type { Gate, Route } from './gate.ts'
-import type { Call } from './hold.ts'
-import { refuse } from './refusal.ts'
-import type { Asked } from './request.ts'
-import type { Settings } from './settings.ts'
+import { type Answer, encodeAnswer, OF_THE_BODY, REPLAYED, type StoredAnswer } from '../answer.ts'
+import type { Gate, Route } from '../gate.ts'
+import type { Call } from '../hold.ts'
+import { refuse } from '../refusal.ts'
+import type { Asked } from '../request.ts'
+import type { Settings } from '../settings.ts'
 
 export type FetchHandler<Tx, Returned> = (call: Call<Tx, Returned>) => Response | Answer | Promise<Response | Answer>
 

@@ -1,6 +1,6 @@
 import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import { OF_THE_BODY, REPLAYED, type StoredAnswer } from './answer.ts'
-import { refuse } from './refusal.ts'
+import { OF_THE_BODY, REPLAYED, type StoredAnswer } from '../answer.ts'
+import { refuse } from '../refusal.ts'
 
 const HELD_BACK = ['writeHead', 'write', 'end', 'flushHeaders', 'destroy'] as const
 

@@ -7,8 +7,8 @@ import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { pipeline } from 'node:stream/promises'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { createIdempotency, sqliteKeys } from './index.ts'
-import { listen } from './testing/listen.ts'
+import { createIdempotency, sqliteKeys } from '../index.ts'
+import { listen } from '../testing/listen.ts'
 
 const database = new DatabaseSync(':memory:')
 const RESPONSE_MAX_BYTES = 1_000

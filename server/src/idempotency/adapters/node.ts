@@ -1,11 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Gate, Route } from './gate.ts'
-import type { Call } from './hold.ts'
+import type { Gate, Route } from '../gate.ts'
+import type { Call } from '../hold.ts'
+import { refuse } from '../refusal.ts'
+import type { Asked } from '../request.ts'
+import type { Settings } from '../settings.ts'
 import { peekBody } from './node-body.ts'
 import { type Draft, type HeldResponse, holdBack, sendAnswer } from './node-response.ts'
-import { refuse } from './refusal.ts'
-import type { Asked } from './request.ts'
-import type { Settings } from './settings.ts'
 
 /** `node(req, res, route, next)`: for plain Node, Express and Fastify, as a middleware or around a handler. */
 export function nodeAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: Settings) {

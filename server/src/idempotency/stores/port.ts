@@ -1,4 +1,4 @@
-import type { Answer, StoredAnswer } from './answer.ts'
+import type { Answer, StoredAnswer } from '../answer.ts'
 
 /** A key belongs to one user and one route: elsewhere the same text is another key. */
 export interface Place {

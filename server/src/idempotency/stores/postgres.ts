@@ -1,5 +1,5 @@
 import type { Pool, PoolClient } from 'pg'
-import type { Answer } from './answer.ts'
+import type { Answer } from '../answer.ts'
 import { KeyLost, type Keys, type Sectioned } from './port.ts'
 import {
   answerValues,

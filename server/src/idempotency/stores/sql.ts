@@ -1,4 +1,4 @@
-import type { StoredAnswer } from './answer.ts'
+import type { StoredAnswer } from '../answer.ts'
 import type { Claim, Holder, KeyRecord, Place } from './port.ts'
 
 export const TABLE = 'ichido_idempotency_keys'

@@ -1,8 +1,8 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { platformWorld, sleep } from '@ichido/sdk/world'
-import type { Answer } from './answer.ts'
+import type { Answer } from '../answer.ts'
+import type { IdempotencyWorld } from '../settings.ts'
 import { KeyLost, type Keys, type Sectioned } from './port.ts'
-import type { IdempotencyWorld } from './settings.ts'
 import {
   answerValues,
   claimValues,

@@ -1,5 +1,5 @@
-import { type Turned, turnAlerts } from '../store/commands/alerts.ts'
-import type { Term } from '../store/commands/leadership.ts'
+import { type Turned, turnAlerts } from '../../store/system/alerts.ts'
+import type { Term } from '../../store/system/leadership.ts'
 import { lookAtCredentials } from './alerts/credentials.ts'
 import { lookAtDisks } from './alerts/disks.ts'
 import type { AlertOptions, Look, Rule } from './alerts/look.ts'

@@ -5,20 +5,27 @@ import { gunzipSync, gzipSync } from 'node:zlib'
 import type { RunLogShape } from '@ichido/sdk/protocol'
 import { v7 } from 'uuid'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { type Files, openLogArchive } from '../log-archive/disk.ts'
-import { LOG_SHARDS, type LogArchive, logRefOf } from '../log-archive/port.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { type Meter, silentMeter } from '../services/meter.ts'
-import { archiveLog, forgetLogs } from '../store/commands/archive-logs.ts'
-import { command, type Store } from '../store/port.ts'
-import { text } from '../store/statement.ts'
-import { beginWriting, leaseWriting, pagesOf, type TestArchive, testArchive, textOf } from '../testing/logs.ts'
-import { seize, trusting } from '../testing/reaper.ts'
-import { settingsOf } from '../testing/retention.ts'
-import { only } from '../testing/scene.ts'
-import { ENGINES, type TestServices, testServices } from '../testing/services.ts'
-import { sql, unique } from '../testing/store.ts'
-import { realWorld } from '../world.ts'
+import { type Files, openLogArchive } from '../../log-archive/disk.ts'
+import { LOG_SHARDS, type LogArchive, logRefOf } from '../../log-archive/port.ts'
+import { realWorld } from '../../node/world.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import { type Meter, silentMeter } from '../../services/system/meter.ts'
+import { archiveLog, forgetLogs } from '../../store/logs/archive-logs.ts'
+import { command, type Store } from '../../store/port.ts'
+import { text } from '../../store/statement.ts'
+import { seize, trusting } from '../../testing/nodes/reaper.ts'
+import {
+  beginWriting,
+  leaseWriting,
+  pagesOf,
+  type TestArchive,
+  testArchive,
+  textOf,
+} from '../../testing/services/logs.ts'
+import { ENGINES, type TestServices, testServices } from '../../testing/services/services.ts'
+import { settingsOf } from '../../testing/store/retention.ts'
+import { only } from '../../testing/store/scene.ts'
+import { sql, unique } from '../../testing/store/store.ts'
 import { createArchive } from './archive.ts'
 
 const DAY_MS = 24 * 3_600_000

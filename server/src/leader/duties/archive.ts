@@ -1,11 +1,11 @@
 import type { World } from '@ichido/sdk/world'
-import { type ArchivedChunk, LOG_SHARDS, type LogArchive, type LogFile, logRefOf } from '../log-archive/port.ts'
-import type { Meter } from '../services/meter.ts'
-import type { Settings } from '../services/settings.ts'
-import { archiveLog, findLogRefs, findOldLogs, findRunLog } from '../store/commands/archive-logs.ts'
-import type { Store } from '../store/port.ts'
-import { integer, text, textOrNull } from '../store/statement.ts'
-import type { Leading } from './elect.ts'
+import { type ArchivedChunk, LOG_SHARDS, type LogArchive, type LogFile, logRefOf } from '../../log-archive/port.ts'
+import type { Meter } from '../../services/system/meter.ts'
+import type { Settings } from '../../services/system/settings.ts'
+import { archiveLog, findLogRefs, findOldLogs, findRunLog } from '../../store/logs/archive-logs.ts'
+import type { Store } from '../../store/port.ts'
+import { integer, text, textOrNull } from '../../store/statement.ts'
+import type { Leading } from '../election/elect.ts'
 
 const DAY_MS = 24 * 3600 * 1000
 const PART = { chunksMax: 100, bytesMax: 1024 * 1024 }

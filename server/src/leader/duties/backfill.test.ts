@@ -1,15 +1,25 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import type { Definition } from '../core/definition.ts'
-import type { Schedule } from '../core/schedule.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import type { PastRange } from '../services/backfills.ts'
-import { deleteDefinition, updateDefinition } from '../store/commands/definitions.ts'
-import { readClock, type Term } from '../store/commands/leadership.ts'
-import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
-import { seize } from '../testing/reaper.ts'
-import { ENGINES } from '../testing/services.ts'
-import { sql } from '../testing/store.ts'
-import { BY, content, define, jobsOf, ledger, setDue, tickAll, ticker, toNextMinute } from '../testing/ticker.ts'
+import type { Definition } from '../../core/schedule/definition.ts'
+import type { Schedule } from '../../core/schedule/schedule.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import type { PastRange } from '../../services/schedules/backfills.ts'
+import { deleteDefinition, updateDefinition } from '../../store/schedules/definitions.ts'
+import { readClock, type Term } from '../../store/system/leadership.ts'
+import { type LeaderScene, leaderScene } from '../../testing/nodes/leader-scene.ts'
+import { seize } from '../../testing/nodes/reaper.ts'
+import {
+  BY,
+  content,
+  define,
+  jobsOf,
+  ledger,
+  setDue,
+  tickAll,
+  ticker,
+  toNextMinute,
+} from '../../testing/nodes/ticker.ts'
+import { ENGINES } from '../../testing/services/services.ts'
+import { sql } from '../../testing/store/store.ts'
 import { createBackfill } from './backfill.ts'
 
 const MINUTE = 60_000

@@ -1,13 +1,13 @@
 import type { World } from '@ichido/sdk/world'
-import type { Bus } from '../bus/port.ts'
-import { ticksBetween } from '../core/schedule.ts'
-import type { FairTags } from '../services/fair-tags.ts'
-import type { Meter } from '../services/meter.ts'
-import type { Settings } from '../services/settings.ts'
-import { type RunningBackfill, runningBackfills, stepBackfill } from '../store/commands/backfills.ts'
-import type { Term } from '../store/commands/leadership.ts'
-import type { Store } from '../store/port.ts'
-import { BATCH_CHARS_MAX, FIRST, wakeQueues } from './batches.ts'
+import type { Bus } from '../../bus/port.ts'
+import { ticksBetween } from '../../core/schedule/schedule.ts'
+import type { FairTags } from '../../services/leasing/fair-tags.ts'
+import type { Meter } from '../../services/system/meter.ts'
+import type { Settings } from '../../services/system/settings.ts'
+import type { Store } from '../../store/port.ts'
+import { type RunningBackfill, runningBackfills, stepBackfill } from '../../store/schedules/backfills.ts'
+import type { Term } from '../../store/system/leadership.ts'
+import { BATCH_CHARS_MAX, FIRST, wakeQueues } from '../election/batches.ts'
 
 const BACKFILLS_MAX = 20
 

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
-import { ENGINES } from '../testing/services.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import { type LeaderScene, leaderScene } from '../../testing/nodes/leader-scene.ts'
+import { ENGINES } from '../../testing/services/services.ts'
 import { createPromote } from './promote.ts'
 
 describe.each(ENGINES)('%s', (engine) => {

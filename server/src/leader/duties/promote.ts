@@ -1,8 +1,8 @@
-import type { Bus } from '../bus/port.ts'
-import type { FairTags } from '../services/fair-tags.ts'
-import type { Settings } from '../services/settings.ts'
-import { promoteDue } from '../store/commands/promote-runs.ts'
-import type { Store } from '../store/port.ts'
+import type { Bus } from '../../bus/port.ts'
+import type { FairTags } from '../../services/leasing/fair-tags.ts'
+import type { Settings } from '../../services/system/settings.ts'
+import { promoteDue } from '../../store/leasing/promote-runs.ts'
+import type { Store } from '../../store/port.ts'
 
 export interface PromoteOptions {
   store: Store

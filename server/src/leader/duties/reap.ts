@@ -1,12 +1,12 @@
 import type { World } from '@ichido/sdk/world'
-import type { Bus } from '../bus/port.ts'
-import type { Meter } from '../services/meter.ts'
-import type { Settings } from '../services/settings.ts'
-import { readClock } from '../store/commands/leadership.ts'
-import { type Ended, expireBatch, reviewRuns, type Waiting } from '../store/commands/reap-runs.ts'
-import type { Store } from '../store/port.ts'
-import type { ClockWatch } from './clock-watch.ts'
-import type { Leading } from './elect.ts'
+import type { Bus } from '../../bus/port.ts'
+import type { Meter } from '../../services/system/meter.ts'
+import type { Settings } from '../../services/system/settings.ts'
+import type { Store } from '../../store/port.ts'
+import { type Ended, expireBatch, reviewRuns, type Waiting } from '../../store/runs/reap-runs.ts'
+import { readClock } from '../../store/system/leadership.ts'
+import type { ClockWatch } from '../election/clock-watch.ts'
+import type { Leading } from '../election/elect.ts'
 
 /** Runs whose end is awaited at the same time; those beyond it have their turn later. */
 const WAITING_MAX = 10_000

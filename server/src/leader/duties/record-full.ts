@@ -1,7 +1,7 @@
-import type { FullDisks } from '../services/full-disks.ts'
-import { recordAlerts } from '../store/commands/alerts.ts'
-import type { Term } from '../store/commands/leadership.ts'
-import type { Store } from '../store/port.ts'
+import type { FullDisks } from '../../services/system/full-disks.ts'
+import type { Store } from '../../store/port.ts'
+import { recordAlerts } from '../../store/system/alerts.ts'
+import type { Term } from '../../store/system/leadership.ts'
 
 export interface RecordFullOptions {
   store: Store

@@ -1,10 +1,10 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { size } from '../../../scripts/testing/size.ts'
-import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
-import { abortRedrive, countMatching, type Redrive, runningRedrives } from '../store/commands/redrive.ts'
-import { stepRedrive } from '../store/commands/redrive-step.ts'
-import type { Command, Store } from '../store/port.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import { EVERY_DEAD_LETTER } from '../../store/dead-letters/dead-letters.ts'
+import { abortRedrive, countMatching, type Redrive, runningRedrives } from '../../store/dead-letters/redrive.ts'
+import { stepRedrive } from '../../store/dead-letters/redrive-step.ts'
+import type { Command, Store } from '../../store/port.ts'
 import {
   begin,
   failAll,
@@ -16,10 +16,10 @@ import {
   redriver,
   retry,
   timesRetried,
-} from '../testing/dead-letters.ts'
-import { KEY_TTL_MS, Scene } from '../testing/scene.ts'
-import { eachEngine, sql, until } from '../testing/store.ts'
-import { byClock } from '../testing/tags.ts'
+} from '../../testing/store/dead-letters.ts'
+import { KEY_TTL_MS, Scene } from '../../testing/store/scene.ts'
+import { eachEngine, sql, until } from '../../testing/store/store.ts'
+import { byClock } from '../../testing/store/tags.ts'
 
 eachEngine(({ store }) => {
   const newScene = () => new Scene(store())

@@ -1,12 +1,12 @@
 import type { World } from '@ichido/sdk/world'
-import type { Bus } from '../bus/port.ts'
-import type { FairTags } from '../services/fair-tags.ts'
-import type { Meter } from '../services/meter.ts'
-import type { Settings } from '../services/settings.ts'
-import type { Term } from '../store/commands/leadership.ts'
-import { runningRedrives } from '../store/commands/redrive.ts'
-import { stepRedrive } from '../store/commands/redrive-step.ts'
-import type { Store } from '../store/port.ts'
+import type { Bus } from '../../bus/port.ts'
+import type { FairTags } from '../../services/leasing/fair-tags.ts'
+import type { Meter } from '../../services/system/meter.ts'
+import type { Settings } from '../../services/system/settings.ts'
+import { runningRedrives } from '../../store/dead-letters/redrive.ts'
+import { stepRedrive } from '../../store/dead-letters/redrive-step.ts'
+import type { Store } from '../../store/port.ts'
+import type { Term } from '../../store/system/leadership.ts'
 
 const REDRIVES_MAX = 100
 /** No step waits longer for its turn than this; a clock that was set back must not hold up a redrive for as long. */

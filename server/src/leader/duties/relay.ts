@@ -1,11 +1,11 @@
-import type { Relay } from '../bus/port.ts'
-import type { Settings } from '../services/settings.ts'
-import { findEventNames, findNamed } from '../store/commands/all-events.ts'
-import { readClock } from '../store/commands/leadership.ts'
-import { beginWatermark, moveWatermark, type Watermark } from '../store/commands/relay.ts'
-import { FIRST_EVENT, findLastPlace } from '../store/commands/walk-events.ts'
-import type { Store } from '../store/port.ts'
-import type { Leading } from './elect.ts'
+import type { Relay } from '../../bus/port.ts'
+import type { Settings } from '../../services/system/settings.ts'
+import { findEventNames, findNamed } from '../../store/events/all-events.ts'
+import { beginWatermark, moveWatermark, type Watermark } from '../../store/events/relay.ts'
+import { FIRST_EVENT, findLastPlace } from '../../store/events/walk-events.ts'
+import type { Store } from '../../store/port.ts'
+import { readClock } from '../../store/system/leadership.ts'
+import type { Leading } from '../election/elect.ts'
 
 export interface RelayOptions {
   store: Store

@@ -1,11 +1,13 @@
 import type { World } from '@ichido/sdk/world'
-import type { SettingName } from '../core/settings.ts'
-import type { Meter } from '../services/meter.ts'
-import type { Settings } from '../services/settings.ts'
-import { removeQueueTimes } from '../store/commands/fair-tags.ts'
-import { removeExpiredKeys } from '../store/commands/keys.ts'
-import type { Term } from '../store/commands/leadership.ts'
-import { removeMinuteCounts } from '../store/commands/minute-counts.ts'
+import type { SettingName } from '../../core/limits/settings.ts'
+import type { Meter } from '../../services/system/meter.ts'
+import type { Settings } from '../../services/system/settings.ts'
+import { removeQueueTimes } from '../../store/leasing/fair-tags.ts'
+import { removeNames } from '../../store/limits/user-names.ts'
+import type { Store } from '../../store/port.ts'
+import { removeExpiredKeys } from '../../store/submission/keys.ts'
+import type { Term } from '../../store/system/leadership.ts'
+import { removeMinuteCounts } from '../../store/system/minute-counts.ts'
 import {
   type Ages,
   FIRST_JOB,
@@ -20,9 +22,7 @@ import {
   removeJobs,
   removeReservations,
   removeTriggers,
-} from '../store/commands/retention.ts'
-import { removeNames } from '../store/commands/user-names.ts'
-import type { Store } from '../store/port.ts'
+} from '../../store/system/retention.ts'
 import { minuteCountsMs } from './alerts/windowed.ts'
 
 export interface RetainOptions {

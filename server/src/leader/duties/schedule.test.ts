@@ -1,16 +1,14 @@
 import { v7 } from 'uuid'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { size } from '../../../scripts/testing/size.ts'
-import type { Definition } from '../core/definition.ts'
-import type { Schedule } from '../core/schedule.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { deleteDefinition, pauseDefinition, updateDefinition } from '../store/commands/definitions.ts'
-import { readClock } from '../store/commands/leadership.ts'
-import { command, type Store, StoreUnavailable } from '../store/port.ts'
-import { each, statement } from '../store/statement.ts'
-import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
-import { ENGINES } from '../testing/services.ts'
-import { sql } from '../testing/store.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import type { Definition } from '../../core/schedule/definition.ts'
+import type { Schedule } from '../../core/schedule/schedule.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import { command, type Store, StoreUnavailable } from '../../store/port.ts'
+import { deleteDefinition, pauseDefinition, updateDefinition } from '../../store/schedules/definitions.ts'
+import { each, statement } from '../../store/statement.ts'
+import { readClock } from '../../store/system/leadership.ts'
+import { type LeaderScene, leaderScene } from '../../testing/nodes/leader-scene.ts'
 import {
   again,
   BY,
@@ -23,8 +21,10 @@ import {
   tickAll,
   ticker,
   toNextMinute,
-} from '../testing/ticker.ts'
-import { ClockWatch } from './clock-watch.ts'
+} from '../../testing/nodes/ticker.ts'
+import { ENGINES } from '../../testing/services/services.ts'
+import { sql } from '../../testing/store/store.ts'
+import { ClockWatch } from '../election/clock-watch.ts'
 
 const insertDefinitions = statement('', {
   postgres: `INSERT INTO ichido.job_definitions (id, name, user_id, kind, payload, policy, schedule, next_tick_at, created_at,

@@ -1,9 +1,10 @@
 import type { World } from '@ichido/sdk/world'
-import type { Bus } from '../bus/port.ts'
-import { planTicks } from '../core/ticks.ts'
-import type { FairTags } from '../services/fair-tags.ts'
-import type { Meter } from '../services/meter.ts'
-import type { Settings } from '../services/settings.ts'
+import type { Bus } from '../../bus/port.ts'
+import { planTicks } from '../../core/schedule/ticks.ts'
+import type { FairTags } from '../../services/leasing/fair-tags.ts'
+import type { Meter } from '../../services/system/meter.ts'
+import type { Settings } from '../../services/system/settings.ts'
+import type { Store } from '../../store/port.ts'
 import {
   type DueDefinition,
   findDue,
@@ -11,12 +12,11 @@ import {
   makeTicks,
   type Planned,
   type Tick,
-} from '../store/commands/ticks.ts'
-import { findWaitingTicks, tryWaitingTicks } from '../store/commands/waiting-ticks.ts'
-import type { Store } from '../store/port.ts'
-import { BATCH_CHARS_MAX, eachByItself, FIRST, wakeQueues } from './batches.ts'
-import type { ClockWatch } from './clock-watch.ts'
-import type { Leading } from './elect.ts'
+} from '../../store/schedules/ticks.ts'
+import { findWaitingTicks, tryWaitingTicks } from '../../store/schedules/waiting-ticks.ts'
+import { BATCH_CHARS_MAX, eachByItself, FIRST, wakeQueues } from '../election/batches.ts'
+import type { ClockWatch } from '../election/clock-watch.ts'
+import type { Leading } from '../election/elect.ts'
 
 export interface ScheduleOptions {
   world: World

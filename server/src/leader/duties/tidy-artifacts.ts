@@ -1,16 +1,16 @@
-import { type Blobs, SHARDS } from '../blobs/port.ts'
-import type { Bus } from '../bus/port.ts'
-import { isUuid } from '../core/contract/list.ts'
-import type { Meter } from '../services/meter.ts'
-import type { Settings } from '../services/settings.ts'
+import { type Blobs, SHARDS } from '../../blobs/port.ts'
+import type { Bus } from '../../bus/port.ts'
+import { isUuid } from '../../contract/common/list.ts'
+import type { Meter } from '../../services/system/meter.ts'
+import type { Settings } from '../../services/system/settings.ts'
 import {
   cancelOverdue,
   deleteExpiredArtifacts,
   findAwaited,
   findBlobs,
   forgetUnnamedBlobs,
-} from '../store/commands/tidy-artifacts.ts'
-import type { Store } from '../store/port.ts'
+} from '../../store/artifacts/tidy-artifacts.ts'
+import type { Store } from '../../store/port.ts'
 
 const FIRST = '00000000-0000-0000-0000-000000000000'
 /** Longer than anybody takes from putting a blob in its place to naming it. */

@@ -1,13 +1,18 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import type { Definition } from '../core/definition.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { deleteDefinition, pauseDefinition, resumeDefinition, updateDefinition } from '../store/commands/definitions.ts'
-import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
-import { seize } from '../testing/reaper.ts'
-import { ENGINES } from '../testing/services.ts'
-import { sql } from '../testing/store.ts'
-import { BY, content, jobsOf, tickAll } from '../testing/ticker.ts'
-import { defineOn, happen, triggerer, triggerLedger } from '../testing/triggers.ts'
+import type { Definition } from '../../core/schedule/definition.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import {
+  deleteDefinition,
+  pauseDefinition,
+  resumeDefinition,
+  updateDefinition,
+} from '../../store/schedules/definitions.ts'
+import { type LeaderScene, leaderScene } from '../../testing/nodes/leader-scene.ts'
+import { seize } from '../../testing/nodes/reaper.ts'
+import { BY, content, jobsOf, tickAll } from '../../testing/nodes/ticker.ts'
+import { defineOn, happen, triggerer, triggerLedger } from '../../testing/nodes/triggers.ts'
+import { ENGINES } from '../../testing/services/services.ts'
+import { sql } from '../../testing/store/store.ts'
 import { createRetain } from './retain.ts'
 
 describe.each(ENGINES)('triggers on %s', (engine) => {

@@ -1,9 +1,10 @@
 import type { World } from '@ichido/sdk/world'
-import type { Bus } from '../bus/port.ts'
-import type { Limits } from '../services/deps.ts'
-import type { FairTags } from '../services/fair-tags.ts'
-import type { Meter } from '../services/meter.ts'
-import type { Settings } from '../services/settings.ts'
+import type { Bus } from '../../bus/port.ts'
+import type { Limits } from '../../services/deps.ts'
+import type { FairTags } from '../../services/leasing/fair-tags.ts'
+import type { Meter } from '../../services/system/meter.ts'
+import type { Settings } from '../../services/system/settings.ts'
+import type { Store } from '../../store/port.ts'
 import {
   findUnprocessed,
   type Made,
@@ -11,16 +12,15 @@ import {
   type Processed,
   processTriggers,
   type Unprocessed,
-} from '../store/commands/process-triggers.ts'
+} from '../../store/triggers/process-triggers.ts'
 import {
   dropWaitingTriggers,
   findWaitingTriggers,
   tryWaitingTriggers,
   type WaitingDefinition,
-} from '../store/commands/waiting-triggers.ts'
-import type { Store } from '../store/port.ts'
-import { BATCH_CHARS_MAX, eachByItself, FIRST, wakeQueues } from './batches.ts'
-import type { Leading } from './elect.ts'
+} from '../../store/triggers/waiting-triggers.ts'
+import { BATCH_CHARS_MAX, eachByItself, FIRST, wakeQueues } from '../election/batches.ts'
+import type { Leading } from '../election/elect.ts'
 
 export interface TriggerOptions {
   world: World

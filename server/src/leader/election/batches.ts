@@ -1,4 +1,4 @@
-import type { Bus } from '../bus/port.ts'
+import type { Bus } from '../../bus/port.ts'
 import type { Leading } from './elect.ts'
 
 /** What the duties that make jobs have in common. */

@@ -1,5 +1,5 @@
 import { beforeEach, expect, test } from 'vitest'
-import { FakeWorld } from '../../../scripts/testing/fake-world.ts'
+import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import { ClockWatch } from './clock-watch.ts'
 
 const MINUTE_MS = 60_000

@@ -1,8 +1,8 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import type { Bus, Topic } from '../bus/port.ts'
-import type { Meter } from '../services/meter.ts'
-import { renewTerm, resignTerm, type Standing, type Term, tryToLead } from '../store/commands/leadership.ts'
-import type { Store } from '../store/port.ts'
+import type { Bus, Topic } from '../../bus/port.ts'
+import type { Meter } from '../../services/system/meter.ts'
+import type { Store } from '../../store/port.ts'
+import { renewTerm, resignTerm, type Standing, type Term, tryToLead } from '../../store/system/leadership.ts'
 import type { ClockWatch } from './clock-watch.ts'
 import { Loop, type LoopOptions } from './loop.ts'
 

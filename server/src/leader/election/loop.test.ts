@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
-import { silentMeter } from '../services/meter.ts'
+import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import { silentMeter } from '../../services/system/meter.ts'
 import { Loop } from './loop.ts'
 
 let world: FakeWorld

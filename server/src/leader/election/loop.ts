@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import type { Meter } from '../services/meter.ts'
+import type { Meter } from '../../services/system/meter.ts'
 
 export interface LoopOptions {
   name: string

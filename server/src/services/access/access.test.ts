@@ -1,10 +1,10 @@
 import { beforeEach, expect, test } from 'vitest'
-import { eachServices } from '../testing/each-services.ts'
-import { thrownBy } from '../testing/embedded.ts'
-import { sql, unique } from '../testing/store.ts'
-import { realWorld } from '../world.ts'
+import { realWorld } from '../../node/world.ts'
+import { eachServices } from '../../testing/services/each-services.ts'
+import { thrownBy } from '../../testing/services/embedded.ts'
+import { sql, unique } from '../../testing/store/store.ts'
+import { createServices } from '../index.ts'
 import { LOCAL_ADMIN } from './access.ts'
-import { createServices } from './index.ts'
 
 const TRUST_MS = 1_000
 /** Only the time that the cache counts; the store's own clock goes on. */

@@ -1,11 +1,11 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { IchidoError, type TokenShape } from '@ichido/sdk/protocol'
-import { type Caller, can, type Role } from '../core/roles.ts'
-import * as store from '../store/commands/access.ts'
-import type { Deps } from './deps.ts'
-import { freshRead } from './fresh-read.ts'
-import { notFound, requireId } from './not-found.ts'
-import { iso, isoOrNull } from './render.ts'
+import { type Caller, can, type Role } from '../../core/limits/roles.ts'
+import * as store from '../../store/access/access.ts'
+import type { Deps } from '../deps.ts'
+import { freshRead } from '../jobs/fresh-read.ts'
+import { iso, isoOrNull } from '../jobs/render.ts'
+import { notFound, requireId } from '../not-found.ts'
 
 export interface NewToken {
   userId: string

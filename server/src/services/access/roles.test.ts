@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { EVERY_JOB } from '../store/commands/list-jobs.ts'
-import { callerOf, eachServices } from '../testing/each-services.ts'
-import { thrownBy } from '../testing/embedded.ts'
-import { unique } from '../testing/store.ts'
+import { EVERY_JOB } from '../../store/jobs/list-jobs.ts'
+import { callerOf, eachServices } from '../../testing/services/each-services.ts'
+import { thrownBy } from '../../testing/services/embedded.ts'
+import { unique } from '../../testing/store/store.ts'
 import { LOCAL_ADMIN } from './access.ts'
 
 const ALL = { userId: null, activeOnly: false, limit: 100, cursor: null }

@@ -1,12 +1,12 @@
 import { createHmac, createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
 import { IchidoError, type StreamTokenShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import type { Caller } from '../core/roles.ts'
-import { findStreamKey, findToken, keepStreamKey } from '../store/commands/access.ts'
+import type { Caller } from '../../core/limits/roles.ts'
+import { findStreamKey, findToken, keepStreamKey } from '../../store/access/access.ts'
+import type { Deps } from '../deps.ts'
+import type { JobService } from '../jobs/jobs.ts'
+import { iso } from '../jobs/render.ts'
 import { type AccessService, hashToken, LOCAL_ADMIN } from './access.ts'
-import type { Deps } from './deps.ts'
-import type { JobService } from './jobs.ts'
-import { iso } from './render.ts'
 
 /**
  * For browsers, whose EventSource sends no headers: what stands in a URL ends up in logs and histories, so it opens the

@@ -1,7 +1,7 @@
 import { buffer } from 'node:stream/consumers'
 import type { AwaitedArtifactShape } from '@ichido/sdk/protocol'
 import { describe, expect, test } from 'vitest'
-import { UNUSED_ARTIFACT_TTL_MS } from '../core/artifact.ts'
+import { UNUSED_ARTIFACT_TTL_MS } from '../../core/run/artifact.ts'
 import {
   ARTIFACT_BYTES_MAX,
   chunksOf,
@@ -9,9 +9,9 @@ import {
   sha256Of,
   someBytes,
   uploadRequest,
-} from '../testing/artifacts.ts'
-import { callerOf } from '../testing/each-services.ts'
-import { sql, unique } from '../testing/store.ts'
+} from '../../testing/services/artifacts.ts'
+import { callerOf } from '../../testing/services/each-services.ts'
+import { sql, unique } from '../../testing/store/store.ts'
 
 eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, fileOf, uploads }) => {
   describe('an upload', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { createExpireUploads } from '../leader/tidy-artifacts.ts'
+import { createExpireUploads } from '../../leader/duties/tidy-artifacts.ts'
 import {
   ARTIFACT_BYTES_MAX,
   chunksOf,
@@ -7,9 +7,9 @@ import {
   sha256Of,
   someBytes,
   uploadRequest,
-} from '../testing/artifacts.ts'
-import { sql } from '../testing/store.ts'
-import { LOCAL_ADMIN } from './access.ts'
+} from '../../testing/services/artifacts.ts'
+import { sql } from '../../testing/store/store.ts'
+import { LOCAL_ADMIN } from '../access/access.ts'
 
 eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, fileOf, uploads }) => {
   async function passDeadline(jobId: string, ms = 301_000) {

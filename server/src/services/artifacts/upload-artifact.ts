@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
 import { type ArtifactShape, IchidoError } from '@ichido/sdk/protocol'
-import { type Blobs, type Receiving, TooManyParts, UploadGone } from '../blobs/port.ts'
-import { DEFAULT_UPLOAD_TTL_SECONDS, OUTPUTS_PER_RUN_MAX } from '../core/artifact.ts'
-import { type BytesRefusal, bytesLeft, refuseBytes } from '../core/quota.ts'
-import { type Caller, can } from '../core/roles.ts'
+import { type Blobs, type Receiving, TooManyParts, UploadGone } from '../../blobs/port.ts'
+import { type BytesRefusal, bytesLeft, refuseBytes } from '../../core/limits/quota.ts'
+import { type Caller, can } from '../../core/limits/roles.ts'
+import { DEFAULT_UPLOAD_TTL_SECONDS, OUTPUTS_PER_RUN_MAX } from '../../core/run/artifact.ts'
 import {
   type Artifact,
   type CompleteOutcome,
@@ -12,12 +12,12 @@ import {
   openUpload,
   renewUpload,
   type UploadOwner,
-} from '../store/commands/artifacts.ts'
-import { findJobs } from '../store/commands/read-jobs.ts'
-import { runIdOf } from '../store/commands/run-facts.ts'
-import { text } from '../store/statement.ts'
-import { blobsOf, type Deps } from './deps.ts'
-import { notFound } from './not-found.ts'
+} from '../../store/artifacts/artifacts.ts'
+import { findJobs } from '../../store/jobs/read-jobs.ts'
+import { runIdOf } from '../../store/runs/run-facts.ts'
+import { text } from '../../store/statement.ts'
+import { blobsOf, type Deps } from '../deps.ts'
+import { notFound } from '../not-found.ts'
 import { renderArtifact } from './render-artifact.ts'
 
 export interface UploadRequest {

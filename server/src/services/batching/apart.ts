@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import type { HeldUp } from '../store/port.ts'
+import type { HeldUp } from '../../store/port.ts'
 
 export interface ApartOptions<Waiting> {
   world: World

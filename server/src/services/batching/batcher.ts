@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import { BadValue, HeldUp } from '../store/port.ts'
+import { BadValue, HeldUp } from '../../store/port.ts'
 import { Apart, type HeldBatch } from './apart.ts'
 
 export interface BatcherOptions<Item, Outcome> {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
-import { StoreUnavailable } from '../store/port.ts'
-import { realWorld } from '../world.ts'
+import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import { realWorld } from '../../node/world.ts'
+import { StoreUnavailable } from '../../store/port.ts'
 import { Turns } from './turns.ts'
 
 test('a user’s calls come one after the other, whatever becomes of them; others do not wait for it', async () => {

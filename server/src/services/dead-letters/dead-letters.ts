@@ -5,11 +5,11 @@ import {
   IchidoError,
   type JobDetail,
 } from '@ichido/sdk/protocol'
-import { ARTIFACTS_PER_JOB_MAX } from '../core/artifact.ts'
-import { clip } from '../core/clip.ts'
-import type { SubmitInput } from '../core/contract/submit.ts'
-import { type Caller, can, visibleUser } from '../core/roles.ts'
-import { type Artifact, listArtifacts } from '../store/commands/artifacts.ts'
+import type { SubmitInput } from '../../contract/submit.ts'
+import { clip } from '../../core/json/clip.ts'
+import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
+import { ARTIFACTS_PER_JOB_MAX } from '../../core/run/artifact.ts'
+import { type Artifact, listArtifacts } from '../../store/artifacts/artifacts.ts'
 import {
   countDeadLetters,
   type DeadFilter,
@@ -17,16 +17,16 @@ import {
   findDeadLetter,
   groupDeadLetters,
   listDeadLetters,
-} from '../store/commands/dead-letters.ts'
-import { type RetryOutcome, retryJob } from '../store/commands/retry-jobs.ts'
-import { integer, integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
-import type { Deps } from './deps.ts'
-import type { FairTags } from './fair-tags.ts'
-import type { JobService } from './jobs.ts'
-import { notFound, requireId } from './not-found.ts'
-import { iso, LISTED_MESSAGE_MAX } from './render.ts'
+} from '../../store/dead-letters/dead-letters.ts'
+import { type RetryOutcome, retryJob } from '../../store/jobs/retry-jobs.ts'
+import { integer, integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
+import type { Deps } from '../deps.ts'
+import type { JobService } from '../jobs/jobs.ts'
+import { iso, LISTED_MESSAGE_MAX } from '../jobs/render.ts'
+import type { FairTags } from '../leasing/fair-tags.ts'
+import { notFound, requireId } from '../not-found.ts'
+import { policyOf, refusalError, type SubmitService } from '../submission/submit-job.ts'
 import { retryRefusal } from './retry-refusal.ts'
-import { policyOf, refusalError, type SubmitService } from './submit-job.ts'
 
 export interface DeadLetterService {
   get(caller: Caller, jobId: string): Promise<DeadLetterDetail>

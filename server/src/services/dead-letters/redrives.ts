@@ -1,6 +1,6 @@
 import { IchidoError, type Page, type RedriveShape } from '@ichido/sdk/protocol'
-import { type Caller, can, visibleUser } from '../core/roles.ts'
-import { type DeadFilter, renderFilter } from '../store/commands/dead-letters.ts'
+import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
+import { type DeadFilter, renderFilter } from '../../store/dead-letters/dead-letters.ts'
 import {
   abortRedrive,
   beginRedrive,
@@ -8,12 +8,12 @@ import {
   findRedrive,
   listRedrives,
   type Redrive,
-} from '../store/commands/redrive.ts'
+} from '../../store/dead-letters/redrive.ts'
+import type { Deps } from '../deps.ts'
+import { iso, isoOrNull } from '../jobs/render.ts'
+import { beginOperation } from '../limits/operations.ts'
+import { notFound, requireId } from '../not-found.ts'
 import { limitTo } from './dead-letters.ts'
-import type { Deps } from './deps.ts'
-import { notFound, requireId } from './not-found.ts'
-import { beginOperation } from './operations.ts'
-import { iso, isoOrNull } from './render.ts'
 
 /** Which dead letters: those of a list, or all that match. */
 export interface RedriveChoice {

@@ -1,6 +1,6 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import type { EndedRefusal } from '../store/commands/ended-jobs.ts'
-import { notFound } from './not-found.ts'
+import type { EndedRefusal } from '../../store/jobs/ended-jobs.ts'
+import { notFound } from '../not-found.ts'
 
 /** What is said of a job that can be neither retried nor replaced. */
 export function retryRefusal(jobId: string, refusal: EndedRefusal): IchidoError {

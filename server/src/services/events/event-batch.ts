@@ -1,4 +1,4 @@
-import type { StoredEvent } from '../core/event.ts'
+import type { StoredEvent } from '../../core/events/event.ts'
 
 /** What a reader that stands still holds at most, beside a single event: batches are written whole. */
 const BATCH_BYTES_MAX = 64 * 1024

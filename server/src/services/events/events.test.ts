@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
-import { EVERY_EVENT } from '../store/commands/all-events.ts'
-import { FIRST_EVENT } from '../store/commands/walk-events.ts'
-import { eachServices } from '../testing/each-services.ts'
-import { thrownBy } from '../testing/embedded.ts'
-import { sql, unique, until } from '../testing/store.ts'
-import { LOCAL_ADMIN } from './access.ts'
+import { EVERY_EVENT } from '../../store/events/all-events.ts'
+import { FIRST_EVENT } from '../../store/events/walk-events.ts'
+import { eachServices } from '../../testing/services/each-services.ts'
+import { thrownBy } from '../../testing/services/embedded.ts'
+import { sql, unique, until } from '../../testing/store/store.ts'
+import { LOCAL_ADMIN } from '../access/access.ts'
 
 const STAGES = ['vision', 'rule', 'answer', 'reward', 'done']
 

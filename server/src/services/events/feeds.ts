@@ -1,12 +1,12 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import { type Caller, can } from '../core/roles.ts'
-import { isFinal } from '../core/run-state.ts'
-import { findCursorOfSeq, findFeedEnds } from '../store/commands/feeds.ts'
-import type { Store } from '../store/port.ts'
-import type { Deps } from './deps.ts'
+import { type Caller, can } from '../../core/limits/roles.ts'
+import { isFinal } from '../../core/run/run-state.ts'
+import { findCursorOfSeq, findFeedEnds } from '../../store/events/feeds.ts'
+import type { Store } from '../../store/port.ts'
+import type { Deps } from '../deps.ts'
+import { notFound, requireId } from '../not-found.ts'
 import type { EventService } from './events.ts'
 import { JobFeed, readPage, UNKNOWN_CURSOR } from './job-feed.ts'
-import { notFound, requireId } from './not-found.ts'
 import { FIRST_PAGE_MAX, type Framing, type Sink, Subscriber, type SubscriberDeps } from './subscriber.ts'
 
 /** Where to begin: after a cursor, or after the cursor of the event with this seq. */

@@ -1,10 +1,10 @@
-import { isUuid } from '../core/contract/list.ts'
-import type { ForeignEvent, IngestedEvent } from '../core/event.ts'
-import { findJsonProblem } from '../core/strict-json.ts'
-import { type IngestOutcome, ingestEvents } from '../store/commands/ingest-events.ts'
-import { BadValue } from '../store/port.ts'
-import { Batcher } from './batcher.ts'
-import type { Deps } from './deps.ts'
+import { isUuid } from '../../contract/common/list.ts'
+import type { ForeignEvent, IngestedEvent } from '../../core/events/event.ts'
+import { findJsonProblem } from '../../core/json/strict-json.ts'
+import { type IngestOutcome, ingestEvents } from '../../store/events/ingest-events.ts'
+import { BadValue } from '../../store/port.ts'
+import { Batcher } from '../batching/batcher.ts'
+import type { Deps } from '../deps.ts'
 import { DATA_BYTES_MAX } from './events.ts'
 
 /** Takes in the events that other programs put into the streams of Redis. */

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { beginPublishing } from '../testing/publishing.ts'
-import { testServices } from '../testing/services.ts'
+import { beginPublishing } from '../../testing/services/publishing.ts'
+import { testServices } from '../../testing/services/services.ts'
 import { JobFeed } from './job-feed.ts'
 
 test('those who are behind by the same share what is read for one of them, within limits', async () => {

@@ -1,12 +1,12 @@
 import type { JobStateShape } from '@ichido/sdk/protocol'
-import type { RunState } from '../core/run-state.ts'
-import { isOutage } from '../store/port.ts'
-import { LOCAL_ADMIN } from './access.ts'
+import type { RunState } from '../../core/run/run-state.ts'
+import { isOutage } from '../../store/port.ts'
+import { LOCAL_ADMIN } from '../access/access.ts'
+import { notFound } from '../not-found.ts'
+import type { Meter } from '../system/meter.ts'
 import type { EventBatch, ToldEvent } from './event-batch.ts'
 import type { EventService } from './events.ts'
 import { type FeedPage, type Follower, type FramedPage, type JobFeed, PAGE_MAX, UNKNOWN_CURSOR } from './job-feed.ts'
-import type { Meter } from './meter.ts'
-import { notFound } from './not-found.ts'
 
 /** Where a subscriber's events go. */
 export interface Sink {

@@ -1,12 +1,12 @@
 import type { JobDetail, JobShape, JobState, RunErrorShape, RunShape, WaitingForShape } from '@ichido/sdk/protocol'
-import { isHeld, wantedRunAt } from '../core/artifact.ts'
-import { toBackoffShape } from '../core/backoff.ts'
-import { clip } from '../core/clip.ts'
-import type { JobPolicy } from '../core/job.ts'
-import { MICROS } from '../core/quota.ts'
-import type { OnceCounts } from '../store/commands/once.ts'
-import type { JobRows } from '../store/commands/read-jobs.ts'
-import { integer, integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
+import { clip } from '../../core/json/clip.ts'
+import { MICROS } from '../../core/limits/quota.ts'
+import { isHeld, wantedRunAt } from '../../core/run/artifact.ts'
+import { toBackoffShape } from '../../core/run/backoff.ts'
+import type { JobPolicy } from '../../core/run/job.ts'
+import type { JobRows } from '../../store/jobs/read-jobs.ts'
+import { integer, integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
+import type { OnceCounts } from '../../store/system/once.ts'
 
 /** Rows of the store, in the wire's words. */
 

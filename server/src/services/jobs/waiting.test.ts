@@ -1,13 +1,13 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { LOCAL_WORKER_PREFIX } from '../core/job.ts'
-import { EVERY_DEAD_LETTER } from '../store/commands/dead-letters.ts'
-import { EVERY_JOB } from '../store/commands/list-jobs.ts'
-import { setQuota } from '../store/commands/quotas.ts'
-import { lead, redriver } from '../testing/dead-letters.ts'
-import { callerOf, eachServices } from '../testing/each-services.ts'
-import { Scene } from '../testing/scene.ts'
-import { sql, unique } from '../testing/store.ts'
+import { LOCAL_WORKER_PREFIX } from '../../core/run/job.ts'
+import { EVERY_DEAD_LETTER } from '../../store/dead-letters/dead-letters.ts'
+import { EVERY_JOB } from '../../store/jobs/list-jobs.ts'
+import { setQuota } from '../../store/limits/quotas.ts'
+import { callerOf, eachServices } from '../../testing/services/each-services.ts'
+import { lead, redriver } from '../../testing/store/dead-letters.ts'
+import { Scene } from '../../testing/store/scene.ts'
+import { sql, unique } from '../../testing/store/store.ts'
 
 const NO_SLOT = { maxConcurrent: 0, costLimitMicros: null, period: 'day' } as const
 

@@ -5,8 +5,8 @@ import {
   raiseQueueTimes,
   readLastTags,
   type TagsFor,
-} from '../store/commands/fair-tags.ts'
-import type { Deps } from './deps.ts'
+} from '../../store/leasing/fair-tags.ts'
+import type { Deps } from '../deps.ts'
 
 /** What another node has given out is known here so much later at most. */
 const KNOWN_MS = 1_000

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { FakeWorld } from '../../../scripts/testing/fake-world.ts'
-import type { Command, Store } from '../store/port.ts'
-import { callerOf, eachServices } from '../testing/each-services.ts'
-import { unique } from '../testing/store.ts'
+import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
+import type { Command, Store } from '../../store/port.ts'
+import { callerOf, eachServices } from '../../testing/services/each-services.ts'
+import { unique } from '../../testing/store/store.ts'
 import { createFairTags } from './fair-tags.ts'
 
 /** Hazard 20: priority first, then fair between users, and no more looked at than is handed out (plans.test.ts). */

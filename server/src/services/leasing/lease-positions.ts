@@ -1,5 +1,5 @@
-import type { Leased, LeaseFrom, LeaseItem, Position } from '../store/commands/lease-runs.ts'
-import type { Deps } from './deps.ts'
+import type { Leased, LeaseFrom, LeaseItem, Position } from '../../store/leasing/lease-runs.ts'
+import type { Deps } from '../deps.ts'
 
 /** A queue that has handed out fewer runs has no past worth stepping around. */
 const PAST_RUNS = 10_000

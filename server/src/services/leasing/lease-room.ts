@@ -1,6 +1,6 @@
-import { countWorkerLeases } from '../store/commands/worker-leases.ts'
-import type { Deps } from './deps.ts'
-import { maximumReached } from './maximum.ts'
+import { countWorkerLeases } from '../../store/leasing/worker-leases.ts'
+import type { Deps } from '../deps.ts'
+import { maximumReached } from '../limits/maximum.ts'
 
 const setting = 'leases_per_worker_max'
 /** Of the maximum: when so many were leased since the last count, they are counted again, and nobody waits for it. */

@@ -1,9 +1,9 @@
 import type { Page, QueueShape } from '@ichido/sdk/protocol'
-import type { Caller } from '../core/roles.ts'
-import { findQueue, findQueues, putQueue, type QueueSettings, toSettings } from '../store/commands/queues.ts'
-import { integer, integerOrNull, type Row, text } from '../store/statement.ts'
-import type { Deps } from './deps.ts'
-import { isoOrNull } from './render.ts'
+import type { Caller } from '../../core/limits/roles.ts'
+import { findQueue, findQueues, putQueue, type QueueSettings, toSettings } from '../../store/leasing/queues.ts'
+import { integer, integerOrNull, type Row, text } from '../../store/statement.ts'
+import type { Deps } from '../deps.ts'
+import { isoOrNull } from '../jobs/render.ts'
 
 export interface QueueService {
   /** A queue that nobody has used yet is empty. */

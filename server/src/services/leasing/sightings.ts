@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import type { RunService } from './runs.ts'
+import type { RunService } from '../runs/runs.ts'
 
 /** So long after its last poll a worker counts as there: the longest poll takes 50 s. */
 const SEEN_MS = 60_000

@@ -1,6 +1,6 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import type { SettingName } from '../core/settings.ts'
-import type { Deps } from './deps.ts'
+import type { SettingName } from '../../core/limits/settings.ts'
+import type { Deps } from '../deps.ts'
 
 interface Reached {
   setting: SettingName

@@ -1,7 +1,7 @@
-import type { Caller } from '../core/roles.ts'
-import { withinOperations } from '../store/commands/operations.ts'
-import type { Command } from '../store/port.ts'
-import type { Deps } from './deps.ts'
+import type { Caller } from '../../core/limits/roles.ts'
+import { withinOperations } from '../../store/limits/operations.ts'
+import type { Command } from '../../store/port.ts'
+import type { Deps } from '../deps.ts'
 import { maximumReached } from './maximum.ts'
 
 const setting = 'operations_per_user_max'

@@ -1,6 +1,6 @@
-import type { Problem } from '../core/contract/problem.ts'
-import { type Caller, can } from '../core/roles.ts'
-import type { Deps } from './deps.ts'
+import type { Problem } from '../../core/json/problem.ts'
+import { type Caller, can } from '../../core/limits/roles.ts'
+import type { Deps } from '../deps.ts'
 
 /** Priority goes before fairness: without a maximum, one user could keep all others waiting. */
 export function priorityProblem(

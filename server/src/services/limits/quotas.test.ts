@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { callerOf, eachServices } from '../testing/each-services.ts'
-import { thrownBy } from '../testing/embedded.ts'
-import { LOCAL_ADMIN } from './access.ts'
+import { callerOf, eachServices } from '../../testing/services/each-services.ts'
+import { thrownBy } from '../../testing/services/embedded.ts'
+import { LOCAL_ADMIN } from '../access/access.ts'
 
 const NONE = { max_concurrent: null, cost_limit: null, period: 'month' } as const
 

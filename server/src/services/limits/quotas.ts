@@ -1,9 +1,9 @@
 import { IchidoError, type Page, type QuotaShape, type UserShape } from '@ichido/sdk/protocol'
-import { MICROS, type Quota, toMicros } from '../core/quota.ts'
-import { type Caller, can } from '../core/roles.ts'
-import { clearQuota, findQuota, listUsers, type QuotaUse, setQuota } from '../store/commands/quotas.ts'
-import type { Deps } from './deps.ts'
-import { isoOrNull } from './render.ts'
+import { MICROS, type Quota, toMicros } from '../../core/limits/quota.ts'
+import { type Caller, can } from '../../core/limits/roles.ts'
+import { clearQuota, findQuota, listUsers, type QuotaUse, setQuota } from '../../store/limits/quotas.ts'
+import type { Deps } from '../deps.ts'
+import { isoOrNull } from '../jobs/render.ts'
 
 /** The limits of everybody who has none of their own. */
 export const DEFAULT_QUOTA_USER = '*'

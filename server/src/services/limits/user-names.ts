@@ -1,7 +1,7 @@
-import type { SettingName } from '../core/settings.ts'
-import type { UntaggedItem } from '../store/commands/submission.ts'
-import { claimNames, type NameSort, type UserName } from '../store/commands/user-names.ts'
-import type { Deps } from './deps.ts'
+import type { SettingName } from '../../core/limits/settings.ts'
+import { claimNames, type NameSort, type UserName } from '../../store/limits/user-names.ts'
+import type { UntaggedItem } from '../../store/submission/submission.ts'
+import type { Deps } from '../deps.ts'
 import { maximumText } from './maximum.ts'
 
 /** A node claims a name that is in use this often. The leader forgets names that nobody claimed for a day. */

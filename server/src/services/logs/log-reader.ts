@@ -1,12 +1,12 @@
 import { IchidoError, type RunLogShape } from '@ichido/sdk/protocol'
-import { type Caller, can } from '../core/roles.ts'
-import type { RunState } from '../core/run-state.ts'
-import { type ArchivedChunk, type LogFile, LogUnreadable, logFileOf } from '../log-archive/port.ts'
-import { findLogs, type LogAmount, type LogPlace, type LogRows } from '../store/commands/run-logs.ts'
-import { integer, type Row, text, textOrNull } from '../store/statement.ts'
-import type { Deps } from './deps.ts'
-import { notFound } from './not-found.ts'
-import { iso } from './render.ts'
+import { type Caller, can } from '../../core/limits/roles.ts'
+import type { RunState } from '../../core/run/run-state.ts'
+import { type ArchivedChunk, type LogFile, LogUnreadable, logFileOf } from '../../log-archive/port.ts'
+import { findLogs, type LogAmount, type LogPlace, type LogRows } from '../../store/logs/run-logs.ts'
+import { integer, type Row, text, textOrNull } from '../../store/statement.ts'
+import type { Deps } from '../deps.ts'
+import { iso } from '../jobs/render.ts'
+import { notFound } from '../not-found.ts'
 
 /** Who reads the log of which job. */
 export interface LogSource extends Pick<Deps, 'store' | 'logArchive'> {

@@ -1,6 +1,6 @@
 import type { RunLogShape } from '@ichido/sdk/protocol'
-import { LOG_END, type LogPlace } from '../store/commands/run-logs.ts'
-import { integer } from '../store/statement.ts'
+import { LOG_END, type LogPlace } from '../../store/logs/run-logs.ts'
+import { integer } from '../../store/statement.ts'
 import {
   type ArchivedLog,
   archivedLog,

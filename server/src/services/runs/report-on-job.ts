@@ -1,11 +1,11 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import type { EndOutcome, Report } from '../store/commands/end-runs.ts'
-import { leasesOnJob } from '../store/commands/job-leases.ts'
-import { findLateness, type Lateness } from '../store/commands/late-reports.ts'
-import { runIdOf } from '../store/commands/run-facts.ts'
-import type { Deps } from './deps.ts'
-import { notFound, requireId } from './not-found.ts'
-import { iso } from './render.ts'
+import { leasesOnJob } from '../../store/leasing/job-leases.ts'
+import type { EndOutcome, Report } from '../../store/runs/end-runs.ts'
+import { findLateness, type Lateness } from '../../store/runs/late-reports.ts'
+import { runIdOf } from '../../store/runs/run-facts.ts'
+import type { Deps } from '../deps.ts'
+import { iso } from '../jobs/render.ts'
+import { notFound, requireId } from '../not-found.ts'
 import type { RunService } from './runs.ts'
 
 export interface JobHeld {

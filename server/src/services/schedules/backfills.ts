@@ -1,21 +1,21 @@
 import { type BackfillShape, IchidoError, type Page } from '@ichido/sdk/protocol'
-import { BACKFILL_TICKS_MAX } from '../core/contract/occurrences.ts'
-import type { Definition } from '../core/definition.ts'
-import type { Caller } from '../core/roles.ts'
-import { ticksBetween } from '../core/schedule.ts'
+import { BACKFILL_TICKS_MAX } from '../../contract/occurrences.ts'
+import type { Caller } from '../../core/limits/roles.ts'
+import type { Definition } from '../../core/schedule/definition.ts'
+import { ticksBetween } from '../../core/schedule/schedule.ts'
 import {
   abortBackfill,
   type Backfill,
   beginBackfill,
   findBackfill,
   listBackfills,
-} from '../store/commands/backfills.ts'
-import { findDefinitionNow } from '../store/commands/definitions.ts'
-import { findKnown } from '../store/commands/occurrences.ts'
-import type { Deps } from './deps.ts'
-import { notFound, requireId } from './not-found.ts'
-import { beginOperation } from './operations.ts'
-import { iso, isoOrNull } from './render.ts'
+} from '../../store/schedules/backfills.ts'
+import { findDefinitionNow } from '../../store/schedules/definitions.ts'
+import { findKnown } from '../../store/schedules/occurrences.ts'
+import type { Deps } from '../deps.ts'
+import { iso, isoOrNull } from '../jobs/render.ts'
+import { beginOperation } from '../limits/operations.ts'
+import { notFound, requireId } from '../not-found.ts'
 
 export interface PastRange {
   fromMs: number

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { callerOf, eachServices } from '../testing/each-services.ts'
-import { thrownBy } from '../testing/embedded.ts'
-import { sql, unique } from '../testing/store.ts'
+import { callerOf, eachServices } from '../../testing/services/each-services.ts'
+import { thrownBy } from '../../testing/services/embedded.ts'
+import { sql, unique } from '../../testing/store/store.ts'
 
 const HOUR_MS = 3_600_000
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { callerOf, eachServices } from '../testing/each-services.ts'
-import { unique } from '../testing/store.ts'
-import { realWorld } from '../world.ts'
+import { realWorld } from '../../node/world.ts'
+import { callerOf, eachServices } from '../../testing/services/each-services.ts'
+import { unique } from '../../testing/store/store.ts'
 
 /** What is handed out at a time has an end in bytes; nobody waits for a timer because of it. */
 

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { callerOf, eachServices } from '../testing/each-services.ts'
-import { thrownBy } from '../testing/embedded.ts'
-import { sql } from '../testing/store.ts'
-import { LOCAL_ADMIN } from './access.ts'
-import { silentMeter } from './meter.ts'
+import { callerOf, eachServices } from '../../testing/services/each-services.ts'
+import { thrownBy } from '../../testing/services/embedded.ts'
+import { sql } from '../../testing/store/store.ts'
+import { LOCAL_ADMIN } from '../access/access.ts'
+import { silentMeter } from '../system/meter.ts'
 
 const counted: string[] = []
 const meter = { ...silentMeter, reservation: (outcome: string) => void counted.push(outcome) }

@@ -1,12 +1,12 @@
 import { IchidoError, type NewReservationShape, type Page, type ReservationShape } from '@ichido/sdk/protocol'
-import { type Caller, can, visibleUser } from '../core/roles.ts'
-import { findReservation, listReservations } from '../store/commands/quotas.ts'
-import { consumeSlot, type Reservation, releaseSlot, reserveSlot } from '../store/commands/reservations.ts'
-import type { Command } from '../store/port.ts'
-import type { Deps } from './deps.ts'
-import { notFound, requireId } from './not-found.ts'
-import { iso } from './render.ts'
-import { Turns } from './turns.ts'
+import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
+import { findReservation, listReservations } from '../../store/limits/quotas.ts'
+import type { Command } from '../../store/port.ts'
+import { consumeSlot, type Reservation, releaseSlot, reserveSlot } from '../../store/submission/reservations.ts'
+import { Turns } from '../batching/turns.ts'
+import type { Deps } from '../deps.ts'
+import { iso } from '../jobs/render.ts'
+import { notFound, requireId } from '../not-found.ts'
 
 export const DEFAULT_RESERVATION_TTL_SECONDS = 300
 

@@ -1,12 +1,13 @@
 import { IchidoError, type SubmitResponse } from '@ichido/sdk/protocol'
-import { DEFAULT_UPLOAD_TTL_SECONDS } from '../core/artifact.ts'
-import { fromBackoffShape } from '../core/backoff.ts'
-import type { SubmitInput } from '../core/contract/submit.ts'
-import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, type JobPolicy } from '../core/job.ts'
-import { toMicros } from '../core/quota.ts'
-import { requestHash } from '../core/request-hash.ts'
-import type { Caller } from '../core/roles.ts'
-import { rehearse } from '../store/commands/rehearse.ts'
+import type { SubmitInput } from '../../contract/submit.ts'
+import { requestHash } from '../../core/keys/request-hash.ts'
+import { toMicros } from '../../core/limits/quota.ts'
+import type { Caller } from '../../core/limits/roles.ts'
+import { DEFAULT_UPLOAD_TTL_SECONDS } from '../../core/run/artifact.ts'
+import { fromBackoffShape } from '../../core/run/backoff.ts'
+import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, type JobPolicy } from '../../core/run/job.ts'
+import type { Command } from '../../store/port.ts'
+import { rehearse } from '../../store/submission/rehearse.ts'
 import {
   type Accepted,
   type RenderAccepted,
@@ -15,17 +16,16 @@ import {
   type SubmitRefusal,
   type UntaggedItem,
   withTags,
-} from '../store/commands/submission.ts'
-import { submitJobs, submitUntagged } from '../store/commands/submit-jobs.ts'
-import { type LeasedSubmission, submitLeased } from '../store/commands/submit-leased.ts'
-import type { Command } from '../store/port.ts'
-import { Batcher } from './batcher.ts'
-import { blobsOf, type Deps } from './deps.ts'
-import type { FairTags } from './fair-tags.ts'
-import type { LeaseDesk, Offer } from './lease-desk.ts'
-import { priorityProblem } from './priority.ts'
-import { retryRefusal } from './retry-refusal.ts'
-import type { UserNames } from './user-names.ts'
+} from '../../store/submission/submission.ts'
+import { submitJobs, submitUntagged } from '../../store/submission/submit-jobs.ts'
+import { type LeasedSubmission, submitLeased } from '../../store/submission/submit-leased.ts'
+import { Batcher } from '../batching/batcher.ts'
+import { retryRefusal } from '../dead-letters/retry-refusal.ts'
+import { blobsOf, type Deps } from '../deps.ts'
+import type { FairTags } from '../leasing/fair-tags.ts'
+import type { LeaseDesk, Offer } from '../leasing/lease-desk.ts'
+import { priorityProblem } from '../limits/priority.ts'
+import type { UserNames } from '../limits/user-names.ts'
 
 /** What differs between the native API and a compat adapter that serves the same service. */
 export interface SubmitOptions {

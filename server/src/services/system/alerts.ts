@@ -1,8 +1,8 @@
 import { ALERT_RULES, type AlertShape, type Page } from '@ichido/sdk/protocol'
-import { type Alert, type AlertFilter, countOpenAlerts, listAlerts } from '../store/commands/alerts.ts'
-import type { Deps } from './deps.ts'
+import { type Alert, type AlertFilter, countOpenAlerts, listAlerts } from '../../store/system/alerts.ts'
+import type { Deps } from '../deps.ts'
+import { iso, isoOrNull } from '../jobs/render.ts'
 import type { FullTime } from './full-disks.ts'
-import { iso, isoOrNull } from './render.ts'
 
 /**
  * The leader opens and closes alerts; here they are only read. A full store cannot hold an alert: that one is told from this

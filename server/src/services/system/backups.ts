@@ -1,7 +1,7 @@
 import { type BackupShape, IchidoError } from '@ichido/sdk/protocol'
-import { type Caller, can } from '../core/roles.ts'
-import { recordBackup } from '../store/commands/backups.ts'
-import type { Deps } from './deps.ts'
+import { type Caller, can } from '../../core/limits/roles.ts'
+import { recordBackup } from '../../store/system/backups.ts'
+import type { Deps } from '../deps.ts'
 
 export interface BackupService {
   create(caller: Caller): Promise<BackupShape>

@@ -1,7 +1,7 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import { addCounts, type OnceCounts, type StoredCounts } from '../store/commands/once.ts'
-import type { SubmitOutcome } from '../store/commands/submission.ts'
-import type { Store } from '../store/port.ts'
+import type { Store } from '../../store/port.ts'
+import type { SubmitOutcome } from '../../store/submission/submission.ts'
+import { addCounts, type OnceCounts, type StoredCounts } from '../../store/system/once.ts'
 import type { Meter } from './meter.ts'
 import type { Settings } from './settings.ts'
 

@@ -1,8 +1,8 @@
 import type { World } from '@ichido/sdk/world'
-import type { Blobs, Receiving } from '../blobs/port.ts'
-import { FULL_PLACES, type FullPlace, StoreFull } from '../core/store-full.ts'
-import type { LogArchive } from '../log-archive/port.ts'
-import type { Store } from '../store/port.ts'
+import type { Blobs, Receiving } from '../../blobs/port.ts'
+import { FULL_PLACES, type FullPlace, StoreFull } from '../../core/node/store-full.ts'
+import type { LogArchive } from '../../log-archive/port.ts'
+import type { Store } from '../../store/port.ts'
 
 /** A time during which a disk was full, as this node saw it. */
 export interface FullTime {

@@ -1,5 +1,5 @@
 import type { TriggerOutcome } from '@ichido/sdk/protocol'
-import type { SettingName } from '../core/settings.ts'
+import type { SettingName } from '../../core/limits/settings.ts'
 
 /** What services count, whoever listens: the metrics page, a test, or nobody. */
 export interface Meter {

@@ -1,8 +1,8 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import { MINUTE_MS, type MinuteCount } from '../core/minute-counts.ts'
-import { readClock } from '../store/commands/leadership.ts'
-import { addMinuteCounts, type MinuteBatch } from '../store/commands/minute-counts.ts'
-import type { Store } from '../store/port.ts'
+import { MINUTE_MS, type MinuteCount } from '../../core/limits/minute-counts.ts'
+import type { Store } from '../../store/port.ts'
+import { readClock } from '../../store/system/leadership.ts'
+import { addMinuteCounts, type MinuteBatch } from '../../store/system/minute-counts.ts'
 import type { Meter } from './meter.ts'
 
 /** Counts what alerts are about. In memory, and written once a second: nothing on the way of a job waits for it. */

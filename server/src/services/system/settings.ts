@@ -1,8 +1,7 @@
 import { IchidoError, type SettingShape } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
-import type { Bus } from '../bus/port.ts'
-import { nearest } from '../core/nearest.ts'
-import { type Caller, can } from '../core/roles.ts'
+import type { Bus } from '../../bus/port.ts'
+import { type Caller, can } from '../../core/limits/roles.ts'
 import {
   type FixedSettings,
   isSettingName,
@@ -11,10 +10,11 @@ import {
   type SettingName,
   settingProblem,
   settingVariable,
-} from '../core/settings.ts'
-import { changeSetting, findSettings, type StoredSetting } from '../store/commands/settings.ts'
-import type { Store } from '../store/port.ts'
-import { isoOrNull } from './render.ts'
+} from '../../core/limits/settings.ts'
+import { nearest } from '../../core/node/nearest.ts'
+import type { Store } from '../../store/port.ts'
+import { changeSetting, findSettings, type StoredSetting } from '../../store/system/settings.ts'
+import { isoOrNull } from '../jobs/render.ts'
 
 /** What is in force now, on this node; asked anew whenever it matters, so that a change needs no restart. */
 export interface Settings {

@@ -7,13 +7,13 @@ import {
   type Page,
   type PutHookResponse,
 } from '@ichido/sdk/protocol'
-import { hookSecretProblem, type SignedDelivery, verifyDelivery } from '../core/hook-signature.ts'
-import { parseKey } from '../core/key.ts'
-import type { Caller } from '../core/roles.ts'
-import * as store from '../store/commands/hooks.ts'
-import type { Deps } from './deps.ts'
-import { notFound } from './not-found.ts'
-import { iso } from './render.ts'
+import { parseKey } from '../../core/keys/key.ts'
+import type { Caller } from '../../core/limits/roles.ts'
+import { hookSecretProblem, type SignedDelivery, verifyDelivery } from '../../core/schedule/hook-signature.ts'
+import * as store from '../../store/triggers/hooks.ts'
+import type { Deps } from '../deps.ts'
+import { iso } from '../jobs/render.ts'
+import { notFound } from '../not-found.ts'
 
 /** What to record as a trigger, and whose it is; or why the delivery is not from whoever has the hook's secret. */
 export type CheckedDelivery =

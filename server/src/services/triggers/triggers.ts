@@ -11,8 +11,9 @@ import {
   type TriggerShape,
   type TriggerState,
 } from '@ichido/sdk/protocol'
-import { type Caller, can, visibleUser } from '../core/roles.ts'
-import { findDefinition } from '../store/commands/definitions.ts'
+import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
+import { findDefinition } from '../../store/schedules/definitions.ts'
+import { integer, integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
 import {
   findTrigger,
   listTriggers,
@@ -20,14 +21,13 @@ import {
   readTriggerLedger,
   type TriggerCounts,
   type TriggerRows,
-} from '../store/commands/list-triggers.ts'
-import { recordTriggers } from '../store/commands/record-triggers.ts'
-import { integer, integerOrNull, type Row, text, textOrNull } from '../store/statement.ts'
-import type { Deps } from './deps.ts'
-import { notFound, requireId } from './not-found.ts'
-import { iso, isoOrNull } from './render.ts'
+} from '../../store/triggers/list-triggers.ts'
+import { recordTriggers } from '../../store/triggers/record-triggers.ts'
+import type { Deps } from '../deps.ts'
+import { iso, isoOrNull } from '../jobs/render.ts'
+import { notFound, requireId } from '../not-found.ts'
 
-export type { TriggerCounts } from '../store/commands/list-triggers.ts'
+export type { TriggerCounts } from '../../store/triggers/list-triggers.ts'
 
 export interface TriggerQuery {
   topic: string | null

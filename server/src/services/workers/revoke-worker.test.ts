@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest'
-import { EmbeddedBus } from '../bus/embedded.ts'
-import type { Topic } from '../bus/port.ts'
-import { integer, text } from '../store/statement.ts'
-import { callerOf, eachServices } from '../testing/each-services.ts'
-import { only, Scene } from '../testing/scene.ts'
-import { sql } from '../testing/store.ts'
-import { registered } from '../testing/workers.ts'
+import { EmbeddedBus } from '../../bus/embedded.ts'
+import type { Topic } from '../../bus/port.ts'
+import { integer, text } from '../../store/statement.ts'
+import { callerOf, eachServices } from '../../testing/services/each-services.ts'
+import { registered } from '../../testing/services/workers.ts'
+import { only, Scene } from '../../testing/store/scene.ts'
+import { sql } from '../../testing/store/store.ts'
 
 const operator = callerOf('operator')
 const woken: Topic[] = []

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { FakeWorld } from '../../../scripts/testing/fake-world.ts'
-import { callerOf, eachServices } from '../testing/each-services.ts'
-import { sql, until } from '../testing/store.ts'
-import { ageWorker, registered } from '../testing/workers.ts'
+import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
+import { callerOf, eachServices } from '../../testing/services/each-services.ts'
+import { ageWorker, registered } from '../../testing/services/workers.ts'
+import { sql, until } from '../../testing/store/store.ts'
 import { SeenWorkers } from './seen-workers.ts'
 
 describe('who was heard of', () => {

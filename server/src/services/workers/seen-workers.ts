@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import type { Sign } from '../store/commands/workers.ts'
+import type { Sign } from '../../store/workers/workers.ts'
 
 /** Between two notes of the same worker. */
 const REST_MS = 10_000

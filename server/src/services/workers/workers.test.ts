@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import { callerOf, eachServices } from '../testing/each-services.ts'
-import { sql, unique } from '../testing/store.ts'
-import { ageWorker, enrolled, lifeOf, registered } from '../testing/workers.ts'
-import { realWorld } from '../world.ts'
-import { hashToken } from './access.ts'
+import { realWorld } from '../../node/world.ts'
+import { callerOf, eachServices } from '../../testing/services/each-services.ts'
+import { ageWorker, enrolled, lifeOf, registered } from '../../testing/services/workers.ts'
+import { sql, unique } from '../../testing/store/store.ts'
+import { hashToken } from '../access/access.ts'
 import { requireQueues, TOKEN_GRACE_MS, WORKER_TOKEN_TTL_MS, type WorkerIdentity } from './workers.ts'
 
 const operator = callerOf('operator')

@@ -8,15 +8,15 @@ import type {
   WorkerShape,
 } from '@ichido/sdk/protocol'
 import { IchidoError } from '@ichido/sdk/protocol'
-import { type Caller, can } from '../core/roles.ts'
-import { createEnrollToken, type RegisterOutcome, registerWorker } from '../store/commands/register-worker.ts'
-import * as store from '../store/commands/workers.ts'
-import { hashToken, sameHash } from './access.ts'
-import type { Deps } from './deps.ts'
-import { notFound, requireId } from './not-found.ts'
-import { iso, isoOrNull } from './render.ts'
+import { type Caller, can } from '../../core/limits/roles.ts'
+import { createEnrollToken, type RegisterOutcome, registerWorker } from '../../store/workers/register-worker.ts'
+import * as store from '../../store/workers/workers.ts'
+import { hashToken, sameHash } from '../access/access.ts'
+import type { Deps } from '../deps.ts'
+import { iso, isoOrNull } from '../jobs/render.ts'
+import type { Sightings } from '../leasing/sightings.ts'
+import { notFound, requireId } from '../not-found.ts'
 import { SeenWorkers } from './seen-workers.ts'
-import type { Sightings } from './sightings.ts'
 
 /** Who a worker token belongs to. */
 export interface WorkerIdentity {

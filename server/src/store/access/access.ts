@@ -1,7 +1,7 @@
-import type { Role } from '../../core/roles.ts'
+import type { Role } from '../../core/limits/roles.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/access.ts'
 import { integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import * as sql from './access.sql.ts'
 import { type By, record } from './audit.ts'
 
 export interface Token {

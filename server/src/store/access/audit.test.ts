@@ -1,19 +1,19 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { size } from '../../../scripts/testing/size.ts'
-import { readPlans, rowsTouched } from '../testing/explain.ts'
-import { Scene } from '../testing/scene.ts'
-import { eachEngine, sql, unique } from '../testing/store.ts'
-import { twoNodes } from '../testing/two-nodes.ts'
-import { type AuditEntry, type AuditFilter, type By, listAudit } from './commands/audit.ts'
-import { cancelJob } from './commands/cancel-job.ts'
-import { putQueue } from './commands/queues.ts'
-import { clearQuota, setQuota } from './commands/quotas.ts'
-import { changeSetting, findSettings } from './commands/settings.ts'
-import type { Command, Store } from './port.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import { twoNodes } from '../../testing/nodes/two-nodes.ts'
+import { readPlans, rowsTouched } from '../../testing/store/explain.ts'
+import { Scene } from '../../testing/store/scene.ts'
+import { eachEngine, sql, unique } from '../../testing/store/store.ts'
+import { cancelJob } from '../jobs/cancel-job.ts'
+import { putQueue } from '../leasing/queues.ts'
+import { clearQuota, setQuota } from '../limits/quotas.ts'
+import type { Command, Store } from '../port.ts'
+import { changeSetting, findSettings } from '../system/settings.ts'
+import { type AuditEntry, type AuditFilter, type By, listAudit } from './audit.ts'
 
 /** Changes by people that meet, or are carried out again: each entry of the audit goes on where the one before ended. */
 
@@ -172,15 +172,12 @@ eachEngine(({ store }) => {
 })
 
 test('no statement changes an entry, and retention alone removes any', () => {
-  const folder = join(import.meta.dirname, 'sql')
-  const files = [
-    ...readdirSync(folder).map((file) => join('sql', file)),
-    ...['audit', 'settings'].map((name) => `commands/${name}.ts`),
-  ]
+  const folder = join(import.meta.dirname, '..')
+  const files = [...globSync('*/*.sql.ts', { cwd: folder }), 'access/audit.ts', 'system/settings.ts']
   const writing = files.flatMap((file) => {
-    const source = readFileSync(join(import.meta.dirname, file), 'utf8')
+    const source = readFileSync(join(folder, file), 'utf8')
     const found = source.match(/(?:INSERT INTO|UPDATE|DELETE FROM|TRUNCATE) ichido\.audit\b/g) ?? []
     return [...new Set(found)].map((verb) => `${file}: ${verb.split(' ')[0]}`)
   })
-  expect(writing.sort()).toEqual(['sql/audit.ts: INSERT', 'sql/retention.ts: DELETE'])
+  expect(writing.sort()).toEqual(['access/audit.sql.ts: INSERT', 'system/retention.sql.ts: DELETE'])
 })

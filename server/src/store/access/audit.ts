@@ -1,5 +1,5 @@
+import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { AUDIT_COLUMNS, insertAudit, readAuditTime } from '../sql/audit.ts'
 import {
   integer,
   integerOrNull,
@@ -12,7 +12,7 @@ import {
   textOrNull,
   type Work,
 } from '../statement.ts'
-import type { Listed } from './list-jobs.ts'
+import { AUDIT_COLUMNS, insertAudit, readAuditTime } from './audit.sql.ts'
 
 /** Who asks for a change, and the id of the entry that will tell of it, made before the transaction begins. */
 export interface By {

@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
-import { readEndingTokens, readEndingWorkerTokens } from '../sql/ending-tokens.ts'
 import { integer, query, text, type Work } from '../statement.ts'
+import { readEndingTokens, readEndingWorkerTokens } from './ending-tokens.sql.ts'
 
 /** A token that nobody has replaced and that ends soon. `id`: of the API token, or of the worker. */
 export type EndingToken = { id: string; name: string; endsAtMs: number } & (

@@ -1,7 +1,7 @@
-import { HELD_MS } from '../../core/artifact.ts'
+import { HELD_MS } from '../../core/run/artifact.ts'
+import { ARTIFACT_FREED } from '../limits/bytes.sql.ts'
 import { statement } from '../statement.ts'
-import { ARTIFACT_FREED } from './bytes.ts'
-import { EXPIRED } from './retention.ts'
+import { EXPIRED } from '../system/retention.sql.ts'
 
 /**
  * Locks are taken in this order: held run, run, artifact, blob. A blob row is locked before it is named, and before it is

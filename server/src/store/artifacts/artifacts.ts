@@ -1,10 +1,10 @@
-import { OUTPUTS_PER_RUN_MAX, UNUSED_ARTIFACT_TTL_MS } from '../../core/artifact.ts'
-import { type ByteQuota, type BytesRefusal, refuseBytes } from '../../core/quota.ts'
+import { type ByteQuota, type BytesRefusal, refuseBytes } from '../../core/limits/quota.ts'
+import { OUTPUTS_PER_RUN_MAX, UNUSED_ARTIFACT_TTL_MS } from '../../core/run/artifact.ts'
+import { addBytes, lockForBytes } from '../limits/bytes.ts'
+import { readLogOwner } from '../logs/run-logs.sql.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/artifacts.ts'
-import { readLogOwner } from '../sql/run-logs.ts'
 import { each, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
-import { addBytes, lockForBytes } from './bytes.ts'
+import * as sql from './artifacts.sql.ts'
 
 export interface Artifact {
   artifactId: string

@@ -1,6 +1,6 @@
-import { hold } from '../../core/artifact.ts'
-import { insertHeldRuns, insertInputs, shareOwnBlobs } from '../sql/artifacts.ts'
+import { hold } from '../../core/run/artifact.ts'
 import { each, integer, type SqlValue, text, type Work } from '../statement.ts'
+import { insertHeldRuns, insertInputs, shareOwnBlobs } from './artifacts.sql.ts'
 
 /** What a job lists, and how long the next chunk of it may take. */
 export interface AwaitedArtifacts {

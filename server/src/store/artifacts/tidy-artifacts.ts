@@ -1,9 +1,9 @@
+import { freeBytes, lockOwners } from '../limits/bytes.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/artifacts.ts'
+import { giveBack } from '../runs/costs.ts'
+import { recordMoves } from '../runs/lifecycle.ts'
 import { each, one, query, text, textOrNull, type Work } from '../statement.ts'
-import { freeBytes, lockOwners } from './bytes.ts'
-import { giveBack } from './costs.ts'
-import { recordMoves } from './lifecycle.ts'
+import * as sql from './artifacts.sql.ts'
 
 /** Why a job whose upload did not go on was canceled. */
 export const UPLOAD_OVERDUE = JSON.stringify({

@@ -12,9 +12,9 @@ import {
 import { dirname, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { z } from 'zod'
+import { migrate } from '../engines/sqlite/sqlite.ts'
+import { SCHEMA_VERSION } from '../migrations/index.ts'
 import { checkSeal, seal } from './backup-seal.ts'
-import { migrate } from './engines/sqlite.ts'
-import { SCHEMA_VERSION } from './migrations/index.ts'
 import { bytesOf, plain, quoted, type Table, TableDigest, type TableSum, type Values } from './table.ts'
 
 /** Why a backup or a restore was not done, and what to do; the store and the file are as they were. */

@@ -2,6 +2,10 @@ import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { World } from '@ichido/sdk/world'
+import { raiseEpoch } from '../access/access.ts'
+import { SCHEMA_VERSION } from '../migrations/index.ts'
+import { type Command, command, type Store } from '../port.ts'
+import { integer, one, query, statement, type Work } from '../statement.ts'
 import {
   BackupFile,
   BackupRefused,
@@ -13,10 +17,6 @@ import {
   putInPlace,
 } from './backup-file.ts'
 import { type BackupReport, reportOf } from './backup-report.ts'
-import { raiseEpoch } from './commands/access.ts'
-import { SCHEMA_VERSION } from './migrations/index.ts'
-import { type Command, command, type Store } from './port.ts'
-import { integer, one, query, statement, type Work } from './statement.ts'
 import { emptyTable, insertRows, readTable, sameRows, type Table, TableDigest, type TableSum } from './table.ts'
 
 export { BackupRefused } from './backup-file.ts'

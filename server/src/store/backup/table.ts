@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { each, query, type Row, statement, text, type Work } from './statement.ts'
+import { each, query, type Row, statement, text, type Work } from '../statement.ts'
 
 /** A table as a whole, for whoever copies stores: the same name, columns and primary key on every engine. */
 export interface Table {

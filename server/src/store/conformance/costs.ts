@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { type CostPeriod, toMicros } from '../../core/quota.ts'
-import { retry } from '../../testing/dead-letters.ts'
-import { failed, finished, Scene } from '../../testing/scene.ts'
-import { sql } from '../../testing/store.ts'
-import { endBatch } from '../commands/end-runs.ts'
-import { findQuota, setQuota } from '../commands/quotas.ts'
+import { type CostPeriod, toMicros } from '../../core/limits/quota.ts'
+import { retry } from '../../testing/store/dead-letters.ts'
+import { failed, finished, Scene } from '../../testing/store/scene.ts'
+import { sql } from '../../testing/store/store.ts'
+import { findQuota, setQuota } from '../limits/quotas.ts'
+import { endBatch } from '../runs/end-runs.ts'
 import type { Given } from './given.ts'
 
 const DAY_MS = 86_400_000

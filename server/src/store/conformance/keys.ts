@@ -1,9 +1,9 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { removeKeys } from '../../testing/retention.ts'
-import { KEY_TTL_MS, only, Scene } from '../../testing/scene.ts'
-import { sql, unique } from '../../testing/store.ts'
+import { removeKeys } from '../../testing/store/retention.ts'
+import { KEY_TTL_MS, only, Scene } from '../../testing/store/scene.ts'
+import { sql, unique } from '../../testing/store/store.ts'
 import {
   AUTH_REQUIRED,
   createToken,
@@ -12,8 +12,8 @@ import {
   raiseEpoch,
   readSettings,
   revokeToken,
-} from '../commands/access.ts'
-import { extendKeyTo, findKeys, listKeys } from '../commands/keys.ts'
+} from '../access/access.ts'
+import { extendKeyTo, findKeys, listKeys } from '../submission/keys.ts'
 import type { Given } from './given.ts'
 
 export function keyConformance({ store }: Given): void {

@@ -1,9 +1,9 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { Scene } from '../../testing/scene.ts'
-import { sql } from '../../testing/store.ts'
-import { clearQuota, findQuota, findReservation, listReservations, setQuota } from '../commands/quotas.ts'
-import { consumeSlot, type ReserveOutcome, releaseSlot, reserveSlot } from '../commands/reservations.ts'
+import { Scene } from '../../testing/store/scene.ts'
+import { sql } from '../../testing/store/store.ts'
+import { clearQuota, findQuota, findReservation, listReservations, setQuota } from '../limits/quotas.ts'
+import { consumeSlot, type ReserveOutcome, releaseSlot, reserveSlot } from '../submission/reservations.ts'
 import type { Given } from './given.ts'
 import { jobCount } from './submit.ts'
 

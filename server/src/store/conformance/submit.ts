@@ -1,12 +1,12 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { KEY_TTL_MS, only, renderForTest, Scene } from '../../testing/scene.ts'
-import { sql } from '../../testing/store.ts'
-import { setQuota } from '../commands/quotas.ts'
-import { findJob } from '../commands/read-jobs.ts'
-import type { SubmitItem, SubmitOutcome } from '../commands/submission.ts'
-import { submitJobs } from '../commands/submit-jobs.ts'
+import { KEY_TTL_MS, only, renderForTest, Scene } from '../../testing/store/scene.ts'
+import { sql } from '../../testing/store/store.ts'
+import { findJob } from '../jobs/read-jobs.ts'
+import { setQuota } from '../limits/quotas.ts'
 import { integer, text } from '../statement.ts'
+import type { SubmitItem, SubmitOutcome } from '../submission/submission.ts'
+import { submitJobs } from '../submission/submit-jobs.ts'
 import type { Given } from './given.ts'
 
 export function submitConformance({ store }: Given): void {

@@ -1,10 +1,10 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { Scene } from '../../testing/scene.ts'
-import { sql, unique } from '../../testing/store.ts'
-import { createEnrollToken, registerWorker } from '../commands/register-worker.ts'
-import { findWorkerToken, renewToken, revokeWorker, settleToken } from '../commands/workers.ts'
+import { Scene } from '../../testing/store/scene.ts'
+import { sql, unique } from '../../testing/store/store.ts'
 import type { Command } from '../port.ts'
+import { createEnrollToken, registerWorker } from '../workers/register-worker.ts'
+import { findWorkerToken, renewToken, revokeWorker, settleToken } from '../workers/workers.ts'
 import type { Given } from './given.ts'
 
 const HOUR_MS = 3_600_000

@@ -1,5 +1,5 @@
+import { GIVEN_BACK } from '../limits/quotas.sql.ts'
 import { statement } from '../statement.ts'
-import { GIVEN_BACK } from './quotas.ts'
 
 export const DEAD_LETTER_COLUMNS = `d.job_id, d.run_id, d.queue, d.kind, d.user_id, d.error_code, d.error_message,
   d.retry_count, d.dead_at, d.redrive_id`

@@ -1,7 +1,6 @@
 import type { DeadLetterFilter } from '@ichido/sdk/protocol'
+import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { countDead, DEAD_LETTER_COLUMNS, readDeadLetter } from '../sql/dead-letters.ts'
-import { countRunning } from '../sql/redrives.ts'
 import {
   integer,
   one,
@@ -13,7 +12,8 @@ import {
   text,
   type Work,
 } from '../statement.ts'
-import type { Listed } from './list-jobs.ts'
+import { countDead, DEAD_LETTER_COLUMNS, readDeadLetter } from './dead-letters.sql.ts'
+import { countRunning } from './redrives.sql.ts'
 
 export interface DeadFilter {
   queue: string | null

@@ -1,13 +1,13 @@
+import { record } from '../access/audit.ts'
+import { type RetryOutcome, retryJobs } from '../jobs/retry-jobs.ts'
+import type { TagsFor } from '../leasing/fair-tags.ts'
+import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/redrives.ts'
 import { each, integer, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
-import { record } from './audit.ts'
+import { fence, type Term } from '../system/leadership.ts'
 import { asking, conditions } from './dead-letters.ts'
-import type { TagsFor } from './fair-tags.ts'
-import { fence, type Term } from './leadership.ts'
 import { countsOf, type Redrive, toRedrive } from './redrive.ts'
-import { type RetryOutcome, retryJobs } from './retry-jobs.ts'
-import { lockUsersOf } from './users.ts'
+import * as sql from './redrives.sql.ts'
 
 export interface StepItem {
   redriveId: string

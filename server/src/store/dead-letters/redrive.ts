@@ -1,5 +1,6 @@
+import { record } from '../access/audit.ts'
+import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/redrives.ts'
 import {
   each,
   flag,
@@ -13,9 +14,8 @@ import {
   text,
   type Work,
 } from '../statement.ts'
-import { record } from './audit.ts'
 import { asking, conditions, type DeadFilter, renderFilter } from './dead-letters.ts'
-import type { Listed } from './list-jobs.ts'
+import * as sql from './redrives.sql.ts'
 
 export type RedriveState = 'running' | 'done' | 'aborted'
 

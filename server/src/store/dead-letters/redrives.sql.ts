@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
+import { LED, LED_SQLITE } from '../system/leadership.sql.ts'
 
 const REDRIVE = `id, actor, filter, per_second, state, version, marked, at_dead_at, at_user_id, at_job_id, matched, redriven,
   waiting, skipped, next_at, began_at, ended_at`

@@ -1,8 +1,8 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { Servers } from './postgres-servers.ts'
-import { DATABASE_FILE } from './sqlite.ts'
+import { Servers } from './postgres/servers.ts'
+import { DATABASE_FILE } from './sqlite/sqlite.ts'
 
 /** The version of a store's schema, without opening it as its owner or changing anything; null when there is none yet. */
 

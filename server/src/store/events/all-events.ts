@@ -1,7 +1,7 @@
-import type { EventName, StoredEvent } from '../../core/event.ts'
+import type { EventName, StoredEvent } from '../../core/events/event.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/all-events.ts'
 import { each, flag, integer, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import * as sql from './all-events.sql.ts'
 import { type EventPlace, type Placed, type Reading, Walk, type Walked } from './walk-events.ts'
 
 export interface EventFilter {

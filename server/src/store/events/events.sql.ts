@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { EXPIRED } from './retention.ts'
+import { EXPIRED } from '../system/retention.sql.ts'
 
 const PUBLISHER = (
   r: string,

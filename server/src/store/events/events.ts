@@ -1,9 +1,9 @@
-import type { JobPolicy } from '../../core/job.ts'
-import type { RunState } from '../../core/run-state.ts'
-import { type EventRules, eventRules } from '../../core/seq.ts'
+import { type EventRules, eventRules } from '../../core/events/seq.ts'
+import type { JobPolicy } from '../../core/run/job.ts'
+import type { RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/events.ts'
 import { integer, one, query, type Row, text, type Work } from '../statement.ts'
+import * as sql from './events.sql.ts'
 
 export interface EventRows {
   userId: string

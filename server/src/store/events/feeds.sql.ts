@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { EXPIRED } from './retention.ts'
+import { EXPIRED } from '../system/retention.sql.ts'
 
 /** Takes jobs: how those that are still there stand, and the numbers of their last events. */
 export const readFeedEnds = statement('read_feed_ends', {

@@ -1,7 +1,7 @@
-import type { RunState } from '../../core/run-state.ts'
+import type { RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/feeds.ts'
 import { each, integer, integerOrNull, one, text, type Work } from '../statement.ts'
+import * as sql from './feeds.sql.ts'
 
 export interface FeedEnd {
   state: RunState

@@ -1,10 +1,10 @@
-import type { ForeignEvent, IngestedEvent, StoredEvent } from '../../core/event.ts'
-import type { JobPolicy } from '../../core/job.ts'
-import { eventRules, seqProblem } from '../../core/seq.ts'
+import type { ForeignEvent, IngestedEvent, StoredEvent } from '../../core/events/event.ts'
+import { eventRules, seqProblem } from '../../core/events/seq.ts'
+import type { JobPolicy } from '../../core/run/job.ts'
 import { type Command, command, StoreUnavailable } from '../port.ts'
-import * as sql from '../sql/events.ts'
+import { foldBy } from '../runs/fold.ts'
 import { each, integer, type Row, text, type Work } from '../statement.ts'
-import { foldBy } from './fold.ts'
+import * as sql from './events.sql.ts'
 import { findStored, identityOf, insertNumbered } from './publish.ts'
 
 export type IngestOutcome =

@@ -1,13 +1,13 @@
-import type { StoredEvent } from '../../core/event.ts'
-import type { JobPolicy } from '../../core/job.ts'
-import type { RunRefusal } from '../../core/run-state.ts'
-import { eventRules, seqProblem, storedSeq } from '../../core/seq.ts'
+import type { StoredEvent } from '../../core/events/event.ts'
+import { eventRules, seqProblem, storedSeq } from '../../core/events/seq.ts'
+import type { JobPolicy } from '../../core/run/job.ts'
+import type { RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/events.ts'
-import { readFacts } from '../sql/runs.ts'
+import { foldBy } from '../runs/fold.ts'
+import { explain } from '../runs/run-facts.ts'
+import { readFacts } from '../runs/runs.sql.ts'
 import { each, integer, integerOrNull, type Row, text, type Work } from '../statement.ts'
-import { foldBy } from './fold.ts'
-import { explain } from './run-facts.ts'
+import * as sql from './events.sql.ts'
 
 export interface PublishItem {
   runId: string

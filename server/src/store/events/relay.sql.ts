@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
+import { LED, LED_SQLITE } from '../system/leadership.sql.ts'
 
 export const readWatermark = statement(
   'read_watermark',

@@ -1,7 +1,7 @@
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/relay.ts'
 import { integer, one, query, type Row, text, type Work } from '../statement.ts'
-import { fence, type Term } from './leadership.ts'
+import { fence, type Term } from '../system/leadership.ts'
+import * as sql from './relay.sql.ts'
 import { type EventPlace, findLastPlace } from './walk-events.ts'
 
 /** Where the watermark was at an instant of the store's clock. */

@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/restored-events.ts'
 import { integer, one, type Work } from '../statement.ts'
+import * as sql from './restored-events.sql.ts'
 
 /** Of one transaction: each row is written anew. */
 const BATCH_MAX = 10_000

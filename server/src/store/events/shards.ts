@@ -1,7 +1,7 @@
+import { claimSetting, readSetting } from '../artifacts/artifacts.sql.ts'
 import { type Command, command } from '../port.ts'
-import { claimSetting, readSetting } from '../sql/artifacts.ts'
-import { changeIdle } from '../sql/shards.ts'
 import { one, query, text, type Work } from '../statement.ts'
+import { changeIdle } from './shards.sql.ts'
 
 const NAME = 'redis_shards'
 const OWNER = 'redis_owner'

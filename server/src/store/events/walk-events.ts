@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/all-events.ts'
 import { each, flag, integer, one, type Row, text, type Work } from '../statement.ts'
+import * as sql from './all-events.sql.ts'
 
 /**
  * A place among the events of all jobs: the transaction that wrote an event, its job, its number there. Transactions are read

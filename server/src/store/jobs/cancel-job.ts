@@ -1,11 +1,11 @@
-import { isFinal, type RunState } from '../../core/run-state.ts'
+import { isFinal, type RunState } from '../../core/run/run-state.ts'
+import { type By, record } from '../access/audit.ts'
 import { type Command, command } from '../port.ts'
-import { readJobs } from '../sql/jobs.ts'
-import { cancelWaiting, lockLatestRun, readCancels, requestCancel } from '../sql/runs.ts'
+import { giveBack } from '../runs/costs.ts'
+import { recordMoves } from '../runs/lifecycle.ts'
+import { cancelWaiting, lockLatestRun, readCancels, requestCancel } from '../runs/runs.sql.ts'
 import { each, integerOrNull, one, query, text, textOrNull, type Work } from '../statement.ts'
-import { type By, record } from './audit.ts'
-import { giveBack } from './costs.ts'
-import { recordMoves } from './lifecycle.ts'
+import { readJobs } from './jobs.sql.ts'
 
 export type CancelOutcome =
   | { kind: 'canceled' }

@@ -1,11 +1,11 @@
-import type { RunState } from '../../core/run-state.ts'
+import type { RunState } from '../../core/run/run-state.ts'
+import { type By, isRecorded, record } from '../access/audit.ts'
+import { readOwnerOfJob } from '../artifacts/artifacts.sql.ts'
+import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import { readOwnerOfJob } from '../sql/artifacts.ts'
-import { examineDeleted, lockEndedJob, readWhyKept } from '../sql/retention.ts'
 import { flag, one, query, text, textOrNull, type Work } from '../statement.ts'
-import { type By, isRecorded, record } from './audit.ts'
-import { removeLocked } from './retention.ts'
-import { lockUsersOf } from './users.ts'
+import { examineDeleted, lockEndedJob, readWhyKept } from '../system/retention.sql.ts'
+import { removeLocked } from '../system/retention.ts'
 
 export type DeleteOutcome =
   | { kind: 'deleted' }

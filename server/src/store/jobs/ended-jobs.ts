@@ -1,5 +1,5 @@
-import { isFinal, type RunState } from '../../core/run-state.ts'
-import { lockRuns, readLatest } from '../sql/dead-letters.ts'
+import { isFinal, type RunState } from '../../core/run/run-state.ts'
+import { lockRuns, readLatest } from '../dead-letters/dead-letters.sql.ts'
 import { each, type Row, text, textOrNull, type Work } from '../statement.ts'
 
 /** Why a job can be neither retried nor replaced. */

@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { EXPIRED } from './retention.ts'
+import { EXPIRED } from '../system/retention.sql.ts'
 
 // A payload may have 1 MiB, and a batch 1,000 jobs: it is read where it is shown, and nowhere else.
 

@@ -1,9 +1,9 @@
-import { HELD_MS } from '../../core/artifact.ts'
-import { FINAL_STATES, type RunState } from '../../core/run-state.ts'
+import { HELD_MS } from '../../core/run/artifact.ts'
+import { FINAL_STATES, type RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { LISTED_COLUMNS } from '../sql/jobs.ts'
-import { EXPIRED } from '../sql/retention.ts'
 import { integer, one, query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
+import { EXPIRED } from '../system/retention.sql.ts'
+import { LISTED_COLUMNS } from './jobs.sql.ts'
 
 /** What a PENDING job waits for: its artifacts, its `run_at`, or nothing but a worker. */
 export type PendingFor = 'artifacts' | 'run_at' | 'worker'

@@ -1,8 +1,8 @@
 import { type Command, command } from '../port.ts'
-import { countByState, readKeptJob, readKeptJobs, readReportedCosts, readResult, readRuns } from '../sql/jobs.ts'
-import { readKeysOfJobs } from '../sql/keys.ts'
-import { readCounters } from '../sql/once.ts'
 import { each, integer, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { readKeysOfJobs } from '../submission/keys.sql.ts'
+import { readCounters } from '../system/once.sql.ts'
+import { countByState, readKeptJob, readKeptJobs, readReportedCosts, readResult, readRuns } from './jobs.sql.ts'
 
 export interface JobRows {
   job: Row

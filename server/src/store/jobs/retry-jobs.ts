@@ -1,6 +1,6 @@
-import { DEFAULT_UPLOAD_TTL_SECONDS, HELD_MS } from '../../core/artifact.ts'
-import { admit } from '../../core/quota.ts'
-import { type Command, command } from '../port.ts'
+import { admit } from '../../core/limits/quota.ts'
+import { DEFAULT_UPLOAD_TTL_SECONDS, HELD_MS } from '../../core/run/artifact.ts'
+import { record } from '../access/audit.ts'
 import {
   holdRetries,
   insertRetries,
@@ -8,16 +8,23 @@ import {
   readLatest,
   resolveDeadLetters,
   supersedeEnded,
-} from '../sql/dead-letters.ts'
-import { deleteKeys, forgetExpiredKeys, readExpiredKeys, readKeys, reclaimKeys, renewKeys } from '../sql/keys.ts'
-import { readFacts } from '../sql/runs.ts'
+} from '../dead-letters/dead-letters.sql.ts'
+import type { TagsFor } from '../leasing/fair-tags.ts'
+import { type LockedUser, lockAndCount, readCosts } from '../limits/users.ts'
+import { type Command, command } from '../port.ts'
+import { changeCosts } from '../runs/costs.ts'
+import { recordMoves } from '../runs/lifecycle.ts'
+import { readFacts } from '../runs/runs.sql.ts'
 import { each, flag, integer, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
-import { record } from './audit.ts'
-import { changeCosts } from './costs.ts'
+import {
+  deleteKeys,
+  forgetExpiredKeys,
+  readExpiredKeys,
+  readKeys,
+  reclaimKeys,
+  renewKeys,
+} from '../submission/keys.sql.ts'
 import { type EndedRefusal, lockEnded, refusalOf } from './ended-jobs.ts'
-import type { TagsFor } from './fair-tags.ts'
-import { recordMoves } from './lifecycle.ts'
-import { type LockedUser, lockAndCount, readCosts } from './users.ts'
 
 export interface RetryItem {
   jobId: string

@@ -1,6 +1,6 @@
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
-import { READY } from './leases.ts'
+import { LED, LED_SQLITE } from '../system/leadership.sql.ts'
+import { READY } from './leases.sql.ts'
 
 const TIME = 'SELECT q.tag FROM ichido.queue_times q WHERE q.queue = t.queue AND q.priority = t.priority'
 const LAST = `SELECT r.fair_tag FROM ichido.runs r

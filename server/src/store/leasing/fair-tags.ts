@@ -1,7 +1,7 @@
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/fair-tags.ts'
 import { each, integer, integerOrNull, query, type Row, text, type Work } from '../statement.ts'
-import { fence, type Term } from './leadership.ts'
+import { fence, type Term } from '../system/leadership.ts'
+import * as sql from './fair-tags.sql.ts'
 import { queueHead } from './queues.ts'
 
 /** Whose runs stand where: tags order the runs of one priority in a queue. */

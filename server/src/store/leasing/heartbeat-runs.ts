@@ -1,9 +1,9 @@
-import type { RunRefusal } from '../../core/run-state.ts'
+import type { RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { heartbeatRuns, readFacts } from '../sql/runs.ts'
+import { foldBy } from '../runs/fold.ts'
+import { explain } from '../runs/run-facts.ts'
+import { heartbeatRuns, readFacts } from '../runs/runs.sql.ts'
 import { each, integer, integerOrNull, text, type Work } from '../statement.ts'
-import { foldBy } from './fold.ts'
-import { explain } from './run-facts.ts'
 
 export interface HeartbeatItem {
   runId: string

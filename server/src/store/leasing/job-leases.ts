@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
-import { readLeasesOnJob } from '../sql/job-leases.ts'
 import { query, textOrNull, type Work } from '../statement.ts'
+import { readLeasesOnJob } from './job-leases.sql.ts'
 
 /** The leases that a worker has or had on a job of this kind, the last one first; null when there is no such job. */
 export function leasesOnJob(jobId: string, kind: string, workerId: string): Command<string[] | null> {

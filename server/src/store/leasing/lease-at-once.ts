@@ -1,7 +1,7 @@
 import type { AtOnce } from '../port.ts'
-import { leasePlain, leasePlainFrom } from '../sql/leases.ts'
 import { flag, text, textOrNull } from '../statement.ts'
 import { type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from './leased.ts'
+import { leasePlain, leasePlainFrom } from './leases.sql.ts'
 
 /**
  * Most polls of a node ask for the same kinds of one queue. All of them are one statement and one journey to the database,

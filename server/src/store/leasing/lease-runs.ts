@@ -1,15 +1,7 @@
-import { DEFAULT_LEASE_TTL_MS } from '../../core/job.ts'
+import { DEFAULT_LEASE_TTL_MS } from '../../core/run/job.ts'
 import { type Command, command } from '../port.ts'
-import {
-  countHeld,
-  enterLease,
-  leasedByPoll,
-  leaseRuns,
-  leaseRunsFrom,
-  PAYLOADS_BYTES_MAX,
-  readyKinds,
-} from '../sql/leases.ts'
-import { heartbeatRuns } from '../sql/runs.ts'
+import { foldBy } from '../runs/fold.ts'
+import { heartbeatRuns } from '../runs/runs.sql.ts'
 import {
   each,
   type InTurn,
@@ -23,9 +15,17 @@ import {
   textOrNull,
   type Work,
 } from '../statement.ts'
-import { foldBy } from './fold.ts'
 import { leaseAtOnce } from './lease-at-once.ts'
 import { isFull, type KindTurns, type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from './leased.ts'
+import {
+  countHeld,
+  enterLease,
+  leasedByPoll,
+  leaseRuns,
+  leaseRunsFrom,
+  PAYLOADS_BYTES_MAX,
+  readyKinds,
+} from './leases.sql.ts'
 
 export type { KindTurns, Leased, LeaseFrom, LeaseItem, Position } from './leased.ts'
 

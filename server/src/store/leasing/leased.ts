@@ -3,9 +3,9 @@ import {
   DEFAULT_LEASE_TTL_MS,
   type JobPolicy,
   PAYLOAD_BYTES_MAX,
-} from '../../core/job.ts'
-import { PAYLOADS_BYTES_MAX } from '../sql/leases.ts'
+} from '../../core/run/job.ts'
 import { integer, integerOrNull, type Row, text, textOrNull } from '../statement.ts'
+import { PAYLOADS_BYTES_MAX } from './leases.sql.ts'
 
 export interface LeaseItem {
   workerId: string

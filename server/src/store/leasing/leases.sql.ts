@@ -1,8 +1,8 @@
-import { DEFAULT_CONTINUATION_SECONDS } from '../../core/job.ts'
-import { SEQ_PER_ATTEMPT } from '../../core/seq.ts'
+import { SEQ_PER_ATTEMPT } from '../../core/events/seq.ts'
+import { DEFAULT_CONTINUATION_SECONDS } from '../../core/run/job.ts'
+import { DURABLY_NOW, MOVES_WRITTEN } from '../runs/runs.sql.ts'
 import { type Statement, statement } from '../statement.ts'
-import { queueLock } from './queues.ts'
-import { DURABLY_NOW, MOVES_WRITTEN } from './runs.ts'
+import { queueLock } from './queues.sql.ts'
 
 export const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
 const HELD = "state IN ('ASSIGNED', 'RUNNING')"

@@ -1,5 +1,5 @@
 import { type Command, command } from '../port.ts'
-import { lockDue, nextDue, promoteRuns } from '../sql/runs.ts'
+import { lockDue, nextDue, promoteRuns } from '../runs/runs.sql.ts'
 import { each, integer, integerOrNull, one, query, type SqlValue, text, type Work } from '../statement.ts'
 import type { TagsFor } from './fair-tags.ts'
 

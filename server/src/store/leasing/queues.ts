@@ -1,5 +1,7 @@
+import { type By, isRecorded, record } from '../access/audit.ts'
 import { type Command, command } from '../port.ts'
-import { readyKinds } from '../sql/leases.ts'
+import { each, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { readyKinds } from './leases.sql.ts'
 import {
   closeQueue,
   countQueue,
@@ -10,9 +12,7 @@ import {
   readHeads,
   readQueue,
   updateQueue,
-} from '../sql/queues.ts'
-import { each, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
-import { type By, isRecorded, record } from './audit.ts'
+} from './queues.sql.ts'
 
 export interface QueueSettings {
   paused: boolean

@@ -1,10 +1,10 @@
-import { RELEASED_OUTCOME, type RunCommand, type RunRefusal, type RunState } from '../../core/run-state.ts'
+import { RELEASED_OUTCOME, type RunCommand, type RunRefusal, type RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { readFacts, releaseRuns } from '../sql/runs.ts'
+import { followFailures, type RunError } from '../runs/after-failure.ts'
+import { tryInTurn } from '../runs/fold.ts'
+import { explain } from '../runs/run-facts.ts'
+import { readFacts, releaseRuns } from '../runs/runs.sql.ts'
 import { each, type Row, text, type Work } from '../statement.ts'
-import { followFailures, type RunError } from './after-failure.ts'
-import { tryInTurn } from './fold.ts'
-import { explain } from './run-facts.ts'
 
 export interface ReleaseItem {
   runId: string

@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
-import { countLeasesOf } from '../sql/worker-leases.ts'
 import { integer, one, type Work } from '../statement.ts'
+import { countLeasesOf } from './worker-leases.sql.ts'
 
 /** How many runs a worker holds, counted up to a maximum. */
 export function countWorkerLeases(workerId: string, max: number): Command<number> {

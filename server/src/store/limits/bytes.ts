@@ -1,6 +1,6 @@
-import type { ByteQuota } from '../../core/quota.ts'
-import * as sql from '../sql/bytes.ts'
+import type { ByteQuota } from '../../core/limits/quota.ts'
 import { each, integer, integerOrNull, query, type Row, text, type Work } from '../statement.ts'
+import * as sql from './bytes.sql.ts'
 import { lockUsersOf } from './users.ts'
 
 /** Locks a user before bytes of it are stored. Without a limit its row is only kept as it is, and nothing is counted. */

@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
-import { countOperations, lockOperations } from '../sql/operations.ts'
 import { integer, one, query, type Work } from '../statement.ts'
+import { countOperations, lockOperations } from './operations.sql.ts'
 
 /** An operation that is about to begin, and how many of its user's may run at a time. */
 export interface NewOperation {

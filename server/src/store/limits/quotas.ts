@@ -1,17 +1,7 @@
-import { type ByteQuota, type CostPeriod, MICROS, periodStartMs, type Quota } from '../../core/quota.ts'
+import { type ByteQuota, type CostPeriod, MICROS, periodStartMs, type Quota } from '../../core/limits/quota.ts'
+import { type By, isRecorded, record } from '../access/audit.ts'
+import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { forgetBytes, readBytes } from '../sql/bytes.ts'
-import {
-  addUsers,
-  countInUse,
-  deleteQuota,
-  lockQuota,
-  putQuota,
-  readQuota,
-  readSpent,
-  readUsers,
-} from '../sql/quotas.ts'
-import { RESERVATION, readReservation } from '../sql/reservations.ts'
 import {
   each,
   flag,
@@ -26,10 +16,20 @@ import {
   text,
   type Work,
 } from '../statement.ts'
-import { type By, isRecorded, record } from './audit.ts'
+import { RESERVATION, readReservation } from '../submission/reservations.sql.ts'
+import { type Reservation, toReservation } from '../submission/reservations.ts'
+import { forgetBytes, readBytes } from './bytes.sql.ts'
 import { toByteQuota } from './bytes.ts'
-import type { Listed } from './list-jobs.ts'
-import { type Reservation, toReservation } from './reservations.ts'
+import {
+  addUsers,
+  countInUse,
+  deleteQuota,
+  lockQuota,
+  putQuota,
+  readQuota,
+  readSpent,
+  readUsers,
+} from './quotas.sql.ts'
 
 export interface QuotaUse extends Omit<Quota, 'maxBytes'>, ByteQuota {
   userId: string

@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
+import { LED, LED_SQLITE } from '../system/leadership.sql.ts'
 
 /** Takes users, sorted. Until this transaction ends, nobody else adds names of these users. */
 export const lockNames = statement('lock_user_names', {

@@ -1,7 +1,7 @@
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/user-names.ts'
 import { each, integer, query, text, type Work } from '../statement.ts'
-import { fence, type Term } from './leadership.ts'
+import { fence, type Term } from '../system/leadership.ts'
+import * as sql from './user-names.sql.ts'
 
 export type NameSort = 'queue' | 'domain' | 'label'
 

@@ -1,8 +1,8 @@
-import type { ByteQuota, CostPeriod, Quota } from '../../core/quota.ts'
-import { periodStartMs } from '../../core/quota.ts'
-import { addUsers, countInUse, lockUsers, readSpent, shareUsers } from '../sql/quotas.ts'
-import { expireReservations } from '../sql/reservations.ts'
+import type { ByteQuota, CostPeriod, Quota } from '../../core/limits/quota.ts'
+import { periodStartMs } from '../../core/limits/quota.ts'
 import { each, flag, integer, integerOrNull, type Row, text, type Work } from '../statement.ts'
+import { expireReservations } from '../submission/reservations.sql.ts'
+import { addUsers, countInUse, lockUsers, readSpent, shareUsers } from './quotas.sql.ts'
 
 /** Limits and use of a user, read under its lock; the command raises the use as it lets jobs in. */
 export interface LockedUser extends Omit<Quota, 'maxBytes'>, ByteQuota {

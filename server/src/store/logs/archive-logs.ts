@@ -1,8 +1,8 @@
+import { freeBytes } from '../limits/bytes.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/run-logs.ts'
 import { each, integer, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
-import { freeBytes } from './bytes.ts'
-import { fence, type Term } from './leadership.ts'
+import { fence, type Term } from '../system/leadership.ts'
+import * as sql from './run-logs.sql.ts'
 import type { LogAmount } from './run-logs.ts'
 
 /** The runs that ended so long ago and whose logs are still in the store, oldest first. */

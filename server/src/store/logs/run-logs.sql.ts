@@ -1,8 +1,8 @@
-import { FINAL_STATES } from '../../core/run-state.ts'
+import { FINAL_STATES } from '../../core/run/run-state.ts'
+import { LOG_BYTES } from '../limits/bytes.sql.ts'
 import { statement } from '../statement.ts'
-import { LOG_BYTES } from './bytes.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
-import { EXPIRED } from './retention.ts'
+import { LED, LED_SQLITE } from '../system/leadership.sql.ts'
+import { EXPIRED } from '../system/retention.sql.ts'
 
 /**
  * The log of a run is the rows of its chunks, or once it is archived one row that names its file. Whoever changes it holds

@@ -1,11 +1,11 @@
-import { bytesLeft } from '../../core/quota.ts'
-import type { RunRefusal, RunState } from '../../core/run-state.ts'
+import { bytesLeft } from '../../core/limits/quota.ts'
+import type { RunRefusal, RunState } from '../../core/run/run-state.ts'
+import { addBytes, lockForBytes } from '../limits/bytes.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/run-logs.ts'
-import { readFacts } from '../sql/runs.ts'
+import { explain } from '../runs/run-facts.ts'
+import { readFacts } from '../runs/runs.sql.ts'
 import { each, integerOrNull, one, query, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
-import { addBytes, lockForBytes } from './bytes.ts'
-import { explain } from './run-facts.ts'
+import * as sql from './run-logs.sql.ts'
 
 export interface LogChunk {
   n: number

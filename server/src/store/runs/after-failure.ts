@@ -1,10 +1,10 @@
-import { DEFAULT_BACKOFF, retryDelayMs } from '../../core/backoff.ts'
-import { hasRetriesLeft, type JobPolicy } from '../../core/job.ts'
-import { storableText } from '../../core/storable-text.ts'
-import { readJobs } from '../sql/jobs.ts'
-import { insertDeadLetters, insertNextRuns, supersedeRuns } from '../sql/runs.ts'
+import { storableText } from '../../core/json/storable-text.ts'
+import { DEFAULT_BACKOFF, retryDelayMs } from '../../core/run/backoff.ts'
+import { hasRetriesLeft, type JobPolicy } from '../../core/run/job.ts'
+import { readJobs } from '../jobs/jobs.sql.ts'
 import { each, integer, type Row, type SqlValue, text, type Work } from '../statement.ts'
 import { recordMoves } from './lifecycle.ts'
+import { insertDeadLetters, insertNextRuns, supersedeRuns } from './runs.sql.ts'
 
 export interface RunError {
   code: string

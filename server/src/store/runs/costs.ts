@@ -1,5 +1,5 @@
-import { periodStartMs } from '../../core/quota.ts'
-import { addSpent, readRefunds } from '../sql/quotas.ts'
+import { periodStartMs } from '../../core/limits/quota.ts'
+import { addSpent, readRefunds } from '../limits/quotas.sql.ts'
 import { each, integer, type SqlValue, text, type Work } from '../statement.ts'
 
 export interface CostChange {

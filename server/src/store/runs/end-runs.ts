@@ -1,7 +1,7 @@
-import type { RunCommand, RunRefusal, RunState } from '../../core/run-state.ts'
+import type { RunCommand, RunRefusal, RunState } from '../../core/run/run-state.ts'
+import { findFatalCodes } from '../leasing/queues.ts'
+import { readCharges } from '../limits/quotas.sql.ts'
 import { type AtOnce, type Command, command } from '../port.ts'
-import { readCharges } from '../sql/quotas.ts'
-import { endPlain, endRuns, readFacts, readFollowed, readOwner } from '../sql/runs.ts'
 import {
   each,
   flag,
@@ -14,12 +14,12 @@ import {
   textOrNull,
   type Work,
 } from '../statement.ts'
+import { countNow } from '../system/count-now.ts'
 import { type Failure, type Followed, followFailures, type RunError } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
-import { countNow } from './count-now.ts'
 import { tryInTurn } from './fold.ts'
-import { findFatalCodes } from './queues.ts'
 import { explain } from './run-facts.ts'
+import { endPlain, endRuns, readFacts, readFollowed, readOwner } from './runs.sql.ts'
 
 export type Report =
   | {

@@ -1,7 +1,7 @@
-import type { RunCommand } from '../../core/run-state.ts'
-import { readFacts } from '../sql/runs.ts'
+import type { RunCommand } from '../../core/run/run-state.ts'
 import { each, type Row, text, type Work } from '../statement.ts'
 import { fits } from './run-facts.ts'
+import { readFacts } from './runs.sql.ts'
 
 /** Splits a batch into the first item of each name and those that come after it, which must see what it did. */
 export function foldBy<T>(items: readonly T[], nameOf: (item: T) => string): { firsts: T[]; repeats: [T, T][] } {

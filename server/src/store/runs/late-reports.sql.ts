@@ -1,6 +1,6 @@
+import { EPOCH } from '../leasing/leases.sql.ts'
 import { statement } from '../statement.ts'
-import { EPOCH } from './leases.ts'
-import { FACTS, MOVES_WRITTEN } from './runs.ts'
+import { FACTS, MOVES_WRITTEN } from './runs.sql.ts'
 
 /** The run after the run $1 of the same job, on SQLite. */
 const AFTER = `job_id = (SELECT job_id FROM ichido.runs WHERE id = $1)

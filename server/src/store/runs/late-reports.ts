@@ -1,9 +1,9 @@
-import { decide, type RunCommand, type RunState } from '../../core/run-state.ts'
+import { decide, type RunCommand, type RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { adoptRun, readAfter, readLateness } from '../sql/late-reports.ts'
 import { flag, integer, integerOrNull, one, type Row, text, textOrNull, type Work } from '../statement.ts'
 import type { RunError } from './after-failure.ts'
 import { type EndItem, type EndOutcome, endRunsNow, toRepeated } from './end-runs.ts'
+import { adoptRun, readAfter, readLateness } from './late-reports.sql.ts'
 import { toFacts } from './run-facts.ts'
 
 export interface LateItem extends EndItem {

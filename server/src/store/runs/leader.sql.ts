@@ -1,6 +1,6 @@
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
-import { MOVED, MOVED_R } from './runs.ts'
+import { LED, LED_SQLITE } from '../system/leadership.sql.ts'
+import { MOVED, MOVED_R } from './runs.sql.ts'
 
 /**
  * What the leader does to runs by itself. In all of these $1 and $2 are its term, and `now` is what the store's clock showed

@@ -1,5 +1,5 @@
-import { insertLifecycle } from '../sql/runs.ts'
 import { each, integer, type Row, text, type Work } from '../statement.ts'
+import { insertLifecycle } from './runs.sql.ts'
 
 /** Writes what just happened to these runs, under the numbers that the moving statement gave out. */
 export function* recordMoves(rows: readonly Row[]): Work<void> {

@@ -4,9 +4,14 @@ import {
   HANDOUTS_MAX,
   TIMEOUT_GRACE_MS,
   WORKER_UNSEEN_MS,
-} from '../../core/job.ts'
-import type { RunState } from '../../core/run-state.ts'
+} from '../../core/run/job.ts'
+import type { RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
+import { integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import { countNow } from '../system/count-now.ts'
+import { vacateLeadership } from '../system/leadership.sql.ts'
+import { fence, type Term } from '../system/leadership.ts'
+import { type Failure, type Followed, followFailures, type RunError } from './after-failure.ts'
 import {
   confirmRuns,
   exhaustRuns,
@@ -17,12 +22,7 @@ import {
   orphanRuns,
   PASSED,
   readWaiting,
-} from '../sql/leader.ts'
-import { vacateLeadership } from '../sql/leadership.ts'
-import { integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
-import { type Failure, type Followed, followFailures, type RunError } from './after-failure.ts'
-import { countNow } from './count-now.ts'
-import { fence, type Term } from './leadership.ts'
+} from './leader.sql.ts'
 import { recordMoves } from './lifecycle.ts'
 
 export interface Ended {

@@ -1,4 +1,4 @@
-import { decide, type RunCommand, type RunFacts, type RunRefusal, type RunState } from '../../core/run-state.ts'
+import { decide, type RunCommand, type RunFacts, type RunRefusal, type RunState } from '../../core/run/run-state.ts'
 import { integer, integerOrNull, type Row, text, textOrNull } from '../statement.ts'
 
 export function toFacts(row: Row): RunFacts {

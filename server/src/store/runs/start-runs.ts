@@ -1,9 +1,9 @@
-import type { RunCommand, RunRefusal } from '../../core/run-state.ts'
+import type { RunCommand, RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { readFacts, startRuns } from '../sql/runs.ts'
 import { each, integer, type Row, text, type Work } from '../statement.ts'
 import { tryInTurn } from './fold.ts'
 import { explain } from './run-facts.ts'
+import { readFacts, startRuns } from './runs.sql.ts'
 
 export interface StartItem {
   runId: string

@@ -1,5 +1,5 @@
+import { READY } from '../leasing/leases.sql.ts'
 import { statement } from '../statement.ts'
-import { READY } from './leases.ts'
 
 /** So many runs are looked at for the oldest: the first ones of as many users. */
 const HEADS_MAX = 100

@@ -1,17 +1,8 @@
-import { isHeld } from '../../core/artifact.ts'
-import type { RunState } from '../../core/run-state.ts'
-import type { WaitingFacts } from '../../core/waiting.ts'
+import { isHeld } from '../../core/run/artifact.ts'
+import type { RunState } from '../../core/run/run-state.ts'
+import type { WaitingFacts } from '../../core/run/waiting.ts'
+import { findQuota } from '../limits/quotas.ts'
 import { type Command, command } from '../port.ts'
-import {
-  readAwaited,
-  readHeldQueues,
-  readNextGroup,
-  readObstacles,
-  readOldest,
-  readReadyQueues,
-  readRedriveOf,
-  readServed,
-} from '../sql/waiting.ts'
 import {
   each,
   flag,
@@ -24,7 +15,16 @@ import {
   text,
   type Work,
 } from '../statement.ts'
-import { findQuota } from './quotas.ts'
+import {
+  readAwaited,
+  readHeldQueues,
+  readNextGroup,
+  readObstacles,
+  readOldest,
+  readReadyQueues,
+  readRedriveOf,
+  readServed,
+} from './waiting.sql.ts'
 
 const NAMES_MAX = 20
 

@@ -1,6 +1,6 @@
 import { statement } from '../statement.ts'
-import { DEFINITION_COLUMNS } from './definitions.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
+import { LED, LED_SQLITE } from '../system/leadership.sql.ts'
+import { DEFINITION_COLUMNS } from './definitions.sql.ts'
 
 export const BACKFILL_COLUMNS = `id, definition_id, actor, from_at, to_at, at, schedule, state, version, matched, made,
   made_before, skipped, began_at, ended_at`

@@ -1,9 +1,9 @@
-import type { Definition } from '../../core/definition.ts'
-import { DEFAULT_QUEUE } from '../../core/job.ts'
+import { DEFAULT_QUEUE } from '../../core/run/job.ts'
+import type { Definition } from '../../core/schedule/definition.ts'
+import type { TagsFor } from '../leasing/fair-tags.ts'
 import type { Work } from '../statement.ts'
-import type { TagsFor } from './fair-tags.ts'
-import { type SubmitOutcome, type UntaggedItem, withTags } from './submission.ts'
-import { submitWork } from './submit-jobs.ts'
+import { type SubmitOutcome, type UntaggedItem, withTags } from '../submission/submission.ts'
+import { submitWork } from '../submission/submit-jobs.ts'
 
 /** Jobs that the leader makes of definitions, for ticks and for triggers. */
 

@@ -1,15 +1,15 @@
-import { toContentShape } from '../../core/contract/definitions.ts'
-import type { Problem } from '../../core/contract/problem.ts'
-import type { Definition, DefinitionContent } from '../../core/definition.ts'
-import type { JobPolicy } from '../../core/job.ts'
-import { nextTick, type Schedule, scheduleProblem } from '../../core/schedule.ts'
-import type { SeqScope } from '../../core/seq.ts'
-import { lastTicks } from '../../core/ticks.ts'
-import type { TriggerRule } from '../../core/trigger.ts'
-import { isZone } from '../../core/zone.ts'
+import { toContentShape } from '../../contract/definitions.ts'
+import type { SeqScope } from '../../core/events/seq.ts'
+import type { Problem } from '../../core/json/problem.ts'
+import type { JobPolicy } from '../../core/run/job.ts'
+import type { Definition, DefinitionContent } from '../../core/schedule/definition.ts'
+import { nextTick, type Schedule, scheduleProblem } from '../../core/schedule/schedule.ts'
+import { lastTicks } from '../../core/schedule/ticks.ts'
+import type { TriggerRule } from '../../core/schedule/trigger.ts'
+import { isZone } from '../../core/schedule/zone.ts'
+import { type By, isRecorded, record } from '../access/audit.ts'
+import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/definitions.ts'
-import { insertOccurrences } from '../sql/ticks.ts'
 import {
   each,
   integer,
@@ -23,8 +23,8 @@ import {
   textOrNull,
   type Work,
 } from '../statement.ts'
-import { type By, isRecorded, record } from './audit.ts'
-import type { Listed } from './list-jobs.ts'
+import * as sql from './definitions.sql.ts'
+import { insertOccurrences } from './ticks.sql.ts'
 
 export type Created =
   | { kind: 'created'; definition: Definition }

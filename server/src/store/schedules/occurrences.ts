@@ -1,7 +1,7 @@
-import type { Outcome } from '../../core/ticks.ts'
+import type { Outcome } from '../../core/schedule/ticks.ts'
 import { type Command, command } from '../port.ts'
-import { countSchedules, readOccurrences } from '../sql/backfills.ts'
 import { integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { countSchedules, readOccurrences } from './backfills.sql.ts'
 import { type Known, readKnown } from './backfills.ts'
 
 /** What the ledger says of a tick. */

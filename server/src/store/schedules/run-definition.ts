@@ -1,8 +1,8 @@
+import { type By, isRecorded, record } from '../access/audit.ts'
 import { type Command, command } from '../port.ts'
 import type { Work } from '../statement.ts'
-import { type By, isRecorded, record } from './audit.ts'
-import type { RenderAccepted, SubmitItem, SubmitOutcome } from './submission.ts'
-import { submitWork } from './submit-jobs.ts'
+import type { RenderAccepted, SubmitItem, SubmitOutcome } from '../submission/submission.ts'
+import { submitWork } from '../submission/submit-jobs.ts'
 
 /** A submission, and who asked for it. A key that is replayed makes no job, and no entry. */
 export function runDefinition(name: string, item: SubmitItem, render: RenderAccepted, by: By): Command<SubmitOutcome> {

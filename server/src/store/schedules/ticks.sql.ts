@@ -1,6 +1,6 @@
 import { statement } from '../statement.ts'
-import { DEFINITION_COLUMNS } from './definitions.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
+import { LED, LED_SQLITE } from '../system/leadership.sql.ts'
+import { DEFINITION_COLUMNS } from './definitions.sql.ts'
 
 const DEFINITION = DEFINITION_COLUMNS.replaceAll(/\w+/g, 'd.$&')
 

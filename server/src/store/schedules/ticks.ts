@@ -1,8 +1,8 @@
-import type { Definition } from '../../core/definition.ts'
-import type { Schedule } from '../../core/schedule.ts'
-import { jitterMs, type Outcome, type Plan, type Standing, settleTick } from '../../core/ticks.ts'
+import type { Definition } from '../../core/schedule/definition.ts'
+import type { Schedule } from '../../core/schedule/schedule.ts'
+import { jitterMs, type Outcome, type Plan, type Standing, settleTick } from '../../core/schedule/ticks.ts'
+import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/ticks.ts'
 import {
   each,
   flag,
@@ -16,11 +16,11 @@ import {
   text,
   type Work,
 } from '../statement.ts'
+import type { SubmitOutcome, UntaggedItem } from '../submission/submission.ts'
+import { fence, type Term } from '../system/leadership.ts'
 import { definitionItem, type Maker, resultOf, submitUnkeyed } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
-import { fence, type Term } from './leadership.ts'
-import type { SubmitOutcome, UntaggedItem } from './submission.ts'
-import { lockUsersOf } from './users.ts'
+import * as sql from './ticks.sql.ts'
 
 /** A definition as it was seen, and what is to be done about it. */
 export interface Planned {

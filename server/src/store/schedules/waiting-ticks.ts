@@ -1,12 +1,12 @@
+import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/ticks.ts'
 import { each, integer, integerOrNull, query, type Row, text, type Work } from '../statement.ts'
+import type { UntaggedItem } from '../submission/submission.ts'
+import { fence, type Term } from '../system/leadership.ts'
 import { type Maker, resultOf } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
-import { fence, type Term } from './leadership.ts'
-import type { UntaggedItem } from './submission.ts'
+import * as sql from './ticks.sql.ts'
 import { readStandings, submitTicks, type Tick, tickItem } from './ticks.ts'
-import { lockUsersOf } from './users.ts'
 
 /** A tick that met a full quota, or the job before it. */
 export interface WaitingTick {

@@ -1,13 +1,5 @@
+import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import {
-  expireKeys,
-  extendKey,
-  findKey,
-  JOB_ACTIVE,
-  KEY_COLUMNS,
-  REMEMBERED_COLUMNS,
-  rememberKeys,
-} from '../sql/keys.ts'
 import {
   each,
   flag,
@@ -21,8 +13,16 @@ import {
   text,
   type Work,
 } from '../statement.ts'
-import { fence, type Term } from './leadership.ts'
-import type { Listed } from './list-jobs.ts'
+import { fence, type Term } from '../system/leadership.ts'
+import {
+  expireKeys,
+  extendKey,
+  findKey,
+  JOB_ACTIVE,
+  KEY_COLUMNS,
+  REMEMBERED_COLUMNS,
+  rememberKeys,
+} from './keys.sql.ts'
 
 export interface StoredKey {
   key: string

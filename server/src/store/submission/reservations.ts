@@ -1,9 +1,9 @@
-import { admit } from '../../core/quota.ts'
+import { admit } from '../../core/limits/quota.ts'
+import { readJobs } from '../jobs/jobs.sql.ts'
+import { lockAndCount } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import { readJobs } from '../sql/jobs.ts'
-import { consumeReservations, insertReservation, readReservation, releaseReservation } from '../sql/reservations.ts'
 import { each, integer, integerOrNull, one, type Row, text, textOrNull, type Work } from '../statement.ts'
-import { lockAndCount } from './users.ts'
+import { consumeReservations, insertReservation, readReservation, releaseReservation } from './reservations.sql.ts'
 
 export type ReservationState = 'active' | 'consumed' | 'released' | 'expired'
 

@@ -1,9 +1,9 @@
-import type { JobPolicy } from '../../core/job.ts'
-import type { BytesRefusal } from '../../core/quota.ts'
-import type { SettingName } from '../../core/settings.ts'
-import { CREATED } from '../sql/submit.ts'
-import type { EndedRefusal } from './ended-jobs.ts'
-import type { AwaitedArtifacts } from './hold-runs.ts'
+import type { BytesRefusal } from '../../core/limits/quota.ts'
+import type { SettingName } from '../../core/limits/settings.ts'
+import type { JobPolicy } from '../../core/run/job.ts'
+import type { AwaitedArtifacts } from '../artifacts/hold-runs.ts'
+import type { EndedRefusal } from '../jobs/ended-jobs.ts'
+import { CREATED } from './submit.sql.ts'
 
 export interface SubmitItem {
   /** Made before the transaction begins, so that the same submission can be tried again without doubling. */

@@ -1,7 +1,7 @@
 import type { AtOnce } from '../port.ts'
-import { NOW_PLACE, submitPlain } from '../sql/submit.ts'
 import { type SqlValue, text } from '../statement.ts'
 import { created, type RenderAccepted, type SubmitItem, type SubmitOutcome, submissionName } from './submission.ts'
+import { NOW_PLACE, submitPlain } from './submit.sql.ts'
 
 /**
  * Most submissions are plain: due at once, under a new key, of a user without limits. All of a batch of them is one

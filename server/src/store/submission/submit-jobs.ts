@@ -1,19 +1,19 @@
-import { wantedRunAt } from '../../core/artifact.ts'
-import { runAtProblem } from '../../core/job.ts'
-import { admit, bytesWarnings, refuseBytes } from '../../core/quota.ts'
-import { REQUEST_HASH_VERSION } from '../../core/request-hash.ts'
+import { REQUEST_HASH_VERSION } from '../../core/keys/request-hash.ts'
+import { admit, bytesWarnings, refuseBytes } from '../../core/limits/quota.ts'
+import { wantedRunAt } from '../../core/run/artifact.ts'
+import { runAtProblem } from '../../core/run/job.ts'
+import { bytesOf, holdBack, type OwnBlobs, ownBlobs } from '../artifacts/hold-runs.ts'
+import { resolveDeadLetters } from '../dead-letters/dead-letters.sql.ts'
+import { lockEnded, refusalOf } from '../jobs/ended-jobs.ts'
+import { readJobs } from '../jobs/jobs.sql.ts'
+import type { TagsFor } from '../leasing/fair-tags.ts'
+import { addBytes, countBytes } from '../limits/bytes.ts'
+import { type LockedUsers, lockAndCount, readCosts } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import { resolveDeadLetters } from '../sql/dead-letters.ts'
-import { readJobs } from '../sql/jobs.ts'
-import { deleteKeys, readKeys, readKeysOfJobs } from '../sql/keys.ts'
-import { consumeReservations, insertConsumed, readLive } from '../sql/reservations.ts'
-import { insertLabels, insertSubmission } from '../sql/submit.ts'
+import { changeCosts } from '../runs/costs.ts'
 import { each, flag, integer, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
-import { addBytes, countBytes } from './bytes.ts'
-import { changeCosts } from './costs.ts'
-import { lockEnded, refusalOf } from './ended-jobs.ts'
-import type { TagsFor } from './fair-tags.ts'
-import { bytesOf, holdBack, type OwnBlobs, ownBlobs } from './hold-runs.ts'
+import { deleteKeys, readKeys, readKeysOfJobs } from './keys.sql.ts'
+import { consumeReservations, insertConsumed, readLive } from './reservations.sql.ts'
 import {
   type Accepted,
   created,
@@ -25,8 +25,8 @@ import {
   type UntaggedItem,
   withTags,
 } from './submission.ts'
+import { insertLabels, insertSubmission } from './submit.sql.ts'
 import { submitAtOnce } from './submit-at-once.ts'
-import { type LockedUsers, lockAndCount, readCosts } from './users.ts'
 
 /**
  * Key, quota, cost, reservation, job, first run, first event and stored answer, in one transaction, for any number of

@@ -1,8 +1,8 @@
+import { anyReady, DEFAULT_CONTINUATION_MS, EPOCH, ofPolicy, READY, timeOf } from '../leasing/leases.sql.ts'
+import { queueLock } from '../leasing/queues.sql.ts'
+import { MOVES_WRITTEN } from '../runs/runs.sql.ts'
 import { statement } from '../statement.ts'
-import { anyReady, DEFAULT_CONTINUATION_MS, EPOCH, ofPolicy, READY, timeOf } from './leases.ts'
-import { queueLock } from './queues.ts'
-import { MOVES_WRITTEN } from './runs.ts'
-import { NEW_RUN, submitPostgres } from './submit.ts'
+import { NEW_RUN, submitPostgres } from './submit.sql.ts'
 
 /** Who holds a key or sets a limit is given this long: meanwhile nobody looks for those who wait. */
 const PATIENCE_MS = 50

@@ -1,10 +1,10 @@
+import { type Leased, type LeaseItem, nameOf, type Position } from '../leasing/leased.ts'
 import { type AtOnce, type Command, command } from '../port.ts'
-import { submitToPolls } from '../sql/submit-to-polls.ts'
 import { integer, integerOrNull, type Row, text, textOrNull } from '../statement.ts'
-import { type Leased, type LeaseItem, nameOf, type Position } from './leased.ts'
 import type { RenderAccepted, SubmitItem, SubmitOutcome } from './submission.ts'
 import { plainSubmission } from './submit-at-once.ts'
 import { submitWork } from './submit-jobs.ts'
+import { submitToPolls } from './submit-leased.sql.ts'
 
 /** Who waits for jobs of one kind in one queue that are only just being submitted. */
 export interface Awaiting {

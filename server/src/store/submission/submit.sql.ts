@@ -1,6 +1,6 @@
-import { REQUEST_HASH_VERSION } from '../../core/request-hash.ts'
+import { REQUEST_HASH_VERSION } from '../../core/keys/request-hash.ts'
+import { UNLIMITED } from '../limits/quotas.sql.ts'
 import { statement } from '../statement.ts'
-import { UNLIMITED } from './quotas.ts'
 
 /** The status of the answer that is stored with a key. */
 export const CREATED = 201

@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
+import { LED, LED_SQLITE } from './leadership.sql.ts'
 
 export const ALERT_COLUMNS = 'id, rule, subject, message, opened_at, closed_at'
 

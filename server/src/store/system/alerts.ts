@@ -1,9 +1,9 @@
 import type { AlertRule } from '@ichido/sdk/protocol'
+import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/alerts.ts'
 import { integer, integerOrNull, query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
+import * as sql from './alerts.sql.ts'
 import { fence, type Term } from './leadership.ts'
-import type { Listed } from './list-jobs.ts'
 
 export interface Alert {
   alertId: string

@@ -1,6 +1,6 @@
+import { type By, isRecorded, record } from '../access/audit.ts'
 import { type Command, command } from '../port.ts'
 import type { Work } from '../statement.ts'
-import { type By, isRecorded, record } from './audit.ts'
 
 /** A backup holds all payloads and the secrets of hooks: the audit tells who had one made. */
 export function recordBackup(name: string, by: By): Command<void> {

@@ -1,6 +1,6 @@
-import type { MinuteCount } from '../../core/minute-counts.ts'
-import { countNow as count } from '../sql/minute-counts.ts'
+import type { MinuteCount } from '../../core/limits/minute-counts.ts'
 import { query, type Work } from '../statement.ts'
+import { countNow as count } from './minute-counts.sql.ts'
 
 /**
  * Counts in the transaction in which it happens, so that nothing is missed or counted twice. As the last step: all nodes share

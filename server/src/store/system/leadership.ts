@@ -1,7 +1,7 @@
 import { type Command, command } from '../port.ts'
-import { readLeadership, renewLeadership, resignLeadership, takeLeadership } from '../sql/leadership.ts'
 import { integer, now, one, query, type SqlValue, text, type Work } from '../statement.ts'
 import { countNow } from './count-now.ts'
+import { readLeadership, renewLeadership, resignLeadership, takeLeadership } from './leadership.sql.ts'
 
 /** What every write of a leader is fenced by. */
 export interface Term {

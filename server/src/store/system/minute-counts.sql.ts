@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
+import { LED, LED_SQLITE } from './leadership.sql.ts'
 
 const COLUMNS = 'minute, name, counted_by, batch_n, count'
 const ADD = 'count = m.count + excluded.count'

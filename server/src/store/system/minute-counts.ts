@@ -1,8 +1,8 @@
-import type { MinuteCount, MinuteSum } from '../../core/minute-counts.ts'
+import type { MinuteCount, MinuteSum } from '../../core/limits/minute-counts.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/minute-counts.ts'
 import { each, integer, now, query, text, type Work } from '../statement.ts'
 import { fence, type Term } from './leadership.ts'
+import * as sql from './minute-counts.sql.ts'
 
 export interface MinuteBatch {
   minute: number

@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
-import { addCounters } from '../sql/once.ts'
 import { each, integer, type Row, text, type Work } from '../statement.ts'
+import { addCounters } from './once.sql.ts'
 
 /** What a promise was kept against: of a job, since it was submitted. */
 export interface OnceCounts {

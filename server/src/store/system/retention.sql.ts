@@ -1,7 +1,7 @@
+import { FREE } from '../dead-letters/redrives.sql.ts'
+import { ARTIFACT_FREED } from '../limits/bytes.sql.ts'
 import { statement } from '../statement.ts'
-import { ARTIFACT_FREED } from './bytes.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
-import { FREE } from './redrives.ts'
+import { LED, LED_SQLITE } from './leadership.sql.ts'
 
 /**
  * What is past its time. Conditions are scalar subqueries, not EXISTS or joins: PostgreSQL would answer those by reading

@@ -1,11 +1,11 @@
+import { idAt } from '../jobs/list-jobs.ts'
+import { freeBytes, lockOwnersOf } from '../limits/bytes.ts'
+import { forgetLogs } from '../logs/archive-logs.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/retention.ts'
-import { deleteOutcomes, deleteTriggers, lockOutlived } from '../sql/triggers.ts'
 import { each, flag, integer, now, query, type Row, text, type Work } from '../statement.ts'
-import { forgetLogs } from './archive-logs.ts'
-import { freeBytes, lockOwnersOf } from './bytes.ts'
+import { deleteOutcomes, deleteTriggers, lockOutlived } from '../triggers/triggers.sql.ts'
 import { fence, type Term } from './leadership.ts'
-import { idAt } from './list-jobs.ts'
+import * as sql from './retention.sql.ts'
 
 /** How old ended jobs and dead letters get; null: as old as they like. */
 export interface Ages {

@@ -1,8 +1,8 @@
+import { putSetting } from '../access/access.sql.ts'
+import { type By, isRecorded, record } from '../access/audit.ts'
 import { type Command, command } from '../port.ts'
-import { putSetting } from '../sql/access.ts'
-import { addSetting, listSettings, lockSetting } from '../sql/settings.ts'
 import { integer, one, query, type Row, text, type Work } from '../statement.ts'
-import { type By, isRecorded, record } from './audit.ts'
+import { addSetting, listSettings, lockSetting } from './settings.sql.ts'
 
 export interface StoredSetting {
   name: string

@@ -1,9 +1,9 @@
 import type { HookScheme } from '@ichido/sdk/protocol'
+import { type By, isRecorded, record } from '../access/audit.ts'
+import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/hooks.ts'
 import { integer, one, query, type Row, text, type Work } from '../statement.ts'
-import { type By, isRecorded, record } from './audit.ts'
-import type { Listed } from './list-jobs.ts'
+import * as sql from './hooks.sql.ts'
 
 export interface Hook {
   id: string

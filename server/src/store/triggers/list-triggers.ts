@@ -1,6 +1,6 @@
 import type { TriggerState } from '@ichido/sdk/protocol'
+import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/triggers.ts'
 import {
   each,
   integer,
@@ -13,7 +13,7 @@ import {
   text,
   type Work,
 } from '../statement.ts'
-import type { Listed } from './list-jobs.ts'
+import * as sql from './triggers.sql.ts'
 
 export interface TriggerFilter {
   /** Whose; null: everybody's. */

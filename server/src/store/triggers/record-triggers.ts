@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/triggers.ts'
 import { each, integer, now, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import * as sql from './triggers.sql.ts'
 
 export interface TriggerItem {
   /** Made before the transaction begins, so that the same call can be tried again without doubling. */

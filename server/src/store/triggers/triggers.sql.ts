@@ -1,6 +1,6 @@
+import { DEFINITION_COLUMNS } from '../schedules/definitions.sql.ts'
 import { statement } from '../statement.ts'
-import { DEFINITION_COLUMNS } from './definitions.ts'
-import { LED, LED_SQLITE } from './leadership.ts'
+import { LED, LED_SQLITE } from '../system/leadership.sql.ts'
 
 const DEFINITION = DEFINITION_COLUMNS.replaceAll(/\w+/g, 'd.$&')
 const COLUMNS = 'id, user_id, operates, topic, dedupe_key, data, created_at'

@@ -1,12 +1,12 @@
-import { matches } from '../../core/trigger.ts'
+import { matches } from '../../core/schedule/trigger.ts'
+import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/triggers.ts'
+import type { Maker } from '../schedules/definition-jobs.ts'
+import { toDefinition } from '../schedules/definitions.ts'
 import { each, integer, integerOrNull, query, type Row, text, textOrNull, type Work } from '../statement.ts'
-import type { Maker } from './definition-jobs.ts'
-import { toDefinition } from './definitions.ts'
-import { fence, type Term } from './leadership.ts'
+import { fence, type Term } from '../system/leadership.ts'
 import { changeOutcomes, drafter, hasRule, isWaiting, type Made, submitDrafts } from './process-triggers.ts'
-import { lockUsersOf } from './users.ts'
+import * as sql from './triggers.sql.ts'
 
 /** A definition that is not paused and has triggers that wait. */
 export interface WaitingDefinition {

@@ -1,7 +1,7 @@
+import { type By, record } from '../access/audit.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/workers.ts'
 import { integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
-import { type By, record } from './audit.ts'
+import * as sql from './workers.sql.ts'
 import { type Queues, toQueues } from './workers.ts'
 
 export interface EnrollItem {

@@ -1,9 +1,9 @@
-import { DEFAULT_CONTINUATION_SECONDS } from '../../core/job.ts'
+import { DEFAULT_CONTINUATION_SECONDS } from '../../core/run/job.ts'
+import { record } from '../access/audit.ts'
 import { type Command, command } from '../port.ts'
-import * as sql from '../sql/workers.ts'
+import { recordMoves } from '../runs/lifecycle.ts'
 import { each, flag, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
-import { record } from './audit.ts'
-import { recordMoves } from './lifecycle.ts'
+import * as sql from './workers.sql.ts'
 
 /** The queues that a worker may lease from; null: all of them. */
 export type Queues = readonly string[] | null

@@ -1,6 +1,6 @@
 import { createHmac } from 'node:crypto'
 import type { World } from '@ichido/sdk/world'
-import { realWorld } from '../world.ts'
+import { realWorld } from '../../node/world.ts'
 import type { Call, TestApp } from './app.ts'
 import { registeredWorker, type WorkerCalls } from './worker-calls.ts'
 import { JOB } from './zpe.ts'

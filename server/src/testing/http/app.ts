@@ -1,12 +1,12 @@
 import type { OutgoingHttpHeaders } from 'node:http'
 import type { FastifyInstance } from 'fastify'
-import type { Role } from '../core/roles.ts'
-import { createApp, type HttpOptions } from '../http/app.ts'
-import { createMetrics } from '../http/metrics.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import type { Deps } from '../services/deps.ts'
-import type { Services } from '../services/index.ts'
-import { type Engine, type Opened, testServices } from './services.ts'
+import type { Role } from '../../core/limits/roles.ts'
+import { createMetrics } from '../../http/metrics/metrics.ts'
+import { createApp, type HttpOptions } from '../../http/server/app.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import type { Deps } from '../../services/deps.ts'
+import type { Services } from '../../services/index.ts'
+import { type Engine, type Opened, testServices } from '../services/services.ts'
 
 export interface Answer {
   status: number

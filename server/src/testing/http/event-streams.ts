@@ -2,9 +2,9 @@ import type { ServerResponse } from 'node:http'
 import type { EventShape } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import { afterEach } from 'vitest'
-import { realWorld } from '../world.ts'
+import { realWorld } from '../../node/world.ts'
+import { only } from '../store/scene.ts'
 import type { TestApp } from './app.ts'
-import { only } from './scene.ts'
 import { openSse, type SseClient } from './sse.ts'
 
 const POLL_MS = 1_000

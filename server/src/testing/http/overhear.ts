@@ -1,5 +1,5 @@
-import type { Command } from '../store/port.ts'
-import type { Row, Step, Work } from '../store/statement.ts'
+import type { Command } from '../../store/port.ts'
+import type { Row, Step, Work } from '../../store/statement.ts'
 
 /** The command, step by step as a transaction, and each of its steps with the rows that it was handed. */
 export function overhear<T>({ name, work }: Command<T>, hear: (step: Step, rows: readonly Row[]) => void): Command<T> {

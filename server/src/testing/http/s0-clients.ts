@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { ClientTools } from '../../../scripts/testing/debian-packages.ts'
+import type { ClientTools } from '../../../../scripts/testing/debian-packages.ts'
 
 /** The clients of S0, to the letter; and what tells the block of each from the others of its language. */
 export const S0_CLIENTS = {
@@ -17,7 +17,7 @@ export type S0Client = keyof typeof S0_CLIENTS
 export const sourceOf = (client: S0Client): string => readFileSync(pathOf(client), 'utf8')
 
 const pathOf = (client: S0Client) =>
-  fileURLToPath(new URL(`../http/compat/fixtures/${S0_CLIENTS[client].file}`, import.meta.url))
+  fileURLToPath(new URL(`../../http/compat/fixtures/${S0_CLIENTS[client].file}`, import.meta.url))
 
 /** Where the seed's client on requests calls. */
 const REQUESTS_URL = 'http://localhost:8001'

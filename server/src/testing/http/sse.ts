@@ -1,5 +1,5 @@
 import { request } from 'node:http'
-import { until } from './store.ts'
+import { until } from '../store/store.ts'
 
 export interface SseFrame {
   event: string

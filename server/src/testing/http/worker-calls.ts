@@ -1,7 +1,7 @@
 import type { LeaseShape } from '@ichido/sdk/protocol'
-import { LOCAL_ADMIN } from '../services/access.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import { unique } from '../store/store.ts'
 import type { Answer, TestApp } from './app.ts'
-import { unique } from './store.ts'
 
 /** A registered worker, and its calls over HTTP. */
 export interface WorkerCalls {

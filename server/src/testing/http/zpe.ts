@@ -1,8 +1,8 @@
-import { promoteDue } from '../store/commands/promote-runs.ts'
-import type { Store } from '../store/port.ts'
+import { promoteDue } from '../../store/leasing/promote-runs.ts'
+import type { Store } from '../../store/port.ts'
+import { sql } from '../store/store.ts'
+import { byRunAt } from '../store/tags.ts'
 import type { Answer, Call, TestApp } from './app.ts'
-import { sql } from './store.ts'
-import { byRunAt } from './tags.ts'
 
 /** What S1's front end and workers send, for tests. */
 

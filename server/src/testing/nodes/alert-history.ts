@@ -1,6 +1,6 @@
-import { LOCAL_ADMIN } from '../services/access.ts'
-import type { Services } from '../services/index.ts'
-import { failed, finished } from './scene.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import type { Services } from '../../services/index.ts'
+import { failed, finished } from '../store/scene.ts'
 
 const WORKER = 'worker'
 

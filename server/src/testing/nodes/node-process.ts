@@ -2,13 +2,13 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { nodeArgs } from '../../../scripts/testing/services.ts'
-import { until } from './store.ts'
+import { nodeArgs } from '../../../../scripts/testing/services.ts'
+import { until } from '../store/store.ts'
 
-const MAIN = join(import.meta.dirname, '../main.ts')
-const WORLD = join(import.meta.dirname, '../world.ts')
-const METER = join(import.meta.dirname, '../services/meter.ts')
-const CLOCK = join(import.meta.dirname, 'shifted-clock.ts')
+const MAIN = join(import.meta.dirname, '../../node/main.ts')
+const WORLD = join(import.meta.dirname, '../../node/world.ts')
+const METER = join(import.meta.dirname, '../../services/system/meter.ts')
+const CLOCK = join(import.meta.dirname, '../store/shifted-clock.ts')
 
 /** What a test may change about a node. */
 export interface NodeChanges {

@@ -1,10 +1,10 @@
 import pg from 'pg'
 import { afterAll, beforeAll } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import type { PostgresStore } from '../store/engines/postgres.ts'
-import type { Command } from '../store/port.ts'
-import { Gate } from './gate.ts'
-import { openNode } from './store.ts'
+import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
+import type { PostgresStore } from '../../store/engines/postgres/postgres.ts'
+import type { Command } from '../../store/port.ts'
+import { Gate } from '../store/gate.ts'
+import { openNode } from '../store/store.ts'
 
 export interface TwoNodes {
   a(): PostgresStore

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe } from 'vitest'
-import type { SubmitInput } from '../core/contract/submit.ts'
-import type { Caller, Role } from '../core/roles.ts'
-import type { Deps } from '../services/deps.ts'
-import type { Services } from '../services/index.ts'
+import type { SubmitInput } from '../../contract/submit.ts'
+import type { Caller, Role } from '../../core/limits/roles.ts'
+import type { Deps } from '../../services/deps.ts'
+import type { Services } from '../../services/index.ts'
+import { unique } from '../store/store.ts'
 import { ENGINES, type Engine, testServices } from './services.ts'
-import { unique } from './store.ts'
 
 export interface GivenServices {
   engine: Engine

@@ -1,9 +1,9 @@
-import type { SubmitInput } from '../core/contract/submit.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import type { NewEvent } from '../services/events.ts'
-import type { Services } from '../services/index.ts'
-import { finished } from './scene.ts'
-import { unique } from './store.ts'
+import type { SubmitInput } from '../../contract/submit.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import type { NewEvent } from '../../services/events/events.ts'
+import type { Services } from '../../services/index.ts'
+import { finished } from '../store/scene.ts'
+import { unique } from '../store/store.ts'
 
 /** A job that a worker holds and has started, to publish events of. Its first two events have been: PENDING, RUNNING. */
 export interface Publishing {

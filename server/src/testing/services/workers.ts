@@ -1,11 +1,11 @@
 import type { RegisteredShape } from '@ichido/sdk/protocol'
-import { hashToken, LOCAL_ADMIN } from '../services/access.ts'
-import type { Services } from '../services/index.ts'
-import type { Enrollment, Registration } from '../services/workers.ts'
-import type { Store } from '../store/port.ts'
-import { integer, type Row } from '../store/statement.ts'
-import { only } from './scene.ts'
-import { sql } from './store.ts'
+import { hashToken, LOCAL_ADMIN } from '../../services/access/access.ts'
+import type { Services } from '../../services/index.ts'
+import type { Enrollment, Registration } from '../../services/workers/workers.ts'
+import type { Store } from '../../store/port.ts'
+import { integer, type Row } from '../../store/statement.ts'
+import { only } from '../store/scene.ts'
+import { sql } from '../store/store.ts'
 
 export async function enrolled({ workers }: Services, enrollment: Enrollment = {}): Promise<string> {
   return (await workers.enroll(LOCAL_ADMIN, enrollment)).enroll_token

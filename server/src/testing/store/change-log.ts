@@ -1,5 +1,5 @@
-import { command, type Store } from '../store/port.ts'
-import { integer, query, type Row, statement, text } from '../store/statement.ts'
+import { command, type Store } from '../../store/port.ts'
+import { integer, query, type Row, statement, text } from '../../store/statement.ts'
 import { sql } from './store.ts'
 
 /** Tells which tables were changed since it was last asked. */

@@ -1,5 +1,5 @@
-import { type Command, command, type Store } from '../store/port.ts'
-import { query, type Statement, type Step, statement, type text, type Work } from '../store/statement.ts'
+import { type Command, command, type Store } from '../../store/port.ts'
+import { query, type Statement, type Step, statement, type text, type Work } from '../../store/statement.ts'
 
 /** One node of a plan, as PostgreSQL's EXPLAIN (FORMAT JSON) tells it. */
 export interface PlanNode {

@@ -1,6 +1,6 @@
 import type pg from 'pg'
-import type { Command } from '../store/port.ts'
-import { statement } from '../store/statement.ts'
+import type { Command } from '../../store/port.ts'
+import { statement } from '../../store/statement.ts'
 import { interpose } from './interpose.ts'
 import { until } from './store.ts'
 

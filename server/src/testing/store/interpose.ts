@@ -1,5 +1,5 @@
-import type { Command } from '../store/port.ts'
-import type { Step, Work } from '../store/statement.ts'
+import type { Command } from '../../store/port.ts'
+import type { Step, Work } from '../../store/statement.ts'
 
 /**
  * The command, with something more after its statement of this name, or before its commit: a step, or a deed. Before its

@@ -1,5 +1,5 @@
-import type { Leased } from '../store/commands/lease-runs.ts'
-import { Reaper } from './reaper.ts'
+import type { Leased } from '../../store/leasing/lease-runs.ts'
+import { Reaper } from '../nodes/reaper.ts'
 import type { Scene } from './scene.ts'
 import { sql } from './store.ts'
 

@@ -1,9 +1,9 @@
-import { SETTINGS, type SettingName } from '../core/settings.ts'
-import { removeExpiredKeys } from '../store/commands/keys.ts'
-import type { Term } from '../store/commands/leadership.ts'
-import { FIRST_JOB } from '../store/commands/retention.ts'
-import { type Command, command, type Store } from '../store/port.ts'
-import { integer, one, statement, text, type Work } from '../store/statement.ts'
+import { SETTINGS, type SettingName } from '../../core/limits/settings.ts'
+import { type Command, command, type Store } from '../../store/port.ts'
+import { integer, one, statement, text, type Work } from '../../store/statement.ts'
+import { removeExpiredKeys } from '../../store/submission/keys.ts'
+import type { Term } from '../../store/system/leadership.ts'
+import { FIRST_JOB } from '../../store/system/retention.ts'
 import { sql } from './store.ts'
 
 const lead = statement('', "UPDATE ichido.leadership SET holder = 'tester' WHERE holder IS NULL")

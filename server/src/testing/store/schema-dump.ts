@@ -1,5 +1,5 @@
-import type { Store } from '../store/port.ts'
-import { type Row, text } from '../store/statement.ts'
+import type { Store } from '../../store/port.ts'
+import { type Row, text } from '../../store/statement.ts'
 import { sql } from './store.ts'
 
 /** The schema as the engine itself tells it: the same text for the same schema, whoever made it and in which order. */

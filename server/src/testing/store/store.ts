@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import { sleep } from '@ichido/sdk/world'
 import { afterAll, beforeAll, describe } from 'vitest'
-import { freshDatabase } from '../../../scripts/testing/services.ts'
-import { openPostgres, type PostgresStore } from '../store/engines/postgres.ts'
-import { openSqlite } from '../store/engines/sqlite.ts'
-import { command, type Store } from '../store/port.ts'
-import { query, type Row, type SqlValue, statement } from '../store/statement.ts'
-import { realWorld } from '../world.ts'
-import { ENGINES, type Engine } from './services.ts'
+import { freshDatabase } from '../../../../scripts/testing/services.ts'
+import { realWorld } from '../../node/world.ts'
+import { openPostgres, type PostgresStore } from '../../store/engines/postgres/postgres.ts'
+import { openSqlite } from '../../store/engines/sqlite/sqlite.ts'
+import { command, type Store } from '../../store/port.ts'
+import { query, type Row, type SqlValue, statement } from '../../store/statement.ts'
+import { ENGINES, type Engine } from '../services/services.ts'
 
 export interface TestStore {
   store: Store

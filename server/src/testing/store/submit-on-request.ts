@@ -1,6 +1,6 @@
 import { writeSync } from 'node:fs'
 import { createInterface } from 'node:readline'
-import { openSqlite } from '../store/engines/sqlite.ts'
+import { openSqlite } from '../../store/engines/sqlite/sqlite.ts'
 import { Scene } from './scene.ts'
 
 /** Run by a test that watches it: says `requested`, submits, says `answered`, for each line that it is sent. */

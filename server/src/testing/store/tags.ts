@@ -1,5 +1,5 @@
-import type { TagsFor } from '../store/commands/fair-tags.ts'
-import { realWorld } from '../world.ts'
+import { realWorld } from '../../node/world.ts'
+import type { TagsFor } from '../../store/leasing/fair-tags.ts'
 
 /** Where the order of runs does not matter. */
 export const tagged = (tag: number): TagsFor =>

@@ -1,16 +1,20 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { size } from '../../../scripts/testing/size.ts'
-import { sha256Of, someBytes } from '../testing/artifacts.ts'
-import { only, Scene } from '../testing/scene.ts'
-import { sql } from '../testing/store.ts'
-import { twoNodes } from '../testing/two-nodes.ts'
-import { completeUpload, listArtifacts, openUpload, renewUpload } from './commands/artifacts.ts'
-import { cancelJob } from './commands/cancel-job.ts'
-import { submitJobs } from './commands/submit-jobs.ts'
-import { cancelOverdue, deleteExpiredArtifacts, forgetUnnamedBlobs } from './commands/tidy-artifacts.ts'
-import { command } from './port.ts'
-import { integer, query, statement, text } from './statement.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import { completeUpload, listArtifacts, openUpload, renewUpload } from '../../../src/store/artifacts/artifacts.ts'
+import {
+  cancelOverdue,
+  deleteExpiredArtifacts,
+  forgetUnnamedBlobs,
+} from '../../../src/store/artifacts/tidy-artifacts.ts'
+import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
+import { command } from '../../../src/store/port.ts'
+import { integer, query, statement, text } from '../../../src/store/statement.ts'
+import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
+import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
+import { sha256Of, someBytes } from '../../../src/testing/services/artifacts.ts'
+import { only, Scene } from '../../../src/testing/store/scene.ts'
+import { sql } from '../../../src/testing/store/store.ts'
 
 /** Two commands on one job's artifacts, from two nodes on PostgreSQL: the result is that of some order. */
 

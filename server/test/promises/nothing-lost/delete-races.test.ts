@@ -1,14 +1,14 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { begin, lead, makeOneDead, progress, redriver, retry } from '../testing/dead-letters.ts'
-import { leftovers } from '../testing/retention.ts'
-import { renderForTest, Scene } from '../testing/scene.ts'
-import { sql } from '../testing/store.ts'
-import { twoNodes } from '../testing/two-nodes.ts'
-import { type DeleteOutcome, deleteJob } from './commands/delete-job.ts'
-import { removeJobs } from './commands/retention.ts'
-import { submitJobs } from './commands/submit-jobs.ts'
-import type { Command } from './port.ts'
+import { type DeleteOutcome, deleteJob } from '../../../src/store/jobs/delete-job.ts'
+import type { Command } from '../../../src/store/port.ts'
+import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
+import { removeJobs } from '../../../src/store/system/retention.ts'
+import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
+import { begin, lead, makeOneDead, progress, redriver, retry } from '../../../src/testing/store/dead-letters.ts'
+import { leftovers } from '../../../src/testing/store/retention.ts'
+import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
+import { sql } from '../../../src/testing/store/store.ts'
 
 /** A job that somebody deletes while something else happens to it is there as a whole, or gone as a whole. */
 

@@ -15,13 +15,13 @@ import type {
 } from '@ichido/sdk/protocol'
 import pg from 'pg'
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { privatePostgres } from '../../../scripts/testing/services.ts'
-import { type SmallDisk, smallDisk } from '../../../scripts/testing/small-disk.ts'
-import { openLogArchive } from '../log-archive/disk.ts'
-import { ENGINES, type Engine } from '../testing/services.ts'
-import { until } from '../testing/store.ts'
-import { realWorld } from '../world.ts'
-import { type Env, ichido, killAll, type Serving, serve } from './testing/cli.ts'
+import { privatePostgres } from '../../../../scripts/testing/services.ts'
+import { type SmallDisk, smallDisk } from '../../../../scripts/testing/small-disk.ts'
+import { type Env, ichido, killAll, type Serving, serve } from '../../../src/cli/testing/cli.ts'
+import { openLogArchive } from '../../../src/log-archive/disk.ts'
+import { realWorld } from '../../../src/node/world.ts'
+import { ENGINES, type Engine } from '../../../src/testing/services/services.ts'
+import { until } from '../../../src/testing/store/store.ts'
 
 const MIB = 1024 * 1024
 const DISK_BYTES = 16 * MIB

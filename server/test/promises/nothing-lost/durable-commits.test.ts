@@ -5,16 +5,16 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Postgres } from '../../../scripts/services/postgres.ts'
-import { nodeArgs, privatePostgres } from '../../../scripts/testing/services.ts'
-import { findStrace, traceProcess, withoutStrace } from '../../../scripts/testing/strace.ts'
-import { renderForTest, Scene } from '../testing/scene.ts'
-import { openNode, sql, until } from '../testing/store.ts'
-import { submitLeased } from './commands/submit-leased.ts'
-import type { PostgresStore } from './engines/postgres.ts'
-import { openSqlite } from './engines/sqlite.ts'
-import { command } from './port.ts'
-import { query, statement } from './statement.ts'
+import type { Postgres } from '../../../../scripts/services/postgres.ts'
+import { nodeArgs, privatePostgres } from '../../../../scripts/testing/services.ts'
+import { findStrace, traceProcess, withoutStrace } from '../../../../scripts/testing/strace.ts'
+import type { PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
+import { openSqlite } from '../../../src/store/engines/sqlite/sqlite.ts'
+import { command } from '../../../src/store/port.ts'
+import { query, statement } from '../../../src/store/statement.ts'
+import { submitLeased } from '../../../src/store/submission/submit-leased.ts'
+import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
+import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 
 /** Hazard 18: what was acknowledged is on the disk. Settings are set, read back, and seen at work. */
 
@@ -184,7 +184,7 @@ if (strace !== undefined) {
 
 /** A process of its own that submits one job for each line it is sent. */
 function spawnSubmitter(dataDir: string): ChildProcess {
-  const script = new URL('../testing/submit-on-request.ts', import.meta.url).pathname
+  const script = new URL('../../../src/testing/store/submit-on-request.ts', import.meta.url).pathname
   return spawn(process.execPath, [...nodeArgs, script, dataDir], { stdio: ['pipe', 'pipe', 'ignore'] })
 }
 

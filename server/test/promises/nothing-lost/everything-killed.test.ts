@@ -4,10 +4,10 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as pause } from 'node:timers/promises'
 import { afterAll, expect, test } from 'vitest'
-import { privatePostgres } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
-import { killAll, type Serving, serve } from './testing/cli.ts'
-import { check, KEYS, keptIn, Submitters } from './testing/submitters.ts'
+import { privatePostgres } from '../../../../scripts/testing/services.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import { killAll, type Serving, serve } from '../../../src/cli/testing/cli.ts'
+import { check, KEYS, keptIn, Submitters } from '../../../src/cli/testing/submitters.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-kill-test-'))
 

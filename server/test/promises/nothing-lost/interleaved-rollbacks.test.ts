@@ -2,12 +2,12 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { size } from '../../../scripts/testing/size.ts'
-import { Scene } from '../testing/scene.ts'
-import { setQuota } from './commands/quotas.ts'
-import { findJobs } from './commands/read-jobs.ts'
-import { openSqlite } from './engines/sqlite.ts'
-import { BadValue } from './port.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import { openSqlite } from '../../../src/store/engines/sqlite/sqlite.ts'
+import { findJobs } from '../../../src/store/jobs/read-jobs.ts'
+import { setQuota } from '../../../src/store/limits/quotas.ts'
+import { BadValue } from '../../../src/store/port.ts'
+import { Scene } from '../../../src/testing/store/scene.ts'
 
 /** Hazard 1: what one request rolls back on SQLite must not take another's accepted job along. */
 test('refused, failing and accepted submits interleaved: every accepted job is there, also after a restart', async () => {

@@ -5,11 +5,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
-import { nodeArgs } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
-import { Scene } from '../testing/scene.ts'
-import { sql } from '../testing/store.ts'
-import { openSqlite } from './engines/sqlite.ts'
+import { nodeArgs } from '../../../../scripts/testing/services.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import { openSqlite } from '../../../src/store/engines/sqlite/sqlite.ts'
+import { Scene } from '../../../src/testing/store/scene.ts'
+import { sql } from '../../../src/testing/store/store.ts'
 
 /** Hazard 24: two servers on one SQLite folder. The second is refused, and the folder is free when the first is gone. */
 
@@ -75,7 +75,7 @@ test('an open that fails for another reason says which, and leaves the folder fr
 
 /** A process of its own that holds the folder; settles when it does, rejects when it was refused. */
 async function spawnOwner(folder: string): Promise<{ child: ChildProcess; submit(name: string): Promise<void> }> {
-  const script = new URL('../testing/submit-on-request.ts', import.meta.url).pathname
+  const script = new URL('../../../src/testing/store/submit-on-request.ts', import.meta.url).pathname
   const child = spawn(process.execPath, [...nodeArgs, script, folder], { stdio: ['pipe', 'pipe', 'ignore'] })
   onTestFinished(() => void child.kill('SIGKILL'))
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()

@@ -1,14 +1,14 @@
 import { randomBytes } from 'node:crypto'
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { Batcher } from '../services/batcher.ts'
-import { failed, finished, renderForTest, Scene } from '../testing/scene.ts'
-import { eachEngine, sql } from '../testing/store.ts'
-import { realWorld } from '../world.ts'
-import { type EndItem, type EndOutcome, endBatch } from './commands/end-runs.ts'
-import type { SubmitItem, SubmitOutcome } from './commands/submission.ts'
-import { submitJobs } from './commands/submit-jobs.ts'
-import { BadValue } from './port.ts'
+import { realWorld } from '../../../src/node/world.ts'
+import { Batcher } from '../../../src/services/batching/batcher.ts'
+import { BadValue } from '../../../src/store/port.ts'
+import { type EndItem, type EndOutcome, endBatch } from '../../../src/store/runs/end-runs.ts'
+import type { SubmitItem, SubmitOutcome } from '../../../src/store/submission/submission.ts'
+import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
+import { failed, finished, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
+import { eachEngine, sql } from '../../../src/testing/store/store.ts'
 
 /** Hazard 9: one item that the engine cannot hold, among 63 that it can. The service refuses these; here they got past it. */
 

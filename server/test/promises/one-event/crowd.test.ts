@@ -1,13 +1,13 @@
 import type { ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
-import { full, size } from '../../../scripts/testing/size.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { openCrowd } from '../testing/crowd.ts'
-import { beginPublishing } from '../testing/publishing.ts'
-import { REDIS_KINDS, type RedisKind, RedisScene, testRedis } from '../testing/redis.ts'
-import { ENGINES, type Engine } from '../testing/services.ts'
-import { until } from '../testing/store.ts'
+import { full, size } from '../../../../scripts/testing/size.ts'
+import { type TestApp, testApp } from '../../../src/testing/http/app.ts'
+import { openCrowd } from '../../../src/testing/nodes/crowd.ts'
+import { REDIS_KINDS, type RedisKind, RedisScene, testRedis } from '../../../src/testing/nodes/redis.ts'
+import { beginPublishing } from '../../../src/testing/services/publishing.ts'
+import { ENGINES, type Engine } from '../../../src/testing/services/services.ts'
+import { until } from '../../../src/testing/store/store.ts'
 
 const SUBSCRIBERS = size(100, 2_000)
 const ASLEEP = SUBSCRIBERS / 10

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import type { ForeignEvent } from '../core/event.ts'
-import { failed, Scene } from '../testing/scene.ts'
-import { eachEngine } from '../testing/store.ts'
-import { twoNodes } from '../testing/two-nodes.ts'
-import { endBatch } from './commands/end-runs.ts'
-import { ingestEvents } from './commands/ingest-events.ts'
-import type { Leased } from './commands/lease-runs.ts'
-import { publishBatch } from './commands/publish.ts'
+import type { ForeignEvent } from '../../../src/core/events/event.ts'
+import { ingestEvents } from '../../../src/store/events/ingest-events.ts'
+import { publishBatch } from '../../../src/store/events/publish.ts'
+import type { Leased } from '../../../src/store/leasing/lease-runs.ts'
+import { endBatch } from '../../../src/store/runs/end-runs.ts'
+import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
+import { failed, Scene } from '../../../src/testing/store/scene.ts'
+import { eachEngine } from '../../../src/testing/store/store.ts'
 
 /** Events of publishers that hold no lease, and everybody else who stores events of the same job. */
 

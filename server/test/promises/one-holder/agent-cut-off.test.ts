@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { JobDetail } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
-import { TcpProxy } from '../../../scripts/testing/proxy.ts'
-import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
+import { TcpProxy } from '../../../../scripts/testing/proxy.ts'
+import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
+import { size } from '../../../../scripts/testing/size.ts'
 import {
   ask,
   enrollToken,
@@ -17,8 +17,8 @@ import {
   seen,
   startAgent,
   WITHIN,
-} from './testing/agent.ts'
-import { killAll, type Serving, serve } from './testing/cli.ts'
+} from '../../../src/cli/testing/agent.ts'
+import { killAll, type Serving, serve } from '../../../src/cli/testing/cli.ts'
 
 /**
  * Hazard 5 from end to end: an agent whose traffic is dropped keeps its run as long as the continuation time allows, and has

@@ -14,8 +14,8 @@ import {
   seen,
   startAgent,
   WITHIN,
-} from './testing/agent.ts'
-import { killAll, type Serving, serve } from './testing/cli.ts'
+} from '../../../src/cli/testing/agent.ts'
+import { killAll, type Serving, serve } from '../../../src/cli/testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-h04-test-'))
 let server: Serving

@@ -3,9 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { afterAll, expect, test } from 'vitest'
-import { freshDatabase } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
-import { ENGINES, type Engine } from '../testing/services.ts'
+import { freshDatabase } from '../../../../scripts/testing/services.ts'
+import { size } from '../../../../scripts/testing/size.ts'
 import {
   agentFile,
   ask,
@@ -16,8 +15,9 @@ import {
   readLedger,
   type StartedAgent,
   startAgent,
-} from './testing/agent.ts'
-import { killAll, type Serving, serve } from './testing/cli.ts'
+} from '../../../src/cli/testing/agent.ts'
+import { killAll, type Serving, serve } from '../../../src/cli/testing/cli.ts'
+import { ENGINES, type Engine } from '../../../src/testing/services/services.ts'
 
 const JOBS = size(16, 1000)
 const AGENTS = 10

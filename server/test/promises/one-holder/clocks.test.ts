@@ -1,10 +1,10 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
-import { defineKind, type Ichido, open } from '../index.ts'
-import { type ShiftedClock, shiftedClock } from '../testing/shifted-clock.ts'
-import { realWorld } from '../world.ts'
+import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import { defineKind, type Ichido, open } from '../../../src/library/index.ts'
+import { realWorld } from '../../../src/node/world.ts'
+import { type ShiftedClock, shiftedClock } from '../../../src/testing/store/shifted-clock.ts'
 
 /** Hazard 5 with everything that runs by itself: two nodes, their election, leader and workers, and clocks that jump. */
 

@@ -1,14 +1,14 @@
 import { v7 } from 'uuid'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { retryJob } from '../store/commands/retry-jobs.ts'
-import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
-import { seize, trusting } from '../testing/reaper.ts'
-import { ENGINES } from '../testing/services.ts'
-import { tagged } from '../testing/tags.ts'
-import { registered } from '../testing/workers.ts'
-import { ClockWatch } from './clock-watch.ts'
-import { createReap } from './reap.ts'
+import { createReap } from '../../../src/leader/duties/reap.ts'
+import { ClockWatch } from '../../../src/leader/election/clock-watch.ts'
+import { LOCAL_ADMIN } from '../../../src/services/access/access.ts'
+import { retryJob } from '../../../src/store/jobs/retry-jobs.ts'
+import { type LeaderScene, leaderScene } from '../../../src/testing/nodes/leader-scene.ts'
+import { seize, trusting } from '../../../src/testing/nodes/reaper.ts'
+import { ENGINES } from '../../../src/testing/services/services.ts'
+import { registered } from '../../../src/testing/services/workers.ts'
+import { tagged } from '../../../src/testing/store/tags.ts'
 
 /** Hazard 5: nothing but waiting ends a run whose process may still be at work, and nobody else gets its job before. */
 

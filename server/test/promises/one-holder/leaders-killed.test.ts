@@ -1,14 +1,14 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
-import { readClock } from '../store/commands/leadership.ts'
-import type { Leased } from '../store/commands/lease-runs.ts'
-import type { PostgresStore } from '../store/engines/postgres.ts'
-import { integer } from '../store/statement.ts'
-import { NodeProcess } from '../testing/node-process.ts'
-import { only, Scene } from '../testing/scene.ts'
-import { openNode, sql, until } from '../testing/store.ts'
+import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import type { PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
+import type { Leased } from '../../../src/store/leasing/lease-runs.ts'
+import { integer } from '../../../src/store/statement.ts'
+import { readClock } from '../../../src/store/system/leadership.ts'
+import { NodeProcess } from '../../../src/testing/nodes/node-process.ts'
+import { only, Scene } from '../../../src/testing/store/scene.ts'
+import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 
 /**
  * Real processes on PostgreSQL: whatever happens to the leader, another one leads soon, and nothing is done twice. The tests

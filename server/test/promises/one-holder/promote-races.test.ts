@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
-import { Scene } from '../testing/scene.ts'
-import { sql } from '../testing/store.ts'
-import { byRunAt } from '../testing/tags.ts'
-import { twoNodes } from '../testing/two-nodes.ts'
-import { renewTerm, tryToLead } from './commands/leadership.ts'
-import { promoteDue } from './commands/promote-runs.ts'
+import { promoteDue } from '../../../src/store/leasing/promote-runs.ts'
+import { renewTerm, tryToLead } from '../../../src/store/system/leadership.ts'
+import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
+import { Scene } from '../../../src/testing/store/scene.ts'
+import { sql } from '../../../src/testing/store/store.ts'
+import { byRunAt } from '../../../src/testing/store/tags.ts'
 
 /** Two nodes promote at once, or one node leads twice: neither waits for the other, nor speaks for it. */
 

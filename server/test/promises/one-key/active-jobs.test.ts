@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { size } from '../../../scripts/testing/size.ts'
-import { removeKeys } from '../testing/retention.ts'
-import { failed, finished, KEY_TTL_MS, Scene } from '../testing/scene.ts'
-import { twoNodes } from '../testing/two-nodes.ts'
-import { endBatch } from './commands/end-runs.ts'
-import { findKeys } from './commands/keys.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import { endBatch } from '../../../src/store/runs/end-runs.ts'
+import { findKeys } from '../../../src/store/submission/keys.ts'
+import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
+import { removeKeys } from '../../../src/testing/store/retention.ts'
+import { failed, finished, KEY_TTL_MS, Scene } from '../../../src/testing/store/scene.ts'
 
 /** Hazard 12: a key is never removed while its job has not ended, however close the end is. */
 

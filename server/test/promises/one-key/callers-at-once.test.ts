@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
-import { EmbeddedBus } from '../bus/embedded.ts'
-import { DEFAULT_LIMITS } from '../services/deps.ts'
-import { createServices, type Services } from '../services/index.ts'
-import { silentMeter } from '../services/meter.ts'
-import { openNode, sql, unique } from '../testing/store.ts'
-import { realWorld } from '../world.ts'
-import type { PostgresStore } from './engines/postgres.ts'
+import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import { EmbeddedBus } from '../../../src/bus/embedded.ts'
+import { realWorld } from '../../../src/node/world.ts'
+import { DEFAULT_LIMITS } from '../../../src/services/deps.ts'
+import { createServices, type Services } from '../../../src/services/index.ts'
+import { silentMeter } from '../../../src/services/system/meter.ts'
+import type { PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
+import { openNode, sql, unique } from '../../../src/testing/store/store.ts'
 
 /** Hazard 11: many callers with one key, over two nodes, make one job. */
 

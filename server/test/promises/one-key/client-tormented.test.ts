@@ -1,12 +1,12 @@
 import { Client, httpTransport } from '@ichido/sdk/client'
 import { platformTimers } from '@ichido/sdk/world'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { seeded } from '../../../scripts/testing/seeded.ts'
-import { full, size } from '../../../scripts/testing/size.ts'
-import { TormentProxy } from '../../../scripts/testing/torment-proxy.ts'
-import { TIMEOUT_MS } from '../../../sdk/src/client/retry.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
+import { seeded } from '../../../../scripts/testing/seeded.ts'
+import { full, size } from '../../../../scripts/testing/size.ts'
+import { TormentProxy } from '../../../../scripts/testing/torment-proxy.ts'
+import { TIMEOUT_MS } from '../../../../sdk/src/client/retry.ts'
+import { type TestApp, testApp } from '../../../src/testing/http/app.ts'
+import { ENGINES } from '../../../src/testing/services/services.ts'
 
 const SUBMITS = size(150, 2_000)
 const AT_ONCE = 25

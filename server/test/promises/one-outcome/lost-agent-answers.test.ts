@@ -5,9 +5,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { httpWorkerTransport, type RunInHand, WorkerLoop } from '@ichido/sdk/worker'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { realWorld } from '../world.ts'
-import { ask, enrollToken } from './testing/agent.ts'
-import { killAll, type Serving, serve } from './testing/cli.ts'
+import { ask, enrollToken } from '../../../src/cli/testing/agent.ts'
+import { killAll, type Serving, serve } from '../../../src/cli/testing/cli.ts'
+import { realWorld } from '../../../src/node/world.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-h17-test-'))
 let server: Serving

@@ -1,11 +1,11 @@
 import type { LeaseShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { type Gate, openGate } from '../testing/http-gate.ts'
-import { ENGINES } from '../testing/services.ts'
-import { unique } from '../testing/store.ts'
-import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
+import { LOCAL_ADMIN } from '../../../src/services/access/access.ts'
+import { type TestApp, testApp } from '../../../src/testing/http/app.ts'
+import { type Gate, openGate } from '../../../src/testing/http/http-gate.ts'
+import { registeredWorker, type WorkerCalls } from '../../../src/testing/http/worker-calls.ts'
+import { ENGINES } from '../../../src/testing/services/services.ts'
+import { unique } from '../../../src/testing/store/store.ts'
 
 /** Hazard 17: between worker and server each response gets lost once, and no attempt is burnt. */
 describe.each(ENGINES)('%s', (engine) => {

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import { Scene } from '../testing/scene.ts'
-import { testServices } from '../testing/services.ts'
-import { eachEngine } from '../testing/store.ts'
-import { leaseBatch } from './commands/lease-runs.ts'
-import { startBatch } from './commands/start-runs.ts'
+import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
+import { startBatch } from '../../../src/store/runs/start-runs.ts'
+import { testServices } from '../../../src/testing/services/services.ts'
+import { Scene } from '../../../src/testing/store/scene.ts'
+import { eachEngine } from '../../../src/testing/store/store.ts'
 
 /** Hazard 17: an answer that got lost burns no attempt, and a heartbeat breaks no start. */
 eachEngine(({ engine, store }) => {

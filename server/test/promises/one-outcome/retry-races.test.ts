@@ -1,6 +1,12 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { toMicros } from '../core/quota.ts'
+import { toMicros } from '../../../src/core/limits/quota.ts'
+import { abortRedrive, type Redrive } from '../../../src/store/dead-letters/redrive.ts'
+import { stepRedrive } from '../../../src/store/dead-letters/redrive-step.ts'
+import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
+import { findQuota, setQuota } from '../../../src/store/limits/quotas.ts'
+import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
+import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import {
   begin,
   lead,
@@ -11,15 +17,9 @@ import {
   redriver,
   retry,
   timesRetried,
-} from '../testing/dead-letters.ts'
-import { renderForTest, Scene } from '../testing/scene.ts'
-import { byClock } from '../testing/tags.ts'
-import { twoNodes } from '../testing/two-nodes.ts'
-import { cancelJob } from './commands/cancel-job.ts'
-import { findQuota, setQuota } from './commands/quotas.ts'
-import { abortRedrive, type Redrive } from './commands/redrive.ts'
-import { stepRedrive } from './commands/redrive-step.ts'
-import { submitJobs } from './commands/submit-jobs.ts'
+} from '../../../src/testing/store/dead-letters.ts'
+import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
+import { byClock } from '../../../src/testing/store/tags.ts'
 
 /** Retries and redrives from two nodes on PostgreSQL, at the same jobs, keys and limits. */
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { seize } from '../testing/reaper.ts'
-import { Scene } from '../testing/scene.ts'
-import { eachEngine } from '../testing/store.ts'
+import { seize } from '../../../src/testing/nodes/reaper.ts'
+import { Scene } from '../../../src/testing/store/scene.ts'
+import { eachEngine } from '../../../src/testing/store/store.ts'
 
 /** Hazard 16: a report is held against the epoch that its run was started in, never against the one of the day. */
 

@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { ACTIVE_STATES, isFinal, type RunState } from '../core/run-state.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { type LeaderScene, leaderScene } from '../testing/leader-scene.ts'
-import { seize, trusting } from '../testing/reaper.ts'
-import { ENGINES } from '../testing/services.ts'
-import { sql } from '../testing/store.ts'
-import { ClockWatch } from './clock-watch.ts'
-import { createPromote } from './promote.ts'
-import { createReap } from './reap.ts'
+import { ACTIVE_STATES, isFinal, type RunState } from '../../../src/core/run/run-state.ts'
+import { createPromote } from '../../../src/leader/duties/promote.ts'
+import { createReap } from '../../../src/leader/duties/reap.ts'
+import { ClockWatch } from '../../../src/leader/election/clock-watch.ts'
+import { LOCAL_ADMIN } from '../../../src/services/access/access.ts'
+import { type LeaderScene, leaderScene } from '../../../src/testing/nodes/leader-scene.ts'
+import { seize, trusting } from '../../../src/testing/nodes/reaper.ts'
+import { ENGINES } from '../../../src/testing/services/services.ts'
+import { sql } from '../../../src/testing/store/store.ts'
 
 /** Hazard 7: there are no dead ends. Whatever happened to a run's worker, time and the leader alone get the job on. */
 

@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
-import type { Definition } from '../core/definition.ts'
-import { beginBackfill, findBackfill } from '../store/commands/backfills.ts'
-import type { PostgresStore } from '../store/engines/postgres.ts'
-import { NodeProcess } from '../testing/node-process.ts'
-import { openNode, sql, until } from '../testing/store.ts'
-import { again, BY, define, EVERY_SECOND, ledger } from '../testing/ticker.ts'
-import { realWorld } from '../world.ts'
+import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import type { Definition } from '../../../src/core/schedule/definition.ts'
+import { realWorld } from '../../../src/node/world.ts'
+import type { PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
+import { beginBackfill, findBackfill } from '../../../src/store/schedules/backfills.ts'
+import { NodeProcess } from '../../../src/testing/nodes/node-process.ts'
+import { again, BY, define, EVERY_SECOND, ledger } from '../../../src/testing/nodes/ticker.ts'
+import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 
 /** Real processes on PostgreSQL: whatever happens to the leader, each tick is made once. */
 

@@ -1,14 +1,19 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import { size } from '../../../scripts/testing/size.ts'
-import type { Definition } from '../core/definition.ts'
-import { deleteDefinition, pauseDefinition, resumeDefinition, updateDefinition } from '../store/commands/definitions.ts'
-import type { PostgresStore } from '../store/engines/postgres.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { NodeProcess } from '../testing/node-process.ts'
-import { openNode, sql, until } from '../testing/store.ts'
-import { BY, content } from '../testing/ticker.ts'
-import { defineOn } from '../testing/triggers.ts'
+import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
+import { size } from '../../../../scripts/testing/size.ts'
+import type { Definition } from '../../../src/core/schedule/definition.ts'
+import type { PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
+import {
+  deleteDefinition,
+  pauseDefinition,
+  resumeDefinition,
+  updateDefinition,
+} from '../../../src/store/schedules/definitions.ts'
+import { type TestApp, testApp } from '../../../src/testing/http/app.ts'
+import { NodeProcess } from '../../../src/testing/nodes/node-process.ts'
+import { BY, content } from '../../../src/testing/nodes/ticker.ts'
+import { defineOn } from '../../../src/testing/nodes/triggers.ts'
+import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 
 /** Real processes on PostgreSQL: whatever happens to the leader, each definition and trigger have one job. */
 

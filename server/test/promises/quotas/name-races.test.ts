@@ -1,9 +1,9 @@
 import { v7 } from 'uuid'
 import { expect, test } from 'vitest'
-import { lead } from '../testing/dead-letters.ts'
-import { sql } from '../testing/store.ts'
-import { twoNodes } from '../testing/two-nodes.ts'
-import { claimNames, removeNames, type UserName } from './commands/user-names.ts'
+import { claimNames, removeNames, type UserName } from '../../../src/store/limits/user-names.ts'
+import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
+import { lead } from '../../../src/testing/store/dead-letters.ts'
+import { sql } from '../../../src/testing/store/store.ts'
 
 const { a, b, meet } = twoNodes()
 const DAY_MS = 86_400_000

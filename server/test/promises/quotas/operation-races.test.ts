@@ -1,14 +1,14 @@
 import { v7 } from 'uuid'
 import { expect, test } from 'vitest'
-import { begin } from '../testing/dead-letters.ts'
-import { Scene } from '../testing/scene.ts'
-import { unique } from '../testing/store.ts'
-import { BY, EVERY_SECOND } from '../testing/ticker.ts'
-import { twoNodes } from '../testing/two-nodes.ts'
-import { beginBackfill } from './commands/backfills.ts'
-import { withinOperations } from './commands/operations.ts'
-import { abortRedrive } from './commands/redrive.ts'
-import type { Command } from './port.ts'
+import { abortRedrive } from '../../../src/store/dead-letters/redrive.ts'
+import { withinOperations } from '../../../src/store/limits/operations.ts'
+import type { Command } from '../../../src/store/port.ts'
+import { beginBackfill } from '../../../src/store/schedules/backfills.ts'
+import { BY, EVERY_SECOND } from '../../../src/testing/nodes/ticker.ts'
+import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
+import { begin } from '../../../src/testing/store/dead-letters.ts'
+import { Scene } from '../../../src/testing/store/scene.ts'
+import { unique } from '../../../src/testing/store/store.ts'
 
 const { a, meet } = twoNodes()
 

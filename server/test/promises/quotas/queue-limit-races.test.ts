@@ -1,12 +1,12 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { only, renderForTest, Scene } from '../testing/scene.ts'
-import { sql } from '../testing/store.ts'
-import { twoNodes } from '../testing/two-nodes.ts'
-import { leaseBatch } from './commands/lease-runs.ts'
-import { putQueue, type QueueSettings } from './commands/queues.ts'
-import { submitLeased } from './commands/submit-leased.ts'
-import { integer } from './statement.ts'
+import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
+import { putQueue, type QueueSettings } from '../../../src/store/leasing/queues.ts'
+import { integer } from '../../../src/store/statement.ts'
+import { submitLeased } from '../../../src/store/submission/submit-leased.ts'
+import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
+import { only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
+import { sql } from '../../../src/testing/store/store.ts'
 
 /** A queue is paused or limited for the first time while a lease from it is under way on another node. */
 

@@ -1,13 +1,13 @@
 import { writeSync } from 'node:fs'
 import { parentPort } from 'node:worker_threads'
-import type { LeaseShape } from '../../protocol/index.ts'
-import { lineForTerminal } from '../../terminal.ts'
-import { elapsedMs, type Mark } from '../clocks.ts'
-import { Stopped } from '../failure.ts'
-import { Heart } from '../heart.ts'
-import type { Hold } from '../hold.ts'
-import { httpWorkerTransport } from '../http.ts'
-import { machineClocks, nodeWorld } from './world.ts'
+import type { LeaseShape } from '../../../protocol/index.ts'
+import { lineForTerminal } from '../../../terminal.ts'
+import { elapsedMs, type Mark } from '../../loop/clocks.ts'
+import { Stopped } from '../../loop/failure.ts'
+import { Heart } from '../../loop/heart.ts'
+import type { Hold } from '../../loop/hold.ts'
+import { httpWorkerTransport } from '../../loop/http.ts'
+import { machineClocks, nodeWorld } from '../world.ts'
 
 /** What the thread is started with. */
 export interface HeartThreadData {

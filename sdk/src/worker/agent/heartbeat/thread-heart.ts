@@ -1,9 +1,9 @@
 import { Worker } from 'node:worker_threads'
-import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
-import type { World } from '../../world.ts'
-import type { Mark } from '../clocks.ts'
-import { Stopped } from '../failure.ts'
-import { aloneMsOf, type Hold, type Keeper } from '../hold.ts'
+import { IchidoError, type LeaseShape } from '../../../protocol/index.ts'
+import type { World } from '../../../world.ts'
+import type { Mark } from '../../loop/clocks.ts'
+import { Stopped } from '../../loop/failure.ts'
+import { aloneMsOf, type Hold, type Keeper } from '../../loop/hold.ts'
 import type { HeartNotice, HeartOrder, HeartThreadData } from './heart-thread.ts'
 
 export interface ThreadHeartOptions {

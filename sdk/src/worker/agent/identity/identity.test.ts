@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import { FakeWorld, settled } from '../../../../../scripts/testing/fake-world.ts'
 import { gainIdentity, type Identity, type IdentityOptions, TokenKeeper } from './identity.ts'
 
 const HOUR_MS = 3_600_000

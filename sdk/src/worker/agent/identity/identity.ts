@@ -2,11 +2,11 @@ import { createHash } from 'node:crypto'
 import { rmSync } from 'node:fs'
 import { hostname, platform, release } from 'node:os'
 import { dirname } from 'node:path'
-import type { RegisteredShape, RenewedShape } from '../../protocol/index.ts'
-import { IchidoError } from '../../protocol/index.ts'
-import { sleep } from '../../world.ts'
-import { createWorkerCall, type WorkerHttpOptions } from '../http.ts'
-import { parseJson, readIfThere, writeDurably } from './files.ts'
+import type { RegisteredShape, RenewedShape } from '../../../protocol/index.ts'
+import { IchidoError } from '../../../protocol/index.ts'
+import { sleep } from '../../../world.ts'
+import { createWorkerCall, type WorkerHttpOptions } from '../../loop/http.ts'
+import { parseJson, readIfThere, writeDurably } from '../output/files.ts'
 
 /** Who an agent is, as it stands in its state folder. */
 export interface Identity {

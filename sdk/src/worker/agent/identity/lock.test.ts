@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { nodeArgs } from '../../../../scripts/testing/services.ts'
-import { size } from '../../../../scripts/testing/size.ts'
+import { nodeArgs } from '../../../../../scripts/testing/services.ts'
+import { size } from '../../../../../scripts/testing/size.ts'
 import { lockState } from './lock.ts'
 
-const RACER = join(import.meta.dirname, '../testing/lock-racer.ts')
+const RACER = join(import.meta.dirname, '../../testing/lock-racer.ts')
 const RACERS = 4
 const ROUNDS = size(20, 600)
 const EVERY_MS = 20

@@ -1,7 +1,7 @@
 import { linkSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { readIfThere } from './files.ts'
-import { identityOf } from './processes.ts'
+import { readIfThere } from '../output/files.ts'
+import { identityOf } from '../process/processes.ts'
 
 /** One agent for a state folder: a second one would take the first one's runs for those of a dead one. */
 export function lockState(path: string): () => void {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
-import { IchidoError } from '../../protocol/index.ts'
+import { FakeWorld } from '../../../../../scripts/testing/fake-world.ts'
+import { IchidoError } from '../../../protocol/index.ts'
 import { Trouble } from './trouble.ts'
 
 function troubled() {

@@ -1,5 +1,5 @@
-import { IchidoError } from '../../protocol/index.ts'
-import type { World } from '../../world.ts'
+import { IchidoError } from '../../../protocol/index.ts'
+import type { World } from '../../../world.ts'
 
 const SAY_AGAIN_MS = 60_000
 const SAID_MAX = 1_000

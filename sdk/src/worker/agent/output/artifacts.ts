@@ -3,9 +3,9 @@ import { createReadStream, createWriteStream, fstatSync, readdirSync } from 'nod
 import { basename, join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../../protocol/index.ts'
-import { sleep, type World } from '../../world.ts'
-import { isPassing } from '../loop.ts'
+import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../../../protocol/index.ts'
+import { sleep, type World } from '../../../world.ts'
+import { isPassing } from '../../loop/loop.ts'
 import { parseJson } from './files.ts'
 import { FileRefused, nameOf, openRegular, requireFolder } from './written-files.ts'
 

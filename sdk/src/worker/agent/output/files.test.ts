@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, onTestFinished, test } from 'vitest'
-import { nodeArgs } from '../../../../scripts/testing/services.ts'
+import { nodeArgs } from '../../../../../scripts/testing/services.ts'
 
-const PROGRAM = join(import.meta.dirname, '../testing/full-disk.ts')
+const PROGRAM = join(import.meta.dirname, '../../testing/full-disk.ts')
 
 test('what a full disk takes only a part of is refused, and what was there before stays', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'ichido-full-disk-'))

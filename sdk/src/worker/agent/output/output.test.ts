@@ -2,9 +2,9 @@ import { appendFileSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
-import { ECO2_STAGES, IchidoError } from '../../protocol/index.ts'
-import { Pump } from '../pump.ts'
+import { FakeWorld, settled } from '../../../../../scripts/testing/fake-world.ts'
+import { ECO2_STAGES, IchidoError } from '../../../protocol/index.ts'
+import { Pump } from '../../loop/pump.ts'
 import { RunLog, RunProgress } from './output.ts'
 
 /** Of a run that nobody tells to stop. */

@@ -1,5 +1,5 @@
-import { nextSeq, OPEN_STAGES, PROGRESS_STAGE, type Stages, stageRange } from '../../protocol/index.ts'
-import type { LogChunk, WorkerEvent } from '../transport.ts'
+import { nextSeq, OPEN_STAGES, PROGRESS_STAGE, type Stages, stageRange } from '../../../protocol/index.ts'
+import type { LogChunk, WorkerEvent } from '../../loop/transport.ts'
 import { parseJson, writeWhole } from './files.ts'
 import { Tail } from './tail.ts'
 import { readNoteText } from './written-files.ts'

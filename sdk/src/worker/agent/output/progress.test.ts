@@ -2,12 +2,12 @@ import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { IchidoError } from '../../protocol/index.ts'
-import { Pump } from '../pump.ts'
-import type { WorkerEvent } from '../transport.ts'
+import { IchidoError } from '../../../protocol/index.ts'
+import { Pump } from '../../loop/pump.ts'
+import type { WorkerEvent } from '../../loop/transport.ts'
+import { nodeWorld } from '../world.ts'
 import { RunProgress } from './output.ts'
 import { publishAll } from './run-output.ts'
-import { nodeWorld } from './world.ts'
 
 /** Of a run that nobody tells to stop. */
 const RUNNING = new AbortController().signal

@@ -1,11 +1,11 @@
-import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
-import type { World } from '../../world.ts'
-import { clean } from '../failure.ts'
-import type { RemoteTransport } from '../http.ts'
-import { Pump } from '../pump.ts'
-import type { LogChunk, WorkerEvent } from '../transport.ts'
+import { IchidoError, type LeaseShape } from '../../../protocol/index.ts'
+import type { World } from '../../../world.ts'
+import { clean } from '../../loop/failure.ts'
+import type { RemoteTransport } from '../../loop/http.ts'
+import { Pump } from '../../loop/pump.ts'
+import type { LogChunk, WorkerEvent } from '../../loop/transport.ts'
+import type { RunFolder } from '../process/run-folder.ts'
 import { RunLog, RunProgress } from './output.ts'
-import type { RunFolder } from './run-folder.ts'
 
 export interface OutputDeps {
   transport: Pick<RemoteTransport, 'log' | 'publish'>

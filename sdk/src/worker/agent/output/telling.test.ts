@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
-import type { Outcome, RunInHand } from '../loop.ts'
+import { FakeWorld } from '../../../../../scripts/testing/fake-world.ts'
+import type { Outcome, RunInHand } from '../../loop/loop.ts'
 import { outcomeText, Telling } from './telling.ts'
 
 test('a line when a run begins and one when it ends, with how it ended and how long it took', async () => {

@@ -1,8 +1,8 @@
-import { errorText } from '../../protocol/index.ts'
-import { lineForTerminal } from '../../terminal.ts'
-import type { World } from '../../world.ts'
-import type { Outcome, RunInHand } from '../loop.ts'
-import type { RunReport } from '../transport.ts'
+import { errorText } from '../../../protocol/index.ts'
+import { lineForTerminal } from '../../../terminal.ts'
+import type { World } from '../../../world.ts'
+import type { Outcome, RunInHand } from '../../loop/loop.ts'
+import type { RunReport } from '../../loop/transport.ts'
 
 type Work = (run: RunInHand) => Promise<Outcome>
 

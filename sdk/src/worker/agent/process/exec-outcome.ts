@@ -1,12 +1,12 @@
 import { closeSync } from 'node:fs'
-import { COST_RULE, isCost } from '../cost.ts'
-import { CODE_MAX, clean, MESSAGE_MAX, Stopped } from '../failure.ts'
-import type { Outcome } from '../loop.ts'
-import type { FailReport } from '../transport.ts'
-import { parseJson } from './files.ts'
+import { COST_RULE, isCost } from '../../loop/cost.ts'
+import { CODE_MAX, clean, MESSAGE_MAX, Stopped } from '../../loop/failure.ts'
+import type { Outcome } from '../../loop/loop.ts'
+import type { FailReport } from '../../loop/transport.ts'
+import { parseJson } from '../output/files.ts'
+import { FileRefused, openRegular, readEnd, readRegular, unlessRefused } from '../output/written-files.ts'
 import type { RunFolder } from './run-folder.ts'
 import type { ProgramEnd } from './supervision.ts'
-import { FileRefused, openRegular, readEnd, readRegular, unlessRefused } from './written-files.ts'
 
 /** The last lines of stderr, for whoever asks why it failed. */
 const LAST_ERRORS_BYTES = 4_000

@@ -2,19 +2,19 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { nodeArgs } from '../../../../scripts/testing/services.ts'
-import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
-import { Stopped } from '../failure.ts'
-import { Heart } from '../heart.ts'
-import type { Outcome } from '../loop.ts'
-import { LEASE, Plane, unavailable } from '../testing/plane.ts'
-import { httpArtifacts } from './artifacts.ts'
+import { nodeArgs } from '../../../../../scripts/testing/services.ts'
+import { IchidoError, type LeaseShape } from '../../../protocol/index.ts'
+import { Stopped } from '../../loop/failure.ts'
+import { Heart } from '../../loop/heart.ts'
+import type { Outcome } from '../../loop/loop.ts'
+import { LEASE, Plane, unavailable } from '../../testing/plane.ts'
+import { httpArtifacts } from '../output/artifacts.ts'
+import { FileRefused } from '../output/written-files.ts'
+import { machineClocks, nodeWorld } from '../world.ts'
 import { execWork } from './exec.ts'
 import { RunFolders } from './run-folder.ts'
-import { machineClocks, nodeWorld } from './world.ts'
-import { FileRefused } from './written-files.ts'
 
-const SUPERVISOR = [process.execPath, ...nodeArgs, join(import.meta.dirname, 'main.ts'), 'supervise'] as const
+const SUPERVISOR = [process.execPath, ...nodeArgs, join(import.meta.dirname, '../main.ts'), 'supervise'] as const
 const RUNNING = new AbortController().signal
 const WITHIN = { timeout: 15_000, interval: 20 }
 

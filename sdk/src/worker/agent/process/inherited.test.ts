@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { BadOptions } from './bad-options.ts'
+import { BadOptions } from '../bad-options.ts'
 import { addedEnv, INHERITED, inherited } from './inherited.ts'
 
 test.each([
@@ -34,6 +34,6 @@ test.each([
 })
 
 test('the docs list all that is inherited', () => {
-  const docs = readFileSync(join(import.meta.dirname, '../../../../docs/workers.md'), 'utf8')
+  const docs = readFileSync(join(import.meta.dirname, '../../../../../docs/workers.md'), 'utf8')
   expect(INHERITED.filter((name) => !docs.includes(`\`${name}\``))).toEqual([])
 })

@@ -1,4 +1,4 @@
-import { BadOptions } from './bad-options.ts'
+import { BadOptions } from '../bad-options.ts'
 
 /**
  * The variables that a program inherits from the agent. The list says which ones pass, not which ones are held back: nobody can

@@ -1,4 +1,4 @@
-import { sleep, type World } from '../../world.ts'
+import { sleep, type World } from '../../../world.ts'
 import type { Cgroup } from './cgroup.ts'
 import { otherPids, signal, statusOf, variablesOf } from './processes.ts'
 

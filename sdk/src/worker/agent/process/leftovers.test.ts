@@ -3,21 +3,21 @@ import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
-import { alive } from '../../../../scripts/services/process-tree.ts'
-import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
-import { nodeArgs } from '../../../../scripts/testing/services.ts'
-import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
-import type { World } from '../../world.ts'
-import { LEASE, Plane, unavailable } from '../testing/plane.ts'
-import type { LogChunk } from '../transport.ts'
+import { alive } from '../../../../../scripts/services/process-tree.ts'
+import { FakeWorld } from '../../../../../scripts/testing/fake-world.ts'
+import { nodeArgs } from '../../../../../scripts/testing/services.ts'
+import { IchidoError, type LeaseShape } from '../../../protocol/index.ts'
+import type { World } from '../../../world.ts'
+import type { LogChunk } from '../../loop/transport.ts'
+import { LEASE, Plane, unavailable } from '../../testing/plane.ts'
+import { RunOutput } from '../output/run-output.ts'
+import { machineClocks, nodeWorld } from '../world.ts'
 import { makeCgroup, sweepCgroups } from './cgroup.ts'
 import { SUPERVISOR_MARKER } from './kill.ts'
 import { settleLeftovers } from './leftovers.ts'
 import { bootId, identityOf } from './processes.ts'
 import type { ProgramNote } from './program-note.ts'
 import { type RunFolder, RunFolders } from './run-folder.ts'
-import { RunOutput } from './run-output.ts'
-import { machineClocks, nodeWorld } from './world.ts'
 
 const WITHIN = { timeout: 15_000, interval: 20 }
 /** Ends politely never, and is found by nobody who does not know its group: it has no mark. */
@@ -91,7 +91,7 @@ interface Supervised {
 /** A program under a supervisor, as an agent starts it, that has written down its number. */
 async function supervised(command: string): Promise<Supervised> {
   const folder = folders.make(lease)
-  const supervisor = start(process.execPath, [...nodeArgs, join(import.meta.dirname, 'main.ts'), 'supervise'])
+  const supervisor = start(process.execPath, [...nodeArgs, join(import.meta.dirname, '../main.ts'), 'supervise'])
   const order = {
     ...{ command, folder: folder.work, env: { PATH: process.env.PATH ?? '' }, leaseId: lease.lease_id },
     ...{ payloadFile: folder.payloadFile, stdoutFile: folder.stdoutFile, stderrFile: folder.stderrFile },

@@ -1,10 +1,10 @@
 import { realpathSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { parseJson, writeWhole } from '../output/files.ts'
+import { readNoteText } from '../output/written-files.ts'
 import { type Cgroup, cgroupAt } from './cgroup.ts'
-import { parseJson, writeWhole } from './files.ts'
 import type { Prey } from './kill.ts'
 import { bootId, identityOf, otherPids, pathsOf, statusOf } from './processes.ts'
-import { readNoteText } from './written-files.ts'
 
 /** What a supervisor notes before its program begins, for whoever has to kill that once the supervisor is dead itself. */
 export interface ProgramNote {

@@ -1,10 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import type { Mark } from '../clocks.ts'
+import type { Mark } from '../../loop/clocks.ts'
+import { nodeWorld } from '../world.ts'
 import { inherited } from './inherited.ts'
 import { killRun, SUPERVISOR_MARKER } from './kill.ts'
 import { type ProgramNote, preyOf } from './program-note.ts'
 import { eachLine, type Notice, type Order, type ProgramEnd, type SpawnOrder } from './supervision.ts'
-import { nodeWorld } from './world.ts'
 
 /** A program that runs beside its supervisor, as the agent sees it. */
 export interface Program {

@@ -1,9 +1,9 @@
 import { existsSync, mkdirSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { LeaseShape } from '../../protocol/index.ts'
-import type { Outbox, RunReport } from '../transport.ts'
-import { parseJson, writeDurably } from './files.ts'
-import { readNoteText } from './written-files.ts'
+import type { LeaseShape } from '../../../protocol/index.ts'
+import type { Outbox, RunReport } from '../../loop/transport.ts'
+import { parseJson, writeDurably } from '../output/files.ts'
+import { readNoteText } from '../output/written-files.ts'
 
 /** What a run has on disk: what it was given, what its program writes, and its report until that was heard. */
 export interface RunFolder {

@@ -1,11 +1,11 @@
-import { IchidoError } from '../../protocol/index.ts'
-import { forTerminal } from '../../terminal.ts'
-import { type RunningAgent, startAgent } from './agent.ts'
-import { BadOptions } from './bad-options.ts'
-import { readCommandLine, USAGE } from './command-line.ts'
-import { NotEnrolled, OtherWorker } from './identity.ts'
-import { StateTaken } from './lock.ts'
-import { nodeWorld } from './world.ts'
+import { IchidoError } from '../../../protocol/index.ts'
+import { forTerminal } from '../../../terminal.ts'
+import { type RunningAgent, startAgent } from '../agent.ts'
+import { BadOptions } from '../bad-options.ts'
+import { readCommandLine, USAGE } from '../command-line.ts'
+import { NotEnrolled, OtherWorker } from '../identity/identity.ts'
+import { StateTaken } from '../identity/lock.ts'
+import { nodeWorld } from '../world.ts'
 
 /** What a terminal or systemd sends to the whole group comes again from npm, and from the script that npm runs. */
 const SAME_SIGNAL_MS = 1_000

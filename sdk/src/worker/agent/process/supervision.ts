@@ -1,4 +1,4 @@
-import type { Mark } from '../clocks.ts'
+import type { Mark } from '../../loop/clocks.ts'
 import type { ProgramNote } from './program-note.ts'
 
 /** What an agent and the supervisor of one run say to each other, a line of JSON each. */

@@ -3,16 +3,16 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
-import { alive } from '../../../../scripts/services/process-tree.ts'
-import { nodeArgs } from '../../../../scripts/testing/services.ts'
+import { alive } from '../../../../../scripts/services/process-tree.ts'
+import { nodeArgs } from '../../../../../scripts/testing/services.ts'
+import { machineClocks } from '../world.ts'
 import { makeCgroup } from './cgroup.ts'
 import { type Program, startProgram } from './program.ts'
 import type { SpawnOrder } from './supervision.ts'
-import { machineClocks } from './world.ts'
 
-const MAIN = join(import.meta.dirname, 'main.ts')
+const MAIN = join(import.meta.dirname, '../main.ts')
 const SUPERVISOR = [process.execPath, ...nodeArgs, MAIN, 'supervise'] as const
-const PRELOAD = pathToFileURL(join(import.meta.dirname, '../testing/no-cgroups.ts')).href
+const PRELOAD = pathToFileURL(join(import.meta.dirname, '../../testing/no-cgroups.ts')).href
 const WITHOUT_CGROUPS = [process.execPath, ...nodeArgs, '--import', PRELOAD, MAIN, 'supervise'] as const
 const WITHIN = { timeout: 15_000, interval: 20 }
 

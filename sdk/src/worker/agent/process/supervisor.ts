@@ -1,14 +1,14 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { closeSync, constants } from 'node:fs'
 import { Writable } from 'node:stream'
-import { sleep } from '../../world.ts'
-import { elapsedMs, type Mark } from '../clocks.ts'
+import { sleep } from '../../../world.ts'
+import { elapsedMs, type Mark } from '../../loop/clocks.ts'
+import { nameOf, openRegular } from '../output/written-files.ts'
+import { machineClocks, nodeWorld } from '../world.ts'
 import { makeCgroup } from './cgroup.ts'
 import { isAlive, killRun, type Prey, terminateRun } from './kill.ts'
 import { noteProgram } from './program-note.ts'
 import { type EndedBy, eachLine, LAST_PART, type Notice, type Order, type SpawnOrder } from './supervision.ts'
-import { machineClocks, nodeWorld } from './world.ts'
-import { nameOf, openRegular } from './written-files.ts'
 
 /** How often it looks at the clocks: timers alone do not notice that the machine slept. */
 const TICK_MS = 100

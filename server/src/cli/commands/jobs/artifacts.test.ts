@@ -7,8 +7,8 @@ import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import type { ArtifactShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
-import { TcpProxy } from '../../../scripts/testing/proxy.ts'
-import { begin, killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
+import { TcpProxy } from '../../../../../scripts/testing/proxy.ts'
+import { begin, killAll, ichido as run, ichidoJson as runJson, serve } from '../../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-artifacts-test-'))
 const newFolder = () => mkdtempSync(join(folder, 'd-'))

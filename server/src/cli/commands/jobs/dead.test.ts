@@ -3,8 +3,16 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { LeaseShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { until } from '../testing/store.ts'
-import { begin, type Ended, killAll, ichido as run, ichidoJson as runJson, type Serving, serve } from './testing/cli.ts'
+import { until } from '../../../testing/store/store.ts'
+import {
+  begin,
+  type Ended,
+  killAll,
+  ichido as run,
+  ichidoJson as runJson,
+  type Serving,
+  serve,
+} from '../../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-dead-test-'))
 const QUEUES = ['listed', 'some', 'slow', 'killed', 'retried']

@@ -7,14 +7,14 @@ import {
   type RedriveShape,
 } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { connect, query } from './connect.ts'
-import { EXIT, Failure } from './exit.ts'
+import { connect, query } from '../../connection/connect.ts'
+import { EXIT, Failure } from '../../output/exit.ts'
+import { facts, instant, table } from '../../output/table.ts'
+import { out, outJson, paint, say } from '../../output/terminal.ts'
+import { commandLine } from '../../self.ts'
+import { instantOf, wholeNumber } from '../../values.ts'
 import { sayMore } from './jobs.ts'
 import { followRedrive, tellRedrive } from './redrive.ts'
-import { commandLine } from './self.ts'
-import { facts, instant, table } from './table.ts'
-import { out, outJson, paint, say } from './terminal.ts'
-import { instantOf, wholeNumber } from './values.ts'
 
 interface FilterFlags {
   queue?: string

@@ -1,12 +1,12 @@
 import type { Command } from 'commander'
-import { type Connection, connect } from './connect.ts'
+import { type Connection, connect } from '../../connection/connect.ts'
+import { EXIT, Failure } from '../../output/exit.ts'
+import { follow } from '../../output/follow.ts'
+import { showOutcome } from '../../output/outcome.ts'
+import { say } from '../../output/terminal.ts'
+import { startLine } from '../../self.ts'
+import { seconds } from '../../values.ts'
 import { DEMO_KIND, DEMO_QUEUE } from './demo-names.ts'
-import { EXIT, Failure } from './exit.ts'
-import { follow } from './follow.ts'
-import { showOutcome } from './outcome.ts'
-import { startLine } from './self.ts'
-import { say } from './terminal.ts'
-import { seconds } from './values.ts'
 
 const TIMEOUT_SECONDS = 60
 

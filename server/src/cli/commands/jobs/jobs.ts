@@ -1,14 +1,14 @@
 import type { JobDetail, JobShape, Page, ResultShape, WorkerShape } from '@ichido/sdk/protocol'
 import { IchidoError, reasonText } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
+import { connect, query } from '../../connection/connect.ts'
+import { facts, instant, table } from '../../output/table.ts'
+import { out, outJson, say } from '../../output/terminal.ts'
+import { waitingText } from '../../output/waiting-text.ts'
+import { commandLine, shellWord } from '../../self.ts'
+import { instantOf, payload, wholeNumber } from '../../values.ts'
 import { printArtifacts } from './artifacts.ts'
-import { connect, query } from './connect.ts'
 import { printLogs } from './logs.ts'
-import { commandLine, shellWord } from './self.ts'
-import { facts, instant, table } from './table.ts'
-import { out, outJson, say } from './terminal.ts'
-import { instantOf, payload, wholeNumber } from './values.ts'
-import { waitingText } from './waiting-text.ts'
 
 interface ListFlags {
   state?: string

@@ -1,9 +1,9 @@
 import type { Page, RunLogShape } from '@ichido/sdk/protocol'
-import { type Connection, connect, query } from './connect.ts'
-import { followLog } from './log-stream.ts'
-import { withoutSuccess } from './outcome.ts'
-import { outJson, outText, paint, say } from './terminal.ts'
-import { waitingText } from './waiting-text.ts'
+import { type Connection, connect, query } from '../../connection/connect.ts'
+import { followLog } from '../../output/log-stream.ts'
+import { withoutSuccess } from '../../output/outcome.ts'
+import { outJson, outText, paint, say } from '../../output/terminal.ts'
+import { waitingText } from '../../output/waiting-text.ts'
 
 interface LogFlags {
   follow?: boolean

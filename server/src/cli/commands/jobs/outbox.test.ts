@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { FileStore, fileFlushLock } from '@ichido/sdk/outbox/node'
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
-import { TcpProxy } from '../../../scripts/testing/proxy.ts'
-import { realWorld } from '../world.ts'
-import { killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
+import { TcpProxy } from '../../../../../scripts/testing/proxy.ts'
+import { realWorld } from '../../../node/world.ts'
+import { killAll, ichido as run, ichidoJson as runJson, serve } from '../../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-cli-outbox-test-'))
 let proxy: TcpProxy

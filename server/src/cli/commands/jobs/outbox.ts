@@ -1,11 +1,11 @@
 import type { Command } from 'commander'
-import { connect } from './connect.ts'
-import { Failure } from './exit.ts'
-import { type KeptJob, KeptJobs, kindOf, toShape } from './outbox-file.ts'
-import { commandLine } from './self.ts'
-import { instant, table } from './table.ts'
-import { out, outJson, say } from './terminal.ts'
-import { ids } from './values.ts'
+import { connect } from '../../connection/connect.ts'
+import { type KeptJob, KeptJobs, kindOf, toShape } from '../../connection/outbox-file.ts'
+import { Failure } from '../../output/exit.ts'
+import { instant, table } from '../../output/table.ts'
+import { out, outJson, say } from '../../output/terminal.ts'
+import { commandLine } from '../../self.ts'
+import { ids } from '../../values.ts'
 
 interface JsonFlag {
   json?: boolean

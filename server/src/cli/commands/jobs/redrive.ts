@@ -1,7 +1,7 @@
 import type { RedriveShape } from '@ichido/sdk/protocol'
-import type { Connection } from './connect.ts'
-import { followProgress } from './progress.ts'
-import { commandLine } from './self.ts'
+import type { Connection } from '../../connection/connect.ts'
+import { followProgress } from '../../output/progress.ts'
+import { commandLine } from '../../self.ts'
 
 /** Shows how a redrive goes until it has ended. Whoever stops looking leaves it running. */
 export function followRedrive(connection: Connection, redriveId: string): Promise<RedriveShape> {

@@ -3,12 +3,12 @@ import { createReadStream, openAsBlob } from 'node:fs'
 import { basename } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import type { AwaitedArtifactShape } from '@ichido/sdk/protocol'
-import { bytesOf, bytesText } from './bytes.ts'
-import type { Connection } from './connect.ts'
-import { Failure } from './exit.ts'
-import { mayPass, RETRY_MS, UNREACHABLE_MAX_MS } from './follow.ts'
-import { commandLine } from './self.ts'
-import { LiveLine, say } from './terminal.ts'
+import type { Connection } from '../../connection/connect.ts'
+import { bytesOf, bytesText } from '../../output/bytes.ts'
+import { Failure } from '../../output/exit.ts'
+import { mayPass, RETRY_MS, UNREACHABLE_MAX_MS } from '../../output/follow.ts'
+import { LiveLine, say } from '../../output/terminal.ts'
+import { commandLine } from '../../self.ts'
 
 /** A file that a job is given. */
 export interface GivenFile extends Required<AwaitedArtifactShape> {

@@ -1,9 +1,9 @@
 import type { Command } from 'commander'
-import { connect } from './connect.ts'
-import { follow } from './follow.ts'
-import { showOutcome } from './outcome.ts'
-import { outJson } from './terminal.ts'
-import { seconds } from './values.ts'
+import { connect } from '../../connection/connect.ts'
+import { follow } from '../../output/follow.ts'
+import { showOutcome } from '../../output/outcome.ts'
+import { outJson } from '../../output/terminal.ts'
+import { seconds } from '../../values.ts'
 
 interface WatchFlags {
   timeout?: number

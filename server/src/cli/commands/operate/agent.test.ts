@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
-import { selfSigned } from '../testing/certificate.ts'
+import { selfSigned } from '../../../testing/http/certificate.ts'
 import {
   type AgentGiven,
   agentFile,
@@ -27,8 +27,8 @@ import {
   seen,
   startAgent,
   WITHIN,
-} from './testing/agent.ts'
-import { begin, ichido, ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
+} from '../../testing/agent.ts'
+import { begin, ichido, ichidoJson, killAll, type Serving, serve } from '../../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-agent-test-'))
 let server: Serving

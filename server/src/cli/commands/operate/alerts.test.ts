@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { DATABASE_FILE } from '../store/engines/sqlite.ts'
-import { until } from '../testing/store.ts'
-import { killAll, ichido as run, ichidoJson as runJson, type Serving, serve } from './testing/cli.ts'
+import { DATABASE_FILE } from '../../../store/engines/sqlite/sqlite.ts'
+import { until } from '../../../testing/store/store.ts'
+import { killAll, ichido as run, ichidoJson as runJson, type Serving, serve } from '../../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-alerts-test-'))
 let server: Serving

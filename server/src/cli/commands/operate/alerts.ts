@@ -1,10 +1,10 @@
 import type { AlertShape, Page } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { connect, query } from './connect.ts'
-import { sayMore } from './jobs.ts'
-import { instant, table } from './table.ts'
-import { out, outJson, say } from './terminal.ts'
-import { wholeNumber } from './values.ts'
+import { connect, query } from '../../connection/connect.ts'
+import { instant, table } from '../../output/table.ts'
+import { out, outJson, say } from '../../output/terminal.ts'
+import { wholeNumber } from '../../values.ts'
+import { sayMore } from '../jobs/jobs.ts'
 
 interface ListFlags {
   open?: boolean

@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { size } from '../../../scripts/testing/size.ts'
-import { until } from '../testing/store.ts'
-import { ichido, ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
-import { Submitters } from './testing/submitters.ts'
+import { size } from '../../../../../scripts/testing/size.ts'
+import { until } from '../../../testing/store/store.ts'
+import { ichido, ichidoJson, killAll, type Serving, serve } from '../../testing/cli.ts'
+import { Submitters } from '../../testing/submitters.ts'
 
 /** An embedded store is backed up by the server that works on it. */
 

@@ -1,13 +1,13 @@
 import { join, resolve } from 'node:path'
 import { type BackupShape, IchidoError } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import type { StoreConfig } from '../config.ts'
-import type { BackupReport } from '../maintenance.ts'
-import { connect, Unreachable } from './connect.ts'
-import { Failure } from './exit.ts'
-import { opening, withStore } from './opening.ts'
-import { surroundings } from './surroundings.ts'
-import { LiveLine, outJson, say } from './terminal.ts'
+import type { StoreConfig } from '../../../node/config.ts'
+import type { BackupReport } from '../../../node/maintenance.ts'
+import { connect, Unreachable } from '../../connection/connect.ts'
+import { opening, withStore } from '../../connection/opening.ts'
+import { surroundings } from '../../connection/surroundings.ts'
+import { Failure } from '../../output/exit.ts'
+import { LiveLine, outJson, say } from '../../output/terminal.ts'
 
 interface BackupFlags {
   restore?: boolean
@@ -39,15 +39,15 @@ async function backup(name: string, flags: BackupFlags): Promise<void> {
 }
 
 async function verify(file: string, { json }: BackupFlags): Promise<void> {
-  const { verifyBackup } = await import('../maintenance.ts')
+  const { verifyBackup } = await import('../../../node/maintenance.ts')
   const found = verifyBackup(file)
   if (json) return outJson({ file, ...found })
   say(`${file} is whole: ${sizeOf(found)}, of ${found.engine}, made ${found.created_at}.`)
 }
 
 async function restore(file: string, { json }: BackupFlags): Promise<void> {
-  const { readStoreConfig } = await import('../config.ts')
-  const { restoreStore, verifyBackup } = await import('../maintenance.ts')
+  const { readStoreConfig } = await import('../../../node/config.ts')
+  const { restoreStore, verifyBackup } = await import('../../../node/maintenance.ts')
   const config = readStoreConfig(surroundings)
   // To open a store makes one: not for a file that is damaged.
   verifyBackup(file)
@@ -59,9 +59,9 @@ async function restore(file: string, { json }: BackupFlags): Promise<void> {
 }
 
 async function create(file: string, { force = false, json }: BackupFlags): Promise<void> {
-  const { readStoreConfig } = await import('../config.ts')
-  const { backupStore, schemaState, StoreInUse } = await import('../maintenance.ts')
-  const { realWorld: world } = await import('../world.ts')
+  const { readStoreConfig } = await import('../../../node/config.ts')
+  const { backupStore, schemaState, StoreInUse } = await import('../../../node/maintenance.ts')
+  const { realWorld: world } = await import('../../../node/world.ts')
   const config = readStoreConfig(surroundings)
   if ((await opening(config, schemaState(config.storage))).verdict === 'none') {
     const where = 'dataDir' in config.storage ? config.storage.dataDir : `the schema ${config.storage.schema}`
@@ -80,8 +80,8 @@ async function create(file: string, { force = false, json }: BackupFlags): Promi
 /** A running server keeps the embedded store to itself; it makes the file beside its database. */
 async function createOnServer({ storage }: StoreConfig, file: string, force: boolean): Promise<BackupReport> {
   if (!('dataDir' in storage)) throw new TypeError('PostgreSQL is open to everybody')
-  const { BACKUPS_FOLDER, moveBackup, refuseToReplace } = await import('../maintenance.ts')
-  const { realWorld: world } = await import('../world.ts')
+  const { BACKUPS_FOLDER, moveBackup, refuseToReplace } = await import('../../../node/maintenance.ts')
+  const { realWorld: world } = await import('../../../node/world.ts')
   refuseToReplace(file, force)
   const { ask, url } = connect()
   const { name } = await ask<BackupShape>('POST', '/v1/backups').catch((error: unknown) => {

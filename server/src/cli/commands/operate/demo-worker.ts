@@ -1,8 +1,8 @@
 import { defineKind, Fatal } from '@ichido/sdk'
 import { sleep, type World } from '@ichido/sdk/world'
-import type { ControlNode } from '../main.ts'
-import { embed, type Ichido } from '../open.ts'
-import { DEMO_FAILING_KIND, DEMO_KIND, DEMO_QUEUE } from './demo-names.ts'
+import { embed, type Ichido } from '../../../library/open.ts'
+import type { ControlNode } from '../../../node/main.ts'
+import { DEMO_FAILING_KIND, DEMO_KIND, DEMO_QUEUE } from '../jobs/demo-names.ts'
 
 const STEPS = 5
 const STEP_MS = 200

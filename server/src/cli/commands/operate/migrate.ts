@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
-import { opening, withStore } from './opening.ts'
-import { surroundings } from './surroundings.ts'
-import { outJson, say } from './terminal.ts'
+import { opening, withStore } from '../../connection/opening.ts'
+import { surroundings } from '../../connection/surroundings.ts'
+import { outJson, say } from '../../output/terminal.ts'
 
 export function addMigrate(program: Command): void {
   program
@@ -12,8 +12,8 @@ export function addMigrate(program: Command): void {
 }
 
 async function migrate({ json }: { json?: boolean }): Promise<void> {
-  const { readStoreConfig } = await import('../config.ts')
-  const { schemaState } = await import('../maintenance.ts')
+  const { readStoreConfig } = await import('../../../node/config.ts')
+  const { schemaState } = await import('../../../node/maintenance.ts')
   const config = readStoreConfig(surroundings)
   const { found } = await opening(config, schemaState(config.storage))
   const health = await withStore(config, (store) => store.health())

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
+import { type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from '../../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-queues-test-'))
 let env = { ICHIDO_URL: '' }

@@ -1,10 +1,10 @@
 import type { Page, QueueShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { connect } from './connect.ts'
-import { EXIT, Failure } from './exit.ts'
-import { facts, instant, table } from './table.ts'
-import { out, outJson, say } from './terminal.ts'
-import { limit, limitOfTime } from './values.ts'
+import { connect } from '../../connection/connect.ts'
+import { EXIT, Failure } from '../../output/exit.ts'
+import { facts, instant, table } from '../../output/table.ts'
+import { out, outJson, say } from '../../output/terminal.ts'
+import { limit, limitOfTime } from '../../values.ts'
 
 interface SetFlags {
   maxConcurrent?: number | 'none'

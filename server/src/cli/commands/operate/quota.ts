@@ -1,11 +1,11 @@
 import type { Page, QuotaShape, ReservationShape, UserShape } from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
-import { type Connection, connect, query } from './connect.ts'
-import { EXIT, Failure } from './exit.ts'
-import { sayMore } from './jobs.ts'
-import { facts, instant, table } from './table.ts'
-import { out, outJson, say } from './terminal.ts'
-import { limit, wholeNumber } from './values.ts'
+import { type Connection, connect, query } from '../../connection/connect.ts'
+import { EXIT, Failure } from '../../output/exit.ts'
+import { facts, instant, table } from '../../output/table.ts'
+import { out, outJson, say } from '../../output/terminal.ts'
+import { limit, wholeNumber } from '../../values.ts'
+import { sayMore } from '../jobs/jobs.ts'
 
 interface SetFlags {
   maxConcurrent?: number | 'none'

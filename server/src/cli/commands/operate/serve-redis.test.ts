@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createClient } from '@redis/client'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { Redis } from '../../../scripts/services/redis.ts'
-import { freshDatabase, privateRedis } from '../../../scripts/testing/services.ts'
-import { until } from '../testing/store.ts'
-import { type Env, ichido, killAll, type Serving, serve } from './testing/cli.ts'
+import type { Redis } from '../../../../../scripts/services/redis.ts'
+import { freshDatabase, privateRedis } from '../../../../../scripts/testing/services.ts'
+import { until } from '../../../testing/store/store.ts'
+import { type Env, ichido, killAll, type Serving, serve } from '../../testing/cli.ts'
 
 let redis: Redis
 beforeAll(async () => {
@@ -71,7 +71,7 @@ test('without its Redis a server is degraded and does all it should; when Redis 
 })
 
 test('a server works with the user that the docs name, and asks for nothing that it may not', async () => {
-  const page = readFileSync(new URL('../../../docs/operations.md', import.meta.url), 'utf8')
+  const page = readFileSync(new URL('../../../../../docs/operations.md', import.meta.url), 'utf8')
   const client = await createClient({ url: redis.url }).connect()
   await client.sendCommand((/^ACL SETUSER ichido .*$/m.exec(page)?.[0] ?? '').split(' '))
   await client.sendCommand(['CONFIG', 'SET', 'maxmemory-policy', 'volatile-ttl', 'maxmemory', '100mb'])

@@ -7,9 +7,9 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest'
-import { freshDatabase } from '../../../scripts/testing/services.ts'
-import { selfSigned } from '../testing/certificate.ts'
-import { begin, type Ended, ichido, ichidoJson, killAll, type Serving, serve } from './testing/cli.ts'
+import { freshDatabase } from '../../../../../scripts/testing/services.ts'
+import { selfSigned } from '../../../testing/http/certificate.ts'
+import { begin, type Ended, ichido, ichidoJson, killAll, type Serving, serve } from '../../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-serve-test-'))
 const newFolder = () => mkdtempSync(join(folder, 'd-'))
@@ -244,7 +244,7 @@ describe('stopping', () => {
     const dataDir = newFolder()
     const { PATH = '', HOME = '' } = process.env
     const env = { PATH, HOME, DATA_DIR: dataDir, PORT: '0', npm_lifecycle_event: 'start' }
-    const boot = fileURLToPath(new URL('../../../scripts/boot.mjs', import.meta.url))
+    const boot = fileURLToPath(new URL('../../../../../scripts/boot.mjs', import.meta.url))
     const child = spawn(process.execPath, [boot, 'start'], { env, detached: true, stdio: ['ignore', 'ignore', 'pipe'] })
     const ended = once(child, 'close')
     onTestFinished(() => void (child.exitCode ?? process.kill(-Number(child.pid), 'SIGKILL')))

@@ -1,17 +1,17 @@
 import { jsonForTerminal } from '@ichido/sdk/terminal'
 import type { Command } from 'commander'
-import type { ServerConfig } from '../config.ts'
-import { codeOf, innermost } from '../core/cause.ts'
-import { ALL_NODE_ROLES, isNodeRole, NODE_ROLES, type NodeRole } from '../core/node-roles.ts'
-import type { AlertChange, LeadershipChange } from '../main.ts'
-import { sayRunning, sayStopped, tokenLine } from './banner.ts'
-import { EXIT, Failure } from './exit.ts'
-import { opening } from './opening.ts'
-import { VERSION } from './self.ts'
-import { onStopSignals, STOP_SIGNALS } from './signals.ts'
-import { surroundings } from './surroundings.ts'
-import { outJson, paint, say } from './terminal.ts'
-import { tlsProblem } from './tls-warning.ts'
+import { codeOf, innermost } from '../../../core/node/cause.ts'
+import { ALL_NODE_ROLES, isNodeRole, NODE_ROLES, type NodeRole } from '../../../core/node/node-roles.ts'
+import type { ServerConfig } from '../../../node/config.ts'
+import type { AlertChange, LeadershipChange } from '../../../node/main.ts'
+import { opening } from '../../connection/opening.ts'
+import { surroundings } from '../../connection/surroundings.ts'
+import { tlsProblem } from '../../connection/tls-warning.ts'
+import { sayRunning, sayStopped, tokenLine } from '../../output/banner.ts'
+import { EXIT, Failure } from '../../output/exit.ts'
+import { outJson, paint, say } from '../../output/terminal.ts'
+import { VERSION } from '../../self.ts'
+import { onStopSignals, STOP_SIGNALS } from '../../signals.ts'
 
 interface ServeFlags {
   localWorker?: boolean
@@ -56,7 +56,7 @@ The environment says how:
 DATABASE_URL, DATABASE_DIRECT_URL and REDIS_URL can also be given as the file that holds them: DATABASE_URL_FILE, ….`
 
 async function serve({ localWorker = false, json = false, roles: roleNames }: ServeFlags): Promise<void> {
-  const { readServerConfig } = await import('../config.ts')
+  const { readServerConfig } = await import('../../../node/config.ts')
   const config = readServerConfig(surroundings)
   const roles = readRoles(roleNames, config)
   const [
@@ -66,9 +66,9 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
     { pino },
     { default: closeWithGrace },
   ] = await Promise.all([
-    import('../server.ts'),
-    import('../main.ts'),
-    import('../world.ts'),
+    import('../../../node/server.ts'),
+    import('../../../node/main.ts'),
+    import('../../../node/world.ts'),
     import('pino'),
     import('close-with-grace'),
   ])

@@ -2,9 +2,9 @@ import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { bareDatabase, type FreshDatabase, privatePostgres } from '../../../scripts/testing/services.ts'
-import { SCHEMA_VERSION } from '../store/migrations/index.ts'
-import { begin, type Env, ichido, ichidoJson, killAll, serve } from './testing/cli.ts'
+import { bareDatabase, type FreshDatabase, privatePostgres } from '../../../../../scripts/testing/services.ts'
+import { SCHEMA_VERSION } from '../../../store/migrations/index.ts'
+import { begin, type Env, ichido, ichidoJson, killAll, serve } from '../../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-store-test-'))
 const newFolder = () => mkdtempSync(join(folder, 'd-'))

@@ -1,17 +1,17 @@
 import { IchidoError, ROLES, type TokenShape } from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
 import type { z } from 'zod'
-import { readStoreConfig, type StoreConfig } from '../config.ts'
-import { createTokenRequest } from '../core/contract/access.ts'
-import { tokenLine } from './banner.ts'
-import { checked } from './checked.ts'
-import { type Connection, connect, Unreachable } from './connect.ts'
-import { Failure } from './exit.ts'
-import { opening, withStore } from './opening.ts'
-import { surroundings } from './surroundings.ts'
-import { instant, table } from './table.ts'
-import { out, outJson, paint, say } from './terminal.ts'
-import { number } from './values.ts'
+import { createTokenRequest } from '../../../contract/access.ts'
+import { readStoreConfig, type StoreConfig } from '../../../node/config.ts'
+import { checked } from '../../connection/checked.ts'
+import { type Connection, connect, Unreachable } from '../../connection/connect.ts'
+import { opening, withStore } from '../../connection/opening.ts'
+import { surroundings } from '../../connection/surroundings.ts'
+import { tokenLine } from '../../output/banner.ts'
+import { Failure } from '../../output/exit.ts'
+import { instant, table } from '../../output/table.ts'
+import { out, outJson, paint, say } from '../../output/terminal.ts'
+import { number } from '../../values.ts'
 
 interface CreateFlags {
   user: string
@@ -77,7 +77,7 @@ type TokenRequest = z.output<typeof createTokenRequest>
 async function meansServer(config: StoreConfig): Promise<boolean> {
   const { ICHIDO_URL, DATA_DIR } = surroundings.env
   if (!ICHIDO_URL || DATA_DIR || !('dataDir' in config.storage)) return false
-  const { schemaState } = await import('../maintenance.ts')
+  const { schemaState } = await import('../../../node/maintenance.ts')
   return (await opening(config, schemaState(config.storage))).verdict === 'none'
 }
 
@@ -92,7 +92,7 @@ async function createOnNamedServer(connection: Connection, request: TokenRequest
 }
 
 async function createOnStore(config: StoreConfig, request: TokenRequest): Promise<Made> {
-  const { createToken, isAuthRequired, StoreInUse } = await import('../maintenance.ts')
+  const { createToken, isAuthRequired, StoreInUse } = await import('../../../node/maintenance.ts')
   const { user_id: userId, role, name = '', ttl_seconds: ttlSeconds = null } = request
   try {
     return await withStore(config, async (store) => ({

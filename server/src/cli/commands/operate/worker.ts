@@ -1,12 +1,12 @@
 import { hostname } from 'node:os'
 import type { EnrollTokenShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { connect } from './connect.ts'
-import { warnOfFolder } from './exec-warning.ts'
-import { EXIT, Failure } from './exit.ts'
-import { surroundings } from './surroundings.ts'
-import { say } from './terminal.ts'
-import { seconds, several, wholeNumber } from './values.ts'
+import { connect } from '../../connection/connect.ts'
+import { warnOfFolder } from '../../connection/exec-warning.ts'
+import { surroundings } from '../../connection/surroundings.ts'
+import { EXIT, Failure } from '../../output/exit.ts'
+import { say } from '../../output/terminal.ts'
+import { seconds, several, wholeNumber } from '../../values.ts'
 
 interface WorkerFlags {
   queue: string[]

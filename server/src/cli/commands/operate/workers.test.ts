@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import type { RegisteredShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
-import { selfSigned } from '../testing/certificate.ts'
-import { type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from './testing/cli.ts'
+import { selfSigned } from '../../../testing/http/certificate.ts'
+import { type Ended, killAll, ichido as run, ichidoJson as runJson, serve } from '../../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-workers-test-'))
 let env = { ICHIDO_URL: '' }

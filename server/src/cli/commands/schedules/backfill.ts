@@ -1,12 +1,12 @@
 import type { BackfillShape, Page } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { type Connection, connect, query } from './connect.ts'
-import { sayMore } from './jobs.ts'
-import { followProgress } from './progress.ts'
-import { commandLine } from './self.ts'
-import { instant, table } from './table.ts'
-import { out, outJson, say } from './terminal.ts'
-import { instantOf, instantOrNow, NOW, wholeNumber } from './values.ts'
+import { type Connection, connect, query } from '../../connection/connect.ts'
+import { followProgress } from '../../output/progress.ts'
+import { instant, table } from '../../output/table.ts'
+import { out, outJson, say } from '../../output/terminal.ts'
+import { commandLine } from '../../self.ts'
+import { instantOf, instantOrNow, NOW, wholeNumber } from '../../values.ts'
+import { sayMore } from '../jobs/jobs.ts'
 
 interface BackfillFlags {
   from: string

@@ -1,6 +1,6 @@
 import type { BackoffShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { number, seconds } from './values.ts'
+import { number, seconds } from '../../values.ts'
 
 /** How long a job waits before it is tried again. */
 export interface BackoffFlags {

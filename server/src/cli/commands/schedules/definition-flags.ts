@@ -1,7 +1,7 @@
 import type { DefinitionRequest, DefinitionShape, Scalar, ScheduleRequest, StageShape } from '@ichido/sdk/protocol'
 import { type Command, InvalidArgumentError, Option } from 'commander'
+import { instantOf, label, number, payload, seconds, wholeNumber } from '../../values.ts'
 import { type BackoffFlags, backoffOf, withBackoff } from './backoff-flags.ts'
-import { instantOf, label, number, payload, seconds, wholeNumber } from './values.ts'
 
 /** What a definition can be given on the command line; each flag beats what a file says. */
 export interface ContentFlags extends ScheduleFlags, BackoffFlags {

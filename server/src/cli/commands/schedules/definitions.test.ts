@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Command } from 'commander'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { EXIT } from '../../output/exit.ts'
+import { report } from '../../output/report.ts'
+import { type Ended, killAll, ichido as run, type Serving, serve } from '../../testing/cli.ts'
 import { addDefinitions } from './definitions.ts'
-import { EXIT } from './exit.ts'
-import { report } from './report.ts'
-import { type Ended, killAll, ichido as run, type Serving, serve } from './testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-definitions-test-'))
 let server: Serving

@@ -8,8 +8,16 @@ import type {
   TriggerRuleShape,
 } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
+import { connect, query } from '../../connection/connect.ts'
+import { EXIT, Failure } from '../../output/exit.ts'
+import { follow } from '../../output/follow.ts'
+import { showOutcome } from '../../output/outcome.ts'
+import { facts, instant, table } from '../../output/table.ts'
+import { out, outJson, say } from '../../output/terminal.ts'
+import { commandLine } from '../../self.ts'
+import { instantOf, instantOrNow, key, NOW, seconds, wholeNumber } from '../../values.ts'
+import { sayMore } from '../jobs/jobs.ts'
 import { addBackfill } from './backfill.ts'
-import { connect, query } from './connect.ts'
 import {
   type ContentFlags,
   contentFrom,
@@ -18,14 +26,6 @@ import {
   withContent,
   withSchedule,
 } from './definition-flags.ts'
-import { EXIT, Failure } from './exit.ts'
-import { follow } from './follow.ts'
-import { sayMore } from './jobs.ts'
-import { showOutcome } from './outcome.ts'
-import { commandLine } from './self.ts'
-import { facts, instant, table } from './table.ts'
-import { out, outJson, say } from './terminal.ts'
-import { instantOf, instantOrNow, key, NOW, seconds, wholeNumber } from './values.ts'
 
 interface JsonFlag {
   json?: boolean

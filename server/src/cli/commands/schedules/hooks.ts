@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { HOOK_SCHEMES, type HookRequest, type HookShape, type Page, type PutHookResponse } from '@ichido/sdk/protocol'
 import { type Command, InvalidArgumentError, Option } from 'commander'
-import { connect, query } from './connect.ts'
-import { sayMore } from './jobs.ts'
-import { facts, instant, table } from './table.ts'
-import { out, outJson, say } from './terminal.ts'
-import { readStandardInput, wholeNumber } from './values.ts'
+import { connect, query } from '../../connection/connect.ts'
+import { facts, instant, table } from '../../output/table.ts'
+import { out, outJson, say } from '../../output/terminal.ts'
+import { readStandardInput, wholeNumber } from '../../values.ts'
+import { sayMore } from '../jobs/jobs.ts'
 
 interface JsonFlag {
   json?: boolean

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TriggerDetail } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { until } from '../testing/store.ts'
-import { ichidoJson as json, killAll, ichido as run, serve } from './testing/cli.ts'
+import { until } from '../../../testing/store/store.ts'
+import { ichidoJson as json, killAll, ichido as run, serve } from '../../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-triggers-test-'))
 let env = { ICHIDO_URL: '' }

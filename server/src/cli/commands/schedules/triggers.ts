@@ -7,12 +7,12 @@ import {
   type TriggerState,
 } from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
-import { connect, query } from './connect.ts'
-import { sayMore } from './jobs.ts'
-import { commandLine } from './self.ts'
-import { facts, instant, table } from './table.ts'
-import { out, outJson, say } from './terminal.ts'
-import { payload, wholeNumber } from './values.ts'
+import { connect, query } from '../../connection/connect.ts'
+import { facts, instant, table } from '../../output/table.ts'
+import { out, outJson, say } from '../../output/terminal.ts'
+import { commandLine } from '../../self.ts'
+import { payload, wholeNumber } from '../../values.ts'
+import { sayMore } from '../jobs/jobs.ts'
 
 interface JsonFlag {
   json?: boolean

@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createExpireUploads } from '../../leader/tidy-artifacts.ts'
-import { promoteDue } from '../../store/commands/promote-runs.ts'
-import type { Answer, TestApp } from '../../testing/app.ts'
-import { artifactApp, sha256Of, someBytes } from '../../testing/artifacts.ts'
-import { lease } from '../../testing/cloud-worker.ts'
-import { ENGINES } from '../../testing/services.ts'
-import { sql } from '../../testing/store.ts'
-import { byRunAt } from '../../testing/tags.ts'
-import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
+import { createExpireUploads } from '../../../leader/duties/tidy-artifacts.ts'
+import { promoteDue } from '../../../store/leasing/promote-runs.ts'
+import type { Answer, TestApp } from '../../../testing/http/app.ts'
+import { lease } from '../../../testing/http/cloud-worker.ts'
+import { artifactApp, sha256Of, someBytes } from '../../../testing/services/artifacts.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { sql } from '../../../testing/store/store.ts'
+import { byRunAt } from '../../../testing/store/tags.ts'
+import type { CloudAnswer, CloudJob } from './shapes.ts'
 
 describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => {
   let http: TestApp

@@ -3,11 +3,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { clientTools } from '../../../../scripts/testing/debian-packages.ts'
-import { ichidoJson, type Serving, serve } from '../../cli/testing/cli.ts'
-import { selfSigned } from '../../testing/certificate.ts'
-import { type Ended, S0Runner } from '../../testing/s0-clients.ts'
-import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
+import { clientTools } from '../../../../../scripts/testing/debian-packages.ts'
+import { ichidoJson, type Serving, serve } from '../../../cli/testing/cli.ts'
+import { selfSigned } from '../../../testing/http/certificate.ts'
+import { type Ended, S0Runner } from '../../../testing/http/s0-clients.ts'
+import type { CloudAnswer, CloudJob } from './shapes.ts'
 
 /** A server with tokens, over TLS: S0's clients know nothing but its URL, `https://ci:TOKEN@host`. */
 

@@ -2,17 +2,17 @@ import { IchidoError, type JobShape } from '@ichido/sdk/protocol'
 import type { FastifyInstance } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
-import type { Caller } from '../../core/roles.ts'
-import type { DeleteRefusal } from '../../store/commands/delete-job.ts'
-import { EVERY_JOB, type JobFilter } from '../../store/commands/list-jobs.ts'
-import { callerOf } from '../auth.ts'
-import { bodyBytesFor } from '../bodies.ts'
-import { WITH_BODY } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, jobParams, type RouteContext } from '../routes/context.ts'
-import { keyOf } from '../submit-key.ts'
-import { cloudAnswers } from './cloud-errors.ts'
-import { cloudLogRoutes } from './cloud-logs.ts'
-import { type CloudMetricsOptions, cloudMetricRoutes } from './cloud-metrics.ts'
+import type { Caller } from '../../../core/limits/roles.ts'
+import type { DeleteRefusal } from '../../../store/jobs/delete-job.ts'
+import { EVERY_JOB, type JobFilter } from '../../../store/jobs/list-jobs.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { type ApiInstance, cursorIn, cursorOut, jobParams, type RouteContext } from '../../routes/context.ts'
+import { keyOf } from '../../routes/submission/submit-key.ts'
+import { bodyBytesFor } from '../../server/bodies.ts'
+import { WITH_BODY } from '../../server/openapi.ts'
+import { cloudAnswers } from './errors.ts'
+import { cloudLogRoutes } from './logs.ts'
+import { type CloudMetricsOptions, cloudMetricRoutes } from './metrics.ts'
 import {
   type CloudJob,
   COUNTED_MAX,
@@ -31,8 +31,8 @@ import {
   statusOfState,
   submitBody,
   submitQuery,
-} from './cloud-shapes.ts'
-import { submitCloud } from './cloud-submit.ts'
+} from './shapes.ts'
+import { submitCloud } from './submit.ts'
 
 export const CLOUD_PATH = '/api/cloud'
 const JOBS = `${CLOUD_PATH}/jobs`

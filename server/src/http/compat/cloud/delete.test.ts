@@ -1,12 +1,12 @@
 import type { AuditShape, Page } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { LOCAL_ADMIN } from '../../services/access.ts'
-import { type TestApp, testApp } from '../../testing/app.ts'
-import { finish, lease, WORKER } from '../../testing/cloud-worker.ts'
-import { leftovers } from '../../testing/retention.ts'
-import { ENGINES } from '../../testing/services.ts'
-import { sql } from '../../testing/store.ts'
-import type { CloudAnswer } from './cloud-shapes.ts'
+import { LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { finish, lease, WORKER } from '../../../testing/http/cloud-worker.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { leftovers } from '../../../testing/store/retention.ts'
+import { sql } from '../../../testing/store/store.ts'
+import type { CloudAnswer } from './shapes.ts'
 
 describe.each(ENGINES)('deleting cloud jobs on %s', (engine) => {
   let http: TestApp

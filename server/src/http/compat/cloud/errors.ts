@@ -1,6 +1,6 @@
 import { ERRORS, type IchidoError } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { answersWith } from '../openapi.ts'
+import { answersWith } from '../../server/openapi.ts'
 
 /**
  * Errors below `/api/cloud`. S0's clients read `success` and `error`, and SimpleTuner's own CLI reads `detail`; each prints

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto'
 import type { JobDetail } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type Answer, type TestApp, testApp } from '../../testing/app.ts'
-import { finish, lease, WORKER } from '../../testing/cloud-worker.ts'
-import { ENGINES } from '../../testing/services.ts'
-import type { CloudError } from './cloud-errors.ts'
-import type { CloudAnswer, CloudJob } from './cloud-shapes.ts'
+import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { finish, lease, WORKER } from '../../../testing/http/cloud-worker.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import type { CloudError } from './errors.ts'
+import type { CloudAnswer, CloudJob } from './shapes.ts'
 
 const SUBMIT = '/api/cloud/jobs/submit?provider=replicate'
 

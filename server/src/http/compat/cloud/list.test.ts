@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Answer, TestApp } from '../../testing/app.ts'
-import { artifactApp } from '../../testing/artifacts.ts'
-import { finish, lease, WORKER } from '../../testing/cloud-worker.ts'
-import { ENGINES } from '../../testing/services.ts'
-import { sql } from '../../testing/store.ts'
-import { CLOUD_STATUSES, type CloudAnswer, type CloudJob } from './cloud-shapes.ts'
+import type { Answer, TestApp } from '../../../testing/http/app.ts'
+import { finish, lease, WORKER } from '../../../testing/http/cloud-worker.ts'
+import { artifactApp } from '../../../testing/services/artifacts.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { sql } from '../../../testing/store/store.ts'
+import { CLOUD_STATUSES, type CloudAnswer, type CloudJob } from './shapes.ts'
 
 interface List {
   jobs: CloudJob[]

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type TestApp, testApp } from '../../testing/app.ts'
-import { finish, lease, WORKER } from '../../testing/cloud-worker.ts'
-import { ENGINES } from '../../testing/services.ts'
-import type { CloudAnswer } from './cloud-shapes.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { finish, lease, WORKER } from '../../../testing/http/cloud-worker.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import type { CloudAnswer } from './shapes.ts'
 
 describe.each(ENGINES)('the log of a cloud job on %s', (engine) => {
   let http: TestApp

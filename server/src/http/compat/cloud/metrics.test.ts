@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type TestApp, testApp } from '../../testing/app.ts'
-import { ENGINES } from '../../testing/services.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
 
 describe.each(ENGINES)('what /api/cloud tells of limits and the server, on %s', (engine) => {
   let http: TestApp

@@ -1,10 +1,10 @@
 import type { QuotaShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { admit, money, quotaMessage, toMicros, WARN_FROM } from '../../core/quota.ts'
-import { callerOf } from '../auth.ts'
-import type { ApiInstance, RouteContext } from '../routes/context.ts'
-import type { StoreCheck } from '../store-check.ts'
-import { cloudAnswers } from './cloud-errors.ts'
+import { admit, money, quotaMessage, toMicros, WARN_FROM } from '../../../core/limits/quota.ts'
+import { callerOf } from '../../auth/auth.ts'
+import type { StoreCheck } from '../../metrics/store-check.ts'
+import type { ApiInstance, RouteContext } from '../../routes/context.ts'
+import { cloudAnswers } from './errors.ts'
 
 export interface CloudMetricsOptions {
   version: string

@@ -1,8 +1,8 @@
 import { IchidoError, type JobShape, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { LIST_LIMIT_DEFAULT, listQuery, yesOrNo } from '../../core/contract/list.ts'
-import { submitRequest } from '../../core/contract/submit.ts'
-import { EVERY_JOB, type JobFilter } from '../../store/commands/list-jobs.ts'
+import { LIST_LIMIT_DEFAULT, listQuery, yesOrNo } from '../../../contract/common/list.ts'
+import { submitRequest } from '../../../contract/submit.ts'
+import { EVERY_JOB, type JobFilter } from '../../../store/jobs/list-jobs.ts'
 
 /** S0's requests and answers. */
 

@@ -1,8 +1,8 @@
 import { IchidoError, type JobShape, type SubmitResponse } from '@ichido/sdk/protocol'
-import type { SubmitInput } from '../../core/contract/submit.ts'
-import type { Caller } from '../../core/roles.ts'
-import type { Services } from '../../services/index.ts'
-import type { SubmitOutcome } from '../../store/commands/submission.ts'
+import type { SubmitInput } from '../../../contract/submit.ts'
+import type { Caller } from '../../../core/limits/roles.ts'
+import type { Services } from '../../../services/index.ts'
+import type { SubmitOutcome } from '../../../store/submission/submission.ts'
 import {
   type CloudAnswer,
   type CloudSubmit,
@@ -11,7 +11,7 @@ import {
   KIND,
   PROVIDER_LABEL,
   submitBody,
-} from './cloud-shapes.ts'
+} from './shapes.ts'
 
 const OPERATION = 'cloud.submit'
 

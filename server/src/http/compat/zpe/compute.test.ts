@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import type { JobDetail } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { DEFAULT_LEASE_TTL_MS } from '../../core/job.ts'
-import { DEFAULT_LIMITS } from '../../services/deps.ts'
-import { type TestApp, testApp } from '../../testing/app.ts'
-import { Reaper } from '../../testing/reaper.ts'
-import { ENGINES } from '../../testing/services.ts'
-import { sql } from '../../testing/store.ts'
-import { ageJob, FAILURE, JOB, RESULT, submitZpe, type ZpeLease, ZpeWorker } from '../../testing/zpe.ts'
+import { DEFAULT_LEASE_TTL_MS } from '../../../core/run/job.ts'
+import { DEFAULT_LIMITS } from '../../../services/deps.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ageJob, FAILURE, JOB, RESULT, submitZpe, type ZpeLease, ZpeWorker } from '../../../testing/http/zpe.ts'
+import { Reaper } from '../../../testing/nodes/reaper.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { sql } from '../../../testing/store/store.ts'
 
 const LEASE_LOST = { status: 409, body: { error: { code: 'LEASE_LOST' } } }
 

@@ -1,14 +1,14 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
-import type { Services } from '../../services/index.ts'
-import { reportOnJob } from '../../services/report-on-job.ts'
-import { requireQueues, WORKER_TOKEN_TTL_MS } from '../../services/workers.ts'
-import type { Report } from '../../store/commands/end-runs.ts'
-import { callerOf, workerOf } from '../auth.ts'
-import { bodyBytesFor } from '../bodies.ts'
-import { answers, WITH_BODY } from '../openapi.ts'
-import { type ApiInstance, jobParams } from '../routes/context.ts'
+import type { Services } from '../../../services/index.ts'
+import { reportOnJob } from '../../../services/runs/report-on-job.ts'
+import { requireQueues, WORKER_TOKEN_TTL_MS } from '../../../services/workers/workers.ts'
+import type { Report } from '../../../store/runs/end-runs.ts'
+import { callerOf, workerOf } from '../../auth/auth.ts'
+import { type ApiInstance, jobParams } from '../../routes/context.ts'
+import { bodyBytesFor } from '../../server/bodies.ts'
+import { answers, WITH_BODY } from '../../server/openapi.ts'
 import {
   ZPE,
   zpeEnroll,
@@ -21,7 +21,7 @@ import {
   zpeReport,
   zpeReported,
   zpeRevoked,
-} from './zpe-shapes.ts'
+} from './shapes.ts'
 
 const tags = ['compat: zpe']
 const workerParams = z.object({ worker_id: z.uuid().toLowerCase() })

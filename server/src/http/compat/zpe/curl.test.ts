@@ -2,18 +2,18 @@ import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { clientTools } from '../../../../scripts/testing/debian-packages.ts'
-import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
-import { ichidoJson, type Serving, serve } from '../../cli/testing/cli.ts'
-import type { JobPolicy } from '../../core/job.ts'
-import { createDefinition, deleteDefinition } from '../../store/commands/definitions.ts'
-import type { Store } from '../../store/port.ts'
-import { openNode, sql } from '../../testing/store.ts'
-import { BY, content } from '../../testing/ticker.ts'
+import { clientTools } from '../../../../../scripts/testing/debian-packages.ts'
+import { type FreshDatabase, freshDatabase } from '../../../../../scripts/testing/services.ts'
+import { ichidoJson, type Serving, serve } from '../../../cli/testing/cli.ts'
+import type { JobPolicy } from '../../../core/run/job.ts'
+import type { Store } from '../../../store/port.ts'
+import { createDefinition, deleteDefinition } from '../../../store/schedules/definitions.ts'
+import { BY, content } from '../../../testing/nodes/ticker.ts'
+import { openNode, sql } from '../../../testing/store/store.ts'
 
 /** A real server with its loops, and a client that knows nothing but S1. */
 
-const SCRIPT = fileURLToPath(new URL('fixtures/s1-curl.sh', import.meta.url))
+const SCRIPT = fileURLToPath(new URL('../fixtures/s1-curl.sh', import.meta.url))
 const INSTALL_TIMEOUT_MS = 600_000
 /** Long enough for a worker to report what it just leased, short enough for a test to wait for its end. */
 const SHORT_SECONDS = 3

@@ -1,10 +1,10 @@
 import type { ErrorBody, JobDetail } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { LOCAL_ADMIN } from '../../services/access.ts'
-import { type Answer, type TestApp, testApp } from '../../testing/app.ts'
-import { Reaper } from '../../testing/reaper.ts'
-import { ENGINES } from '../../testing/services.ts'
-import { ageJob, FAILURE, JOB, RESULT, submitZpe, type ZpeLease, ZpeWorker } from '../../testing/zpe.ts'
+import { LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ageJob, FAILURE, JOB, RESULT, submitZpe, type ZpeLease, ZpeWorker } from '../../../testing/http/zpe.ts'
+import { Reaper } from '../../../testing/nodes/reaper.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
 
 const HOUR_MS = 3_600_000
 const UTC = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { countAtoms } from './pw-atoms.ts'
 
-const H2 = readFileSync(join(import.meta.dirname, '../../../../examples/zpe-h2/h2.in'), 'utf8')
+const H2 = readFileSync(join(import.meta.dirname, '../../../../../examples/zpe-h2/h2.in'), 'utf8')
 
 test.each([
   ['the example', H2, 2],

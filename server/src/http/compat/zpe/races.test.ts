@@ -1,11 +1,11 @@
 import type { JobDetail } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { freshDatabase } from '../../../../scripts/testing/services.ts'
-import { size } from '../../../../scripts/testing/size.ts'
-import { type Answer, type TestApp, testApp } from '../../testing/app.ts'
-import { Reaper } from '../../testing/reaper.ts'
-import { openNode, sql } from '../../testing/store.ts'
-import { ageJob, FAILURE, RESULT, submitZpe, ZpeWorker } from '../../testing/zpe.ts'
+import { freshDatabase } from '../../../../../scripts/testing/services.ts'
+import { size } from '../../../../../scripts/testing/size.ts'
+import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ageJob, FAILURE, RESULT, submitZpe, ZpeWorker } from '../../../testing/http/zpe.ts'
+import { Reaper } from '../../../testing/nodes/reaper.ts'
+import { openNode, sql } from '../../../testing/store/store.ts'
 
 const ROUNDS = size(10, 200)
 const SECOND = { ...RESULT, result: { zpe_ev: 0.1 } }

@@ -1,8 +1,8 @@
 import { errorText, type JobDetail, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { failedRequest } from '../../core/contract/leases.ts'
-import { enrollRequest, registerRequest, shownText } from '../../core/contract/workers.ts'
-import { LONGER_LEASE } from '../../services/report-on-job.ts'
+import { failedRequest } from '../../../contract/leases.ts'
+import { enrollRequest, registerRequest, shownText } from '../../../contract/workers.ts'
+import { LONGER_LEASE } from '../../../services/runs/report-on-job.ts'
 import { countAtoms } from './pw-atoms.ts'
 
 /** S1's requests and answers. What they do not name is ignored. */

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import type { JobDetail } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { LOCAL_ADMIN } from '../../services/access.ts'
-import { type TestApp, testApp } from '../../testing/app.ts'
-import { ENGINES } from '../../testing/services.ts'
-import { ageJob, FAILURE, JOB, RESULT, submitZpe, ZpeWorker } from '../../testing/zpe.ts'
+import { LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ageJob, FAILURE, JOB, RESULT, submitZpe, ZpeWorker } from '../../../testing/http/zpe.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
 
 const UTC = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 

@@ -1,8 +1,8 @@
-import { auditEntry, listAuditQuery } from '../../core/contract/audit.ts'
-import { page } from '../../core/contract/shapes.ts'
-import { callerOf } from '../auth.ts'
-import { answers } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+import { auditEntry, listAuditQuery } from '../../../contract/audit.ts'
+import { page } from '../../../contract/common/shapes.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { answers } from '../../server/openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from '../context.ts'
 
 const LIST = 'audit'
 

@@ -1,9 +1,9 @@
 import { z } from 'zod'
-import { createTokenRequest } from '../../core/contract/access.ts'
-import { newToken, page, token } from '../../core/contract/shapes.ts'
-import { callerOf } from '../auth.ts'
-import { answers, WITH_BODY } from '../openapi.ts'
-import type { ApiInstance, RouteContext } from './context.ts'
+import { createTokenRequest } from '../../../contract/access.ts'
+import { newToken, page, token } from '../../../contract/common/shapes.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { answers, WITH_BODY } from '../../server/openapi.ts'
+import type { ApiInstance, RouteContext } from '../context.ts'
 
 const tags = ['tokens']
 const params = z.object({ token_id: z.uuid().toLowerCase() })

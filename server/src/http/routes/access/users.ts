@@ -1,9 +1,9 @@
-import { isUserName } from '../../core/contract/access.ts'
-import { listUsersQuery } from '../../core/contract/quotas.ts'
-import { page, user } from '../../core/contract/shapes.ts'
-import { callerOf } from '../auth.ts'
-import { answers } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+import { isUserName } from '../../../contract/access.ts'
+import { page, user } from '../../../contract/common/shapes.ts'
+import { listUsersQuery } from '../../../contract/quotas.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { answers } from '../../server/openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from '../context.ts'
 
 const LIST = 'users'
 

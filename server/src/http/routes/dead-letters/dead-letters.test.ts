@@ -10,10 +10,10 @@ import type {
   SubmitRequest,
 } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type Answer, type Call, type TestApp, testApp } from '../testing/app.ts'
-import { lead, redriver } from '../testing/dead-letters.ts'
-import { ENGINES } from '../testing/services.ts'
-import { sql, unique, until } from '../testing/store.ts'
+import { type Answer, type Call, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { lead, redriver } from '../../../testing/store/dead-letters.ts'
+import { sql, unique, until } from '../../../testing/store/store.ts'
 
 describe.each(ENGINES)('dead letters on %s', (engine) => {
   let http: TestApp

@@ -1,13 +1,13 @@
 import type { ServerResponse } from 'node:http'
 import type { EventsOfAllShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { EmbeddedBus } from '../bus/embedded.ts'
-import { decodePlace } from '../core/contract/events.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { createServices } from '../services/index.ts'
-import { FIRST_EVENT } from '../store/commands/walk-events.ts'
-import { type Store, StoreUnavailable } from '../store/port.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
+import { EmbeddedBus } from '../../../bus/embedded.ts'
+import { decodePlace } from '../../../contract/events.ts'
+import { LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { createServices } from '../../../services/index.ts'
+import { FIRST_EVENT } from '../../../store/events/walk-events.ts'
+import { type Store, StoreUnavailable } from '../../../store/port.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
 import {
   BEHIND,
   broken,
@@ -21,12 +21,12 @@ import {
   streamClients,
   upTo,
   world,
-} from '../testing/event-streams.ts'
-import { beginPublishing, type Publishing } from '../testing/publishing.ts'
-import { only } from '../testing/scene.ts'
-import { ENGINES } from '../testing/services.ts'
-import type { SseClient } from '../testing/sse.ts'
-import { sql, testStore, unique, until } from '../testing/store.ts'
+} from '../../../testing/http/event-streams.ts'
+import type { SseClient } from '../../../testing/http/sse.ts'
+import { beginPublishing, type Publishing } from '../../../testing/services/publishing.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { only } from '../../../testing/store/scene.ts'
+import { sql, testStore, unique, until } from '../../../testing/store/store.ts'
 
 const { open } = streamClients()
 

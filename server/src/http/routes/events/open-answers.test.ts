@@ -1,12 +1,12 @@
 import type { ErrorBody } from '@ichido/sdk/protocol'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import type { SettingName } from '../core/settings.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { type Answer, type TestApp, testApp } from '../testing/app.ts'
-import { metric, pathOf, streamClients } from '../testing/event-streams.ts'
-import { beginPublishing } from '../testing/publishing.ts'
-import { unique, until } from '../testing/store.ts'
-import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
+import type { SettingName } from '../../../core/limits/settings.ts'
+import { LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { metric, pathOf, streamClients } from '../../../testing/http/event-streams.ts'
+import { registeredWorker, type WorkerCalls } from '../../../testing/http/worker-calls.ts'
+import { beginPublishing } from '../../../testing/services/publishing.ts'
+import { unique, until } from '../../../testing/store/store.ts'
 
 /** Answers that stay open for long: so many at a time for one user, or one worker. */
 

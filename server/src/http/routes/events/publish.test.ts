@@ -1,9 +1,9 @@
 import type { ErrorBody, EventsOfAllShape, LeaseShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { eventsOfAll, jobState } from '../core/contract/events.ts'
-import { type Answer, type TestApp, testApp } from '../testing/app.ts'
-import { unique, until } from '../testing/store.ts'
-import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
+import { eventsOfAll, jobState } from '../../../contract/events.ts'
+import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { registeredWorker, type WorkerCalls } from '../../../testing/http/worker-calls.ts'
+import { unique, until } from '../../../testing/store/store.ts'
 
 let http: TestApp
 let worker: WorkerCalls

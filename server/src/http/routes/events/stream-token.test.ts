@@ -3,12 +3,12 @@ import { Client, httpTransport } from '@ichido/sdk/client'
 import type { StreamTokenShape } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { hashToken, LOCAL_ADMIN } from '../services/access.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { beginPublishing, type Publishing } from '../testing/publishing.ts'
-import { openSse } from '../testing/sse.ts'
-import { sql, testStore } from '../testing/store.ts'
-import { realWorld } from '../world.ts'
+import { realWorld } from '../../../node/world.ts'
+import { hashToken, LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { openSse } from '../../../testing/http/sse.ts'
+import { beginPublishing, type Publishing } from '../../../testing/services/publishing.ts'
+import { sql, testStore } from '../../../testing/store/store.ts'
 
 let aheadMs = 0
 const world: World = { ...realWorld, now: () => realWorld.now() + aheadMs }

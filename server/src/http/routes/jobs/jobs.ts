@@ -1,9 +1,9 @@
-import { listJobsQuery } from '../../core/contract/jobs.ts'
-import { job, jobDetail, page } from '../../core/contract/shapes.ts'
-import { EVERY_JOB } from '../../store/commands/list-jobs.ts'
-import { callerOf } from '../auth.ts'
-import { answers } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, jobParams, type RouteContext } from './context.ts'
+import { job, jobDetail, page } from '../../../contract/common/shapes.ts'
+import { listJobsQuery } from '../../../contract/jobs.ts'
+import { EVERY_JOB } from '../../../store/jobs/list-jobs.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { answers } from '../../server/openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, jobParams, type RouteContext } from '../context.ts'
 
 const LIST = 'jobs'
 

@@ -8,8 +8,8 @@ import type {
   UserShape,
 } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
 
 describe.each(ENGINES)('lists on %s', (engine) => {
   let http: TestApp

@@ -1,11 +1,11 @@
 import { ERRORS, type ErrorBody, type SubmitResponse } from '@ichido/sdk/protocol'
 import pino from 'pino'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { type Store, StoreUnavailable } from '../store/port.ts'
-import { type Answer, type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
-import { testStore } from '../testing/store.ts'
-import { realWorld } from '../world.ts'
+import { realWorld } from '../../../node/world.ts'
+import { type Store, StoreUnavailable } from '../../../store/port.ts'
+import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { testStore } from '../../../testing/store/store.ts'
 
 const errorOf = ({ body }: Answer) => (body as ErrorBody).error
 

@@ -1,11 +1,11 @@
 import type { BackfillShape, ErrorBody, LeaseShape, RedriveShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { type Answer, type TestApp, testApp } from '../testing/app.ts'
-import { metric } from '../testing/event-streams.ts'
-import { ENGINES } from '../testing/services.ts'
-import { unique } from '../testing/store.ts'
-import { registeredWorker } from '../testing/worker-calls.ts'
+import { LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { metric } from '../../../testing/http/event-streams.ts'
+import { registeredWorker } from '../../../testing/http/worker-calls.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { unique } from '../../../testing/store/store.ts'
 
 const errorOf = ({ body }: Answer) => (body as ErrorBody).error
 

@@ -1,11 +1,11 @@
 import type { ErrorBody, Page, QueueShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { queue as shape } from '../core/contract/queues.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
-import { unique } from '../testing/store.ts'
-import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
-import { ageJob, JOB, RESULT, submitZpe } from '../testing/zpe.ts'
+import { queue as shape } from '../../../contract/queues.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { registeredWorker, type WorkerCalls } from '../../../testing/http/worker-calls.ts'
+import { ageJob, JOB, RESULT, submitZpe } from '../../../testing/http/zpe.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { unique } from '../../../testing/store/store.ts'
 
 describe.each(ENGINES)('%s', (engine) => {
   let http: TestApp

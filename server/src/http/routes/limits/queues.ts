@@ -1,9 +1,9 @@
 import { NAME_PATTERN } from '@ichido/sdk/protocol'
-import { listQueuesQuery, putQueueRequest, queue, queueParams } from '../../core/contract/queues.ts'
-import { page } from '../../core/contract/shapes.ts'
-import { callerOf } from '../auth.ts'
-import { answers, WITH_BODY } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+import { page } from '../../../contract/common/shapes.ts'
+import { listQueuesQuery, putQueueRequest, queue, queueParams } from '../../../contract/queues.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { answers, WITH_BODY } from '../../server/openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from '../context.ts'
 
 const tags = ['queues']
 const params = queueParams

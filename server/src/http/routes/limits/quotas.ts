@@ -1,9 +1,9 @@
 import { z } from 'zod'
-import { putQuotaRequest, quotaUser } from '../../core/contract/quotas.ts'
-import { quota } from '../../core/contract/shapes.ts'
-import { callerOf } from '../auth.ts'
-import { answers, WITH_BODY } from '../openapi.ts'
-import type { ApiInstance, RouteContext } from './context.ts'
+import { quota } from '../../../contract/common/shapes.ts'
+import { putQuotaRequest, quotaUser } from '../../../contract/quotas.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { answers, WITH_BODY } from '../../server/openapi.ts'
+import type { ApiInstance, RouteContext } from '../context.ts'
 
 const tags = ['quotas']
 const params = z.object({

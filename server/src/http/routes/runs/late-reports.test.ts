@@ -1,10 +1,10 @@
 import type { ErrorBody, LeaseShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
-import { sql, unique } from '../testing/store.ts'
-import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
+import { LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { registeredWorker, type WorkerCalls } from '../../../testing/http/worker-calls.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { sql, unique } from '../../../testing/store/store.ts'
 
 /** What comes too late, from the wrong hand or about another state of things is refused, and changes nothing. */
 describe.each(ENGINES)('%s', (engine) => {

@@ -1,11 +1,11 @@
 import type { ErrorBody, LeaseShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import * as contract from '../core/contract/leases.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { type Answer, type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
-import { sql, unique } from '../testing/store.ts'
-import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
+import * as contract from '../../../contract/leases.ts'
+import { LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { registeredWorker, type WorkerCalls } from '../../../testing/http/worker-calls.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { sql, unique } from '../../../testing/store/store.ts'
 
 const errorOf = ({ body }: Answer) => (body as ErrorBody).error
 

@@ -1,14 +1,14 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { publishRequest, publishResponse } from '../../core/contract/events.ts'
-import * as contract from '../../core/contract/leases.ts'
-import { iso, isoOrNull } from '../../services/render.ts'
-import { requireQueues } from '../../services/workers.ts'
-import type { HeartbeatOutcome } from '../../store/commands/heartbeat-runs.ts'
-import { workerOf } from '../auth.ts'
-import { BATCH_BODY_BYTES_MAX } from '../bodies.ts'
-import { answers, WITH_BODY } from '../openapi.ts'
-import { type ApiInstance, type RouteContext, waitSignal } from './context.ts'
+import { publishRequest, publishResponse } from '../../../contract/events.ts'
+import * as contract from '../../../contract/leases.ts'
+import { iso, isoOrNull } from '../../../services/jobs/render.ts'
+import { requireQueues } from '../../../services/workers/workers.ts'
+import type { HeartbeatOutcome } from '../../../store/leasing/heartbeat-runs.ts'
+import { workerOf } from '../../auth/auth.ts'
+import { BATCH_BODY_BYTES_MAX } from '../../server/bodies.ts'
+import { answers, WITH_BODY } from '../../server/openapi.ts'
+import { type ApiInstance, type RouteContext, waitSignal } from '../context.ts'
 
 const tags = ['leases']
 const params = contract.leaseParams

@@ -1,8 +1,8 @@
-import { resultQuery } from '../../core/contract/jobs.ts'
-import { result } from '../../core/contract/shapes.ts'
-import { callerOf } from '../auth.ts'
-import { answers } from '../openapi.ts'
-import { type ApiInstance, jobParams, type RouteContext, waitSignal } from './context.ts'
+import { result } from '../../../contract/common/shapes.ts'
+import { resultQuery } from '../../../contract/jobs.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { answers } from '../../server/openapi.ts'
+import { type ApiInstance, jobParams, type RouteContext, waitSignal } from '../context.ts'
 
 /** What a job has come to; the answer may be held back until there is something to say. */
 export function outcomeRoutes(app: ApiInstance, { services, draining }: RouteContext): void {

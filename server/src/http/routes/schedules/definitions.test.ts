@@ -1,22 +1,22 @@
 import type { AuditShape, DefinitionShape, ErrorBody, Page, TickShape } from '@ichido/sdk/protocol'
 import { v7 } from 'uuid'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { definition as shape, ticks as ticksShape } from '../core/contract/definitions.ts'
-import { DEFAULT_LIMITS } from '../services/deps.ts'
+import { definition as shape, ticks as ticksShape } from '../../../contract/definitions.ts'
+import { DEFAULT_LIMITS } from '../../../services/deps.ts'
+import type { Command } from '../../../store/port.ts'
 import {
   createDefinition,
   deleteDefinition,
   pauseDefinition,
   resumeDefinition,
   updateDefinition,
-} from '../store/commands/definitions.ts'
-import { runDefinition } from '../store/commands/run-definition.ts'
-import type { Command } from '../store/port.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { Scene } from '../testing/scene.ts'
-import { ENGINES } from '../testing/services.ts'
-import { sql, unique } from '../testing/store.ts'
-import { BY, content } from '../testing/ticker.ts'
+} from '../../../store/schedules/definitions.ts'
+import { runDefinition } from '../../../store/schedules/run-definition.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { BY, content } from '../../../testing/nodes/ticker.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { Scene } from '../../../testing/store/scene.ts'
+import { sql, unique } from '../../../testing/store/store.ts'
 
 const NIGHTLY = { cron: '30 2 * * *', time_zone: 'Europe/Berlin' }
 const DAY_MS = 86_400_000

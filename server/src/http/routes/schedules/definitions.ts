@@ -1,9 +1,9 @@
-import * as contract from '../../core/contract/definitions.ts'
-import { page } from '../../core/contract/shapes.ts'
-import { callerOf } from '../auth.ts'
-import { bodyBytesFor } from '../bodies.ts'
-import { answers, WITH_BODY } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+import { page } from '../../../contract/common/shapes.ts'
+import * as contract from '../../../contract/definitions.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { bodyBytesFor } from '../../server/bodies.ts'
+import { answers, WITH_BODY } from '../../server/openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from '../context.ts'
 
 const tags = ['definitions']
 const LIST = 'definitions'

@@ -1,8 +1,8 @@
 import type { AuditShape, BackfillShape, JobDetail, OccurrenceShape, Page, SubmitResponse } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { backfill as backfillShape, occurrence as occurrenceShape } from '../core/contract/occurrences.ts'
-import { type Call, type TestApp, testApp } from '../testing/app.ts'
-import { sql, unique } from '../testing/store.ts'
+import { backfill as backfillShape, occurrence as occurrenceShape } from '../../../contract/occurrences.ts'
+import { type Call, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { sql, unique } from '../../../testing/store/store.ts'
 
 let http: TestApp
 let token: Record<'ops' | 'other' | 'viewer' | 'submitter', string>

@@ -1,13 +1,13 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import { definitionParams } from '../../core/contract/definitions.ts'
-import * as contract from '../../core/contract/occurrences.ts'
-import { page, submitResponse } from '../../core/contract/shapes.ts'
-import { refusalError } from '../../services/submit-job.ts'
-import { callerOf } from '../auth.ts'
-import { JSON_TYPE } from '../errors.ts'
-import { answers, errorAnswer, WITH_BODY } from '../openapi.ts'
-import { keyOf } from '../submit-key.ts'
-import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+import { page, submitResponse } from '../../../contract/common/shapes.ts'
+import { definitionParams } from '../../../contract/definitions.ts'
+import * as contract from '../../../contract/occurrences.ts'
+import { refusalError } from '../../../services/submission/submit-job.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { JSON_TYPE } from '../../server/errors.ts'
+import { answers, errorAnswer, WITH_BODY } from '../../server/openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from '../context.ts'
+import { keyOf } from '../submission/submit-key.ts'
 
 const tags = ['definitions']
 const params = definitionParams

@@ -1,7 +1,7 @@
 import type { ErrorBody, SubmitResponse } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
 
 interface Item {
   status: number

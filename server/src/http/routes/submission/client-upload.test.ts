@@ -3,11 +3,11 @@ import { join } from 'node:path'
 import { Client, httpTransport, type UploadOptions, type UploadProgress } from '@ichido/sdk/client'
 import { platformTimers } from '@ichido/sdk/world'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { TcpProxy } from '../../../scripts/testing/proxy.ts'
-import { type TestApp, testApp } from '../testing/app.ts'
-import { sha256Of, someBytes, testBlobs } from '../testing/artifacts.ts'
-import { thrownBy } from '../testing/embedded.ts'
-import { unique } from '../testing/store.ts'
+import { TcpProxy } from '../../../../../scripts/testing/proxy.ts'
+import { type TestApp, testApp } from '../../../testing/http/app.ts'
+import { sha256Of, someBytes, testBlobs } from '../../../testing/services/artifacts.ts'
+import { thrownBy } from '../../../testing/services/embedded.ts'
+import { unique } from '../../../testing/store/store.ts'
 
 const PART = 4 * 1024 * 1024
 const BYTES = PART + 1024 * 1024

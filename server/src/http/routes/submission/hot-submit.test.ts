@@ -1,8 +1,8 @@
 import { type IncomingHttpHeaders, request } from 'node:http'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { Role } from '../core/roles.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { type Call, type TestApp, testApp } from '../testing/app.ts'
+import type { Role } from '../../../core/limits/roles.ts'
+import { LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type Call, type TestApp, testApp } from '../../../testing/http/app.ts'
 
 /** `POST /v1/jobs` has a way around the framework. Whichever way a request takes, its answer is the same. */
 

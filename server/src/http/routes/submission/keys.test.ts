@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import type { ErrorBody, JobDetail, JobShape, KeyShape, Page, SubmitResponse } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type Answer, type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
+import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
 
 const code = (answer: Answer) => (answer.body as ErrorBody).error.code
 

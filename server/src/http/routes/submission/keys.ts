@@ -1,10 +1,10 @@
 import { z } from 'zod'
-import { extendKeyRequest, listKeysQuery } from '../../core/contract/keys.ts'
-import { key, page } from '../../core/contract/shapes.ts'
-import { parseKey } from '../../core/key.ts'
-import { callerOf } from '../auth.ts'
-import { answers, WITH_BODY } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+import { key, page } from '../../../contract/common/shapes.ts'
+import { extendKeyRequest, listKeysQuery } from '../../../contract/keys.ts'
+import { parseKey } from '../../../core/keys/key.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { answers, WITH_BODY } from '../../server/openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from '../context.ts'
 
 const LIST = 'keys'
 const params = z.object({ key: z.string().refine((text) => parseKey(text).ok, 'is not an idempotency key') })

@@ -1,10 +1,10 @@
 import type { DefinitionShape, ErrorBody, SubmitResponse } from '@ichido/sdk/protocol'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import type { Role } from '../core/roles.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { type Answer, type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
-import { unique } from '../testing/store.ts'
+import type { Role } from '../../../core/limits/roles.ts'
+import { LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { unique } from '../../../testing/store/store.ts'
 
 const errorOf = ({ body }: Answer) => (body as ErrorBody).error
 const tooHigh = (max: number, role: Role, setting: string) => ({

@@ -1,9 +1,9 @@
 import { z } from 'zod'
-import { consumeRequest, listReservationsQuery, reserveRequest } from '../../core/contract/quotas.ts'
-import { newReservation, page, reservation } from '../../core/contract/shapes.ts'
-import { callerOf } from '../auth.ts'
-import { answers, WITH_BODY } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+import { newReservation, page, reservation } from '../../../contract/common/shapes.ts'
+import { consumeRequest, listReservationsQuery, reserveRequest } from '../../../contract/quotas.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { answers, WITH_BODY } from '../../server/openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from '../context.ts'
 
 const LIST = 'reservations'
 const tags = ['reservations']

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { IchidoError } from '@ichido/sdk/protocol'
-import type { SubmitInput } from '../core/contract/submit.ts'
-import { type KeyParse, parseKey, parseKeyHeader } from '../core/key.ts'
+import type { SubmitInput } from '../../../contract/submit.ts'
+import { type KeyParse, parseKey, parseKeyHeader } from '../../../core/keys/key.ts'
 
 type Keyed = Pick<SubmitInput, 'idempotency_key'>
 

@@ -1,7 +1,7 @@
-import { alert, listAlertsQuery } from '../../core/contract/alerts.ts'
-import { page } from '../../core/contract/shapes.ts'
-import { answers } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+import { alert, listAlertsQuery } from '../../../contract/alerts.ts'
+import { page } from '../../../contract/common/shapes.ts'
+import { answers } from '../../server/openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from '../context.ts'
 
 const LIST = 'alerts'
 

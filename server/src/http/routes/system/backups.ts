@@ -1,7 +1,7 @@
-import { backup } from '../../core/contract/backups.ts'
-import { callerOf } from '../auth.ts'
-import { answers } from '../openapi.ts'
-import type { ApiInstance, RouteContext } from './context.ts'
+import { backup } from '../../../contract/backups.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { answers } from '../../server/openapi.ts'
+import type { ApiInstance, RouteContext } from '../context.ts'
 
 export function backupRoutes(app: ApiInstance, { services: { backups } }: RouteContext): void {
   app.post(

@@ -1,11 +1,11 @@
 import { JOB_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { stats } from '../../core/contract/shapes.ts'
-import type { Metrics } from '../metrics.ts'
-import { answers } from '../openapi.ts'
-import { rationedRead, sharedRead, within } from '../shared-read.ts'
-import { STORE_TIMEOUT_MS, type StoreCheck } from '../store-check.ts'
-import type { ApiInstance, RouteContext } from './context.ts'
+import { stats } from '../../../contract/common/shapes.ts'
+import type { Metrics } from '../../metrics/metrics.ts'
+import { rationedRead, sharedRead, within } from '../../metrics/shared-read.ts'
+import { STORE_TIMEOUT_MS, type StoreCheck } from '../../metrics/store-check.ts'
+import { answers } from '../../server/openapi.ts'
+import type { ApiInstance, RouteContext } from '../context.ts'
 
 const tags = ['health']
 /** Each is several series for whoever scrapes them: the first of them by name. */

@@ -1,13 +1,13 @@
 import type { AuditShape, ErrorBody, Page, SettingShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { auditEntry } from '../core/contract/audit.ts'
-import { setting } from '../core/contract/settings.ts'
-import { SETTING_NAMES } from '../core/settings.ts'
-import { hashToken, LOCAL_ADMIN } from '../services/access.ts'
-import { type Answer, type Call, type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
-import { sql, unique } from '../testing/store.ts'
-import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
+import { auditEntry } from '../../../contract/audit.ts'
+import { setting } from '../../../contract/settings.ts'
+import { SETTING_NAMES } from '../../../core/limits/settings.ts'
+import { hashToken, LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type Answer, type Call, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { registeredWorker, type WorkerCalls } from '../../../testing/http/worker-calls.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { sql, unique } from '../../../testing/store/store.ts'
 
 /** What administrators change, and the audit that tells of it. */
 

@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { putSettingRequest, setting, settingParams } from '../../core/contract/settings.ts'
-import { callerOf } from '../auth.ts'
-import { answers, WITH_BODY } from '../openapi.ts'
-import type { ApiInstance, RouteContext } from './context.ts'
+import { putSettingRequest, setting, settingParams } from '../../../contract/settings.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { answers, WITH_BODY } from '../../server/openapi.ts'
+import type { ApiInstance, RouteContext } from '../context.ts'
 
 const tags = ['settings']
 const params = settingParams

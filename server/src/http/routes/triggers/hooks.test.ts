@@ -9,12 +9,12 @@ import type {
   TriggerShape,
 } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { hook as hookSchema, putHookResponse } from '../core/contract/hooks.ts'
-import { deleteHook, type HookChange, putHook } from '../store/commands/hooks.ts'
-import type { Command } from '../store/port.ts'
-import { type Answer, type Call, type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
-import { unique } from '../testing/store.ts'
+import { hook as hookSchema, putHookResponse } from '../../../contract/hooks.ts'
+import type { Command } from '../../../store/port.ts'
+import { deleteHook, type HookChange, putHook } from '../../../store/triggers/hooks.ts'
+import { type Answer, type Call, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { unique } from '../../../testing/store/store.ts'
 
 /** A sender of Standard Webhooks, as its specification has it. */
 function standard(secret: string, id: string, body: string, atMs = Date.now()): Call {

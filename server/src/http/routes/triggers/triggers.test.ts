@@ -9,12 +9,12 @@ import type {
 } from '@ichido/sdk/protocol'
 import { TRIGGER_DATA_BYTES_MAX } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { recordedTrigger, triggerDetail, triggerEntry, triggerShape } from '../core/contract/triggers.ts'
-import { type Call, type TestApp, testApp } from '../testing/app.ts'
-import { ENGINES } from '../testing/services.ts'
-import { sql, unique } from '../testing/store.ts'
-import { tickAll } from '../testing/ticker.ts'
-import { triggerer } from '../testing/triggers.ts'
+import { recordedTrigger, triggerDetail, triggerEntry, triggerShape } from '../../../contract/triggers.ts'
+import { type Call, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { tickAll } from '../../../testing/nodes/ticker.ts'
+import { triggerer } from '../../../testing/nodes/triggers.ts'
+import { ENGINES } from '../../../testing/services/services.ts'
+import { sql, unique } from '../../../testing/store/store.ts'
 
 describe.each(ENGINES)('%s', (engine) => {
   let http: TestApp

@@ -1,10 +1,10 @@
-import { definitionParams } from '../../core/contract/definitions.ts'
-import { page } from '../../core/contract/shapes.ts'
-import * as contract from '../../core/contract/triggers.ts'
-import { callerOf } from '../auth.ts'
-import { BATCH_BODY_BYTES_MAX } from '../bodies.ts'
-import { answers, WITH_BODY } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+import { page } from '../../../contract/common/shapes.ts'
+import { definitionParams } from '../../../contract/definitions.ts'
+import * as contract from '../../../contract/triggers.ts'
+import { callerOf } from '../../auth/auth.ts'
+import { BATCH_BODY_BYTES_MAX } from '../../server/bodies.ts'
+import { answers, WITH_BODY } from '../../server/openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from '../context.ts'
 
 const tags = ['triggers']
 const LIST = 'triggers'

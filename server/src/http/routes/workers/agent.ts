@@ -3,9 +3,9 @@ import { readFile } from 'node:fs/promises'
 import type { FastifyInstance } from 'fastify'
 
 /** In the package, where the build puts it. */
-const BUILT = new URL('../../agent.mjs', import.meta.url)
+const BUILT = new URL('../../../agent.mjs', import.meta.url)
 /** In a clone, what makes it. */
-const BUNDLER = new URL('../../../../scripts/bundle-agent.mjs', import.meta.url)
+const BUNDLER = new URL('../../../../../scripts/bundle-agent.mjs', import.meta.url)
 
 interface AgentFile {
   text: string

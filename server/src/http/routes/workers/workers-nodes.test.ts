@@ -1,11 +1,11 @@
 import type { ErrorBody, LeaseShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import { LOCAL_ADMIN } from '../services/access.ts'
-import { type Answer, type TestApp, testApp } from '../testing/app.ts'
-import { openNode, unique } from '../testing/store.ts'
-import { registeredWorker, type WorkerCalls } from '../testing/worker-calls.ts'
-import { enrolled } from '../testing/workers.ts'
+import { type FreshDatabase, freshDatabase } from '../../../../../scripts/testing/services.ts'
+import { LOCAL_ADMIN } from '../../../services/access/access.ts'
+import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
+import { registeredWorker, type WorkerCalls } from '../../../testing/http/worker-calls.ts'
+import { enrolled } from '../../../testing/services/workers.ts'
+import { openNode, unique } from '../../../testing/store/store.ts'
 
 const code = (answer: Answer) => (answer.body as ErrorBody).error.code
 

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { page } from '../../core/contract/shapes.ts'
+import { page } from '../../../contract/common/shapes.ts'
 import {
   detached,
   enrollRequest,
@@ -10,10 +10,10 @@ import {
   renewed,
   revoked,
   worker,
-} from '../../core/contract/workers.ts'
-import { callerOf, workerOf } from '../auth.ts'
-import { answers, WITH_BODY } from '../openapi.ts'
-import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from './context.ts'
+} from '../../../contract/workers.ts'
+import { callerOf, workerOf } from '../../auth/auth.ts'
+import { answers, WITH_BODY } from '../../server/openapi.ts'
+import { type ApiInstance, cursorIn, cursorOut, type RouteContext } from '../context.ts'
 
 const LIST = 'workers'
 const tags = ['workers']

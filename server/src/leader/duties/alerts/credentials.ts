@@ -1,5 +1,5 @@
-import { findEndingTokens } from '../../store/commands/ending-tokens.ts'
-import { readClock } from '../../store/commands/leadership.ts'
+import { findEndingTokens } from '../../../store/access/ending-tokens.ts'
+import { readClock } from '../../../store/system/leadership.ts'
 import { compare, type Rule } from './look.ts'
 
 const DAY_MS = 24 * 3_600_000

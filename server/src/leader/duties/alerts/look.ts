@@ -1,8 +1,8 @@
 import type { AlertRule } from '@ichido/sdk/protocol'
-import type { Deps } from '../../services/deps.ts'
-import { type Finding, findOpen } from '../../store/commands/alerts.ts'
-import type { Store } from '../../store/port.ts'
-import type { Loop } from '../loop.ts'
+import type { Deps } from '../../../services/deps.ts'
+import type { Store } from '../../../store/port.ts'
+import { type Finding, findOpen } from '../../../store/system/alerts.ts'
+import type { Loop } from '../../election/loop.ts'
 
 export interface AlertOptions extends Pick<Deps, 'world' | 'store' | 'settings' | 'disks' | 'certificateEndsAtMs'> {
   /** Those that run on this node, which leads. */

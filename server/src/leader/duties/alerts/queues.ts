@@ -1,5 +1,5 @@
-import { ONLINE_MS } from '../../services/workers.ts'
-import { findServedQueues, findWaitingQueues } from '../../store/commands/waiting.ts'
+import { ONLINE_MS } from '../../../services/workers/workers.ts'
+import { findServedQueues, findWaitingQueues } from '../../../store/runs/waiting.ts'
 import { compare, type Rule } from './look.ts'
 
 /** Of so many queues, those that have waited longest. */

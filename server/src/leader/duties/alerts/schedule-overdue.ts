@@ -1,4 +1,4 @@
-import { findOverdue } from '../../store/commands/alerts.ts'
+import { findOverdue } from '../../../store/system/alerts.ts'
 import type { Rule } from './look.ts'
 
 const RULE = 'schedule_overdue' as const

@@ -6,10 +6,10 @@ import {
   reachMs,
   type WindowLimits,
   type WindowRule,
-} from '../../core/minute-counts.ts'
-import type { SettingName } from '../../core/settings.ts'
-import type { Settings } from '../../services/settings.ts'
-import { findMinuteCounts } from '../../store/commands/minute-counts.ts'
+} from '../../../core/limits/minute-counts.ts'
+import type { SettingName } from '../../../core/limits/settings.ts'
+import type { Settings } from '../../../services/system/settings.ts'
+import { findMinuteCounts } from '../../../store/system/minute-counts.ts'
 import { compare, type Look, type Rule } from './look.ts'
 
 type WindowedRule = Extract<

@@ -1,4 +1,4 @@
-import type { SqlValue } from '../statement.ts'
+import type { SqlValue } from '../../statement.ts'
 
 /** Which parameters of a statement are arrays of texts: it says so itself, `$3::text[]`. */
 export function textArraysOf(statement: string): ReadonlySet<number> {

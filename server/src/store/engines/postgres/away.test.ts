@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { TcpProxy } from '../../../../scripts/testing/proxy.ts'
-import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
-import { readClock } from '../commands/leadership.ts'
-import { StoreUnavailable } from '../port.ts'
+import { TcpProxy } from '../../../../../scripts/testing/proxy.ts'
+import { type FreshDatabase, freshDatabase } from '../../../../../scripts/testing/services.ts'
+import { StoreUnavailable } from '../../port.ts'
+import { readClock } from '../../system/leadership.ts'
 import { openPostgres, type PostgresStore } from './postgres.ts'
 
 /** A database that goes away, in a time that passes only while somebody waits for it. */

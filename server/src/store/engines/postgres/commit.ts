@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import { WITHIN } from './postgres-inspect.ts'
+import { WITHIN } from './inspect.ts'
 
 /**
  * PostgreSQL committed and warned about it. When a statement timeout or `pg_cancel_backend` ends the wait for a synchronous

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { isConnectionLoss, isReadOnly } from './postgres-errors.ts'
+import { isConnectionLoss, isReadOnly } from './errors.ts'
 
 const failed = (code: string, routine?: string) => Object.assign(new Error('refused'), { code, routine })
 

@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { blocksOf } from '../../../scripts/docs/blocks.ts'
-import { bareDatabase, type FreshDatabase } from '../../../scripts/testing/services.ts'
-import { defineKind, open } from '../index.ts'
-import { openNode, unique } from '../testing/store.ts'
+import { blocksOf } from '../../../../../scripts/docs/blocks.ts'
+import { bareDatabase, type FreshDatabase } from '../../../../../scripts/testing/services.ts'
+import { defineKind, open } from '../../../library/index.ts'
+import { openNode, unique } from '../../../testing/store/store.ts'
 
 /** The statements of the page, carried out one after the other, with roles that no other test has. */
 const PAGE = 'docs/operations.md'
@@ -26,7 +26,7 @@ afterAll(async () => {
 })
 
 function grants(): string[] {
-  const page = readFileSync(new URL(`../../../${PAGE}`, import.meta.url), 'utf8')
+  const page = readFileSync(new URL(`../../../../../${PAGE}`, import.meta.url), 'utf8')
   const name = new URL(database.url).pathname.slice(1)
   return blocksOf(PAGE, page)
     .filter(({ language }) => language === 'sql')

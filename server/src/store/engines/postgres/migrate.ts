@@ -1,8 +1,8 @@
 import type pg from 'pg'
-import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
-import { refusal, schemaVerdict } from '../migrations/migration.ts'
-import { StoreRefused } from '../port.ts'
-import { BEGIN_MIGRATION } from './postgres-settings.ts'
+import { MIGRATIONS, SCHEMA_VERSION } from '../../migrations/index.ts'
+import { refusal, schemaVerdict } from '../../migrations/migration.ts'
+import { StoreRefused } from '../../port.ts'
+import { BEGIN_MIGRATION } from './settings.ts'
 
 /** The words of the statements in PostgreSQL's: the schema's name, and the clock. */
 export function postgresText(text: string, schema: string): string {

@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Pgbouncer } from '../../../scripts/services/pgbouncer.ts'
-import { type FreshDatabase, freshDatabase, privatePgbouncer } from '../../../scripts/testing/services.ts'
-import { full } from '../../../scripts/testing/size.ts'
-import { openNode } from '../testing/store.ts'
-import type { Given } from './conformance/given.ts'
-import { runConformance } from './conformance/runs.ts'
-import { submitConformance } from './conformance/submit.ts'
-import { conformance } from './conformance.ts'
-import type { PostgresStore } from './engines/postgres.ts'
+import type { Pgbouncer } from '../../../../../scripts/services/pgbouncer.ts'
+import { type FreshDatabase, freshDatabase, privatePgbouncer } from '../../../../../scripts/testing/services.ts'
+import { full } from '../../../../../scripts/testing/size.ts'
+import { openNode } from '../../../testing/store/store.ts'
+import type { Given } from '../../conformance/given.ts'
+import { runConformance } from '../../conformance/runs.ts'
+import { submitConformance } from '../../conformance/submit.ts'
+import { conformance } from '../../conformance.ts'
+import type { PostgresStore } from './postgres.ts'
 
 /** In session mode every connection of ours takes one of PostgreSQL's: 10 that read, 13 that write, and some for the tests. */
 const POOL_SIZE = { transaction: 2, session: 30 }

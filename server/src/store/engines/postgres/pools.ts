@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import type { Command } from '../port.ts'
+import type { Command } from '../../port.ts'
 
 /** What comes in batches, a few at a time: however many calls of other sorts somebody makes, these find a connection. */
 const BATCHED: ReadonlySet<string> = new Set([

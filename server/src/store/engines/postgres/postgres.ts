@@ -7,25 +7,17 @@ import {
   type StoreHealth,
   StoreRefused,
   StoreUnavailable,
-} from '../port.ts'
-import type { Row, Statement, Step, Work } from '../statement.ts'
-import { textArraysOf, toArrays } from './postgres-arrays.ts'
-import { CommitDoubted, type Committing, commitTransaction, watchCommits } from './postgres-commit.ts'
-import {
-  isBadValue,
-  isConnectionLoss,
-  isContention,
-  isDiskFull,
-  isReadOnly,
-  isTakenKey,
-  sqlState,
-} from './postgres-errors.ts'
-import { type Connection, inspect, WITHIN } from './postgres-inspect.ts'
-import { migrate, postgresText, schemaVersion } from './postgres-migrate.ts'
-import { openPools } from './postgres-pools.ts'
-import { requireRoom, storeFull } from './postgres-room.ts'
-import { CONNECT_TIMEOUT_MS, Servers } from './postgres-servers.ts'
-import { BEGIN, BEGIN_POOLED, READING_SESSION, SESSION } from './postgres-settings.ts'
+} from '../../port.ts'
+import type { Row, Statement, Step, Work } from '../../statement.ts'
+import { textArraysOf, toArrays } from './arrays.ts'
+import { CommitDoubted, type Committing, commitTransaction, watchCommits } from './commit.ts'
+import { isBadValue, isConnectionLoss, isContention, isDiskFull, isReadOnly, isTakenKey, sqlState } from './errors.ts'
+import { type Connection, inspect, WITHIN } from './inspect.ts'
+import { migrate, postgresText, schemaVersion } from './migrate.ts'
+import { openPools } from './pools.ts'
+import { requireRoom, storeFull } from './room.ts'
+import { CONNECT_TIMEOUT_MS, Servers } from './servers.ts'
+import { BEGIN, BEGIN_POOLED, READING_SESSION, SESSION } from './settings.ts'
 
 export interface PostgresOptions {
   /** The caller's own pool; it stays open when the store closes. */

@@ -1,8 +1,8 @@
 import pg from 'pg'
 import { expect, test } from 'vitest'
-import { freshDatabase } from '../../../../scripts/testing/services.ts'
-import { openNode } from '../../testing/store.ts'
-import { isDiskFull } from './postgres-errors.ts'
+import { freshDatabase } from '../../../../../scripts/testing/services.ts'
+import { openNode } from '../../../testing/store/store.ts'
+import { isDiskFull } from './errors.ts'
 
 const NO_SPACE = 'No space left on device'
 

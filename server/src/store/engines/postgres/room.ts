@@ -1,5 +1,5 @@
-import { StoreFull } from '../../core/store-full.ts'
-import { isDiskFull, sqlState } from './postgres-errors.ts'
+import { StoreFull } from '../../../core/node/store-full.ts'
+import { isDiskFull, sqlState } from './errors.ts'
 
 /** Of 36 bytes each, with their headers: about 300 KiB. */
 const ROOM_ROWS = 8_192

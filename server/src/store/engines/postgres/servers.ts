@@ -1,7 +1,7 @@
 import pg from 'pg'
-import { serverUrls } from '../../core/database-address.ts'
-import { isConnectionLoss } from './postgres-errors.ts'
-import { inspect } from './postgres-inspect.ts'
+import { serverUrls } from '../../../core/node/database-address.ts'
+import { isConnectionLoss } from './errors.ts'
+import { inspect } from './inspect.ts'
 
 export const CONNECT_TIMEOUT_MS = 5_000
 

@@ -1,12 +1,12 @@
 import { chmodSync, closeSync, mkdirSync, openSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { ALL_BUT_OWNER, PRIVATE } from '../../core/file-modes.ts'
-import { MIGRATIONS, SCHEMA_VERSION } from '../migrations/index.ts'
-import { refusal, schemaVerdict, sqliteDdl } from '../migrations/migration.ts'
-import { BadValue, type Command, type Store, type StoreHealth, StoreInUse, StoreRefused } from '../port.ts'
-import type { Row, SqlValue, Statement, Step, Work } from '../statement.ts'
-import { asStoreFull, requireRoomIn } from './sqlite-room.ts'
+import { ALL_BUT_OWNER, PRIVATE } from '../../../core/node/file-modes.ts'
+import { MIGRATIONS, SCHEMA_VERSION } from '../../migrations/index.ts'
+import { refusal, schemaVerdict, sqliteDdl } from '../../migrations/migration.ts'
+import { BadValue, type Command, type Store, type StoreHealth, StoreInUse, StoreRefused } from '../../port.ts'
+import type { Row, SqlValue, Statement, Step, Work } from '../../statement.ts'
+import { asStoreFull, requireRoomIn } from './room.ts'
 
 export interface SqliteOptions {
   /** The folder of the database; it belongs to one process at a time. Unset: in memory, for tests and simulations. */

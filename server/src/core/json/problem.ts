@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { fieldName } from '../field-name.ts'
+import { fieldName } from './field-name.ts'
 
 /** What is wrong with a request, in words that name the field. */
 export interface Problem {
