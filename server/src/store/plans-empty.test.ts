@@ -61,7 +61,7 @@ function readsAll(plan: PlanNode): boolean {
 }
 
 async function everyStatement(): Promise<Statement[]> {
-  const files = globSync(join(import.meta.dirname, '*/*.sql.ts'))
+  const files = globSync(join(import.meta.dirname, '*/{*.sql,spare-heartbeats}.ts'))
   const modules = await Promise.all(files.map((file): Promise<Record<string, unknown>> => import(file)))
   const exported = modules.flatMap((module) => Object.values(module))
   const parts = exported.flatMap((value) => (Array.isArray(value) ? value.map((part) => part?.statement) : []))

@@ -15,6 +15,6 @@ test('text that is put together when it is needed has no name to keep', () => {
 })
 
 test('all statements of the store can be known to one process', async () => {
-  for (const file of globSync(join(import.meta.dirname, '*/*.sql.ts'))) await import(file)
+  for (const file of globSync(join(import.meta.dirname, '*/{*.sql,spare-heartbeats}.ts'))) await import(file)
   expect([1, 2, 3].map((kinds) => leaseRuns(kinds).name)).toEqual(['lease_runs', 'lease_runs', 'lease_runs'])
 })
