@@ -17,7 +17,7 @@ const RUN_WITHIN_MS = 180_000
 const REPORT_BYTES_MAX = 10_000_000
 
 const WRONG = 'scripts/docs/fixtures/wrong.md'
-const PAGES = globSync(['*.md', 'docs/*.md', 'deploy/*.md', '{clients,examples}/*/README.md'], { cwd: root })
+const PAGES = globSync(['*.md', 'docs/**/*.md', 'deploy/*.md', '{clients,examples}/*/README.md'], { cwd: root })
   // Written by a program, and compared with what it writes.
   .filter((path) => !path.startsWith('docs/reference-'))
   .toSorted()

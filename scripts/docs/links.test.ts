@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { root } from '../boot/fetch-packages.mjs'
 
 const read = (path: string) => readFileSync(join(root, path), 'utf8')
-const pages = globSync(['*.md', 'docs/*.md', 'deploy/*.md', '{clients,examples}/*/README.md'], { cwd: root })
+const pages = globSync(['*.md', 'docs/**/*.md', 'deploy/*.md', '{clients,examples}/*/README.md'], { cwd: root })
 
 /** As GitHub makes them. */
 const anchorsOf = (page: string) =>

@@ -6,8 +6,8 @@ import { commandLine } from './self.ts'
 
 /** Words that people try because the API has them, and the page that tells of each. */
 const OVER_HTTP = {
-  audit: 'docs/operations.md#audit',
-  settings: 'docs/operations.md#settings',
+  audit: 'docs/operations/secure.md#audit',
+  settings: 'docs/operations/configure.md#settings',
 } as const
 
 /** Commands that there are not, each with the place of what was meant. */

@@ -8,7 +8,7 @@ import { findUnread } from './unread.ts'
 
 /** The line that the docs tell operators to run is enough for everything that nodes do, and for no more. */
 
-const page = readFileSync(new URL('../../../../docs/operations.md', import.meta.url), 'utf8')
+const page = readFileSync(new URL('../../../../docs/operations/redis.md', import.meta.url), 'utf8')
 const words = (/^ACL SETUSER ichido .*$/m.exec(page)?.[0] ?? '').split(' ')
 
 describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {

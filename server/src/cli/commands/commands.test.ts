@@ -231,7 +231,7 @@ describe('usage', () => {
     [['job', 'list'], 'Did you mean jobs?'],
     [['schedules', 'list', '--json'], 'definitions --help'],
     [['audit'], '/v1/audit'],
-    [['settings', 'set', 'a', '--value', '1'], 'docs/operations.md#settings'],
+    [['settings', 'set', 'a', '--value', '1'], 'docs/operations/configure.md#settings'],
     [['jobs', 'list', '--sate', 'x'], 'See `npm run -s ichido -- jobs list --help`'],
     [['jobs', 'lst'], 'Did you mean list?'],
     [['submit'], "missing required argument 'kind'"],

@@ -3,14 +3,14 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { SETTING_NAMES, SETTINGS, settingProblem, settingVariable } from './settings.ts'
 
-const OPERATIONS = readFileSync(join(import.meta.dirname, '../../../../docs/operations.md'), 'utf8')
+const PAGE = readFileSync(join(import.meta.dirname, '../../../../docs/operations/configure.md'), 'utf8')
 
-test('every setting stands in the operations page with its default and bounds, and no other', () => {
+test('every setting stands in docs/operations/configure.md with its default and bounds, and no other', () => {
   const rows = SETTING_NAMES.map((name) => {
     const { default: preset, min, max, says } = SETTINGS[name]
     return `| \`${name}\` | ${preset} | ${min} – ${max} | ${says} |`
   })
-  const section = OPERATIONS.split('\n## ').find((part) => part.startsWith('Settings\n')) ?? ''
+  const section = PAGE.split('\n## ').find((part) => part.startsWith('Settings\n')) ?? ''
   expect(section.split('\n').filter((line) => /^\| `\w+` \|/.test(line))).toEqual(rows)
 })
 

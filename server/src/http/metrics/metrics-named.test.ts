@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { parse } from 'yaml'
@@ -87,7 +87,7 @@ test('the rules of deploy/ have the figures of the leader, which are those of se
 
 test('every metric that the docs of operations name is exported', async () => {
   const known = await exported()
-  const names = named(read('docs/operations.md'))
+  const names = named(globSync('docs/operations/*.md', { cwd: root }).map(read).join('\n'))
   expect(names.length).toBeGreaterThan(20)
   expect(names.filter((name) => !known.has(name))).toEqual([])
 })

@@ -71,7 +71,7 @@ test('without its Redis a server is degraded and does all it should; when Redis 
 })
 
 test('a server works with the user that the docs name, and asks for nothing that it may not', async () => {
-  const page = readFileSync(new URL('../../../../../docs/operations.md', import.meta.url), 'utf8')
+  const page = readFileSync(new URL('../../../../../docs/operations/redis.md', import.meta.url), 'utf8')
   const client = await createClient({ url: redis.url }).connect()
   await client.sendCommand((/^ACL SETUSER ichido .*$/m.exec(page)?.[0] ?? '').split(' '))
   await client.sendCommand(['CONFIG', 'SET', 'maxmemory-policy', 'volatile-ttl', 'maxmemory', '100mb'])

@@ -30,7 +30,7 @@ const isMore = (part: number, _whole: number, threshold: number) => part > thres
 const isMorePercent = (part: number, whole: number, threshold: number) => part * 100 > threshold * whole
 const percent = ({ part, whole }: Judgement) => `${part} of ${whole} (${Math.round((part * 1000) / whole) / 10} %)`
 
-/** Seed S3 §6 has the first four; docs/operations.md defines them. */
+/** Seed S3 §6 has the first four; docs/operations/monitor.md defines them. */
 const RULES: Record<WindowedRule, Windowed> = {
   dead_letters: {
     subject: 'all queues',

@@ -7,7 +7,7 @@ import { defineKind, open } from '../../../library/index.ts'
 import { openNode, unique } from '../../../testing/store/store.ts'
 
 /** The statements of the page, carried out one after the other, with roles that no other test has. */
-const PAGE = 'docs/operations.md'
+const PAGE = 'docs/operations/secure.md'
 const owner = unique('owner').replaceAll('-', '_')
 const node = unique('node').replaceAll('-', '_')
 
