@@ -1,6 +1,6 @@
 import type { World } from '../world.ts'
 import type { Clocks } from './loop/clocks.ts'
-import type { Keeper } from './loop/hold.ts'
+import type { Keeper } from './loop/held-lease.ts'
 import type { Outbox, WorkerTransport } from './loop/transport.ts'
 
 export interface WorkerDeps {

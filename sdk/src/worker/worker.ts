@@ -5,7 +5,7 @@ import type { WorkerDeps } from './deps.ts'
 import { COST_RULE, isCost } from './loop/cost.ts'
 import { isFatal, Stopped, toFailure } from './loop/failure.ts'
 import { HandlerLog } from './loop/handler-log.ts'
-import { ABORT_GRACE_MS } from './loop/hold.ts'
+import { ABORT_GRACE_MS } from './loop/held-lease.ts'
 import { type Outcome, type RunInHand, WorkerLoop } from './loop/loop.ts'
 import { type Progress, Publisher, type PublisherDeps } from './loop/progress.ts'
 

@@ -19,11 +19,11 @@ import { addDefinitions } from './commands/schedules/definitions.ts'
 import { addHooks } from './commands/schedules/hooks.ts'
 import { addTriggers } from './commands/schedules/triggers.ts'
 import { addDoctor } from './doctor/doctor.ts'
-import { addElsewhere } from './elsewhere.ts'
 import { EXIT, type ExitCode } from './output/exit.ts'
 import { report } from './output/report.ts'
 import { outText, sayText } from './output/terminal.ts'
 import { commandLine, VERSION } from './self.ts'
+import { addUnknownCommands } from './unknown-commands.ts'
 
 /** Runs one command line and answers with how the process should end. */
 export async function main(argv: readonly string[]): Promise<ExitCode> {
@@ -67,7 +67,7 @@ export function createProgram(): Command {
     addBackup,
     addDoctor,
     addDemo,
-    addElsewhere,
+    addUnknownCommands,
   ])
     add(program)
   pointToHelp(program, '')

@@ -1,7 +1,7 @@
 import { sleep } from '@ichido/sdk/world'
 import { REQUEST_HASH_VERSION } from '../core/keys/request-hash.ts'
 import { type Answer, encodeAnswer, OF_THE_BODY, REPLAYED, type StoredAnswer } from './answer.ts'
-import { type Call, Hold, KeylessCall } from './hold.ts'
+import { type Call, KeyClaim, KeylessCall } from './key-claim.ts'
 import type { IdempotencyCount } from './metrics.ts'
 import { bodyNotKept, refuse } from './refusal.ts'
 import { type Asked, hashOf, parseHeader } from './request.ts'
@@ -37,7 +37,7 @@ export interface Route {
 export type Admission<Tx, Returned> =
   | { kind: 'answer'; answer: StoredAnswer }
   | { kind: 'keyless'; call: Call<Tx, Returned> }
-  | { kind: 'hold'; hold: Hold<Tx, Returned> }
+  | { kind: 'hold'; hold: KeyClaim<Tx, Returned> }
 
 type Count = (what: IdempotencyCount) => void
 
@@ -56,7 +56,7 @@ export class Gate<Tx, Returned> {
   readonly #keys: Keys<Tx, Returned>
   readonly #settings: Settings
   /** What this process holds, by place: waiting for it needs no polling, and it is alive whatever its lease says. */
-  readonly #holds = new Map<string, Hold<Tx, Returned>>()
+  readonly #holds = new Map<string, KeyClaim<Tx, Returned>>()
   #tidyAtMs: number
 
   constructor(keys: Keys<Tx, Returned>, settings: Settings) {
@@ -173,7 +173,7 @@ export class Gate<Tx, Returned> {
   }
 
   async #recovered(
-    admission: { kind: 'hold'; hold: Hold<Tx, Returned> },
+    admission: { kind: 'hold'; hold: KeyClaim<Tx, Returned> },
     { createdAtMs }: KeyRecord,
     recover: NonNullable<Route['recover']>,
   ): Promise<Admission<Tx, Returned>> {
@@ -198,9 +198,9 @@ export class Gate<Tx, Returned> {
     }
   }
 
-  #hold(claim: Claim): { kind: 'hold'; hold: Hold<Tx, Returned> } {
+  #hold(claim: Claim): { kind: 'hold'; hold: KeyClaim<Tx, Returned> } {
     const name = nameOf(claim)
-    const hold = new Hold(this.#keys, claim, this.#settings)
+    const hold = new KeyClaim(this.#keys, claim, this.#settings)
     this.#holds.set(name, hold)
     hold.settled.then(() => {
       if (this.#holds.get(name) === hold) this.#holds.delete(name)
@@ -208,7 +208,7 @@ export class Gate<Tx, Returned> {
     return { kind: 'hold', hold }
   }
 
-  async #settledWithin(hold: Hold<Tx, Returned>, ms: number): Promise<void> {
+  async #settledWithin(hold: KeyClaim<Tx, Returned>, ms: number): Promise<void> {
     const stop = new AbortController()
     hold.settled.then(() => stop.abort())
     await sleep(this.#settings.world, ms, stop.signal)

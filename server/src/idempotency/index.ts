@@ -2,14 +2,14 @@ import type { IncomingMessage } from 'node:http'
 import { fetchAdapter } from './adapters/fetch.ts'
 import { nodeAdapter } from './adapters/node.ts'
 import { Gate } from './gate.ts'
-import type { Call } from './hold.ts'
+import type { Call } from './key-claim.ts'
 import { type Settings, settingsOf } from './settings.ts'
 import type { Keys } from './stores/port.ts'
 
 export type { FetchHandler } from './adapters/fetch.ts'
 export type { Answer } from './answer.ts'
 export type { BrokenOff, Recovery, Route } from './gate.ts'
-export type { Call } from './hold.ts'
+export type { Call } from './key-claim.ts'
 export {
   type CounterClass,
   type IdempotencyCount,

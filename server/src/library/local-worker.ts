@@ -3,7 +3,7 @@ import type { LeaseCall, RunReport, WorkerTransport } from '@ichido/sdk/worker'
 import { publishRequest } from '../contract/events.ts'
 import { toMicros } from '../core/limits/quota.ts'
 import type { Services } from '../services/index.ts'
-import type { Report } from '../store/runs/end-runs.ts'
+import type { Report } from '../store/runs/finish-runs.ts'
 import { check, checkJson, toOutage } from './local-checks.ts'
 
 /** The worker's transport inside the process. */
@@ -51,7 +51,7 @@ export function localWorkerTransport(services: Services, workerId: string): Work
 /** Answers with why it was refused. */
 async function record(services: Services, workerId: string, report: RunReport): Promise<IchidoError | null> {
   try {
-    const outcome = await services.runs.report(workerId, report.leaseId, toReport(report)).catch(throwOutage)
+    const outcome = await services.runs.finish(workerId, report.leaseId, toReport(report)).catch(throwOutage)
     return outcome.kind === 'refused' ? new IchidoError(outcome.reason) : null
   } catch (error) {
     if (error instanceof IchidoError) return error

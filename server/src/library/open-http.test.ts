@@ -30,7 +30,7 @@ async function work(queue = 'default'): Promise<void> {
   await served.services.events.publish('w', lease.lease_id, { stage: 'progress', seq: 1, data: 'half' })
   const result = JSON.stringify({ sum: 6 })
   const report = { verb: 'finish', result, summaryText: null, freqsCsv: null, meta: null, costMicros: null } as const
-  await served.services.runs.report('w', lease.lease_id, report)
+  await served.services.runs.finish('w', lease.lease_id, report)
 }
 
 test('over HTTP it is the same API', async () => {

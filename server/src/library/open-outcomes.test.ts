@@ -71,7 +71,7 @@ test('over HTTP a job without a result rejects as the same classes', async () =>
   const { runs } = served.services
   const [lease] = await runs.lease('w', { queues: [queue], kinds: [], max: 1, waitMs: 0, startId: 'p' })
   const error = { code: 'NO_SUCH_IMAGE', message: 'Gone' }
-  await runs.report('w', lease?.lease_id ?? '', { verb: 'fail', error, retryable: false })
+  await runs.finish('w', lease?.lease_id ?? '', { verb: 'fail', error, retryable: false })
   const failed = await thrownBy(failing.result())
   expect(failed).toBeInstanceOf(JobFailed)
   expect(failed).toMatchObject({ code: 'NO_SUCH_IMAGE', state: 'FAILED', failure: error, jobId: failing.id })

@@ -2,7 +2,7 @@ import { beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
 import { StoreFull } from '../core/node/store-full.ts'
 import type { FullTime } from '../services/system/full-disks.ts'
-import { HeldUp, StoreUnavailable } from '../store/port.ts'
+import { LockTimeout, StoreUnavailable } from '../store/port.ts'
 import { TroubleLog } from './trouble-log.ts'
 
 let world: FakeWorld
@@ -63,7 +63,7 @@ test('of a full disk one line is said when it begins, and one when it is over', 
 })
 
 test.each([
-  new HeldUp('canceling statement due to lock timeout'),
+  new LockTimeout('canceling statement due to lock timeout'),
   new StoreUnavailable('PostgreSQL is held up: deadlock detected', {
     cause: Object.assign(new Error(), { code: '40P01' }),
   }),

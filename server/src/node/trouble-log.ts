@@ -3,7 +3,7 @@ import type { FastifyBaseLogger } from 'fastify'
 import { StoreFull } from '../core/node/store-full.ts'
 import type { FullTime } from '../services/system/full-disks.ts'
 import { isContention } from '../store/engines/postgres/errors.ts'
-import { HeldUp, StoreUnavailable } from '../store/port.ts'
+import { LockTimeout, StoreUnavailable } from '../store/port.ts'
 
 export interface TroubleLogOptions {
   logger: Pick<FastifyBaseLogger, 'warn'>
@@ -79,5 +79,5 @@ export class TroubleLog {
 
 /** It answers, but somebody keeps a row for long; of the others nobody need know. */
 function isHeldUp(error: StoreUnavailable): boolean {
-  return error instanceof HeldUp || isContention(error.cause)
+  return error instanceof LockTimeout || isContention(error.cause)
 }

@@ -10,9 +10,9 @@ import { createEventService, type EventService } from './events/events.ts'
 import { createForeignEvents, type ForeignEvents } from './events/foreign-events.ts'
 import { createJobService, type JobService } from './jobs/jobs.ts'
 import { createFairTags, type FairTags } from './leasing/fair-tags.ts'
-import { LeaseDesk } from './leasing/lease-desk.ts'
+import { PollDispatcher } from './leasing/poll-dispatcher.ts'
 import { createQueueService, type QueueService } from './leasing/queues.ts'
-import { noting, Sightings } from './leasing/sightings.ts'
+import { noting, RecentPolls } from './leasing/recent-polls.ts'
 import { createQuotaService, type QuotaService } from './limits/quotas.ts'
 import { UserNames } from './limits/user-names.ts'
 import { createLogService, type LogService } from './logs/logs.ts'
@@ -25,9 +25,9 @@ import { createReservationService, type ReservationService } from './submission/
 import { createSubmitService, type SubmitService } from './submission/submit-job.ts'
 import { type AlertService, createAlertService } from './system/alerts.ts'
 import { type BackupService, createBackupService } from './system/backups.ts'
-import { createEvidence, type Evidence } from './system/evidence.ts'
 import { FullDisks } from './system/full-disks.ts'
 import { countingByMinute, createMinuteCounts, type MinuteCounts } from './system/minute-counts.ts'
+import { createPromiseCounters, type PromiseCounters } from './system/promise-counters.ts'
 import { createSettingsService, type SettingsService } from './system/settings.ts'
 import { createHookService, type HookService } from './triggers/hooks.ts'
 import { createTriggerService, type TriggerService } from './triggers/triggers.ts'
@@ -60,7 +60,7 @@ export interface Services {
   workers: WorkerService
   settings: SettingsService
   backups: BackupService
-  evidence: Evidence
+  evidence: PromiseCounters
   minuteCounts: MinuteCounts
   audit: AuditService
   alerts: AlertService
@@ -73,15 +73,15 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
   const fullDisks = new FullDisks(given)
   const watched = watch(given, fullDisks)
   const settings = createSettingsService(watched, fixed)
-  const evidence = createEvidence({ ...watched, settings })
+  const evidence = createPromiseCounters({ ...watched, settings })
   const minuteCounts = createMinuteCounts(watched)
   const meter = countingByMinute(given.meter, minuteCounts)
   const deps = { ...watched, meter, fullDisks, settings, evidence }
   const fairTags = createFairTags(deps)
-  const desk = new LeaseDesk(deps, fairTags)
+  const dispatcher = new PollDispatcher(deps, fairTags)
   const names = new UserNames(deps)
-  const submission = createSubmitService(deps, { fairTags, names, desk })
-  const sightings = new Sightings(deps.world)
+  const submission = createSubmitService(deps, { fairTags, names, dispatcher })
+  const sightings = new RecentPolls(deps.world)
   const jobs = createJobService(deps, sightings)
   const access = createAccessService(deps)
   return {
@@ -98,7 +98,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     backfills: createBackfillService(deps),
     triggers: createTriggerService(deps),
     hooks: createHookService(deps),
-    runs: noting(createRunService(deps, desk), sightings),
+    runs: noting(createRunService(deps, dispatcher), sightings),
     logs: createLogService(deps),
     fairTags,
     queues: createQueueService(deps),

@@ -32,7 +32,7 @@ import { listReservations, listUsers } from './limits/quotas.ts'
 import { expireBatch, reviewRuns } from './runs/reap-runs.ts'
 import {
   cancelWaiting,
-  endRuns,
+  finishRuns,
   heartbeatRuns,
   lockLatestRun,
   readCancels,
@@ -104,7 +104,7 @@ describe('a statement that is kept goes into its table by', () => {
     [leasedByPoll, 'runs', ['runs_live']],
     [startRuns, 'runs', ['runs_pkey']],
     [heartbeatRuns, 'runs', ['runs_pkey']],
-    [endRuns, 'runs', ['runs_pkey']],
+    [finishRuns, 'runs', ['runs_pkey']],
     [readFacts, 'runs', ['runs_pkey']],
     [cancelWaiting, 'runs', ['runs_job']],
     [lockLatestRun, 'runs', ['runs_job']],

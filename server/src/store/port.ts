@@ -2,7 +2,7 @@ import { StoreFull } from '../core/node/store-full.ts'
 import type { Row, Step, Work } from './statement.ts'
 
 /**
- * The store takes commands, never callbacks: a command yields its statements one by one and does not await, so that
+ * The store takes commands, never callbacks: a command failFastOnLock its statements one by one and does not await, so that
  * SQLite runs it from BEGIN to COMMIT without letting anything in between, and PostgreSQL in one transaction.
  */
 export interface Command<T> {
@@ -12,22 +12,22 @@ export interface Command<T> {
    * hearing of it: whoever inserts then looks for its own ids first.
    */
   work(again: boolean): Work<T>
-  /** It is of a batch: when somebody keeps what it needs, it is given up (`HeldUp`) instead of tried again. */
-  readonly yields?: boolean
+  /** It is of a batch: when somebody keeps what it needs, it is given up (`LockTimeout`) instead of tried again. */
+  readonly failFastOnLock?: boolean
   /** Tried before `work`, by an engine whose every statement is a journey. */
-  readonly atOnce?: AtOnce<T> | undefined
+  readonly fastPath?: FastPath<T> | undefined
 }
 
 /**
  * One statement, a transaction by itself, that carries the whole command out when nothing about it is out of the
  * ordinary, or else changes nothing.
  */
-export interface AtOnce<T> {
+export interface FastPath<T> {
   readonly step: Step
   /** Null: it was out of the ordinary. */
   settle(rows: readonly Row[]): T | null
   /** What it would have to wait for keeps it from being carried out: `settle` is given no rows. */
-  readonly impatient?: true
+  readonly declineOnLock?: true
   /** What is still to be done then, where each item stands for itself and some were carried out; else all of it. */
   left?(rows: readonly Row[]): Command<T>
 }
@@ -64,7 +64,7 @@ export class StoreUnavailable extends Error {
 }
 
 /** Somebody keeps a row that a command of a batch needs, and nothing of it was done: its users are better served one by one. */
-export class HeldUp extends StoreUnavailable {}
+export class LockTimeout extends StoreUnavailable {}
 
 /** It passes by itself, or when somebody makes room: the same can be asked again. */
 export function isOutage(error: unknown): error is StoreUnavailable | StoreFull {
@@ -86,6 +86,6 @@ export class BadValue extends Error {
   override readonly name = 'BadValue'
 }
 
-export function command<T>(name: string, work: (again: boolean) => Work<T>, atOnce?: AtOnce<T>): Command<T> {
-  return { name, work, atOnce }
+export function command<T>(name: string, work: (again: boolean) => Work<T>, fastPath?: FastPath<T>): Command<T> {
+  return { name, work, fastPath }
 }

@@ -6,12 +6,12 @@ import { httpWorkerTransport } from '../loop/http.ts'
 import { WorkerLoop } from '../loop/loop.ts'
 import { BadOptions } from './bad-options.ts'
 import { handlersWork, loadHandlers } from './handlers.ts'
-import { ThreadHeart } from './heartbeat/thread-heart.ts'
+import { ThreadHeart } from './heartbeat/heartbeat-thread.ts'
 import { gainIdentity, type IdentityOptions, TokenKeeper } from './identity/identity.ts'
 import { lockState } from './identity/lock.ts'
 import { Trouble } from './identity/trouble.ts'
 import { httpArtifacts } from './output/artifacts.ts'
-import { Telling } from './output/telling.ts'
+import { RunAnnouncer } from './output/run-announcer.ts'
 import { execWork } from './process/exec.ts'
 import { settleLeftovers } from './process/leftovers.ts'
 import { RunFolders } from './process/run-folder.ts'
@@ -80,12 +80,12 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
   let thread: ThreadHeart | null = null
   let loop: WorkerLoop | null = null
   const rest = { queues, concurrency: options.concurrency }
-  const telling = new Telling(say, nodeWorld)
+  const announcer = new RunAnnouncer(say, nodeWorld)
   const artifacts = httpArtifacts({ url, token: keeper.token, world: nodeWorld })
   if (handlers === null) {
     const supervisor = [process.execPath, ...process.execArgv, program.file, 'supervise'] as const
     const command = 'exec' in options.work ? fromHere(options.work.exec) : ''
-    const work = telling.of(
+    const work = announcer.of(
       execWork({ command, env: options.env, supervisor, folders, transport, artifacts, world: nodeWorld, onTrouble }),
     )
     loop = new WorkerLoop({ ...rest, kinds: options.kinds, startAtOnce: false, work }, deps)
@@ -102,7 +102,7 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
     })
     thread = heart
     onRenewed = (token) => heart.renewed(token)
-    const work = telling.of(handlersWork(handlers, deps))
+    const work = announcer.of(handlersWork(handlers, deps))
     loop = new WorkerLoop({ ...rest, kinds, startAtOnce: true, work }, { ...deps, keeper: heart })
   }
   say(`worker ${identity.name} (${identity.worker_id}, process ${process.pid}) takes ${queues.join(', ')} from ${url}`)
@@ -129,7 +129,7 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
       if (ending.signal.aborted) running.hurry()
       ending.abort()
     },
-    running: () => telling.running,
+    running: () => announcer.running,
     ended: end(),
   }
 }

@@ -6,7 +6,7 @@ import { isMainThread, workerData } from 'node:worker_threads'
 const file = fileURLToPath(import.meta.url)
 
 if (!isMainThread && workerData?.role === 'heart') {
-  const { beatInThread } = await import('./heartbeat/heart-thread.ts')
+  const { beatInThread } = await import('./heartbeat/heartbeat-thread-main.ts')
   beatInThread(workerData)
 } else if (process.argv[2] === 'supervise') {
   const { supervise } = await import('./process/supervisor.ts')

@@ -1,7 +1,7 @@
 import type { LeaseShape } from '../../protocol/index.ts'
 import type { WorkerDeps } from '../deps.ts'
 import { type Clocks, type Mark, monotonicOnly } from './clocks.ts'
-import { type HeldDeps, HeldLease, type Hold, type Keeper, LOOK_MS } from './hold.ts'
+import { type HeldDeps, HeldLease, type Hold, type Keeper, LOOK_MS } from './held-lease.ts'
 
 const LEASES_PER_CALL = 500
 /** For how long to wait in one call for somebody who cancels a job. */

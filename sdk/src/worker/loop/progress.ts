@@ -1,7 +1,7 @@
 import { askedMsOf } from '../../client/retry.ts'
 import { IchidoError, type LeaseShape, nextSeq, OPEN_STAGES, PROGRESS_STAGE, stageRange } from '../../protocol/index.ts'
 import { sleep, unlessAborted, type World } from '../../world.ts'
-import type { Hold } from './hold.ts'
+import type { Hold } from './held-lease.ts'
 import { isPassing, type RunInHand } from './loop.ts'
 import type { WorkerEvent, WorkerTransport } from './transport.ts'
 

@@ -4,7 +4,7 @@ import { innermost } from '../../core/node/cause.ts'
 import { readClientConfig } from '../../node/config.ts'
 import { Failure } from '../output/exit.ts'
 import { startLine } from '../self.ts'
-import { surroundings } from './surroundings.ts'
+import { processEnv } from './process-env.ts'
 
 /** The server that ICHIDO_URL names. */
 export interface Connection {
@@ -25,7 +25,7 @@ export interface Connection {
 export class Unreachable extends Failure {}
 
 export function connect(): Connection {
-  const { url, token } = readClientConfig(surroundings)
+  const { url, token } = readClientConfig(processEnv)
   // Whoever sits before it hears at once that nobody answers, and decides.
   const options = { url, token, fetch: reachingOut(url), retry: { tries: 1 } }
   const call: Call = createCall(options)

@@ -9,7 +9,7 @@ import type { SubmitRequest } from '@ichido/sdk/protocol'
 import { realWorld } from '../../node/world.ts'
 import { paint, say } from '../output/terminal.ts'
 import { type Connection, Unreachable } from './connect.ts'
-import { surroundings } from './surroundings.ts'
+import { processEnv } from './process-env.ts'
 
 export type KeptJob = OutboxItem<SubmitRequest, Accepted>
 
@@ -58,7 +58,7 @@ function storeAt(path: string): FileStore {
  * somebody else kept. Keys are per user: under another name it would be a second job.
  */
 function pathFor({ url, token }: Connection): string {
-  const base = surroundings.env.XDG_STATE_HOME || join(homedir(), '.local', 'state')
+  const base = processEnv.env.XDG_STATE_HOME || join(homedir(), '.local', 'state')
   const { origin, pathname } = new URL(url)
   const server = `${origin}${pathname.replace(/\/+$/, '')}`
   // The name is for people, and alone the same for `/a/b` and `/a_b`.

@@ -1,6 +1,6 @@
 import { serversOf } from '../../core/node/database-address.ts'
 import { isLoopback, type StorageConfig } from '../../node/config.ts'
-import { surroundings } from './surroundings.ts'
+import { processEnv } from './process-env.ts'
 
 /** Those that never go on without TLS. `no-verify` is node-postgres's own. */
 const INSISTS = ['require', 'verify-ca', 'verify-full', 'no-verify']
@@ -11,7 +11,7 @@ export function tlsProblem(storage: StorageConfig): { message: string; advice: s
   const addresses = { DATABASE_URL: storage.databaseUrl, DATABASE_DIRECT_URL: storage.databaseDirectUrl }
   for (const [variable, address] of Object.entries(addresses)) {
     const { hosts, sslmode } = serversOf(address ?? '')
-    if (INSISTS.includes(sslmode ?? surroundings.env.PGSSLMODE ?? '')) continue
+    if (INSISTS.includes(sslmode ?? processEnv.env.PGSSLMODE ?? '')) continue
     // A host that begins with a slash is the folder of a unix socket.
     const far = hosts.find((host) => host !== '' && !host.startsWith('/') && !isLoopback(host))
     if (far === undefined) continue

@@ -22,7 +22,7 @@ import {
 import { connect } from '../connection/connect.ts'
 import { opening, withStore } from '../connection/opening.ts'
 import { pooling } from '../connection/pooling.ts'
-import { surroundings } from '../connection/surroundings.ts'
+import { processEnv } from '../connection/process-env.ts'
 import { tlsProblem } from '../connection/tls-warning.ts'
 import { tokenLine } from '../output/banner.ts'
 import { Failure } from '../output/exit.ts'
@@ -48,7 +48,7 @@ const DISK_FULL_BYTES = 100 * 1024 ** 2
 export async function examine(): Promise<Finding[]> {
   const findings = [examineNode()]
   try {
-    const config = readServerConfig(surroundings)
+    const config = readServerConfig(processEnv)
     findings.push(...examineSettings(config))
     if ('dataDir' in config.storage) findings.push(...examineFolder(config.storage.dataDir))
     findings.push(...examineFiles(config), ...(await examineStore(config)))

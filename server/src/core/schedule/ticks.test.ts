@@ -102,8 +102,8 @@ test.each([
   ['queue_one', { active: false, waiting: 0 }, 'job'],
   ['queue_one', { active: true, waiting: 0 }, 'waiting_overlap'],
   ['queue_one', { active: true, waiting: 1 }, 'skipped'],
-] as const)('overlap %s, %j: %s', (overlap, standing, outcome) => {
-  expect(settleTick(overlap, { ...standing }).outcome).toBe(outcome)
+] as const)('overlap %s, %j: %s', (overlap, load, outcome) => {
+  expect(settleTick(overlap, { ...load }).outcome).toBe(outcome)
 })
 
 test('the last ticks of all that there will ever be are found, and nothing after them', () => {

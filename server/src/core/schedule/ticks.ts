@@ -100,31 +100,31 @@ export type Outcome = 'job' | 'skipped' | 'waiting_quota' | 'waiting_overlap'
 export const WAITING_MAX = 1_000
 
 /** Of a definition: whether a job of it has not ended, and how many of its ticks wait. */
-export interface Standing {
+export interface DefinitionLoad {
   active: boolean
   waiting: number
   /** The jobs that have not ended are of a backfill, which may take its time: a tick of now is not lost to it. */
   backfilledOnly?: boolean
 }
 
-/** What becomes of the next tick. The standing is changed as if it were so, for the tick after it. */
+/** What becomes of the next tick. The load is changed as if it were so, for the tick after it. */
 export function settleTick(
   overlap: Schedule['overlap'],
-  standing: Standing,
+  load: DefinitionLoad,
 ): { outcome: Outcome; reason: 'overlap' | 'quota' | null } {
-  const { active, waiting, backfilledOnly = false } = standing
+  const { active, waiting, backfilledOnly = false } = load
   if (overlap === 'allow') {
     // Those that wait were first.
     if (waiting === 0) return { outcome: 'job', reason: null }
     if (waiting >= WAITING_MAX) return { outcome: 'skipped', reason: 'quota' }
-    standing.waiting++
+    load.waiting++
     return { outcome: 'waiting_quota', reason: null }
   }
   if (waiting > 0 || (active && overlap === 'skip' && !backfilledOnly)) return { outcome: 'skipped', reason: 'overlap' }
   if (active) {
-    standing.waiting++
+    load.waiting++
     return { outcome: 'waiting_overlap', reason: null }
   }
-  standing.active = true
+  load.active = true
   return { outcome: 'job', reason: null }
 }

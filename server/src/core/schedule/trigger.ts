@@ -135,7 +135,7 @@ export type Decision =
   | { outcome: 'job'; payload: string }
   | { outcome: 'skipped' | 'waiting_pause' | 'waiting_turn'; reason: string | null; field: string | null }
 
-export interface Standing {
+export interface DefinitionLoad {
   paused: boolean
   /** Earlier triggers of the definition wait, or its user cannot be counted now. */
   behind: boolean
@@ -145,7 +145,7 @@ export interface Standing {
 export function decide(
   { on, payload }: { on: TriggerRule; payload: string },
   data: unknown,
-  { paused, behind }: Standing,
+  { paused, behind }: DefinitionLoad,
   payloadBytesMax: number,
 ): Decision {
   if (paused && on.whenPaused === 'skip') return { outcome: 'skipped', reason: 'paused', field: null }

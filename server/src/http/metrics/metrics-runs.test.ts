@@ -49,13 +49,13 @@ describe.each(ENGINES)('%s', (engine) => {
     await shown(() => metric('ichido_queue_active_leases{queue="q"}')).toBe(1)
     await shown(() => metric('ichido_queue_oldest_ready_seconds{queue="q"}')).toBeGreaterThanOrEqual(0)
 
-    expect(await runs.report('w', first, fail)).toMatchObject({
+    expect(await runs.finish('w', first, fail)).toMatchObject({
       kind: 'recorded',
       tookMs: expect.any(Number),
     })
-    for (const leaseId of [await lease(), await lease()]) await runs.report('w', leaseId, finish)
+    for (const leaseId of [await lease(), await lease()]) await runs.finish('w', leaseId, finish)
     await runs.heartbeat('w', first)
-    await runs.report('w', first, finish)
+    await runs.finish('w', first, finish)
 
     expect(await metric('ichido_run_wait_seconds_count')).toBe(3)
     expect(await metric('ichido_run_seconds_count{state="SUCCEEDED"}')).toBe(2)
@@ -92,7 +92,7 @@ describe.each(ENGINES)('%s', (engine) => {
       await submit({ queue })
       const request = { queues: [queue], kinds: [], max: 1, waitMs: 0, startId: 'p' }
       const [leased] = await http.services.runs.lease('w', request)
-      await http.services.runs.report('w', leased?.lease_id ?? '', broken)
+      await http.services.runs.finish('w', leased?.lease_id ?? '', broken)
     }
     await shown(found).toEqual([2, 1, 0])
     await shown(() => metric('ichido_dead_letter_oldest_seconds{queue="q"}')).toBeGreaterThanOrEqual(0)

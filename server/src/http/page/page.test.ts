@@ -168,7 +168,7 @@ test('a running job is asked to stop, and the page says so; a failed one shows i
   await lease(http, QUEUE)
   const { lease_id } = await lease(http, 'cloud.fails')
   const error = { code: 'OOM', message: 'out of memory', traceback: 'at step 3' }
-  await http.services.runs.report('cloud-worker', lease_id, { verb: 'fail', error, retryable: false })
+  await http.services.runs.finish('cloud-worker', lease_id, { verb: 'fail', error, retryable: false })
   await page.goto(url)
   await rowOf(failing).getByText('OOM: out of memory').waitFor()
   await openDetail(failing)
@@ -198,7 +198,7 @@ test('a job that succeeded shows its result, and a worker with a long name takes
   expect(name?.width).toBeGreaterThan(60)
   expect(await page.locator('#detail-outcome').isVisible()).toBe(false)
   const none = { summaryText: null, freqsCsv: null, meta: null, costMicros: null }
-  await http.services.runs.report(worker, leased.lease_id, { verb: 'finish', result: '{"sum": 7}', ...none })
+  await http.services.runs.finish(worker, leased.lease_id, { verb: 'finish', result: '{"sum": 7}', ...none })
   await page.locator('#detail-result', { hasText: '"sum": 7' }).waitFor()
   expect(complaints).toEqual([])
 })

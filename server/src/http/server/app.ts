@@ -28,12 +28,12 @@ import { jobRoutes } from '../routes/jobs/jobs.ts'
 import { queueRoutes } from '../routes/limits/queues.ts'
 import { quotaRoutes } from '../routes/limits/quotas.ts'
 import { logRoutes } from '../routes/logs/logs.ts'
+import { finishRoutes } from '../routes/runs/finish.ts'
 import { leaseRoutes } from '../routes/runs/leases.ts'
 import { outcomeRoutes } from '../routes/runs/outcomes.ts'
-import { reportRoutes } from '../routes/runs/reports.ts'
 import { definitionRoutes } from '../routes/schedules/definitions.ts'
 import { occurrenceRoutes } from '../routes/schedules/occurrences.ts'
-import { type HotSubmitOptions, hotSubmit } from '../routes/submission/hot-submit.ts'
+import { type HotSubmitOptions, hotSubmit } from '../routes/submission/fast-route.ts'
 import { keyRoutes } from '../routes/submission/keys.ts'
 import { reservationRoutes } from '../routes/submission/reservations.ts'
 import { submitRoutes } from '../routes/submission/submit.ts'
@@ -225,7 +225,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   tokenRoutes(api, context)
   workerRoutes(api, context)
   leaseRoutes(api, context)
-  reportRoutes(api, context)
+  finishRoutes(api, context)
   logRoutes(api, context)
   occurrenceRoutes(api, context)
   queueRoutes(api, context)

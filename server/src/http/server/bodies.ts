@@ -39,7 +39,7 @@ type BodyWorld = Pick<World, 'soon' | 'monotonic' | 'after'>
 
 /** Bodies are JSON, and strictly so: what would be stored as something else than was sent is refused. */
 export function installBodies(app: FastifyInstance, world: BodyWorld, addresses: ClientAddresses): void {
-  const turns = new Turns(world)
+  const turns = new PerUserQueue(world)
   app.removeAllContentTypeParsers()
   app.addHook('onRoute', (route) => {
     if (route.config?.ability === 'public') route.bodyLimit ??= PUBLIC_BODY_BYTES_MAX
@@ -115,7 +115,7 @@ function gauged(payload: RequestPayload, limits: JsonLimits): JsonGauge {
 }
 
 /** Each in a turn of its own, so that what has arrived meanwhile is served between two of them. */
-class Turns {
+class PerUserQueue {
   readonly #world: Pick<World, 'soon'>
   readonly #tasks: (() => void)[] = []
   #isDue = false

@@ -182,7 +182,7 @@ describe('what is answered', () => {
     const { runs } = http.services
     const [lease] = await runs.lease('w', { queues: ['default'], kinds: ['work'], max: 1, waitMs: 0, startId: 's' })
     const error = { code: 'BROKEN', message: 'it broke', traceback: 'here' }
-    await runs.report('w', lease?.lease_id ?? '', { verb: 'fail', error, retryable: false })
+    await runs.finish('w', lease?.lease_id ?? '', { verb: 'fail', error, retryable: false })
     await expectAsDescribed(shapes.jobDetail, 'GET', `/v1/jobs/${lease?.job_id}`)
     await expectAsDescribed(shapes.newToken, 'POST', '/v1/tokens', { body: { user_id: 'ann', role: 'admin' } })
     const token = await http.token('bob', 'admin')

@@ -1,6 +1,6 @@
 import { type Answer, encodeAnswer, OF_THE_BODY, REPLAYED, type StoredAnswer } from '../answer.ts'
 import type { Gate, Route } from '../gate.ts'
-import type { Call } from '../hold.ts'
+import type { Call } from '../key-claim.ts'
 import { refuse } from '../refusal.ts'
 import type { Asked } from '../request.ts'
 import type { Settings } from '../settings.ts'

@@ -126,7 +126,7 @@ describe.each(ENGINES)('%s', (engine) => {
       return (await services.runs.lease('w', take))[0]?.lease_id ?? expect.fail('nothing to lease')
     }
     const error = { code: 'BROKEN', message: 'it broke' }
-    await services.runs.report('w', await lease(), { verb: 'fail', error, retryable: true })
+    await services.runs.finish('w', await lease(), { verb: 'fail', error, retryable: true })
     await lease()
     const retried: string[] = []
     const meter = { ...services.deps.meter, retried: (by: string) => void retried.push(by) }

@@ -5,7 +5,7 @@ import { cancelJob } from '../../store/jobs/cancel-job.ts'
 import { heartbeatBatch } from '../../store/leasing/heartbeat-runs.ts'
 import type { Leased } from '../../store/leasing/lease-runs.ts'
 import type { Command } from '../../store/port.ts'
-import { endBatch } from '../../store/runs/end-runs.ts'
+import { finishBatch } from '../../store/runs/finish-runs.ts'
 import { type Ended, expireBatch, type Review, reviewRuns } from '../../store/runs/reap-runs.ts'
 import { startBatch } from '../../store/runs/start-runs.ts'
 import type { Term } from '../../store/system/leadership.ts'
@@ -40,7 +40,7 @@ async function confirming(): Promise<{ lease: Leased; expire: Command<Ended[]> }
 }
 
 const beat = (lease: Leased) => heartbeatBatch([scene.heartbeatItem(lease)])
-const finish = (lease: Leased) => endBatch([scene.endItem(lease, finished())])
+const finish = (lease: Leased) => finishBatch([scene.endItem(lease, finished())])
 
 describe('a heartbeat', () => {
   test('that is on its way when the leader looks: the run is left alone', async () => {

@@ -113,7 +113,7 @@ describe.each(ENGINES)('%s', (engine) => {
       kind: 'refused',
       reason: 'ALREADY_ENDED',
     })
-    expect(await scene.services.runs.report('worker', lease_id, finished)).toEqual({
+    expect(await scene.services.runs.finish('worker', lease_id, finished)).toEqual({
       kind: 'refused',
       reason: 'ALREADY_ENDED',
     })
@@ -124,7 +124,7 @@ describe.each(ENGINES)('%s', (engine) => {
     const id = await scene.submit(TIMES)
     const { lease_id, version } = await lease(true)
     await lapse()
-    expect(await scene.services.runs.report('worker', lease_id, finished, { version })).toMatchObject({
+    expect(await scene.services.runs.finish('worker', lease_id, finished, { version })).toMatchObject({
       kind: 'recorded',
       state: 'SUCCEEDED',
     })
@@ -203,7 +203,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await states(id)).toEqual(['CANCELED'])
     expect(scene.ended).toEqual(['CANCELED'])
     expect(await sql(scene.store, 'SELECT * FROM ichido.dead_letters')).toEqual([])
-    expect(await scene.services.runs.report('worker', lease_id, finished)).toMatchObject({ reason: 'ALREADY_ENDED' })
+    expect(await scene.services.runs.finish('worker', lease_id, finished)).toMatchObject({ reason: 'ALREADY_ENDED' })
   })
 
   test('a cancellation that is young does not overrule a heartbeat in the moment when its worker counts as lost', async () => {
@@ -243,7 +243,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await job(id)).runs).toMatchObject([
       { state: 'RUNNING', continuation_state: 'CONFIRMING', error: { code: 'TIMEOUT' } },
     ])
-    const { heartbeat, report } = scene.services.runs
+    const { heartbeat, finish: report } = scene.services.runs
     expect(await heartbeat('worker', lease_id)).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
     expect(await report('worker', lease_id, finished)).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
     await scene.pass(CONTINUATION_MS - 5_000)

@@ -3,7 +3,7 @@ import type { Bus } from '../../bus/port.ts'
 import type { Meter } from '../../services/system/meter.ts'
 import type { Settings } from '../../services/system/settings.ts'
 import type { Store } from '../../store/port.ts'
-import { type Ended, expireBatch, reviewRuns, type Waiting } from '../../store/runs/reap-runs.ts'
+import { type Ended, expireBatch, type PendingExpiry, reviewRuns } from '../../store/runs/reap-runs.ts'
 import { readClock } from '../../store/system/leadership.ts'
 import type { ClockWatch } from '../election/clock-watch.ts'
 import type { Leading } from '../election/elect.ts'
@@ -34,7 +34,7 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
   let since = new Map<string, number>()
 
   /** How long is still to be waited for each mark of each run. */
-  function wait(waiting: readonly Waiting[]): Waited[] {
+  function wait(waiting: readonly PendingExpiry[]): Waited[] {
     // After they were read: the wait begins no earlier than it was written.
     const nowMs = world.monotonic()
     const before = since
@@ -89,14 +89,14 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
 }
 
 interface Waited {
-  one: Waiting
+  one: PendingExpiry
   /** Of its worker's word, and of its cancellation; null: not waited for. */
   deadlineLeftMs: number | null
   cancelLeftMs: number | null
 }
 
 /** With the marks alone whose own wait is over: a heartbeat that comes now is not overruled by a cancel that is young. */
-function dueOf({ one, deadlineLeftMs, cancelLeftMs }: Waited): Waiting[] {
+function dueOf({ one, deadlineLeftMs, cancelLeftMs }: Waited): PendingExpiry[] {
   const isOver = (ms: number | null) => ms !== null && ms <= 0
   if (!isOver(deadlineLeftMs) && !isOver(cancelLeftMs)) return []
   return [

@@ -103,15 +103,15 @@ describe.each(ENGINES)('%s', (engine) => {
       meta: null,
       costMicros: null,
     } as const
-    await scene.services.runs.report(WORKER, lease.lease_id, report)
-    await scene.services.runs.report(WORKER, lease.lease_id, report)
+    await scene.services.runs.finish(WORKER, lease.lease_id, report)
+    await scene.services.runs.finish(WORKER, lease.lease_id, report)
     await scene.services.evidence.flush()
     return lease.job_id
   }
   async function fail(): Promise<string> {
     const lease = await leased()
     const error = { code: 'BROKEN', message: 'It broke' }
-    await scene.services.runs.report(WORKER, lease.lease_id, { verb: 'fail', error, retryable: false })
+    await scene.services.runs.finish(WORKER, lease.lease_id, { verb: 'fail', error, retryable: false })
     return lease.job_id
   }
 

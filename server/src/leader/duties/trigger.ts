@@ -56,7 +56,7 @@ export function createTrigger(options: TriggerOptions, leading: Leading): () => 
     }
     const live = waiting.filter(({ userId }) => userId !== null)
     const attempt = (some: readonly WaitingDefinition[]) =>
-      store.write({ ...tryWaitingTriggers(leading, some, limits.payloadBytesMax, maker), yields: true })
+      store.write({ ...tryWaitingTriggers(leading, some, limits.payloadBytesMax, maker), failFastOnLock: true })
     // A user with limits whose row somebody has locked must not hold up all others.
     const made = await eachByItself({ attempt, leading, onTrouble }, live, ({ userId }) => `triggers of ${userId}`)
     tell(made)
@@ -71,7 +71,7 @@ export function createTrigger(options: TriggerOptions, leading: Leading): () => 
       const topics = new Set(some.map(({ topic }) => topic))
       const userIds = definitions.flatMap(({ topic, userId }) => (topics.has(topic) ? [userId] : []))
       const batch = { triggers: some, userIds, hasty }
-      return store.write({ ...processTriggers(leading, batch, limits.payloadBytesMax, maker), yields: true })
+      return store.write({ ...processTriggers(leading, batch, limits.payloadBytesMax, maker), failFastOnLock: true })
     }
     const done = await process(some, false).catch(async () => {
       // A user or a definition that somebody has locked must not hold up all others.

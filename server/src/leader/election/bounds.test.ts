@@ -72,7 +72,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
     const error = { code: 'X', message: 'x' }
     for (const { lease_id } of leases) {
-      await scene.services.runs.report('worker', lease_id, { verb: 'fail', error, retryable: false })
+      await scene.services.runs.finish('worker', lease_id, { verb: 'fail', error, retryable: false })
     }
     const begun = await scene.services.redrives.begin(
       LOCAL_ADMIN,

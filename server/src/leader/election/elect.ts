@@ -2,7 +2,7 @@ import { sleep, type World } from '@ichido/sdk/world'
 import type { Bus, Topic } from '../../bus/port.ts'
 import type { Meter } from '../../services/system/meter.ts'
 import type { Store } from '../../store/port.ts'
-import { renewTerm, resignTerm, type Standing, type Term, tryToLead } from '../../store/system/leadership.ts'
+import { type LeadershipStatus, renewTerm, resignTerm, type Term, tryToLead } from '../../store/system/leadership.ts'
 import type { ClockWatch } from './clock-watch.ts'
 import { Loop, type LoopOptions } from './loop.ts'
 
@@ -154,7 +154,7 @@ export class Election {
     this.#ledEpoch = leads ? this.#epoch : null
   }
 
-  #begin({ epoch }: Standing): void {
+  #begin({ epoch }: LeadershipStatus): void {
     const { world, bus, meter, onTrouble, duties } = this.#options
     const term = { holder: this.#holder, epoch }
     this.#term = term

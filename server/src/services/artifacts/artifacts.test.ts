@@ -104,7 +104,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
         meta: null,
         costMicros: null,
       } as const
-      await services().runs.report(workerId, lease.lease_id, report)
+      await services().runs.finish(workerId, lease.lease_id, report)
       await expect(services().artifacts.find({ workerId }, id)).rejects.toMatchObject({ code: 'NOT_FOUND' })
       expect((await services().artifacts.find({ caller }, id)).sizeBytes).toBe(11)
     })

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { beforeEach, expect, test } from 'vitest'
 import { settled } from '../../../../scripts/testing/fake-world.ts'
 import { realWorld } from '../../node/world.ts'
-import { BadValue, HeldUp } from '../../store/port.ts'
+import { BadValue, LockTimeout } from '../../store/port.ts'
 import { Batcher, type BatcherOptions } from './batcher.ts'
 
 interface Item {
@@ -53,7 +53,7 @@ const some = (user: string, count: number, from = 0): Item[] =>
   Array.from({ length: count }, (_, i) => ({ user, n: from + i }))
 
 const heldUp = () => {
-  throw new HeldUp('somebody keeps the row')
+  throw new LockTimeout('somebody keeps the row')
 }
 
 let commits: Commits

@@ -1,6 +1,6 @@
 import type { World } from '@ichido/sdk/world'
-import { BadValue, HeldUp } from '../../store/port.ts'
-import { Apart, type HeldBatch } from './apart.ts'
+import { BadValue, LockTimeout } from '../../store/port.ts'
+import { BlockedUsers, type HeldBatch } from './blocked-users.ts'
 
 export interface BatcherOptions<Item, Outcome> {
   name: string
@@ -47,14 +47,14 @@ interface Call<Outcome> {
 export class Batcher<Item, Outcome> {
   readonly #options: BatcherOptions<Item, Outcome>
   readonly #waiting = new Map<string, Waiting<Item, Outcome>[]>()
-  readonly #apart: Apart<Waiting<Item, Outcome>>
+  readonly #apart: BlockedUsers<Waiting<Item, Outcome>>
   #size = 0
   #inFlight = 0
   #scheduled = false
 
   constructor(options: BatcherOptions<Item, Outcome>) {
     this.#options = options
-    this.#apart = new Apart({
+    this.#apart = new BlockedUsers({
       world: options.world,
       fit: (line) => take(new Map([['', line]]), options.itemsMax, options.bytesMax).batch.length,
       carryOut: (batch) => this.#carryOut(batch),
@@ -162,7 +162,7 @@ export class Batcher<Item, Outcome> {
       })
       return null
     } catch (error) {
-      if (error instanceof HeldUp) return { waiting: batch, error }
+      if (error instanceof LockTimeout) return { waiting: batch, error }
       if (!(error instanceof BadValue) || batch.length === 1) {
         for (const { call, place } of batch) settle(call, place, rejected(error))
         return null

@@ -65,7 +65,7 @@ eachServices(({ services, submit }) => {
     await events().publish('w', leaseId, { stage: 'progress', seq: 1, data: 'x' })
     expect(await next).toMatchObject({ events: [{ cursor: 3, data: 'x' }], ended: false })
     const last = events().read(LOCAL_ADMIN, jobId, 3, 30_000)
-    await services().runs.report('w', leaseId, finished)
+    await services().runs.finish('w', leaseId, finished)
     // Whether it was the last one may be known only to the next look.
     expect(await last).toMatchObject({ events: [{ cursor: 4, data: { state: 'SUCCEEDED' } }] })
     expect(await events().read(LOCAL_ADMIN, jobId, 4, 30_000)).toEqual({ events: [], ended: true })
@@ -101,7 +101,7 @@ eachServices(({ services, submit }) => {
     const data = 'x'.repeat(60_000)
     const list = Array.from({ length: 200 }, (_, i) => ({ stage: 'progress', seq: i + 1, data }))
     await events().publishAll('w', leaseId, list)
-    await services().runs.report('w', leaseId, finished)
+    await services().runs.finish('w', leaseId, finished)
     const pages: number[][] = []
     for (let [after, ended] = [0, false]; !ended; ) {
       const page = await events().read(LOCAL_ADMIN, jobId, after, 0)
@@ -121,7 +121,7 @@ eachServices(({ services, submit }) => {
       const leaseId = await lease(queue)
       await events().publish('w', leaseId, { stage: 'progress', seq: 7, data: attempt })
       const fail = { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true } as const
-      await services().runs.report('w', leaseId, attempt === 1 ? fail : finished)
+      await services().runs.finish('w', leaseId, attempt === 1 ? fail : finished)
       expect((await events().read(LOCAL_ADMIN, jobId, 0, 0)).ended).toBe(attempt === 2)
     }
     const { events: seen } = await events().read(LOCAL_ADMIN, jobId, 0, 0)
@@ -160,7 +160,7 @@ eachServices(({ services, submit }) => {
     const jobId = await submit(LOCAL_ADMIN, { queue, backoff: { base_seconds: 0 }, stages: 'eco2' })
     const first = await lease(queue)
     await events().publish('w', first, { stage: 'vision', seq: 10, data: 1 })
-    await services().runs.report('w', first, { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true })
+    await services().runs.finish('w', first, { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true })
     const second = await lease(queue)
     expect(await events().publish('w', second, { stage: 'vision', seq: 10, data: 2 })).toBe(false)
     expect(await events().publish('w', second, { stage: 'vision', seq: 11, data: 2 })).toBe(true)
@@ -179,11 +179,11 @@ eachServices(({ services, submit }) => {
     const leaseId = first?.lease_id ?? ''
     await services().runs.start('w', leaseId, 'p')
     const failure = { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true } as const
-    await services().runs.report('w', leaseId, failure)
+    await services().runs.finish('w', leaseId, failure)
     const second = await lease(queue)
     await events().publish('w', second, { stage: 'progress', seq: 1 })
     await services().runs.release('w', second)
-    await services().runs.report('w', await lease(queue), finished)
+    await services().runs.finish('w', await lease(queue), finished)
     // Other transactions of the server may hold it up.
     const listed = await until('all of them', async () => {
       const found = await events().list({ ...EVERY_EVENT, domain }, FIRST_EVENT, 100)
@@ -258,7 +258,7 @@ eachServices(({ services, submit }) => {
       event: { cursor: 6, stage: 'extra', seq: 1 },
       stages: { progress: { cursor: 4, seq: 3, data: 3 }, extra: { cursor: 6, seq: 1 } },
     })
-    await services().runs.report('w', leaseId, finished)
+    await services().runs.finish('w', leaseId, finished)
     expect(await events().state(LOCAL_ADMIN, jobId)).toMatchObject({
       state: 'SUCCEEDED',
       event: { cursor: 7, stage: 'run', data: { state: 'SUCCEEDED' } },
@@ -281,7 +281,7 @@ eachServices(({ services, submit }) => {
     const event = { stage: 'progress', seq: 1, data: null }
     expect(await thrownBy(events().publish('other', leaseId, event))).toMatchObject({ code: 'LEASE_LOST' })
     expect(await thrownBy(events().publish('w', 'no lease', event))).toMatchObject({ code: 'NOT_FOUND' })
-    await services().runs.report('w', leaseId, finished)
+    await services().runs.finish('w', leaseId, finished)
     expect(await thrownBy(events().publish('w', leaseId, event))).toMatchObject({ code: 'ALREADY_ENDED' })
   })
 

@@ -19,9 +19,9 @@ import { countListed, type JobFilter, listJobs } from '../../store/jobs/list-job
 import { countJobs, findJob, findReportedCosts, findResult } from '../../store/jobs/read-jobs.ts'
 import { findObstacles } from '../../store/runs/waiting.ts'
 import { integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
-import { toCounts } from '../../store/system/once.ts'
+import { toCounts } from '../../store/system/promise-counters.ts'
 import type { Deps } from '../deps.ts'
-import type { Sightings } from '../leasing/sightings.ts'
+import type { RecentPolls } from '../leasing/recent-polls.ts'
 import { notFound, requireId } from '../not-found.ts'
 import { ONLINE_MS } from '../workers/workers.ts'
 import { isoOrNull, renderDetail, renderListed } from './render.ts'
@@ -52,7 +52,7 @@ export interface JobService {
 /** Not begun, or a dead letter whose turn in a redrive is to come. */
 const MAY_WAIT: readonly string[] = ['PENDING', 'ORPHANED', 'FAILED', 'TIMED_OUT'] satisfies RunState[]
 
-export function createJobService(deps: Deps, sightings: Sightings): JobService {
+export function createJobService(deps: Deps, sightings: RecentPolls): JobService {
   const { store, bus, evidence } = deps
 
   /** What a caller may not see does not exist for it. */

@@ -6,7 +6,7 @@ import { toBackoffShape } from '../../core/run/backoff.ts'
 import type { JobPolicy } from '../../core/run/job.ts'
 import type { JobRows } from '../../store/jobs/read-jobs.ts'
 import { integer, integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
-import type { OnceCounts } from '../../store/system/once.ts'
+import type { PromiseCounts } from '../../store/system/promise-counters.ts'
 
 /** Rows of the store, in the wire's words. */
 
@@ -95,7 +95,7 @@ function toPolicyShape({ backoff, ...policy }: JobPolicy): Record<string, unknow
 export function renderDetail(
   { job, runs, key }: JobRows,
   waitingFor: WaitingForShape | null,
-  once: OnceCounts,
+  once: PromiseCounts,
 ): JobDetail {
   return {
     ...renderJob(job, errorOf(job)),

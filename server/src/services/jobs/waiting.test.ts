@@ -120,7 +120,7 @@ eachServices(({ services, submit }) => {
       const jobId = await submit(caller, { queue })
       const [lease] = await poll(queue)
       const error = { code: 'BROKEN', message: 'It broke' }
-      await services().runs.report(`${LOCAL_WORKER_PREFIX}w`, lease?.lease_id ?? '', {
+      await services().runs.finish(`${LOCAL_WORKER_PREFIX}w`, lease?.lease_id ?? '', {
         verb: 'fail',
         error,
         retryable: false,

@@ -1,7 +1,7 @@
 import type { LeaseShape } from '@ichido/sdk/protocol'
 import { expect, test } from 'vitest'
 import { cancelJob } from '../../store/jobs/cancel-job.ts'
-import type { Report } from '../../store/runs/end-runs.ts'
+import type { Report } from '../../store/runs/finish-runs.ts'
 import { eachServices } from '../../testing/services/each-services.ts'
 import { thrownBy } from '../../testing/services/embedded.ts'
 import { unique, until } from '../../testing/store/store.ts'
@@ -153,9 +153,9 @@ eachServices(
     ])('a report again with %s', async (_, first, second, kind) => {
       const { lease_id, job_id } = await running()
       ended.length = 0
-      expect(await runs().report('w', lease_id, first)).toMatchObject({ kind: 'recorded', state: 'SUCCEEDED' })
+      expect(await runs().finish('w', lease_id, first)).toMatchObject({ kind: 'recorded', state: 'SUCCEEDED' })
       const expected = kind === 'refused' ? { kind, reason: 'OUTCOME_ALREADY_RECORDED' } : { kind, jobId: job_id }
-      expect(await runs().report('w', lease_id, second)).toMatchObject(expected)
+      expect(await runs().finish('w', lease_id, second)).toMatchObject(expected)
       expect(ended).toEqual(['SUCCEEDED'])
       expect(await services().jobs.result(LOCAL_ADMIN, job_id, 0)).toMatchObject({ result: { a: 1, b: 2 } })
     })
@@ -167,9 +167,9 @@ eachServices(
         error: { code: 'C', message, traceback },
         retryable: true,
       })
-      expect(await runs().report('w', lease_id, fail('m', 'one'))).toMatchObject({ kind: 'recorded', dead: false })
-      expect(await runs().report('w', lease_id, fail('m', 'two'))).toMatchObject({ kind: 'repeated' })
-      expect(await runs().report('w', lease_id, fail('n', 'one'))).toMatchObject({ kind: 'refused' })
+      expect(await runs().finish('w', lease_id, fail('m', 'one'))).toMatchObject({ kind: 'recorded', dead: false })
+      expect(await runs().finish('w', lease_id, fail('m', 'two'))).toMatchObject({ kind: 'repeated' })
+      expect(await runs().finish('w', lease_id, fail('n', 'one'))).toMatchObject({ kind: 'refused' })
       expect((await services().jobs.get(LOCAL_ADMIN, job_id)).runs).toHaveLength(2)
     })
 
@@ -181,9 +181,9 @@ eachServices(
         retryable: false,
       })
       const long = 'm'.repeat(20_000)
-      expect(await runs().report('w', lease_id, fail(long))).toMatchObject({ kind: 'recorded', dead: true })
-      expect(await runs().report('w', lease_id, fail(long))).toMatchObject({ kind: 'repeated' })
-      expect(await runs().report('w', lease_id, fail(`${long}!`))).toMatchObject({ kind: 'refused' })
+      expect(await runs().finish('w', lease_id, fail(long))).toMatchObject({ kind: 'recorded', dead: true })
+      expect(await runs().finish('w', lease_id, fail(long))).toMatchObject({ kind: 'repeated' })
+      expect(await runs().finish('w', lease_id, fail(`${long}!`))).toMatchObject({ kind: 'refused' })
       const message = `${'m'.repeat(9_999)}…`
       const { error, runs: all } = await services().jobs.get(LOCAL_ADMIN, job_id)
       expect(error).toEqual({ code: 'C', message, traceback: `${'t'.repeat(49_999)}…` })
@@ -193,7 +193,7 @@ eachServices(
 
     test('many reports of one run at once are recorded once', async () => {
       const { lease_id, job_id } = await running()
-      const reports = await Promise.all(Array.from({ length: 20 }, () => runs().report('w', lease_id, finish())))
+      const reports = await Promise.all(Array.from({ length: 20 }, () => runs().finish('w', lease_id, finish())))
       expect(reports.filter(({ kind }) => kind === 'recorded')).toHaveLength(1)
       expect(reports.filter(({ kind }) => kind === 'repeated')).toHaveLength(19)
       expect(await services().jobs.get(LOCAL_ADMIN, job_id)).toMatchObject({ state: 'SUCCEEDED' })
@@ -203,23 +203,23 @@ eachServices(
       const { lease_id, version, leader_epoch } = await running()
       const refused = (reason: string) => ({ kind: 'refused', reason })
       const epoch = leader_epoch ?? -1
-      expect(await runs().report('other', lease_id, finish())).toEqual(refused('LEASE_LOST'))
+      expect(await runs().finish('other', lease_id, finish())).toEqual(refused('LEASE_LOST'))
       const forged = `${lease_id.split('.')[0]}.${'A'.repeat(22)}`
-      expect(await runs().report('w', forged, finish())).toEqual(refused('LEASE_LOST'))
-      expect(await runs().report('w', lease_id, finish(), { version: version + 1 })).toEqual(
+      expect(await runs().finish('w', forged, finish())).toEqual(refused('LEASE_LOST'))
+      expect(await runs().finish('w', lease_id, finish(), { version: version + 1 })).toEqual(
         refused('VERSION_MISMATCH'),
       )
-      expect(await runs().report('w', lease_id, finish(), { leaderEpoch: epoch + 1 })).toEqual(
+      expect(await runs().finish('w', lease_id, finish(), { leaderEpoch: epoch + 1 })).toEqual(
         refused('EPOCH_MISMATCH'),
       )
-      expect(await runs().report('w', lease_id, finish(), { version, leaderEpoch: epoch })).toMatchObject({
+      expect(await runs().finish('w', lease_id, finish(), { version, leaderEpoch: epoch })).toMatchObject({
         kind: 'recorded',
       })
     })
 
     test('what is no lease names nothing', async () => {
       for (const lease of ['', 'x', '01890000-0000-7000-8000-000000000000', `${'x'.repeat(36)}.y`]) {
-        const calls = [runs().start('w', lease, 'p'), runs().heartbeat('w', lease), runs().report('w', lease, finish())]
+        const calls = [runs().start('w', lease, 'p'), runs().heartbeat('w', lease), runs().finish('w', lease, finish())]
         for (const error of await Promise.all(calls.map(thrownBy))) expect(error).toMatchObject({ code: 'NOT_FOUND' })
       }
       const unknown = '01890000-0000-7000-8000-000000000000.AAAAAAAAAAAAAAAAAAAAAA'
@@ -234,11 +234,11 @@ eachServices(
         finish({ result: text(500), summaryText: 'x'.repeat(250), meta: 'x'.repeat(251) }),
       ]
       for (const report of tooLarge) {
-        const error = await thrownBy(runs().report('w', lease_id, report))
+        const error = await thrownBy(runs().finish('w', lease_id, report))
         expect(error).toMatchObject({ code: 'PAYLOAD_TOO_LARGE', message: 'The result is larger than 1000 bytes' })
       }
       expect(await services().jobs.get(LOCAL_ADMIN, job_id)).toMatchObject({ state: 'RUNNING' })
-      expect(await runs().report('w', lease_id, finish({ result: text(RESULT_MAX) }))).toMatchObject({
+      expect(await runs().finish('w', lease_id, finish({ result: text(RESULT_MAX) }))).toMatchObject({
         kind: 'recorded',
       })
     })
@@ -249,7 +249,7 @@ eachServices(
       const before = await thrownBy(services().jobs.result(LOCAL_ADMIN, job_id, 0))
       expect(before).toMatchObject({ code: 'RESULT_NOT_READY', details: { state: 'RUNNING' } })
       const report = finish({ summaryText: 'sum', freqsCsv: '1,2', meta: '{"host":"h"}', costMicros: 2_500_000 })
-      await runs().report('w', lease_id, report)
+      await runs().finish('w', lease_id, report)
       expect(await result).toEqual({
         job_id,
         state: 'SUCCEEDED',
@@ -270,7 +270,7 @@ eachServices(
         await services().events.publish('w', first.lease_id, { stage: 'progress', seq: percent, data: { percent } })
       }
       await services().events.publish('w', first.lease_id, { stage: 'other', seq: 9, data: 'other' })
-      await runs().report('w', first.lease_id, {
+      await runs().finish('w', first.lease_id, {
         verb: 'fail',
         error: { code: 'C', message: 'm' },
         retryable: true,
@@ -293,7 +293,7 @@ eachServices(
         await services().events.publish('w', first.lease_id, { stage, seq, data: { seq } })
       }
       const failure = { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true } as const
-      await runs().report('w', first.lease_id, failure)
+      await runs().finish('w', first.lease_id, failure)
       const [second] = await runs().lease('w', asks([first.queue], { startId: 'p' }))
       expect(second).toMatchObject({ job_id: first.job_id, attempt: 2, last_progress: { seq: 30 } })
     })
@@ -322,11 +322,11 @@ eachServices(
       expect(heard()).toEqual(['job', 'queue'])
       const third = await leaseOne('p')
       expect(heard()).toEqual(['job'])
-      await runs().report('w', third, { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true })
+      await runs().finish('w', third, { verb: 'fail', error: { code: 'C', message: 'm' }, retryable: true })
       expect(heard(), 'a retry without a delay').toEqual(['job', 'queue'])
       await services().queues.put(LOCAL_ADMIN, q, { maxConcurrent: 1 })
       heard()
-      await runs().report('w', await leaseOne('p'), finish())
+      await runs().finish('w', await leaseOne('p'), finish())
       expect(heard(), 'room in a queue with a limit').toEqual(['job', 'job', 'queue'])
     })
 
@@ -361,7 +361,7 @@ eachServices(
       const more = runs().cancels(worker, known, FOREVER_MS)
       await services().jobs.cancel(LOCAL_ADMIN, next.job_id)
       expect(await more).toEqual([held.lease_id, next.lease_id])
-      await runs().report(worker, held.lease_id, finish())
+      await runs().finish(worker, held.lease_id, finish())
       expect(await runs().cancels(worker, [], FOREVER_MS), 'what has not stopped').toEqual([next.lease_id])
     })
 

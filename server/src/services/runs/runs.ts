@@ -12,15 +12,21 @@ import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../..
 import type { Leased } from '../../store/leasing/lease-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../../store/leasing/release-runs.ts'
 import type { RunError } from '../../store/runs/after-failure.ts'
-import { type EndItem, type EndOutcome, endBatch, findOwner, type Report } from '../../store/runs/end-runs.ts'
-import { endLate } from '../../store/runs/late-reports.ts'
+import {
+  type FinishItem,
+  type FinishOutcome,
+  findOwner,
+  finishBatch,
+  type Report,
+} from '../../store/runs/finish-runs.ts'
+import { finishLate } from '../../store/runs/late-reports.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../../store/runs/start-runs.ts'
 import { Batcher, type BatcherOptions } from '../batching/batcher.ts'
 import type { Deps } from '../deps.ts'
 import { waitFor } from '../jobs/wait.ts'
-import type { LeaseDesk } from '../leasing/lease-desk.ts'
 import { LeaseRoom } from '../leasing/lease-room.ts'
+import type { PollDispatcher } from '../leasing/poll-dispatcher.ts'
 import { notFound } from '../not-found.ts'
 
 export interface LeaseRequest {
@@ -48,7 +54,7 @@ export interface RunService {
    * nothing: a heartbeat tells the same, later.
    */
   cancels(workerId: string, known: readonly string[], waitMs: number, signal?: AbortSignal): Promise<string[]>
-  report(workerId: string, leaseId: string, report: Report, guards?: ReportGuards): Promise<EndOutcome>
+  finish(workerId: string, leaseId: string, report: Report, guards?: ReportGuards): Promise<FinishOutcome>
   /** Gives a run back; it costs the job no retry. */
   release(workerId: string, leaseId: string): Promise<ReleaseOutcome>
 }
@@ -64,7 +70,7 @@ const LEASE_TOKEN_BYTES = 16
 /** What follows a success. */
 const NO_RUN = ''
 
-export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
+export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunService {
   const { world, store, bus, meter, limits, evidence } = deps
   const leaseRoom = new LeaseRoom(deps)
 
@@ -89,21 +95,21 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
     bus.wake(outcomes.flatMap(wakesOfRelease))
     return outcomes
   })
-  async function endAll(items: EndItem[], yields: boolean): Promise<EndOutcome[]> {
-    const outcomes = await store.write({ ...endBatch(items), yields })
+  async function endAll(items: FinishItem[], failFastOnLock: boolean): Promise<FinishOutcome[]> {
+    const outcomes = await store.write({ ...finishBatch(items), failFastOnLock })
     bus.wake([...new Set(outcomes.flatMap(wakesOfEnd))])
     return outcomes
   }
-  const bytesOf = (item: EndItem) => bytesOfReport(item.report) + 300
-  const ends = batcher<EndItem, EndOutcome>('finish', (items) => endAll(items, false), { bytesOf })
+  const bytesOf = (item: FinishItem) => bytesOfReport(item.report) + 300
+  const ends = batcher<FinishItem, FinishOutcome>('finish', (items) => endAll(items, false), { bytesOf })
   // What a job has cost is charged to its user, whose row a transaction of the user's own may keep for as long as it likes.
-  const costs = batcher<EndItem & { ownerId: string }, EndOutcome>('finish', (items) => endAll(items, true), {
+  const costs = batcher<FinishItem & { ownerId: string }, FinishOutcome>('finish', (items) => endAll(items, true), {
     bytesOf,
     userOf: ({ ownerId }) => ownerId,
   })
 
-  async function reportLate(item: EndItem): Promise<EndOutcome> {
-    const outcome = await store.write(endLate({ ...item, token: world.secret(LEASE_TOKEN_BYTES) }))
+  async function finishLateRun(item: FinishItem): Promise<FinishOutcome> {
+    const outcome = await store.write(finishLate({ ...item, token: world.secret(LEASE_TOKEN_BYTES) }))
     bus.wake(wakesOfEnd(outcome))
     return outcome
   }
@@ -141,7 +147,7 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
       }
       let leases: Leased[]
       try {
-        leases = await desk.lease(item, room.max === 0 ? 0 : request.waitMs, signal)
+        leases = await dispatcher.lease(item, room.max === 0 ? 0 : request.waitMs, signal)
       } catch (error) {
         // They may have been leased by a commit that nobody heard of.
         room.settle(room.max)
@@ -175,7 +181,7 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
       return (await waitFor(deps, [topic], waitMs, look, signal, Number.POSITIVE_INFINITY)) ?? []
     },
 
-    async report(workerId, leaseId, told, guards = {}) {
+    async finish(workerId, leaseId, told, guards = {}) {
       const whole = mended(told)
       const report = clipped(whole)
       if (report.verb === 'finish' && bytesOfReport(report) > limits.resultBytesMax) {
@@ -198,7 +204,7 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
         ? costs.add({ ...item, ownerId: (await store.read(findOwner(runId))) ?? runId })
         : ends.add(item))
       const tooLate = inTime.kind === 'refused' && inTime.reason === 'ALREADY_ENDED'
-      const outcome = guards.late && tooLate ? await reportLate(item) : inTime
+      const outcome = guards.late && tooLate ? await finishLateRun(item) : inTime
       if (outcome.kind === 'recorded') {
         meter.ended(outcome.state, outcome.retries)
         meter.reported(outcome.state, outcome.tookMs)
@@ -217,7 +223,7 @@ export function createRunService(deps: Deps, desk: LeaseDesk): RunService {
   }
 }
 
-function wakesOfEnd(outcome: EndOutcome): Topic[] {
+function wakesOfEnd(outcome: FinishOutcome): Topic[] {
   if (outcome.kind !== 'recorded') return []
   const queue = outcome.next?.due ? outcome.next.queue : outcome.roomIn
   return queue === null ? [`job:${outcome.jobId}`] : [`job:${outcome.jobId}`, `queue:${queue}`]

@@ -3,7 +3,7 @@ import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
 import { findReservation, listReservations } from '../../store/limits/quotas.ts'
 import type { Command } from '../../store/port.ts'
 import { consumeSlot, type Reservation, releaseSlot, reserveSlot } from '../../store/submission/reservations.ts'
-import { Turns } from '../batching/turns.ts'
+import { PerUserQueue } from '../batching/per-user-queue.ts'
 import type { Deps } from '../deps.ts'
 import { iso } from '../jobs/render.ts'
 import { notFound, requireId } from '../not-found.ts'
@@ -27,7 +27,7 @@ export interface ReservationFilter {
 }
 
 export function createReservationService({ world, store, meter }: Deps): ReservationService {
-  const turns = new Turns(world)
+  const turns = new PerUserQueue(world)
   const write = <T>(userId: string, command: Command<T>) => turns.take(userId, () => store.write(command))
   return {
     async reserve(caller, ttlSeconds = DEFAULT_RESERVATION_TTL_SECONDS, chosen) {

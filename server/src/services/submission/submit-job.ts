@@ -17,13 +17,13 @@ import {
   type UntaggedItem,
   withTags,
 } from '../../store/submission/submission.ts'
+import { type SubmitAndLeaseOutcome, submitAndLease } from '../../store/submission/submit-and-lease.ts'
 import { submitJobs, submitUntagged } from '../../store/submission/submit-jobs.ts'
-import { type LeasedSubmission, submitLeased } from '../../store/submission/submit-leased.ts'
 import { Batcher } from '../batching/batcher.ts'
 import { retryRefusal } from '../dead-letters/retry-refusal.ts'
 import { blobsOf, type Deps } from '../deps.ts'
 import type { FairTags } from '../leasing/fair-tags.ts'
-import type { LeaseDesk, Offer } from '../leasing/lease-desk.ts'
+import type { PollDispatcher, PollMatch } from '../leasing/poll-dispatcher.ts'
 import { priorityProblem } from '../limits/priority.ts'
 import type { UserNames } from '../limits/user-names.ts'
 
@@ -79,10 +79,10 @@ const BATCH_BYTES_MAX = 4 * 1024 * 1024
 export interface SubmitParts {
   fairTags: FairTags
   names: UserNames
-  desk: LeaseDesk
+  dispatcher: PollDispatcher
 }
 
-export function createSubmitService(deps: Deps, { fairTags, names, desk }: SubmitParts): SubmitService {
+export function createSubmitService(deps: Deps, { fairTags, names, dispatcher }: SubmitParts): SubmitService {
   const batcher = new Batcher<UntaggedItem, SubmitOutcome>({
     name: 'submit',
     world: deps.world,
@@ -95,9 +95,9 @@ export function createSubmitService(deps: Deps, { fairTags, names, desk }: Submi
     onBatch: (batch) => deps.meter.batch(batch),
     async run(given) {
       const items = await tagged(names.knows(given) ? given : await withinNames(given))
-      const offer = desk.offer(items)
-      const alone = () => ({ ...submitJobs(items, renderAccepted), yields: true })
-      const outcomes = await (offer === null ? deps.store.write(alone()) : submitOffered(items, offer, alone))
+      const match = dispatcher.match(items)
+      const alone = () => ({ ...submitJobs(items, renderAccepted), failFastOnLock: true })
+      const outcomes = await (match === null ? deps.store.write(alone()) : submitMatched(items, match, alone))
       tell(items, outcomes)
       return outcomes
     },
@@ -115,30 +115,30 @@ export function createSubmitService(deps: Deps, { fairTags, names, desk }: Submi
     return withTags(items, fairTags.known(items) ?? (await fairTags.find(items)))
   }
 
-  async function submitOffered(
+  async function submitMatched(
     items: readonly SubmitItem[],
-    offer: Offer,
+    match: PollMatch,
     alone: () => Command<SubmitOutcome[]>,
   ): Promise<SubmitOutcome[]> {
-    let submission: LeasedSubmission
+    let submission: SubmitAndLeaseOutcome
     try {
-      submission = await deps.store.write(submitLeased(items, offer, renderAccepted))
+      submission = await deps.store.write(submitAndLease(items, match, renderAccepted))
     } catch (error) {
-      offer.unheard()
+      match.unheard()
       throw error
     }
     if (submission.kind === 'leased') {
-      offer.settle(submission.leases)
+      match.settle(submission.leases)
       deps.meter.leasedAtSubmit(items.length)
       return submission.outcomes
     }
     if (submission.kind === 'unheard') {
-      offer.unheard()
+      match.unheard()
       return submission.outcomes
     }
     const { plain } = submission
-    offer.decline(!plain)
-    return deps.store.write(plain ? alone() : { ...alone(), atOnce: undefined })
+    match.decline(!plain)
+    return deps.store.write(plain ? alone() : { ...alone(), fastPath: undefined })
   }
 
   function tell(items: readonly SubmitItem[], outcomes: readonly SubmitOutcome[]): void {

@@ -4,7 +4,7 @@ import type { MinuteCount } from '../../core/limits/minute-counts.ts'
 import { realWorld } from '../../node/world.ts'
 import type { Leased } from '../../store/leasing/lease-runs.ts'
 import type { Store } from '../../store/port.ts'
-import { endBatch } from '../../store/runs/end-runs.ts'
+import { finishBatch } from '../../store/runs/finish-runs.ts'
 import { addMinuteCounts, findMinuteCounts, type MinuteBatch } from '../../store/system/minute-counts.ts'
 import { twoNodes } from '../../testing/nodes/two-nodes.ts'
 import { ENGINES } from '../../testing/services/services.ts'
@@ -142,7 +142,7 @@ describe('two nodes', () => {
     const jobs = size(5, 100)
     for (let i = 0; i < jobs; i++) {
       const lease = await scene.running({ policy: { max_attempts: 1 } })
-      const end = endBatch([scene.endItem(lease, failed())])
+      const end = finishBatch([scene.endItem(lease, failed())])
       const outcomes = await nodes.meet(end, end)
       expect(
         outcomes
@@ -162,7 +162,7 @@ describe('two nodes', () => {
     const leases: Leased[] = []
     for (let i = 0; i < size(30, 300); i++) leases.push(await scene.running({ policy: { max_attempts: 1 } }))
     const end = (lease: Leased, i: number) =>
-      (i % 2 === 0 ? nodes.a() : nodes.b()).write(endBatch([scene.endItem(lease, failed())]))
+      (i % 2 === 0 ? nodes.a() : nodes.b()).write(finishBatch([scene.endItem(lease, failed())]))
     await Promise.all(leases.map(end))
     expect(await sums(nodes.a())).toEqual({ dead_letters: leases.length })
   })

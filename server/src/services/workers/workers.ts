@@ -14,9 +14,9 @@ import * as store from '../../store/workers/workers.ts'
 import { hashToken, sameHash } from '../access/access.ts'
 import type { Deps } from '../deps.ts'
 import { iso, isoOrNull } from '../jobs/render.ts'
-import type { Sightings } from '../leasing/sightings.ts'
+import type { RecentPolls } from '../leasing/recent-polls.ts'
 import { notFound, requireId } from '../not-found.ts'
-import { SeenWorkers } from './seen-workers.ts'
+import { LastSeenWriter } from './last-seen-writer.ts'
 
 /** Who a worker token belongs to. */
 export interface WorkerIdentity {
@@ -89,10 +89,10 @@ const TRUSTED_MAX = 10_000
 
 type Trusted = Map<string, { identity: WorkerIdentity; untilMs: number }>
 
-export function createWorkerService(deps: Deps, sightings: Sightings): WorkerService {
+export function createWorkerService(deps: Deps, sightings: RecentPolls): WorkerService {
   const { world, store: db } = deps
   const trusted: Trusted = new Map()
-  const seen = new SeenWorkers(world, (signs) => db.write(store.noteSeen(signs)))
+  const seen = new LastSeenWriter(world, (signs) => db.write(store.noteSeen(signs)))
   return {
     ...registration(deps),
     ...tokens(deps, trusted),
@@ -183,7 +183,7 @@ const NO_WORKERS = { online: 0, detached: 0, unseen: 0, revoked: 0 }
 
 type Administration = Pick<WorkerService, 'get' | 'list' | 'revoke' | 'counts'>
 
-function administration({ world, store: db, bus }: Deps, trusted: Trusted, sightings: Sightings): Administration {
+function administration({ world, store: db, bus }: Deps, trusted: Trusted, sightings: RecentPolls): Administration {
   return {
     async get(caller, workerId) {
       if (!can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')

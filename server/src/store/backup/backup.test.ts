@@ -65,7 +65,7 @@ async function fill({ submission, runs, events, quotas, reservations, access, de
     data: { n, text: `"一度"\\ \n ${n}` },
   }))
   await events.publishAll('w', lease.lease_id, said)
-  await runs.report('w', lease.lease_id, {
+  await runs.finish('w', lease.lease_id, {
     verb: 'finish',
     result: '{"ok":true}',
     summaryText: 'sum',

@@ -4,7 +4,7 @@ import { retry } from '../../testing/store/dead-letters.ts'
 import { failed, finished, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import { findQuota, setQuota } from '../limits/quotas.ts'
-import { endBatch } from '../runs/end-runs.ts'
+import { finishBatch } from '../runs/finish-runs.ts'
 import type { Given } from './given.ts'
 
 const DAY_MS = 86_400_000
@@ -44,8 +44,8 @@ export function costConformance({ store }: Given): void {
         const lease = await scene.running({ estimatedCostMicros: toMicros(estimate) })
         const report = finished({ costMicros: cost === null ? null : toMicros(cost) })
         const item = scene.endItem(lease, report)
-        await store().write(endBatch([item]))
-        await store().write(endBatch([item]))
+        await store().write(finishBatch([item]))
+        await store().write(finishBatch([item]))
         expect(await spent(scene)).toBe(sum)
       }
       expect(await scene.submit({ estimatedCostMicros: toMicros(2) })).toMatchObject({ kind: 'refused' })
@@ -58,7 +58,7 @@ export function costConformance({ store }: Given): void {
       expect(await spent(scene)).toBe(4)
       await scene.age(20_000)
       const second = await scene.leased({ startId: 's' })
-      await store().write(endBatch([scene.endItem(second, finished({ costMicros: toMicros(3) }))]))
+      await store().write(finishBatch([scene.endItem(second, finished({ costMicros: toMicros(3) }))]))
       expect(await spent(scene)).toBe(3)
     })
 
@@ -104,7 +104,7 @@ export function costConformance({ store }: Given): void {
       expect(await spent(scene), 'a retry that never started costs nothing either').toBe(0)
       expect(await retries(), 'and is charged once more').toEqual([jobs[0]])
       const lease = await scene.leased({ startId: 's' })
-      await store().write(endBatch([scene.endItem(lease, finished({ costMicros: toMicros(3) }))]))
+      await store().write(finishBatch([scene.endItem(lease, finished({ costMicros: toMicros(3) }))]))
       expect(await spent(scene)).toBe(3)
       const days = `SELECT spent_micros FROM ichido.cost_counters WHERE user_id = $1 AND period = 'day'`
       expect(await sql(store(), days, scene.userId)).toEqual([{ spent_micros: toMicros(3) }])
@@ -113,7 +113,7 @@ export function costConformance({ store }: Given): void {
     test('of a retried job that had run are not charged again, and corrected on the day that they were charged', async () => {
       const scene = await costing(10, 'day')
       const lease = await scene.running({ estimatedCostMicros: toMicros(4) })
-      await store().write(endBatch([scene.endItem(lease, failed(undefined, false))]))
+      await store().write(finishBatch([scene.endItem(lease, failed(undefined, false))]))
       expect(await store().write(retry(lease.jobId))).toMatchObject({ kind: 'retried' })
       await scene.cancel(lease.jobId)
       expect(await store().write(retry(lease.jobId))).toMatchObject({ kind: 'retried' })
@@ -121,7 +121,7 @@ export function costConformance({ store }: Given): void {
       const later = 'UPDATE ichido.runs SET created_at = created_at + $1 WHERE job_id = $2 AND run_no > 1'
       await sql(store(), later, DAY_MS, lease.jobId)
       const last = await scene.leased({ startId: 's' })
-      await store().write(endBatch([scene.endItem(last, finished({ costMicros: toMicros(1) }))]))
+      await store().write(finishBatch([scene.endItem(last, finished({ costMicros: toMicros(1) }))]))
       expect(await spent(scene)).toBe(1)
     })
 
@@ -131,7 +131,7 @@ export function costConformance({ store }: Given): void {
       const end = async (cost: number, cancel: boolean) => {
         const lease = await scene.leased({ startId: 's' })
         if (cancel) await scene.cancel(jobId)
-        await store().write(endBatch([scene.endItem(lease, finished({ costMicros: toMicros(cost) }))]))
+        await store().write(finishBatch([scene.endItem(lease, finished({ costMicros: toMicros(cost) }))]))
         return spent(scene)
       }
       for (let i = 0; i < 3; i++) {

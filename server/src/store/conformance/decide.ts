@@ -3,7 +3,7 @@ import { type Decision, decide, isFinal, RUN_STATES, type RunCommand, type RunSt
 import { failed, finished, only, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import type { Leased } from '../leasing/lease-runs.ts'
-import { endBatch } from '../runs/end-runs.ts'
+import { finishBatch } from '../runs/finish-runs.ts'
 import { toFacts } from '../runs/run-facts.ts'
 import { integer, type Row, text } from '../statement.ts'
 import type { Given } from './given.ts'
@@ -79,8 +79,9 @@ export function decideConformance({ store }: Given): void {
     else if (state !== 'ASSIGNED') {
       await scene.start(lease)
       if (state === 'SUCCEEDED')
-        await store().write(endBatch([scene.endItem(lease, finished(), { outcomeHash: 'right' })]))
-      if (state === 'FAILED') await store().write(endBatch([scene.endItem(lease, failed(), { outcomeHash: 'right' })]))
+        await store().write(finishBatch([scene.endItem(lease, finished(), { outcomeHash: 'right' })]))
+      if (state === 'FAILED')
+        await store().write(finishBatch([scene.endItem(lease, failed(), { outcomeHash: 'right' })]))
     }
     // A cancel acts on the job's latest run; without this it would meet the retry of the failed one.
     if (state === 'FAILED' && verb === 'cancel') {
@@ -141,7 +142,7 @@ async function carryOut(scene: Scene, lease: Leased, command: Command): Promise<
     default: {
       const { verb, ...guards } = command
       const report = verb === 'finish' ? finished() : failed()
-      const outcome = only(await scene.store.write(endBatch([scene.endItem(lease, report, guards)])))
+      const outcome = only(await scene.store.write(finishBatch([scene.endItem(lease, report, guards)])))
       return outcome.kind === 'refused' ? outcome.reason : { recorded: 'move', repeated: 'repeat' }[outcome.kind]
     }
   }

@@ -7,7 +7,7 @@ import { cancelJob } from '../jobs/cancel-job.ts'
 import { EVERY_JOB, type JobFilter, listJobs } from '../jobs/list-jobs.ts'
 import { countJobs, findJob, findJobs } from '../jobs/read-jobs.ts'
 import type { Command } from '../port.ts'
-import { endBatch } from '../runs/end-runs.ts'
+import { finishBatch } from '../runs/finish-runs.ts'
 import { type Row, type Step, text } from '../statement.ts'
 import { consumeSlot } from '../submission/reservations.ts'
 import type { Given } from './given.ts'
@@ -79,8 +79,8 @@ export function jobConformance({ store }: Given): void {
       const reservation = v7()
       await scene.reserve(60_000, reservation)
       for (const reading of [
-        endBatch([scene.endItem(failing, failed())]),
-        endBatch([scene.endItem(finishing, finished({ costMicros: 2_000 }))]),
+        finishBatch([scene.endItem(failing, failed())]),
+        finishBatch([scene.endItem(finishing, finished({ costMicros: 2_000 }))]),
         consumeSlot(reservation, scene.userId, waiting),
         cancelJob(waiting),
         findJobs([failing.jobId, waiting]),

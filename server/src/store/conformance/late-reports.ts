@@ -4,9 +4,9 @@ import { lapsedRun } from '../../testing/store/lapsed.ts'
 import { failed, finished, type Holding, only, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import type { Leased } from '../leasing/lease-runs.ts'
-import type { EndItem, EndOutcome, Report } from '../runs/end-runs.ts'
+import type { FinishItem, FinishOutcome, Report } from '../runs/finish-runs.ts'
 import { readAfter } from '../runs/late-reports.sql.ts'
-import { beforeOf, endLate } from '../runs/late-reports.ts'
+import { beforeOf, finishLate } from '../runs/late-reports.ts'
 import { toFacts } from '../runs/run-facts.ts'
 import { integer, one, type Row } from '../statement.ts'
 import type { Given } from './given.ts'
@@ -20,8 +20,8 @@ type Wrong = (typeof WRONG)[number]
 
 /** A worker without heartbeats reports on a run that the leader has given up: it adopts the job's next run, or is refused. */
 export function lateReportConformance({ store }: Given): void {
-  const end = (scene: Scene, lease: Holding, report: Report = finished(), changes: Partial<EndItem> = {}) =>
-    store().write(endLate({ ...scene.endItem(lease, report, changes), token: 'adopted' }))
+  const end = (scene: Scene, lease: Holding, report: Report = finished(), changes: Partial<FinishItem> = {}) =>
+    store().write(finishLate({ ...scene.endItem(lease, report, changes), token: 'adopted' }))
 
   describe('decide() and the engine agree on adopting', () => {
     test.each(RUN_STATES)('a next run that is %s', async (state) => {
@@ -136,7 +136,7 @@ export function lateReportConformance({ store }: Given): void {
   })
 }
 
-function said(outcome: EndOutcome): string {
+function said(outcome: FinishOutcome): string {
   if (outcome.kind === 'refused') return outcome.reason
   return outcome.kind === 'recorded' ? 'move' : 'repeat'
 }

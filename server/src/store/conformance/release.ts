@@ -4,7 +4,7 @@ import { failed, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import { releaseBatch } from '../leasing/release-runs.ts'
 import { storeLogs } from '../logs/run-logs.ts'
-import { endBatch } from '../runs/end-runs.ts'
+import { finishBatch } from '../runs/finish-runs.ts'
 import type { Given } from './given.ts'
 import { refused } from './runs.ts'
 
@@ -85,7 +85,7 @@ export function releaseConformance({ store }: Given): void {
       lease.runId,
     )
     const report = failed({ code: 'CONTINUATION_LOST', message: 'No answer in time' })
-    expect(await store().write(endBatch([scene.endItem(lease, report)]))).toMatchObject([
+    expect(await store().write(finishBatch([scene.endItem(lease, report)]))).toMatchObject([
       { kind: 'recorded', state: 'FAILED', retryCount: 1, next: { due: false } },
     ])
     expect(await scene.run(lease.runId)).toMatchObject({ state: 'FAILED', continuation_state: 'NONE' })

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { Reaper } from '../../testing/nodes/reaper.ts'
 import { failed, only, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
-import { endBatch } from '../runs/end-runs.ts'
+import { finishBatch } from '../runs/finish-runs.ts'
 import { integer, type Row } from '../statement.ts'
 import type { Given } from './given.ts'
 import { refused } from './runs.ts'
@@ -77,7 +77,7 @@ export function retryConformance({ store }: Given): void {
       const scene = new Scene(store())
       const lease = await scene.running()
       const report = failed({ code: 'FATAL', message: 'No use', traceback: 'at …' }, false)
-      const outcome = only(await store().write(endBatch([scene.endItem(lease, report)])))
+      const outcome = only(await store().write(finishBatch([scene.endItem(lease, report)])))
       expect(outcome).toMatchObject({ kind: 'recorded', state: 'FAILED', next: null, dead: true })
       expect(await deadLetter(lease.jobId)).toMatchObject({ error_code: 'FATAL', retry_count: 1, run_id: lease.runId })
     })
@@ -86,7 +86,7 @@ export function retryConformance({ store }: Given): void {
       const scene = new Scene(store())
       const lease = await scene.running()
       const report = failed({ code: 'A\u0000B', message: 'NUL \u0000 and half \ud800 a pair' }, false)
-      expect(await store().write(endBatch([scene.endItem(lease, report)]))).toMatchObject([{ kind: 'recorded' }])
+      expect(await store().write(finishBatch([scene.endItem(lease, report)]))).toMatchObject([{ kind: 'recorded' }])
       expect(await deadLetter(lease.jobId)).toMatchObject({
         error_code: 'A\ufffdB',
         error_message: 'NUL \ufffd and half \ufffd a pair',
@@ -100,7 +100,7 @@ export function retryConformance({ store }: Given): void {
       const canceled = await scene.running()
       await scene.cancel(canceled.jobId)
       const outcomes = await store().write(
-        endBatch([canceled, dead, retried].map((lease) => scene.endItem(lease, failed()))),
+        finishBatch([canceled, dead, retried].map((lease) => scene.endItem(lease, failed()))),
       )
       expect(outcomes).toMatchObject([
         { state: 'CANCELED', next: null, dead: false },

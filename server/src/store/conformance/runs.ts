@@ -5,7 +5,7 @@ import { failed, finished, only, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import { findResult } from '../jobs/read-jobs.ts'
 import { heartbeatBatch } from '../leasing/heartbeat-runs.ts'
-import { endBatch } from '../runs/end-runs.ts'
+import { finishBatch } from '../runs/finish-runs.ts'
 import { startBatch } from '../runs/start-runs.ts'
 import { integer } from '../statement.ts'
 import type { Given } from './given.ts'
@@ -139,7 +139,7 @@ export function runConformance({ store }: Given): void {
       const lease = await scene.running()
       const report = finished({ summaryText: 's', freqsCsv: '1,2', meta: '{"at":1}', costMicros: 7 })
       const outcome = only(
-        await store().write(endBatch([scene.endItem(lease, report, { version: 2, leaderEpoch: 1 })])),
+        await store().write(finishBatch([scene.endItem(lease, report, { version: 2, leaderEpoch: 1 })])),
       )
       const nothing = { next: null, dead: false, retryCount: 0 }
       expect(outcome).toMatchObject({ kind: 'recorded', jobId: lease.jobId, state: 'SUCCEEDED', ...nothing })
@@ -193,10 +193,10 @@ export function runConformance({ store }: Given): void {
       const scene = new Scene(store())
       const lease = await scene.running()
       const item = scene.endItem(lease, finished({ meta: '{"at":1}' }))
-      await store().write(endBatch([item]))
+      await store().write(finishBatch([item]))
       const before = await scene.run(lease.runId)
       const again = { ...item, report: finished({ meta: '{"at":2}' }), version: 2 }
-      expect(await store().write(endBatch([again]))).toEqual([
+      expect(await store().write(finishBatch([again]))).toEqual([
         { kind: 'repeated', jobId: lease.jobId, state: 'SUCCEEDED', next: null, dead: false, retryCount: 0 },
       ])
       expect(await scene.finish(lease, { outcomeHash: 'other' })).toEqual(refused('OUTCOME_ALREADY_RECORDED'))
@@ -216,7 +216,7 @@ export function runConformance({ store }: Given): void {
         scene.endItem(lease, finished()),
         scene.endItem(lease, failed()),
       ]
-      expect(await store().write(endBatch(items))).toMatchObject([
+      expect(await store().write(finishBatch(items))).toMatchObject([
         refused('LEASE_LOST'),
         refused('OUTCOME_ALREADY_RECORDED'),
         { kind: 'recorded', state: 'SUCCEEDED' },
@@ -236,9 +236,9 @@ export function runConformance({ store }: Given): void {
       const own = [scene.endItem(lease, finished()), scene.endItem(lease, finished()), scene.endItem(lease, failed())]
       const [around, unknown] = [strangers(lease.runId), strangers(v7())]
       const statements: string[] = []
-      const batch = endBatch([...around, ...unknown, ...outdated, ...own, ...around.map((item) => ({ ...item }))])
+      const batch = finishBatch([...around, ...unknown, ...outdated, ...own, ...around.map((item) => ({ ...item }))])
       const outcomes = await store().write(overhear(batch, ({ statement }) => void statements.push(statement.name)))
-      expect(statements.filter((name) => name === 'end_runs')).toHaveLength(2)
+      expect(statements.filter((name) => name === 'finish_runs')).toHaveLength(2)
       expect(statements.length).toBeLessThan(10)
       expect(outcomes.slice(0, 100)).toEqual(around.map(() => refused('LEASE_LOST')))
       expect(outcomes.slice(100, 200)).toEqual(unknown.map(() => refused('NOT_FOUND')))

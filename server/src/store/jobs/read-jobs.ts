@@ -1,7 +1,7 @@
 import { type Command, command } from '../port.ts'
 import { each, integer, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
 import { readKeysOfJobs } from '../submission/keys.sql.ts'
-import { readCounters } from '../system/once.sql.ts'
+import { readCounters } from '../system/promise-counters.sql.ts'
 import { countByState, readKeptJob, readKeptJobs, readReportedCosts, readResult, readRuns } from './jobs.sql.ts'
 
 export interface JobRows {

@@ -7,7 +7,7 @@ import { eachEngine, sql } from '../../testing/store/store.ts'
 import { byClock } from '../../testing/store/tags.ts'
 import { setQuota } from '../limits/quotas.ts'
 import type { Command } from '../port.ts'
-import { endBatch } from '../runs/end-runs.ts'
+import { finishBatch } from '../runs/finish-runs.ts'
 import { findKeys } from '../submission/keys.ts'
 import { retryJob } from './retry-jobs.ts'
 
@@ -62,7 +62,7 @@ eachEngine(({ store }) => {
       expect(await write(retry(waiting))).toMatchObject({ kind: 'retried', parkedMs: null })
       await scene.age(0)
       const done = await scene.leased({ startId: 'start' })
-      await write(endBatch([scene.endItem(done, finished())]))
+      await write(finishBatch([scene.endItem(done, finished())]))
       expect(await write(retry(waiting))).toMatchObject({ reason: 'ALREADY_ENDED', state: 'SUCCEEDED' })
       expect(await write(retry(v7()))).toMatchObject({ reason: 'NOT_FOUND' })
     })

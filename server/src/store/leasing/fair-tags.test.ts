@@ -25,8 +25,8 @@ test('of a queue from which nothing was leased the first run is looked for once,
 })
 
 test('what is to be known of queues from which something was leased takes one statement', () => {
-  const { atOnce, work } = findLastTags(places)
-  const settle = (time: number | null) => atOnce?.settle(answer(time, atOnce.step))
+  const { fastPath, work } = findLastTags(places)
+  const settle = (time: number | null) => fastPath?.settle(answer(time, fastPath.step))
   const first = work(false)
   const { value: step } = first.next()
   expect(first.next(answer(7, step as Step))).toEqual({ done: true, value: settle(7) })

@@ -15,8 +15,8 @@ import {
   textOrNull,
   type Work,
 } from '../statement.ts'
-import { leaseAtOnce } from './lease-at-once.ts'
-import { isFull, type KindTurns, type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from './leased.ts'
+import { plainLease } from './lease-plain.ts'
+import { isFull, type KindRotation, type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from './leased.ts'
 import {
   countHeld,
   enterLease,
@@ -27,7 +27,7 @@ import {
   readyKinds,
 } from './leases.sql.ts'
 
-export type { KindTurns, Leased, LeaseFrom, LeaseItem, Position } from './leased.ts'
+export type { KindRotation, Leased, LeaseFrom, LeaseItem, Position } from './leased.ts'
 
 /** More kinds than this in one queue are not looked at together. */
 const KINDS_MAX = 400
@@ -40,7 +40,7 @@ const BYTES_LEFT = 9
 export function leaseBatch(
   items: readonly LeaseItem[],
   from: LeaseFrom = () => null,
-  turns: KindTurns = new Map(),
+  turns: KindRotation = new Map(),
 ): Command<Leased[][]> {
   function* work(again: boolean): Work<Leased[][]> {
     const { firsts } = foldBy(items, nameOf)
@@ -55,7 +55,7 @@ export function leaseBatch(
     yield* leaseOpen(open, { gate, from, turns, found, bytes: bytesOf([...found.values()].flat()) })
     return items.map((item) => toLeases(item, found.get(nameOf(item)) ?? []))
   }
-  return command('lease', work, leaseAtOnce(items, from))
+  return command('lease', work, plainLease(items, from))
 }
 
 interface Gate {
@@ -108,7 +108,7 @@ function add(found: Map<string, Row[]>, row: Row): void {
 interface Look {
   gate: Gate
   from: LeaseFrom
-  turns: KindTurns
+  turns: KindRotation
   found: Map<string, Row[]>
   /** Of the payloads that were found. */
   bytes: number
@@ -179,7 +179,7 @@ function inTurn(bytes: number): InTurn {
 const bytesOf = (rows: readonly Row[]) => rows.reduce((sum, row) => sum + Buffer.byteLength(text(row, 'payload')), 0)
 
 /** Of too many, those after the ones that were looked at last, and then the first again: no kind is kept from its turn. */
-function* kindsIn(queue: string, turns: KindTurns): Work<string[]> {
+function* kindsIn(queue: string, turns: KindRotation): Work<string[]> {
   const last = turns.get(queue) ?? ''
   const kinds = new Set(yield* kindsAfter(queue, last, KINDS_MAX))
   if (last !== '' && kinds.size < KINDS_MAX) {
@@ -194,7 +194,7 @@ function* kindsAfter(queue: string, kind: string, max: number): Work<string[]> {
 }
 
 /** `last`: unset when all kinds of the queue were looked at. */
-function noteTurn(turns: KindTurns, queue: string, last: string | undefined): void {
+function noteTurn(turns: KindRotation, queue: string, last: string | undefined): void {
   turns.delete(queue)
   if (last === undefined) return
   const [oldest] = turns.keys()

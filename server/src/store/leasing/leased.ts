@@ -63,7 +63,7 @@ export interface Position {
 export type LeaseFrom = (queue: string, kinds: readonly string[]) => Position | null
 
 /** By queue, the last kind that was looked at, where there are more than are looked at together. */
-export type KindTurns = Map<string, string>
+export type KindRotation = Map<string, string>
 
 export const nameOf = ({ workerId, pollId }: LeaseItem) => JSON.stringify([workerId, pollId])
 

@@ -1,7 +1,7 @@
 import { RELEASED_OUTCOME, type RunCommand, type RunRefusal, type RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { followFailures, type RunError } from '../runs/after-failure.ts'
-import { tryInTurn } from '../runs/fold.ts'
+import { tryOnePerRun } from '../runs/fold.ts'
 import { explain } from '../runs/run-facts.ts'
 import { readFacts, releaseRuns } from '../runs/runs.sql.ts'
 import { each, type Row, text, type Work } from '../statement.ts'
@@ -29,7 +29,7 @@ export function releaseBatch(items: readonly ReleaseItem[]): Command<ReleaseOutc
       const rows = firsts.map((item) => [item.runId, item.workerId, item.leaseId, error, RELEASED_OUTCOME])
       return new Map((yield* each(releaseRuns, rows)).map((row) => [text(row, 'id'), row]))
     }
-    const { changed, missed } = yield* tryInTurn(items, attempt, commandOf)
+    const { changed, missed } = yield* tryOnePerRun(items, attempt, commandOf)
     yield* followFailures(
       changed.flatMap(([{ nextRunId }, row]) =>
         text(row, 'state') === 'FAILED'

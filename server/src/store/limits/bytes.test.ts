@@ -207,7 +207,7 @@ describe('on two nodes', () => {
     const [one] = scenes()
     await nodes.a().write(setQuota(one.userId, limited(100)))
     const submit = () => submitJobs([one.item({ payload: payload(60) })], renderForTest)
-    const [first, second] = await nodes.meet({ ...submit(), atOnce: undefined }, submit())
+    const [first, second] = await nodes.meet({ ...submit(), fastPath: undefined }, submit())
     expect([first[0]?.kind, second[0]?.kind]).toEqual(['created', 'refused'])
   })
 
@@ -229,7 +229,7 @@ describe('on two nodes', () => {
     const lease = await one.running({ payload: payload(10) })
     await nodes.a().write(setQuota(one.userId, limited(150)))
     const submit = submitJobs([one.item({ payload: payload(90) })], renderForTest)
-    await nodes.meet({ ...submit, atOnce: undefined }, logs(one, lease, 0, 'y'.repeat(90)))
+    await nodes.meet({ ...submit, fastPath: undefined }, logs(one, lease, 0, 'y'.repeat(90)))
     expect(await stored(nodes.a(), one.userId)).toBeLessThanOrEqual(150)
     expect(await used(nodes.a(), one.userId)).toBe(await stored(nodes.a(), one.userId))
   })
@@ -250,7 +250,7 @@ describe('on two nodes', () => {
   }
   const submitOf = (scene: Scene, bytes: number) => ({
     ...submitJobs([scene.item({ payload: payload(bytes) })], renderForTest),
-    atOnce: undefined,
+    fastPath: undefined,
   })
 
   test.each<[string, (scene: Scene, lease: Leased) => Command<unknown>]>([

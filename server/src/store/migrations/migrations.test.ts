@@ -19,7 +19,7 @@ import { publishBatch } from '../events/publish.ts'
 import { findJob } from '../jobs/read-jobs.ts'
 import { findQuota, setQuota } from '../limits/quotas.ts'
 import type { Store } from '../port.ts'
-import { endBatch } from '../runs/end-runs.ts'
+import { finishBatch } from '../runs/finish-runs.ts'
 import { beginBackfill, findBackfill, runningBackfills, stepBackfill } from '../schedules/backfills.ts'
 import {
   createDefinition,
@@ -37,7 +37,7 @@ import { consumeSlot, releaseSlot } from '../submission/reservations.ts'
 import { turnAlerts } from '../system/alerts.ts'
 import type { Term } from '../system/leadership.ts'
 import { addMinuteCounts, findMinuteCounts, removeMinuteCounts } from '../system/minute-counts.ts'
-import { addCounts } from '../system/once.ts'
+import { addCounts } from '../system/promise-counters.ts'
 import {
   FIRST_JOB,
   findDueJobs,
@@ -192,7 +192,7 @@ async function useEverything(store: Store): Promise<void> {
   await scene.finish(await scene.leased({ startId: 's' }))
   expect(await scene.state(jobId)).toBe('SUCCEEDED')
   const dead = await scene.running()
-  await store.write(endBatch([scene.endItem(dead, failed(undefined, false))]))
+  await store.write(finishBatch([scene.endItem(dead, failed(undefined, false))]))
   const redrive = await store.write(begin(scene, { jobIds: [dead.jobId] }))
   const tick = redriver(store, await lead(store))
   for (let i = 0; i < 2; i++) await tick()

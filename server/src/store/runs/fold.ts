@@ -21,7 +21,7 @@ export function foldBy<T>(items: readonly T[], nameOf: (item: T) => string): { f
  * nothing must not keep the holder's, which came after it, from being tried. `attempt` answers with the rows it changed, and
  * `commandOf` says what an item asks for.
  */
-export function* tryInTurn<T extends { runId: string }>(
+export function* tryOnePerRun<T extends { runId: string }>(
   items: readonly T[],
   attempt: (firsts: T[]) => Work<Map<string, Row>>,
   commandOf: (item: T) => RunCommand,

@@ -2,11 +2,11 @@ import { decide, type RunCommand, type RunState } from '../../core/run/run-state
 import { type Command, command } from '../port.ts'
 import { flag, integer, integerOrNull, one, type Row, text, textOrNull, type Work } from '../statement.ts'
 import type { RunError } from './after-failure.ts'
-import { type EndItem, type EndOutcome, endRunsNow, toRepeated } from './end-runs.ts'
+import { type FinishItem, type FinishOutcome, finishRunsNow, toRepeated } from './finish-runs.ts'
 import { adoptRun, readAfter, readLateness } from './late-reports.sql.ts'
 import { toFacts } from './run-facts.ts'
 
-export interface LateItem extends EndItem {
+export interface LateItem extends FinishItem {
   /** Random: it names the lease under which the next run is adopted. */
   token: string
 }
@@ -16,19 +16,19 @@ export interface LateItem extends EndItem {
  * was handed it, is adopted by the worker and ended with what it reports, in one transaction: the run that timed out stays as
  * it is, each run has one outcome, and nobody else ever held the job in between.
  */
-export function endLate(item: LateItem): Command<EndOutcome> {
-  return command('finish_late', function* work(): Work<EndOutcome> {
+export function finishLate(item: LateItem): Command<FinishOutcome> {
+  return command('finish_late', function* work(): Work<FinishOutcome> {
     const { runId, workerId, leaseId, token } = item
     const adopted = yield* one(adoptRun, runId, workerId, leaseId, token)
     if (adopted === undefined) return yield* explainLate(item)
     const held = { runId: text(adopted, 'id'), leaseId: text(adopted, 'lease_id'), version: null, leaderEpoch: null }
-    const [outcome] = yield* endRunsNow([{ ...item, ...held }])
+    const [outcome] = yield* finishRunsNow([{ ...item, ...held }])
     if (outcome === undefined) throw new Error('A report has an outcome')
     return outcome
   })
 }
 
-function* explainLate(item: LateItem): Work<EndOutcome> {
+function* explainLate(item: LateItem): Work<FinishOutcome> {
   const row = yield* one(readAfter, item.runId)
   // Nothing came after it: the job has ended with it.
   if (row === undefined) return { kind: 'refused', reason: 'ALREADY_ENDED' }

@@ -39,13 +39,13 @@ export interface Ended {
 }
 
 /** Made beforehand, for a run that follows. */
-export interface Spare {
+export interface NextRunSeed {
   nextRunId: string
   random: number
 }
 
 /** A RUNNING run that the leader ends after the continuation time, unless its worker is heard of or ends it. */
-export interface Waiting {
+export interface PendingExpiry {
   runId: string
   version: number
   /** Set: its worker is to be heard of until then. */
@@ -58,7 +58,7 @@ export interface Review {
   /** Queues that have work again. */
   queues: string[]
   ended: Ended[]
-  waiting: Waiting[]
+  waiting: PendingExpiry[]
   /** As much was done as is allowed at once: more may be left. */
   full: boolean
   /** Until the next lease lapses; null when nobody has one. */
@@ -105,7 +105,7 @@ export function reviewRuns(term: Term, item: ReviewItem): Command<Review> {
     return {
       queues: [...new Set(orphaned.map((row) => text(row, 'queue')))],
       ended: exhausted.map((row) => toEnded(row, parked)),
-      waiting: waiting.map(toWaiting),
+      waiting: waiting.map(toPendingExpiry),
       full: [orphaned, exhausted, confirming, halted].some(({ length }) => length === batchMax),
       nextLapseMs: integerOrNull(next, 'in_ms'),
     }
@@ -113,7 +113,7 @@ export function reviewRuns(term: Term, item: ReviewItem): Command<Review> {
 }
 
 /** Ends runs whose time is up, as long as they are as they were seen. What follows them comes in the same transaction. */
-export function expireBatch(term: Term, seen: readonly (Waiting & Spare)[]): Command<Ended[]> {
+export function expireBatch(term: Term, seen: readonly (PendingExpiry & NextRunSeed)[]): Command<Ended[]> {
   const runs = JSON.stringify(
     seen.map(({ runId, version, deadlineAtMs, cancelRequestedAtMs }) => ({
       id: runId,
@@ -134,7 +134,7 @@ export function expireBatch(term: Term, seen: readonly (Waiting & Spare)[]): Com
 }
 
 /** A run that was to be canceled has ended as wished: nothing follows. */
-function toFailure(row: Row, spare: Spare | undefined): Failure[] {
+function toFailure(row: Row, spare: NextRunSeed | undefined): Failure[] {
   if (text(row, 'state') !== 'TIMED_OUT' || spare === undefined) return []
   const { nextRunId, random } = spare
   return [{ row, error: JSON.parse(text(row, 'error')) as RunError, retryable: true, nextRunId, random }]
@@ -152,7 +152,7 @@ function toEnded(row: Row, followed: ReadonlyMap<string, Followed>): Ended {
   }
 }
 
-function toWaiting(row: Row): Waiting {
+function toPendingExpiry(row: Row): PendingExpiry {
   const deadlineAtMs = integerOrNull(row, 'deadline_at')
   return {
     runId: text(row, 'id'),

@@ -78,7 +78,7 @@ const RESULT = 'run_id, job_id, result, summary_text, freqs_csv, meta, cost_micr
  * result, summary, freqs, meta, cost. Guards RUNNING, holder, version and the epoch that start recorded. A wish to cancel
  * turns any end into CANCELED, and then there is no result; nor is there one of which nothing is to be kept.
  */
-export const endRuns = statement('end_runs', {
+export const finishRuns = statement('finish_runs', {
   postgres: `WITH t AS MATERIALIZED (
       SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::bigint[], $6::text[], $7::text[],
         $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bigint[])
@@ -110,7 +110,7 @@ export const endRuns = statement('end_runs', {
 })
 
 /** The same as a transaction by itself. */
-export const endPlain = statement('end_plain', { postgres: endRuns.postgres, sqlite: [] })
+export const finishPlain = statement('finish_plain', { postgres: finishRuns.postgres, sqlite: [] })
 
 function ends(version: string, epoch: string): string {
   return `${HELD} AND state = 'RUNNING' AND (${version} IS NULL OR ${version} = version)

@@ -1,7 +1,7 @@
 import type { RunCommand, RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { each, integer, type Row, text, type Work } from '../statement.ts'
-import { tryInTurn } from './fold.ts'
+import { tryOnePerRun } from './fold.ts'
 import { explain } from './run-facts.ts'
 import { readFacts, startRuns } from './runs.sql.ts'
 
@@ -33,7 +33,7 @@ export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]>
       const rows = firsts.map((item) => [item.runId, item.workerId, item.leaseId, item.version, item.startId])
       return new Map((yield* each(startRuns, rows)).map((row) => [text(row, 'id'), row]))
     }
-    const { changed, missed } = yield* tryInTurn(items, attempt, commandOf)
+    const { changed, missed } = yield* tryOnePerRun(items, attempt, commandOf)
     const facts = new Map(
       (yield* each(
         readFacts,

@@ -10,7 +10,7 @@ import * as sql from './backfills.sql.ts'
 import type { Maker } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import { insertOccurrences } from './ticks.sql.ts'
-import { readStandings, submitTicks, type Tick, tickItem } from './ticks.ts'
+import { readLoads, submitTicks, type Tick, tickItem } from './ticks.ts'
 
 export type BackfillState = 'running' | 'done' | 'aborted'
 
@@ -162,7 +162,7 @@ function* makeSome({ definition, overlap, ticks }: Asked, nowMs: number, maker: 
   const known = yield* readKnown(id, ticks)
   let fresh = ticks.filter((tick) => !known.has(tick))
   if (overlap !== 'allow') {
-    const { active, waiting } = (yield* readStandings([id])).get(id) ?? { active: true, waiting: 0 }
+    const { active, waiting } = (yield* readLoads([id])).get(id) ?? { active: true, waiting: 0 }
     fresh = active || waiting > 0 ? [] : fresh.slice(0, 1)
   }
   const items = fresh.map((tick) => tickItem(definition, tick, nowMs, nowMs, maker))

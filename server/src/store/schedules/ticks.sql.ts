@@ -52,7 +52,7 @@ const STANDING = `EXISTS (SELECT 1 FROM ichido.runs r WHERE ${ACTIVE}) AS active
   (SELECT count(*) FROM ichido.occurrences o WHERE o.definition_id = t.id AND o.${WAITS}) AS waiting`
 
 /** Takes definitions that are locked: whether a job of theirs has not ended, and how many of their ticks wait. */
-export const readStanding = statement('read_standing', {
+export const readLoad = statement('read_standing', {
   postgres: `SELECT t.id, ${STANDING} FROM unnest($1::uuid[]) AS t(id)`,
   sqlite: `SELECT t.id, ${STANDING} FROM (SELECT $1 AS id) t`,
 })

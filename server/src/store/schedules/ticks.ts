@@ -1,6 +1,6 @@
 import type { Definition } from '../../core/schedule/definition.ts'
 import type { Schedule } from '../../core/schedule/schedule.ts'
-import { jitterMs, type Outcome, type Plan, type Standing, settleTick } from '../../core/schedule/ticks.ts'
+import { type DefinitionLoad, jitterMs, type Outcome, type Plan, settleTick } from '../../core/schedule/ticks.ts'
 import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
 import {
@@ -93,10 +93,10 @@ export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker)
     const locked = yield* query(sql.lockDue, ...fence(term), seen)
     const nowMs = locked[0] === undefined ? 0 : integer(locked[0], 'now')
     const held = locked.map((row) => ({ ...(byId.get(text(row, 'id')) ?? missing()), definition: toDefinition(row) }))
-    const standings = yield* readStandings(held.map(({ definition }) => definition.id))
-    yield* markBackfilled(held, standings)
+    const loads = yield* readLoads(held.map(({ definition }) => definition.id))
+    yield* markBackfilled(held, loads)
     const ticks = held.flatMap(({ definition, plan }) =>
-      settle(definition, plan, standings.get(definition.id) ?? missing(), nowMs, maker),
+      settle(definition, plan, loads.get(definition.id) ?? missing(), nowMs, maker),
     )
     const done = yield* carryOut(ticks, maker)
     const moves = held.map(({ definition, dueAtMs, plan }) => [
@@ -119,7 +119,7 @@ interface Draft {
   skippedUntilMs: number | null
 }
 
-function settle(definition: Definition, plan: Plan, standing: Standing, nowMs: number, maker: Maker): Draft[] {
+function settle(definition: Definition, plan: Plan, load: DefinitionLoad, nowMs: number, maker: Maker): Draft[] {
   const { id, schedule } = definition
   const base = (scheduledForMs: number) => ({
     definitionId: id,
@@ -136,7 +136,7 @@ function settle(definition: Definition, plan: Plan, standing: Standing, nowMs: n
   })
   const made = plan.make.map((scheduledForMs): Draft => {
     const runAtMs = scheduledForMs + jitterMs(id, scheduledForMs, schedule?.jitterSeconds ?? 0)
-    const settled = settleTick(schedule?.overlap ?? 'allow', standing)
+    const settled = settleTick(schedule?.overlap ?? 'allow', load)
     const item = settled.outcome === 'job' ? tickItem(definition, scheduledForMs, runAtMs, nowMs, maker) : null
     const tick = { ...base(scheduledForMs), ...settled, jobId: item?.jobId ?? null }
     return { tick, item, runAtMs, skippedUntilMs: null }
@@ -199,9 +199,9 @@ export function tickItem(
   return definitionItem(definition, { payload: definition.payload, ...tick }, maker)
 }
 
-export function* readStandings(definitionIds: readonly string[]): Work<Map<string, Standing>> {
+export function* readLoads(definitionIds: readonly string[]): Work<Map<string, DefinitionLoad>> {
   const rows = yield* each(
-    sql.readStanding,
+    sql.readLoad,
     definitionIds.map((id) => [id]),
   )
   return new Map(
@@ -210,17 +210,15 @@ export function* readStandings(definitionIds: readonly string[]): Work<Map<strin
 }
 
 /** Only `skip` minds whose job it is. */
-function* markBackfilled(held: readonly { definition: Definition }[], standings: Map<string, Standing>): Work<void> {
-  const asked = held.filter(
-    ({ definition: { id, schedule } }) => schedule?.overlap === 'skip' && standings.get(id)?.active,
-  )
+function* markBackfilled(held: readonly { definition: Definition }[], loads: Map<string, DefinitionLoad>): Work<void> {
+  const asked = held.filter(({ definition: { id, schedule } }) => schedule?.overlap === 'skip' && loads.get(id)?.active)
   const rows = yield* each(
     sql.readBackfilledOnly,
     asked.map(({ definition }) => [definition.id]),
   )
   for (const row of rows) {
-    const standing = standings.get(text(row, 'id'))
-    if (standing !== undefined) standing.backfilledOnly = true
+    const load = loads.get(text(row, 'id'))
+    if (load !== undefined) load.backfilledOnly = true
   }
 }
 

@@ -6,7 +6,7 @@ import { fence, type Term } from '../system/leadership.ts'
 import { type Maker, resultOf } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import * as sql from './ticks.sql.ts'
-import { readStandings, submitTicks, type Tick, tickItem } from './ticks.ts'
+import { readLoads, submitTicks, type Tick, tickItem } from './ticks.ts'
 
 /** A tick that met a full quota, or the job before it. */
 export interface WaitingTick {
@@ -36,10 +36,10 @@ export function tryWaitingTicks(term: Term, waiting: readonly WaitingTick[], mak
   return command('try_waiting_ticks', function* work(): Work<Tick[]> {
     yield* lockUsersOf(waiting.map(({ userId }) => userId))
     const locked = yield* query(sql.lockWaitingTicks, ...fence(term), asked)
-    const standings = yield* readStandings(locked.map((row) => text(row, 'id')))
+    const loads = yield* readLoads(locked.map((row) => text(row, 'id')))
     const free = locked.filter((row) => {
       const { schedule } = toDefinition(row)
-      return (schedule?.overlap ?? 'allow') === 'allow' || !standings.get(text(row, 'id'))?.active
+      return (schedule?.overlap ?? 'allow') === 'allow' || !loads.get(text(row, 'id'))?.active
     })
     const drafts = free.map((row) => waitingDraft(row, maker))
     const outcomes = yield* submitTicks(

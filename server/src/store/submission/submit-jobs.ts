@@ -2,7 +2,7 @@ import { REQUEST_HASH_VERSION } from '../../core/keys/request-hash.ts'
 import { admit, bytesWarnings, refuseBytes } from '../../core/limits/quota.ts'
 import { wantedRunAt } from '../../core/run/artifact.ts'
 import { runAtProblem } from '../../core/run/job.ts'
-import { bytesOf, holdBack, type OwnBlobs, ownBlobs } from '../artifacts/hold-runs.ts'
+import { awaitUploads, bytesOf, type OwnBlobs, ownBlobs } from '../artifacts/await-uploads.ts'
 import { resolveDeadLetters } from '../dead-letters/dead-letters.sql.ts'
 import { lockEnded, refusalOf } from '../jobs/ended-jobs.ts'
 import { readJobs } from '../jobs/jobs.sql.ts'
@@ -26,7 +26,7 @@ import {
   withTags,
 } from './submission.ts'
 import { insertLabels, insertSubmission } from './submit.sql.ts'
-import { submitAtOnce } from './submit-at-once.ts'
+import { plainSubmit } from './submit-plain.ts'
 
 /**
  * Key, quota, cost, reservation, job, first run, first event and stored answer, in one transaction, for any number of
@@ -34,7 +34,7 @@ import { submitAtOnce } from './submit-at-once.ts'
  * neighbours alone.
  */
 export function submitJobs(items: readonly SubmitItem[], render: RenderAccepted): Command<SubmitOutcome[]> {
-  return command('submit', (again) => submitWork(items, render, again), submitAtOnce(items, render))
+  return command('submit', (again) => submitWork(items, render, again), plainSubmit(items, render))
 }
 
 /** Takes the tags inside the transaction, so that it needs no other connection. */
@@ -64,7 +64,7 @@ export function* submitWork(
   const blobs = yield* ownBlobs(open())
   const facts = { users, replaced, blobs, nowMs, countedAtMs }
   const { admitted, repeats } = yield* admitFresh(open(), facts, render, done)
-  yield* insert(yield* holdBack(admitted, blobs), nowMs, done)
+  yield* insert(yield* awaitUploads(admitted, blobs), nowMs, done)
 
   for (const [item, first] of repeats) done.set(item, repeat(item, first, done.get(first)))
   return items.map((item) => done.get(item) ?? unreachable())

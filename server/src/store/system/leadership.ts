@@ -10,7 +10,7 @@ export interface Term {
   epoch: number
 }
 
-export interface Standing {
+export interface LeadershipStatus {
   /** Of the row: ours when `held`. */
   epoch: number
   held: boolean
@@ -24,16 +24,16 @@ export interface Standing {
 export const fence = ({ epoch, holder }: Term): readonly SqlValue[] => [epoch, holder]
 
 /** Takes leadership if nobody has it. An unheard success before this try is simply taken again. */
-export function tryToLead(holder: string, ttlMs: number): Command<Standing> {
-  return command('take_leadership', function* work(): Work<Standing> {
+export function tryToLead(holder: string, ttlMs: number): Command<LeadershipStatus> {
+  return command('take_leadership', function* work(): Work<LeadershipStatus> {
     const taken = yield* one(takeLeadership, holder, ttlMs)
     if (taken !== undefined) yield* countNow('leader_changes', 1)
     return yield* standing(taken !== undefined)
   })
 }
 
-export function renewTerm(term: Term, ttlMs: number): Command<Standing> {
-  return command('renew_leadership', function* work(): Work<Standing> {
+export function renewTerm(term: Term, ttlMs: number): Command<LeadershipStatus> {
+  return command('renew_leadership', function* work(): Work<LeadershipStatus> {
     const renewed = yield* one(renewLeadership, ...fence(term), ttlMs)
     return yield* standing(renewed !== undefined)
   })
@@ -49,7 +49,7 @@ export function readClock(): Command<number> {
   return command('clock', now)
 }
 
-function* standing(held: boolean): Work<Standing> {
+function* standing(held: boolean): Work<LeadershipStatus> {
   const row = yield* one(readLeadership)
   return { epoch: integer(row, 'epoch'), held, nowMs: integer(row, 'now'), server: text(row, 'server') }
 }

@@ -15,7 +15,7 @@ export async function lease({ services }: TestApp, queue: string): Promise<Lease
 }
 
 export async function finish({ services }: TestApp, leaseId: string): Promise<void> {
-  await services.runs.report(WORKER, leaseId, {
+  await services.runs.finish(WORKER, leaseId, {
     verb: 'finish',
     result: 'null',
     summaryText: null,

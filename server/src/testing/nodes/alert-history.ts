@@ -54,7 +54,7 @@ export class AlertHistory {
     const { runs } = this.#services
     const [lease] = await runs.lease(WORKER, { queues: [queue], kinds: ['work'], max: 1, waitMs: 0, startId: 'p' })
     if (lease === undefined) throw new Error(`Nothing to lease from ${queue}`)
-    const outcome = await runs.report(WORKER, lease.lease_id, how === 'finish' ? finished() : failed())
+    const outcome = await runs.finish(WORKER, lease.lease_id, how === 'finish' ? finished() : failed())
     if (outcome.kind !== 'recorded') throw new Error(`The report was ${outcome.kind}`)
   }
 }

@@ -29,7 +29,7 @@ const script = (databaseUrl: string, { shifted = false }: NodeChanges) => `
   const node = await startNode({ storage, world, meter: { ...silentMeter, leadership }, allowNoFsync: false, onTrouble })
   process.on('SIGTERM', () => node.close())`
 
-export interface Standing {
+export interface LeadershipStatus {
   leads: boolean
   epoch: number
 }
@@ -39,9 +39,9 @@ export class NodeProcess {
   readonly #child: ChildProcess
   readonly #exited: Promise<unknown>
   /** What it last said. */
-  standing: Standing | null = null
+  standing: LeadershipStatus | null = null
   /** Every change in what it said, oldest first. */
-  readonly changes: Standing[] = []
+  readonly changes: LeadershipStatus[] = []
 
   private constructor(databaseUrl: string, changes: NodeChanges) {
     const args = [...nodeArgs, '--input-type=module', '--eval', script(databaseUrl, changes)]
@@ -57,7 +57,7 @@ export class NodeProcess {
   }
 
   #hear(line: string): void {
-    const standing = JSON.parse(line) as Standing
+    const standing = JSON.parse(line) as LeadershipStatus
     const changed = this.standing?.leads !== standing.leads || this.standing.epoch !== standing.epoch
     this.standing = standing
     if (changed) this.changes.push(standing)

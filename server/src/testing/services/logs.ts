@@ -69,11 +69,11 @@ export async function leaseWriting(services: Services, queue: string): Promise<W
       return services.logs.append(WORKER, leaseId, chunks)
     },
     async succeed() {
-      await services.runs.report(WORKER, leaseId, finished())
+      await services.runs.finish(WORKER, leaseId, finished())
     },
     async fail(retryable) {
       const error = { code: 'BROKEN', message: 'It broke' }
-      await services.runs.report(WORKER, leaseId, { verb: 'fail', error, retryable })
+      await services.runs.finish(WORKER, leaseId, { verb: 'fail', error, retryable })
     },
   }
 }

@@ -37,7 +37,7 @@ export async function beginPublishing(
       await publish(...Array.from({ length: count }, () => ({ stage: 'progress', seq: seq++, data })))
     },
     async succeed() {
-      await services.runs.report(WORKER, leaseId, finished())
+      await services.runs.finish(WORKER, leaseId, finished())
     },
   }
 }

@@ -7,7 +7,7 @@ import { EVERY_DEAD_LETTER } from '../../store/dead-letters/dead-letters.ts'
 import { beginRedrive, findRedrive, type NewRedrive, type Redrive } from '../../store/dead-letters/redrive.ts'
 import { type RetryOutcome, retryJob } from '../../store/jobs/retry-jobs.ts'
 import type { Command, Store } from '../../store/port.ts'
-import { endBatch } from '../../store/runs/end-runs.ts'
+import { finishBatch } from '../../store/runs/finish-runs.ts'
 import { type Row, text } from '../../store/statement.ts'
 import { type Term, tryToLead } from '../../store/system/leadership.ts'
 import { failed, type Scene } from './scene.ts'
@@ -33,7 +33,7 @@ export async function makeDead(scene: Scene, count: number, changes: Changes = {
 export async function failAll(scene: Scene, kind = 'work'): Promise<string[]> {
   const leases = await scene.lease({ max: BATCH, startId: 'start', kinds: [kind] })
   const report = failed({ code: 'BROKEN', message: 'It broke' }, false)
-  await scene.store.write(endBatch(leases.map((lease) => scene.endItem(lease, report))))
+  await scene.store.write(finishBatch(leases.map((lease) => scene.endItem(lease, report))))
   return leases.map((lease) => lease.jobId)
 }
 

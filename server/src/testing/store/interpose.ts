@@ -29,8 +29,8 @@ export function interpose<T>(command: Command<T>, after: string | null, extra: (
 }
 
 function* whole<T>(command: Command<T>, again: boolean): Work<T> {
-  const { atOnce } = command
-  if (atOnce === undefined || again) return yield* command.work(again)
-  const rows = yield atOnce.step
-  return atOnce.settle(rows) ?? (yield* (atOnce.left?.(rows) ?? command).work(again))
+  const { fastPath } = command
+  if (fastPath === undefined || again) return yield* command.work(again)
+  const rows = yield fastPath.step
+  return fastPath.settle(rows) ?? (yield* (fastPath.left?.(rows) ?? command).work(again))
 }

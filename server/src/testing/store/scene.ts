@@ -3,12 +3,12 @@ import { v7 } from 'uuid'
 import { findEvents } from '../../store/events/events.ts'
 import { type CancelOutcome, cancelJob } from '../../store/jobs/cancel-job.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../../store/leasing/heartbeat-runs.ts'
-import { type KindTurns, type Leased, type LeaseItem, leaseBatch } from '../../store/leasing/lease-runs.ts'
+import { type KindRotation, type Leased, type LeaseItem, leaseBatch } from '../../store/leasing/lease-runs.ts'
 import { promoteDue } from '../../store/leasing/promote-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../../store/leasing/release-runs.ts'
 import type { Store } from '../../store/port.ts'
 import type { RunError } from '../../store/runs/after-failure.ts'
-import { type EndItem, type EndOutcome, endBatch, type Report } from '../../store/runs/end-runs.ts'
+import { type FinishItem, type FinishOutcome, finishBatch, type Report } from '../../store/runs/finish-runs.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../../store/runs/start-runs.ts'
 import { type Row, text } from '../../store/statement.ts'
 import { type ReserveOutcome, reserveSlot } from '../../store/submission/reservations.ts'
@@ -33,7 +33,7 @@ export class Scene {
   readonly queue = unique('queue')
   readonly workerId = unique('worker')
   /** As a node remembers them. */
-  readonly #turns: KindTurns = new Map()
+  readonly #turns: KindRotation = new Map()
 
   constructor(store: Store) {
     this.store = store
@@ -125,7 +125,7 @@ export class Scene {
     return only(await this.store.write(heartbeatBatch([this.heartbeatItem(lease, changes)])))
   }
 
-  endItem(lease: Holding, report: Report, changes: Partial<EndItem> = {}): EndItem {
+  endItem(lease: Holding, report: Report, changes: Partial<FinishItem> = {}): FinishItem {
     return {
       runId: lease.runId,
       leaseId: lease.leaseId,
@@ -140,12 +140,12 @@ export class Scene {
     }
   }
 
-  async finish(lease: Holding, changes: Partial<EndItem> = {}): Promise<EndOutcome> {
-    return only(await this.store.write(endBatch([this.endItem(lease, finished(), changes)])))
+  async finish(lease: Holding, changes: Partial<FinishItem> = {}): Promise<FinishOutcome> {
+    return only(await this.store.write(finishBatch([this.endItem(lease, finished(), changes)])))
   }
 
-  async fail(lease: Holding, changes: Partial<EndItem> = {}): Promise<EndOutcome> {
-    return only(await this.store.write(endBatch([this.endItem(lease, failed(), changes)])))
+  async fail(lease: Holding, changes: Partial<FinishItem> = {}): Promise<FinishOutcome> {
+    return only(await this.store.write(finishBatch([this.endItem(lease, failed(), changes)])))
   }
 
   releaseItem(lease: Holding, changes: Partial<ReleaseItem> = {}): ReleaseItem {

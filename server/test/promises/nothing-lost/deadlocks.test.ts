@@ -9,7 +9,7 @@ import { type HeartbeatItem, heartbeatBatch } from '../../../src/store/leasing/h
 import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { putQueue } from '../../../src/store/leasing/queues.ts'
 import { releaseBatch } from '../../../src/store/leasing/release-runs.ts'
-import { type EndItem, endBatch } from '../../../src/store/runs/end-runs.ts'
+import { type FinishItem, finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { insertBulk } from '../../../src/testing/store/bulk.ts'
 import { finished, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
@@ -48,7 +48,7 @@ test('finish, heartbeat and cancel over the same rows on three nodes', { timeout
       const some = order.slice(at, at + BATCH)
       const elsewhere = pick(order, BATCH)
       const [ended] = await Promise.all([
-        node.write(endBatch(some.map(report))),
+        node.write(finishBatch(some.map(report))),
         node.write(heartbeatBatch(elsewhere.map(heartbeat))),
         ...pick(order, 3).map(async ({ jobId }) => {
           const { kind } = await node.write(cancelJob(jobId))
@@ -157,7 +157,7 @@ function heartbeat(run: BulkRun): HeartbeatItem {
   return { ...holder(run), leaseTtlMs: 60_000 }
 }
 
-function report(run: BulkRun): EndItem {
+function report(run: BulkRun): FinishItem {
   const guards = { version: null, leaderEpoch: null, outcomeHash: 'hash', nextRunId: run.runId, random: 0 }
   return { ...holder(run), ...guards, report: finished() }
 }

@@ -12,7 +12,7 @@ import type { PostgresStore } from '../../../src/store/engines/postgres/postgres
 import { openSqlite } from '../../../src/store/engines/sqlite/sqlite.ts'
 import { command } from '../../../src/store/port.ts'
 import { query, statement } from '../../../src/store/statement.ts'
-import { submitLeased } from '../../../src/store/submission/submit-leased.ts'
+import { submitAndLease } from '../../../src/store/submission/submit-and-lease.ts'
 import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 
@@ -135,7 +135,7 @@ if (strace !== undefined) {
 
     async function leasedAtOnce(scene: Scene): Promise<void> {
       const item = scene.item({ queue: 'quiet' })
-      const submission = submitLeased([item], { polls: [scene.leaseItem()], from: null }, renderForTest)
+      const submission = submitAndLease([item], { polls: [scene.leaseItem()], from: null }, renderForTest)
       expect(await scene.store.write(submission)).toMatchObject({ kind: 'leased' })
     }
 
@@ -154,8 +154,13 @@ if (strace !== undefined) {
       ['COMMIT', (scene) => scene.submitted({ labels: { a: 'b' } }), /recvfrom\(.*COMMIT\\0/, /sendto\(.*COMMIT\\0/],
       ['submit at once', (scene) => scene.submitted(), /recvfrom\(.*submit_plain\\0/, /sendto\(.*SELECT 1\\0/],
       ['lease at once', leasedAlone, /recvfrom\(.*lease_plain\\0/, /sendto\(/],
-      ['report at once', async (scene) => scene.finish(await scene.running()), /recvfrom\(.*end_plain\\0/, /sendto\(/],
-      ['submit to polls', leasedAtOnce, /recvfrom\(.*submit_to_polls\\0/, /sendto\(.*lease_ttl_ms\\0/],
+      [
+        'report at once',
+        async (scene) => scene.finish(await scene.running()),
+        /recvfrom\(.*finish_plain\\0/,
+        /sendto\(/,
+      ],
+      ['submit to polls', leasedAtOnce, /recvfrom\(.*submit_and_lease\\0/, /sendto\(.*lease_ttl_ms\\0/],
     ])('PostgreSQL syncs between every %s and its answer', async (name, submit, request, answer) => {
       const database = `traced_${name.replaceAll(' ', '_').toLowerCase()}`
       const url = await server.createDatabase(database)

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { realWorld } from '../../../src/node/world.ts'
 import { Batcher } from '../../../src/services/batching/batcher.ts'
 import { BadValue } from '../../../src/store/port.ts'
-import { type EndItem, type EndOutcome, endBatch } from '../../../src/store/runs/end-runs.ts'
+import { type FinishItem, type FinishOutcome, finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import type { SubmitItem, SubmitOutcome } from '../../../src/store/submission/submission.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { failed, finished, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
@@ -83,10 +83,10 @@ eachEngine(({ engine, store }) => {
     const poison = items[20]
     if (poison === undefined) throw new Error('There are 64 leases')
     poison.report = finished({ costMicros: 2 ** 63 })
-    const batcher = new Batcher<EndItem, EndOutcome>({
+    const batcher = new Batcher<FinishItem, FinishOutcome>({
       ...SIZES,
       name: 'finish',
-      run: (batch) => store().write(endBatch(batch)),
+      run: (batch) => store().write(finishBatch(batch)),
       userOf: (item) => item.workerId,
     })
     const settled = await Promise.allSettled(items.map((item) => batcher.add(item)))

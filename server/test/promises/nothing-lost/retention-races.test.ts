@@ -5,9 +5,9 @@ import { createRetain } from '../../../src/leader/duties/retain.ts'
 import { realWorld } from '../../../src/node/world.ts'
 import { silentMeter } from '../../../src/services/system/meter.ts'
 import { findJob, findResult } from '../../../src/store/jobs/read-jobs.ts'
-import { endBatch } from '../../../src/store/runs/end-runs.ts'
+import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
-import { addCounts } from '../../../src/store/system/once.ts'
+import { addCounts } from '../../../src/store/system/promise-counters.ts'
 import { removeEvents, removeJobs } from '../../../src/store/system/retention.ts'
 import { seize } from '../../../src/testing/nodes/reaper.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
@@ -108,7 +108,7 @@ describe('a job that is removed', () => {
   test('is named by its key until that one’s time is up, whether the queue’s time for results removes it or not', async () => {
     const scene = new Scene(nodes.a())
     const lease = await scene.running({ key: { key: 'key', ttlMs: 3_600_000 } })
-    await nodes.a().write(endBatch([scene.endItem(lease, finished())]))
+    await nodes.a().write(finishBatch([scene.endItem(lease, finished())]))
     await scene.age(60_000)
     const term = await seize(nodes.a())
     const submit = submitJobs([scene.item({ key: KEY })], renderForTest)
@@ -171,7 +171,7 @@ test('two nodes retain, and others retry, redrive, submit, count and read: every
     await nodes
       .a()
       .write(
-        endBatch(
+        finishBatch(
           leases.map((lease, i) =>
             scene.endItem(
               lease,

@@ -14,11 +14,11 @@ import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
 import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { findQuota, findReservation, setQuota } from '../../../src/store/limits/quotas.ts'
 import type { Command } from '../../../src/store/port.ts'
-import { endBatch } from '../../../src/store/runs/end-runs.ts'
+import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { startBatch } from '../../../src/store/runs/start-runs.ts'
 import { consumeSlot, releaseSlot, reserveSlot } from '../../../src/store/submission/reservations.ts'
+import { submitAndLease } from '../../../src/store/submission/submit-and-lease.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
-import { submitLeased } from '../../../src/store/submission/submit-leased.ts'
 import { changeSetting } from '../../../src/store/system/settings.ts'
 import { recordTriggers } from '../../../src/store/triggers/record-triggers.ts'
 import { createEnrollToken } from '../../../src/store/workers/register-worker.ts'
@@ -90,7 +90,8 @@ async function cutOnce<T>(cut: Cut, command: Command<T>): Promise<T> {
 const isCommit = (data: Buffer) => data.includes('COMMIT\0')
 
 /** A transaction in one statement. */
-const isAtOnce = (data: Buffer) => /_(submit_plain|submit_to_polls|lease_plain|end_plain)/.test(data.toString('latin1'))
+const isAtOnce = (data: Buffer) =>
+  /_(submit_plain|submit_and_lease|lease_plain|finish_plain)/.test(data.toString('latin1'))
 
 /** Whoever tries again waits for the transaction that is still open. */
 async function someoneWaits(): Promise<void> {
@@ -138,7 +139,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
   test('a submit that is leased at once makes one job, and whoever waited for it gets it', async () => {
     await scene.cancel(await scene.submitted())
     const [item, poll] = [scene.item({ key: 'k' }), scene.leaseItem()]
-    const submitted = await cutOnce(cut, submitLeased([item], { polls: [poll], from: null }, renderForTest))
+    const submitted = await cutOnce(cut, submitAndLease([item], { polls: [poll], from: null }, renderForTest))
     expect(submitted).toMatchObject({ kind: 'unheard', outcomes: [{ kind: 'created', jobId: item.jobId }] })
     expect(await node.write(leaseBatch([poll]))).toMatchObject([[{ jobId: item.jobId, attempt: 1 }]])
     expect(await jobs()).toHaveLength(2)
@@ -194,18 +195,18 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     const [done, lost] = [await scene.running(), await scene.running()]
     await scene.finish(lost)
     const items = [scene.endItem(done, finished()), scene.endItem(lost, finished({ result: '"other"' }))]
-    const outcomes = await cutOnce(cut, endBatch(items))
+    const outcomes = await cutOnce(cut, finishBatch(items))
     expect(outcomes).toMatchObject([{ state: 'SUCCEEDED' }, { kind: 'refused', reason: 'OUTCOME_ALREADY_RECORDED' }])
     expect(await scene.events(done.jobId)).toHaveLength(3)
   })
 
   test('a report is recorded once', async () => {
     const [done, broken] = [await scene.running(), await scene.running()]
-    const [outcome] = await cutOnce(cut, endBatch([scene.endItem(done, finished({ costMicros: 5 }))]))
+    const [outcome] = await cutOnce(cut, finishBatch([scene.endItem(done, finished({ costMicros: 5 }))]))
     expect(outcome).toMatchObject({ kind: cut === 'lost' ? 'recorded' : 'repeated', state: 'SUCCEEDED' })
     const [failure] = await cutOnce(
       cut,
-      endBatch([scene.endItem(broken, { verb: 'fail', error: { code: 'X', message: '' }, retryable: true })]),
+      finishBatch([scene.endItem(broken, { verb: 'fail', error: { code: 'X', message: '' }, retryable: true })]),
     )
     expect(failure).toMatchObject({ state: 'FAILED' })
     expect(await scene.runs(broken.jobId)).toHaveLength(2)

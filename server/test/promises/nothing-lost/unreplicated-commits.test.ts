@@ -9,7 +9,7 @@ import { check, keptIn, Submitters } from '../../../src/cli/testing/submitters.t
 import { openPostgres, type PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
 import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { StoreUnavailable } from '../../../src/store/port.ts'
-import { endBatch } from '../../../src/store/runs/end-runs.ts'
+import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { finished, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql, until } from '../../../src/testing/store/store.ts'
@@ -89,7 +89,7 @@ describe.each(['direct', 'pooled'])('over %s connections', (how) => {
       store.write(submitJobs([alone], renderForTest)),
       store.write(submitJobs([labelled], renderForTest)),
       store.write(leaseBatch([leasing.leaseItem()])),
-      store.write(endBatch([ending.endItem(lease, finished())])),
+      store.write(finishBatch([ending.endItem(lease, finished())])),
     ]
     writes.forEach((write, i) => {
       void write.then(() => answered.push(`write ${i}`))
@@ -107,7 +107,7 @@ describe.each(['direct', 'pooled'])('over %s connections', (how) => {
   test('a repeat of what was given up waits for the standby too', async () => {
     const scene = new Scene(store)
     const lease = await scene.running()
-    const [item, end] = [scene.item({ key: 'k' }), endBatch([scene.endItem(lease, finished())])]
+    const [item, end] = [scene.item({ key: 'k' }), finishBatch([scene.endItem(lease, finished())])]
     await standby.kill9()
     const given = Promise.allSettled([store.write(submitJobs([item], renderForTest)), store.write(end)])
     let over = false

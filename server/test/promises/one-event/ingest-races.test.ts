@@ -3,7 +3,7 @@ import type { ForeignEvent } from '../../../src/core/events/event.ts'
 import { ingestEvents } from '../../../src/store/events/ingest-events.ts'
 import { publishBatch } from '../../../src/store/events/publish.ts'
 import type { Leased } from '../../../src/store/leasing/lease-runs.ts'
-import { endBatch } from '../../../src/store/runs/end-runs.ts'
+import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { failed, Scene } from '../../../src/testing/store/scene.ts'
 import { eachEngine } from '../../../src/testing/store/store.ts'
@@ -54,7 +54,7 @@ describe('from two nodes on PostgreSQL', () => {
   test('an event that meets the next run of its job comes after it, and leaves no gap', async () => {
     const scene = new Scene(nodes.a())
     const lease = await scene.running()
-    const fail = endBatch([scene.endItem(lease, failed())])
+    const fail = finishBatch([scene.endItem(lease, failed())])
     const [, ingested] = await nodes.meet(fail, ingestEvents([foreign(lease.jobId, 1)]))
     expect(ingested).toMatchObject([{ kind: 'stored', last: true }])
     const events = await scene.events(lease.jobId)

@@ -95,16 +95,16 @@ describe.each(REDIS_KINDS)('with a %s Redis', (kind) => {
       if (gateway === undefined) throw new Error('It was started')
       const publisher = await HttpPublisher.begin(api.url, JOBS)
       const watchers = publisher.jobIds.map((jobId) => new Watcher(gateway.url, jobId))
-      const atOnce = async () => {}
+      const fastPath = async () => {}
       await torment(
         publisher,
         [
           { kill: () => gateway.kill(), start: () => gateway.start(), atWork: () => allFollow(gateway, watchers) },
-          ...routers.map((router) => ({ kill: () => router.kill(), start: () => router.start(), atWork: atOnce })),
+          ...routers.map((router) => ({ kill: () => router.kill(), start: () => router.start(), atWork: fastPath })),
           // A node keeps nothing: each time it comes back, it is empty.
           ...redis.nodes
             .slice(0, REDIS_NODES_MAX)
-            .map((node) => ({ kill: () => node.kill9(), start: () => node.restart(), atWork: atOnce })),
+            .map((node) => ({ kill: () => node.kill9(), start: () => node.restart(), atWork: fastPath })),
         ],
         KILLS,
       )

@@ -90,9 +90,9 @@ describe.each(ENGINES)('%s', (engine) => {
       }
       for (const { id } of [without, ...live]) expect(await states(id)).toEqual(['RUNNING'])
       for (const [i, { leaseId }] of live.entries()) {
-        expect(await scene.services.runs.report(workers[i] ?? '', leaseId, DONE)).toMatchObject({ state: 'SUCCEEDED' })
+        expect(await scene.services.runs.finish(workers[i] ?? '', leaseId, DONE)).toMatchObject({ state: 'SUCCEEDED' })
       }
-      expect(await scene.services.runs.report('worker', without.leaseId, DONE)).toMatchObject({ state: 'SUCCEEDED' })
+      expect(await scene.services.runs.finish('worker', without.leaseId, DONE)).toMatchObject({ state: 'SUCCEEDED' })
       expect(scene.ended.filter((state) => state !== 'SUCCEEDED')).toEqual([])
     },
   )
@@ -111,7 +111,7 @@ describe.each(ENGINES)('%s', (engine) => {
     await scene.pass(LEASE_MS - 10_000)
     await reap()
     expect([await states(id), await leasable()]).toEqual([['RUNNING'], []])
-    expect(await scene.services.runs.report('worker', lost?.lease_id ?? '', DONE)).toMatchObject({ state: 'SUCCEEDED' })
+    expect(await scene.services.runs.finish('worker', lost?.lease_id ?? '', DONE)).toMatchObject({ state: 'SUCCEEDED' })
   })
 
   test.each([10 * MINUTE_MS, -10 * MINUTE_MS])(
@@ -148,7 +148,7 @@ describe.each(ENGINES)('%s', (engine) => {
     const { worker_id } = await registered(scene.services)
     const { id, leaseId } = await started({ ...TIMES, backoff: { base_seconds: 0, jitter: 0 } }, worker_id)
     expect(await scene.services.workers.revoke(LOCAL_ADMIN, worker_id)).toMatchObject({ fenced_leases: 1 })
-    const { heartbeat, report } = scene.services.runs
+    const { heartbeat, finish: report } = scene.services.runs
     expect(await heartbeat(worker_id, leaseId)).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
     expect(await report(worker_id, leaseId, DONE)).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
     expect(await leasable()).toEqual([])
@@ -175,7 +175,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await retry(id)).toMatchObject({ kind: 'refused', reason: 'NOT_ENDED' })
     }
     await reap()
-    expect(await scene.services.runs.report('worker', heard.leaseId, DONE)).toMatchObject({ state: 'CANCELED' })
+    expect(await scene.services.runs.finish('worker', heard.leaseId, DONE)).toMatchObject({ state: 'CANCELED' })
     expect(await retry(heard.id)).toMatchObject({ kind: 'retried' })
 
     await scene.pass(CONTINUATION_MS - 5_000)
@@ -185,6 +185,6 @@ describe.each(ENGINES)('%s', (engine) => {
     await reap()
     expect(await states(silent.id)).toEqual(['CANCELED'])
     expect(await retry(silent.id)).toMatchObject({ kind: 'retried' })
-    expect(await scene.services.runs.report('silent', silent.leaseId, DONE)).toMatchObject({ kind: 'refused' })
+    expect(await scene.services.runs.finish('silent', silent.leaseId, DONE)).toMatchObject({ kind: 'refused' })
   })
 })

@@ -2,7 +2,7 @@ import pg from 'pg'
 import { v7 } from 'uuid'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { command } from '../../../src/store/port.ts'
-import { expireBatch, type ReviewItem, reviewRuns, type Waiting } from '../../../src/store/runs/reap-runs.ts'
+import { expireBatch, type PendingExpiry, type ReviewItem, reviewRuns } from '../../../src/store/runs/reap-runs.ts'
 import { query, type SqlValue, statement } from '../../../src/store/statement.ts'
 import { LED } from '../../../src/store/system/leadership.sql.ts'
 import { fence, resignTerm, type Term, tryToLead } from '../../../src/store/system/leadership.ts'
@@ -20,7 +20,7 @@ const REVIEW: Omit<ReviewItem, 'nowMs'> = {
   reassignAfterMs: 10_000,
 }
 const review = (term: Term) => reviewRuns(term, { nowMs: Date.now(), ...REVIEW })
-const expire = (term: Term, waiting: readonly Waiting[]) =>
+const expire = (term: Term, waiting: readonly PendingExpiry[]) =>
   expireBatch(
     term,
     waiting.map((one) => ({ ...one, nextRunId: v7(), random: 0 })),

@@ -7,7 +7,7 @@ import { heartbeatBatch } from '../../../src/store/leasing/heartbeat-runs.ts'
 import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { findQuota } from '../../../src/store/limits/quotas.ts'
 import type { Command } from '../../../src/store/port.ts'
-import { endBatch } from '../../../src/store/runs/end-runs.ts'
+import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { startBatch } from '../../../src/store/runs/start-runs.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { failed, finished, only, Scene } from '../../../src/testing/store/scene.ts'
@@ -22,7 +22,7 @@ describe('two reports on one run', () => {
   test('the first that commits is recorded, the other is told so', async () => {
     const scene = newScene()
     const lease = await scene.running()
-    const [a, b] = ['1', '2'].map((result) => endBatch([scene.endItem(lease, finished({ result }))]))
+    const [a, b] = ['1', '2'].map((result) => finishBatch([scene.endItem(lease, finished({ result }))]))
     if (a === undefined || b === undefined) throw new Error('Two commands')
     expect(await nodes.meet(a, b)).toMatchObject([
       [{ kind: 'recorded', state: 'SUCCEEDED' }],
@@ -34,7 +34,7 @@ describe('two reports on one run', () => {
   test('the same one twice is recorded once', async () => {
     const scene = newScene()
     const lease = await scene.running()
-    const report = endBatch([scene.endItem(lease, failed())])
+    const report = finishBatch([scene.endItem(lease, failed())])
     expect(await nodes.meet(report, report)).toMatchObject([[{ kind: 'recorded' }], [{ kind: 'repeated' }]])
     expect(await scene.runs(lease.jobId)).toHaveLength(2)
   })
@@ -44,7 +44,7 @@ describe('cancel against a report', () => {
   test('a finish that was first stands', async () => {
     const scene = newScene()
     const lease = await scene.running()
-    expect(await nodes.meet(endBatch([scene.endItem(lease, finished())]), cancelJob(lease.jobId))).toMatchObject([
+    expect(await nodes.meet(finishBatch([scene.endItem(lease, finished())]), cancelJob(lease.jobId))).toMatchObject([
       [{ kind: 'recorded', state: 'SUCCEEDED' }],
       { kind: 'refused', reason: 'ALREADY_ENDED', state: 'SUCCEEDED' },
     ])
@@ -55,7 +55,7 @@ describe('cancel against a report', () => {
     async (verb) => {
       const scene = newScene()
       const lease = await scene.running()
-      const report = endBatch([scene.endItem(lease, verb === 'finish' ? finished() : failed())])
+      const report = finishBatch([scene.endItem(lease, verb === 'finish' ? finished() : failed())])
       expect(await nodes.meet(cancelJob(lease.jobId), report)).toMatchObject([
         { kind: 'requested' },
         [{ state: 'CANCELED' }],
@@ -67,7 +67,7 @@ describe('cancel against a report', () => {
   test('a failure that makes the next run at the same time: the next run is canceled', async () => {
     const scene = newScene()
     const lease = await scene.running()
-    const report = endBatch([scene.endItem(lease, failed())])
+    const report = finishBatch([scene.endItem(lease, failed())])
     expect(await nodes.meet(report, cancelJob(lease.jobId))).toMatchObject([
       [{ kind: 'recorded', state: 'FAILED', next: { runId: expect.any(String) } }],
       { kind: 'canceled' },
@@ -80,7 +80,10 @@ describe('heartbeat against finish', () => {
   test('a finish that was first ends the lease', async () => {
     const scene = newScene()
     const lease = await scene.running()
-    const [report, beat] = [endBatch([scene.endItem(lease, finished())]), heartbeatBatch([scene.heartbeatItem(lease)])]
+    const [report, beat] = [
+      finishBatch([scene.endItem(lease, finished())]),
+      heartbeatBatch([scene.heartbeatItem(lease)]),
+    ]
     expect(await nodes.meet(report, beat)).toMatchObject([
       [{ kind: 'recorded' }],
       [{ kind: 'refused', reason: 'ALREADY_ENDED' }],
@@ -90,7 +93,10 @@ describe('heartbeat against finish', () => {
   test('a finish after a heartbeat is recorded', async () => {
     const scene = newScene()
     const lease = await scene.running()
-    const [report, beat] = [endBatch([scene.endItem(lease, finished())]), heartbeatBatch([scene.heartbeatItem(lease)])]
+    const [report, beat] = [
+      finishBatch([scene.endItem(lease, finished())]),
+      heartbeatBatch([scene.heartbeatItem(lease)]),
+    ]
     expect(await nodes.meet(beat, report)).toMatchObject([[{ kind: 'extended' }], [{ kind: 'recorded' }]])
   })
 })
@@ -172,8 +178,8 @@ test('unforced, in numbers: every run has one outcome, one holder and one line o
       startBatch([scene.startItem(lease)]),
       cancelJob(lease.jobId),
       heartbeatBatch([scene.heartbeatItem(lease)]),
-      endBatch([scene.endItem(lease, finished({ result: '1' }))]),
-      endBatch([scene.endItem(lease, failed())]),
+      finishBatch([scene.endItem(lease, finished({ result: '1' }))]),
+      finishBatch([scene.endItem(lease, failed())]),
       cancelJob(lease.jobId),
     ]
     if (round % 2 === 0) await scene.start(lease)

@@ -6,7 +6,7 @@ import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { putQueue } from '../../../src/store/leasing/queues.ts'
 import { releaseBatch } from '../../../src/store/leasing/release-runs.ts'
 import { storeLogs } from '../../../src/store/logs/run-logs.ts'
-import { endBatch } from '../../../src/store/runs/end-runs.ts'
+import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { startBatch } from '../../../src/store/runs/start-runs.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { finished, only, Scene } from '../../../src/testing/store/scene.ts'
@@ -20,7 +20,7 @@ describe('a release', () => {
   test('and a result: whoever is first decides', async () => {
     const scene = newScene()
     const a = await scene.running()
-    const result = endBatch([scene.endItem(a, finished())])
+    const result = finishBatch([scene.endItem(a, finished())])
     expect(await nodes.meet(releaseBatch([scene.releaseItem(a)]), result)).toMatchObject([
       [{ kind: 'released', state: 'FAILED' }],
       [{ kind: 'refused', reason: 'OUTCOME_ALREADY_RECORDED' }],
@@ -29,7 +29,7 @@ describe('a release', () => {
     await scene.finish(await scene.leased({ startId: 's' }))
     const b = await scene.running()
     expect(
-      await nodes.meet(endBatch([scene.endItem(b, finished())]), releaseBatch([scene.releaseItem(b)])),
+      await nodes.meet(finishBatch([scene.endItem(b, finished())]), releaseBatch([scene.releaseItem(b)])),
     ).toMatchObject([[{ kind: 'recorded' }], [{ kind: 'refused', reason: 'ALREADY_ENDED' }]])
     expect(await scene.runs(b.jobId)).toHaveLength(1)
   })

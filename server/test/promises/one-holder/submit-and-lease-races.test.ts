@@ -8,7 +8,11 @@ import { setQuota } from '../../../src/store/limits/quotas.ts'
 import type { Command } from '../../../src/store/port.ts'
 import type { Row } from '../../../src/store/statement.ts'
 import type { SubmitItem } from '../../../src/store/submission/submission.ts'
-import { type Awaiting, type LeasedSubmission, submitLeased } from '../../../src/store/submission/submit-leased.ts'
+import {
+  type Awaiting,
+  type SubmitAndLeaseOutcome,
+  submitAndLease,
+} from '../../../src/store/submission/submit-and-lease.ts'
 import { revokeWorker } from '../../../src/store/workers/workers.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
@@ -31,11 +35,11 @@ function offered(
   items: readonly SubmitItem[],
   polls: readonly LeaseItem[],
   from: Awaiting['from'] = null,
-): Command<LeasedSubmission> {
-  return submitLeased(items, { polls, from }, renderForTest)
+): Command<SubmitAndLeaseOutcome> {
+  return submitAndLease(items, { polls, from }, renderForTest)
 }
 
-function leased(submission: LeasedSubmission): Extract<LeasedSubmission, { kind: 'leased' }> {
+function leased(submission: SubmitAndLeaseOutcome): Extract<SubmitAndLeaseOutcome, { kind: 'leased' }> {
   if (submission.kind !== 'leased') throw new Error(`It was ${submission.kind}`)
   return submission
 }
@@ -100,7 +104,7 @@ describe('what it leaves behind is what a submit and a lease after it leave behi
 })
 
 describe('it is declined, and nothing is done,', () => {
-  async function declined(command: Command<LeasedSubmission>, plain: boolean): Promise<void> {
+  async function declined(command: Command<SubmitAndLeaseOutcome>, plain: boolean): Promise<void> {
     const count = `SELECT (SELECT count(*) FROM ichido.runs) AS runs, (SELECT count(*) FROM ichido.jobs) AS jobs,
       (SELECT count(*) FROM ichido.idempotency_keys) AS keys, (SELECT count(*) FROM ichido.events) AS events`
     const before = await sql(nodes.a(), count)

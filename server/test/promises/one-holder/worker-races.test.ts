@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
 import { heartbeatBatch } from '../../../src/store/leasing/heartbeat-runs.ts'
 import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
-import { endBatch } from '../../../src/store/runs/end-runs.ts'
+import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { startBatch } from '../../../src/store/runs/start-runs.ts'
 import { createEnrollToken, type RegisterItem, registerWorker } from '../../../src/store/workers/register-worker.ts'
 import { findWorkerToken, noteSeen, renewToken, revokeWorker, settleToken } from '../../../src/store/workers/workers.ts'
@@ -124,7 +124,7 @@ describe('revoke against what the worker does with its lease', () => {
   test('a finish that was first stands', async () => {
     const scene = await newScene()
     const lease = await scene.running()
-    expect(await nodes.meet(endBatch([scene.endItem(lease, finished())]), revoke(scene))).toMatchObject([
+    expect(await nodes.meet(finishBatch([scene.endItem(lease, finished())]), revoke(scene))).toMatchObject([
       [{ kind: 'recorded', state: 'SUCCEEDED' }],
       { kind: 'revoked', leases: 0 },
     ])
@@ -133,7 +133,7 @@ describe('revoke against what the worker does with its lease', () => {
   test('a finish that comes after is refused, and changes nothing', async () => {
     const scene = await newScene()
     const lease = await scene.running()
-    expect(await nodes.meet(revoke(scene), endBatch([scene.endItem(lease, finished())]))).toMatchObject([
+    expect(await nodes.meet(revoke(scene), finishBatch([scene.endItem(lease, finished())]))).toMatchObject([
       { kind: 'revoked', leases: 1 },
       [{ kind: 'refused', reason: 'LEASE_LOST' }],
     ])

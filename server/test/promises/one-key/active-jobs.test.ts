@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
-import { endBatch } from '../../../src/store/runs/end-runs.ts'
+import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { findKeys } from '../../../src/store/submission/keys.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { removeKeys } from '../../../src/testing/store/retention.ts'
@@ -22,7 +22,7 @@ describe('retention against the end of a run', () => {
   test('that has not committed: the key stays, and the next look removes it', async () => {
     const { scene, lease, keys } = await overdue()
     const gate = await nodes.gate()
-    const finishing = nodes.a().write(gate.hold(endBatch([scene.endItem(lease, finished())])))
+    const finishing = nodes.a().write(gate.hold(finishBatch([scene.endItem(lease, finished())])))
     await gate.reached()
     expect(await nodes.b().write(removeKeys(1_000))).toBe(0)
     expect(await keys()).toMatchObject([{ jobId: lease.jobId, active: true }])
@@ -35,7 +35,7 @@ describe('retention against the end of a run', () => {
     const { scene, lease, keys } = await overdue()
     const gate = await nodes.gate()
     // Held between the two statements that make the old run not the latest and the next one be there.
-    const failing = nodes.a().write(gate.hold(endBatch([scene.endItem(lease, failed())]), 'supersede_runs'))
+    const failing = nodes.a().write(gate.hold(finishBatch([scene.endItem(lease, failed())]), 'supersede_runs'))
     await gate.reached()
     expect(await nodes.b().write(removeKeys(1_000))).toBe(0)
     await gate.open()

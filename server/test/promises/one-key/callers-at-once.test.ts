@@ -38,7 +38,7 @@ function node(i: number) {
   return found
 }
 
-async function submitAtOnce(userId: string, key: string): Promise<{ kinds: string[]; bodies: Set<string> }> {
+async function submitPlain(userId: string, key: string): Promise<{ kinds: string[]; bodies: Set<string> }> {
   const caller = { userId, role: 'submitter' } as const
   const outcomes = await Promise.all(
     Array.from({ length: CALLERS }, (_, i) =>
@@ -59,7 +59,7 @@ const once = ['created', ...Array(CALLERS - 1).fill('replayed')]
 test('200 callers, a new user and a new key: one job, 200 identical bodies', async () => {
   for (let round = 0; round < size(3, 100); round++) {
     const userId = unique('user')
-    const { kinds, bodies } = await submitAtOnce(userId, 'k')
+    const { kinds, bodies } = await submitPlain(userId, 'k')
     expect(kinds).toEqual(once)
     expect(bodies.size).toBe(1)
     expect(await jobIds(userId)).toHaveLength(1)
@@ -74,7 +74,7 @@ test('200 callers, and the key has just expired: one new job, 200 identical bodi
     if (first.kind === 'refused') throw new Error(first.refusal.message)
     await node(0).services.jobs.cancel(caller, first.jobId)
     await sql(node(0).store, 'UPDATE ichido.idempotency_keys SET expires_at = now_ms() WHERE user_id = $1', userId)
-    const { kinds, bodies } = await submitAtOnce(userId, 'k')
+    const { kinds, bodies } = await submitPlain(userId, 'k')
     expect(kinds).toEqual(once)
     expect(bodies.size).toBe(1)
     expect([...bodies][0]).not.toBe(first.body)

@@ -3,8 +3,8 @@ import { describe, expect, test } from 'vitest'
 import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
 import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { promoteDue } from '../../../src/store/leasing/promote-runs.ts'
-import { endBatch, type Report } from '../../../src/store/runs/end-runs.ts'
-import { endLate } from '../../../src/store/runs/late-reports.ts'
+import { finishBatch, type Report } from '../../../src/store/runs/finish-runs.ts'
+import { finishLate } from '../../../src/store/runs/late-reports.ts'
 import { expireBatch, reviewRuns } from '../../../src/store/runs/reap-runs.ts'
 import { revokeWorker } from '../../../src/store/workers/workers.ts'
 import { Reaper } from '../../../src/testing/nodes/reaper.ts'
@@ -19,7 +19,7 @@ import { byRunAt } from '../../../src/testing/store/tags.ts'
 const nodes = twoNodes()
 const newScene = () => new Scene(nodes.a())
 const late = (scene: Scene, lease: Holding, report: Report = finished()) =>
-  endLate({ ...scene.endItem(lease, report), token: v7() })
+  finishLate({ ...scene.endItem(lease, report), token: v7() })
 const recorded = { kind: 'recorded', state: 'SUCCEEDED' }
 
 async function states(scene: Scene, { jobId }: { jobId: string }): Promise<unknown[]> {
@@ -126,7 +126,7 @@ test('a report that meets the leader giving its run up adopts the next run', asy
     term,
     seen.map((run) => ({ ...run, nextRunId: v7(), random: 0 })),
   )
-  const [ended, [inTime]] = await nodes.meet(expire, endBatch([scene.endItem(lease, finished())]))
+  const [ended, [inTime]] = await nodes.meet(expire, finishBatch([scene.endItem(lease, finished())]))
   expect(ended).toMatchObject([{ state: 'TIMED_OUT' }])
   expect(inTime).toEqual({ kind: 'refused', reason: 'ALREADY_ENDED' })
   expect(await nodes.b().write(late(scene, lease))).toMatchObject(recorded)

@@ -49,7 +49,7 @@ eachEngine(({ engine, store }) => {
       if (lease === undefined) throw new Error('There was a run to lease')
       await services.runs.start('w', lease.lease_id, 's', lease.version)
       const report = (result: string, meta: string) =>
-        services.runs.report('w', lease.lease_id, {
+        services.runs.finish('w', lease.lease_id, {
           verb: 'finish',
           result,
           summaryText: 'done',

@@ -7,8 +7,8 @@ import { heartbeatBatch } from '../../../src/store/leasing/heartbeat-runs.ts'
 import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { releaseBatch } from '../../../src/store/leasing/release-runs.ts'
 import type { Command } from '../../../src/store/port.ts'
-import { endBatch } from '../../../src/store/runs/end-runs.ts'
-import { expireBatch, reviewRuns, type Waiting } from '../../../src/store/runs/reap-runs.ts'
+import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
+import { expireBatch, type PendingExpiry, reviewRuns } from '../../../src/store/runs/reap-runs.ts'
 import { startBatch } from '../../../src/store/runs/start-runs.ts'
 import { text } from '../../../src/store/statement.ts'
 import type { Term } from '../../../src/store/system/leadership.ts'
@@ -74,7 +74,7 @@ interface Given {
   /** The lease that the run has; before it has one, the lease that it is about to get. */
   held: Holding
   /** As the leader has seen it. */
-  seen: Waiting
+  seen: PendingExpiry
 }
 
 async function bringTo(standing: Standing): Promise<Given> {
@@ -91,7 +91,7 @@ async function bringTo(standing: Standing): Promise<Given> {
   const times = { leaseTtlMs: lapsed ? -1_000 : 60_000, startId: started ? 'start' : null }
   const held = await scene.leased({ token: 'first', ...times })
   if (standing === 'orphaned') await scene.release(held)
-  if (standing === 'dead') await nodes.a().write(endBatch([scene.endItem(held, failed(undefined, false))]))
+  if (standing === 'dead') await nodes.a().write(finishBatch([scene.endItem(held, failed(undefined, false))]))
   if (!(started && lapsed)) return { scene, jobId, held, seen }
   return { scene, jobId, held, seen: only((await nodes.a().write(review())).waiting) }
 }
@@ -126,9 +126,9 @@ function party(verb: Verb, { scene, jobId, held, seen }: Given, nth: number): Pa
     case 'heartbeat':
       return telling(heartbeatBatch([scene.heartbeatItem(held)]), told)
     case 'finish':
-      return telling(endBatch([scene.endItem(held, finished())]), told)
+      return telling(finishBatch([scene.endItem(held, finished())]), told)
     case 'fail':
-      return telling(endBatch([scene.endItem(held, failed())]), told)
+      return telling(finishBatch([scene.endItem(held, failed())]), told)
     case 'cancel':
       return telling(cancelJob(jobId), (outcome) => told([outcome]))
     case 'release':
@@ -150,20 +150,20 @@ function party(verb: Verb, { scene, jobId, held, seen }: Given, nth: number): Pa
 }
 
 function telling<T>(command: Command<T>, tell: (answer: T) => string | undefined): Party {
-  const { name, atOnce } = command
+  const { name, fastPath } = command
   const say = (answer: T) => tell(answer) ?? NOTHING
   return {
     name,
     *work(again) {
       return say(yield* command.work(again))
     },
-    atOnce: atOnce && {
-      step: atOnce.step,
+    fastPath: fastPath && {
+      step: fastPath.step,
       settle(rows) {
-        const answer = atOnce.settle(rows)
+        const answer = fastPath.settle(rows)
         return answer === null ? null : say(answer)
       },
-      left: (rows) => telling(atOnce.left?.(rows) ?? { ...command, atOnce: undefined }, tell),
+      left: (rows) => telling(fastPath.left?.(rows) ?? { ...command, fastPath: undefined }, tell),
     },
   }
 }
@@ -179,7 +179,7 @@ type Meeting = (one: Party, other: Party) => Promise<string[]>
 const inOrder: Meeting = async (one, other) => [await nodes.a().write(one), await nodes.b().write(other)]
 /** The first has done everything but commit when the second comes. */
 const held: Meeting = (one, other) => nodes.meet(one, other)
-const atOnce: Meeting = (one, other) => Promise.all([nodes.a().write(one), nodes.b().write(other)])
+const fastPath: Meeting = (one, other) => Promise.all([nodes.a().write(one), nodes.b().write(other)])
 const reversed =
   (meeting: Meeting): Meeting =>
   async (one, other) =>
@@ -237,5 +237,5 @@ test.each(CASES)('%s and %s, on a run that is %s', async (one, other, standing) 
   }
   await expectSerial(held)
   if (full) await expectSerial(reversed(held))
-  for (let round = 0; round < size(0, 50); round++) await expectSerial(atOnce)
+  for (let round = 0; round < size(0, 50); round++) await expectSerial(fastPath)
 })

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { putQueue, type QueueSettings } from '../../../src/store/leasing/queues.ts'
 import { integer } from '../../../src/store/statement.ts'
-import { submitLeased } from '../../../src/store/submission/submit-leased.ts'
+import { submitAndLease } from '../../../src/store/submission/submit-and-lease.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
@@ -14,7 +14,7 @@ const nodes = twoNodes()
 const put = (scene: Scene, settings: Partial<QueueSettings>) =>
   putQueue(scene.queue, settings, { id: v7(), actor: 'op' })
 const offered = (scene: Scene) =>
-  submitLeased([scene.item()], { polls: [scene.leaseItem()], from: null }, renderForTest)
+  submitAndLease([scene.item()], { polls: [scene.leaseItem()], from: null }, renderForTest)
 
 /** With a user who is known, whose submissions are plain, and as many jobs. */
 async function newScene(jobs: number): Promise<Scene> {

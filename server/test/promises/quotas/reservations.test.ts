@@ -196,7 +196,7 @@ async function storm(services: readonly Services[], userId: string, round: numbe
           meta: null,
           costMicros: null,
         } as const
-        await on(i).runs.report(`w${i}`, lease_id, report)
+        await on(i).runs.finish(`w${i}`, lease_id, report)
       }
       if (leases.length === 0) await sleep(2)
     }

@@ -71,7 +71,7 @@ describe.each([null, 9])('one reservation of a user whose limit is %s', (maxConc
 describe('the default limit, set while a submit of a user without limits waits for its user', () => {
   test.each([
     ['by one statement', (submit: ReturnType<typeof submitJobs>) => submit],
-    ['step by step', (submit: ReturnType<typeof submitJobs>) => ({ ...submit, atOnce: undefined })],
+    ['step by step', (submit: ReturnType<typeof submitJobs>) => ({ ...submit, fastPath: undefined })],
   ])('is seen by it: %s', async (_, as) => {
     const scene = newScene()
     await scene.submitted()

@@ -142,7 +142,7 @@ test.concurrent('on an older Node a handler that does not wait for what it told 
   expect(await started.drain()).toBe(0)
 })
 
-test.concurrent('a program is given its payload, artifacts and surroundings; its log, progress and files are taken', async () => {
+test.concurrent('a program is given its payload, artifacts and processEnv; its log, progress and files are taken', async () => {
   const queue = unique('given')
   const { job_id: jobId } = await submit(queue, { n: 1 }, { timeout_seconds: 30, artifacts: [{ name: 'in.txt' }] })
   const upload = `${server.url}/v1/artifacts?name=in.txt&job_id=${jobId}`

@@ -5,7 +5,7 @@ import type { StoreConfig } from '../../../node/config.ts'
 import type { BackupReport } from '../../../node/maintenance.ts'
 import { connect, Unreachable } from '../../connection/connect.ts'
 import { opening, withStore } from '../../connection/opening.ts'
-import { surroundings } from '../../connection/surroundings.ts'
+import { processEnv } from '../../connection/process-env.ts'
 import { Failure } from '../../output/exit.ts'
 import { LiveLine, outJson, say } from '../../output/terminal.ts'
 
@@ -48,7 +48,7 @@ async function verify(file: string, { json }: BackupFlags): Promise<void> {
 async function restore(file: string, { json }: BackupFlags): Promise<void> {
   const { readStoreConfig } = await import('../../../node/config.ts')
   const { restoreStore, verifyBackup } = await import('../../../node/maintenance.ts')
-  const config = readStoreConfig(surroundings)
+  const config = readStoreConfig(processEnv)
   // To open a store makes one: not for a file that is damaged.
   verifyBackup(file)
   const done = await withProgress('Restoring', (onProgress) =>
@@ -62,7 +62,7 @@ async function create(file: string, { force = false, json }: BackupFlags): Promi
   const { readStoreConfig } = await import('../../../node/config.ts')
   const { backupStore, schemaState, StoreInUse } = await import('../../../node/maintenance.ts')
   const { realWorld: world } = await import('../../../node/world.ts')
-  const config = readStoreConfig(surroundings)
+  const config = readStoreConfig(processEnv)
   if ((await opening(config, schemaState(config.storage))).verdict === 'none') {
     const where = 'dataDir' in config.storage ? config.storage.dataDir : `the schema ${config.storage.schema}`
     throw new Failure(`There is no store in ${where}.`, 'Set DATA_DIR or DATABASE_URL to the one to back up.')

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { opening, withStore } from '../../connection/opening.ts'
-import { surroundings } from '../../connection/surroundings.ts'
+import { processEnv } from '../../connection/process-env.ts'
 import { outJson, say } from '../../output/terminal.ts'
 
 export function addMigrate(program: Command): void {
@@ -14,7 +14,7 @@ export function addMigrate(program: Command): void {
 async function migrate({ json }: { json?: boolean }): Promise<void> {
   const { readStoreConfig } = await import('../../../node/config.ts')
   const { schemaState } = await import('../../../node/maintenance.ts')
-  const config = readStoreConfig(surroundings)
+  const config = readStoreConfig(processEnv)
   const { found } = await opening(config, schemaState(config.storage))
   const health = await withStore(config, (store) => store.health())
   const { engine, location, schemaVersion } = health

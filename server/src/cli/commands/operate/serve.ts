@@ -5,7 +5,7 @@ import { ALL_NODE_ROLES, isNodeRole, NODE_ROLES, type NodeRole } from '../../../
 import type { ServerConfig } from '../../../node/config.ts'
 import type { AlertChange, LeadershipChange } from '../../../node/main.ts'
 import { opening } from '../../connection/opening.ts'
-import { surroundings } from '../../connection/surroundings.ts'
+import { processEnv } from '../../connection/process-env.ts'
 import { tlsProblem } from '../../connection/tls-warning.ts'
 import { sayRunning, sayStopped, tokenLine } from '../../output/banner.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
@@ -57,7 +57,7 @@ DATABASE_URL, DATABASE_DIRECT_URL and REDIS_URL can also be given as the file th
 
 async function serve({ localWorker = false, json = false, roles: roleNames }: ServeFlags): Promise<void> {
   const { readServerConfig } = await import('../../../node/config.ts')
-  const config = readServerConfig(surroundings)
+  const config = readServerConfig(processEnv)
   const roles = readRoles(roleNames, config)
   const [
     { createMetrics, startServer, TroubleLog },

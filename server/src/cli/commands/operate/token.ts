@@ -6,7 +6,7 @@ import { readStoreConfig, type StoreConfig } from '../../../node/config.ts'
 import { checked } from '../../connection/checked.ts'
 import { type Connection, connect, Unreachable } from '../../connection/connect.ts'
 import { opening, withStore } from '../../connection/opening.ts'
-import { surroundings } from '../../connection/surroundings.ts'
+import { processEnv } from '../../connection/process-env.ts'
 import { tokenLine } from '../../output/banner.ts'
 import { Failure } from '../../output/exit.ts'
 import { instant, table } from '../../output/table.ts'
@@ -56,7 +56,7 @@ async function create({ user, role, name, ttlDays, json }: CreateFlags): Promise
   const ttl_seconds = ttlDays === undefined ? undefined : Math.round(ttlDays * 86_400)
   const flags = { user_id: '--user', name: '--name', ttl_seconds: '--ttl-days' }
   const request = checked(createTokenRequest, { user_id: user, role, name, ttl_seconds }, flags)
-  const config = readStoreConfig(surroundings)
+  const config = readStoreConfig(processEnv)
   const { first, ...made } = (await meansServer(config))
     ? await createOnNamedServer(connect(), request)
     : await createOnStore(config, request)
@@ -75,7 +75,7 @@ type TokenRequest = z.output<typeof createTokenRequest>
 
 /** Whoever names a server and no store, and has none in the default folder, would get a new store that nobody serves. */
 async function meansServer(config: StoreConfig): Promise<boolean> {
-  const { ICHIDO_URL, DATA_DIR } = surroundings.env
+  const { ICHIDO_URL, DATA_DIR } = processEnv.env
   if (!ICHIDO_URL || DATA_DIR || !('dataDir' in config.storage)) return false
   const { schemaState } = await import('../../../node/maintenance.ts')
   return (await opening(config, schemaState(config.storage))).verdict === 'none'

@@ -3,7 +3,7 @@ import type { EnrollTokenShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect } from '../../connection/connect.ts'
 import { warnOfFolder } from '../../connection/exec-warning.ts'
-import { surroundings } from '../../connection/surroundings.ts'
+import { processEnv } from '../../connection/process-env.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { say } from '../../output/terminal.ts'
 import { seconds, several, wholeNumber } from '../../values.ts'
@@ -69,7 +69,7 @@ async function work(flags: WorkerFlags): Promise<void> {
       kinds,
       concurrency: flags.concurrency ?? 1,
       work: workOf(flags),
-      env: addedEnv(flags.env ?? [], surroundings.env),
+      env: addedEnv(flags.env ?? [], processEnv.env),
       stateDir: flags.state ?? null,
       drainMs: (flags.drain ?? DRAIN_SECONDS) * 1000,
       insecure: flags.insecure ?? false,

@@ -4,7 +4,7 @@ import type { EnrollTokenShape, Page, RevokedShape, WorkerShape } from '@ichido/
 import type { Command } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
 import { warnOfFolder } from '../../connection/exec-warning.ts'
-import { surroundings } from '../../connection/surroundings.ts'
+import { processEnv } from '../../connection/process-env.ts'
 import { AUTHORITY_FILE, agentLine, PLACEHOLDER } from '../../output/agent-line.ts'
 import { facts, instant, table } from '../../output/table.ts'
 import { out, outJson, paint, say } from '../../output/terminal.ts'
@@ -109,7 +109,7 @@ async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: 
   })
   const url = made.public_url ?? asked
   // Whoever needs it to reach the server needs it there, too.
-  const authority = url.startsWith('https:') ? surroundings.env.NODE_EXTRA_CA_CERTS || null : null
+  const authority = url.startsWith('https:') ? processEnv.env.NODE_EXTRA_CA_CERTS || null : null
   const sha256 = hashOf(await (await open('/agent.mjs', {})).bytes())
   const command = agentLine({ url, token: made.enroll_token, name, queues, exec, trusting: authority !== null, sha256 })
   if (json) return outJson({ ...made, command, agent_sha256: sha256 })

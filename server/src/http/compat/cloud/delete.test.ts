@@ -73,7 +73,7 @@ describe.each(ENGINES)('deleting cloud jobs on %s', (engine) => {
     const { job_id } = await submit('dead')
     const { lease_id } = await lease(http, 'cloud.dead')
     const error = { code: 'OOM', message: 'out of memory' }
-    await http.services.runs.report(WORKER, lease_id, { verb: 'fail', error, retryable: false })
+    await http.services.runs.finish(WORKER, lease_id, { verb: 'fail', error, retryable: false })
     expect(await remove(job_id)).toMatchObject({ body: { success: true } })
     expect(await http.call('GET', `/v1/dead-letters/${job_id}`)).toMatchObject({ status: 404 })
   })

@@ -53,7 +53,7 @@ describe.each(ENGINES)('cloud jobs on %s', (engine) => {
     expect(await ids('&status=queued')).toEqual([made[0], made[1]])
     expect(await ids('&status=uploading')).toEqual([])
     expect(await ids('&status=pending')).toEqual([])
-    await http.services.runs.report(WORKER, lease_id, {
+    await http.services.runs.finish(WORKER, lease_id, {
       verb: 'fail',
       error: { code: 'OOM', message: 'out of memory' },
       retryable: true,

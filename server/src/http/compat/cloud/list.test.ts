@@ -70,10 +70,10 @@ describe.each(ENGINES)('the list of cloud jobs on %s', (engine) => {
     const delayed = await submit('each')
     const { lease_id } = await lease(http, 'cloud.each')
     const error = { code: 'OOM', message: 'out of memory' }
-    await http.services.runs.report(WORKER, lease_id, { verb: 'fail', error, retryable: true })
+    await http.services.runs.finish(WORKER, lease_id, { verb: 'fail', error, retryable: true })
     const failed = await submit('each')
     const parked = await lease(http, 'cloud.each')
-    await http.services.runs.report(WORKER, parked.lease_id, { verb: 'fail', error, retryable: false })
+    await http.services.runs.finish(WORKER, parked.lease_id, { verb: 'fail', error, retryable: false })
     const completed = await submit('each')
     await finish(http, (await lease(http, 'cloud.each')).lease_id)
     const running = await submit('each')
@@ -111,7 +111,7 @@ describe.each(ENGINES)('the list of cloud jobs on %s', (engine) => {
     const store = http.services.deps.store
     await sql(store, 'UPDATE ichido.runs SET started_at = started_at - 90500 WHERE job_id = $1', id)
     expect((await show()).duration_seconds).toBeGreaterThanOrEqual(90)
-    await http.services.runs.report(WORKER, lease_id, {
+    await http.services.runs.finish(WORKER, lease_id, {
       verb: 'finish',
       result: 'null',
       summaryText: null,

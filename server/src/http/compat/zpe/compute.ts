@@ -2,9 +2,9 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import type { Services } from '../../../services/index.ts'
-import { reportOnJob } from '../../../services/runs/report-on-job.ts'
+import { finishByJob } from '../../../services/runs/finish-by-job.ts'
 import { requireQueues, WORKER_TOKEN_TTL_MS } from '../../../services/workers/workers.ts'
-import type { Report } from '../../../store/runs/end-runs.ts'
+import type { Report } from '../../../store/runs/finish-runs.ts'
 import { callerOf, workerOf } from '../../auth/auth.ts'
 import { type ApiInstance, jobParams } from '../../routes/context.ts'
 import { bodyBytesFor } from '../../server/bodies.ts'
@@ -34,7 +34,7 @@ const REFUSALS = ['NOT_FOUND', 'LEASE_LOST', 'OUTCOME_ALREADY_RECORDED', 'ALREAD
 export async function zpeComputeRoutes(app: FastifyInstance, { services }: { services: Services }): Promise<void> {
   const api = app.withTypeProvider<ZodTypeProvider>()
   identityRoutes(api, services)
-  reportRoutes(api, services)
+  finishRoutes(api, services)
   await app.register(leaseRoute, { services })
 }
 
@@ -133,7 +133,7 @@ async function leaseRoute(app: FastifyInstance, { services }: { services: Servic
   )
 }
 
-function reportRoutes(app: ApiInstance, services: Services): void {
+function finishRoutes(app: ApiInstance, services: Services): void {
   const bodyLimit = bodyBytesFor(services.deps.limits.resultBytesMax)
   app.post(
     '/calc/zpe/compute/jobs/:job_id/result',
@@ -194,6 +194,6 @@ function reportRoutes(app: ApiInstance, services: Services): void {
     const { workerId } = workerOf(request)
     const header = request.headers[LEASE_HEADER]
     const leaseId = said ?? (typeof header === 'string' ? header : null)
-    return reportOnJob(services.deps, services.runs, { workerId, jobId, kind: ZPE, leaseId }, what)
+    return finishByJob(services.deps, services.runs, { workerId, jobId, kind: ZPE, leaseId }, what)
   }
 }

@@ -2,7 +2,7 @@ import { errorText, type JobDetail, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { failedRequest } from '../../../contract/leases.ts'
 import { enrollRequest, registerRequest, shownText } from '../../../contract/workers.ts'
-import { LONGER_LEASE } from '../../../services/runs/report-on-job.ts'
+import { LONGER_LEASE } from '../../../services/runs/finish-by-job.ts'
 import { countAtoms } from './pw-atoms.ts'
 
 /** S1's requests and answers. What they do not name is ignored. */

@@ -148,7 +148,7 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     const { job_id: jobId } = (await http.call('POST', '/v1/jobs', { body })).body as { job_id: string }
     const { lease_id } = await worker.leased()
     const report = { summaryText: null, freqsCsv: null, meta: null, costMicros: null }
-    await http.services.runs.report(worker.id, lease_id, { verb: 'finish', result: '{}', ...report })
+    await http.services.runs.finish(worker.id, lease_id, { verb: 'finish', result: '{}', ...report })
     expect((await get(jobId, '/result')).body).toEqual({ result: {} })
     expect(await get(jobId, '/files?kind=summary')).toMatchObject({ status: 404 })
   })

@@ -52,7 +52,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
   async function failOne(queue: string, error = { code: 'BROKEN', message: 'It broke' }): Promise<void> {
     const { runs } = http.services
     const [lease] = await runs.lease(WORKER, { queues: [queue], kinds: [], max: 1, waitMs: 0, startId: 's' })
-    await runs.report(WORKER, lease?.lease_id ?? '', { verb: 'fail', error, retryable: false })
+    await runs.finish(WORKER, lease?.lease_id ?? '', { verb: 'fail', error, retryable: false })
   }
 
   const code = (answer: Answer) => [answer.status, (answer.body as { error?: { code: string } }).error?.code]

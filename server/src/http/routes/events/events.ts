@@ -74,7 +74,7 @@ export function eventRoutes(app: ApiInstance, context: RouteContext): void {
   )
 }
 
-/** Apart from the streams: a node may have these and not those. */
+/** BlockedUsers from the streams: a node may have these and not those. */
 export function streamTokenRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.post(
     '/v1/jobs/:job_id/stream-token',

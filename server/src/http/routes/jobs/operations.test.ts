@@ -322,7 +322,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       meta: null,
       costMicros: null,
     } as const
-    await runs.report('worker', lease?.lease_id ?? '', report)
+    await runs.finish('worker', lease?.lease_id ?? '', report)
     expect(await waiting).toMatchObject({ status: 200, body: { job_id, state: 'SUCCEEDED', result: { bytes: 7 } } })
     const events = await http.call('GET', `/v1/jobs/${job_id}/events?after=1`)
     expect(events).toMatchObject({

@@ -2,7 +2,7 @@ import pg from 'pg'
 import {
   BadValue,
   type Command,
-  HeldUp,
+  LockTimeout,
   type Store,
   type StoreHealth,
   StoreRefused,
@@ -204,23 +204,23 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   async function write<T>(command: Command<T>): Promise<T> {
     let left = command
     return persist(async (again) => {
-      const { atOnce } = left
-      if (atOnce === undefined || again) return transaction(left, again)
-      const rows = await alone(left, atOnce.step).catch((error) => {
-        if (atOnce.impatient && isContention(error)) return []
+      const { fastPath } = left
+      if (fastPath === undefined || again) return transaction(left, again)
+      const rows = await alone(left, fastPath.step).catch((error) => {
+        if (fastPath.declineOnLock && isContention(error)) return []
         throw error
       })
-      const answer = atOnce.settle(rows)
+      const answer = fastPath.settle(rows)
       if (answer !== null) return answer
-      left = atOnce.left?.(rows) ?? { ...command, atOnce: undefined }
+      left = fastPath.left?.(rows) ?? { ...command, fastPath: undefined }
       return transaction(left, false)
-    }, command.yields)
+    }, command.failFastOnLock)
   }
 
   let awaySinceMs: number | null = null
 
   /** Runs again what can run again; only `uncertain` tries may have been committed unheard. */
-  async function persist<T>(attempt: (again: boolean) => Promise<T>, yields = false): Promise<T> {
+  async function persist<T>(attempt: (again: boolean) => Promise<T>, failFastOnLock = false): Promise<T> {
     const beganMs = options.monotonic()
     let uncertain = false
     for (let pauseMs = RETRY_PAUSE_MS; ; pauseMs = Math.min(1_000, pauseMs * 2)) {
@@ -240,7 +240,8 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         awaySinceMs = lost ? (awaySinceMs ?? options.monotonic()) : null
         const doubted = error instanceof CommitDoubted
         if (!lost && !ours && !full && !doubted && !isContention(error)) throw error
-        if (yields && !uncertain && sqlState(error) === LOCK_TIMEOUT) throw new HeldUp(String(error), { cause: error })
+        if (failFastOnLock && !uncertain && sqlState(error) === LOCK_TIMEOUT)
+          throw new LockTimeout(String(error), { cause: error })
         uncertain ||= doubted || (lost && !readOnly && !unsent.has(Object(error)))
         // Of what may have been committed a failure is not told before its own time is up, however long the outage has lasted.
         const sinceMs = uncertain ? beganMs : Math.min(beganMs, awaySinceMs ?? beganMs)

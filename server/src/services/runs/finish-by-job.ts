@@ -1,6 +1,6 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import { leasesOnJob } from '../../store/leasing/job-leases.ts'
-import type { EndOutcome, Report } from '../../store/runs/end-runs.ts'
+import type { FinishOutcome, Report } from '../../store/runs/finish-runs.ts'
 import { findLateness, type Lateness } from '../../store/runs/late-reports.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
 import type { Deps } from '../deps.ts'
@@ -24,12 +24,12 @@ export const LONGER_LEASE = 'raise lease_ttl_seconds of its queue or definition'
  * own last one on that job, so that a report that is sent again is known as the same. A report that comes after its lease
  * counts as long as nobody was handed the job since.
  */
-export async function reportOnJob(
+export async function finishByJob(
   deps: Deps,
   runs: RunService,
   held: JobHeld,
   report: Report,
-): Promise<Exclude<EndOutcome, { kind: 'refused' }>> {
+): Promise<Exclude<FinishOutcome, { kind: 'refused' }>> {
   const { workerId, jobId, kind } = held
   requireId('job', jobId)
   const leases = await deps.store.read(leasesOnJob(jobId, kind, workerId))
@@ -43,7 +43,7 @@ export async function reportOnJob(
       new IchidoError('LEASE_LOST', `The caller does not hold this lease on job ${jobId}`),
     )
   }
-  const outcome = await runs.report(workerId, leaseId, report, { late: true })
+  const outcome = await runs.finish(workerId, leaseId, report, { late: true })
   if (outcome.kind === 'refused') throw await refusal(deps, { ...held, leaseId }, new IchidoError(outcome.reason))
   return outcome
 }

@@ -1,10 +1,10 @@
 import { type Leased, type LeaseItem, nameOf, type Position } from '../leasing/leased.ts'
-import { type AtOnce, type Command, command } from '../port.ts'
+import { type Command, command, type FastPath } from '../port.ts'
 import { integer, integerOrNull, type Row, text, textOrNull } from '../statement.ts'
 import type { RenderAccepted, SubmitItem, SubmitOutcome } from './submission.ts'
-import { plainSubmission } from './submit-at-once.ts'
+import { submitAndLease as submitAndLeasePlain } from './submit-and-lease.sql.ts'
 import { submitWork } from './submit-jobs.ts'
-import { submitToPolls } from './submit-leased.sql.ts'
+import { plainSubmission } from './submit-plain.ts'
 
 /** Who waits for jobs of one kind in one queue that are only just being submitted. */
 export interface Awaiting {
@@ -14,7 +14,7 @@ export interface Awaiting {
   from: Position | null
 }
 
-export type LeasedSubmission =
+export type SubmitAndLeaseOutcome =
   /** One lease for each job, in their order. */
   | { kind: 'leased'; outcomes: SubmitOutcome[]; leases: Leased[] }
   /** Nothing was done. `plain`: nothing stands in the way of the submission, only of its leases. */
@@ -22,26 +22,26 @@ export type LeasedSubmission =
   /** Stored by a commit that nobody heard of, perhaps with the leases: the names of the polls tell. */
   | { kind: 'unheard'; outcomes: SubmitOutcome[] }
 
-const DECLINED: LeasedSubmission = { kind: 'declined', plain: false }
+const DECLINED: SubmitAndLeaseOutcome = { kind: 'declined', plain: false }
 
 /** Jobs for which somebody waits are submitted and leased in one statement, where that can be. */
-export function submitLeased(
+export function submitAndLease(
   items: readonly SubmitItem[],
   awaiting: Awaiting,
   render: RenderAccepted,
-): Command<LeasedSubmission> {
+): Command<SubmitAndLeaseOutcome> {
   function* work(again: boolean) {
     if (!again) return DECLINED
     return { kind: 'unheard' as const, outcomes: yield* submitWork(items, render, again) }
   }
-  return command('submit', work, atOnce(items, awaiting, render))
+  return command('submit', work, fastPath(items, awaiting, render))
 }
 
-function atOnce(
+function fastPath(
   items: readonly SubmitItem[],
   { polls, from }: Awaiting,
   render: RenderAccepted,
-): AtOnce<LeasedSubmission> | undefined {
+): FastPath<SubmitAndLeaseOutcome> | undefined {
   const plain = plainSubmission(items, render)
   if (plain === undefined) return undefined
   const place = [from?.priority ?? null, from?.fairTag ?? null]
@@ -52,8 +52,8 @@ function atOnce(
     return [...row, workerId, pollId, token, leaseTtlMs, startId, nameOf(poll), asked, ...place]
   })
   return {
-    step: { kind: 'each', statement: submitToPolls, rows },
-    impatient: true,
+    step: { kind: 'each', statement: submitAndLeasePlain, rows },
+    declineOnLock: true,
     settle(written) {
       const iso = textOrNull(written[0], 'iso')
       if (iso === null) return { kind: 'declined', plain: written.length > 0 }

@@ -2,10 +2,10 @@ import { expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
 import { realWorld } from '../../node/world.ts'
 import { StoreUnavailable } from '../../store/port.ts'
-import { Turns } from './turns.ts'
+import { PerUserQueue } from './per-user-queue.ts'
 
 test('a user’s calls come one after the other, whatever becomes of them; others do not wait for it', async () => {
-  const turns = new Turns(realWorld)
+  const turns = new PerUserQueue(realWorld)
   const begun: string[] = []
   const open = new Map<string, PromiseWithResolvers<string>>()
   const call = (user: string, name: string) =>
@@ -36,7 +36,7 @@ test('a user’s calls come one after the other, whatever becomes of them; other
 
 test('who has waited for too long hears so and is not carried out later; those behind it still wait for their turn', async () => {
   const world = new FakeWorld()
-  const turns = new Turns(world)
+  const turns = new PerUserQueue(world)
   const first = Promise.withResolvers<string>()
   const begun: string[] = []
   const call = (name: string, answer: Promise<string>) =>

@@ -3,14 +3,14 @@ import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import { callerOf, eachServices } from '../../testing/services/each-services.ts'
 import { ageWorker, registered } from '../../testing/services/workers.ts'
 import { sql, until } from '../../testing/store/store.ts'
-import { SeenWorkers } from './seen-workers.ts'
+import { LastSeenWriter } from './last-seen-writer.ts'
 
 describe('who was heard of', () => {
   function collect(write: (ids: string[]) => Promise<void> = async () => {}) {
     const world = new FakeWorld()
     const written: string[][] = []
     const agos: number[][] = []
-    const seen = new SeenWorkers(world, (signs) => {
+    const seen = new LastSeenWriter(world, (signs) => {
       const ids = signs.map(({ workerId }) => workerId)
       written.push(ids)
       agos.push(signs.map(({ agoMs }) => agoMs))

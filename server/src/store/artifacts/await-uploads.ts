@@ -22,7 +22,7 @@ interface Admitted {
  * Writes down what the jobs of a submission wait for, and holds back the runs of those that lack something. What their
  * users have sent before is there already. Without artifacts it asks for nothing.
  */
-export function* holdBack<A extends Admitted>(admitted: A[], own: OwnBlobs): Work<A[]> {
+export function* awaitUploads<A extends Admitted>(admitted: A[], own: OwnBlobs): Work<A[]> {
   const wanting = admitted.filter(({ item }) => item.artifacts !== undefined)
   if (wanting.length === 0) return admitted
   const inputs: SqlValue[][] = []

@@ -5,7 +5,7 @@ import { StoreUnavailable } from '../../store/port.ts'
 const WAIT_MAX_MS = 15_000
 
 /** One call of a user's at a time: all of them would wait for the same row, each on a connection that others need. */
-export class Turns {
+export class PerUserQueue {
   readonly #world: World
   readonly #last = new Map<string, Promise<void>>()
 

@@ -11,7 +11,7 @@ const BEGINNING_MAX = 80
 const END_MAX = 120
 
 /** Says of each run when it begins and how it ended, and knows how many there are. */
-export class Telling {
+export class RunAnnouncer {
   readonly #say: (line: string) => void
   readonly #world: Pick<World, 'monotonic'>
   running = 0

@@ -24,7 +24,7 @@ const SETTLE_PAUSE_MS = 200
 export type Finished = { send: 'own' } | { send: 'other'; answer: StoredAnswer } | { send: 'look_again' }
 
 /** The sole right to run the request of one key, from the claim to its answer. */
-export class Hold<Tx, Returned> implements Call<Tx, Returned> {
+export class KeyClaim<Tx, Returned> implements Call<Tx, Returned> {
   readonly #keys: Keys<Tx, Returned>
   readonly #holder: Holder
   readonly #settings: Settings

@@ -57,7 +57,7 @@ test('a report with a cost waits for its own user; others are recorded meanwhile
   const [plain = '', costly = ''] = of('bob')
   const report = (leaseId: string, costMicros: number | null) => {
     const rest = { summaryText: null, freqsCsv: null, meta: null, costMicros }
-    return runs.report('w', leaseId, { verb: 'finish', result: 'null', ...rest })
+    return runs.finish('w', leaseId, { verb: 'finish', result: 'null', ...rest })
   }
   let told: string | null = null
   const waiting = report(alices, 500_000).then(({ kind }) => {
@@ -84,7 +84,7 @@ test('a lone report or submit that waits gives its place to others', async () =>
   }
   await keepRowsOf(ALICE)
   const rest = { summaryText: null, freqsCsv: null, meta: null, costMicros: 500_000 }
-  const report = (leaseId: string) => runs.report('w', leaseId, { verb: 'finish', result: 'null', ...rest })
+  const report = (leaseId: string) => runs.finish('w', leaseId, { verb: 'finish', result: 'null', ...rest })
   const reports = leases.slice(0, 5).map(report)
   const submits: Promise<unknown>[] = []
   for (let i = 0; i < 2; i++) {
@@ -128,7 +128,7 @@ test('however many calls wait for somebody’s row, work is submitted, leased an
   await submission.submit(BOB, { kind: 'work', queue: 'crowded' }, { key: null })
   const [lease] = await runs.lease('w', { queues: ['crowded'], kinds: [], max: 1, waitMs: 0, startId: 's' })
   const rest = { summaryText: null, freqsCsv: null, meta: null, costMicros: null }
-  const report = await runs.report('w', lease?.lease_id ?? '', { verb: 'finish', result: 'null', ...rest })
+  const report = await runs.finish('w', lease?.lease_id ?? '', { verb: 'finish', result: 'null', ...rest })
   expect(report).toMatchObject({ kind: 'recorded' })
   const { reservation_id } = await reservations.reserve(BOB)
   expect(await reservations.release(BOB, reservation_id)).toMatchObject({ state: 'released' })

@@ -1,4 +1,4 @@
-import type { AtOnce } from '../port.ts'
+import type { FastPath } from '../port.ts'
 import { flag, text, textOrNull } from '../statement.ts'
 import { type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from './leased.ts'
 import { leasePlain, leasePlainFrom } from './leases.sql.ts'
@@ -7,7 +7,7 @@ import { leasePlain, leasePlainFrom } from './leases.sql.ts'
  * Most polls of a node ask for the same kinds of one queue. All of them are one statement and one journey to the database,
  * where entering, looking for an earlier answer and leasing in turn took five.
  */
-export function leaseAtOnce(items: readonly LeaseItem[], from: LeaseFrom): AtOnce<Leased[][]> | undefined {
+export function plainLease(items: readonly LeaseItem[], from: LeaseFrom): FastPath<Leased[][]> | undefined {
   const [first] = items
   const [queue, ...otherQueues] = first?.queues ?? []
   if (first === undefined || queue === undefined || otherQueues.length > 0 || first.kinds.length === 0) return undefined

@@ -1,8 +1,8 @@
-import { type KindTurns, type Leased, type LeaseItem, leaseBatch } from '../../store/leasing/lease-runs.ts'
+import { type KindRotation, type Leased, type LeaseItem, leaseBatch } from '../../store/leasing/lease-runs.ts'
 import { isFull, nameOf } from '../../store/leasing/leased.ts'
 import type { SubmitItem } from '../../store/submission/submission.ts'
-import { arePlain } from '../../store/submission/submit-at-once.ts'
-import type { Awaiting } from '../../store/submission/submit-leased.ts'
+import type { Awaiting } from '../../store/submission/submit-and-lease.ts'
+import { arePlain } from '../../store/submission/submit-plain.ts'
 import type { Deps } from '../deps.ts'
 import type { FairTags } from './fair-tags.ts'
 import { LeasePositions } from './lease-positions.ts'
@@ -25,12 +25,12 @@ interface Line {
   /** There may be work. */
   woken: boolean
   probeRuns: number
-  /** Until then its polls are not offered: the last time they could not be served right away. */
-  offersFromMs: number
+  /** Until then its polls are not matched: the last time they could not be served right away. */
+  matchFromMs: number
 }
 
 /** Polls for jobs that are about to be submitted. Nobody looks for them until it is said what has come of it. */
-export interface Offer extends Awaiting {
+export interface PollMatch extends Awaiting {
   /** They were leased with their submission, each by its poll. */
   settle(leases: readonly Leased[]): void
   /** They were not. `again`: it is worth a try the next time. */
@@ -46,11 +46,11 @@ interface Poll {
   lines: Line[]
   /** Has not been looked for yet, or must be once more. */
   fresh: boolean
-  /** Does not wait any longer than until the look or the offer that it is part of has ended. */
+  /** Does not wait any longer than until the look or the match that it is part of has ended. */
   over: boolean
   /** Whoever asked has gone. */
   gone: boolean
-  /** There may have been work for it while it was offered. */
+  /** There may have been work for it while it was matched. */
   passedOver: boolean
   settle(leases: Leased[]): void
   reject(error: unknown): void
@@ -63,16 +63,16 @@ type Chosen = ReadonlyMap<Poll, readonly string[]>
  * Where all polls of a node stand. One transaction looks for many of them, one statement for all that want the same; and
  * when a queue is woken, only as many look as there is work for: a hundred who wait cost one look a second.
  */
-export class LeaseDesk {
+export class PollDispatcher {
   readonly #deps: Deps
   readonly #positions: LeasePositions
-  readonly #turns: KindTurns = new Map()
+  readonly #turns: KindRotation = new Map()
   readonly #lines = new Map<string, Line>()
   readonly #subscriptions = new Map<string, { lines: Set<Line>; end: () => void }>()
   readonly #fresh = new Set<Poll>()
   readonly #inLook = new Set<Poll>()
   /** By their names. */
-  readonly #offered = new Map<string, Poll>()
+  readonly #matched = new Map<string, Poll>()
   /** How many polls stand here under a name. */
   readonly #names = new Map<string, number>()
   readonly #fairTags: FairTags
@@ -125,7 +125,7 @@ export class LeaseDesk {
   }
 
   /** Polls for plain jobs that are about to be submitted, when as many as it takes wait and nobody looks for them just now. */
-  offer(jobs: readonly SubmitItem[]): Offer | null {
+  match(jobs: readonly SubmitItem[]): PollMatch | null {
     const [first] = jobs
     if (first === undefined || this.#deps.store.engine === 'sqlite') return null
     const { queue, kind } = first
@@ -133,10 +133,10 @@ export class LeaseDesk {
     if (subscription === undefined || jobs.some((job) => job.queue !== queue || job.kind !== kind)) return null
     if (!arePlain(jobs)) return null
     for (const line of subscription.lines) {
-      if (line.woken || line.offersFromMs > this.#deps.world.monotonic()) continue
+      if (line.woken || line.matchFromMs > this.#deps.world.monotonic()) continue
       if (line.kinds.length > 0 && !line.kinds.includes(kind)) continue
       const polls = this.#idle(line, jobs.length)
-      if (polls !== null) return this.#offerTo(line, polls, jobs)
+      if (polls !== null) return this.#matchWith(line, polls, jobs)
     }
     return null
   }
@@ -147,14 +147,14 @@ export class LeaseDesk {
     for (const poll of line.polls) {
       if (this.#inLook.has(poll)) return null
       // One of two who ask under one name is gone, and nobody knows which.
-      if (poll.fresh || this.#offered.has(poll.name) || this.#names.get(poll.name) !== 1) continue
+      if (poll.fresh || this.#matched.has(poll.name) || this.#names.get(poll.name) !== 1) continue
       for (let i = 0; i < poll.item.max && idle.length < jobs; i++) idle.push(poll)
       if (idle.length === jobs) return idle
     }
     return null
   }
 
-  #offerTo(line: Line, polls: readonly Poll[], jobs: readonly SubmitItem[]): Offer | null {
+  #matchWith(line: Line, polls: readonly Poll[], jobs: readonly SubmitItem[]): PollMatch | null {
     const from = this.#positions.from(line.queue, line.kinds)
     // Whether anything of any kind has waited longer can only be seen from the beginning.
     if (from !== null && line.kinds.length === 0) return null
@@ -162,9 +162,9 @@ export class LeaseDesk {
     /** The poll of each job, in the order of the jobs. */
     const pollOf = new Map(inOrder.map(({ i }, place) => [i, polls[place]]))
     const each = new Set(polls)
-    for (const poll of each) this.#offered.set(poll.name, poll)
+    for (const poll of each) this.#matched.set(poll.name, poll)
     const end = () => {
-      for (const { name } of each) this.#offered.delete(name)
+      for (const { name } of each) this.#matched.delete(name)
       if (this.#fresh.size > 0) this.#look()
     }
     return {
@@ -184,7 +184,7 @@ export class LeaseDesk {
           else if (poll.passedOver) this.#wake(poll.lines)
           poll.passedOver = false
         }
-        if (!again) line.offersFromMs = this.#deps.world.monotonic() + POLL_MS
+        if (!again) line.matchFromMs = this.#deps.world.monotonic() + POLL_MS
         end()
       },
       unheard: () => {
@@ -206,9 +206,9 @@ export class LeaseDesk {
     this.#deps.bus.wake(leases.map(({ jobId }) => `job:${jobId}` as const))
   }
 
-  /** A poll that is part of a look or of an offer is answered with what comes of that. */
+  /** A poll that is part of a look or of an match is answered with what comes of that. */
   #end(poll: Poll): void {
-    if (this.#inLook.has(poll) || this.#offered.get(poll.name) === poll) poll.over = true
+    if (this.#inLook.has(poll) || this.#matched.get(poll.name) === poll) poll.over = true
     else poll.settle([])
   }
 
@@ -220,7 +220,7 @@ export class LeaseDesk {
       let line = this.#lines.get(name)
       if (line === undefined) {
         const { kinds } = poll.item
-        line = { name, queue, kinds, polls: new Set(), woken: false, probeRuns: PROBE_RUNS, offersFromMs: 0 }
+        line = { name, queue, kinds, polls: new Set(), woken: false, probeRuns: PROBE_RUNS, matchFromMs: 0 }
         this.#lines.set(name, line)
       }
       line.polls.add(poll)
@@ -308,7 +308,7 @@ export class LeaseDesk {
       let probed = 0
       for (const poll of line.polls) {
         if (probed >= line.probeRuns) break
-        if (this.#offered.has(poll.name)) {
+        if (this.#matched.has(poll.name)) {
           poll.passedOver = true
           continue
         }
@@ -327,7 +327,7 @@ export class LeaseDesk {
       line.woken = false
     }
     for (const poll of this.#fresh) {
-      if (chosen.has(poll) || this.#offered.has(poll.name)) continue
+      if (chosen.has(poll) || this.#matched.has(poll.name)) continue
       if (!take(poll, poll.item.queues)) return chosen
     }
     return chosen

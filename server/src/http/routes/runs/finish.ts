@@ -5,7 +5,7 @@ import { describeProblem } from '../../../core/json/problem.ts'
 import { findJsonProblem } from '../../../core/json/strict-json.ts'
 import { toMicros } from '../../../core/limits/quota.ts'
 import { isoOrNull } from '../../../services/jobs/render.ts'
-import type { EndOutcome, Report } from '../../../store/runs/end-runs.ts'
+import type { FinishOutcome, Report } from '../../../store/runs/finish-runs.ts'
 import { workerOf } from '../../auth/auth.ts'
 import { BATCH_BODY_BYTES_MAX, bodyBytesFor } from '../../server/bodies.ts'
 import { errorBody, toIchidoError } from '../../server/errors.ts'
@@ -21,14 +21,14 @@ const REPEATS =
   'The same report again is the same answer. With `next`, the next runs are leased in the same call: finish and go on.'
 
 /** How runs ended, by their workers' word. */
-export function reportRoutes(app: ApiInstance, context: RouteContext): void {
+export function finishRoutes(app: ApiInstance, context: RouteContext): void {
   const { services } = context
   // A failure is cut to what is kept of it. It has as much room, for a long one is recorded, too.
   const bodyLimit = bodyBytesFor(services.deps.limits.resultBytesMax)
 
-  async function record(workerId: string, leaseId: string, input: contract.ResultInput | contract.FailureInput) {
+  async function finish(workerId: string, leaseId: string, input: contract.ResultInput | contract.FailureInput) {
     const guards = { version: input.version, leaderEpoch: input.leader_epoch }
-    const outcome = await services.runs.report(workerId, leaseId, toReport(input), guards)
+    const outcome = await services.runs.finish(workerId, leaseId, toReport(input), guards)
     if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
     return outcome
   }
@@ -51,7 +51,7 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
       const { next, ...input } = request.body
       const { workerId } = workerOf(request)
       if (next !== undefined) mayLease(context, request, reply, next)
-      const outcome = await record(workerId, request.params.lease_id, input)
+      const outcome = await finish(workerId, request.params.lease_id, input)
       const answer = { state: outcome.state, repeated: outcome.kind === 'repeated' }
       return next === undefined ? answer : { ...answer, leases: await leaseNext(context, request, reply, next) }
     },
@@ -75,7 +75,7 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
       const { next, ...input } = request.body
       const { workerId } = workerOf(request)
       if (next !== undefined) mayLease(context, request, reply, next)
-      const outcome = await record(workerId, request.params.lease_id, input)
+      const outcome = await finish(workerId, request.params.lease_id, input)
       const answer = renderFailure(outcome)
       return next === undefined ? answer : { ...answer, leases: await leaseNext(context, request, reply, next) }
     },
@@ -110,7 +110,7 @@ export function reportRoutes(app: ApiInstance, context: RouteContext): void {
   async function recordItem(workerId: string, item: unknown, requestId: string) {
     try {
       const input = parseItem(item)
-      const outcome = await record(workerId, input.lease_id, input)
+      const outcome = await finish(workerId, input.lease_id, input)
       const answer =
         'error_code' in input ? renderFailure(outcome) : { state: outcome.state, repeated: outcome.kind === 'repeated' }
       return { lease_id: input.lease_id, status: 200, ...answer }
@@ -157,7 +157,7 @@ function toReport(input: contract.ResultInput | contract.FailureInput): Report {
   }
 }
 
-function renderFailure(outcome: Exclude<EndOutcome, { kind: 'refused' }>) {
+function renderFailure(outcome: Exclude<FinishOutcome, { kind: 'refused' }>) {
   return {
     state: outcome.state,
     repeated: outcome.kind === 'repeated',

@@ -1,20 +1,20 @@
 import type { World } from '@ichido/sdk/world'
-import type { HeldUp } from '../../store/port.ts'
+import type { LockTimeout } from '../../store/port.ts'
 
-export interface ApartOptions<Waiting> {
+export interface BlockedUsersOptions<Waiting> {
   world: World
   /** How many of the first of a line fit into one batch. */
   fit(line: readonly Waiting[]): number
   /** Settles all but those that were held up, which it answers with. */
   carryOut(batch: Waiting[]): Promise<HeldBatch<Waiting> | null>
-  reject(waiting: Waiting, error: HeldUp): void
+  reject(waiting: Waiting, error: LockTimeout): void
   /** The user was carried out: with what it has sent since, it is one of many again. */
   rejoin(user: string, line: Waiting[]): void
 }
 
 export interface HeldBatch<Waiting> {
   waiting: Waiting[]
-  error: HeldUp
+  error: LockTimeout
 }
 
 interface Line<Waiting> {
@@ -24,7 +24,7 @@ interface Line<Waiting> {
   underWay: boolean
   /** The last time that it was held up, and why. */
   heldAtMs: number
-  error: HeldUp
+  error: LockTimeout
 }
 
 interface Entry<Waiting> {
@@ -44,11 +44,11 @@ const REMEMBERED_MS = 60_000
  * Users who are carried out by themselves, because somebody keeps what one of them needs. Each try ends when the store has no
  * more patience for a row; those who are held take turns until their time is up.
  */
-export class Apart<Waiting> {
-  readonly #options: ApartOptions<Waiting>
+export class BlockedUsers<Waiting> {
+  readonly #options: BlockedUsersOptions<Waiting>
   readonly #lines = new Map<string, Line<Waiting>>()
 
-  constructor(options: ApartOptions<Waiting>) {
+  constructor(options: BlockedUsersOptions<Waiting>) {
     this.#options = options
   }
 
@@ -63,7 +63,7 @@ export class Apart<Waiting> {
   }
 
   /** Sets apart those who were held up together, each with what else it has sent. */
-  hold(lines: ReadonlyMap<string, readonly Waiting[]>, error: HeldUp): void {
+  hold(lines: ReadonlyMap<string, readonly Waiting[]>, error: LockTimeout): void {
     const heldAtMs = this.#options.world.monotonic()
     for (const [user, held] of lines) {
       const line = this.#lines.get(user) ?? { entries: [], isHeld: false, underWay: false, heldAtMs, error }

@@ -10,7 +10,7 @@ const PLACES_MAX = 10_000
  * Which queues and kinds this node was asked for work of. Workers inside a node's own process are in no table: an idle one
  * takes what comes, and a busy one holds runs, which every node sees; this tells of the moments in between.
  */
-export class Sightings {
+export class RecentPolls {
   readonly #world: Pick<World, 'monotonic'>
   readonly #seen = new Map<string, { workerId: string; atMs: number }>()
 
@@ -46,7 +46,7 @@ function place(queue: string, kind: string): string {
 }
 
 /** The service, which notes who asks for work. */
-export function noting(runs: RunService, sightings: Sightings): RunService {
+export function noting(runs: RunService, sightings: RecentPolls): RunService {
   return {
     ...runs,
     lease(workerId, request, signal) {

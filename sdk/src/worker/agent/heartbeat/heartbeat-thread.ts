@@ -3,8 +3,8 @@ import { IchidoError, type LeaseShape } from '../../../protocol/index.ts'
 import type { World } from '../../../world.ts'
 import type { Mark } from '../../loop/clocks.ts'
 import { Stopped } from '../../loop/failure.ts'
-import { aloneMsOf, type Hold, type Keeper } from '../../loop/hold.ts'
-import type { HeartNotice, HeartOrder, HeartThreadData } from './heart-thread.ts'
+import { aloneMsOf, type Hold, type Keeper } from '../../loop/held-lease.ts'
+import type { HeartNotice, HeartOrder, HeartThreadData } from './heartbeat-thread-main.ts'
 
 export interface ThreadHeartOptions {
   /** The program's own file, which is run again as the thread. */

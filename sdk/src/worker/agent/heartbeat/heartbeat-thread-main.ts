@@ -5,7 +5,7 @@ import { lineForTerminal } from '../../../terminal.ts'
 import { elapsedMs, type Mark } from '../../loop/clocks.ts'
 import { Stopped } from '../../loop/failure.ts'
 import { Heart } from '../../loop/heart.ts'
-import type { Hold } from '../../loop/hold.ts'
+import type { Hold } from '../../loop/held-lease.ts'
 import { httpWorkerTransport } from '../../loop/http.ts'
 import { machineClocks, nodeWorld } from '../world.ts'
 

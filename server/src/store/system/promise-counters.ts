@@ -1,9 +1,9 @@
 import { type Command, command } from '../port.ts'
 import { each, integer, type Row, text, type Work } from '../statement.ts'
-import { addCounters } from './once.sql.ts'
+import { addCounters } from './promise-counters.sql.ts'
 
 /** What a promise was kept against: of a job, since it was submitted. */
-export interface OnceCounts {
+export interface PromiseCounts {
   /** The same key, outcome or event number with something else in it, or an event that was stored before. */
   duplicatesRefused: number
   /** A stored answer that was given again. */
@@ -17,7 +17,7 @@ export interface CounterBatch {
   /** Higher than that of the batch before, and the same when it is tried again. */
   batchN: number
   /** By job, or by one of its runs. */
-  counts: ReadonlyMap<string, OnceCounts>
+  counts: ReadonlyMap<string, PromiseCounts>
 }
 
 export function addCounts({ nodeId, batchN, counts }: CounterBatch): Command<void> {
@@ -36,7 +36,7 @@ export function addCounts({ nodeId, batchN, counts }: CounterBatch): Command<voi
   })
 }
 
-export interface StoredCounts extends OnceCounts {
+export interface StoredCounts extends PromiseCounts {
   nodeId: string
   batchN: number
 }

@@ -58,7 +58,7 @@ const LEASED_RUNS = `INSERT INTO ichido.runs (${NEW_RUN}, assigned_worker_id, as
  * 22 the kinds that the polls ask for (a JSON array; null: any), 23 and 24 the priority and the tag from which on what is
  * ready is looked for (null: from the beginning).
  */
-export const submitToPolls = statement('submit_to_polls', {
+export const submitAndLease = statement('submit_and_lease', {
   postgres: submitPostgres({
     given: {
       arrays: `${WORKERS}, ${POLLS}, $18::text[], $19::bigint[], $20::text[], $21::text[]`,

@@ -1,4 +1,4 @@
-import type { AtOnce } from '../port.ts'
+import type { FastPath } from '../port.ts'
 import { type SqlValue, text } from '../statement.ts'
 import { created, type RenderAccepted, type SubmitItem, type SubmitOutcome, submissionName } from './submission.ts'
 import { NOW_PLACE, submitPlain } from './submit.sql.ts'
@@ -7,10 +7,10 @@ import { NOW_PLACE, submitPlain } from './submit.sql.ts'
  * Most submissions are plain: due at once, under a new key, of a user without limits. All of a batch of them is one
  * statement and one journey to the database, where looking, deciding and writing in turn took five.
  */
-export function submitAtOnce(
+export function plainSubmit(
   items: readonly SubmitItem[],
   render: RenderAccepted,
-): AtOnce<SubmitOutcome[]> | undefined {
+): FastPath<SubmitOutcome[]> | undefined {
   const plain = plainSubmission(items, render)
   if (plain === undefined) return undefined
   return {

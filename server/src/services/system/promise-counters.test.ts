@@ -5,7 +5,7 @@ import { size } from '../../../../scripts/testing/size.ts'
 import { realWorld } from '../../node/world.ts'
 import { openSqlite } from '../../store/engines/sqlite/sqlite.ts'
 import type { Command, Store } from '../../store/port.ts'
-import { addCounts, type OnceCounts } from '../../store/system/once.ts'
+import { addCounts, type PromiseCounts } from '../../store/system/promise-counters.ts'
 import { type TestApp, testApp } from '../../testing/http/app.ts'
 import { registeredWorker, type WorkerCalls } from '../../testing/http/worker-calls.ts'
 import { twoNodes } from '../../testing/nodes/two-nodes.ts'
@@ -13,11 +13,11 @@ import { ENGINES } from '../../testing/services/services.ts'
 import { settingsOf } from '../../testing/store/retention.ts'
 import { Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
-import { createEvidence, type Evidence } from './evidence.ts'
 import { silentMeter } from './meter.ts'
+import { createPromiseCounters, type PromiseCounters } from './promise-counters.ts'
 
 const NONE = { duplicates_refused: 0, replays_served: 0, stale_writes_fenced: 0, reassignments: 0 }
-const one = (what: keyof OnceCounts): OnceCounts => ({
+const one = (what: keyof PromiseCounts): PromiseCounts => ({
   duplicatesRefused: 0,
   replaysServed: 0,
   staleWritesFenced: 0,
@@ -120,8 +120,8 @@ describe('many', () => {
     }
     return { store, asked, given }
   }
-  const evidenceOn = (store: Store, lost: number[], batchMax = 1_000): Evidence =>
-    createEvidence({
+  const evidenceOn = (store: Store, lost: number[], batchMax = 1_000): PromiseCounters =>
+    createPromiseCounters({
       world: realWorld,
       store,
       settings: settingsOf({ evidence_batch_max: batchMax }),

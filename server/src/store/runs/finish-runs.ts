@@ -1,7 +1,7 @@
 import type { RunCommand, RunRefusal, RunState } from '../../core/run/run-state.ts'
 import { findFatalCodes } from '../leasing/queues.ts'
 import { readCharges } from '../limits/quotas.sql.ts'
-import { type AtOnce, type Command, command } from '../port.ts'
+import { type Command, command, type FastPath } from '../port.ts'
 import {
   each,
   flag,
@@ -17,9 +17,9 @@ import {
 import { countNow } from '../system/count-now.ts'
 import { type Failure, type Followed, followFailures, type RunError } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
-import { tryInTurn } from './fold.ts'
+import { tryOnePerRun } from './fold.ts'
 import { explain } from './run-facts.ts'
-import { endPlain, endRuns, readFacts, readFollowed, readOwner } from './runs.sql.ts'
+import { finishPlain, finishRuns, readFacts, readFollowed, readOwner } from './runs.sql.ts'
 
 export type Report =
   | {
@@ -32,7 +32,7 @@ export type Report =
     }
   | { verb: 'fail'; error: RunError; retryable: boolean }
 
-export interface EndItem {
+export interface FinishItem {
   runId: string
   workerId: string
   leaseId: string
@@ -53,14 +53,14 @@ interface Ends {
   roomIn: string | null
 }
 
-export type EndOutcome =
+export type FinishOutcome =
   | ({ kind: 'recorded'; state: RunState; tookMs: number; retries: number } & Ends & Followed)
   | ({ kind: 'repeated'; jobId: string; state: RunState } & Followed)
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 /** Finish and fail: the run ends, and with it, in the same transaction, comes its result, next run or dead letter. */
-export function endBatch(items: readonly EndItem[]): Command<EndOutcome[]> {
-  return command('finish', () => endRunsNow(items), endAtOnce(items))
+export function finishBatch(items: readonly FinishItem[]): Command<FinishOutcome[]> {
+  return command('finish', () => finishRunsNow(items), plainFinish(items))
 }
 
 /** Whose job the run is of; null when there is no such run. */
@@ -71,12 +71,12 @@ export function findOwner(runId: string): Command<string | null> {
 }
 
 /** Most runs succeed, and nothing follows: then the statement that ends them is all there is to do. */
-function endAtOnce(items: readonly EndItem[]): AtOnce<EndOutcome[]> | undefined {
-  const isPlain = ({ report }: EndItem) => report.verb === 'finish' && report.costMicros === null
+function plainFinish(items: readonly FinishItem[]): FastPath<FinishOutcome[]> | undefined {
+  const isPlain = ({ report }: FinishItem) => report.verb === 'finish' && report.costMicros === null
   if (new Set(items.map(({ runId }) => runId)).size < items.length || !items.every(isPlain)) return undefined
   const recorded = (rows: readonly Row[]) => new Map(rows.map((row) => [text(row, 'id'), toRecorded(row, NOTHING)]))
   return {
-    step: { kind: 'each', statement: endPlain, rows: items.map(endRow) },
+    step: { kind: 'each', statement: finishPlain, rows: items.map(finishRow) },
     settle(rows) {
       if (rows.length < items.length) return null
       const outcomes = recorded(rows)
@@ -85,8 +85,8 @@ function endAtOnce(items: readonly EndItem[]): AtOnce<EndOutcome[]> | undefined 
     left(rows) {
       const outcomes = recorded(rows)
       const missed = items.filter(({ runId }) => !outcomes.has(runId))
-      return command('finish', function* others(): Work<EndOutcome[]> {
-        const found = yield* endRunsNow(missed)
+      return command('finish', function* others(): Work<FinishOutcome[]> {
+        const found = yield* finishRunsNow(missed)
         const after = new Map(missed.map(({ runId }, i) => [runId, found[i]]))
         return items.flatMap(({ runId }) => outcomes.get(runId) ?? after.get(runId) ?? [])
       })
@@ -95,17 +95,17 @@ function endAtOnce(items: readonly EndItem[]): AtOnce<EndOutcome[]> | undefined 
 }
 
 interface Ended {
-  item: EndItem
+  item: FinishItem
   row: Row
   state: RunState
 }
 
 /** In the transaction of whoever calls it. */
-export function* endRunsNow(items: readonly EndItem[]): Work<EndOutcome[]> {
-  function* attempt(firsts: readonly EndItem[]): Work<Map<string, Row>> {
-    return new Map((yield* each(endRuns, firsts.map(endRow))).map((row) => [text(row, 'id'), row]))
+export function* finishRunsNow(items: readonly FinishItem[]): Work<FinishOutcome[]> {
+  function* attempt(firsts: readonly FinishItem[]): Work<Map<string, Row>> {
+    return new Map((yield* each(finishRuns, firsts.map(finishRow))).map((row) => [text(row, 'id'), row]))
   }
-  const { changed, missed } = yield* tryInTurn(items, attempt, commandOf)
+  const { changed, missed } = yield* tryOnePerRun(items, attempt, commandOf)
   const ended = changed.map(([item, row]): Ended => ({ item, row, state: text(row, 'state') as RunState }))
 
   yield* settleCosts(ended)
@@ -115,7 +115,7 @@ export function* endRunsNow(items: readonly EndItem[]): Work<EndOutcome[]> {
   const followed = yield* followFailures(
     failures.map((failure) => (isFatal(failure) ? { ...failure, retryable: false } : failure)),
   )
-  const outcomes = new Map<EndItem, EndOutcome>()
+  const outcomes = new Map<FinishItem, FinishOutcome>()
   for (const { item, row } of ended) outcomes.set(item, toRecorded(row, followed.get(item.runId) ?? NOTHING))
 
   const facts = new Map(
@@ -132,7 +132,7 @@ export function* endRunsNow(items: readonly EndItem[]): Work<EndOutcome[]> {
 
 const NOTHING = { next: null, dead: false }
 
-function toRecorded(row: Row, then: Followed | typeof NOTHING): EndOutcome {
+function toRecorded(row: Row, then: Followed | typeof NOTHING): FinishOutcome {
   const retries = integer(row, 'retry_count')
   return {
     kind: 'recorded',
@@ -146,7 +146,7 @@ function toRecorded(row: Row, then: Followed | typeof NOTHING): EndOutcome {
   }
 }
 
-function endRow({ runId, workerId, leaseId, version, leaderEpoch, outcomeHash, report }: EndItem): SqlValue[] {
+function finishRow({ runId, workerId, leaseId, version, leaderEpoch, outcomeHash, report }: FinishItem): SqlValue[] {
   const guards = [runId, workerId, leaseId, version, leaderEpoch]
   if (report.verb === 'fail') {
     return [...guards, 'FAILED', outcomeHash, JSON.stringify(report.error), null, null, null, null, null]
@@ -157,7 +157,7 @@ function endRow({ runId, workerId, leaseId, version, leaderEpoch, outcomeHash, r
 }
 
 /** What came after failures that were reported before: a repeat is told the same. */
-function* findFollowed(items: readonly EndItem[]): Work<Map<string, Followed>> {
+function* findFollowed(items: readonly FinishItem[]): Work<Map<string, Followed>> {
   const failures = items.filter(({ report }) => report.verb === 'fail')
   const rows = yield* each(
     readFollowed,
@@ -207,7 +207,7 @@ function toFailure({ item, row, state }: Ended): Failure[] {
   return [{ row, error, retryable, nextRunId: item.nextRunId, random: item.random }]
 }
 
-function commandOf({ report, workerId, leaseId, outcomeHash, version, leaderEpoch }: EndItem): RunCommand {
+function commandOf({ report, workerId, leaseId, outcomeHash, version, leaderEpoch }: FinishItem): RunCommand {
   return {
     verb: report.verb,
     workerId,
@@ -218,17 +218,17 @@ function commandOf({ report, workerId, leaseId, outcomeHash, version, leaderEpoc
   }
 }
 
-function explained(item: EndItem, row: Row | undefined, followed: Followed | undefined): EndOutcome {
+function explained(item: FinishItem, row: Row | undefined, followed: Followed | undefined): FinishOutcome {
   const reason = explain(row, commandOf(item))
   return reason === 'repeat' ? repeated(row, followed) : { kind: 'refused', reason }
 }
 
-function repeated(row: Row | undefined, followed: Followed | undefined): EndOutcome {
+function repeated(row: Row | undefined, followed: Followed | undefined): FinishOutcome {
   const then = followed ?? { next: null, dead: false, retryCount: integer(row, 'retry_count') }
   return { kind: 'repeated', jobId: text(row, 'job_id'), state: text(row, 'state') as RunState, ...then }
 }
 
 /** The answer to a report that was recorded before, on the run whose facts these are. */
-export function* toRepeated(item: EndItem, row: Row): Work<EndOutcome> {
+export function* toRepeated(item: FinishItem, row: Row): Work<FinishOutcome> {
   return repeated(row, (yield* findFollowed([item])).get(item.runId))
 }

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { readClientConfig } from '../node/config.ts'
-import { surroundings } from './connection/surroundings.ts'
+import { processEnv } from './connection/process-env.ts'
 import { EXIT, Failure } from './output/exit.ts'
 import { commandLine } from './self.ts'
 
@@ -11,7 +11,7 @@ const OVER_HTTP = {
 } as const
 
 /** Commands that there are not, each with the place of what was meant. */
-export function addElsewhere(program: Command): void {
+export function addUnknownCommands(program: Command): void {
   const add = (name: string, advice: () => string) =>
     program
       .command(`${name} [words...]`, { hidden: true })
@@ -23,7 +23,7 @@ export function addElsewhere(program: Command): void {
   add('schedules', () => `Schedules belong to definitions: \`${commandLine('definitions --help')}\``)
   for (const [name, page] of Object.entries(OVER_HTTP)) {
     add(name, () => {
-      const { url, token } = readClientConfig(surroundings)
+      const { url, token } = readClientConfig(processEnv)
       const header = token === undefined ? '' : ' -H "authorization: Bearer $ICHIDO_TOKEN"'
       return `It is there over HTTP (${page}):\n  curl -s ${url}/v1/${name}${header}`
     })

@@ -7,7 +7,7 @@ const REST_MS = 10_000
 const GATHER_MS = 1_000
 
 /** Collects who was heard of, so that no request of a worker waits for a write that only says that it was made. */
-export class SeenWorkers {
+export class LastSeenWriter {
   readonly #world: Pick<World, 'monotonic' | 'after'>
   readonly #write: (signs: Sign[]) => Promise<void>
   readonly #notedMs = new Map<string, number>()

@@ -1,7 +1,7 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type { Store } from '../../store/port.ts'
 import type { SubmitOutcome } from '../../store/submission/submission.ts'
-import { addCounts, type OnceCounts, type StoredCounts } from '../../store/system/once.ts'
+import { addCounts, type PromiseCounts, type StoredCounts } from '../../store/system/promise-counters.ts'
 import type { Meter } from './meter.ts'
 import type { Settings } from './settings.ts'
 
@@ -9,21 +9,21 @@ import type { Settings } from './settings.ts'
  * Counts for each job what the promises were kept against: repeats, conflicts and late writes. In memory, and written a batch
  * at a time: a storm of repeats must not become a storm of writes.
  */
-export interface Evidence {
+export interface PromiseCounters {
   /** What is counted by a run is counted for its job; ids that nothing is stored under are not counted. */
-  count(jobOrRunId: string, what: keyof OnceCounts, times?: number): void
+  count(jobOrRunId: string, what: keyof PromiseCounts, times?: number): void
   /** Of a submission that made no job. */
   notCreated(outcome: SubmitOutcome): void
   /** A worker's write that was refused. */
   refused(jobOrRunId: string, reason: string): void
   /** What is stored of a job, and what this node has still to write of it and its runs. */
-  total(stored: readonly StoredCounts[], ids: readonly string[]): OnceCounts
+  total(stored: readonly StoredCounts[], ids: readonly string[]): PromiseCounts
   /** Writes a batch; whoever calls while it does waits for the same. Answers 0 when there is more. */
   flush(): Promise<number | null>
   close(): Promise<void>
 }
 
-export interface EvidenceOptions {
+export interface PromiseCountersOptions {
   world: World
   store: Store
   settings: Settings
@@ -43,11 +43,11 @@ const STALE: ReadonlySet<string> = new Set([
   'ALREADY_ENDED',
 ])
 
-export function createEvidence({ world, store, settings, meter }: EvidenceOptions): Evidence {
+export function createPromiseCounters({ world, store, settings, meter }: PromiseCountersOptions): PromiseCounters {
   const nodeId = world.uuid()
-  const waiting = new Map<string, OnceCounts>()
+  const waiting = new Map<string, PromiseCounts>()
   /** Kept as it is until it is known to be written: tried again, it is the same batch. */
-  let writing = new Map<string, OnceCounts>()
+  let writing = new Map<string, PromiseCounts>()
   let batchN = 0
   let flushing: Promise<number | null> | null = null
 
@@ -77,7 +77,7 @@ export function createEvidence({ world, store, settings, meter }: EvidenceOption
     return flushing
   }
 
-  function count(id: string, what: keyof OnceCounts, times = 1): void {
+  function count(id: string, what: keyof PromiseCounts, times = 1): void {
     const counts = waiting.get(id)
     if (counts !== undefined) {
       counts[what] += times
@@ -109,7 +109,7 @@ export function createEvidence({ world, store, settings, meter }: EvidenceOption
       // A batch may be committed before this node has heard of it.
       const heard = stored.some((row) => row.nodeId === nodeId && row.batchN === batchN)
       const unwritten = ids.flatMap((id) => [waiting.get(id) ?? [], (!heard && writing.get(id)) || []].flat())
-      return [...stored, ...unwritten].reduce<OnceCounts>(plus, nothing())
+      return [...stored, ...unwritten].reduce<PromiseCounts>(plus, nothing())
     },
     async close() {
       const all = async () => {
@@ -124,9 +124,9 @@ export function createEvidence({ world, store, settings, meter }: EvidenceOption
   }
 }
 
-const nothing = (): OnceCounts => ({ duplicatesRefused: 0, replaysServed: 0, staleWritesFenced: 0 })
+const nothing = (): PromiseCounts => ({ duplicatesRefused: 0, replaysServed: 0, staleWritesFenced: 0 })
 
-function plus(a: OnceCounts, b: OnceCounts): OnceCounts {
+function plus(a: PromiseCounts, b: PromiseCounts): PromiseCounts {
   return {
     duplicatesRefused: a.duplicatesRefused + b.duplicatesRefused,
     replaysServed: a.replaysServed + b.replaysServed,
