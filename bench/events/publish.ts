@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import pg from 'pg'
 import { startNode } from '../../server/src/node/main.ts'
+import { redisAt } from '../../server/src/node/redis-adapters.ts'
 import { realWorld } from '../../server/src/node/world.ts'
 import { LOCAL_ADMIN } from '../../server/src/services/access/access.ts'
 import type { Services } from '../../server/src/services/index.ts'
@@ -82,7 +83,7 @@ async function openOurs(databaseUrl: string, redisUrl: string, { size, say }: St
   const inRedis = new Arrivals()
   const node = await startNode({
     storage: { databaseUrl },
-    redisUrl,
+    redis: redisAt({ url: redisUrl }),
     // Who leads looks at each event once more, as it does wherever there is a Redis.
     roles: new Set(['api', 'leader']),
     world: realWorld,

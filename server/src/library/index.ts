@@ -24,4 +24,13 @@ export {
   Transient,
   type UploadOptions,
 } from '@ichido/sdk'
-export { type Ichido, NotOpened, type OpenOptions, open } from './open.ts'
+export {
+  type DatabaseUrlOptions,
+  type FolderOptions,
+  type Ichido,
+  NotOpened,
+  type OpenOptions,
+  type PoolOptions,
+  type ServerOptions,
+} from './ichido.ts'
+export { open } from './open.ts'

@@ -7,9 +7,18 @@ import type { Report } from '../store/runs/finish-runs.ts'
 import { check, checkJson, toOutage } from './local-checks.ts'
 
 /** The worker's transport inside the process. */
-export function localWorkerTransport(services: Services, workerId: string): WorkerTransport {
+export function localWorkerTransport(
+  services: Services,
+  workerId: string,
+  /** Awaited before the worker gets to know of a run that was leased to it. */
+  onLease: () => void | Promise<void>,
+): WorkerTransport {
   const { runs, events } = services
-  const lease = (call: LeaseCall, signal?: AbortSignal) => runs.lease(workerId, call, signal)
+  async function lease(call: LeaseCall, signal?: AbortSignal) {
+    const leases = await runs.lease(workerId, call, signal)
+    if (leases.length > 0) await onLease()
+    return leases
+  }
   return {
     lease,
     async start(leaseId, startId) {

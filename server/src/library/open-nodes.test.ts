@@ -15,8 +15,8 @@ import { realWorld } from '../node/world.ts'
 import { createServices } from '../services/index.ts'
 import { type Embedded, embedded, thrownBy } from '../testing/services/embedded.ts'
 import { unique, until } from '../testing/store/store.ts'
+import { embed } from './embed.ts'
 import { defineKind, type Ichido, open } from './index.ts'
-import { embed } from './open.ts'
 
 const folders: string[] = []
 function newFolder(): string {

@@ -25,6 +25,7 @@ afterAll(async () => {
 test('the time in which the thread stood in is counted once, also when the database refused it meanwhile', async () => {
   const heart = new SpareHeart({ storage: { databaseUrl: fresh.url }, world: realWorld, onTrouble: () => {} })
   heart.keep('local:1')
+  await heart.start()
   try {
     await until('the connection of the thread', async () => {
       const others = "datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"

@@ -26,7 +26,7 @@ export class SpareHeart {
   readonly #workerIds: string[] = []
   #timer: NodeJS.Timeout | undefined
   #thread: Worker | null = null
-  #starting = false
+  #started: Promise<void> | null = null
   #closed = false
 
   constructor(options: SpareHeartOptions) {
@@ -42,22 +42,39 @@ export class SpareHeart {
   keep(workerId: string): void {
     this.#workerIds.push(workerId)
     this.#tell({ workerId })
-    if (this.#starting) return
-    this.#starting = true
-    const { storage } = this.#options
-    // At once, where nothing is to be waited for: the first job may hold everything up.
-    if ('databaseUrl' in storage) this.#start({ url: storage.databaseUrl })
-    else
-      void optionsOf(storage.pool).then(
-        (options) => this.#start({ options }),
-        (error: unknown) => this.#options.onTrouble(notStarted(error)),
-      )
+    if (this.#workerIds.length === 1) this.#checkOptions()
+  }
+
+  /** Settles once the thread is on its way. It takes 18 MB, so it begins with the first run, whose handler may hold everything up. */
+  start(): Promise<void> {
+    this.#started ??= this.#begin()
+    return this.#started
   }
 
   async close(): Promise<void> {
     this.#closed = true
     clearInterval(this.#timer)
     await this.#thread?.terminate()
+  }
+
+  /** Options that cannot be given to a thread, such as a function that checks a certificate, are known before there is a run. */
+  #checkOptions(): void {
+    const { storage } = this.#options
+    try {
+      if ('pool' in storage) structuredClone(copyable(storage.pool))
+    } catch (error) {
+      this.#started = Promise.resolve()
+      this.#options.onTrouble(notStarted(error))
+    }
+  }
+
+  async #begin(): Promise<void> {
+    const { storage } = this.#options
+    try {
+      this.#start('databaseUrl' in storage ? { url: storage.databaseUrl } : { options: await optionsOf(storage.pool) })
+    } catch (error) {
+      this.#options.onTrouble(notStarted(error))
+    }
   }
 
   #start(connection: SpareConnection): void {
@@ -72,13 +89,7 @@ export class SpareHeart {
     }
     // Of a program that was given with --eval the thread must not inherit that.
     const execArgv = process.execArgv.filter((argument) => argument.startsWith('--conditions='))
-    try {
-      this.#thread = new Worker(FILE, { workerData, execArgv })
-    } catch (error) {
-      // Options that cannot be given to a thread, such as a function that checks a certificate.
-      this.#options.onTrouble(notStarted(error))
-      return
-    }
+    this.#thread = new Worker(FILE, { workerData, execArgv })
     this.#thread.on('message', (notice: SpareNotice) => this.#hear(notice))
     this.#thread.on('error', (error) => this.#options.onTrouble(notStarted(error)))
     this.#thread.unref()
@@ -112,11 +123,15 @@ export class SpareHeart {
 }
 
 /** What a thread can be given of a pool's options. */
-async function optionsOf({ options }: pg.Pool): Promise<pg.ClientConfig> {
-  const { host, port, user, database, connectionString, ssl, password } = options
+async function optionsOf(pool: pg.Pool): Promise<pg.ClientConfig> {
+  const { password } = pool.options
+  return { ...copyable(pool), ...(password === undefined ? {} : { password: await secretOf(password) }) }
+}
+
+function copyable({ options }: pg.Pool): pg.ClientConfig {
+  const { host, port, user, database, connectionString, ssl } = options
   const known = { host, port, user, database, connectionString, ssl }
-  const given = Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined))
-  return { ...given, ...(password === undefined ? {} : { password: await secretOf(password) }) }
+  return Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined))
 }
 
 async function secretOf(password: NonNullable<pg.PoolConfig['password']>): Promise<string> {

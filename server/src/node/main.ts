@@ -6,7 +6,6 @@ import { EmbeddedBus } from '../bus/embedded.ts'
 import type { Bus } from '../bus/port.ts'
 import { channelOf, PostgresBus, type PostgresBusOptions } from '../bus/postgres.ts'
 import type { ForeignEvent } from '../core/events/event.ts'
-import { DEFAULT_SHARDS } from '../core/events/shards.ts'
 import type { FixedSettings } from '../core/limits/settings.ts'
 import { ALL_NODE_ROLES, type NodeRole } from '../core/node/node-roles.ts'
 import { LOCAL_WORKER_PREFIX } from '../core/run/job.ts'
@@ -28,12 +27,12 @@ import { READING_SESSION } from '../store/engines/postgres/settings.ts'
 import { openSqlite } from '../store/engines/sqlite/sqlite.ts'
 import { beginWatermark } from '../store/events/relay.ts'
 import { adoptRestoredEvents } from '../store/events/restored-events.ts'
-import { claimRedisOwner } from '../store/events/shards.ts'
 import type { Store } from '../store/port.ts'
 import { takeOverFolder } from '../store/runs/reap-runs.ts'
 import { type ArtifactOptions, openFiles } from './artifacts-folder.ts'
 import { openBackups } from './backups-folder.ts'
 import { disksOf } from './disk-use.ts'
+import type { Redis } from './redis-port.ts'
 
 export type { AlertChange } from '../leader/duties/alert.ts'
 export type { LeadershipChange } from '../leader/election/elect.ts'
@@ -59,11 +58,7 @@ export interface NodeOptions {
   /** What this node serves over TLS, in PEM. */
   certificate?: string | undefined
   /** Events also go over this Redis. */
-  redisUrl?: string | null | undefined
-  /** How many streams there are in Redis for each domain; all nodes have the same. */
-  shards?: number | undefined
-  /** Before all names of keys and channels in Redis; all nodes have the same. */
-  redisPrefix?: string | undefined
+  redis?: Redis | null | undefined
   /** All of them, unless it says otherwise. */
   roles?: ReadonlySet<NodeRole> | undefined
   /** What the environment says of settings; it beats what is stored. */
@@ -99,9 +94,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     onLeadership: onChange = () => {},
     onAlert = () => {},
     onFull = () => {},
-    redisUrl = null,
-    shards = DEFAULT_SHARDS,
-    redisPrefix: prefix = '',
+    redis: givenRedis = null,
     roles = ALL_NODE_ROLES,
   } = options
   const { store: openedStore, bus: storeBus, submitIn } = await openStorage(options)
@@ -110,14 +103,10 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     if ('dataDir' in options.storage) await openedStore.write(takeOverFolder(LOCAL_WORKER_PREFIX))
     if (openedStore.engine === 'postgres') while (await openedStore.write(adoptRestoredEvents()));
     const files = await openFiles(options, openedStore)
-    if (redisUrl === null) return { ...files, openRedis: null }
+    if (givenRedis === null) return { ...files, openRedis: null }
     // From here on nothing that happens is missed, whoever leads and whenever that is.
     await openedStore.write(beginWatermark())
-    // Redis's client takes a quarter of a second to load: only who uses it waits for it.
-    const { agreeOnShards, openRedis } = await import('./redis-adapters.ts')
-    const owner = await openedStore.write(claimRedisOwner(world.uuid()))
-    await agreeOnShards({ world, store: openedStore, url: redisUrl, shards, prefix })
-    return { ...files, openRedis: openRedis.bind(null, redisUrl, owner, storeBus) }
+    return { ...files, openRedis: await givenRedis.prepare(world, openedStore) }
   }
   const kept = await prepare().catch(async (error: unknown) => {
     await storeBus.close()
@@ -130,7 +119,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     markMs: Math.ceil(settings.get('event_mark_ttl_seconds') * 1_000),
   })
   const ingest = (events: readonly (ForeignEvent | null)[]) => services.foreignEvents.ingest(events)
-  const redis = kept.openRedis?.({ world, roles, meter, shards, prefix, ttls, ingest, onTrouble }) ?? null
+  const redis = kept.openRedis?.({ bus: storeBus, world, roles, meter, ttls, ingest, onTrouble }) ?? null
   const bus = redis?.bus ?? storeBus
   const relay = redis === null ? {} : { relay: redis.relay }
   const { certificate } = options

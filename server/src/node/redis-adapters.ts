@@ -1,40 +1,38 @@
-import type { World } from '@ichido/sdk/world'
-import type { Bus } from '../bus/port.ts'
-import type { Ingest } from '../bus/redis/foreign.ts'
 import { RedisLink } from '../bus/redis/link.ts'
-import { RedisRelay, type Ttls } from '../bus/redis/relay.ts'
+import { RedisRelay } from '../bus/redis/relay.ts'
 import { Router } from '../bus/redis/router.ts'
 import { RedisBus } from '../bus/redis/subscriber.ts'
-import type { NodeRole } from '../core/node/node-roles.ts'
-import type { Meter } from '../services/system/meter.ts'
+import { DEFAULT_SHARDS } from '../core/events/shards.ts'
+import { claimRedisOwner } from '../store/events/shards.ts'
+import type { Redis, RedisAdapters, RedisOptions } from './redis-port.ts'
+import { agreeOnShards } from './redis-shards.ts'
 
-export { agreeOnShards } from './redis-shards.ts'
-
-export interface RedisAdaptersOptions {
-  world: World
-  roles: ReadonlySet<NodeRole>
-  meter: Meter
-  shards: number
-  prefix: string
-  ttls(): Ttls
-  ingest: Ingest
-  onTrouble(where: string, error: unknown): void
+export interface RedisAddress {
+  url: string
+  /** How many streams there are in Redis for each domain; all nodes have the same. */
+  shards?: number | undefined
+  /** Before all names of keys and channels in Redis; all nodes have the same. */
+  prefix?: string | undefined
 }
 
-/** What a node does with Redis; without it the store alone does for everything. */
-export interface RedisAdapters {
-  relay: RedisRelay
-  /** Takes the place of the one it was given. */
-  bus: Bus
-  /** Before the bus is closed. */
-  close(): Promise<void>
+export function redisAt({ url, shards = DEFAULT_SHARDS, prefix = '' }: RedisAddress): Redis {
+  return {
+    async prepare(world, store) {
+      const owner = await store.write(claimRedisOwner(world.uuid()))
+      await agreeOnShards({ world, store, url, shards, prefix })
+      return (options) => openRedis({ url, shards, prefix }, owner, options)
+    },
+  }
 }
 
 /** Does not wait for Redis: a node starts without it, and goes on without it. */
-export function openRedis(url: string, owner: string, bus: Bus, options: RedisAdaptersOptions): RedisAdapters {
-  const { world, roles, meter, shards, prefix, ttls, ingest, onTrouble } = options
+function openRedis(
+  address: { url: string; shards: number; prefix: string },
+  owner: string,
+  { bus, world, roles, meter, ttls, ingest, onTrouble }: RedisOptions,
+): RedisAdapters {
   const connect = (onLinkTrouble: (error: unknown) => void) =>
-    new RedisLink({ world, url, shards, prefix, onTrouble: onLinkTrouble })
+    new RedisLink({ world, ...address, onTrouble: onLinkTrouble })
   // One connection tells for all of them that Redis is away.
   const link = connect((error) => onTrouble('redis', error))
   const quiet = () => connect(() => {})

@@ -6,6 +6,7 @@ import { createApp, publicBase } from '../http/server/app.ts'
 import { readOpenFilesMax } from '../library/open-files.ts'
 import { openModeProblem, type ServerConfig } from './config.ts'
 import type { ControlNode } from './main.ts'
+import type { Redis } from './redis-port.ts'
 
 export { createMetrics } from '../http/metrics/metrics.ts'
 export { TroubleLog } from './trouble-log.ts'
@@ -39,6 +40,17 @@ export interface ServerOptions {
 /** Where others can reach it, nobody is served before there is a token. */
 export class TokenNeeded extends Error {
   override readonly name = 'TokenNeeded'
+}
+
+/** Redis's client takes a quarter of a second to load: only a server that uses it waits for it. */
+export function redisOf({ redisUrl: url, shards, redisPrefix: prefix }: ServerConfig): Redis | null {
+  if (url === null) return null
+  return {
+    async prepare(world, store) {
+      const { redisAt } = await import('./redis-adapters.ts')
+      return redisAt({ url, shards, prefix }).prepare(world, store)
+    },
+  }
 }
 
 /** As long as /readyz says 503 while requests are still taken, so that a load balancer can turn away first. */

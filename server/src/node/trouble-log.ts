@@ -1,12 +1,12 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import type { FastifyBaseLogger } from 'fastify'
 import { StoreFull } from '../core/node/store-full.ts'
 import type { FullTime } from '../services/system/full-disks.ts'
 import { isContention } from '../store/engines/postgres/errors.ts'
 import { LockTimeout, StoreUnavailable } from '../store/port.ts'
 
 export interface TroubleLogOptions {
-  logger: Pick<FastifyBaseLogger, 'warn'>
+  /** Such as pino's. */
+  logger: { warn(fields: object, text: string): void; warn(text: string): void }
   world: Pick<World, 'monotonic' | 'after'>
   /** Settles when the store answers. */
   askStore(): Promise<unknown>

@@ -2,7 +2,7 @@ import { pino } from 'pino'
 import { ALL_NODE_ROLES, type NodeRole } from '../../core/node/node-roles.ts'
 import { readServerConfig } from '../../node/config.ts'
 import { startNode } from '../../node/main.ts'
-import { createMetrics, startServer } from '../../node/server.ts'
+import { createMetrics, redisOf, startServer } from '../../node/server.ts'
 import { realWorld as world } from '../../node/world.ts'
 import type { Env, Serving } from './cli.ts'
 
@@ -16,8 +16,8 @@ export async function serveHere(
   }
   const config = readServerConfig({ env: { PORT: '0', ...env }, cwd: '/', readFile })
   const metrics = createMetrics()
-  const { storage, allowNoFsync, artifacts, redisUrl, shards, redisPrefix, settings: fixed } = config
-  const given = { storage, allowNoFsync, artifacts, redisUrl, shards, redisPrefix, roles, fixed }
+  const { storage, allowNoFsync, artifacts, settings: fixed } = config
+  const given = { storage, allowNoFsync, artifacts, redis: redisOf(config), roles, fixed }
   const node = await startNode({ ...given, world, meter: metrics.meter, onTrouble() {} })
   const logger = pino({ level: 'silent' })
   const server = await startServer({ node, metrics, roles, config, world, logger, version: '0.0.0-test' })

@@ -60,7 +60,7 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   const config = readServerConfig(processEnv)
   const roles = readRoles(roleNames, config)
   const [
-    { createMetrics, startServer, TroubleLog },
+    { createMetrics, redisOf, startServer, TroubleLog },
     { startNode },
     { realWorld: world },
     { pino },
@@ -82,14 +82,12 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   })
   const onTrouble = troubles.on
   const metrics = createMetrics()
-  const { storage, allowNoFsync, artifacts, redisUrl, shards, redisPrefix, settings: fixed } = config
+  const { storage, allowNoFsync, artifacts, settings: fixed } = config
   const given = {
     storage,
     allowNoFsync,
     artifacts,
-    redisUrl,
-    shards,
-    redisPrefix,
+    redis: redisOf(config),
     roles,
     fixed,
     certificate: config.tls?.cert,

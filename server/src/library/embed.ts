@@ -1,0 +1,108 @@
+import { Client, type World } from '@ichido/sdk'
+import { forTerminal } from '@ichido/sdk/terminal'
+import { HandlerLoop, type WorkerLoop } from '@ichido/sdk/worker'
+import { codeOf } from '../core/node/cause.ts'
+import { whyNotOpened } from '../core/node/not-opened.ts'
+import { LOCAL_WORKER_PREFIX } from '../core/run/job.ts'
+import { type ControlNode, startNode } from '../node/main.ts'
+import { TroubleLog } from '../node/trouble-log.ts'
+import { realWorld } from '../node/world.ts'
+import { LOCAL_ADMIN } from '../services/access/access.ts'
+import { silentMeter } from '../services/system/meter.ts'
+import { CLOSED, type Ichido, NotOpened, type StoreOptions, submitting } from './ichido.ts'
+import { localTransport } from './local-transport.ts'
+import { localWorkerTransport } from './local-worker.ts'
+import { SpareHeart } from './spare-heart.ts'
+
+const DRAIN_MS = 30_000
+
+/** A node of this process, and the library's front over it. */
+export async function openStore(options: StoreOptions): Promise<Ichido> {
+  const world = options.world ?? realWorld
+  // Asked once the node has met trouble, so when it is there.
+  const askStore = () => starting.then((node) => node.services.deps.store.health())
+  const troubles = new TroubleLog({ logger: WARNINGS, world, askStore })
+  const { onTrouble = troubles.on } = options
+  const { onFull } = troubles
+  const starting = startNode({ storage: options, world, meter: silentMeter, allowNoFsync: false, onTrouble, onFull })
+  starting.catch(() => troubles.close())
+  const node = await starting.catch((error: unknown) => explain(error, options))
+  const ichido = embed(node, world, onTrouble, spareOf(options, onTrouble))
+  return {
+    ...ichido,
+    async close(closeOptions) {
+      await ichido.close(closeOptions).finally(() => troubles.close())
+    },
+  }
+}
+
+/** What to do about a store that cannot be opened, by the names of the options. */
+function explain(error: unknown, options: StoreOptions): never {
+  const given = 'pool' in options ? "the pool's options" : 'databaseUrl'
+  const names = { dataDir: 'dataDir', databaseUrl: given, schema: 'schema' }
+  const told = whyNotOpened(error, 'dataDir' in options ? options.dataDir : null, names)
+  throw told === null ? error : new NotOpened(`${told.message}. ${told.advice}`, codeOf(error))
+}
+
+/** SQLite has one process: who holds up its event loop holds up everybody who could be handed the job. */
+function spareOf(options: StoreOptions, onTrouble: (where: string, error: unknown) => void): SpareHeart | null {
+  // In a world of its own time is not the thread's.
+  if ('dataDir' in options || options.world !== undefined) return null
+  return new SpareHeart({ storage: options, world: realWorld, onTrouble: (error) => onTrouble('heartbeats', error) })
+}
+
+/** The library's front over a node of this process. */
+export function embed(
+  node: ControlNode,
+  world: World,
+  onTrouble: (where: string, error: unknown) => void,
+  spare: SpareHeart | null = null,
+): Ichido {
+  const transport = localTransport(node.services, LOCAL_ADMIN, node.submitIn)
+  const client = new Client(transport)
+  const loops = new Map<string, Pick<WorkerLoop, 'close' | 'leftBehind'>>()
+  let closing: Promise<void> | null = null
+
+  async function close(drainMs: number): Promise<void> {
+    try {
+      await Promise.all([...loops.values()].map((loop) => loop.close(drainMs)))
+    } finally {
+      await spare?.close()
+      await transport.close(new Error(CLOSED))
+      await node.close([...loops.values()].flatMap(({ leftBehind }) => leftBehind))
+    }
+  }
+
+  return {
+    ...submitting(client),
+    handle(kind, handler, handleOptions = {}) {
+      if (closing !== null) throw new Error(CLOSED)
+      const name = JSON.stringify([kind?.queue, kind?.name])
+      // Each would get some of the jobs: nobody means that, and a forgotten stub would go unnoticed.
+      if (loops.has(name))
+        throw new TypeError(`There is a handler of ${kind.name} already; \`concurrency\` lets it do more`)
+      const workerId = `${LOCAL_WORKER_PREFIX}${world.uuid()}`
+      const deps = {
+        transport: localWorkerTransport(node.services, workerId, () => spare?.start()),
+        world,
+        ...(spare === null ? {} : { clocks: spare.clocks }),
+        onTrouble: (error: unknown) => onTrouble(`handler of ${kind.name}`, error),
+      }
+      loops.set(name, new HandlerLoop(kind, handler, handleOptions, deps))
+      spare?.keep(workerId)
+    },
+    close({ drainMs = DRAIN_MS } = {}) {
+      closing ??= close(drainMs)
+      return closing
+    },
+  }
+}
+
+/** As warnings of the process, one for each sort of trouble and minute. */
+const WARNINGS = {
+  warn(...said: unknown[]) {
+    const [fields, text] = said.length > 1 ? said : [{}, ...said]
+    const { why } = fields as { why?: string }
+    process.emitWarning(forTerminal(why === undefined ? String(text) : `${text}: ${why}`), 'IchidoWarning')
+  },
+}

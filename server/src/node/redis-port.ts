@@ -1,0 +1,33 @@
+import type { World } from '@ichido/sdk/world'
+import type { Bus } from '../bus/port.ts'
+import type { NodeRole } from '../core/node/node-roles.ts'
+import type { Deps } from '../services/deps.ts'
+import type { Services } from '../services/index.ts'
+import type { Meter } from '../services/system/meter.ts'
+import type { Store } from '../store/port.ts'
+
+/** Redis beside the store. The library does without, so it is the server that brings the adapters. */
+export interface Redis {
+  /** Rejects if this node would not find the streams of the other nodes. */
+  prepare(world: World, store: Store): Promise<(options: RedisOptions) => RedisAdapters>
+}
+
+export interface RedisOptions {
+  /** The bus of the store. */
+  bus: Bus
+  world: World
+  roles: ReadonlySet<NodeRole>
+  meter: Meter
+  ttls(): { stateMs: number; markMs: number }
+  ingest: Services['foreignEvents']['ingest']
+  onTrouble(where: string, error: unknown): void
+}
+
+/** What a node does with Redis; without it the store alone does for everything. */
+export interface RedisAdapters {
+  relay: NonNullable<Deps['relay']>
+  /** Takes the place of the one it was given. */
+  bus: Bus
+  /** Before the bus is closed. */
+  close(): Promise<void>
+}
