@@ -46,3 +46,15 @@ test('the time in which the thread stood in is counted once, also when the datab
     await heart.close()
   }
 })
+
+test('options that a thread cannot be given are told before the first run, and once', async () => {
+  const troubles: unknown[] = []
+  const pool = new pg.Pool({ ssl: { checkServerIdentity: () => undefined } })
+  const heart = new SpareHeart({ storage: { pool }, world: realWorld, onTrouble: (error) => troubles.push(error) })
+  heart.keep('local:1')
+  expect(troubles.map(String)).toEqual([expect.stringContaining('options that can be copied')])
+  heart.keep('local:2')
+  await heart.start()
+  expect(troubles).toHaveLength(1)
+  await heart.close()
+})
