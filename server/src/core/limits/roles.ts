@@ -1,5 +1,6 @@
 /** Who may do what. A viewer sees everything and changes nothing; a submitter sees and touches only its own. */
-export type Role = 'viewer' | 'submitter' | 'operator' | 'admin'
+export const ROLES = ['viewer', 'submitter', 'operator', 'admin'] as const
+export type Role = (typeof ROLES)[number]
 
 const ABILITIES = {
   /** Jobs, keys, reservations of any user. */

@@ -1,16 +1,30 @@
 import { statement } from '../statement.ts'
 
 /**
- * Takes id, actor, action, subject, before, after: who changed what, in the transaction that changes it. The same again,
- * after an uncertain commit, is no second entry. Nothing changes an entry, and retention alone removes it.
+ * Records who changed what, in the transaction that changes it. The same entry again, after an uncertain commit, is no
+ * second entry. Nothing changes an entry, and retention alone removes it.
  */
-export const insertAudit = statement(
-  'insert_audit',
-  `INSERT INTO ichido.audit (id, actor, action, subject, before, after, created_at)
-    VALUES ($1, $2, $3, $4, $5, $6, now_ms()) ON CONFLICT (id) DO NOTHING`,
-)
+export const insertAudit = statement('insert_audit', {
+  params: { id: 'text', actor: 'text', action: 'text', subject: 'text', before: 'text?', after: 'text?' },
+  row: {},
+  sql: `INSERT INTO ichido.audit (id, actor, action, subject, before, after, created_at)
+    VALUES ($id, $actor, $action, $subject, $before, $after, now_ms()) ON CONFLICT (id) DO NOTHING`,
+})
 
-/** Takes an id. */
-export const readAuditTime = statement('read_audit_time', 'SELECT created_at FROM ichido.audit WHERE id = $1')
+export const readAuditTime = statement('read_audit_time', {
+  params: { id: 'text' },
+  row: { created_at: 'integer' },
+  sql: 'SELECT created_at FROM ichido.audit WHERE id = $id',
+})
 
-export const AUDIT_COLUMNS = 'id, actor, action, subject, before, after, created_at'
+const json = { json: (value: unknown) => value } as const
+
+export const AUDIT_ROW = {
+  id: 'text',
+  actor: 'text',
+  action: 'text',
+  subject: 'text',
+  before: json,
+  after: json,
+  created_at: 'integer',
+} as const

@@ -1,18 +1,7 @@
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import {
-  integer,
-  integerOrNull,
-  one,
-  query,
-  type Row,
-  type SqlValue,
-  statement,
-  text,
-  textOrNull,
-  type Work,
-} from '../statement.ts'
-import { AUDIT_COLUMNS, insertAudit, readAuditTime } from './audit.sql.ts'
+import { one, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
+import { AUDIT_ROW, insertAudit, readAuditTime } from './audit.sql.ts'
 
 /** Who asks for a change, and the id of the entry that will tell of it, made before the transaction begins. */
 export interface By {
@@ -26,7 +15,7 @@ type Part = Readonly<Record<string, unknown>> | null
 /** One entry, in the transaction that makes the change. */
 export function* record(by: By, action: string, subject: string, before: Part, after: Part): Work<void> {
   const json = (part: Part) => (part === null ? null : JSON.stringify(part))
-  yield* query(insertAudit, by.id, by.actor, action, subject, json(before), json(after))
+  yield* query(insertAudit, { ...by, action, subject, before: json(before), after: json(after) })
 }
 
 /**
@@ -34,7 +23,7 @@ export function* record(by: By, action: string, subject: string, before: Part, a
  * ended. To change again would undo what somebody else has changed since.
  */
 export function* isRecorded(again: boolean, by: By): Work<boolean> {
-  return again && (yield* one(readAuditTime, by.id)) !== undefined
+  return again && (yield* one(readAuditTime, { id: by.id })) !== undefined
 }
 
 export interface AuditEntry {
@@ -68,26 +57,18 @@ export function listAudit(filter: AuditFilter, limit: number, after: string | nu
     if (filter.fromMs !== null) where.push(`created_at >= ${bind(filter.fromMs)}`)
     if (filter.toMs !== null) where.push(`created_at < ${bind(filter.toMs)}`)
     if (after !== null) {
-      const createdAtMs = integerOrNull(yield* one(readAuditTime, after), 'created_at')
-      if (createdAtMs === null) return { rows: [], next: null }
-      where.push(`(created_at, id) < (${bind(createdAtMs)}, ${bind(after)})`)
+      const last = yield* one(readAuditTime, { id: after })
+      if (last === undefined) return { rows: [], next: null }
+      where.push(`(created_at, id) < (${bind(last.created_at)}, ${bind(after)})`)
     }
-    const list = `SELECT ${AUDIT_COLUMNS} FROM ichido.audit WHERE ${where.join(' AND ')}
+    const list = `SELECT ${Object.keys(AUDIT_ROW)} FROM ichido.audit WHERE ${where.join(' AND ')}
       ORDER BY created_at DESC, id DESC LIMIT ${limit + 1}`
-    const found = (yield* query(statement('', list), ...params)).map(toEntry)
+    const found = (yield* select(AUDIT_ROW, list, params)).map(toEntry)
     const rows = found.slice(0, limit)
     return { rows, next: found.length > limit ? (rows.at(-1)?.auditId ?? null) : null }
   })
 }
 
-function toEntry(row: Row): AuditEntry {
-  return {
-    auditId: text(row, 'id'),
-    actor: text(row, 'actor'),
-    action: text(row, 'action'),
-    subject: text(row, 'subject'),
-    before: JSON.parse(textOrNull(row, 'before') ?? 'null') as unknown,
-    after: JSON.parse(textOrNull(row, 'after') ?? 'null') as unknown,
-    createdAtMs: integer(row, 'created_at'),
-  }
+function toEntry({ id, created_at, ...entry }: Values<typeof AUDIT_ROW>): AuditEntry {
+  return { auditId: id, createdAtMs: created_at, ...entry }
 }

@@ -29,7 +29,7 @@ export function changeSetting(name: string, value: number | null, by: By): Comma
     if (value !== null) yield* query(addSetting, name, by.actor)
     const before = storedIn(yield* one(lockSetting, name))
     if (before === value || (yield* isRecorded(again, by))) return
-    yield* query(putSetting, name, JSON.stringify(value), by.actor)
+    yield* query(putSetting, { name, value: JSON.stringify(value), updated_by: by.actor })
     const action = value === null ? 'setting.delete' : 'setting.put'
     yield* record(by, action, name, partOf(before), partOf(value))
   })
