@@ -166,7 +166,7 @@ function toPendingExpiry(row: Row): PendingExpiry {
 /** The folder's lock is ours, so whoever led or worked in it before is dead: their leases and term need not run out. */
 export function takeOverFolder(localWorkerPrefix: string): Command<number> {
   return command('take_over_folder', function* work(): Work<number> {
-    yield* query(vacateLeadership)
+    yield* query(vacateLeadership, {})
     return (yield* query(forsakeRuns, localWorkerPrefix)).length
   })
 }

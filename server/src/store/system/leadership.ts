@@ -1,11 +1,11 @@
 import { type Command, command } from '../port.ts'
-import { integer, now, one, query, type SqlValue, text, type Work } from '../statement.ts'
+import { now, one, query, type SqlValue, type Work } from '../statement.ts'
 import { countNow } from './count-now.ts'
 import { readLeadership, renewLeadership, resignLeadership, takeLeadership } from './leadership.sql.ts'
 
-/** What every write of a leader is fenced by. */
+/** Fences every write of a leader. */
 export interface Term {
-  /** The node, in this life of it. */
+  /** Names the node, and differs after each restart of it. */
   holder: string
   epoch: number
 }
@@ -14,19 +14,19 @@ export interface LeadershipStatus {
   /** Of the row: ours when `held`. */
   epoch: number
   held: boolean
-  /** What the store's clock showed. */
+  /** The store's clock. */
   nowMs: number
-  /** Another one after a restart or a failover of the database. */
+  /** Changes when the database restarts or fails over. */
   server: string
 }
 
-/** A term's first two parameters in every statement that is fenced by it. */
+/** For a statement that takes its parameters by their places. */
 export const fence = ({ epoch, holder }: Term): readonly SqlValue[] => [epoch, holder]
 
-/** Takes leadership if nobody has it. An unheard success before this try is simply taken again. */
+/** Takes the leadership if no node has it. After an uncertain commit the same node takes it again. */
 export function tryToLead(holder: string, ttlMs: number): Command<LeadershipStatus> {
   return command('take_leadership', function* work(): Work<LeadershipStatus> {
-    const taken = yield* one(takeLeadership, holder, ttlMs)
+    const taken = yield* one(takeLeadership, { holder, ttl_ms: ttlMs })
     if (taken !== undefined) yield* countNow('leader_changes', 1)
     return yield* standing(taken !== undefined)
   })
@@ -34,14 +34,14 @@ export function tryToLead(holder: string, ttlMs: number): Command<LeadershipStat
 
 export function renewTerm(term: Term, ttlMs: number): Command<LeadershipStatus> {
   return command('renew_leadership', function* work(): Work<LeadershipStatus> {
-    const renewed = yield* one(renewLeadership, ...fence(term), ttlMs)
+    const renewed = yield* one(renewLeadership, { ...term, ttl_ms: ttlMs })
     return yield* standing(renewed !== undefined)
   })
 }
 
 export function resignTerm(term: Term): Command<boolean> {
   return command('resign_leadership', function* work(): Work<boolean> {
-    return (yield* query(resignLeadership, ...fence(term))).length > 0
+    return (yield* query(resignLeadership, term)).length > 0
   })
 }
 
@@ -50,6 +50,7 @@ export function readClock(): Command<number> {
 }
 
 function* standing(held: boolean): Work<LeadershipStatus> {
-  const row = yield* one(readLeadership)
-  return { epoch: integer(row, 'epoch'), held, nowMs: integer(row, 'now'), server: text(row, 'server') }
+  const row = yield* one(readLeadership, {})
+  if (row === undefined) throw new Error('The leadership has no row')
+  return { epoch: row.epoch, held, nowMs: row.now, server: row.server }
 }
