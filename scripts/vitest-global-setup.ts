@@ -3,6 +3,7 @@ import type { TestProject } from 'vitest/node'
 import { openPostgres } from '../server/src/store/engines/postgres/postgres.ts'
 import { startPostgres } from './services/postgres.ts'
 import { startRedis } from './services/redis.ts'
+import { bundlePrograms } from './testing/programs.ts'
 import { full } from './testing/size.ts'
 
 declare module 'vitest' {
@@ -14,21 +15,25 @@ declare module 'vitest' {
     /** A database with an empty store, to be copied: that is cheaper than making the schema every time. */
     pgTemplate: string
     redisUrl: string
+    /** The folder of the programs that tests start; `bundled()` finds one in it. */
+    programs: string
   }
 }
 
 const TEMPLATE = 'ichido_template'
 
-/** One private PostgreSQL and one private Redis for the whole run. */
+/** One private PostgreSQL, one private Redis and the programs that tests start, for the whole run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   // On a disk it takes most of a minute to remove hundreds of databases. At full size they may outgrow the memory.
   // Autovacuum goes once a minute through every database that was ever used, and here they are hundreds.
   const settings = { autovacuum_naptime: '1h' }
-  const [postgres, redis] = await both(startPostgres({ tcp: true, inMemory: !full, settings }), startRedis())
+  const starting = [startPostgres({ tcp: true, inMemory: !full, settings }), startRedis(), bundlePrograms()] as const
+  const [postgres, redis, programs] = await allOrNone(starting)
   project.provide('pgUrl', postgres.url)
   project.provide('pgTcpUrl', postgres.tcpUrl ?? '')
   project.provide('redisUrl', redis.url)
   project.provide('pgTemplate', TEMPLATE)
+  project.provide('programs', programs.folder)
   const store = await openPostgres({
     url: await postgres.createDatabase(TEMPLATE),
     now: Date.now,
@@ -37,18 +42,18 @@ export default async function setup(project: TestProject): Promise<() => Promise
   })
   await store.close()
   return async () => {
-    await Promise.all([postgres.stop(), redis.stop()])
+    await Promise.all([postgres.stop(), redis.stop(), programs.stop()])
   }
 }
 
 type Stoppable = { stop(): Promise<void> }
 
-/** When one of them cannot be had, the other one is stopped before the run fails. */
-async function both<A extends Stoppable, B extends Stoppable>(a: Promise<A>, b: Promise<B>): Promise<[A, B]> {
+/** When one of them cannot be had, the others are stopped before the run fails. */
+async function allOrNone<All extends readonly Promise<Stoppable>[]>(all: All) {
   try {
-    return await Promise.all([a, b])
+    return await Promise.all(all)
   } catch (error) {
-    const settled = await Promise.allSettled<Stoppable>([a, b])
+    const settled = await Promise.allSettled<Stoppable>(all)
     for (const one of settled) if (one.status === 'fulfilled') await one.value.stop()
     throw error
   }

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { bundled } from '../../../scripts/testing/programs.ts'
 import { type FreshDatabase, freshDatabase, nodeArgs } from '../../../scripts/testing/services.ts'
 import { postgresText } from '../store/engines/postgres/migrate.ts'
 import { heartbeatWorkers } from '../store/leasing/spare-heartbeats.ts'
@@ -32,7 +33,7 @@ afterAll(async () => {
 /** A process with a handler that holds up its event loop, without a busy core. */
 async function blocking(name: string, storage: string) {
   const script = `
-    import { defineKind, open } from ${JSON.stringify(INDEX)}
+    import { defineKind, open } from ${JSON.stringify(bundled(INDEX))}
     import pg from 'pg'
     const url = ${JSON.stringify(database.url)}
     const given = ${storage}

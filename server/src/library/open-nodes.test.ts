@@ -7,6 +7,7 @@ import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { bundled } from '../../../scripts/testing/programs.ts'
 import { type FreshDatabase, freshDatabase, nodeArgs } from '../../../scripts/testing/services.ts'
 import type { Bus } from '../bus/port.ts'
 import { channelOf } from '../bus/postgres.ts'
@@ -129,7 +130,7 @@ describe('a job that a killed process had begun is finished by another as its ne
     const storage: Storage = engine === 'sqlite' ? { dataDir: newFolder() } : { databaseUrl: database.url }
     const name = unique('killed')
     const script = `
-      import { defineKind, open } from ${JSON.stringify(join(import.meta.dirname, 'index.ts'))}
+      import { defineKind, open } from ${JSON.stringify(bundled(join(import.meta.dirname, 'index.ts')))}
       const ichido = await open(${JSON.stringify(storage)})
       const kind = defineKind(${JSON.stringify(name)}, {
         leaseTtlSeconds: ${TIMES[engine]}, continuationSeconds: ${TIMES[engine]}, backoff: { baseSeconds: 0.1, jitter: 0 },

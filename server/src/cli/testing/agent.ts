@@ -1,25 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readFileSync } from 'node:fs'
 import { vi } from 'vitest'
-import { bundleAgent } from '../../../../scripts/bundle-agent.mjs'
+import { agentProgram } from '../../../../scripts/testing/programs.ts'
 
 /** For what other processes have to come to first, on a machine that is busy. */
 export const WITHIN = { timeout: 45_000, interval: 25 }
-
-let bundled: Promise<string> | undefined
-
-/** The one file that the server hands out, on disk. */
-export function agentFile(): Promise<string> {
-  bundled ??= bundleAgent().then((text) => {
-    const file = join(mkdtempSync(join(tmpdir(), 'ichido-agent-file-')), 'agent.mjs')
-    writeFileSync(file, text)
-    return file
-  })
-  return bundled
-}
 
 export interface AgentGiven {
   url: string
@@ -51,7 +37,7 @@ export async function startAgent(given: AgentGiven): Promise<StartedAgent> {
   const handedOn = Object.keys(env).flatMap((name) => ['--env', name])
   const options = ['--url', url, '--queue', queue, ...work, '--state', state, ...handedOn, ...args]
   const { PATH = '', HOME = '' } = process.env
-  const child = spawn(node, [await agentFile(), ...options], { cwd, env: { PATH, HOME, ...env }, stdio: 'pipe' })
+  const child = spawn(node, [agentProgram(), ...options], { cwd, env: { PATH, HOME, ...env }, stdio: 'pipe' })
   running.add(child)
   let stderr = ''
   const atWork = Promise.withResolvers<void>()

@@ -1,10 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
+import { bundled } from '../../../../scripts/testing/programs.ts'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
 import { runResident } from './resident.ts'
 
-const BIN = fileURLToPath(new URL('../bin.ts', import.meta.url))
+const BIN = join(import.meta.dirname, '../bin.ts')
 /** A start takes a second on a quiet machine, and a minute was not enough on one with ten times the load. */
 const START_WITHIN_MS = 150_000
 
@@ -23,7 +24,7 @@ function environment(env: Env): Env {
 }
 
 function launch(args: readonly string[], env: Env, cwd?: string): ChildProcess {
-  return spawn(process.execPath, [...nodeArgs, BIN, ...args], { env: environment(env), cwd })
+  return spawn(process.execPath, [...nodeArgs, bundled(BIN), ...args], { env: environment(env), cwd })
 }
 
 function collect(child: ChildProcess): { stdout: string; stderr: string } {

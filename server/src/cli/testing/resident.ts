@@ -1,9 +1,10 @@
 import { type ChildProcess, fork } from 'node:child_process'
-import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
+import { bundled } from '../../../../scripts/testing/programs.ts'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
 import type { Ended, Env } from './cli.ts'
 
-const PROCESS = fileURLToPath(new URL('./resident-process.ts', import.meta.url))
+const PROCESS = join(import.meta.dirname, 'resident-process.ts')
 
 /** A process that stays and runs one command line after the other: starting one costs 0.4 s of a core. */
 class Resident {
@@ -11,7 +12,7 @@ class Resident {
   busy = false
 
   constructor() {
-    this.#child = fork(PROCESS, [], { execArgv: nodeArgs, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+    this.#child = fork(bundled(PROCESS), [], { execArgv: nodeArgs, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
     // It ends when this process does.
     this.#child.unref()
     this.#child.channel?.unref()

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { bundled } from '../../../../scripts/testing/programs.ts'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
 import { until } from '../store/store.ts'
 
@@ -18,10 +19,10 @@ export interface NodeChanges {
 
 /** A node without HTTP. It says whenever it has looked who leads. */
 const script = (databaseUrl: string, { shifted = false }: NodeChanges) => `
-  import { startNode } from ${JSON.stringify(MAIN)}
-  import { realWorld as world } from ${JSON.stringify(WORLD)}
-  import { silentMeter } from ${JSON.stringify(METER)}
-  import { shiftedPool } from ${JSON.stringify(CLOCK)}
+  import { startNode } from ${JSON.stringify(bundled(MAIN))}
+  import { realWorld as world } from ${JSON.stringify(bundled(WORLD))}
+  import { silentMeter } from ${JSON.stringify(bundled(METER))}
+  import { shiftedPool } from ${JSON.stringify(bundled(CLOCK))}
   const leadership = (leads, epoch) => console.log(JSON.stringify({ leads, epoch }))
   const onTrouble = (where, error) => console.error(where, error)
   const databaseUrl = ${JSON.stringify(databaseUrl)}

@@ -6,7 +6,6 @@ import { afterAll, expect, test } from 'vitest'
 import { freshDatabase } from '../../../../scripts/testing/services.ts'
 import { size } from '../../../../scripts/testing/size.ts'
 import {
-  agentFile,
   ask,
   enrollToken,
   killAgents,
@@ -155,7 +154,6 @@ async function allEnded(url: string, queue: string): Promise<void> {
 test.concurrent.each(ENGINES)(
   '%s: agents are killed and stopped, and each job is done once, by one at a time',
   async (engine) => {
-    await agentFile()
     const nodes = await servers(engine)
     const [{ url } = { url: '' }] = nodes
     const queue = 'tormented'

@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { nodeArgs } from '../../../../../scripts/testing/services.ts'
+import { agentProgram } from '../../../../../scripts/testing/programs.ts'
 import { IchidoError, type LeaseShape } from '../../../protocol/index.ts'
 import { Stopped } from '../../loop/failure.ts'
 import { Heart } from '../../loop/heart.ts'
@@ -14,7 +14,7 @@ import { machineClocks, nodeWorld } from '../world.ts'
 import { execWork } from './exec.ts'
 import { RunFolders } from './run-folder.ts'
 
-const SUPERVISOR = [process.execPath, ...nodeArgs, join(import.meta.dirname, '../main.ts'), 'supervise'] as const
+const SUPERVISOR = [process.execPath, agentProgram(), 'supervise'] as const
 const RUNNING = new AbortController().signal
 const WITHIN = { timeout: 15_000, interval: 20 }
 

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { alive } from '../../../../../scripts/services/process-tree.ts'
 import { FakeWorld } from '../../../../../scripts/testing/fake-world.ts'
-import { nodeArgs } from '../../../../../scripts/testing/services.ts'
+import { agentProgram } from '../../../../../scripts/testing/programs.ts'
 import { IchidoError, type LeaseShape } from '../../../protocol/index.ts'
 import type { World } from '../../../world.ts'
 import type { LogChunk } from '../../loop/transport.ts'
@@ -91,7 +91,7 @@ interface Supervised {
 /** A program under a supervisor, as an agent starts it, that has written down its number. */
 async function supervised(command: string): Promise<Supervised> {
   const folder = folders.make(lease)
-  const supervisor = start(process.execPath, [...nodeArgs, join(import.meta.dirname, '../main.ts'), 'supervise'])
+  const supervisor = start(process.execPath, [agentProgram(), 'supervise'])
   const order = {
     ...{ command, folder: folder.work, env: { PATH: process.env.PATH ?? '' }, leaseId: lease.lease_id },
     ...{ payloadFile: folder.payloadFile, stdoutFile: folder.stdoutFile, stderrFile: folder.stderrFile },

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { alive } from '../../../../../scripts/services/process-tree.ts'
+import { agentProgram } from '../../../../../scripts/testing/programs.ts'
 import { nodeArgs } from '../../../../../scripts/testing/services.ts'
 import { machineClocks } from '../world.ts'
 import { makeCgroup } from './cgroup.ts'
@@ -11,7 +12,7 @@ import { type Program, startProgram } from './program.ts'
 import type { SpawnOrder } from './supervision.ts'
 
 const MAIN = join(import.meta.dirname, '../main.ts')
-const SUPERVISOR = [process.execPath, ...nodeArgs, MAIN, 'supervise'] as const
+const SUPERVISOR = [process.execPath, agentProgram(), 'supervise'] as const
 const PRELOAD = pathToFileURL(join(import.meta.dirname, '../../testing/no-cgroups.ts')).href
 const WITHOUT_CGROUPS = [process.execPath, ...nodeArgs, '--import', PRELOAD, MAIN, 'supervise'] as const
 const WITHIN = { timeout: 15_000, interval: 20 }

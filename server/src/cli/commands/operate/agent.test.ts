@@ -13,10 +13,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { agentProgram } from '../../../../../scripts/testing/programs.ts'
 import { selfSigned } from '../../../testing/http/certificate.ts'
 import {
   type AgentGiven,
-  agentFile,
   ask,
   enrollToken,
   killAgents,
@@ -69,7 +69,7 @@ test.concurrent('the file that the server hands out is the agent: one file, no d
   const response = await fetch(`${server.url}/agent.mjs`)
   expect(response.headers.get('content-type')).toBe('text/javascript; charset=utf-8')
   const text = await response.text()
-  expect(text).toBe(readFileSync(await agentFile(), 'utf8'))
+  expect(text).toBe(readFileSync(agentProgram(), 'utf8'))
   const imported = [...text.matchAll(/(?:^import .*? from |\bimport\(|\brequire\()\s*["']([^"']+)["']/gm)]
   expect(imported.length).toBeGreaterThan(5)
   expect(imported.map(([, name = '']) => name).filter((name) => !name.startsWith('node:'))).toEqual([])
