@@ -1,26 +1,29 @@
-// What `npm test` runs: format and lint, types, tests. The last line is `<n> passed, <m> failed`.
+// What `npm test` runs: format and lint, types, tests, or those of them that a change touches. The last line is
+// `<n> passed, <m> failed`.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, existsSync, mkdtempSync, readFileSync } from 'node:fs'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { root } from './boot/fetch-packages.mjs'
+import { cacheDir, root } from './boot/fetch-packages.mjs'
 import { startGuard } from './services/guard.ts'
-import type { Tally } from './testing/tally.ts'
+import { affectedTests, changedFiles, readSources } from './testing/changed.ts'
+import { type Results, type Step, summarize } from './testing/summary.ts'
 
 const STOP_WITHIN_MS = 1200
-const NONE: Tally = { passed: 0, failed: 0, unable: {} }
+const NONE: Results = { passed: 0, failed: 0, unable: {}, files: [] }
 
 const args = process.argv.slice(2)
 const full = args.includes('--full') || process.env.ICHIDO_TEST_FULL === '1'
-const forVitest = args.filter((arg) => arg !== '--full')
+const since = args.map((arg) => /^--changed(?:=(.+))?$/.exec(arg)).find((found) => found !== null)
+const forVitest = args.filter((arg) => arg !== '--full' && !arg.startsWith('--changed'))
 const bin = (path: string) => join(root, 'node_modules', path)
 
 /** All that the tests put into TMPDIR; the guard removes it, however the run ends. */
 const folder = mkdtempSync(join(tmpdir(), 'ichido-test-'))
 // PostgreSQL runs as another user when this one is root, and must get to its own folder in here.
 chmodSync(folder, 0o711)
-const tallyFile = join(folder, 'tally.json')
+const resultsFile = join(folder, 'results.json')
 const guard = startGuard(folder, 'TERM')
 let group: number | undefined
 let stopped: NodeJS.Signals | undefined
@@ -29,29 +32,41 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal
 const parent = process.ppid
 setInterval(() => process.ppid === parent || stop('SIGHUP'), 500).unref()
 
-const checks = [
-  await step('Format and lint', bin('@biomejs/biome/bin/biome'), ['check', '--error-on-warnings', '.']),
-  await step('Types', bin('typescript/bin/tsc'), ['--noEmit', '--project', root]),
-]
-const failedChecks = checks.filter((ok) => !ok).length
+const changed = since ? changedFiles(since[1] ?? 'HEAD') : null
+const steps: Step[] = []
+await step('Format and lint', bin('@biomejs/biome/bin/biome'), [
+  'check',
+  '--error-on-warnings',
+  '--no-errors-on-unmatched',
+  ...(changed?.filter((path) => existsSync(join(root, path))) ?? ['.']),
+])
+await step('Types', bin('typescript/bin/tsc'), [
+  '--noEmit',
+  ...['--incremental', '--tsBuildInfoFile', join(cacheDir, 'types.tsbuildinfo')],
+  ...['--project', root],
+])
+const failedChecks = steps.filter(({ ok }) => !ok).length
 // The whole suite waits for clean sources; someone who named files is in the middle of something.
 const results = failedChecks > 0 && forVitest.length === 0 ? NONE : await tests()
-finish({ ...results, failed: results.failed + failedChecks })
+console.log(summarize(steps, { ...results, failed: results.failed + failedChecks }).join('\n'))
+process.exit(results.failed + failedChecks > 0 ? 1 : 0)
 
-async function tests(): Promise<Tally> {
+async function tests(): Promise<Results> {
+  const touched = changed ? affectedTests(changed, readSources()) : null
+  if (touched?.length === 0) {
+    console.log(`\n── Tests: none depends on the ${changed?.length} changed files`)
+    return NONE
+  }
   const plain = process.stdout.isTTY || process.env.FORCE_COLOR ? [] : ['--no-color']
-  const reporters = ['--reporter=default', `--reporter=${join(root, 'scripts/testing/tally.ts')}`, ...plain]
-  const ok = await step(`Tests${full ? ' at full size' : ''}`, bin('vitest/vitest.mjs'), [
-    'run',
-    ...reporters,
-    ...forVitest,
-  ])
-  const found = readTally()
+  const reporter = `--reporter=${join(root, 'scripts/testing/reporter.ts')}`
+  const title = `Tests${full ? ' at full size' : ''}${touched ? `, ${touched.length} files that the change touches` : ''}`
+  const ok = await step(title, bin('vitest/vitest.mjs'), ['run', reporter, ...plain, ...(touched ?? []), ...forVitest])
+  const found = readResults()
   return { ...found, failed: ok ? found.failed : Math.max(found.failed, 1) }
 }
 
 /** Runs a program of node_modules under a heading and says how long it took. */
-async function step(title: string, script: string, scriptArgs: string[]): Promise<boolean> {
+async function step(title: string, script: string, scriptArgs: readonly string[]): Promise<boolean> {
   console.log(`\n── ${title}`)
   const startedMs = performance.now()
   // A group of its own, so that it can be ended together with whatever the tests have started.
@@ -59,7 +74,7 @@ async function step(title: string, script: string, scriptArgs: string[]): Promis
     cwd: root,
     detached: true,
     stdio: ['ignore', 'inherit', 'inherit'],
-    env: { ...process.env, ICHIDO_TEST_FULL: full ? '1' : '0', ICHIDO_TALLY: tallyFile, TMPDIR: folder },
+    env: { ...process.env, ICHIDO_TEST_FULL: full ? '1' : '0', ICHIDO_RESULTS: resultsFile, TMPDIR: folder },
   })
   if (child.pid === undefined) throw new Error(`${process.execPath} could not be started`)
   group = child.pid
@@ -69,8 +84,11 @@ async function step(title: string, script: string, scriptArgs: string[]): Promis
   group = undefined
   guard.watch(0)
   if (stopped) process.exit(128 + constants.signals[stopped])
-  console.log(`── ${title}: ${code === 0 ? 'ok' : 'FAILED'}, ${((performance.now() - startedMs) / 1000).toFixed(1)} s`)
-  return code === 0
+  const ok = code === 0
+  const ms = performance.now() - startedMs
+  steps.push({ title, ok, ms })
+  console.log(`── ${title}: ${ok ? 'ok' : 'FAILED'}, ${(ms / 1000).toFixed(1)} s`)
+  return ok
 }
 
 function stop(signal: NodeJS.Signals): void {
@@ -89,15 +107,7 @@ function signalGroup(name: NodeJS.Signals): void {
   }
 }
 
-function finish({ passed, failed, unable }: Tally): never {
-  for (const [lack, count] of Object.entries(unable)) {
-    console.log(`\n${count} ${count === 1 ? 'test' : 'tests'} could not run here: ${lack}`)
-  }
-  console.log(`\n${passed} passed, ${failed} failed`)
-  process.exit(failed > 0 ? 1 : 0)
-}
-
 /** A run that broke down before its end has written none. */
-function readTally(): Tally {
-  return existsSync(tallyFile) ? JSON.parse(readFileSync(tallyFile, 'utf8')) : NONE
+function readResults(): Results {
+  return existsSync(resultsFile) ? JSON.parse(readFileSync(resultsFile, 'utf8')) : NONE
 }

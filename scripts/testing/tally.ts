@@ -1,6 +1,3 @@
-import { writeFileSync } from 'node:fs'
-import type { Reporter, TestModule } from 'vitest/node'
-
 export type Tally = {
   passed: number
   failed: number
@@ -28,20 +25,4 @@ export function tally(files: Outcome[], otherErrors: number): Tally {
     for (const lack of lacks) total.unable[lack] = (total.unable[lack] ?? 0) + 1
   }
   return total
-}
-
-/** Writes the tally of a vitest run to the file that ICHIDO_TALLY names. */
-export default class TallyReporter implements Reporter {
-  onTestRunEnd(modules: readonly TestModule[], errors: readonly unknown[]): void {
-    const files = modules.map((module) => {
-      const results = Array.from(module.children.allTests(), (test) => test.result())
-      return {
-        state: module.state(),
-        tests: results.map(({ state }) => state),
-        lacks: results.flatMap((result) => (result.state === 'skipped' ? (result.note ?? []) : [])),
-      }
-    })
-    const file = process.env.ICHIDO_TALLY
-    if (file) writeFileSync(file, JSON.stringify(tally(files, errors.length)))
-  }
 }

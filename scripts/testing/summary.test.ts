@@ -1,0 +1,50 @@
+import { expect, test } from 'vitest'
+import { type FileResult, summarize } from './summary.ts'
+
+const STEPS = [
+  { title: 'Types', ok: true, ms: 15_500 },
+  { title: 'Tests', ok: false, ms: 250_000 },
+]
+const file = (path: string, ms: number, failures: string[] = []): FileResult => ({
+  path,
+  ms,
+  failed: failures.length > 0,
+  failures,
+})
+
+test('the summary tells steps, slow files, failures and how to run those again', () => {
+  const files = [file('a.test.ts', 1_200), file('b.test.ts', 61_000, ['b > is right']), file('c.test.ts', 90)]
+  const lines = summarize(STEPS, { passed: 7, failed: 1, unable: { 'no strace': 2 }, files })
+  expect(`${lines.join('\n')}\n`).toBe(`
+Steps
+  Types  ok       15.5 s
+  Tests  FAILED  250.0 s
+
+Slowest of 3 files
+    61.0 s  b.test.ts
+     1.2 s  a.test.ts
+
+Could not run here
+  2 tests: no strace
+
+Failed
+  b.test.ts
+    b > is right
+
+Run the failed files again
+  npm test -- b.test.ts
+
+7 passed, 1 failed
+`)
+})
+
+test('a file that fails outside its tests is among those to run again', () => {
+  const broken = { ...file('a.test.ts', 5), failed: true }
+  const lines = summarize(STEPS, { passed: 0, failed: 1, unable: {}, files: [broken] })
+  expect(lines).toContain('  npm test -- a.test.ts')
+})
+
+test('a run of one fast file says no more than its steps and counts', () => {
+  const lines = summarize(STEPS.slice(0, 1), { passed: 3, failed: 0, unable: {}, files: [file('a.test.ts', 5_000)] })
+  expect(lines).toEqual(['', 'Steps', '  Types  ok       15.5 s', '', '3 passed, 0 failed'])
+})
