@@ -6,6 +6,12 @@ export interface Backoff {
   jitter: number
 }
 
+export function isBackoff(value: unknown): value is Backoff {
+  if (typeof value !== 'object' || value === null) return false
+  const { baseSeconds, capSeconds, jitter }: Partial<Record<keyof Backoff, unknown>> = value
+  return typeof baseSeconds === 'number' && typeof capSeconds === 'number' && typeof jitter === 'number'
+}
+
 /** As it is on the wire. */
 export interface BackoffShape {
   base_seconds: number

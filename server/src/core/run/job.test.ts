@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { hasRetriesLeft, RUN_AT_GRACE_MS, RUN_AT_MAX_AHEAD_MS, runAtProblem } from './job.ts'
+import { hasRetriesLeft, parsePolicy, RUN_AT_GRACE_MS, RUN_AT_MAX_AHEAD_MS, runAtProblem } from './job.ts'
 
 test('by default a job is tried four times', () => {
   expect([0, 1, 2, 3, 4, 5].map((failed) => hasRetriesLeft({}, failed))).toEqual([true, true, true, true, false, false])
@@ -12,6 +12,23 @@ test('max_attempts runs may start and fail, and not one more', () => {
       expect(hasRetriesLeft({ max_attempts }, max_attempts - 1)).toBe(true)
       expect(hasRetriesLeft({ max_attempts }, max_attempts)).toBe(false)
     }),
+  )
+})
+
+describe('a stored policy', () => {
+  test.each([
+    {},
+    { max_attempts: 1, backoff: { baseSeconds: 1, capSeconds: 2, jitter: 0 }, stages: 'eco2', seq_scope: 'job' },
+    { timeout_seconds: null, of_a_later_version: [] },
+  ])('is read as it is: %j', (policy) => {
+    expect(parsePolicy(policy)).toBe(policy)
+  })
+
+  test.each([null, 'x', { max_attempts: '1' }, { backoff: { baseSeconds: 1 } }, { stages: 'other' }])(
+    'is refused when it is malformed: %j',
+    (policy) => {
+      expect(() => parsePolicy(policy)).toThrow('A stored policy is malformed')
+    },
   )
 })
 

@@ -1,5 +1,5 @@
 import type { EventPolicy } from '../events/seq.ts'
-import type { Backoff } from './backoff.ts'
+import { type Backoff, isBackoff } from './backoff.ts'
 
 /** How a job is to be run; immutable, like the job. What is not set takes the default at the time it is needed. */
 export interface JobPolicy extends EventPolicy {
@@ -8,6 +8,32 @@ export interface JobPolicy extends EventPolicy {
   timeout_seconds?: number
   lease_ttl_seconds?: number
   continuation_seconds?: number
+}
+
+const isNumber = (value: unknown) => typeof value === 'number'
+
+const CHECKS: Readonly<Record<keyof JobPolicy, (value: unknown) => boolean>> = {
+  max_attempts: isNumber,
+  backoff: isBackoff,
+  timeout_seconds: isNumber,
+  lease_ttl_seconds: isNumber,
+  continuation_seconds: isNumber,
+  domain: (value) => typeof value === 'string',
+  stages: (value) => value === 'eco2' || Array.isArray(value),
+  seq_scope: (value) => value === 'job' || value === 'attempt',
+}
+const POLICY_CHECKS = new Map(Object.entries(CHECKS))
+
+/** Checks a policy that was stored as JSON. */
+export function parsePolicy(value: unknown): JobPolicy {
+  if (!isPolicy(value)) throw new TypeError('A stored policy is malformed')
+  return value
+}
+
+function isPolicy(value: unknown): value is JobPolicy {
+  if (typeof value !== 'object' || value === null) return false
+  // A version to come may have more fields.
+  return Object.entries(value).every(([name, field]) => field === null || (POLICY_CHECKS.get(name)?.(field) ?? true))
 }
 
 export const DEFAULT_MAX_ATTEMPTS = 4
