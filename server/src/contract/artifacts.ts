@@ -1,6 +1,6 @@
 import type { ArtifactShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { ARTIFACTS_PER_JOB_MAX } from '../core/run/artifact.ts'
+import { ARTIFACT_STATES, ARTIFACTS_PER_JOB_MAX } from '../core/run/artifact.ts'
 
 const NAME_BYTES_MAX = 255
 
@@ -69,7 +69,7 @@ export const artifact = z
     name: z.string(),
     sha256: z.string().nullable(),
     size_bytes: z.int().nullable(),
-    state: z.enum(['awaited', 'ready']),
+    state: z.enum(ARTIFACT_STATES),
     created_at: time,
     expires_at: time.nullable(),
   })

@@ -129,6 +129,16 @@ export function* one(statement: Statement, ...params: readonly unknown[]): Work<
   return rows[0]
 }
 
+/** For a statement that always answers with a row. */
+export function* exactlyOne<P extends Types, R extends Types>(
+  statement: TypedStatement<P, R>,
+  params: Values<P>,
+): Work<Values<R>> {
+  const row = yield* one(statement, params)
+  if (row === undefined) throw new Error(`${statement.name} has not answered with a row`)
+  return row
+}
+
 /** For text that is put together when it is needed: its parameters are written `$1` and so on. */
 export function* select<R extends Types>(row: R, text: string, params: readonly SqlValue[]): Work<Values<R>[]> {
   return readRows({ row }, yield { kind: 'query', statement: statement('', text), params })

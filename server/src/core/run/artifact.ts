@@ -1,3 +1,6 @@
+export const ARTIFACT_STATES = ['awaited', 'ready'] as const
+export type ArtifactState = (typeof ARTIFACT_STATES)[number]
+
 /** What a job needs before it can run: a file that is sent beside it. */
 export const DEFAULT_ARTIFACT_BYTES_MAX = 5 * 1024 ** 3
 export const ARTIFACTS_PER_JOB_MAX = 100

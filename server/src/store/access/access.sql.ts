@@ -86,6 +86,14 @@ export const putSetting = statement('put_setting', {
     ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at, updated_by = excluded.updated_by`,
 })
 
+/** The first value stays. */
+export const claimSetting = statement('claim_setting', {
+  params: { name: 'text', value: 'text', updated_by: 'text' },
+  row: {},
+  sql: `INSERT INTO ichido.settings (name, value, updated_at, updated_by) VALUES ($name, $value, now_ms(), $updated_by)
+    ON CONFLICT (name) DO NOTHING`,
+})
+
 export const readSetting = statement('read_setting', {
   params: { name: 'text' },
   row: { value: { json: (value) => value } },

@@ -1,9 +1,9 @@
 import { type ByteQuota, type BytesRefusal, refuseBytes } from '../../core/limits/quota.ts'
-import { OUTPUTS_PER_RUN_MAX, UNUSED_ARTIFACT_TTL_MS } from '../../core/run/artifact.ts'
+import { type ArtifactState, OUTPUTS_PER_RUN_MAX, UNUSED_ARTIFACT_TTL_MS } from '../../core/run/artifact.ts'
 import { addBytes, lockForBytes } from '../limits/bytes.ts'
 import { readLogOwner } from '../logs/run-logs.sql.ts'
 import { type Command, command } from '../port.ts'
-import { each, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { each, exactlyOne, one, query, type RowOf, type Work } from '../statement.ts'
 import * as sql from './artifacts.sql.ts'
 
 export interface Artifact {
@@ -17,7 +17,7 @@ export interface Artifact {
   sha256: string | null
   sizeBytes: number | null
   blobId: string | null
-  state: 'awaited' | 'ready'
+  state: ArtifactState
   createdAtMs: number
   expiresAtMs: number | null
 }
@@ -62,56 +62,61 @@ export function openUpload(owner: UploadOwner, wish: UploadWish): Command<OpenOu
 function* refuseUpload(owner: UploadOwner, wish: UploadWish, quota: ByteQuota): Work<BytesRefusal | null> {
   const { name, sha256, sizeBytes } = wish
   if (owner.kind === 'input') {
-    const found = yield* one(sql.findInput, owner.jobId, name)
-    if (found === undefined || text(found, 'state') === 'ready') return null
-    return refuseBytes(quota, integerOrNull(found, 'size_bytes') ?? sizeBytes ?? 1)
+    const found = yield* one(sql.findInput, { job_id: owner.jobId, name })
+    if (found === undefined || found.state === 'ready') return null
+    return refuseBytes(quota, found.size_bytes ?? sizeBytes ?? 1)
   }
   const found =
     owner.kind === 'output'
-      ? yield* one(sql.findOutput, owner.runId, name)
-      : yield* one(sql.findUnbound, owner.userId, name, sha256)
-  return textOrNull(found, 'state') === 'ready' ? null : refuseBytes(quota, sizeBytes ?? 1)
+      ? yield* one(sql.findOutput, { run_id: owner.runId, name })
+      : yield* one(sql.findUnbound, { user_id: owner.userId, name, sha256 })
+  return found?.state === 'ready' ? null : refuseBytes(quota, sizeBytes ?? 1)
 }
 
 function* openFor(owner: UploadOwner, wish: UploadWish): Work<OpenOutcome> {
   if (owner.kind === 'input') return yield* openInput(owner.jobId, wish.name)
   const { artifactId, name, sha256, sizeBytes, uploadTtlMs } = wish
+  const wanted = { artifact_id: artifactId, name, sha256, size_bytes: sizeBytes, upload_ttl_ms: uploadTtlMs }
   if (owner.kind === 'unbound') {
-    const earlier = sha256 === null ? undefined : yield* one(sql.findUnbound, owner.userId, name, sha256)
+    const user_id = owner.userId
+    const earlier = sha256 === null ? undefined : yield* one(sql.findUnbound, { user_id, name, sha256 })
     if (earlier !== undefined) return { kind: 'ready', artifact: toArtifact(earlier) }
-    const row = yield* one(sql.openUnbound, artifactId, owner.userId, name, sha256, sizeBytes, uploadTtlMs)
-    return opened(row, uploadTtlMs)
+    return opened(yield* exactlyOne(sql.openUnbound, { ...wanted, user_id }), uploadTtlMs)
   }
-  const { runId, workerId, leaseId } = owner
-  const run = yield* one(sql.shareLeasedRun, runId, workerId, leaseId)
+  const run_id = owner.runId
+  const run = yield* shareLeasedRun(owner)
   if (run === undefined) return { kind: 'refused', reason: 'LEASE_LOST' }
-  if (integer(yield* one(sql.countOutputs, runId), 'count') >= OUTPUTS_PER_RUN_MAX) {
-    return { kind: 'refused', reason: 'TOO_MANY' }
-  }
-  const [jobId, userId] = [text(run, 'job_id'), text(run, 'user_id')]
-  const said = [name, sha256, sizeBytes, uploadTtlMs] as const
-  return opened(yield* one(sql.openOutput, artifactId, jobId, runId, userId, ...said), uploadTtlMs)
+  const { count } = yield* exactlyOne(sql.countOutputs, { run_id })
+  if (count >= OUTPUTS_PER_RUN_MAX) return { kind: 'refused', reason: 'TOO_MANY' }
+  const { job_id, user_id } = run
+  return opened(yield* exactlyOne(sql.openOutput, { ...wanted, job_id, run_id, user_id }), uploadTtlMs)
+}
+
+function shareLeasedRun({ runId, workerId, leaseId }: Extract<UploadOwner, { kind: 'output' }>) {
+  return one(sql.shareLeasedRun, { run_id: runId, worker_id: workerId, lease_id: leaseId })
 }
 
 const NO_LIMIT: ByteQuota = { maxBytes: null, usedBytes: null }
 
-/** Whose bytes they are; null: nobody's, for the job or the run is not there. Locked before jobs and runs are, as everywhere. */
+/** The user that stores the bytes; null if the job or the run does not exist. The user is locked before jobs and runs, as everywhere. */
 function* userOf(owner: UploadOwner): Work<string | null> {
   if (owner.kind === 'unbound') return owner.userId
   const row =
-    owner.kind === 'input' ? yield* one(sql.readOwnerOfJob, owner.jobId) : yield* one(readLogOwner, owner.runId)
-  return textOrNull(row, 'user_id')
+    owner.kind === 'input'
+      ? yield* one(sql.readOwnerOfJob, { job_id: owner.jobId })
+      : yield* one(readLogOwner, { run_id: owner.runId })
+  return row?.user_id ?? null
 }
 
 function* openInput(jobId: string, name: string): Work<OpenOutcome> {
-  const renewed = yield* one(sql.renewHeldRun, jobId)
-  const found = yield* one(sql.findInput, jobId, name)
+  const renewed = yield* one(sql.renewHeldRun, { job_id: jobId })
+  const found = yield* one(sql.findInput, { job_id: jobId, name })
   if (found === undefined) return { kind: 'refused', reason: 'NOT_FOUND' }
-  const outcome = opened(found, integerOrNull(renewed, 'upload_ttl_ms') ?? 0)
+  const outcome = opened(found, renewed?.upload_ttl_ms ?? 0)
   return outcome.kind === 'open' && renewed === undefined ? { kind: 'refused', reason: 'ALREADY_ENDED' } : outcome
 }
 
-function opened(row: Row | undefined, uploadTtlMs: number): OpenOutcome {
+function opened(row: ArtifactRow, uploadTtlMs: number): OpenOutcome {
   const artifact = toArtifact(row)
   if (artifact.state === 'ready') return { kind: 'ready', artifact }
   return { kind: 'open', artifact, uploadTtlMs, quota: NO_LIMIT }
@@ -120,12 +125,10 @@ function opened(row: Row | undefined, uploadTtlMs: number): OpenOutcome {
 /** A chunk has come. False: it need not go on, for nobody waits for it any more. */
 export function renewUpload(owner: UploadOwner, artifactId: string, uploadTtlMs: number): Command<boolean> {
   return command('renew_upload', function* work(): Work<boolean> {
-    if (owner.kind === 'input') return (yield* one(sql.renewHeldRun, owner.jobId)) !== undefined
-    if (owner.kind === 'output') {
-      const { runId, workerId, leaseId } = owner
-      if ((yield* one(sql.shareLeasedRun, runId, workerId, leaseId)) === undefined) return false
-    }
-    return (yield* one(sql.renewArtifact, artifactId, uploadTtlMs)) !== undefined
+    if (owner.kind === 'input') return (yield* one(sql.renewHeldRun, { job_id: owner.jobId })) !== undefined
+    if (owner.kind === 'output' && (yield* shareLeasedRun(owner)) === undefined) return false
+    const renewed = yield* one(sql.renewArtifact, { artifact_id: artifactId, upload_ttl_ms: uploadTtlMs })
+    return renewed !== undefined
   })
 }
 
@@ -150,73 +153,75 @@ export function completeUpload(owner: UploadOwner, stored: Stored): Command<Comp
   return command('complete_upload', function* work(): Work<CompleteOutcome> {
     const userId = yield* userOf(owner)
     const quota = userId === null ? NO_LIMIT : yield* lockForBytes(userId)
-    const held = owner.kind === 'input' ? yield* one(sql.lockHeldRun, owner.jobId) : undefined
-    const run = held === undefined ? undefined : yield* one(sql.lockRunOfUpload, text(held, 'run_id'))
-    if (owner.kind === 'output') {
-      const { runId, workerId, leaseId } = owner
-      const leased = yield* one(sql.shareLeasedRun, runId, workerId, leaseId)
-      if (leased === undefined) return { kind: 'refused', reason: 'LEASE_LOST' }
+    const held = owner.kind === 'input' ? yield* one(sql.lockHeldRun, { job_id: owner.jobId }) : undefined
+    const run = held === undefined ? undefined : yield* one(sql.lockRunOfUpload, { run_id: held.run_id })
+    if (owner.kind === 'output' && (yield* shareLeasedRun(owner)) === undefined) {
+      return { kind: 'refused', reason: 'LEASE_LOST' }
     }
-    const before = yield* one(sql.lockArtifact, stored.artifactId)
+    const before = yield* one(sql.lockArtifact, { artifact_id: stored.artifactId })
     if (before === undefined) return { kind: 'refused', reason: 'ALREADY_ENDED' }
-    if (text(before, 'state') === 'ready') {
-      const same = text(before, 'sha256') === stored.sha256
-      if (!same) return { kind: 'refused', reason: 'OTHER_CONTENT' }
+    if (before.state === 'ready') {
+      if (before.sha256 !== stored.sha256) return { kind: 'refused', reason: 'OTHER_CONTENT' }
       return { kind: 'repeated', artifact: toArtifact(before), queue: null }
     }
     if (owner.kind === 'input' && run === undefined) return { kind: 'refused', reason: 'ALREADY_ENDED' }
 
-    const { artifactId, sha256, sizeBytes } = stored
+    const { sha256, sizeBytes } = stored
     const refusal = refuseBytes(quota, sizeBytes)
     if (refusal !== null) return { kind: 'refused', reason: 'QUOTA_EXCEEDED', refusal }
-    const blobId = text(yield* one(sql.putBlob, stored.blobId, sha256, sizeBytes), 'blob_id')
-    const keepMs = owner.kind === 'unbound' ? UNUSED_ARTIFACT_TTL_MS : null
-    const artifact = toArtifact(yield* one(sql.readyArtifact, artifactId, blobId, sha256, sizeBytes, keepMs))
+    const content = { sha256, size_bytes: sizeBytes }
+    const blob = yield* exactlyOne(sql.putBlob, { blob_id: stored.blobId, ...content })
+    const keep_ms = owner.kind === 'unbound' ? UNUSED_ARTIFACT_TTL_MS : null
+    const ready = { artifact_id: stored.artifactId, ...blob, ...content, keep_ms }
+    const artifact = toArtifact(yield* exactlyOne(sql.readyArtifact, ready))
     if (quota.maxBytes !== null) yield* addBytes([[artifact.userId, sizeBytes]])
-    const queue = run === undefined ? null : yield* letGo(text(run, 'id'), artifact.jobId ?? '')
+    const queue = run === undefined ? null : yield* letGo(run.id, artifact.jobId ?? '')
     return { kind: 'ready', artifact, queue }
   })
 }
 
 /** Under the lock of the held run, whoever brings the last artifact sees that it is the last. */
 function* letGo(runId: string, jobId: string): Work<string | null> {
-  if (integer(yield* one(sql.countAwaited, jobId), 'count') > 0) return null
-  const released = yield* one(sql.releaseHeldRun, runId)
-  yield* each(sql.deleteHeldRuns, [[runId]])
-  return textOrNull(released, 'queue')
+  const { count } = yield* exactlyOne(sql.countAwaited, { job_id: jobId })
+  if (count > 0) return null
+  const released = yield* one(sql.releaseHeldRun, { run_id: runId })
+  yield* each(sql.deleteHeldRuns, [{ run_id: runId }])
+  return released?.queue ?? null
 }
 
 export function findArtifact(artifactId: string): Command<Artifact | null> {
   return command('find_artifact', function* work(): Work<Artifact | null> {
-    const row = yield* one(sql.readArtifact, artifactId)
+    const row = yield* one(sql.readArtifact, { artifact_id: artifactId })
     return row === undefined ? null : toArtifact(row)
   })
 }
 
 export function holdsLease(workerId: string, jobId: string): Command<boolean> {
   return command('holds_lease', function* work(): Work<boolean> {
-    return (yield* one(sql.findLeaseOfWorker, jobId, workerId)) !== undefined
+    return (yield* one(sql.findLeaseOfWorker, { job_id: jobId, worker_id: workerId })) !== undefined
   })
 }
 
 export function listArtifacts(jobId: string, max: number): Command<Artifact[]> {
   return command('list_artifacts', function* work(): Work<Artifact[]> {
-    return (yield* query(sql.readArtifactsOfJob, jobId, max)).map(toArtifact)
+    return (yield* query(sql.readArtifactsOfJob, { job_id: jobId, max })).map(toArtifact)
   })
 }
 
-function toArtifact(row: Row | undefined): Artifact {
+type ArtifactRow = RowOf<typeof sql.readArtifact>
+
+function toArtifact(row: ArtifactRow): Artifact {
   return {
-    artifactId: text(row, 'id'),
-    jobId: textOrNull(row, 'job_id'),
-    runId: textOrNull(row, 'run_id'),
-    userId: text(row, 'user_id'),
-    name: text(row, 'name'),
-    sha256: textOrNull(row, 'sha256'),
-    sizeBytes: integerOrNull(row, 'size_bytes'),
-    blobId: textOrNull(row, 'blob_id'),
-    state: text(row, 'state') === 'ready' ? 'ready' : 'awaited',
-    createdAtMs: integer(row, 'created_at'),
-    expiresAtMs: integerOrNull(row, 'expires_at'),
+    artifactId: row.id,
+    jobId: row.job_id,
+    runId: row.run_id,
+    userId: row.user_id,
+    name: row.name,
+    sha256: row.sha256,
+    sizeBytes: row.size_bytes,
+    blobId: row.blob_id,
+    state: row.state,
+    createdAtMs: row.created_at,
+    expiresAtMs: row.expires_at,
   }
 }

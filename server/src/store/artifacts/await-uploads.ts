@@ -1,5 +1,5 @@
 import { hold } from '../../core/run/artifact.ts'
-import { each, integer, type SqlValue, text, type Work } from '../statement.ts'
+import { each, type ParamsOf, type Work } from '../statement.ts'
 import { insertHeldRuns, insertInputs, shareOwnBlobs } from './artifacts.sql.ts'
 
 /** What a job lists, and how long the next chunk of it may take. */
@@ -25,20 +25,28 @@ interface Admitted {
 export function* awaitUploads<A extends Admitted>(admitted: A[], own: OwnBlobs): Work<A[]> {
   const wanting = admitted.filter(({ item }) => item.artifacts !== undefined)
   if (wanting.length === 0) return admitted
-  const inputs: SqlValue[][] = []
+  const inputs: ParamsOf<typeof insertInputs>[] = []
   const held = new Map<Admitted, number>()
   for (const one of wanting) {
     const { jobId, userId, artifacts } = one.item
     for (const { artifactId, name, sha256, sizeBytes } of artifacts?.list ?? []) {
       const blob = fitting(own, userId, sha256, sizeBytes)
       if (blob === undefined) held.set(one, artifacts?.uploadTtlMs ?? 0)
-      inputs.push([artifactId, jobId, userId, name, sha256, blob?.sizeBytes ?? sizeBytes, blob?.blobId ?? null])
+      inputs.push({
+        artifact_id: artifactId,
+        job_id: jobId,
+        user_id: userId,
+        name,
+        sha256,
+        size_bytes: blob?.sizeBytes ?? sizeBytes,
+        blob_id: blob?.blobId ?? null,
+      })
     }
   }
   yield* each(insertInputs, inputs)
   yield* each(
     insertHeldRuns,
-    [...held].map(([{ item }, ttlMs]) => [item.runId, item.jobId, ttlMs]),
+    [...held].map(([{ item }, ttlMs]) => ({ run_id: item.runId, job_id: item.jobId, upload_ttl_ms: ttlMs })),
   )
   return admitted.map((one) => (held.has(one) ? { ...one, runAtMs: hold(one.runAtMs) } : one))
 }
@@ -59,18 +67,15 @@ export type OwnBlobs = ReadonlyMap<string, { blobId: string; sizeBytes: number }
 
 /** What the users of these have sent before. Without artifacts it asks for nothing. */
 export function* ownBlobs(items: readonly Item[]): Work<OwnBlobs> {
-  const wanted = new Map<string, SqlValue[]>()
+  const wanted = new Map<string, ParamsOf<typeof shareOwnBlobs>>()
   for (const item of items) {
     for (const { sha256 } of item.artifacts?.list ?? []) {
-      if (sha256 !== null) wanted.set(nameOf(item.userId, sha256), [item.userId, sha256])
+      if (sha256 !== null) wanted.set(nameOf(item.userId, sha256), { user_id: item.userId, sha256 })
     }
   }
   const rows = yield* each(shareOwnBlobs, [...wanted.values()])
   return new Map(
-    rows.map((row) => [
-      nameOf(text(row, 'user_id'), text(row, 'sha256')),
-      { blobId: text(row, 'blob_id'), sizeBytes: integer(row, 'size_bytes') },
-    ]),
+    rows.map((row) => [nameOf(row.user_id, row.sha256), { blobId: row.blob_id, sizeBytes: row.size_bytes }]),
   )
 }
 

@@ -1,8 +1,9 @@
+import { claimSetting, readSetting } from '../access/access.sql.ts'
 import { freeBytes, lockOwners } from '../limits/bytes.ts'
 import { type Command, command } from '../port.ts'
 import { giveBack } from '../runs/costs.ts'
 import { recordMoves } from '../runs/lifecycle.ts'
-import { each, one, query, text, textOrNull, type Work } from '../statement.ts'
+import { each, one, query, type Work } from '../statement.ts'
 import * as sql from './artifacts.sql.ts'
 
 /** Why a job whose upload did not go on was canceled. */
@@ -20,28 +21,28 @@ export interface Overdue {
 /** Cancels jobs whose uploads have stopped. Any node may do it, also several at once; an upload that goes on wins. */
 export function cancelOverdue(max: number): Command<Overdue> {
   return command('cancel_overdue', function* work(): Work<Overdue> {
-    const overdue = (yield* query(sql.lockOverdue, max)).map((row) => text(row, 'run_id')).sort()
+    const overdue = (yield* query(sql.lockOverdue, { max })).map((row) => row.run_id).sort()
     const canceled = yield* each(
       sql.cancelHeldRuns,
-      overdue.map((runId) => [runId, UPLOAD_OVERDUE]),
+      overdue.map((run_id) => ({ run_id, error: UPLOAD_OVERDUE })),
     )
     yield* each(
       sql.deleteHeldRuns,
-      overdue.map((runId) => [runId]),
+      overdue.map((run_id) => ({ run_id })),
     )
     yield* recordMoves(canceled)
-    yield* giveBack(canceled.map((row) => text(row, 'id')))
-    return { seen: overdue.length, canceledJobIds: canceled.map((row) => text(row, 'job_id')) }
+    yield* giveBack(canceled.map((row) => row.id))
+    return { seen: overdue.length, canceledJobIds: canceled.map((row) => row.job_id) }
   })
 }
 
 /** Forgets uploads that were given up, and what was sent for jobs that never came; answers with how many. */
 export function deleteExpiredArtifacts(max: number): Command<number> {
   return command('delete_expired_artifacts', function* work(): Work<number> {
-    const ours = yield* lockOwners(yield* query(sql.readExpired, max))
+    const ours = yield* lockOwners(yield* query(sql.readExpired, { max }))
     const removed = yield* each(
       sql.deleteExpired,
-      ours.map((id) => [id]),
+      ours.map((artifact_id) => ({ artifact_id })),
     )
     yield* freeBytes(removed)
     return removed.length
@@ -60,18 +61,12 @@ export interface UnnamedBlobs {
  */
 export function forgetUnnamedBlobs(after: string, max: number): Command<UnnamedBlobs> {
   return command('forget_unnamed_blobs', function* work(): Work<UnnamedBlobs> {
-    const page = (yield* query(sql.pageOfBlobs, after, max)).map((row) => text(row, 'blob_id'))
-    const unnamed = yield* each(
-      sql.lockUnnamed,
-      page.map((id) => [id]),
-    )
-    const removed = yield* each(
-      sql.deleteUnnamed,
-      unnamed.map((row) => [text(row, 'blob_id')]),
-    )
+    const page = yield* query(sql.pageOfBlobs, { after, max })
+    const unnamed = yield* each(sql.lockUnnamed, page)
+    const removed = yield* each(sql.deleteUnnamed, unnamed)
     return {
-      removed: removed.map((row) => ({ blobId: text(row, 'blob_id'), sha256: text(row, 'sha256') })),
-      next: page.length < max ? null : (page.at(-1) ?? null),
+      removed: removed.map((row) => ({ blobId: row.blob_id, sha256: row.sha256 })),
+      next: page.length < max ? null : (page.at(-1)?.blob_id ?? null),
     }
   })
 }
@@ -81,9 +76,9 @@ export function findAwaited(artifactIds: readonly string[]): Command<Set<string>
   return command('find_awaited', function* work(): Work<Set<string>> {
     const rows = yield* each(
       sql.readOpenUploads,
-      artifactIds.map((id) => [id]),
+      artifactIds.map((artifact_id) => ({ artifact_id })),
     )
-    return new Set(rows.map((row) => text(row, 'id')))
+    return new Set(rows.map((row) => row.id))
   })
 }
 
@@ -92,9 +87,9 @@ export function findBlobs(blobIds: readonly string[]): Command<Set<string>> {
   return command('find_blobs', function* work(): Work<Set<string>> {
     const rows = yield* each(
       sql.readBlobs,
-      blobIds.map((id) => [id]),
+      blobIds.map((blob_id) => ({ blob_id })),
     )
-    return new Set(rows.map((row) => text(row, 'blob_id')))
+    return new Set(rows.map((row) => row.blob_id))
   })
 }
 
@@ -103,15 +98,17 @@ const FOLDER = 'artifacts_folder'
 /** Which folder holds this store's artifacts; `proposed` from now on, when there was none. Null: there is none. */
 export function artifactsFolder(proposed: string | null): Command<string | null> {
   return command('artifacts_folder', function* work(): Work<string | null> {
-    if (proposed !== null) yield* query(sql.claimSetting, FOLDER, JSON.stringify(proposed), 'ichido')
-    const value = textOrNull(yield* one(sql.readSetting, FOLDER), 'value')
-    return value === null ? null : String(JSON.parse(value))
+    if (proposed !== null) {
+      yield* query(claimSetting, { name: FOLDER, value: JSON.stringify(proposed), updated_by: 'ichido' })
+    }
+    const setting = yield* one(readSetting, { name: FOLDER })
+    return setting === undefined ? null : String(setting.value)
   })
 }
 
 /** Is anything kept at all? */
 export function hasBlobs(): Command<boolean> {
   return command('has_blobs', function* work(): Work<boolean> {
-    return (yield* query(sql.pageOfBlobs, '00000000-0000-0000-0000-000000000000', 1)).length > 0
+    return (yield* query(sql.pageOfBlobs, { after: '00000000-0000-0000-0000-000000000000', max: 1 })).length > 0
   })
 }

@@ -1,6 +1,6 @@
-import { claimSetting, readSetting } from '../artifacts/artifacts.sql.ts'
+import { claimSetting, readSetting } from '../access/access.sql.ts'
 import { type Command, command } from '../port.ts'
-import { one, query, text, type Work } from '../statement.ts'
+import { exactlyOne, query, type Work } from '../statement.ts'
 import { changeIdle } from './shards.sql.ts'
 
 const NAME = 'redis_shards'
@@ -10,16 +10,16 @@ const BY = 'ichido'
 /** How many shards all nodes have agreed on: those of the first one that asked. */
 export function claimShards(wanted: number): Command<number> {
   return command('claim_shards', function* work(): Work<number> {
-    yield* query(claimSetting, NAME, JSON.stringify(wanted), BY)
-    return Number(text(yield* one(readSetting, NAME), 'value'))
+    yield* query(claimSetting, { name: NAME, value: JSON.stringify(wanted), updated_by: BY })
+    return Number((yield* exactlyOne(readSetting, { name: NAME })).value)
   })
 }
 
 /** The name under which all nodes of this store mark a Redis: that of the first one that asked. */
 export function claimRedisOwner(wanted: string): Command<string> {
   return command('claim_redis_owner', function* work(): Work<string> {
-    yield* query(claimSetting, OWNER, JSON.stringify(wanted), BY)
-    return String(JSON.parse(text(yield* one(readSetting, OWNER), 'value')))
+    yield* query(claimSetting, { name: OWNER, value: JSON.stringify(wanted), updated_by: BY })
+    return String((yield* exactlyOne(readSetting, { name: OWNER })).value)
   })
 }
 
@@ -28,6 +28,6 @@ export function changeShards(from: number, to: number): Command<boolean> {
   return command('change_shards', function* work(again): Work<boolean> {
     const changed = yield* query(changeIdle, NAME, JSON.stringify(to), JSON.stringify(from), BY)
     if (changed.length > 0) return true
-    return again && Number(text(yield* one(readSetting, NAME), 'value')) === to
+    return again && Number((yield* exactlyOne(readSetting, { name: NAME })).value) === to
   })
 }

@@ -26,8 +26,8 @@ export type DeleteRefusal =
  */
 export function deleteJob(jobId: string, by: By): Command<DeleteOutcome> {
   return command('delete_job', function* work(again): Work<DeleteOutcome> {
-    const owner = textOrNull(yield* one(readOwnerOfJob, jobId), 'user_id')
-    if (owner !== null) yield* lockUsersOf([owner])
+    const owner = yield* one(readOwnerOfJob, { job_id: jobId })
+    if (owner !== undefined) yield* lockUsersOf([owner.user_id])
     const ended = yield* one(lockEndedJob, jobId)
     if (yield* isRecorded(again, by)) return { kind: 'deleted' }
     if (ended === undefined) return { kind: 'refused', refusal: yield* whyKept(jobId) }

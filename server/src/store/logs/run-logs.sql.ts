@@ -17,8 +17,11 @@ export const lockLogger = statement('lock_logger', {
   sqlite: `SELECT id, job_id FROM ichido.runs WHERE ${HOLDER}`,
 })
 
-/** Takes a run: whose it is. */
-export const readLogOwner = statement('read_log_owner', 'SELECT user_id FROM ichido.runs WHERE id = $1')
+export const readLogOwner = statement('read_log_owner', {
+  params: { run_id: 'text' },
+  row: { user_id: 'text' },
+  sql: 'SELECT user_id FROM ichido.runs WHERE id = $run_id',
+})
 
 /** Takes a run: where its log has got to. */
 export const readLogEnd = statement(

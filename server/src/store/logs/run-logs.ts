@@ -4,7 +4,7 @@ import { addBytes, lockForBytes } from '../limits/bytes.ts'
 import { type Command, command } from '../port.ts'
 import { explain } from '../runs/run-facts.ts'
 import { readFacts } from '../runs/runs.sql.ts'
-import { each, integerOrNull, one, query, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
+import { each, integerOrNull, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
 import * as sql from './run-logs.sql.ts'
 
 export interface LogChunk {
@@ -33,7 +33,7 @@ export type LogOutcome =
 export function storeLogs(item: LogItem): Command<LogOutcome> {
   return command('logs', function* work(): Work<LogOutcome> {
     const { runId, workerId, leaseId } = item
-    const owner = textOrNull(yield* one(sql.readLogOwner, runId), 'user_id')
+    const owner = (yield* one(sql.readLogOwner, { run_id: runId }))?.user_id ?? null
     const quota = owner === null ? null : yield* lockForBytes(owner)
     const run = yield* one(sql.lockLogger, runId, workerId, leaseId)
     if (run === undefined) {
