@@ -6,36 +6,54 @@ const NODE = 'server/src/node/'
 const PROTOCOL = 'sdk/src/protocol/'
 const WORLD = 'sdk/src/world.ts'
 
-/** The rooms of the store and of the services: one for each subject, under the same name. */
-const SUBJECTS = [
-  'submission',
-  'leasing',
-  'runs',
-  'jobs',
-  'events',
-  'schedules',
-  'triggers',
-  'dead-letters',
-  'artifacts',
-  'logs',
-  'workers',
-  'limits',
-  'access',
-  'system',
-]
+export type Room = { files: string; mayImport: string[] }
 
-// What a use case may see of store and bus: their ports, and the commands that run on any engine. Engines, SQL and
-// migrations stay behind them.
+/**
+ * The rooms of the store and of the services: one for each subject, under the same name. A service may use the store's room
+ * of its subject, and these neighbours: their services and their rooms of the store.
+ */
+const NEIGHBOURS = {
+  submission: ['dead-letters', 'leasing', 'limits'],
+  leasing: ['limits'],
+  runs: ['jobs', 'leasing'],
+  jobs: ['leasing', 'runs', 'system', 'workers'],
+  events: ['access', 'runs', 'system'],
+  schedules: ['limits', 'submission', 'system'],
+  triggers: ['schedules'],
+  'dead-letters': ['artifacts', 'jobs', 'leasing', 'limits', 'submission'],
+  artifacts: ['jobs', 'runs'],
+  logs: ['runs'],
+  workers: ['access', 'leasing'],
+  limits: ['submission'],
+  access: ['jobs'],
+  system: ['submission'],
+} as const
+
+type Subject = keyof typeof NEIGHBOURS
+
+const SUBJECTS = Object.keys(NEIGHBOURS) as Subject[]
+const STORE_ROOMS = SUBJECTS.map((subject) => `${STORE}${subject}/`)
+
+// What a use case sees of the adapters.
 const PORTS = [
   `${STORE}port.ts`,
   `${STORE}statement.ts`,
-  ...SUBJECTS.map((subject) => `${STORE}${subject}/`),
   'server/src/bus/port.ts',
   'server/src/blobs/port.ts',
   'server/src/log-archive/port.ts',
 ]
 
-export type Room = { files: string; mayImport: string[] }
+/** What stands in no room of the services is for all of them. */
+const SHARED_SERVICES = [
+  ...['deps', 'fresh-read', 'iso', 'not-found', 'wait'].map((name) => `${SERVICES}${name}.ts`),
+  `${SERVICES}batching/`,
+]
+
+const serviceRooms = SUBJECTS.map((subject): Room => {
+  const rooms = [subject, ...NEIGHBOURS[subject]].flatMap((room) => [`${SERVICES}${room}/`, `${STORE}${room}/`])
+  const shared = [...SHARED_SERVICES, CONTRACT, CORE, ...PORTS, PROTOCOL, WORLD]
+  return { files: `${SERVICES}${subject}/`, mayImport: [...rooms, ...shared] }
+})
 
 /** Which room may import which. The first room that a file's path begins with is its own. */
 export const ROOMS: Room[] = [
@@ -49,12 +67,15 @@ export const ROOMS: Room[] = [
     files: 'server/src/log-archive/',
     mayImport: ['server/src/log-archive/', 'server/src/blobs/modes.ts', CORE, PROTOCOL, WORLD],
   },
+  ...serviceRooms,
+  { files: `${SERVICES}batching/`, mayImport: [`${SERVICES}batching/`, CORE, ...PORTS, WORLD] },
   { files: SERVICES, mayImport: [SERVICES, CONTRACT, CORE, ...PORTS, PROTOCOL, WORLD] },
   {
     files: 'server/src/leader/',
-    mayImport: ['server/src/leader/', SERVICES, CONTRACT, CORE, ...PORTS, PROTOCOL, WORLD],
+    mayImport: ['server/src/leader/', SERVICES, CONTRACT, CORE, ...STORE_ROOMS, ...PORTS, PROTOCOL, WORLD],
   },
-  { files: 'server/src/http/', mayImport: ['server/src/http/', SERVICES, CONTRACT, CORE, ...PORTS, PROTOCOL, WORLD] },
+  // Routes parse, call a service and render: nothing of the store reaches them.
+  { files: 'server/src/http/', mayImport: ['server/src/http/', SERVICES, CONTRACT, CORE, PROTOCOL, WORLD] },
   { files: 'server/src/cli/', mayImport: ['server/src/cli/', NODE, 'server/src/library/', CONTRACT, CORE, 'sdk/src/'] },
   // For applications that run no control plane: nothing of one comes along.
   { files: 'server/src/idempotency/', mayImport: ['server/src/idempotency/', CORE, PROTOCOL, WORLD] },

@@ -2,8 +2,8 @@ import { IchidoError } from '@ichido/sdk/protocol'
 import type { z } from 'zod'
 import { describeProblem } from '../core/json/problem.ts'
 import { findJsonProblem } from '../core/json/strict-json.ts'
+import { StoreUnavailable } from '../core/node/store-errors.ts'
 import { StoreFull } from '../core/node/store-full.ts'
-import { StoreUnavailable } from '../store/port.ts'
 
 /** What HTTP does for calls over the wire, for those inside the process. */
 

@@ -27,7 +27,6 @@ import { type SubmitInput, submitOwner, submitRequest } from '../contract/submit
 import { triggerRequest } from '../contract/triggers.ts'
 import { parseKey } from '../core/keys/key.ts'
 import type { Caller } from '../core/limits/roles.ts'
-import { cursorOfSeq } from '../services/events/feeds.ts'
 import type { Services } from '../services/index.ts'
 import { refusalError, type Submission, type SubmitOptions } from '../services/submission/submit-job.ts'
 import { EVERY_JOB } from '../store/jobs/list-jobs.ts'
@@ -120,7 +119,7 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
       }),
     async *watch(jobId, { after = 0, lastSeq, signal }) {
       let cursor =
-        lastSeq === undefined ? after : await whileOpen(signal, () => cursorOfSeq(services.deps.store, jobId, lastSeq))
+        lastSeq === undefined ? after : await whileOpen(signal, () => services.events.cursorOfSeq(jobId, lastSeq))
       for (;;) {
         const from = cursor
         const { events, ended } = await whileOpen(signal, () =>

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { privatePostgres } from '../../../scripts/testing/services.ts'
-import { StoreUnavailable } from '../store/port.ts'
+import { StoreUnavailable } from '../core/node/store-errors.ts'
 import { type Embedded, embedded } from '../testing/services/embedded.ts'
 import { until } from '../testing/store/store.ts'
 import { defineKind } from './index.ts'

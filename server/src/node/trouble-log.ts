@@ -1,8 +1,8 @@
 import { sleep, type World } from '@ichido/sdk/world'
+import { LockTimeout, StoreUnavailable } from '../core/node/store-errors.ts'
 import { StoreFull } from '../core/node/store-full.ts'
 import type { FullTime } from '../services/system/full-disks.ts'
 import { isContention } from '../store/engines/postgres/errors.ts'
-import { LockTimeout, StoreUnavailable } from '../store/port.ts'
 
 export interface TroubleLogOptions {
   /** Such as pino's. */

@@ -12,17 +12,18 @@ import { createJobService, type JobService } from './jobs/jobs.ts'
 import { createFairTags, type FairTags } from './leasing/fair-tags.ts'
 import { PollDispatcher } from './leasing/poll-dispatcher.ts'
 import { createQueueService, type QueueService } from './leasing/queues.ts'
-import { noting, RecentPolls } from './leasing/recent-polls.ts'
+import { RecentPolls } from './leasing/recent-polls.ts'
 import { createQuotaService, type QuotaService } from './limits/quotas.ts'
 import { UserNames } from './limits/user-names.ts'
 import { createLogService, type LogService } from './logs/logs.ts'
-import { createRunService, type RunService } from './runs/runs.ts'
+import { createRunService, noting, type RunService } from './runs/runs.ts'
 import { type BackfillService, createBackfillService } from './schedules/backfills.ts'
 import { createDefinitionService, type DefinitionService } from './schedules/definitions.ts'
 import { createOccurrenceService, type OccurrenceService } from './schedules/occurrences.ts'
 import { createKeyService, type KeyService } from './submission/keys.ts'
 import { createReservationService, type ReservationService } from './submission/reservations.ts'
-import { createSubmitService, type SubmitService } from './submission/submit-job.ts'
+import { createSubmitToWaitingPolls } from './submission/submit-and-lease.ts'
+import { createSubmitService, renderAccepted, type SubmitService } from './submission/submit-job.ts'
 import { type AlertService, createAlertService } from './system/alerts.ts'
 import { type BackupService, createBackupService } from './system/backups.ts'
 import { FullDisks } from './system/full-disks.ts'
@@ -80,9 +81,13 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
   const fairTags = createFairTags(deps)
   const dispatcher = new PollDispatcher(deps, fairTags)
   const names = new UserNames(deps)
-  const submission = createSubmitService(deps, { fairTags, names, dispatcher })
-  const sightings = new RecentPolls(deps.world)
-  const jobs = createJobService(deps, sightings)
+  const submission = createSubmitService(deps, {
+    fairTags,
+    names,
+    submitToWaitingPolls: createSubmitToWaitingPolls(deps, dispatcher, renderAccepted),
+  })
+  const recentPolls = new RecentPolls(deps.world)
+  const jobs = createJobService(deps, recentPolls)
   const access = createAccessService(deps)
   return {
     deps,
@@ -98,7 +103,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     backfills: createBackfillService(deps),
     triggers: createTriggerService(deps),
     hooks: createHookService(deps),
-    runs: noting(createRunService(deps, dispatcher), sightings),
+    runs: noting(createRunService(deps, dispatcher), recentPolls),
     logs: createLogService(deps),
     fairTags,
     queues: createQueueService(deps),
@@ -107,7 +112,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     artifacts: createArtifactService(deps),
     deadLetters: createDeadLetterService(deps, jobs, submission, fairTags),
     redrives: createRedriveService(deps),
-    workers: createWorkerService(deps, sightings),
+    workers: createWorkerService(deps, recentPolls),
     settings,
     backups: createBackupService(deps),
     evidence,

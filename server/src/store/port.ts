@@ -1,4 +1,3 @@
-import { StoreFull } from '../core/node/store-full.ts'
 import type { Row, Step, Work } from './statement.ts'
 
 /**
@@ -58,19 +57,6 @@ export interface Store {
   close(): Promise<void>
 }
 
-/** The store cannot be reached, or did not answer in time. What was asked may or may not have happened. */
-export class StoreUnavailable extends Error {
-  override readonly name = 'StoreUnavailable'
-}
-
-/** Somebody keeps a row that a command of a batch needs, and nothing of it was done: its users are better served one by one. */
-export class LockTimeout extends StoreUnavailable {}
-
-/** It passes by itself, or when somebody makes room: the same can be asked again. */
-export function isOutage(error: unknown): error is StoreUnavailable | StoreFull {
-  return error instanceof StoreUnavailable || error instanceof StoreFull
-}
-
 /** The embedded store's folder belongs to another process. */
 export class StoreInUse extends Error {
   override readonly name = 'StoreInUse'
@@ -79,11 +65,6 @@ export class StoreInUse extends Error {
 /** The store is not one that this Ichido may work on; the message says why, and what to do. */
 export class StoreRefused extends Error {
   override readonly name = 'StoreRefused'
-}
-
-/** The engine refused a value. In a batch it is some item's own fault, so the batch is split to find it. */
-export class BadValue extends Error {
-  override readonly name = 'BadValue'
 }
 
 export function command<T>(name: string, work: (again: boolean) => Work<T>, fastPath?: FastPath<T>): Command<T> {

@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import type { Store } from '../../store/port.ts'
+import type { Deps } from '../../services/deps.ts'
 import { sharedRead, within } from './shared-read.ts'
 
 /** For what is told of the store, and does not wait for it. */
@@ -10,7 +10,7 @@ const BACK_WITHIN_MS = 100
 export type StoreCheck = () => Promise<'ok' | 'cannot be reached' | 'does not answer'>
 
 /** Whether the store answers: one look for readiness, for the metrics, and for who may see them without it. */
-export function createStoreCheck(world: World, store: Pick<Store, 'health'>): StoreCheck {
+export function createStoreCheck(world: World, store: Pick<Deps['store'], 'health'>): StoreCheck {
   let known: Awaited<ReturnType<StoreCheck>> = 'ok'
   const look = sharedRead(async () => {
     const answered = store.health().then(

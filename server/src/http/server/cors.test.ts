@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { type Browser, type Page, chromium as playwright } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { chromium } from '../../../../scripts/testing/services.ts'
-import { StoreUnavailable } from '../../store/port.ts'
+import { StoreUnavailable } from '../../core/node/store-errors.ts'
 import { type TestApp, testApp } from '../../testing/http/app.ts'
 import { JOB, RESULT, submitZpe, ZpeWorker } from '../../testing/http/zpe.ts'
 

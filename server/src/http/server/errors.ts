@@ -1,8 +1,8 @@
 import { ERRORS, type ErrorBody, type ErrorCode, IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { clip } from '../../core/json/clip.ts'
+import { BadValue, StoreUnavailable } from '../../core/node/store-errors.ts'
 import { StoreFull } from '../../core/node/store-full.ts'
-import { BadValue, StoreUnavailable } from '../../store/port.ts'
 import { BODY_BYTES_MAX } from './bodies.ts'
 
 export const JSON_TYPE = 'application/json; charset=utf-8'

@@ -3,8 +3,8 @@ import { IchidoError, type TokenShape } from '@ichido/sdk/protocol'
 import { type Caller, can, type Role } from '../../core/limits/roles.ts'
 import * as store from '../../store/access/access.ts'
 import type { Deps } from '../deps.ts'
-import { freshRead } from '../jobs/fresh-read.ts'
-import { iso, isoOrNull } from '../jobs/render.ts'
+import { freshRead } from '../fresh-read.ts'
+import { iso, isoOrNull } from '../iso.ts'
 import { notFound, requireId } from '../not-found.ts'
 
 export interface NewToken {

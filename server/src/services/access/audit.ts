@@ -2,7 +2,7 @@ import { type AuditShape, IchidoError, type Page } from '@ichido/sdk/protocol'
 import { type Caller, can } from '../../core/limits/roles.ts'
 import { type AuditEntry, type AuditFilter, listAudit } from '../../store/access/audit.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../jobs/render.ts'
+import { iso } from '../iso.ts'
 
 /** Entries are written by the commands that make the changes; here they are only read. */
 export interface AuditService {

@@ -4,8 +4,8 @@ import { z } from 'zod'
 import type { Caller } from '../../core/limits/roles.ts'
 import { findStreamKey, findToken, keepStreamKey } from '../../store/access/access.ts'
 import type { Deps } from '../deps.ts'
+import { iso } from '../iso.ts'
 import type { JobService } from '../jobs/jobs.ts'
-import { iso } from '../jobs/render.ts'
 import { type AccessService, hashToken, LOCAL_ADMIN } from './access.ts'
 
 /**

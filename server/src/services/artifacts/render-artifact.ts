@@ -1,6 +1,6 @@
 import type { ArtifactShape } from '@ichido/sdk/protocol'
 import type { Artifact } from '../../store/artifacts/artifacts.ts'
-import { iso, isoOrNull } from '../jobs/render.ts'
+import { iso, isoOrNull } from '../iso.ts'
 
 export function renderArtifact(artifact: Artifact): ArtifactShape {
   return {

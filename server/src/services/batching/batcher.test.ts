@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { beforeEach, expect, test } from 'vitest'
 import { settled } from '../../../../scripts/testing/fake-world.ts'
+import { BadValue, LockTimeout } from '../../core/node/store-errors.ts'
 import { realWorld } from '../../node/world.ts'
-import { BadValue, LockTimeout } from '../../store/port.ts'
 import { Batcher, type BatcherOptions } from './batcher.ts'
 
 interface Item {

@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import { BadValue, LockTimeout } from '../../store/port.ts'
+import { BadValue, LockTimeout } from '../../core/node/store-errors.ts'
 import { BlockedUsers, type HeldBatch } from './blocked-users.ts'
 
 export interface BatcherOptions<Item, Outcome> {

@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import type { LockTimeout } from '../../store/port.ts'
+import type { LockTimeout } from '../../core/node/store-errors.ts'
 
 export interface BlockedUsersOptions<Waiting> {
   world: World

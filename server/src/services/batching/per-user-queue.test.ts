@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
+import { StoreUnavailable } from '../../core/node/store-errors.ts'
 import { realWorld } from '../../node/world.ts'
-import { StoreUnavailable } from '../../store/port.ts'
 import { PerUserQueue } from './per-user-queue.ts'
 
 test('a user’s calls come one after the other, whatever becomes of them; others do not wait for it', async () => {

@@ -1,5 +1,5 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import { StoreUnavailable } from '../../store/port.ts'
+import { StoreUnavailable } from '../../core/node/store-errors.ts'
 
 /** As long as the store tries a command: who has waited for so long for its turn alone is gone, or asks again. */
 const WAIT_MAX_MS = 15_000

@@ -21,12 +21,15 @@ import {
 import { type RetryOutcome, retryJob } from '../../store/jobs/retry-jobs.ts'
 import { integer, integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
 import type { Deps } from '../deps.ts'
+import { iso } from '../iso.ts'
 import type { JobService } from '../jobs/jobs.ts'
-import { iso, LISTED_MESSAGE_MAX } from '../jobs/render.ts'
+import { LISTED_MESSAGE_MAX } from '../jobs/render.ts'
 import type { FairTags } from '../leasing/fair-tags.ts'
 import { notFound, requireId } from '../not-found.ts'
 import { policyOf, refusalError, type SubmitService } from '../submission/submit-job.ts'
 import { retryRefusal } from './retry-refusal.ts'
+
+export type { DeadFilter } from '../../store/dead-letters/dead-letters.ts'
 
 export interface DeadLetterService {
   get(caller: Caller, jobId: string): Promise<DeadLetterDetail>

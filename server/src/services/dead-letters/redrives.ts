@@ -10,7 +10,7 @@ import {
   type Redrive,
 } from '../../store/dead-letters/redrive.ts'
 import type { Deps } from '../deps.ts'
-import { iso, isoOrNull } from '../jobs/render.ts'
+import { iso, isoOrNull } from '../iso.ts'
 import { beginOperation } from '../limits/operations.ts'
 import { notFound, requireId } from '../not-found.ts'
 import { limitTo } from './dead-letters.ts'

@@ -1,18 +1,23 @@
 import { type EventOfAllShape, type EventShape, IchidoError, type JobStateShape } from '@ichido/sdk/protocol'
 import { type Caller, can } from '../../core/limits/roles.ts'
+import { BadValue } from '../../core/node/store-errors.ts'
 import { isFinal } from '../../core/run/run-state.ts'
 import { type EventFilter, findAllEvents, type PlacedEvent } from '../../store/events/all-events.ts'
 import { findEvents, findLatestState } from '../../store/events/events.ts'
+import { findCursorOfSeq } from '../../store/events/feeds.ts'
 import { type PublishItem, type PublishOutcome, publishBatch } from '../../store/events/publish.ts'
 import { type EventPlace, findLastPlace } from '../../store/events/walk-events.ts'
-import { BadValue } from '../../store/port.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
 import { integer, type Row, text } from '../../store/statement.ts'
 import { Batcher } from '../batching/batcher.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../jobs/render.ts'
-import { waitFor } from '../jobs/wait.ts'
+import { iso } from '../iso.ts'
 import { notFound, requireId } from '../not-found.ts'
+import { waitFor } from '../wait.ts'
+import { UNKNOWN_CURSOR } from './job-feed.ts'
+
+export type { EventFilter } from '../../store/events/all-events.ts'
+export { type EventPlace, FIRST_EVENT } from '../../store/events/walk-events.ts'
 
 export interface EventList {
   events: { place: EventPlace; shape: EventOfAllShape }[]
@@ -39,6 +44,8 @@ export interface EventService {
     waitMs: number,
     signal?: AbortSignal,
   ): Promise<{ events: EventShape[]; ended: boolean }>
+  /** Where a reader goes on that has seen this seq. Seq 0 is also what readers send that have seen nothing. */
+  cursorOfSeq(jobId: string, lastSeq: number): Promise<number>
   /** How the job stands now: the last event of all, and of each stage. */
   state(caller: Caller, jobId: string): Promise<JobStateShape>
   /** The events of all jobs after a place, for operators; null when the place is of another store. */
@@ -116,6 +123,10 @@ export function createEventService(deps: Deps): EventService {
         return events.length > 0 || ended ? { events, ended } : null
       }
       return (await waitFor(deps, [`job:${jobId}`], waitMs, look, signal)) ?? { events: [], ended: false }
+    },
+
+    async cursorOfSeq(jobId, lastSeq) {
+      return (await store.read(findCursorOfSeq(jobId, lastSeq))) ?? (lastSeq === 0 ? 0 : UNKNOWN_CURSOR)
     },
 
     async state(caller, jobId) {

@@ -1,12 +1,11 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import { type Caller, can } from '../../core/limits/roles.ts'
 import { isFinal } from '../../core/run/run-state.ts'
-import { findCursorOfSeq, findFeedEnds } from '../../store/events/feeds.ts'
-import type { Store } from '../../store/port.ts'
+import { findFeedEnds } from '../../store/events/feeds.ts'
 import type { Deps } from '../deps.ts'
 import { notFound, requireId } from '../not-found.ts'
 import type { EventService } from './events.ts'
-import { JobFeed, readPage, UNKNOWN_CURSOR } from './job-feed.ts'
+import { JobFeed, readPage } from './job-feed.ts'
 import { FIRST_PAGE_MAX, type Framing, type Sink, Subscriber, type SubscriberDeps } from './subscriber.ts'
 
 /** Where to begin: after a cursor, or after the cursor of the event with this seq. */
@@ -26,11 +25,6 @@ const POLL_JOBS_MAX = 1_000
 const HEARTBEAT_MS = 15_000
 /** After so long a client comes again with its token, which may not be good any more. Not all at the same time. */
 const LIFETIME_MS = { min: 12 * 60_000, max: 15 * 60_000 }
-
-/** Seq 0 is also what those send who have seen nothing yet. */
-export async function cursorOfSeq(store: Store, jobId: string, lastSeq: number): Promise<number> {
-  return (await store.read(findCursorOfSeq(jobId, lastSeq))) ?? (lastSeq === 0 ? 0 : UNKNOWN_CURSOR)
-}
 
 /** Everybody on this node who follows the events of jobs: one feed for each job, however many follow it. */
 export class Feeds {
@@ -56,13 +50,13 @@ export class Feeds {
 
   async open(caller: Caller, jobId: string, beginning: FeedBeginning): Promise<FeedOpening> {
     requireId('job', jobId)
-    const { limits, store } = this.#deps
+    const { limits, store, events } = this.#deps
     if (this.#stopped || this.#subscribers.size + this.#opening >= limits.subscribersMax) {
       throw new IchidoError('UNAVAILABLE', 'This node takes no more subscribers; try another one, or later')
     }
     this.#opening++
     try {
-      const after = 'after' in beginning ? beginning.after : await cursorOfSeq(store, jobId, beginning.lastSeq)
+      const after = 'after' in beginning ? beginning.after : await events.cursorOfSeq(jobId, beginning.lastSeq)
       const page = await readPage(store, jobId, after, FIRST_PAGE_MAX)
       if (page === null || !(can(caller, 'readAll') || page.userId === caller.userId)) throw notFound('job', jobId)
       return {

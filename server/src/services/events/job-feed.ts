@@ -1,11 +1,12 @@
 import type { News } from '../../bus/port.ts'
+import { isOutage } from '../../core/node/store-errors.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { type EventRows, findEvents } from '../../store/events/events.ts'
-import { isOutage, type Store } from '../../store/port.ts'
+import type { Store } from '../../store/port.ts'
 import { integer, type Row, text } from '../../store/statement.ts'
-import { KeptBatches } from '../batching/kept-batches.ts'
 import { notFound } from '../not-found.ts'
 import { batchesOf, type EventBatch, type ToldEvent } from './event-batch.ts'
+import { KeptBatches } from './kept-batches.ts'
 
 /** Events of one read; each has up to 64 KiB. */
 export const PAGE_MAX = 64

@@ -1,6 +1,6 @@
 import type { JobStateShape } from '@ichido/sdk/protocol'
+import { isOutage } from '../../core/node/store-errors.ts'
 import type { RunState } from '../../core/run/run-state.ts'
-import { isOutage } from '../../store/port.ts'
 import { LOCAL_ADMIN } from '../access/access.ts'
 import { notFound } from '../not-found.ts'
 import type { Meter } from '../system/meter.ts'

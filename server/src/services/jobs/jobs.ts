@@ -21,11 +21,15 @@ import { findObstacles } from '../../store/runs/waiting.ts'
 import { integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
 import { toCounts } from '../../store/system/promise-counters.ts'
 import type { Deps } from '../deps.ts'
+import { isoOrNull } from '../iso.ts'
 import type { RecentPolls } from '../leasing/recent-polls.ts'
 import { notFound, requireId } from '../not-found.ts'
+import { waitFor } from '../wait.ts'
 import { ONLINE_MS } from '../workers/workers.ts'
-import { isoOrNull, renderDetail, renderListed } from './render.ts'
-import { waitFor } from './wait.ts'
+import { renderDetail, renderListed } from './render.ts'
+
+export type { DeleteRefusal } from '../../store/jobs/delete-job.ts'
+export { EVERY_JOB, type JobFilter } from '../../store/jobs/list-jobs.ts'
 
 export interface JobService {
   get(caller: Caller, jobId: string): Promise<JobDetail>

@@ -7,24 +7,9 @@ import type { JobPolicy } from '../../core/run/job.ts'
 import type { JobRows } from '../../store/jobs/read-jobs.ts'
 import { integer, integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
 import type { PromiseCounts } from '../../store/system/promise-counters.ts'
+import { iso, isoOrNull } from '../iso.ts'
 
 /** Rows of the store, in the wire's words. */
-
-let lastMs = Number.NaN
-let lastIso = ''
-
-/** Jobs of one batch share their instants. */
-export function iso(ms: number): string {
-  if (ms !== lastMs) {
-    lastIso = new Date(ms).toISOString()
-    lastMs = ms
-  }
-  return lastIso
-}
-
-export function isoOrNull(ms: number | null): string | null {
-  return ms === null ? null : iso(ms)
-}
 
 const time = (row: Row, column: string) => isoOrNull(integerOrNull(row, column))
 

@@ -1,8 +1,11 @@
-import { type KindRotation, type Leased, type LeaseItem, leaseBatch } from '../../store/leasing/lease-runs.ts'
+import {
+  type KindRotation,
+  type Leased,
+  type LeaseItem,
+  leaseBatch,
+  type Position,
+} from '../../store/leasing/lease-runs.ts'
 import { isFull, nameOf } from '../../store/leasing/leased.ts'
-import type { SubmitItem } from '../../store/submission/submission.ts'
-import type { Awaiting } from '../../store/submission/submit-and-lease.ts'
-import { arePlain } from '../../store/submission/submit-plain.ts'
 import type { Deps } from '../deps.ts'
 import type { FairTags } from './fair-tags.ts'
 import { LeasePositions } from './lease-positions.ts'
@@ -29,13 +32,22 @@ interface Line {
   matchFromMs: number
 }
 
-/** Polls for jobs that are about to be submitted. Nobody looks for them until it is said what has come of it. */
-export interface PollMatch extends Awaiting {
-  /** They were leased with their submission, each by its poll. */
+/** A job that is about to be submitted, as far as its place in the queue goes. */
+export interface ComingJob extends Position {
+  runId: string
+}
+
+/** Waiting polls for jobs that are about to be submitted. No look takes these polls until the match has ended. */
+export interface PollMatch {
+  /** One for each job, in the order of the jobs; all of them ask for the same kinds. */
+  polls: readonly LeaseItem[]
+  /** Jobs that have waited longer are looked for from here on; null: from the beginning. */
+  from: Position | null
+  /** The jobs were leased with their submission, each by its poll. */
   settle(leases: readonly Leased[]): void
-  /** They were not. `again`: it is worth a try the next time. */
+  /** The jobs were not leased. `again`: a match is worth a try the next time. */
   decline(again: boolean): void
-  /** Nobody knows. */
+  /** The answer of the store was lost: nobody knows whether the jobs were leased. */
   unheard(): void
 }
 
@@ -124,14 +136,10 @@ export class PollDispatcher {
     })
   }
 
-  /** Polls for plain jobs that are about to be submitted, when as many as it takes wait and nobody looks for them just now. */
-  match(jobs: readonly SubmitItem[]): PollMatch | null {
-    const [first] = jobs
-    if (first === undefined || this.#deps.store.engine === 'sqlite') return null
-    const { queue, kind } = first
+  /** Waiting polls for jobs of one kind in one queue, if there are enough of them and no look is under way for them. */
+  match(queue: string, kind: string, jobs: readonly ComingJob[]): PollMatch | null {
     const subscription = this.#subscriptions.get(queue)
-    if (subscription === undefined || jobs.some((job) => job.queue !== queue || job.kind !== kind)) return null
-    if (!arePlain(jobs)) return null
+    if (subscription === undefined) return null
     for (const line of subscription.lines) {
       if (line.woken || line.matchFromMs > this.#deps.world.monotonic()) continue
       if (line.kinds.length > 0 && !line.kinds.includes(kind)) continue
@@ -154,7 +162,7 @@ export class PollDispatcher {
     return null
   }
 
-  #matchWith(line: Line, polls: readonly Poll[], jobs: readonly SubmitItem[]): PollMatch | null {
+  #matchWith(line: Line, polls: readonly Poll[], jobs: readonly ComingJob[]): PollMatch | null {
     const from = this.#positions.from(line.queue, line.kinds)
     // Whether anything of any kind has waited longer can only be seen from the beginning.
     if (from !== null && line.kinds.length === 0) return null
@@ -206,7 +214,7 @@ export class PollDispatcher {
     this.#deps.bus.wake(leases.map(({ jobId }) => `job:${jobId}` as const))
   }
 
-  /** A poll that is part of a look or of an match is answered with what comes of that. */
+  /** A poll that is part of a look or of a match is answered with what comes of that. */
   #end(poll: Poll): void {
     if (this.#inLook.has(poll) || this.#matched.get(poll.name) === poll) poll.over = true
     else poll.settle([])
@@ -386,6 +394,6 @@ export class PollDispatcher {
   }
 }
 
-function orderOf(a: SubmitItem, b: SubmitItem): number {
+function orderOf(a: ComingJob, b: ComingJob): number {
   return b.priority - a.priority || a.fairTag - b.fairTag || (a.runId < b.runId ? -1 : 1)
 }

@@ -3,7 +3,7 @@ import type { Caller } from '../../core/limits/roles.ts'
 import { findQueue, findQueues, putQueue, type QueueSettings, toSettings } from '../../store/leasing/queues.ts'
 import { integer, integerOrNull, type Row, text } from '../../store/statement.ts'
 import type { Deps } from '../deps.ts'
-import { isoOrNull } from '../jobs/render.ts'
+import { isoOrNull } from '../iso.ts'
 
 export interface QueueService {
   /** A queue that nobody has used yet is empty. */

@@ -1,5 +1,4 @@
 import type { World } from '@ichido/sdk/world'
-import type { RunService } from '../runs/runs.ts'
 
 /** So long after its last poll a worker counts as there: the longest poll takes 50 s. */
 const SEEN_MS = 60_000
@@ -43,15 +42,4 @@ export class RecentPolls {
 /** Neither name can hold a space. */
 function place(queue: string, kind: string): string {
   return `${queue} ${kind}`
-}
-
-/** The service, which notes who asks for work. */
-export function noting(runs: RunService, sightings: RecentPolls): RunService {
-  return {
-    ...runs,
-    lease(workerId, request, signal) {
-      sightings.note(workerId, request.queues, request.kinds)
-      return runs.lease(workerId, request, signal)
-    },
-  }
 }

@@ -3,7 +3,7 @@ import { MICROS, type Quota, toMicros } from '../../core/limits/quota.ts'
 import { type Caller, can } from '../../core/limits/roles.ts'
 import { clearQuota, findQuota, listUsers, type QuotaUse, setQuota } from '../../store/limits/quotas.ts'
 import type { Deps } from '../deps.ts'
-import { isoOrNull } from '../jobs/render.ts'
+import { isoOrNull } from '../iso.ts'
 
 /** The limits of everybody who has none of their own. */
 export const DEFAULT_QUOTA_USER = '*'

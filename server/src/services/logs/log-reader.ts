@@ -5,7 +5,7 @@ import { type ArchivedChunk, type LogFile, LogUnreadable, logFileOf } from '../.
 import { findLogs, type LogAmount, type LogPlace, type LogRows } from '../../store/logs/run-logs.ts'
 import { integer, type Row, text, textOrNull } from '../../store/statement.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../jobs/render.ts'
+import { iso } from '../iso.ts'
 import { notFound } from '../not-found.ts'
 
 /** Who reads the log of which job. */

@@ -4,7 +4,7 @@ import type { FinishOutcome, Report } from '../../store/runs/finish-runs.ts'
 import { findLateness, type Lateness } from '../../store/runs/late-reports.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../jobs/render.ts'
+import { iso } from '../iso.ts'
 import { notFound, requireId } from '../not-found.ts'
 import type { RunService } from './runs.ts'
 

@@ -24,10 +24,14 @@ import { runIdOf } from '../../store/runs/run-facts.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../../store/runs/start-runs.ts'
 import { Batcher, type BatcherOptions } from '../batching/batcher.ts'
 import type { Deps } from '../deps.ts'
-import { waitFor } from '../jobs/wait.ts'
 import { LeaseRoom } from '../leasing/lease-room.ts'
 import type { PollDispatcher } from '../leasing/poll-dispatcher.ts'
+import type { RecentPolls } from '../leasing/recent-polls.ts'
 import { notFound } from '../not-found.ts'
+import { waitFor } from '../wait.ts'
+
+export type { HeartbeatOutcome } from '../../store/leasing/heartbeat-runs.ts'
+export type { FinishOutcome, Report } from '../../store/runs/finish-runs.ts'
 
 export interface LeaseRequest {
   /** Asked in this order. */
@@ -298,5 +302,16 @@ function renderLease(leased: Leased): LeaseShape {
     stages: stagesOf(leased.policy.stages),
     artifacts: JSON.parse(leased.artifacts) as LeaseShape['artifacts'],
     last_progress: leased.lastProgress === null ? null : (JSON.parse(leased.lastProgress) as unknown),
+  }
+}
+
+/** The same service, which notes each worker that asks for work. */
+export function noting(runs: RunService, recentPolls: RecentPolls): RunService {
+  return {
+    ...runs,
+    lease(workerId, request, signal) {
+      recentPolls.note(workerId, request.queues, request.kinds)
+      return runs.lease(workerId, request, signal)
+    },
   }
 }

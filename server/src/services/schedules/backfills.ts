@@ -13,7 +13,7 @@ import {
 import { findDefinitionNow } from '../../store/schedules/definitions.ts'
 import { findKnown } from '../../store/schedules/occurrences.ts'
 import type { Deps } from '../deps.ts'
-import { iso, isoOrNull } from '../jobs/render.ts'
+import { iso, isoOrNull } from '../iso.ts'
 import { beginOperation } from '../limits/operations.ts'
 import { notFound, requireId } from '../not-found.ts'
 

@@ -9,7 +9,7 @@ import { findOccurrences, type Occurrence, readScheduleCounts } from '../../stor
 import { runDefinition } from '../../store/schedules/run-definition.ts'
 import type { SubmitOutcome } from '../../store/submission/submission.ts'
 import type { Deps } from '../deps.ts'
-import { iso, isoOrNull } from '../jobs/render.ts'
+import { iso, isoOrNull } from '../iso.ts'
 import { notFound } from '../not-found.ts'
 import type { SubmitService } from '../submission/submit-job.ts'
 

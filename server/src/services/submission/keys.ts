@@ -2,7 +2,7 @@ import { IchidoError, type KeyShape, type Page } from '@ichido/sdk/protocol'
 import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
 import { extendKeyTo, findKeys, listKeys, type StoredKey } from '../../store/submission/keys.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../jobs/render.ts'
+import { iso } from '../iso.ts'
 
 export interface KeyService {
   /** One user's key may be used for several operations, and several users may use the same key: all that match. */

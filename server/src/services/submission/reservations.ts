@@ -5,7 +5,7 @@ import type { Command } from '../../store/port.ts'
 import { consumeSlot, type Reservation, releaseSlot, reserveSlot } from '../../store/submission/reservations.ts'
 import { PerUserQueue } from '../batching/per-user-queue.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../jobs/render.ts'
+import { iso } from '../iso.ts'
 import { notFound, requireId } from '../not-found.ts'
 
 export const DEFAULT_RESERVATION_TTL_SECONDS = 300

@@ -17,15 +17,16 @@ import {
   type UntaggedItem,
   withTags,
 } from '../../store/submission/submission.ts'
-import { type SubmitAndLeaseOutcome, submitAndLease } from '../../store/submission/submit-and-lease.ts'
 import { submitJobs, submitUntagged } from '../../store/submission/submit-jobs.ts'
 import { Batcher } from '../batching/batcher.ts'
 import { retryRefusal } from '../dead-letters/retry-refusal.ts'
 import { blobsOf, type Deps } from '../deps.ts'
 import type { FairTags } from '../leasing/fair-tags.ts'
-import type { PollDispatcher, PollMatch } from '../leasing/poll-dispatcher.ts'
 import { priorityProblem } from '../limits/priority.ts'
 import type { UserNames } from '../limits/user-names.ts'
+import type { SubmitToWaitingPolls } from './submit-and-lease.ts'
+
+export type { SubmitOutcome } from '../../store/submission/submission.ts'
 
 /** What differs between the native API and a compat adapter that serves the same service. */
 export interface SubmitOptions {
@@ -79,10 +80,10 @@ const BATCH_BYTES_MAX = 4 * 1024 * 1024
 export interface SubmitParts {
   fairTags: FairTags
   names: UserNames
-  dispatcher: PollDispatcher
+  submitToWaitingPolls: SubmitToWaitingPolls
 }
 
-export function createSubmitService(deps: Deps, { fairTags, names, dispatcher }: SubmitParts): SubmitService {
+export function createSubmitService(deps: Deps, { fairTags, names, submitToWaitingPolls }: SubmitParts): SubmitService {
   const batcher = new Batcher<UntaggedItem, SubmitOutcome>({
     name: 'submit',
     world: deps.world,
@@ -95,9 +96,8 @@ export function createSubmitService(deps: Deps, { fairTags, names, dispatcher }:
     onBatch: (batch) => deps.meter.batch(batch),
     async run(given) {
       const items = await tagged(names.knows(given) ? given : await withinNames(given))
-      const match = dispatcher.match(items)
       const alone = () => ({ ...submitJobs(items, renderAccepted), failFastOnLock: true })
-      const outcomes = await (match === null ? deps.store.write(alone()) : submitMatched(items, match, alone))
+      const outcomes = (await submitToWaitingPolls(items, alone)) ?? (await deps.store.write(alone()))
       tell(items, outcomes)
       return outcomes
     },
@@ -113,32 +113,6 @@ export function createSubmitService(deps: Deps, { fairTags, names, dispatcher }:
 
   async function tagged(items: readonly UntaggedItem[]): Promise<SubmitItem[]> {
     return withTags(items, fairTags.known(items) ?? (await fairTags.find(items)))
-  }
-
-  async function submitMatched(
-    items: readonly SubmitItem[],
-    match: PollMatch,
-    alone: () => Command<SubmitOutcome[]>,
-  ): Promise<SubmitOutcome[]> {
-    let submission: SubmitAndLeaseOutcome
-    try {
-      submission = await deps.store.write(submitAndLease(items, match, renderAccepted))
-    } catch (error) {
-      match.unheard()
-      throw error
-    }
-    if (submission.kind === 'leased') {
-      match.settle(submission.leases)
-      deps.meter.leasedAtSubmit(items.length)
-      return submission.outcomes
-    }
-    if (submission.kind === 'unheard') {
-      match.unheard()
-      return submission.outcomes
-    }
-    const { plain } = submission
-    match.decline(!plain)
-    return deps.store.write(plain ? alone() : { ...alone(), fastPath: undefined })
   }
 
   function tell(items: readonly SubmitItem[], outcomes: readonly SubmitOutcome[]): void {

@@ -1,7 +1,7 @@
 import { ALERT_RULES, type AlertShape, type Page } from '@ichido/sdk/protocol'
 import { type Alert, type AlertFilter, countOpenAlerts, listAlerts } from '../../store/system/alerts.ts'
 import type { Deps } from '../deps.ts'
-import { iso, isoOrNull } from '../jobs/render.ts'
+import { iso, isoOrNull } from '../iso.ts'
 import type { FullTime } from './full-disks.ts'
 
 /**

@@ -12,7 +12,7 @@ import type { Caller } from '../../core/limits/roles.ts'
 import { hookSecretProblem, type SignedDelivery, verifyDelivery } from '../../core/schedule/hook-signature.ts'
 import * as store from '../../store/triggers/hooks.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../jobs/render.ts'
+import { iso } from '../iso.ts'
 import { notFound } from '../not-found.ts'
 
 /** What to record as a trigger, and whose it is; or why the delivery is not from whoever has the hook's secret. */

@@ -24,7 +24,7 @@ import {
 } from '../../store/triggers/list-triggers.ts'
 import { recordTriggers } from '../../store/triggers/record-triggers.ts'
 import type { Deps } from '../deps.ts'
-import { iso, isoOrNull } from '../jobs/render.ts'
+import { iso, isoOrNull } from '../iso.ts'
 import { notFound, requireId } from '../not-found.ts'
 
 export type { TriggerCounts } from '../../store/triggers/list-triggers.ts'

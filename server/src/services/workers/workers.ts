@@ -13,7 +13,7 @@ import { createEnrollToken, type RegisterOutcome, registerWorker } from '../../s
 import * as store from '../../store/workers/workers.ts'
 import { hashToken, sameHash } from '../access/access.ts'
 import type { Deps } from '../deps.ts'
-import { iso, isoOrNull } from '../jobs/render.ts'
+import { iso, isoOrNull } from '../iso.ts'
 import type { RecentPolls } from '../leasing/recent-polls.ts'
 import { notFound, requireId } from '../not-found.ts'
 import { LastSeenWriter } from './last-seen-writer.ts'

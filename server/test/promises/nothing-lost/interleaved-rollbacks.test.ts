@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
+import { BadValue } from '../../../src/core/node/store-errors.ts'
 import { openSqlite } from '../../../src/store/engines/sqlite/sqlite.ts'
 import { findJobs } from '../../../src/store/jobs/read-jobs.ts'
 import { setQuota } from '../../../src/store/limits/quotas.ts'
-import { BadValue } from '../../../src/store/port.ts'
 import { Scene } from '../../../src/testing/store/scene.ts'
 
 /** Hazard 1: what one request rolls back on SQLite must not take another's accepted job along. */

@@ -1,7 +1,7 @@
 import { ERRORS } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { StoreUnavailable } from '../../../core/node/store-errors.ts'
 import { DEFAULT_LIMITS } from '../../../services/deps.ts'
-import { StoreUnavailable } from '../../../store/port.ts'
 import { type Answer, type Call, type TestApp, testApp } from '../../../testing/http/app.ts'
 import { FAILURES_MAX } from '../../auth/failure-limit.ts'
 import type { CloudError } from './errors.ts'

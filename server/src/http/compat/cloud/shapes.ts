@@ -2,7 +2,7 @@ import { IchidoError, type JobShape, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { LIST_LIMIT_DEFAULT, listQuery, yesOrNo } from '../../../contract/common/list.ts'
 import { submitRequest } from '../../../contract/submit.ts'
-import { EVERY_JOB, type JobFilter } from '../../../store/jobs/list-jobs.ts'
+import { EVERY_JOB, type JobFilter } from '../../../services/jobs/jobs.ts'
 
 /** S0's requests and answers. */
 

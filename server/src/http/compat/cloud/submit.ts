@@ -2,7 +2,7 @@ import { IchidoError, type JobShape, type SubmitResponse } from '@ichido/sdk/pro
 import type { SubmitInput } from '../../../contract/submit.ts'
 import type { Caller } from '../../../core/limits/roles.ts'
 import type { Services } from '../../../services/index.ts'
-import type { SubmitOutcome } from '../../../store/submission/submission.ts'
+import type { SubmitOutcome } from '../../../services/submission/submit-job.ts'
 import {
   type CloudAnswer,
   type CloudSubmit,

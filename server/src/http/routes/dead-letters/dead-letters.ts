@@ -1,7 +1,7 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import { jobDetail, page } from '../../../contract/common/shapes.ts'
 import * as contract from '../../../contract/dead-letters.ts'
-import type { DeadFilter } from '../../../store/dead-letters/dead-letters.ts'
+import type { DeadFilter } from '../../../services/dead-letters/dead-letters.ts'
 import { callerOf } from '../../auth/auth.ts'
 import { bodyBytesFor } from '../../server/bodies.ts'
 import { answers, WITH_BODY } from '../../server/openapi.ts'

@@ -3,10 +3,11 @@ import type { EventsOfAllShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { EmbeddedBus } from '../../../bus/embedded.ts'
 import { decodePlace } from '../../../contract/events.ts'
+import { StoreUnavailable } from '../../../core/node/store-errors.ts'
 import { LOCAL_ADMIN } from '../../../services/access/access.ts'
 import { createServices } from '../../../services/index.ts'
 import { FIRST_EVENT } from '../../../store/events/walk-events.ts'
-import { type Store, StoreUnavailable } from '../../../store/port.ts'
+import type { Store } from '../../../store/port.ts'
 import { type TestApp, testApp } from '../../../testing/http/app.ts'
 import {
   BEHIND,

@@ -3,7 +3,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { z } from 'zod'
 import { events } from '../../../contract/common/shapes.ts'
 import { eventsQuery } from '../../../contract/jobs.ts'
-import { cursorOfSeq, type FeedBeginning, type FeedOpening } from '../../../services/events/feeds.ts'
+import type { FeedBeginning, FeedOpening } from '../../../services/events/feeds.ts'
 import { callerOf } from '../../auth/auth.ts'
 import { sentToken } from '../../auth/credentials.ts'
 import { preferredType, varyByAccept } from '../../server/accept.ts'
@@ -59,7 +59,7 @@ export function eventRoutes(app: ApiInstance, context: RouteContext): void {
       const beginning = beginningOf(request)
       if (type === JSON_TYPE) {
         const after =
-          'after' in beginning ? beginning.after : await cursorOfSeq(services.deps.store, jobId, beginning.lastSeq)
+          'after' in beginning ? beginning.after : await services.events.cursorOfSeq(jobId, beginning.lastSeq)
         const waitMs = request.query.wait_seconds * 1000
         return services.events.read(caller, jobId, after, waitMs, waitSignal(reply, draining))
       }

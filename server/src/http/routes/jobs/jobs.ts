@@ -1,6 +1,6 @@
 import { job, jobDetail, page } from '../../../contract/common/shapes.ts'
 import { listJobsQuery } from '../../../contract/jobs.ts'
-import { EVERY_JOB } from '../../../store/jobs/list-jobs.ts'
+import { EVERY_JOB } from '../../../services/jobs/jobs.ts'
 import { callerOf } from '../../auth/auth.ts'
 import { answers } from '../../server/openapi.ts'
 import { type ApiInstance, cursorIn, cursorOut, jobParams, type RouteContext } from '../context.ts'

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { TcpProxy } from '../../../../../scripts/testing/proxy.ts'
 import { type FreshDatabase, freshDatabase } from '../../../../../scripts/testing/services.ts'
-import { StoreUnavailable } from '../../port.ts'
+import { StoreUnavailable } from '../../../core/node/store-errors.ts'
 import { readClock } from '../../system/leadership.ts'
 import { openPostgres, type PostgresStore } from './postgres.ts'
 

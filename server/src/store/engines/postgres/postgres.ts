@@ -1,13 +1,6 @@
 import pg from 'pg'
-import {
-  BadValue,
-  type Command,
-  LockTimeout,
-  type Store,
-  type StoreHealth,
-  StoreRefused,
-  StoreUnavailable,
-} from '../../port.ts'
+import { BadValue, LockTimeout, StoreUnavailable } from '../../../core/node/store-errors.ts'
+import { type Command, type Store, type StoreHealth, StoreRefused } from '../../port.ts'
 import type { Row, Statement, Step, Work } from '../../statement.ts'
 import { textArraysOf, toArrays } from './arrays.ts'
 import { CommitDoubted, type Committing, commitTransaction, watchCommits } from './commit.ts'

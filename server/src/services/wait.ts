@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import type { Bus, Topic } from '../../bus/port.ts'
+import type { Bus, Topic } from '../bus/port.ts'
 
 /** Wake-ups may get lost; whoever waits looks by itself this often, unless something else tells it in the end. */
 const POLL_MS = 1_000

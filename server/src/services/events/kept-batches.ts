@@ -1,4 +1,4 @@
-import type { EventBatch } from '../events/event-batch.ts'
+import type { EventBatch } from './event-batch.ts'
 
 /** What was read for some of those who are behind, by the cursor that it comes after: many stand at the same place. */
 export class KeptBatches {

@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
-import { EmbeddedBus } from '../../bus/embedded.ts'
+import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { EmbeddedBus } from '../bus/embedded.ts'
 import { waitFor } from './wait.ts'
 
 let world: FakeWorld
