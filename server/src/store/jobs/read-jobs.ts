@@ -1,5 +1,5 @@
 import { type Command, command } from '../port.ts'
-import { each, integer, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { each, integer, one, query, type Row, text, type Work } from '../statement.ts'
 import { readKeysOfJobs } from '../submission/keys.sql.ts'
 import { readCounters } from '../system/promise-counters.sql.ts'
 import { countByState, readKeptJob, readKeptJobs, readReportedCosts, readResult, readRuns } from './jobs.sql.ts'
@@ -19,8 +19,8 @@ export function findJob(jobId: string): Command<JobRows | null> {
     const runs = yield* query(readRuns, jobId)
     // It was removed in between.
     if (runs.length === 0) return null
-    const [key] = yield* each(readKeysOfJobs, [[jobId]])
-    return { job, runs, key: textOrNull(key, 'idempotency_key'), once: yield* query(readCounters, jobId) }
+    const [key] = yield* each(readKeysOfJobs, [{ job_id: jobId }])
+    return { job, runs, key: key?.idempotency_key ?? null, once: yield* query(readCounters, jobId) }
   })
 }
 

@@ -15,7 +15,7 @@ import { type Command, command } from '../port.ts'
 import { changeCosts } from '../runs/costs.ts'
 import { recordMoves } from '../runs/lifecycle.ts'
 import { readFacts } from '../runs/runs.sql.ts'
-import { each, flag, integer, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
+import { each, flag, integer, type ParamsOf, type Row, text, textOrNull, type Work } from '../statement.ts'
 import {
   deleteKeys,
   forgetExpiredKeys,
@@ -155,37 +155,33 @@ function* takeKeys(
   nowMs: number,
   done: Map<string, RetryOutcome>,
 ): Work<readonly Admitted[]> {
-  const until = (ids: readonly string[]) => ids.map((id) => [id, nowMs + KEY_TTL_MS])
+  const until = (ids: readonly string[]) => ids.map((job_id) => ({ job_id, until: nowMs + KEY_TTL_MS }))
   const ids = admitted.map(({ item }) => item.jobId)
-  const renewed = new Set((yield* each(renewKeys, until(ids))).map((row) => text(row, 'job_id')))
+  const renewed = new Set((yield* each(renewKeys, until(ids))).map((row) => row.job_id))
   const lost = yield* each(
     readExpiredKeys,
-    ids.filter((id) => !renewed.has(id)).map((id) => [id]),
+    ids.filter((id) => !renewed.has(id)).map((job_id) => ({ job_id })),
   )
   if (lost.length === 0) return admitted
   yield* removeExpired(lost, nowMs)
-  const reclaimed = yield* each(reclaimKeys, until(lost.map((row) => text(row, 'job_id'))))
-  yield* each(
-    forgetExpiredKeys,
-    reclaimed.map((row) => [text(row, 'job_id')]),
-  )
-  const back = new Set(reclaimed.map((row) => text(row, 'job_id')))
-  const missing = lost.filter((row) => !back.has(text(row, 'job_id')))
+  const reclaimed = yield* each(reclaimKeys, until(lost.map((row) => row.job_id)))
+  yield* each(forgetExpiredKeys, reclaimed)
+  const back = new Set(reclaimed.map((row) => row.job_id))
+  const missing = lost.filter((row) => !back.has(row.job_id))
   const takers = new Map((yield* each(readKeys, missing.map(nameOf))).map((row) => [JSON.stringify(nameOf(row)), row]))
   for (const row of missing) {
-    const [jobId, byJobId] = [text(row, 'job_id'), textOrNull(takers.get(JSON.stringify(nameOf(row))), 'job_id')]
-    done.set(jobId, { kind: 'refused', jobId, reason: 'KEY_TAKEN', key: text(row, 'idempotency_key'), byJobId })
+    const { job_id: jobId, idempotency_key: key } = row
+    const byJobId = takers.get(JSON.stringify(nameOf(row)))?.job_id ?? null
+    done.set(jobId, { kind: 'refused', jobId, reason: 'KEY_TAKEN', key, byJobId })
   }
   return admitted.filter(({ item }) => !done.has(item.jobId))
 }
 
 /** Another job's key under the same name is no obstacle when a submit would not mind it either. */
-function* removeExpired(lost: readonly Row[], nowMs: number): Work<void> {
-  const expired: SqlValue[][] = []
+function* removeExpired(lost: readonly KeyName[], nowMs: number): Work<void> {
+  const expired: ParamsOf<typeof deleteKeys>[] = []
   for (const row of yield* each(readKeys, lost.map(nameOf))) {
-    if (integer(row, 'expires_at') <= nowMs && !flag(row, 'job_active')) {
-      expired.push([...nameOf(row), text(row, 'job_id'), nowMs])
-    }
+    if (row.expires_at <= nowMs && !row.job_active) expired.push({ ...nameOf(row), job_id: row.job_id, at: nowMs })
   }
   yield* each(
     deleteKeys,
@@ -193,8 +189,10 @@ function* removeExpired(lost: readonly Row[], nowMs: number): Work<void> {
   )
 }
 
-function nameOf(row: Row): string[] {
-  return [text(row, 'idempotency_key'), text(row, 'user_id'), text(row, 'operation')]
+type KeyName = ParamsOf<typeof readKeys>
+
+function nameOf({ idempotency_key, user_id, operation }: KeyName): KeyName {
+  return { idempotency_key, user_id, operation }
 }
 
 function* insertRuns(

@@ -12,11 +12,11 @@ import {
   query,
   type Row,
   type SqlValue,
-  statement,
+  select,
   text,
   type Work,
 } from '../statement.ts'
-import { RESERVATION, readReservation } from '../submission/reservations.sql.ts'
+import { RESERVATION, RESERVATION_ROW, readReservation } from '../submission/reservations.sql.ts'
 import { type Reservation, toReservation } from '../submission/reservations.ts'
 import { forgetBytes, readBytes } from './bytes.sql.ts'
 import { toByteQuota } from './bytes.ts'
@@ -162,7 +162,7 @@ export function listReservations(
     if (after !== null) where.push(`reservation_id < ${bind(after)}`)
     const sql = `SELECT ${RESERVATION}, now_ms() AS now FROM ichido.job_reservations WHERE ${where.join(' AND ')}
       ORDER BY reservation_id DESC LIMIT ${limit + 1}`
-    const rows = yield* query(statement('', sql), ...params)
+    const rows = yield* select(RESERVATION_ROW, sql, params)
     const page = rows.slice(0, limit).map(toReservation)
     return { rows: page, next: rows.length > limit ? (page.at(-1)?.reservationId ?? null) : null }
   })
@@ -170,7 +170,7 @@ export function listReservations(
 
 export function findReservation(reservationId: string): Command<Reservation | null> {
   return command('find_reservation', function* work(): Work<Reservation | null> {
-    const row = yield* one(readReservation, reservationId)
+    const row = yield* one(readReservation, { reservation_id: reservationId })
     return row === undefined ? null : toReservation(row)
   })
 }

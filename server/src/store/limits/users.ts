@@ -40,7 +40,7 @@ export function* lockAndCount(userIds: Iterable<string>): Work<LockedUsers> {
   }
   yield* each(
     expireReservations,
-    counts.filter((row) => flag(row, 'lapsed')).map((row) => [text(row, 'user_id'), nowMs]),
+    counts.filter((row) => flag(row, 'lapsed')).map((row) => ({ user_id: text(row, 'user_id'), at: nowMs })),
   )
   return { users, nowMs, countedAtMs: Math.max(nowMs, ...counts.map((row) => integer(row, 'now'))) }
 }

@@ -1,28 +1,8 @@
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import {
-  each,
-  flag,
-  integer,
-  now,
-  one,
-  query,
-  type Row,
-  type SqlValue,
-  statement,
-  text,
-  type Work,
-} from '../statement.ts'
-import { fence, type Term } from '../system/leadership.ts'
-import {
-  expireKeys,
-  extendKey,
-  findKey,
-  JOB_ACTIVE,
-  KEY_COLUMNS,
-  REMEMBERED_COLUMNS,
-  rememberKeys,
-} from './keys.sql.ts'
+import { each, now, one, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
+import type { Term } from '../system/leadership.ts'
+import { expireKeys, extendKey, findKey, JOB_ACTIVE, KEY_COLUMNS, KEY_ROW, rememberKeys } from './keys.sql.ts'
 
 export interface StoredKey {
   key: string
@@ -40,7 +20,7 @@ export interface StoredKey {
 export function findKeys(key: string, userId: string | null): Command<StoredKey[]> {
   return command('find_keys', function* work(): Work<StoredKey[]> {
     const nowMs = yield* now()
-    return (yield* query(findKey, key, userId)).map((row) => toKey(row, nowMs))
+    return (yield* query(findKey, { idempotency_key: key, user_id: userId })).map((row) => toKey(row, nowMs))
   })
 }
 
@@ -67,7 +47,7 @@ export function listKeys(
       where.push(`(k.expires_at > ${bind(nowMs)} OR ${JOB_ACTIVE})`)
     }
     const sql = `SELECT ${KEY_COLUMNS} FROM ${from} WHERE ${where.join(' AND ')} ORDER BY ${lead} DESC LIMIT ${limit + 1}`
-    const rows = yield* query(statement('', sql), ...params)
+    const rows = yield* select(KEY_ROW, sql, params)
     const page = rows.slice(0, limit).map((row) => toKey(row, nowMs))
     return { rows: page, next: rows.length > limit ? (page.at(-1)?.jobId ?? null) : null }
   })
@@ -76,34 +56,31 @@ export function listKeys(
 export function extendKeyTo(key: StoredKey, ttlMs: number): Command<number | null> {
   return command('extend_key', function* work(): Work<number | null> {
     const until = (yield* now()) + ttlMs
-    const extend = () => one(extendKey, key.key, key.userId, key.operation, until)
+    const { key: idempotency_key, userId: user_id, operation } = key
+    const extend = () => one(extendKey, { idempotency_key, user_id, operation, until })
     // A submit may just have put a new key in the place of an expired one: the first look then misses both.
     const row = (yield* extend()) ?? (yield* extend())
-    return row === undefined ? null : integer(row, 'expires_at')
+    return row?.expires_at ?? null
   })
 }
 
 export function removeExpiredKeys(term: Term, max: number): Command<number> {
   return command('expire_keys', function* work(): Work<number> {
-    const removed = yield* query(expireKeys, ...fence(term), max)
-    yield* each(
-      rememberKeys,
-      removed.map((row) => REMEMBERED_COLUMNS.map((column) => row[column] ?? null)),
-    )
+    const removed = yield* query(expireKeys, { ...term, max })
+    yield* each(rememberKeys, removed)
     return removed.length
   })
 }
 
-function toKey(row: Row, nowMs: number): StoredKey {
-  const expiresAtMs = integer(row, 'expires_at')
+function toKey(row: Values<typeof KEY_ROW>, nowMs: number): StoredKey {
   return {
-    key: text(row, 'idempotency_key'),
-    userId: text(row, 'user_id'),
-    operation: text(row, 'operation'),
-    requestHash: text(row, 'request_hash'),
-    jobId: text(row, 'job_id'),
-    createdAtMs: integer(row, 'created_at'),
-    expiresAtMs,
-    active: expiresAtMs > nowMs || flag(row, 'job_active'),
+    key: row.idempotency_key,
+    userId: row.user_id,
+    operation: row.operation,
+    requestHash: row.request_hash,
+    jobId: row.job_id,
+    createdAtMs: row.created_at,
+    expiresAtMs: row.expires_at,
+    active: row.expires_at > nowMs || row.job_active,
   }
 }

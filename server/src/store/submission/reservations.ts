@@ -2,8 +2,16 @@ import { admit } from '../../core/limits/quota.ts'
 import { readJobs } from '../jobs/jobs.sql.ts'
 import { lockAndCount } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import { each, integer, integerOrNull, one, type Row, text, textOrNull, type Work } from '../statement.ts'
-import { consumeReservations, insertReservation, readReservation, releaseReservation } from './reservations.sql.ts'
+import { each, one, text, type Values, type Work } from '../statement.ts'
+import {
+  consumeReservations,
+  insertReservation,
+  type RESERVATION_ROW,
+  readReservation,
+  releaseReservation,
+} from './reservations.sql.ts'
+
+type ReservationRow = Values<typeof RESERVATION_ROW>
 
 export type ReservationState = 'active' | 'consumed' | 'released' | 'expired'
 
@@ -35,22 +43,22 @@ export function reserveSlot(
   return command('reserve', function* work(again): Work<ReserveOutcome> {
     const user = (yield* lockAndCount([userId])).users.get(userId)
     if (user === undefined) throw new Error('A locked user has a row')
-    const own = again || chosen ? yield* one(readReservation, reservationId) : undefined
+    const own = again || chosen ? yield* one(readReservation, { reservation_id: reservationId }) : undefined
     if (own !== undefined) return again && !chosen ? reserved(own) : repeated(own, userId)
     const admission = admit(user, user, 1, 0)
     if (!admission.ok) return { kind: 'refused', code: admission.code, message: admission.message }
-    const made = yield* one(insertReservation, reservationId, userId, ttlMs)
-    const row = yield* one(readReservation, reservationId)
+    const made = yield* one(insertReservation, { reservation_id: reservationId, user_id: userId, ttl_ms: ttlMs })
+    const row = yield* one(readReservation, { reservation_id: reservationId })
     if (row === undefined) throw new Error('The reservation that was just written is there')
     return made === undefined ? repeated(row, userId) : reserved(row, admission.quotaWarnings)
   })
 }
 
-function reserved(row: Row, quotaWarnings: string[] = []): ReserveOutcome {
+function reserved(row: ReservationRow, quotaWarnings: string[] = []): ReserveOutcome {
   return { kind: 'reserved', reservation: toReservation(row), quotaWarnings }
 }
 
-function repeated(row: Row, userId: string): ReserveOutcome {
+function repeated(row: ReservationRow, userId: string): ReserveOutcome {
   const reservation = toReservation(row)
   if (reservation.userId !== userId) return notFound('reservation', reservation.reservationId)
   if (reservation.state !== 'active') return notActive(reservation)
@@ -71,30 +79,31 @@ export function consumeSlot(reservationId: string, userId: string, jobId: string
     const { nowMs } = yield* lockAndCount([userId])
     const [job] = yield* each(readJobs, [[jobId]])
     if (job === undefined || text(job, 'user_id') !== userId) return notFound('job', jobId)
-    const changed = yield* each(consumeReservations, [[reservationId, userId, jobId, nowMs]])
-    return yield* settled(reservationId, userId, changed, (own) => own.jobId === jobId)
+    const slot = { reservation_id: reservationId, user_id: userId, job_id: jobId, at: nowMs }
+    const [changed] = yield* each(consumeReservations, [slot])
+    return yield* settled(reservationId, userId, changed !== undefined, (own) => own.jobId === jobId)
   })
 }
 
 export function releaseSlot(reservationId: string, userId: string): Command<ReservationOutcome> {
   return command('release_reservation', function* work(): Work<ReservationOutcome> {
     const { nowMs } = yield* lockAndCount([userId])
-    const changed = yield* one(releaseReservation, reservationId, userId, nowMs)
-    const rows = changed === undefined ? [] : [changed]
-    return yield* settled(reservationId, userId, rows, ({ state }) => state === 'released')
+    const slot = { reservation_id: reservationId, user_id: userId, at: nowMs }
+    const changed = yield* one(releaseReservation, slot)
+    return yield* settled(reservationId, userId, changed !== undefined, ({ state }) => state === 'released')
   })
 }
 
 function* settled(
   reservationId: string,
   userId: string,
-  changed: readonly Row[],
+  changed: boolean,
   isRepeat: (own: Reservation) => boolean,
 ): Work<ReservationOutcome> {
-  const row = yield* one(readReservation, reservationId)
-  if (row === undefined || text(row, 'user_id') !== userId) return notFound('reservation', reservationId)
+  const row = yield* one(readReservation, { reservation_id: reservationId })
+  if (row === undefined || row.user_id !== userId) return notFound('reservation', reservationId)
   const reservation = toReservation(row)
-  if (changed.length > 0) return { kind: 'done', reservation }
+  if (changed) return { kind: 'done', reservation }
   if (isRepeat(reservation)) return { kind: 'repeated', reservation }
   return notActive(reservation)
 }
@@ -107,22 +116,20 @@ function notFound(what: string, id: string): Refused {
   return { kind: 'refused', code: 'NOT_FOUND', message: `There is no ${what} ${id}` }
 }
 
-/** The row must carry `now` of the store's clock. */
-export function toReservation(row: Row): Reservation {
+export function toReservation(row: ReservationRow): Reservation {
   return {
-    reservationId: text(row, 'reservation_id'),
-    userId: text(row, 'user_id'),
+    reservationId: row.reservation_id,
+    userId: row.user_id,
     state: stateOf(row),
-    createdAtMs: integer(row, 'created_at'),
-    expiresAtMs: integer(row, 'expires_at'),
-    jobId: textOrNull(row, 'job_id'),
+    createdAtMs: row.created_at,
+    expiresAtMs: row.expires_at,
+    jobId: row.job_id,
   }
 }
 
-function stateOf(row: Row): ReservationState {
-  if (integerOrNull(row, 'consumed_at') !== null) return 'consumed'
-  const [releasedAtMs, expiresAtMs] = [integerOrNull(row, 'released_at'), integer(row, 'expires_at')]
-  // `expireReservations` writes the end of its time down there; whoever releases one comes before that.
-  if (releasedAtMs !== null) return releasedAtMs < expiresAtMs ? 'released' : 'expired'
-  return expiresAtMs <= integer(row, 'now') ? 'expired' : 'active'
+function stateOf({ consumed_at, released_at, expires_at, now }: ReservationRow): ReservationState {
+  if (consumed_at !== null) return 'consumed'
+  // `expireReservations` writes the end of a reservation's time as its release. A release by its user comes before that.
+  if (released_at !== null) return released_at < expires_at ? 'released' : 'expired'
+  return expires_at <= now ? 'expired' : 'active'
 }

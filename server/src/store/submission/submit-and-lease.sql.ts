@@ -2,16 +2,16 @@ import { anyReady, DEFAULT_CONTINUATION_MS, EPOCH, ofPolicy, READY, timeOf } fro
 import { queueLock } from '../leasing/queues.sql.ts'
 import { MOVES_WRITTEN } from '../runs/runs.sql.ts'
 import { statement } from '../statement.ts'
-import { NEW_RUN, submitPostgres } from './submit.sql.ts'
+import { NEW_RUN, PLAIN_PARAMS, submitPostgres } from './submit.sql.ts'
 
 /** Who holds a key or sets a limit is given this long: meanwhile nobody looks for those who wait. */
 const PATIENCE_MS = 50
 
-const QUEUE = '($4::text[])[1]'
-const WORKERS = '$16::text[]'
-const POLLS = '$17::text[]'
-const KINDS = '($22::text[])[1]'
-const FROM = 'AND priority = ($23::integer[])[1] AND fair_tag >= ($24::bigint[])[1]'
+const QUEUE = '($queue::text[])[1]'
+const WORKERS = '$worker_id::text[]'
+const POLLS = '$poll_id::text[]'
+const KINDS = '($kinds::text[])[1]'
+const FROM = 'AND priority = ($from_priority::integer[])[1] AND fair_tag >= ($from_fair_tag::bigint[])[1]'
 
 /**
  * The locks of a lease, when nothing stands in the way of the submission itself; but none of them is waited for, since whoever
@@ -31,7 +31,7 @@ const GATE = `p AS MATERIALIZED (
         AND l.locked = (SELECT count(*) FROM ichido.workers WHERE worker_id = ANY(${WORKERS}))
         AND ichido.lease_is_plain(${QUEUE}, ${WORKERS}, ${POLLS}) AND NOT CASE
           WHEN ${KINDS} IS NULL THEN EXISTS (SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND ${READY})
-          WHEN ($23::integer[])[1] IS NULL THEN ${anyReady(QUEUE, KINDS, '')}
+          WHEN ($from_priority::integer[])[1] IS NULL THEN ${anyReady(QUEUE, KINDS, '')}
           ELSE ${anyReady(QUEUE, KINDS, FROM)} END AS open
       FROM o, (SELECT count(*) AS locked, count(revoked_at) AS revoked FROM l) l)`
 
@@ -51,17 +51,42 @@ const LEASED_RUNS = `INSERT INTO ichido.runs (${NEW_RUN}, assigned_worker_id, as
       RETURNING id, job_id, state, attempt, last_event_n, lease_ttl_ms, lease_expires_at, continuation_ms, leader_epoch`
 
 /**
+ * `poll`: the name of the poll. `kinds`: a JSON array of the kinds that the polls ask for; null: any. `from_priority` and
+ * `from_fair_tag`: from where on the runs that are ready are looked at; null: from the beginning.
+ */
+const POLL_PARAMS = {
+  worker_id: 'text',
+  poll_id: 'text',
+  token: 'text',
+  lease_ttl_ms: 'integer',
+  start_id: 'text?',
+  poll: 'text',
+  kinds: 'text?',
+  from_priority: 'integer?',
+  from_fair_tag: 'integer?',
+} as const
+
+/** The rows when it was done. */
+export const SUBMITTED_AND_LEASED_ROW = {
+  iso: 'text',
+  run_id: 'text',
+  lease_ttl_ms: 'integer',
+  lease_expires_at: 'integer',
+  continuation_ms: 'integer',
+  leader_epoch: 'integer?',
+} as const
+
+/**
  * Plain submissions of one kind to one queue, in which nothing else waits, each leased by a poll that waits for it: one
  * commit and one wait for the disk for what would be two. Either all of it or nothing: then it answers with no row when the
- * submission is not plain, and else with one of nulls.
- * One row a job: 1–15 as for a plain submission, 16 worker, 17 poll, 18 token, 19 lease time, 20 start id, 21 the poll's name,
- * 22 the kinds that the polls ask for (a JSON array; null: any), 23 and 24 the priority and the tag from which on what is
- * ready is looked for (null: from the beginning).
+ * submission is not plain, and else with one row of nulls.
  */
 export const submitAndLease = statement('submit_and_lease', {
+  params: { ...PLAIN_PARAMS, ...POLL_PARAMS },
+  row: { iso: 'text?', run_id: 'text?' },
   postgres: submitPostgres({
     given: {
-      arrays: `${WORKERS}, ${POLLS}, $18::text[], $19::bigint[], $20::text[], $21::text[]`,
+      arrays: `${WORKERS}, ${POLLS}, $token::text[], $lease_ttl_ms::bigint[], $start_id::text[], $poll::text[]`,
       columns: 'worker_id, poll_id, token, lease_ttl_ms, start_id, poll',
     },
     gate: { with: GATE, open: '(SELECT open FROM h)', patienceMs: PATIENCE_MS },

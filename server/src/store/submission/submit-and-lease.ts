@@ -1,8 +1,8 @@
 import { type Leased, type LeaseItem, nameOf, type Position } from '../leasing/leased.ts'
 import { type Command, command, type FastPath } from '../port.ts'
-import { integer, integerOrNull, type Row, text, textOrNull } from '../statement.ts'
+import { eachStep, readRows, type Values } from '../statement.ts'
 import type { RenderAccepted, SubmitItem, SubmitOutcome } from './submission.ts'
-import { submitAndLease as submitAndLeasePlain } from './submit-and-lease.sql.ts'
+import { SUBMITTED_AND_LEASED_ROW, submitAndLease as submitAndLeasePlain } from './submit-and-lease.sql.ts'
 import { submitWork } from './submit-jobs.ts'
 import { plainSubmission } from './submit-plain.ts'
 
@@ -44,24 +44,33 @@ function fastPath(
 ): FastPath<SubmitAndLeaseOutcome> | undefined {
   const plain = plainSubmission(items, render)
   if (plain === undefined) return undefined
-  const place = [from?.priority ?? null, from?.fairTag ?? null]
+  const place = { from_priority: from?.priority ?? null, from_fair_tag: from?.fairTag ?? null }
   const rows = plain.rows.map((row, i) => {
     const poll = pollOf(polls, i)
-    const { workerId, pollId, token, leaseTtlMs, startId, kinds } = poll
-    const asked = kinds.length === 0 ? null : JSON.stringify(kinds)
-    return [...row, workerId, pollId, token, leaseTtlMs, startId, nameOf(poll), asked, ...place]
+    return {
+      ...row,
+      worker_id: poll.workerId,
+      poll_id: poll.pollId,
+      token: poll.token,
+      lease_ttl_ms: poll.leaseTtlMs,
+      start_id: poll.startId,
+      poll: nameOf(poll),
+      kinds: poll.kinds.length === 0 ? null : JSON.stringify(poll.kinds),
+      ...place,
+    }
   })
   return {
-    step: { kind: 'each', statement: submitAndLeasePlain, rows },
+    step: eachStep(submitAndLeasePlain, rows),
     declineOnLock: true,
-    settle(written) {
-      const iso = textOrNull(written[0], 'iso')
-      if (iso === null) return { kind: 'declined', plain: written.length > 0 }
-      const byRun = new Map(written.map((row) => [text(row, 'run_id'), row]))
+    settle(answer) {
+      const [first] = readRows(submitAndLeasePlain, answer)
+      if (first === undefined || first.iso === null) return { kind: 'declined', plain: first !== undefined }
+      const { iso } = first
+      const byRun = new Map(readRows({ row: SUBMITTED_AND_LEASED_ROW }, answer).map((row) => [row.run_id, row]))
       return {
         kind: 'leased',
         outcomes: plain.outcomes(iso, false),
-        leases: items.map((item, i) => leasedBy(pollOf(polls, i), item, byRun.get(item.runId))),
+        leases: items.map((item, i) => leasedBy(pollOf(polls, i), item, byRun.get(item.runId) ?? missing(item))),
       }
     },
   }
@@ -73,7 +82,13 @@ function pollOf(polls: readonly LeaseItem[], i: number): LeaseItem {
   return poll
 }
 
-function leasedBy({ workerId, token, startId }: LeaseItem, item: SubmitItem, row: Row | undefined): Leased {
+function missing({ runId }: SubmitItem): never {
+  throw new Error(`The run ${runId} was submitted without its lease`)
+}
+
+type LeaseRow = Values<typeof SUBMITTED_AND_LEASED_ROW>
+
+function leasedBy({ workerId, token, startId }: LeaseItem, item: SubmitItem, row: LeaseRow): Leased {
   const { runId, jobId, queue, kind, userId, priority, fairTag, payload, policy, traceparent } = item
   return {
     ...{ runId, jobId, queue, kind, userId, priority, fairTag, payload, policy, traceparent, workerId },
@@ -81,10 +96,10 @@ function leasedBy({ workerId, token, startId }: LeaseItem, item: SubmitItem, row
     retryCount: 0,
     version: 2,
     leaseId: `${runId}.${token}`,
-    leaseExpiresAtMs: integer(row, 'lease_expires_at'),
-    leaderEpoch: integerOrNull(row, 'leader_epoch'),
-    leaseTtlMs: integer(row, 'lease_ttl_ms'),
-    continuationMs: integer(row, 'continuation_ms'),
+    leaseExpiresAtMs: row.lease_expires_at,
+    leaderEpoch: row.leader_epoch,
+    leaseTtlMs: row.lease_ttl_ms,
+    continuationMs: row.continuation_ms,
     artifacts: '[]',
     lastProgress: null,
     waitedMs: startId === null ? null : 0,

@@ -11,7 +11,7 @@ import { addBytes, countBytes } from '../limits/bytes.ts'
 import { type LockedUsers, lockAndCount, readCosts } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
 import { changeCosts } from '../runs/costs.ts'
-import { each, flag, integer, type Row, type SqlValue, text, textOrNull, type Work } from '../statement.ts'
+import { each, integer, type ParamsOf, type Row, type RowOf, text, textOrNull, type Work } from '../statement.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from './keys.sql.ts'
 import { consumeReservations, insertConsumed, readLive } from './reservations.sql.ts'
 import {
@@ -76,9 +76,12 @@ function* findOwn(
   render: RenderAccepted,
   done: Map<SubmitItem, SubmitOutcome>,
 ): Work<void> {
+  const keys = yield* each(
+    readKeysOfJobs,
+    items.map((item) => ({ job_id: item.jobId })),
+  )
+  const bodies = new Map(keys.map((row) => [row.job_id, row.response_body]))
   const ids = items.map((item) => [item.jobId])
-  const bodies = new Map<string, string>()
-  for (const row of yield* each(readKeysOfJobs, ids)) bodies.set(text(row, 'job_id'), text(row, 'response_body'))
   const byId = new Map(items.map((item) => [item.jobId, item]))
   for (const row of yield* each(readJobs, ids)) {
     const item = byId.get(text(row, 'job_id'))
@@ -92,21 +95,23 @@ function* findOwn(
 /** What is stored under a key is compared with every item that has it, for one of them may be a misuse. */
 function* replayStored(items: readonly SubmitItem[], nowMs: number, done: Map<SubmitItem, SubmitOutcome>): Work<void> {
   const keyed = new Map<string, SubmitItem[]>()
-  const rows: SqlValue[][] = []
+  const names: ParamsOf<typeof readKeys>[] = []
   for (const item of items) {
     if (item.key === null) continue
     const others = keyed.get(submissionName(item))
     others?.push(item)
     if (others !== undefined) continue
     keyed.set(submissionName(item), [item])
-    rows.push([item.key.key, item.userId, item.key.operation])
+    names.push({ idempotency_key: item.key.key, user_id: item.userId, operation: item.key.operation })
   }
-  const expired: SqlValue[][] = []
-  for (const row of yield* each(readKeys, rows)) {
-    const [key, userId, operation] = [text(row, 'idempotency_key'), text(row, 'user_id'), text(row, 'operation')]
-    if (integer(row, 'expires_at') <= nowMs && !flag(row, 'job_active'))
-      expired.push([key, userId, operation, text(row, 'job_id'), nowMs])
-    else for (const item of keyed.get(`${key}\n${operation}\n${userId}`) ?? []) done.set(item, replay(item, row))
+  const expired: ParamsOf<typeof deleteKeys>[] = []
+  for (const row of yield* each(readKeys, names)) {
+    const { idempotency_key, user_id, operation, job_id } = row
+    if (row.expires_at <= nowMs && !row.job_active)
+      expired.push({ idempotency_key, user_id, operation, job_id, at: nowMs })
+    else
+      for (const item of keyed.get(`${idempotency_key}\n${operation}\n${user_id}`) ?? [])
+        done.set(item, replay(item, row))
   }
   // In one order, for another node may be at the same keys.
   yield* each(
@@ -115,14 +120,14 @@ function* replayStored(items: readonly SubmitItem[], nowMs: number, done: Map<Su
   )
 }
 
-function replay(item: SubmitItem, row: Row): SubmitOutcome {
-  const comparable = integer(row, 'hash_version') === REQUEST_HASH_VERSION
-  if (comparable && text(row, 'request_hash') !== item.key?.requestHash) return reused(item, text(row, 'job_id'))
+function replay(item: SubmitItem, row: RowOf<typeof readKeys>): SubmitOutcome {
+  const comparable = row.hash_version === REQUEST_HASH_VERSION
+  if (comparable && row.request_hash !== item.key?.requestHash) return reused(item, row.job_id)
   return {
     kind: 'replayed',
-    jobId: text(row, 'job_id'),
-    status: integer(row, 'response_status'),
-    body: text(row, 'response_body'),
+    jobId: row.job_id,
+    status: row.response_status,
+    body: row.response_body,
     queue: item.queue,
     due: false,
   }
@@ -182,9 +187,9 @@ function* admitFresh(
   }
   const held = new Map<string, string>()
   const wanted = items.flatMap(({ reservationId, userId }) =>
-    reservationId === null ? [] : [[reservationId, userId, nowMs]],
+    reservationId === null ? [] : [{ reservation_id: reservationId, user_id: userId, at: nowMs }],
   )
-  for (const row of yield* each(readLive, wanted)) held.set(text(row, 'reservation_id'), text(row, 'user_id'))
+  for (const { reservation_id, user_id } of yield* each(readLive, wanted)) held.set(reservation_id, user_id)
 
   const admitted: Admitted[] = []
   const repeats: [SubmitItem, SubmitItem][] = []
@@ -250,18 +255,31 @@ function* insert(admitted: readonly Admitted[], nowMs: number, done: Map<SubmitI
   yield* each(insertSubmission, admitted.map(submissionRow))
   yield* each(
     insertLabels,
-    admitted.flatMap(({ item }) => Object.entries(item.labels ?? {}).map(([name, value]) => [name, value, item.jobId])),
+    admitted.flatMap(({ item }) =>
+      Object.entries(item.labels ?? {}).map(([name, value]) => ({ name, value, job_id: item.jobId })),
+    ),
   )
   yield* each(
     consumeReservations,
     admitted.flatMap(({ item }) =>
-      item.reservationId === null ? [] : [[item.reservationId, item.userId, item.jobId, nowMs]],
+      item.reservationId === null
+        ? []
+        : [{ reservation_id: item.reservationId, user_id: item.userId, job_id: item.jobId, at: nowMs }],
     ),
   )
   yield* each(
     insertConsumed,
     admitted.flatMap(({ item, createdAtMs }) =>
-      item.consumedReservationId === null ? [] : [[item.consumedReservationId, item.userId, item.jobId, createdAtMs]],
+      item.consumedReservationId === null
+        ? []
+        : [
+            {
+              reservation_id: item.consumedReservationId,
+              user_id: item.userId,
+              job_id: item.jobId,
+              created_at: createdAtMs,
+            },
+          ],
     ),
   )
   yield* each(
@@ -282,32 +300,32 @@ function* insert(admitted: readonly Admitted[], nowMs: number, done: Map<SubmitI
     done.set(item, created(item, body, runAtMs <= createdAtMs))
 }
 
-function submissionRow({ item, createdAtMs, runAtMs, body }: Admitted): SqlValue[] {
+function submissionRow({ item, createdAtMs, runAtMs, body }: Admitted): ParamsOf<typeof insertSubmission> {
   const { key } = item
-  return [
-    item.jobId,
-    item.runId,
-    item.kind,
-    item.queue,
-    item.userId,
-    item.payload,
-    JSON.stringify(item.policy),
-    item.priority,
-    item.labels === null ? null : JSON.stringify(item.labels),
-    item.estimatedCostMicros,
-    item.traceparent,
-    createdAtMs,
-    runAtMs,
-    runAtMs <= createdAtMs ? item.fairTag : null,
-    key?.key ?? null,
-    key?.operation ?? null,
-    key?.requestHash ?? null,
-    key === null ? null : body,
-    key === null ? null : createdAtMs + key.ttlMs,
-    item.replacesJobId,
-    item.definition?.id ?? null,
-    item.definition?.scheduledForMs ?? null,
-  ]
+  return {
+    job_id: item.jobId,
+    run_id: item.runId,
+    kind: item.kind,
+    queue: item.queue,
+    user_id: item.userId,
+    payload: item.payload,
+    policy: JSON.stringify(item.policy),
+    priority: item.priority,
+    labels: item.labels === null ? null : JSON.stringify(item.labels),
+    estimated_cost_micros: item.estimatedCostMicros,
+    traceparent: item.traceparent,
+    created_at: createdAtMs,
+    run_at: runAtMs,
+    fair_tag: runAtMs <= createdAtMs ? item.fairTag : null,
+    idempotency_key: key?.key ?? null,
+    operation: key?.operation ?? null,
+    request_hash: key?.requestHash ?? null,
+    response_body: key === null ? null : body,
+    expires_at: key === null ? null : createdAtMs + key.ttlMs,
+    replaces_job_id: item.replacesJobId,
+    definition_id: item.definition?.id ?? null,
+    scheduled_for: item.definition?.scheduledForMs ?? null,
+  }
 }
 
 function toAccepted(item: SubmitItem, createdAtMs: number, runAtMs: number): Accepted {

@@ -1,7 +1,7 @@
 import type { FastPath } from '../port.ts'
-import { type SqlValue, text } from '../statement.ts'
+import { eachStep, readRows, type Values } from '../statement.ts'
 import { created, type RenderAccepted, type SubmitItem, type SubmitOutcome, submissionName } from './submission.ts'
-import { NOW_PLACE, submitPlain } from './submit.sql.ts'
+import { NOW_PLACE, type PLAIN_PARAMS, submitPlain } from './submit.sql.ts'
 
 /**
  * Most submissions are plain: due at once, under a new key, of a user without limits. All of a batch of them is one
@@ -14,8 +14,11 @@ export function plainSubmit(
   const plain = plainSubmission(items, render)
   if (plain === undefined) return undefined
   return {
-    step: { kind: 'each', statement: submitPlain, rows: plain.rows },
-    settle: ([written]) => (written === undefined ? null : plain.outcomes(text(written, 'iso'), true)),
+    step: eachStep(submitPlain, plain.rows),
+    settle(rows) {
+      const [written] = readRows(submitPlain, rows)
+      return written === undefined ? null : plain.outcomes(written.iso, true)
+    },
   }
 }
 
@@ -60,23 +63,23 @@ function isPlain(item: SubmitItem): boolean {
   )
 }
 
-function plainRow(item: SubmitItem, body: string): SqlValue[] {
+function plainRow(item: SubmitItem, body: string): Values<typeof PLAIN_PARAMS> {
   const { key } = item
-  return [
-    item.jobId,
-    item.runId,
-    item.kind,
-    item.queue,
-    item.userId,
-    item.payload,
-    JSON.stringify(item.policy),
-    item.priority,
-    item.traceparent,
-    key?.key ?? null,
-    key?.operation ?? null,
-    key?.requestHash ?? null,
-    key === null ? null : body,
-    key?.ttlMs ?? null,
-    item.fairTag,
-  ]
+  return {
+    job_id: item.jobId,
+    run_id: item.runId,
+    kind: item.kind,
+    queue: item.queue,
+    user_id: item.userId,
+    payload: item.payload,
+    policy: JSON.stringify(item.policy),
+    priority: item.priority,
+    traceparent: item.traceparent,
+    idempotency_key: key?.key ?? null,
+    operation: key?.operation ?? null,
+    request_hash: key?.requestHash ?? null,
+    response_body: key === null ? null : body,
+    ttl_ms: key?.ttlMs ?? null,
+    fair_tag: item.fairTag,
+  }
 }

@@ -31,16 +31,39 @@ const inserts = (
       FROM s WHERE key IS NOT NULL ORDER BY key, user_id, operation)`
 
 /**
- * One row a job: 1 job, 2 run, 3 kind, 4 queue, 5 user, 6 payload, 7 policy, 8 priority, 9 labels, 10 estimated cost,
- * 11 traceparent, 12 created_at, 13 run_at, 14 fair_tag (null: delayed), 15 key (null: none), 16 operation,
- * 17 request hash, 18 body, 19 key's end, 20 replaced job, 21 definition, 22 tick.
- * Job, first run and key in one statement. The first event is not stored: `readEvents` tells it from the job.
+ * Job, first run and key in one statement. Without a `fair_tag` the run is delayed; without an `idempotency_key` there is no
+ * key. The first event is not stored: `readEvents` tells it from the job.
  */
 export const insertSubmission = statement('insert_submission', {
+  params: {
+    job_id: 'text',
+    run_id: 'text',
+    kind: 'text',
+    queue: 'text',
+    user_id: 'text',
+    payload: 'text',
+    policy: 'text',
+    priority: 'integer',
+    labels: 'text?',
+    estimated_cost_micros: 'integer',
+    traceparent: 'text?',
+    created_at: 'integer',
+    run_at: 'integer',
+    fair_tag: 'integer?',
+    idempotency_key: 'text?',
+    operation: 'text?',
+    request_hash: 'text?',
+    response_body: 'text?',
+    expires_at: 'integer?',
+    replaces_job_id: 'text?',
+    definition_id: 'text?',
+    scheduled_for: 'integer?',
+  },
+  row: {},
   postgres: `WITH s AS MATERIALIZED (
-      SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-        $8::integer[], $9::text[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[],
-        $16::text[], $17::text[], $18::text[], $19::bigint[], $20::uuid[], $21::uuid[], $22::bigint[])
+      SELECT * FROM unnest($job_id::uuid[], $run_id::uuid[], $kind::text[], $queue::text[], $user_id::text[], $payload::text[], $policy::text[],
+        $priority::integer[], $labels::text[], $estimated_cost_micros::bigint[], $traceparent::text[], $created_at::bigint[], $run_at::bigint[], $fair_tag::bigint[], $idempotency_key::text[],
+        $operation::text[], $request_hash::text[], $response_body::text[], $expires_at::bigint[], $replaces_job_id::uuid[], $definition_id::uuid[], $scheduled_for::bigint[])
       AS t(job_id, run_id, kind, queue, user_id, payload, policy, priority, labels, cost, traceparent, created_at, run_at,
         fair_tag, key, operation, hash, body, expires_at, replaces, definition_id, scheduled_for)),
     ${inserts(PENDING_RUNS)}
@@ -48,20 +71,38 @@ export const insertSubmission = statement('insert_submission', {
   sqlite: [
     `INSERT INTO ichido.jobs (id, kind, queue, user_id, payload, policy, priority, labels, replaces_job_id,
         estimated_cost_micros, traceparent, created_at, definition_id, scheduled_for)
-      VALUES ($1, $3, $4, $5, $6, $7, $8, $9, $20, $10, $11, $12, $21, $22)`,
+      VALUES ($job_id, $kind, $queue, $user_id, $payload, $policy, $priority, $labels, $replaces_job_id, $estimated_cost_micros, $traceparent, $created_at, $definition_id, $scheduled_for)`,
     `INSERT INTO ichido.runs (${NEW_RUN})
-      VALUES ($2, $1, 1, true, $4, $3, $5, 0, 0, 'PENDING', 1, $8, $13, $14, $12, 'NONE', 1, $21)`,
+      VALUES ($run_id, $job_id, 1, true, $queue, $kind, $user_id, 0, 0, 'PENDING', 1, $priority, $run_at, $fair_tag, $created_at, 'NONE', 1, $definition_id)`,
     `INSERT INTO ichido.idempotency_keys (${KEY})
-      SELECT $15, $5, $16, $17, ${REQUEST_HASH_VERSION}, $1, ${CREATED}, $18, $12, $19 WHERE $15 IS NOT NULL`,
+      SELECT $idempotency_key, $user_id, $operation, $request_hash, ${REQUEST_HASH_VERSION}, $job_id, ${CREATED}, $response_body, $created_at, $expires_at WHERE $idempotency_key IS NOT NULL`,
   ],
 })
 
 /** Stands in a body for the instant of acceptance. No name or id can contain it. */
 export const NOW_PLACE = '\\u0001'
 
-/** What a plain submission is made of. */
-const PLAIN_ARRAYS = `$1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[],
-        $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[]`
+/** A plain submission. Without an `idempotency_key` there is no key. */
+export const PLAIN_PARAMS = {
+  job_id: 'text',
+  run_id: 'text',
+  kind: 'text',
+  queue: 'text',
+  user_id: 'text',
+  payload: 'text',
+  policy: 'text',
+  priority: 'integer',
+  traceparent: 'text?',
+  idempotency_key: 'text?',
+  operation: 'text?',
+  request_hash: 'text?',
+  response_body: 'text?',
+  ttl_ms: 'integer?',
+  fair_tag: 'integer',
+} as const
+const PLAIN_ARRAYS = `$job_id::uuid[], $run_id::uuid[], $kind::text[], $queue::text[], $user_id::text[], $payload::text[],
+        $policy::text[], $priority::integer[], $traceparent::text[], $idempotency_key::text[], $operation::text[],
+        $request_hash::text[], $response_body::text[], $ttl_ms::bigint[], $fair_tag::bigint[]`
 const PLAIN = `job_id, run_id, kind, queue, user_id, payload, policy, priority, traceparent, key, operation, hash, body, ttl,
         fair_tag`
 
@@ -106,20 +147,21 @@ export function submitPostgres(form: {
 }
 
 /**
- * The whole of plain submissions in one statement: due at once, without labels, cost or reservation, of users without
- * limits, under keys that nobody used. Then it answers with the instant that it wrote; else, with nothing written, with
- * no row. A user that is given a limit meanwhile is waited for and seen; a key that is taken meanwhile fails it.
- * One row a job: 1 job, 2 run, 3 kind, 4 queue, 5 user, 6 payload, 7 policy, 8 priority, 9 traceparent, 10 key (null:
- * none), 11 operation, 12 request hash, 13 body, 14 key's life, 15 fair_tag.
+ * The whole of plain submissions in one statement: due at once, without labels, cost or reservation, of users without limits,
+ * under keys that were not used before. It answers with the instant that it wrote, or, with nothing written, with no row. A
+ * user that is given a limit meanwhile is waited for and seen; a key that is taken meanwhile fails the statement.
  */
 export const submitPlain = statement('submit_plain', {
+  params: PLAIN_PARAMS,
+  row: { now: 'integer', iso: 'text' },
   postgres: submitPostgres({ runs: PENDING_RUNS, answer: 'SELECT now, iso FROM a' }),
   sqlite: [],
 })
 
-/** Takes name, value, job. */
 export const insertLabels = statement('insert_labels', {
+  params: { name: 'text', value: 'text', job_id: 'text' },
+  row: {},
   postgres:
-    'INSERT INTO ichido.job_labels (name, value, job_id) SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[])',
-  sqlite: 'INSERT INTO ichido.job_labels (name, value, job_id) VALUES ($1, $2, $3)',
+    'INSERT INTO ichido.job_labels (name, value, job_id) SELECT * FROM unnest($name::text[], $value::text[], $job_id::uuid[])',
+  sqlite: 'INSERT INTO ichido.job_labels (name, value, job_id) VALUES ($name, $value, $job_id)',
 })
