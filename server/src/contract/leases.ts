@@ -1,6 +1,7 @@
 import type { LeaseShape } from '@ichido/sdk/protocol'
 import { COST_MAX, ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX, JOB_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import { LOG_STREAMS } from '../core/run/run-log.ts'
 import { errorBody } from './common/shapes.ts'
 import { WAIT_SECONDS_MAX } from './jobs.ts'
 import { name } from './submit.ts'
@@ -67,7 +68,7 @@ export const logsRequest = z.strictObject({
     .array(
       z.strictObject({
         n: z.int().min(0).max(LOG_N_MAX).meta({ description: 'Counted by the worker from 0; a repeat is ignored' }),
-        stream: z.enum(['stdout', 'stderr']),
+        stream: z.enum(LOG_STREAMS),
         // A run's log is limited in bytes: chunks without any would never come to an end.
         text: z.string().min(1),
       }),

@@ -8,6 +8,7 @@ import { z } from 'zod'
 import { makeFolder, openNew } from '../blobs/modes.ts'
 import { type FileModes, PRIVATE } from '../core/node/file-modes.ts'
 import { isDiskFull, StoreFull } from '../core/node/store-full.ts'
+import { LOG_STREAMS } from '../core/run/run-log.ts'
 import { type ArchivedChunk, type LogArchive, type LogFile, LogUnreadable, logFileOf, logRefOf } from './port.ts'
 
 /** The part of the file system that is needed; a test breaks it off at every step. */
@@ -28,7 +29,7 @@ const BEFORE_N = '{"n":'
 /** One line a chunk, so that `zcat` and `jq -r .text` are all that it takes to read it. */
 const line = z.strictObject({
   n: z.int(),
-  stream: z.enum(['stdout', 'stderr']),
+  stream: z.enum(LOG_STREAMS),
   created_at: z.int(),
   text: z.string(),
 })

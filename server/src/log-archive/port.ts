@@ -1,7 +1,9 @@
+import type { LogStream } from '../core/run/run-log.ts'
+
 /** What a worker's process wrote at one time. */
 export interface ArchivedChunk {
   n: number
-  stream: 'stdout' | 'stderr'
+  stream: LogStream
   text: string
   createdAtMs: number
 }

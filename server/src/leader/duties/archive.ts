@@ -4,7 +4,6 @@ import type { Meter } from '../../services/system/meter.ts'
 import type { Settings } from '../../services/system/settings.ts'
 import { archiveLog, findLogRefs, findOldLogs, findRunLog } from '../../store/logs/archive-logs.ts'
 import type { Store } from '../../store/port.ts'
-import { integer, text, textOrNull } from '../../store/statement.ts'
 import type { Leading } from '../election/elect.ts'
 
 const DAY_MS = 24 * 3600 * 1000
@@ -72,13 +71,11 @@ class StoredLog implements AsyncIterable<ArchivedChunk> {
     for (;;) {
       const rows = await this.#store.read(findRunLog(this.#runId, this.lastN, PART))
       if (rows.length === 0) return
-      for (const row of rows) {
-        const chunk = textOrNull(row, 'chunk')
+      for (const { n, stream, chunk, bytes, created_at } of rows) {
         if (chunk === null) throw new Error(`The log of run ${this.#runId} was archived by another node meanwhile`)
-        this.lastN = integer(row, 'n')
-        this.bytes += integer(row, 'bytes')
-        const stream = text(row, 'stream') === 'stderr' ? 'stderr' : 'stdout'
-        yield { n: this.lastN, stream, text: chunk, createdAtMs: integer(row, 'created_at') }
+        this.lastN = n
+        this.bytes += bytes
+        yield { n, stream, text: chunk, createdAtMs: created_at }
       }
     }
   }

@@ -2,8 +2,7 @@ import { IchidoError, type RunLogShape } from '@ichido/sdk/protocol'
 import { type Caller, can } from '../../core/limits/roles.ts'
 import type { RunState } from '../../core/run/run-state.ts'
 import { type ArchivedChunk, type LogFile, LogUnreadable, logFileOf } from '../../log-archive/port.ts'
-import { findLogs, type LogAmount, type LogPlace, type LogRows } from '../../store/logs/run-logs.ts'
-import { integer, type Row, text, textOrNull } from '../../store/statement.ts'
+import { findLogs, type LogAmount, type LogPlace, type LogRow, type LogRows } from '../../store/logs/run-logs.ts'
 import type { Deps } from '../deps.ts'
 import { iso } from '../iso.ts'
 import { notFound } from '../not-found.ts'
@@ -59,7 +58,7 @@ export class LogReader {
           this.#begin(archived)
           break
         }
-        if (take(renderStored(row), integer(row, 'bytes'))) return { chunks, more: true, state: null }
+        if (take(renderStored(row), row.bytes)) return { chunks, more: true, state: null }
       }
       if (this.#open === null) return { chunks, more: false, state }
     }
@@ -114,13 +113,11 @@ export interface ArchivedLog {
   file: LogFile
 }
 
-export function archivedLog(row: Row): ArchivedLog | null {
-  const ref = textOrNull(row, 'log_ref')
-  if (ref === null) return null
-  const runId = text(row, 'run_id')
-  const file = logFileOf(ref)
-  if (file?.runId === runId) return { runNo: integer(row, 'run_no'), lastN: integer(row, 'n'), file }
-  throw new IchidoError('LOG_UNAVAILABLE', `The log of run ${runId} is in a file that this version cannot find`)
+export function archivedLog({ run_id, run_no, n, log_ref }: LogRow): ArchivedLog | null {
+  if (log_ref === null) return null
+  const file = logFileOf(log_ref)
+  if (file?.runId === run_id) return { runNo: run_no, lastN: n, file }
+  throw new IchidoError('LOG_UNAVAILABLE', `The log of run ${run_id} is in a file that this version cannot find`)
 }
 
 export function readArchived({ logArchive }: LogSource, { file, lastN }: ArchivedLog, afterN: number) {
@@ -135,16 +132,9 @@ export function unavailable(error: unknown): unknown {
   return error instanceof LogUnreadable ? new IchidoError('LOG_UNAVAILABLE', error.message) : error
 }
 
-export function renderStored(row: Row): RunLogShape {
-  const stream = text(row, 'stream') === 'stderr' ? 'stderr' : 'stdout'
-  return {
-    run_id: text(row, 'run_id'),
-    run_no: integer(row, 'run_no'),
-    n: integer(row, 'n'),
-    stream,
-    text: text(row, 'chunk'),
-    created_at: iso(integer(row, 'created_at')),
-  }
+export function renderStored({ run_id, run_no, n, stream, chunk, created_at }: LogRow): RunLogShape {
+  if (chunk === null) throw new Error(`Chunk ${n} of run ${run_id} is not stored`)
+  return { run_id, run_no, n, stream, text: chunk, created_at: iso(created_at) }
 }
 
 export function renderArchived(run_no: number, { runId }: LogFile, chunk: ArchivedChunk): RunLogShape {

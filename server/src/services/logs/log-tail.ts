@@ -1,6 +1,5 @@
 import type { RunLogShape } from '@ichido/sdk/protocol'
 import { LOG_END, type LogPlace } from '../../store/logs/run-logs.ts'
-import { integer } from '../../store/statement.ts'
 import {
   type ArchivedLog,
   archivedLog,
@@ -27,7 +26,7 @@ export async function readTail(source: LogSource, lines: number): Promise<RunLog
       const chunks = archived === null ? [renderStored(row)] : await lastOfFile(source, archived, before)
       for (const chunk of chunks) if (!tail.take(chunk)) return tail.chunks.reverse()
       // Of a file there is nothing more than what was taken, or the tail would be full.
-      before = { runNo: integer(row, 'run_no'), n: archived === null ? integer(row, 'n') : -1 }
+      before = { runNo: row.run_no, n: archived === null ? row.n : -1 }
     }
     if (rows.length === 0) return tail.chunks.reverse()
   }

@@ -1,37 +1,39 @@
 import { freeBytes } from '../limits/bytes.ts'
 import { type Command, command } from '../port.ts'
-import { each, integer, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
-import { fence, type Term } from '../system/leadership.ts'
+import { each, one, query, type Work } from '../statement.ts'
+import type { Term } from '../system/leadership.ts'
 import * as sql from './run-logs.sql.ts'
-import type { LogAmount } from './run-logs.ts'
+import type { LogAmount, LogRow } from './run-logs.ts'
 
 /** The runs that ended so long ago and whose logs are still in the store, oldest first. */
 export function findOldLogs(ageMs: number, max: number): Command<string[]> {
   return command('find_old_logs', function* work(): Work<string[]> {
-    const rows = yield* query(sql.readOldLogs, Math.floor(ageMs), max)
-    return [...new Set(rows.map((row) => text(row, 'run_id')))]
+    const rows = yield* query(sql.readOldLogs, { age_ms: Math.floor(ageMs), max })
+    return [...new Set(rows.map((row) => row.run_id))]
   })
 }
 
 /** The chunks of a run after one of them. */
-export function findRunLog(runId: string, afterN: number, { chunksMax, bytesMax }: LogAmount): Command<Row[]> {
-  return command('find_run_log', () => query(sql.readRunLog, runId, afterN, bytesMax, chunksMax))
+export function findRunLog(runId: string, afterN: number, { chunksMax, bytesMax }: LogAmount): Command<LogRow[]> {
+  const params = { run_id: runId, n: afterN, bytes_max: bytesMax, chunks_max: chunksMax }
+  return command('find_run_log', () => query(sql.readRunLog, params))
 }
 
 /**
- * The log of a run is in a file now, up to its last chunk: the file takes the place of the chunks. Answers whether it does.
- * If not, the term is over, or somebody else has archived or removed the log.
+ * The log of a run is in a file now, up to its last chunk. The file takes the place of the chunks. False: the term is over, or
+ * another node has archived or removed the log.
  */
-export function archiveLog(term: Term, { runId, lastN, logRef }: ArchivedLog): Command<boolean> {
+export function archiveLog({ epoch, holder }: Term, { runId, lastN, logRef }: ArchivedLog): Command<boolean> {
+  const run_id = runId
   return command('archive_log', function* work(): Work<boolean> {
-    if ((yield* one(sql.lockEnded, ...fence(term), runId)) === undefined) return false
-    const end = yield* one(sql.readLogEnd, runId)
+    if ((yield* one(sql.lockEnded, { epoch, holder, run_id })) === undefined) return false
+    const end = yield* one(sql.readLogEnd, { run_id })
     if (end === undefined) return false
-    // Ours, when an earlier try was committed unheard.
+    // The reference is ours if an earlier try was committed but not acknowledged.
     if (end.log_ref !== null) return end.log_ref === logRef
-    if (integer(end, 'n') !== lastN) return false
-    const named = yield* query(sql.setLogRef, runId, lastN, logRef)
-    yield* query(sql.deleteChunks, runId, lastN)
+    if (end.n !== lastN) return false
+    const named = yield* query(sql.setLogRef, { run_id, last_n: lastN, log_ref: logRef })
+    yield* query(sql.deleteChunks, { run_id, last_n: lastN })
     return named.length > 0
   })
 }
@@ -43,33 +45,33 @@ export interface ArchivedLog {
   logRef: string
 }
 
-/** Of those runs that have a log, the file it is in, or null. */
+/** Has an entry for each run with a log: the file of the log, or null. */
 export function findLogRefs(runIds: readonly string[]): Command<Map<string, string | null>> {
   return command('find_log_refs', function* work(): Work<Map<string, string | null>> {
     const rows = yield* each(
       sql.readLogRefs,
-      runIds.map((id) => [id]),
+      runIds.map((run_id) => ({ run_id })),
     )
-    return new Map(rows.map((row) => [text(row, 'run_id'), textOrNull(row, 'log_ref')]))
+    return new Map(rows.map((row) => [row.run_id, row.log_ref]))
   })
 }
 
 /**
- * Removes the logs of runs, for whoever removes the runs and has locked their users: a part of its transaction, before the runs go. At most so many
- * chunks; false when there may be more, and then it is to be called again. The files follow by themselves (leader/archive.ts).
+ * Removes the logs of runs, in the transaction that then removes the runs and has locked their users. False when there may be
+ * more chunks than `chunksMax`: call it again. The leader removes the files later (leader/duties/archive.ts).
  */
 export function* forgetLogs(runIds: readonly string[], chunksMax: number): Work<boolean> {
   yield* each(
     sql.lockLogged,
-    runIds.toSorted().map((id) => [id]),
+    runIds.toSorted().map((run_id) => ({ run_id })),
   )
-  const removed = yield* query(sql.deleteLogs, JSON.stringify(runIds), chunksMax)
+  const removed = yield* query(sql.deleteLogs, { run_ids: JSON.stringify(runIds), chunks_max: chunksMax })
   yield* freeBytes(removed)
   return removed.length < chunksMax
 }
 
 export function hasArchivedLogs(): Command<boolean> {
   return command('has_archived_logs', function* work(): Work<boolean> {
-    return (yield* one(sql.readAnyLogRef)) !== undefined
+    return (yield* one(sql.readAnyLogRef, {})) !== undefined
   })
 }

@@ -1,15 +1,16 @@
 import { bytesLeft } from '../../core/limits/quota.ts'
+import type { LogStream } from '../../core/run/run-log.ts'
 import type { RunRefusal, RunState } from '../../core/run/run-state.ts'
 import { addBytes, lockForBytes } from '../limits/bytes.ts'
 import { type Command, command } from '../port.ts'
 import { explain } from '../runs/run-facts.ts'
 import { readFacts } from '../runs/runs.sql.ts'
-import { each, integerOrNull, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { each, one, query, type RowOf, type Work } from '../statement.ts'
 import * as sql from './run-logs.sql.ts'
 
 export interface LogChunk {
   n: number
-  stream: 'stdout' | 'stderr'
+  stream: LogStream
   text: string
 }
 
@@ -27,44 +28,44 @@ export type LogOutcome =
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 /**
- * What the worker's process wrote, in its order: a chunk that does not come after the last one was there before. What is
- * too much, for one log or for what its user may store, is cut off, and the log says so. Locks: the user, the run.
+ * Stores output of the worker's process, in its order. A chunk that does not come after the last stored chunk is a repeat.
+ * Output beyond the limit of a log, or of the user's bytes, is cut off, and the log says so. Locks: the user, the run.
  */
 export function storeLogs(item: LogItem): Command<LogOutcome> {
   return command('logs', function* work(): Work<LogOutcome> {
     const { runId, workerId, leaseId } = item
     const owner = (yield* one(sql.readLogOwner, { run_id: runId }))?.user_id ?? null
     const quota = owner === null ? null : yield* lockForBytes(owner)
-    const run = yield* one(sql.lockLogger, runId, workerId, leaseId)
+    const run = yield* one(sql.lockLogger, { run_id: runId, worker_id: workerId, lease_id: leaseId })
     if (run === undefined) {
       const [facts] = yield* each(readFacts, [[runId]])
       const reason = explain(facts, { verb: 'heartbeat', workerId, leaseId })
       return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }
     }
-    const end = yield* one(sql.readLogEnd, runId)
-    const [lastN, endBytes] = [integerOrNull(end, 'n') ?? -1, integerOrNull(end, 'end_bytes') ?? 0]
+    const end = yield* one(sql.readLogEnd, { run_id: runId })
+    const [lastN, endBytes] = [end?.n ?? -1, end?.end_bytes ?? 0]
     const news = new Map(item.chunks.filter(({ n }) => n > lastN).map((chunk) => [chunk.n, chunk]))
     const kept = cut([...news.values()], endBytes, item.bytesMax, quota === null ? 0 : bytesLeft(quota))
     yield* each(
       sql.insertLogs,
-      kept.map(({ n, stream, text, endBytes }, i): SqlValue[] => [
-        runId,
+      kept.map(({ n, stream, text, endBytes }, i) => ({
+        run_id: runId,
         n,
         stream,
-        text,
-        endBytes,
-        end === undefined && i === 0,
-      ]),
+        chunk: text,
+        end_bytes: endBytes,
+        head: end === undefined && i === 0,
+      })),
     )
     const stored = kept.reduce((sum, chunk) => sum + Buffer.byteLength(chunk.text), 0)
     if (owner !== null && quota?.maxBytes != null) yield* addBytes([[owner, stored]])
-    return { kind: 'stored', jobId: text(run, 'job_id'), accepted: kept.length }
+    return { kind: 'stored', jobId: run.job_id, accepted: kept.length }
   })
 }
 
 type Kept = LogChunk & { endBytes: number }
 
-/** What fits into the log, and into what its user may still store. The line that says that something is missing is stored, too. */
+/** Keeps the text that fits into the log and into the user's bytes. A line in the log says that text is missing. */
 function cut(chunks: readonly LogChunk[], from: number, logMax: number, userLeft: number): Kept[] {
   const kept: Kept[] = []
   let [endBytes, left] = [from, userLeft]
@@ -105,9 +106,11 @@ export const LOG_END: LogPlace = { runNo: 2 ** 31 - 1, n: 0 }
 export interface LogRows {
   userId: string
   state: RunState
-  /** A run that is archived has one row, at the place of its last chunk, with its `log_ref`. */
-  rows: Row[]
+  rows: LogRow[]
 }
+
+/** A chunk. A run that is archived has one row, at the place of its last chunk, with its `log_ref`. */
+export type LogRow = RowOf<typeof sql.readLogs>
 
 export interface LogAmount {
   chunksMax: number
@@ -116,8 +119,8 @@ export interface LogAmount {
 }
 
 /**
- * What comes after a place, or before it, the last of it first. The state is read first: what an ended job's runs wrote is
- * all there by then.
+ * Reads on after a place, or backwards before it, the last chunk first. The state is read first: the log of an ended job is
+ * complete by then.
  */
 export function findLogs(
   jobId: string,
@@ -126,9 +129,10 @@ export function findLogs(
   { chunksMax, bytesMax }: LogAmount,
 ): Command<LogRows | null> {
   return command('find_logs', function* work(): Work<LogRows | null> {
-    const job = yield* one(sql.readLogJob, jobId)
+    const job = yield* one(sql.readLogJob, { job_id: jobId })
     if (job === undefined) return null
-    const rows = yield* query(way === 'after' ? sql.readLogs : sql.readLogsBack, jobId, runNo, n, chunksMax, bytesMax)
-    return { userId: text(job, 'user_id'), state: text(job, 'state') as RunState, rows }
+    const params = { job_id: jobId, run_no: runNo, n, chunks_max: chunksMax, bytes_max: bytesMax }
+    const rows = yield* query(way === 'after' ? sql.readLogs : sql.readLogsBack, params)
+    return { userId: job.user_id, state: job.state, rows }
   })
 }

@@ -4,6 +4,7 @@ import type { FastifyRequest } from 'fastify'
 import { z } from 'zod'
 import { listQuery } from '../../../contract/common/list.ts'
 import { page } from '../../../contract/common/shapes.ts'
+import { LOG_STREAMS } from '../../../core/run/run-log.ts'
 import { cursorOf, type LogBeginning, type LogStep } from '../../../services/logs/logs.ts'
 import { callerOf } from '../../auth/auth.ts'
 import { preferredType, varyByAccept } from '../../server/accept.ts'
@@ -17,7 +18,7 @@ const chunk = z
     run_id: z.uuid(),
     run_no: z.int(),
     n: z.int(),
-    stream: z.enum(['stdout', 'stderr']),
+    stream: z.enum(LOG_STREAMS),
     text: z.string(),
     created_at: z.iso.datetime(),
   })
