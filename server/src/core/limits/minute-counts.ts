@@ -15,7 +15,8 @@ export const MINUTE_MS = 60_000
 /** How often something was counted in a minute, over all nodes. Minutes are numbered from 1970. */
 export interface MinuteSum {
   minute: number
-  name: MinuteCount
+  /** A `MinuteCount`, or one that only a newer node knows. */
+  name: string
   count: number
 }
 

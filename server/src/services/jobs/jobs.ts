@@ -19,7 +19,6 @@ import { countListed, type JobFilter, listJobs } from '../../store/jobs/list-job
 import { countJobs, findJob, findReportedCosts, findResult } from '../../store/jobs/read-jobs.ts'
 import { findObstacles } from '../../store/runs/waiting.ts'
 import { integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
-import { toCounts } from '../../store/system/promise-counters.ts'
 import type { Deps } from '../deps.ts'
 import { isoOrNull } from '../iso.ts'
 import type { RecentPolls } from '../leasing/recent-polls.ts'
@@ -66,7 +65,7 @@ export function createJobService(deps: Deps, sightings: RecentPolls): JobService
     if (found === null || !mayRead(caller, text(found.job, 'user_id'))) throw notFound('job', jobId)
     const waitingFor = await reasonToWait(found.job)
     const ids = [jobId, ...found.runs.map((run) => text(run, 'id'))]
-    return renderDetail(found, waitingFor, evidence.total(found.once.map(toCounts), ids))
+    return renderDetail(found, waitingFor, evidence.total(found.once, ids))
   }
 
   /** Its owner may change a job, and so may an operator. */

@@ -16,8 +16,8 @@ import { countingByMinute, createMinuteCounts } from './minute-counts.ts'
 const DAY_MS = 86_400_000
 
 /** Over all minutes and nodes. */
-async function sums(store: Store): Promise<Partial<Record<MinuteCount, number>>> {
-  const totals: Partial<Record<MinuteCount, number>> = {}
+async function sums(store: Store): Promise<Record<string, number>> {
+  const totals: Record<string, number> = {}
   for (const { name, count } of (await store.read(findMinuteCounts(DAY_MS))).sums) {
     totals[name] = (totals[name] ?? 0) + count
   }

@@ -3,7 +3,7 @@ import { type By, isRecorded, record } from '../access/audit.ts'
 import { readOwnerOfJob } from '../artifacts/artifacts.sql.ts'
 import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import { flag, one, query, text, textOrNull, type Work } from '../statement.ts'
+import { one, query, type Work } from '../statement.ts'
 import { examineDeleted, lockEndedJob, readWhyKept } from '../system/retention.sql.ts'
 import { removeLocked } from '../system/retention.ts'
 
@@ -28,22 +28,21 @@ export function deleteJob(jobId: string, by: By): Command<DeleteOutcome> {
   return command('delete_job', function* work(again): Work<DeleteOutcome> {
     const owner = yield* one(readOwnerOfJob, { job_id: jobId })
     if (owner !== undefined) yield* lockUsersOf([owner.user_id])
-    const ended = yield* one(lockEndedJob, jobId)
+    const ended = yield* one(lockEndedJob, { job_id: jobId })
     if (yield* isRecorded(again, by)) return { kind: 'deleted' }
     if (ended === undefined) return { kind: 'refused', refusal: yield* whyKept(jobId) }
     const locked = JSON.stringify([jobId])
-    const { rows, unfinished } = yield* removeLocked(locked, () => query(examineDeleted, locked))
+    const { rows, unfinished } = yield* removeLocked(locked, () => query(examineDeleted, { job_ids: locked }))
     if (unfinished) return { kind: 'unfinished' }
     if (!rows.get('jobs')) return { kind: 'refused', refusal: yield* whyKept(jobId) }
-    yield* record(by, 'job.delete', jobId, { state: text(ended, 'state') }, null)
+    yield* record(by, 'job.delete', jobId, { state: ended.state }, null)
     return { kind: 'deleted' }
   })
 }
 
 function* whyKept(jobId: string): Work<DeleteRefusal> {
-  const row = yield* one(readWhyKept, jobId)
+  const row = yield* one(readWhyKept, { job_id: jobId })
   if (row === undefined) return { reason: 'NOT_FOUND' }
-  if (!flag(row, 'ended')) return { reason: 'NOT_ENDED', state: text(row, 'state') as RunState }
-  const predecessor = textOrNull(row, 'predecessor')
-  return predecessor === null ? { reason: 'IN_REDRIVE' } : { reason: 'REPLACES', jobId: predecessor }
+  if (!row.ended) return { reason: 'NOT_ENDED', state: row.state }
+  return row.predecessor === null ? { reason: 'IN_REDRIVE' } : { reason: 'REPLACES', jobId: row.predecessor }
 }

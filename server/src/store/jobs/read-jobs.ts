@@ -1,7 +1,7 @@
 import { type Command, command } from '../port.ts'
 import { each, integer, one, query, type Row, text, type Work } from '../statement.ts'
 import { readKeysOfJobs } from '../submission/keys.sql.ts'
-import { readCounters } from '../system/promise-counters.sql.ts'
+import { readCounts, type StoredCounts } from '../system/promise-counters.ts'
 import { countByState, readKeptJob, readKeptJobs, readReportedCosts, readResult, readRuns } from './jobs.sql.ts'
 
 export interface JobRows {
@@ -9,7 +9,7 @@ export interface JobRows {
   runs: Row[]
   key: string | null
   /** What nodes have counted of it. */
-  once: Row[]
+  once: StoredCounts[]
 }
 
 export function findJob(jobId: string): Command<JobRows | null> {
@@ -20,7 +20,7 @@ export function findJob(jobId: string): Command<JobRows | null> {
     // It was removed in between.
     if (runs.length === 0) return null
     const [key] = yield* each(readKeysOfJobs, [{ job_id: jobId }])
-    return { job, runs, key: key?.idempotency_key ?? null, once: yield* query(readCounters, jobId) }
+    return { job, runs, key: key?.idempotency_key ?? null, once: yield* readCounts(jobId) }
   })
 }
 

@@ -1,43 +1,59 @@
+import { ALERT_RULES } from '@ichido/sdk/protocol'
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE } from './leadership.sql.ts'
+import { LED, LED_SQLITE, TERM } from './leadership.sql.ts'
 
-export const ALERT_COLUMNS = 'id, rule, subject, message, opened_at, closed_at'
+const rule = { oneOf: ALERT_RULES } as const
 
-/** Of a definition `d`, with $1 as how late in ms its next tick may be. */
-const OVERDUE = 'd.next_tick_at IS NOT NULL AND d.paused_at IS NULL AND d.next_tick_at < (SELECT now_ms()) - $1'
+export const ALERT_ROW = {
+  id: 'text',
+  rule,
+  subject: 'text',
+  message: 'text',
+  opened_at: 'integer',
+  closed_at: 'integer?',
+} as const
+const ALERT_COLUMNS = Object.keys(ALERT_ROW).join(', ')
+const FINDING = { rule, subject: 'text', message: 'text' } as const
 
-/** Takes a time in ms, a rule and a maximum: definitions whose tick is late by more, and of which no alert tells. */
-export const readOverdue = statement(
-  'read_overdue',
-  `SELECT d.name, d.next_tick_at FROM ichido.job_definitions d
+/** Of a definition `d`. */
+const OVERDUE = 'd.next_tick_at IS NOT NULL AND d.paused_at IS NULL AND d.next_tick_at < (SELECT now_ms()) - $late_ms'
+
+/** Definitions whose next tick is overdue and that have no open alert. */
+export const readOverdue = statement('read_overdue', {
+  params: { late_ms: 'integer', rule, max: 'integer' },
+  row: { name: 'text', next_tick_at: 'integer' },
+  sql: `SELECT d.name, d.next_tick_at FROM ichido.job_definitions d
     WHERE ${OVERDUE} AND NOT EXISTS (
-      SELECT 1 FROM ichido.alerts a WHERE a.rule = $2 AND a.subject = d.name AND a.closed_at IS NULL)
-    ORDER BY d.next_tick_at LIMIT $3`,
-)
+      SELECT 1 FROM ichido.alerts a WHERE a.rule = $rule AND a.subject = d.name AND a.closed_at IS NULL)
+    ORDER BY d.next_tick_at LIMIT $max`,
+})
 
-/** Takes a time in ms, a rule and a maximum: open alerts of definitions that are in time again, paused, or no more. */
-export const readCaughtUp = statement(
-  'read_caught_up',
-  `SELECT a.id FROM ichido.alerts a
-    WHERE a.rule = $2 AND a.closed_at IS NULL AND NOT EXISTS (
+/** Open alerts of definitions that are on time again, paused or deleted. */
+export const readCaughtUp = statement('read_caught_up', {
+  params: { late_ms: 'integer', rule, max: 'integer' },
+  row: { id: 'text' },
+  sql: `SELECT a.id FROM ichido.alerts a
+    WHERE a.rule = $rule AND a.closed_at IS NULL AND NOT EXISTS (
       SELECT 1 FROM ichido.job_definitions d WHERE d.name = a.subject AND ${OVERDUE})
-    LIMIT $3`,
-)
+    LIMIT $max`,
+})
 
-/** Takes a rule. */
-export const readOpen = statement(
-  'read_open_alerts',
-  'SELECT id, subject FROM ichido.alerts WHERE rule = $1 AND closed_at IS NULL',
-)
+export const readOpen = statement('read_open_alerts', {
+  params: { rule },
+  row: { id: 'text', subject: 'text' },
+  sql: 'SELECT id, subject FROM ichido.alerts WHERE rule = $rule AND closed_at IS NULL',
+})
 
-/** Takes a term, and a JSON array of alerts (id, rule, subject, message). Guards: none is open for the same. */
+/** `alerts` is a JSON array of objects with id, rule, subject and message. Guards that no alert is open for the same. */
 export const openAlerts = statement('open_alerts', {
+  params: { ...TERM, alerts: 'text' },
+  row: FINDING,
   postgres: `${LED} INSERT INTO ichido.alerts (${ALERT_COLUMNS})
     SELECT t.id, t.rule, t.subject, t.message, now_ms(), NULL
-    FROM l CROSS JOIN json_to_recordset($3::json) AS t(id uuid, rule text, subject text, message text)
+    FROM l CROSS JOIN json_to_recordset($alerts::json) AS t(id uuid, rule text, subject text, message text)
     ON CONFLICT DO NOTHING RETURNING rule, subject, message`,
   sqlite: `INSERT INTO ichido.alerts (${ALERT_COLUMNS})
-    SELECT value ->> 'id', value ->> 'rule', value ->> 'subject', value ->> 'message', now_ms(), NULL FROM json_each($3)
+    SELECT value ->> 'id', value ->> 'rule', value ->> 'subject', value ->> 'message', now_ms(), NULL FROM json_each($alerts)
     WHERE ${LED_SQLITE} ON CONFLICT DO NOTHING RETURNING rule, subject, message`,
 })
 
@@ -50,19 +66,21 @@ const SAME_TIME = (
       WHERE a.rule = ${rule} AND a.subject = ${subject} AND a.opened_at < ${closed} AND a.closed_at > ${opened})`
 
 /**
- * Takes a term, and a JSON array of whole alerts. The same again adds nothing, nor does what another node saw of it and stored
- * when it led. Answers with a row while the term lasts.
+ * `alerts` is a JSON array of whole alerts. An alert that is stored already adds nothing. Neither does one of the same time
+ * that another node saw and stored while it led. There is a row while the term lasts.
  */
 export const recordAlerts = statement('record_alerts', {
+  params: { ...TERM, alerts: 'text' },
+  row: { led: 'integer' },
   postgres: `${LED}, added AS (INSERT INTO ichido.alerts (${ALERT_COLUMNS})
-    SELECT t.* FROM l CROSS JOIN json_to_recordset($3::json)
+    SELECT t.* FROM l CROSS JOIN json_to_recordset($alerts::json)
       AS t(id uuid, rule text, subject text, message text, opened_at bigint, closed_at bigint)
     WHERE NOT ${SAME_TIME('t.rule', 't.subject', 't.opened_at', 't.closed_at')}
     ON CONFLICT DO NOTHING) SELECT 1 AS led FROM l`,
   sqlite: [
     `INSERT INTO ichido.alerts (${ALERT_COLUMNS})
       SELECT value ->> 'id', value ->> 'rule', value ->> 'subject', value ->> 'message', value ->> 'opened_at',
-        value ->> 'closed_at' FROM json_each($3)
+        value ->> 'closed_at' FROM json_each($alerts)
       WHERE ${LED_SQLITE}
         AND NOT ${SAME_TIME("value ->> 'rule'", "value ->> 'subject'", "value ->> 'opened_at'", "value ->> 'closed_at'")}
       ON CONFLICT DO NOTHING`,
@@ -70,27 +88,33 @@ export const recordAlerts = statement('record_alerts', {
   ],
 })
 
-/** Takes a term, and a JSON array of ids. */
+/** `ids` is a JSON array. */
 export const closeAlerts = statement('close_alerts', {
-  postgres: `${LED}, c AS MATERIALIZED (SELECT t.id::uuid AS id FROM l CROSS JOIN json_array_elements_text($3::json) AS t(id))
+  params: { ...TERM, ids: 'text' },
+  row: FINDING,
+  postgres: `${LED}, c AS MATERIALIZED (SELECT t.id::uuid AS id FROM l CROSS JOIN json_array_elements_text($ids::json) AS t(id))
     UPDATE ichido.alerts a SET closed_at = now_ms() FROM c WHERE a.id = c.id AND a.closed_at IS NULL
     RETURNING a.rule, a.subject, a.message`,
   sqlite: `UPDATE ichido.alerts SET closed_at = now_ms()
-    WHERE ${LED_SQLITE} AND closed_at IS NULL AND id IN (SELECT value FROM json_each($3))
+    WHERE ${LED_SQLITE} AND closed_at IS NULL AND id IN (SELECT value FROM json_each($ids))
     RETURNING rule, subject, message`,
 })
 
-/** Takes a term, a maximum and a time in ms: what was closed longer ago is removed. */
+/** Removes alerts that were closed longer ago. */
 export const removeAlerts = statement('remove_alerts', {
+  params: { ...TERM, max: 'integer', keep_ms: 'integer' },
+  row: { id: 'text' },
   postgres: `${LED}, c AS MATERIALIZED (
-      SELECT a.id FROM l CROSS JOIN ichido.alerts a WHERE a.closed_at < (SELECT now_ms()) - $4::bigint
-      ORDER BY a.closed_at LIMIT $3)
+      SELECT a.id FROM l CROSS JOIN ichido.alerts a WHERE a.closed_at < (SELECT now_ms()) - $keep_ms::bigint
+      ORDER BY a.closed_at LIMIT $max)
     DELETE FROM ichido.alerts a USING c WHERE a.id = c.id RETURNING a.id`,
   sqlite: `DELETE FROM ichido.alerts WHERE ${LED_SQLITE} AND id IN (
-      SELECT id FROM ichido.alerts WHERE closed_at < now_ms() - $4 ORDER BY closed_at LIMIT $3) RETURNING id`,
+      SELECT id FROM ichido.alerts WHERE closed_at < now_ms() - $keep_ms ORDER BY closed_at LIMIT $max) RETURNING id`,
 })
 
-export const countOpen = statement(
-  'count_open_alerts',
-  'SELECT rule, count(*) AS open FROM ichido.alerts WHERE closed_at IS NULL GROUP BY rule',
-)
+/** The rule may be one that only a newer node knows. */
+export const countOpen = statement('count_open_alerts', {
+  params: {},
+  row: { rule: 'text', open: 'integer' },
+  sql: 'SELECT rule, count(*) AS open FROM ichido.alerts WHERE closed_at IS NULL GROUP BY rule',
+})

@@ -1,9 +1,9 @@
 import type { AlertRule } from '@ichido/sdk/protocol'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { integer, integerOrNull, query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
+import { query, type SqlValue, select, type Values, type Work } from '../statement.ts'
 import * as sql from './alerts.sql.ts'
-import { fence, type Term } from './leadership.ts'
+import type { Term } from './leadership.ts'
 
 export interface Alert {
   alertId: string
@@ -39,19 +39,20 @@ export function findOverdue(
   max: number,
 ): Command<{ late: { name: string; dueAtMs: number }[]; over: string[] }> {
   return command('find_overdue', function* work() {
-    const late = yield* query(sql.readOverdue, lateMs, rule, max)
-    const over = yield* query(sql.readCaughtUp, lateMs, rule, max)
+    const limits = { late_ms: lateMs, rule, max }
+    const late = yield* query(sql.readOverdue, limits)
+    const over = yield* query(sql.readCaughtUp, limits)
     return {
-      late: late.map((row) => ({ name: text(row, 'name'), dueAtMs: integer(row, 'next_tick_at') })),
-      over: over.map((row) => text(row, 'id')),
+      late: late.map(({ name, next_tick_at }) => ({ name, dueAtMs: next_tick_at })),
+      over: over.map(({ id }) => id),
     }
   })
 }
 
 export function findOpen(rule: AlertRule): Command<{ alertId: string; subject: string }[]> {
   return command('find_open_alerts', function* work() {
-    const rows = yield* query(sql.readOpen, rule)
-    return rows.map((row) => ({ alertId: text(row, 'id'), subject: text(row, 'subject') }))
+    const rows = yield* query(sql.readOpen, { rule })
+    return rows.map(({ id, subject }) => ({ alertId: id, subject }))
   })
 }
 
@@ -59,11 +60,10 @@ export function findOpen(rule: AlertRule): Command<{ alertId: string; subject: s
 export function turnAlerts(term: Term, { open, close, keepMs, batchMax }: Turn): Command<Turned> {
   return command('turn_alerts', function* work(): Work<Turned> {
     const alerts = open.map(({ alertId, rule, subject, message }) => ({ id: alertId, rule, subject, message }))
-    const led = fence(term)
-    const opened = alerts.length === 0 ? [] : yield* query(sql.openAlerts, ...led, JSON.stringify(alerts))
-    const closed = close.length === 0 ? [] : yield* query(sql.closeAlerts, ...led, JSON.stringify(close))
-    const removed = keepMs === 0 ? [] : yield* query(sql.removeAlerts, ...led, batchMax, keepMs)
-    return { opened: opened.map(toFinding), closed: closed.map(toFinding), removed: removed.length }
+    const opened = open.length === 0 ? [] : yield* query(sql.openAlerts, { ...term, alerts: JSON.stringify(alerts) })
+    const closed = close.length === 0 ? [] : yield* query(sql.closeAlerts, { ...term, ids: JSON.stringify(close) })
+    const removed = keepMs === 0 ? [] : yield* query(sql.removeAlerts, { ...term, max: batchMax, keep_ms: keepMs })
+    return { opened, closed, removed: removed.length }
   })
 }
 
@@ -73,7 +73,7 @@ export function recordAlerts(term: Term, alerts: readonly Alert[]): Command<bool
     const rows = alerts.map(({ alertId, rule, subject, message, openedAtMs, closedAtMs }) => {
       return { id: alertId, rule, subject, message, opened_at: openedAtMs, closed_at: closedAtMs }
     })
-    return (yield* query(sql.recordAlerts, ...fence(term), JSON.stringify(rows))).length > 0
+    return (yield* query(sql.recordAlerts, { ...term, alerts: JSON.stringify(rows) })).length > 0
   })
 }
 
@@ -91,9 +91,9 @@ export function listAlerts({ all, rule }: AlertFilter, limit: number, after: str
     if (!all) where.push('closed_at IS NULL')
     if (rule !== null) where.push(`rule = $${params.push(rule)}`)
     if (after !== null) where.push(`id < $${params.push(after)}`)
-    const list = `SELECT ${sql.ALERT_COLUMNS} FROM ichido.alerts WHERE ${where.join(' AND ')}
+    const list = `SELECT ${Object.keys(sql.ALERT_ROW)} FROM ichido.alerts WHERE ${where.join(' AND ')}
       ORDER BY id DESC LIMIT ${limit + 1}`
-    const found = (yield* query(statement('', list), ...params)).map(toAlert)
+    const found = (yield* select(sql.ALERT_ROW, list, params)).map(toAlert)
     const rows = found.slice(0, limit)
     return { rows, next: found.length > limit ? (rows.at(-1)?.alertId ?? null) : null }
   })
@@ -102,19 +102,10 @@ export function listAlerts({ all, rule }: AlertFilter, limit: number, after: str
 /** Of each rule that has any. */
 export function countOpenAlerts(): Command<Record<string, number>> {
   return command('count_open_alerts', function* work(): Work<Record<string, number>> {
-    return Object.fromEntries((yield* query(sql.countOpen)).map((row) => [text(row, 'rule'), integer(row, 'open')]))
+    return Object.fromEntries((yield* query(sql.countOpen, {})).map(({ rule, open }) => [rule, open]))
   })
 }
 
-function toFinding(row: Row): Finding {
-  return { rule: text(row, 'rule') as AlertRule, subject: text(row, 'subject'), message: text(row, 'message') }
-}
-
-function toAlert(row: Row): Alert {
-  return {
-    alertId: text(row, 'id'),
-    ...toFinding(row),
-    openedAtMs: integer(row, 'opened_at'),
-    closedAtMs: integerOrNull(row, 'closed_at'),
-  }
+function toAlert({ id, opened_at, closed_at, ...finding }: Values<typeof sql.ALERT_ROW>): Alert {
+  return { alertId: id, ...finding, openedAtMs: opened_at, closedAtMs: closed_at }
 }

@@ -3,9 +3,9 @@ import { query, type Work } from '../statement.ts'
 import { countNow as count } from './minute-counts.sql.ts'
 
 /**
- * Counts in the transaction in which it happens, so that nothing is missed or counted twice. As the last step: all nodes share
- * the row of a minute, and whoever holds it must not wait for another lock.
+ * Counts in the transaction that does the counted thing, so that nothing is missed or counted twice. It is the last step: all
+ * nodes share the row of a minute, and a transaction that holds the row must not wait for another lock.
  */
 export function* countNow(name: MinuteCount, times: number): Work<void> {
-  if (times > 0) yield* query(count, name, times)
+  if (times > 0) yield* query(count, { name, count: times })
 }

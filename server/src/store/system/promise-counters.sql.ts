@@ -6,15 +6,24 @@ const ADDED = `DO UPDATE SET batch_n = excluded.batch_n,
   ${COUNTS.map((count) => `${count} = o.${count} + excluded.${count}`).join(', ')}`
 
 /**
- * Takes a job, or one of its runs, the node, the number of its batch, and the three counts. Of jobs that there are: they are
- * held, so that none is removed meanwhile and leaves its counts behind. A batch that was committed unheard adds nothing when
- * it comes again.
+ * `id` is a job or one of its runs. A job that is gone gets no counts. The others are locked, so that none is removed
+ * meanwhile and leaves its counts behind. A batch that is tried again after an uncertain commit adds nothing twice.
  */
 export const addCounters = statement('add_counters', {
+  params: {
+    id: 'text',
+    node_id: 'text',
+    batch_n: 'integer',
+    duplicates_refused: 'integer',
+    replays_served: 'integer',
+    stale_writes_fenced: 'integer',
+  },
+  row: {},
   postgres: `WITH t AS MATERIALIZED (
       SELECT coalesce((SELECT r.job_id FROM ichido.runs r WHERE r.id = u.id), u.id) AS job_id, u.node_id, u.batch_n,
         u.duplicates, u.replays, u.stale
-      FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+      FROM unnest($id::uuid[], $node_id::uuid[], $batch_n::bigint[], $duplicates_refused::bigint[],
+          $replays_served::bigint[], $stale_writes_fenced::bigint[])
         AS u(id, node_id, batch_n, duplicates, replays, stale)),
     j AS MATERIALIZED (
       SELECT id FROM ichido.jobs WHERE id IN (SELECT job_id FROM t) ORDER BY id FOR KEY SHARE)
@@ -23,10 +32,20 @@ export const addCounters = statement('add_counters', {
     GROUP BY j.id, t.node_id, t.batch_n ORDER BY j.id
     ON CONFLICT (job_id, node_id) ${ADDED} WHERE o.batch_n < excluded.batch_n`,
   sqlite: `INSERT INTO ichido.once_counters AS o (${COLUMNS})
-    SELECT j.id, $2, $3, $4, $5, $6 FROM ichido.jobs j
-    WHERE j.id = coalesce((SELECT r.job_id FROM ichido.runs r WHERE r.id = $1), $1)
+    SELECT j.id, $node_id, $batch_n, $duplicates_refused, $replays_served, $stale_writes_fenced FROM ichido.jobs j
+    WHERE j.id = coalesce((SELECT r.job_id FROM ichido.runs r WHERE r.id = $id), $id)
     ON CONFLICT (job_id, node_id) ${ADDED}`,
 })
 
-/** Takes a job; a row for each node that counted something of it. */
-export const readCounters = statement('read_counters', `SELECT ${COLUMNS} FROM ichido.once_counters WHERE job_id = $1`)
+/** There is a row for each node that counted something of the job. */
+export const readCounters = statement('read_counters', {
+  params: { job_id: 'text' },
+  row: {
+    node_id: 'text',
+    batch_n: 'integer',
+    duplicates_refused: 'integer',
+    replays_served: 'integer',
+    stale_writes_fenced: 'integer',
+  },
+  sql: `SELECT ${COLUMNS} FROM ichido.once_counters WHERE job_id = $job_id`,
+})

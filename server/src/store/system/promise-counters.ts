@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
-import { each, integer, type Row, text, type Work } from '../statement.ts'
-import { addCounters } from './promise-counters.sql.ts'
+import { each, query, type Work } from '../statement.ts'
+import { addCounters, readCounters } from './promise-counters.sql.ts'
 
 /** What a promise was kept against: of a job, since it was submitted. */
 export interface PromiseCounts {
@@ -23,14 +23,14 @@ export interface CounterBatch {
 export function addCounts({ nodeId, batchN, counts }: CounterBatch): Command<void> {
   const rows = [...counts]
     .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([id, { duplicatesRefused, replaysServed, staleWritesFenced }]) => [
+    .map(([id, { duplicatesRefused, replaysServed, staleWritesFenced }]) => ({
       id,
-      nodeId,
-      batchN,
-      duplicatesRefused,
-      replaysServed,
-      staleWritesFenced,
-    ])
+      node_id: nodeId,
+      batch_n: batchN,
+      duplicates_refused: duplicatesRefused,
+      replays_served: replaysServed,
+      stale_writes_fenced: staleWritesFenced,
+    }))
   return command('add_counts', function* work(): Work<void> {
     yield* each(addCounters, rows)
   })
@@ -41,12 +41,13 @@ export interface StoredCounts extends PromiseCounts {
   batchN: number
 }
 
-export function toCounts(row: Row): StoredCounts {
-  return {
-    nodeId: text(row, 'node_id'),
-    batchN: integer(row, 'batch_n'),
-    duplicatesRefused: integer(row, 'duplicates_refused'),
-    replaysServed: integer(row, 'replays_served'),
-    staleWritesFenced: integer(row, 'stale_writes_fenced'),
-  }
+/** The counts of each node. */
+export function* readCounts(jobId: string): Work<StoredCounts[]> {
+  return (yield* query(readCounters, { job_id: jobId })).map((row) => ({
+    nodeId: row.node_id,
+    batchN: row.batch_n,
+    duplicatesRefused: row.duplicates_refused,
+    replaysServed: row.replays_served,
+    staleWritesFenced: row.stale_writes_fenced,
+  }))
 }

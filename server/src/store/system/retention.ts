@@ -2,7 +2,7 @@ import { idAt } from '../jobs/list-jobs.ts'
 import { freeBytes, lockOwnersOf } from '../limits/bytes.ts'
 import { forgetLogs } from '../logs/archive-logs.ts'
 import { type Command, command } from '../port.ts'
-import { each, flag, integer, now, query, type Row, text, type Work } from '../statement.ts'
+import { each, now, query, type RowOf, text, type Work } from '../statement.ts'
 import { deleteOutcomes, deleteTriggers, lockOutlived } from '../triggers/triggers.sql.ts'
 import { fence, type Term } from './leadership.ts'
 import * as sql from './retention.sql.ts'
@@ -34,9 +34,9 @@ export function findDueJobs(
   max: number,
 ): Command<Page> {
   return command('find_due_jobs', function* work(): Work<Page> {
-    const page = [after, yield* firstAfter(ageMs), max, jobMs, letterMs] as const
+    const page = { after, before: yield* firstAfter(ageMs), max, job_ms: jobMs, letter_ms: letterMs }
     return toPage(
-      queue === null ? yield* query(sql.pageOfJobs, ...page) : yield* query(sql.pageOfQueue, ...page, queue),
+      queue === null ? yield* query(sql.pageOfJobs, page) : yield* query(sql.pageOfQueue, { ...page, queue }),
       max,
     )
   })
@@ -45,7 +45,7 @@ export function findDueJobs(
 /** The same of jobs that have events, for the sake of these. */
 export function findDueEvents(ageMs: number, after: string, max: number): Command<Page> {
   return command('find_due_events', function* work(): Work<Page> {
-    return toPage(yield* query(sql.pageOfEvents, after, yield* firstAfter(ageMs), max, ageMs), max)
+    return toPage(yield* query(sql.pageOfEvents, { after, before: yield* firstAfter(ageMs), max, age_ms: ageMs }), max)
   })
 }
 
@@ -54,10 +54,10 @@ function* firstAfter(ageMs: number): Work<string> {
   return idAt((yield* now()) - ageMs + 1)
 }
 
-function toPage(rows: readonly Row[], max: number): Page {
+function toPage(rows: readonly RowOf<typeof sql.pageOfJobs>[], max: number): Page {
   return {
-    due: rows.flatMap((row) => (flag(row, 'due') ? [text(row, 'id')] : [])),
-    next: rows.length < max ? null : text(rows.at(-1), 'id'),
+    due: rows.flatMap(({ id, due }) => (due ? [id] : [])),
+    next: rows.length < max ? null : (rows.at(-1)?.id ?? null),
   }
 }
 
@@ -73,11 +73,16 @@ export function findDueLetters(
   max: number,
 ): Command<{ due: string[]; next: LetterPlace | null }> {
   return command('find_due_letters', function* work() {
-    const rows = yield* query(sql.pageOfLetters, ageMs, after.deadAtMs, after.jobId, max)
+    const rows = yield* query(sql.pageOfLetters, {
+      age_ms: ageMs,
+      dead_at: after.deadAtMs,
+      job_id: after.jobId,
+      max,
+    })
     const last = rows.length < max ? undefined : rows.at(-1)
     return {
-      due: rows.map((row) => text(row, 'id')),
-      next: last === undefined ? null : { deadAtMs: integer(last, 'dead_at'), jobId: text(last, 'id') },
+      due: rows.map(({ id }) => id),
+      next: last === undefined ? null : { deadAtMs: last.dead_at, jobId: last.id },
     }
   })
 }
@@ -87,12 +92,12 @@ export interface ResultTtl {
   ttlMs: number
 }
 
-/** Of the queues whose results go by themselves. */
+/** Of the queues whose results expire. */
 export function findResultTtls(): Command<ResultTtl[]> {
   return command('find_result_ttls', function* work(): Work<ResultTtl[]> {
-    return (yield* query(sql.readResultTtls)).map((row) => ({
-      queue: text(row, 'name'),
-      ttlMs: integer(row, 'result_ttl_seconds') * 1000,
+    return (yield* query(sql.readResultTtls, {})).map(({ name, result_ttl_seconds }) => ({
+      queue: name,
+      ttlMs: result_ttl_seconds * 1000,
     }))
   })
 }
@@ -116,30 +121,36 @@ export function removeJobs(term: Term, jobIds: readonly string[], { jobMs, lette
     // Users before the term: who waits for one of them must not keep the leader from renewing it.
     const locked = yield* lock(term, yield* lockOwnersOf(jobIds))
     if (locked === NO_JOBS) return { rows: new Map(), unfinished: false }
-    return yield* removeLocked(locked, () => query(sql.examineJobs, locked, jobMs, letterMs))
+    return yield* removeLocked(locked, () =>
+      query(sql.examineJobs, { job_ids: locked, job_ms: jobMs, letter_ms: letterMs }),
+    )
   })
 }
 
 /** Takes a JSON array of jobs that are locked, as their users are, and removes those that `examine` answers with once their parts are locked too. */
-export function* removeLocked(locked: string, examine: () => Work<Row[]>): Work<Removed> {
+export function* removeLocked(locked: string, examine: () => Work<RowOf<typeof sql.examineJobs>[]>): Work<Removed> {
   const rows = new Map<string, number>()
-  const letters = new Set((yield* query(sql.lockLetters, locked)).map((row) => text(row, 'job_id')))
-  const keys = new Set((yield* query(sql.lockExpiredKeys, locked)).map((row) => text(row, 'job_id')))
-  const due = (yield* examine()).flatMap((row) => {
-    const id = text(row, 'id')
-    const held = (table: string, ours: Set<string>) => integer(row, table) > 0 && !ours.has(id)
-    return held('letters', letters) || held('expired_keys', keys) ? [] : [id]
+  const letters = new Set((yield* query(sql.lockLetters, { job_ids: locked })).map(({ job_id }) => job_id))
+  const keys = new Set((yield* query(sql.lockExpiredKeys, { job_ids: locked })).map(({ job_id }) => job_id))
+  const due = (yield* examine()).flatMap((job) => {
+    const letterIsHeld = job.letters > 0 && !letters.has(job.id)
+    const keyIsHeld = job.expired_keys > 0 && !keys.has(job.id)
+    return letterIsHeld || keyIsHeld ? [] : [job.id]
   })
-  const ids = JSON.stringify(due)
-  const events = yield* query(sql.deleteEvents, ids, EVENTS_MAX)
+  const ids = { job_ids: JSON.stringify(due) }
+  const events = yield* query(sql.deleteEvents, { ...ids, max: EVENTS_MAX })
   rows.set('events', events.length)
-  const runIds = (yield* query(sql.readRunsOfJobs, ids)).map((row) => text(row, 'id'))
+  const runIds = (yield* query(sql.readRunsOfJobs, ids)).map(({ id }) => id)
   const logless = yield* forgetLogs(runIds, CHUNKS_MAX)
   if (events.length === EVENTS_MAX || !logless) return { rows, unfinished: true }
-  for (const { table, statement } of sql.deleteParts) {
-    const removed = yield* query(statement, ids)
-    rows.set(table, removed.length)
-    if (table === 'artifacts') yield* freeBytes(removed)
+  for (const part of sql.deleteParts) {
+    if (part.table !== 'artifacts') {
+      rows.set(part.table, (yield* query(part.statement, ids)).length)
+      continue
+    }
+    const removed = yield* query(part.statement, ids)
+    rows.set(part.table, removed.length)
+    yield* freeBytes(removed)
   }
   const jobs = yield* query(sql.deleteJobs, ids)
   rows.set('jobs', jobs.length)
@@ -156,8 +167,8 @@ export function removeEvents(
   return command('remove_events', function* work() {
     const locked = yield* lock(term, jobIds)
     if (locked === NO_JOBS) return { removed: 0, unfinished: false }
-    const due = (yield* query(sql.examineEvents, locked, ageMs)).map((row) => text(row, 'id'))
-    const removed = (yield* query(sql.deleteEvents, JSON.stringify(due), EVENTS_MAX)).length
+    const due = (yield* query(sql.examineEvents, { job_ids: locked, age_ms: ageMs })).map(({ id }) => id)
+    const removed = (yield* query(sql.deleteEvents, { job_ids: JSON.stringify(due), max: EVENTS_MAX })).length
     return { removed, unfinished: removed === EVENTS_MAX }
   })
 }
@@ -165,20 +176,21 @@ export function removeEvents(
 const NO_JOBS = '[]'
 
 function* lock(term: Term, jobIds: readonly string[]): Work<string> {
-  const rows = yield* query(sql.lockEndedJobs, ...fence(term), JSON.stringify(jobIds))
-  return JSON.stringify(rows.map((row) => text(row, 'id')))
+  const rows = yield* query(sql.lockEndedJobs, { ...term, job_ids: JSON.stringify(jobIds) })
+  return JSON.stringify(rows.map(({ id }) => id))
 }
 
 export function removeAudit(term: Term, ageMs: number, max: number): Command<number> {
   return command('remove_audit', function* work(): Work<number> {
-    return (yield* query(sql.removeAudit, ...fence(term), max, ageMs)).length
+    return (yield* query(sql.removeAudit, { ...term, max, age_ms: ageMs })).length
   })
 }
 
 /** Reservations that ended so long ago, however they did. */
 export function removeReservations(term: Term, ageMs: number, max: number): Command<number> {
   return command('remove_reservations', function* work(): Work<number> {
-    return (yield* query(sql.removeReservations, ...fence(term), max, ageMs, yield* firstAfter(ageMs))).length
+    const before = yield* firstAfter(ageMs)
+    return (yield* query(sql.removeReservations, { ...term, max, age_ms: ageMs, before })).length
   })
 }
 
