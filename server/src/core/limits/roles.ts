@@ -27,6 +27,16 @@ export function can(caller: Caller, ability: Ability): boolean {
   return (ABILITIES[ability] as readonly Role[]).includes(caller.role)
 }
 
+/** Whether a caller sees what belongs to this user. */
+export function mayRead(caller: Caller, userId: string): boolean {
+  return caller.userId === userId || can(caller, 'readAll')
+}
+
+/** Whether a caller may change what belongs to this user. */
+export function mayChange(caller: Caller, userId: string): boolean {
+  return caller.userId === userId || can(caller, 'operate')
+}
+
 /** The user that a caller's lists are limited to; null when it may see all. */
 export function visibleUser(caller: Caller): string | null {
   return can(caller, 'readAll') ? null : caller.userId

@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
 import { type ArtifactShape, IchidoError } from '@ichido/sdk/protocol'
-import { type Caller, can } from '../../core/limits/roles.ts'
+import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import { ARTIFACTS_PER_JOB_MAX, type ByteRange, OUTPUTS_PER_RUN_MAX } from '../../core/run/artifact.ts'
 import { type Artifact, findArtifact, holdsLease, listArtifacts } from '../../store/artifacts/artifacts.ts'
 import { findJobs } from '../../store/jobs/read-jobs.ts'
@@ -33,15 +33,15 @@ const LISTED_MAX = ARTIFACTS_PER_JOB_MAX + 10 * OUTPUTS_PER_RUN_MAX
 export function createArtifactService(deps: Deps): ArtifactService {
   const { store } = deps
 
-  async function mayRead(reader: Reader, userId: string, jobId: string | null): Promise<boolean> {
+  async function isVisible(reader: Reader, userId: string, jobId: string | null): Promise<boolean> {
     if ('workerId' in reader) return jobId !== null && store.read(holdsLease(reader.workerId, jobId))
-    return reader.caller.userId === userId || can(reader.caller, 'readAll')
+    return mayRead(reader.caller, userId)
   }
 
   async function visible(reader: Reader, artifactId: string): Promise<Artifact> {
     requireId('artifact', artifactId)
     const found = await store.read(findArtifact(artifactId))
-    if (found === null || !(await mayRead(reader, found.userId, found.jobId))) throw notFound('artifact', artifactId)
+    if (found === null || !(await isVisible(reader, found.userId, found.jobId))) throw notFound('artifact', artifactId)
     return found
   }
 
@@ -72,7 +72,7 @@ export function createArtifactService(deps: Deps): ArtifactService {
     async ofJob(reader, jobId) {
       requireId('job', jobId)
       const [job] = await store.read(findJobs([jobId]))
-      if (job === undefined || !(await mayRead(reader, text(job, 'user_id'), jobId))) throw notFound('job', jobId)
+      if (job === undefined || !(await isVisible(reader, text(job, 'user_id'), jobId))) throw notFound('job', jobId)
       return (await store.read(listArtifacts(jobId, LISTED_MAX))).map(renderArtifact)
     },
   }

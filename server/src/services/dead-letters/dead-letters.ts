@@ -7,7 +7,7 @@ import {
 } from '@ichido/sdk/protocol'
 import type { SubmitInput } from '../../contract/submit.ts'
 import { clip } from '../../core/json/clip.ts'
-import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
+import { type Caller, mayChange, visibleUser } from '../../core/limits/roles.ts'
 import { ARTIFACTS_PER_JOB_MAX } from '../../core/run/artifact.ts'
 import { type Artifact, listArtifacts } from '../../store/artifacts/artifacts.ts'
 import {
@@ -75,7 +75,7 @@ export function createDeadLetterService(
   /** A job that the caller may retry. */
   async function own(caller: Caller, jobId: string): Promise<JobDetail> {
     const job = await jobs.get(caller, jobId)
-    if (job.user_id !== caller.userId && !can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
+    if (!mayChange(caller, job.user_id)) throw new IchidoError('FORBIDDEN')
     return job
   }
 

@@ -1,5 +1,5 @@
 import { IchidoError, type Page, type RedriveShape } from '@ichido/sdk/protocol'
-import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
+import { type Caller, can, mayChange, visibleUser } from '../../core/limits/roles.ts'
 import { type DeadFilter, renderFilter } from '../../store/dead-letters/dead-letters.ts'
 import {
   abortRedrive,
@@ -65,7 +65,7 @@ export function createRedriveService(deps: Deps): RedriveService {
 
     async abort(caller, redriveId) {
       const { actor } = await visible(caller, redriveId)
-      if (actor !== caller.userId && !can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
+      if (!mayChange(caller, actor)) throw new IchidoError('FORBIDDEN')
       const aborted = await store.write(abortRedrive(redriveId, caller.userId, world.uuid()))
       if (aborted !== null) return renderRedrive(aborted)
       const { state } = await visible(caller, redriveId)

@@ -1,5 +1,5 @@
 import { type EventOfAllShape, type EventShape, IchidoError, type JobStateShape } from '@ichido/sdk/protocol'
-import { type Caller, can } from '../../core/limits/roles.ts'
+import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import { BadValue } from '../../core/node/store-errors.ts'
 import { isFinal } from '../../core/run/run-state.ts'
 import { type EventFilter, findAllEvents, type PlacedEvent } from '../../store/events/all-events.ts'
@@ -102,8 +102,6 @@ export function createEventService(deps: Deps): EventService {
     if (repeats > 0) evidence.count(outcome.jobId, 'duplicatesRefused', repeats)
     return outcome.events.map((event) => event !== null)
   }
-
-  const mayRead = (caller: Caller, owner: string) => can(caller, 'readAll') || owner === caller.userId
 
   return {
     async publish(workerId, leaseId, event) {

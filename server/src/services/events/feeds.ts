@@ -1,5 +1,5 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import { type Caller, can } from '../../core/limits/roles.ts'
+import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import { isFinal } from '../../core/run/run-state.ts'
 import { findFeedEnds } from '../../store/events/feeds.ts'
 import type { Deps } from '../deps.ts'
@@ -58,7 +58,7 @@ export class Feeds {
     try {
       const after = 'after' in beginning ? beginning.after : await events.cursorOfSeq(jobId, beginning.lastSeq)
       const page = await readPage(store, jobId, after, FIRST_PAGE_MAX)
-      if (page === null || !(can(caller, 'readAll') || page.userId === caller.userId)) throw notFound('job', jobId)
+      if (page === null || !mayRead(caller, page.userId)) throw notFound('job', jobId)
       return {
         over: isFinal(page.state) && after === page.lastN,
         subscribe: (sink) => {

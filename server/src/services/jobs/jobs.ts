@@ -10,7 +10,7 @@ import {
   type WaitingForShape,
 } from '@ichido/sdk/protocol'
 import { MICROS } from '../../core/limits/quota.ts'
-import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
+import { type Caller, mayChange, mayRead, visibleUser } from '../../core/limits/roles.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { waitingFor } from '../../core/run/waiting.ts'
 import { type CancelOutcome, cancelJob } from '../../store/jobs/cancel-job.ts'
@@ -71,7 +71,7 @@ export function createJobService(deps: Deps, sightings: RecentPolls): JobService
   /** Its owner may change a job, and so may an operator. */
   async function changeable(caller: Caller, jobId: string): Promise<void> {
     const job = await visible(caller, jobId)
-    if (job.user_id !== caller.userId && !can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
+    if (!mayChange(caller, job.user_id)) throw new IchidoError('FORBIDDEN')
   }
 
   async function reasonToWait(job: Row): Promise<WaitingForShape | null> {
@@ -154,10 +154,6 @@ function visibleOf(caller: Caller, filter: JobFilter): JobFilter | null {
   const own = visibleUser(caller)
   if (own !== null && filter.userId !== null && filter.userId !== own) return null
   return { ...filter, userId: own ?? filter.userId }
-}
-
-function mayRead(caller: Caller, userId: string): boolean {
-  return can(caller, 'readAll') || caller.userId === userId
 }
 
 function renderResult(jobId: string, row: Row): ResultShape {

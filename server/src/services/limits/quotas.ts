@@ -1,6 +1,6 @@
 import { IchidoError, type Page, type QuotaShape, type UserShape } from '@ichido/sdk/protocol'
 import { MICROS, type Quota, toMicros } from '../../core/limits/quota.ts'
-import { type Caller, can } from '../../core/limits/roles.ts'
+import { type Caller, can, mayRead } from '../../core/limits/roles.ts'
 import { clearQuota, findQuota, listUsers, type QuotaUse, setQuota } from '../../store/limits/quotas.ts'
 import type { Deps } from '../deps.ts'
 import { isoOrNull } from '../iso.ts'
@@ -33,7 +33,7 @@ export function createQuotaService({ world, store }: Deps): QuotaService {
 
   return {
     async get(caller, userId) {
-      if (userId !== caller.userId && !can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
+      if (!mayRead(caller, userId)) throw new IchidoError('FORBIDDEN')
       return read(userId)
     },
     async listUsers(caller, limit, cursor) {

@@ -1,5 +1,5 @@
 import { IchidoError, type RunLogShape } from '@ichido/sdk/protocol'
-import { type Caller, can } from '../../core/limits/roles.ts'
+import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import type { RunState } from '../../core/run/run-state.ts'
 import { type ArchivedChunk, type LogFile, LogUnreadable, logFileOf } from '../../log-archive/port.ts'
 import { findLogs, type LogAmount, type LogPlace, type LogRow, type LogRows } from '../../store/logs/run-logs.ts'
@@ -102,7 +102,7 @@ export async function lookAt(
   amount: LogAmount,
 ): Promise<LogRows> {
   const found = await store.read(findLogs(jobId, way, place, amount))
-  if (found === null || !(can(caller, 'readAll') || found.userId === caller.userId)) throw notFound('job', jobId)
+  if (found === null || !mayRead(caller, found.userId)) throw notFound('job', jobId)
   return found
 }
 

@@ -1,5 +1,5 @@
 import { IchidoError, type KeyShape, type Page } from '@ichido/sdk/protocol'
-import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
+import { type Caller, mayChange, visibleUser } from '../../core/limits/roles.ts'
 import { extendKeyTo, findKeys, listKeys, type StoredKey } from '../../store/submission/keys.ts'
 import type { Deps } from '../deps.ts'
 import { iso } from '../iso.ts'
@@ -28,7 +28,7 @@ export function createKeyService({ store }: Deps): KeyService {
     },
 
     async extend(caller, key, ttlHours) {
-      const mine = (await visible(caller, key)).filter((k) => k.userId === caller.userId || can(caller, 'operate'))
+      const mine = (await visible(caller, key)).filter((k) => mayChange(caller, k.userId))
       if (mine.length === 0) throw new IchidoError('FORBIDDEN')
       for (const one of mine) await store.write(extendKeyTo(one, Math.round(ttlHours * 3_600_000)))
       return (await visible(caller, key)).map(renderKey)

@@ -1,5 +1,5 @@
 import { IchidoError, type NewReservationShape, type Page, type ReservationShape } from '@ichido/sdk/protocol'
-import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
+import { type Caller, mayRead, visibleUser } from '../../core/limits/roles.ts'
 import { findReservation, listReservations } from '../../store/limits/quotas.ts'
 import type { Command } from '../../store/port.ts'
 import { consumeSlot, type Reservation, releaseSlot, reserveSlot } from '../../store/submission/reservations.ts'
@@ -63,7 +63,7 @@ export function createReservationService({ world, store, meter }: Deps): Reserva
     async get(caller, reservationId) {
       requireId('reservation', reservationId)
       const found = await store.read(findReservation(reservationId))
-      if (found === null || !(can(caller, 'readAll') || found.userId === caller.userId)) {
+      if (found === null || !mayRead(caller, found.userId)) {
         throw notFound('reservation', reservationId)
       }
       return renderReservation(found)
