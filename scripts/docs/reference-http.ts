@@ -39,10 +39,10 @@ interface Schema {
 
 const HEAD = `# HTTP reference
 
-Every call and every field. Made from the schemas that check each request; a running server shows the same at \`/docs\`, and as OpenAPI 3.1 at
-\`/openapi.json\`. How the calls go together: [HTTP API](api.md). What the codes mean: [errors](errors.md).
+This page lists every call and every field. It is generated from the schemas that check each request. A running server shows the same at \`/docs\`, and as OpenAPI 3.1 at
+\`/openapi.json\`. [HTTP API](api.md) explains how the calls work together, and [errors](errors.md) explains the codes.
 
-*who*: \`anybody\` needs no token, a \`worker\` its worker token; all others an API token, unless the server is in open mode.
+The column *who* names the required token: \`anybody\` needs none, a \`worker\` needs its worker token, and all others need an API token, unless the server is in open mode.
 `
 
 /** The page, from what \`/openapi.json\` answers. */

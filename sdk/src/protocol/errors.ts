@@ -23,14 +23,15 @@ export const ERRORS = {
   OPEN_MODE_REFUSED: {
     status: 403,
     retryable: false,
-    sentence: 'Without tokens only direct calls from this machine are served; proxied and cross-site ones are refused.',
+    sentence:
+      'A server without tokens only serves direct calls from its own machine, and refuses proxied and cross-site calls.',
   },
-  NOT_FOUND: { status: 404, retryable: false, sentence: 'There is nothing by this name that the caller may see.' },
+  NOT_FOUND: { status: 404, retryable: false, sentence: 'It does not exist, or the caller may not see it.' },
   METHOD_NOT_ALLOWED: { status: 405, retryable: false, sentence: 'This path does not take this method.' },
   REQUEST_TIMEOUT: {
     status: 408,
     retryable: true,
-    sentence: 'The request did not arrive in time, and nothing was done.',
+    sentence: 'The request did not arrive in time, and nothing was done; send it again.',
   },
   IDEMPOTENCY_KEY_REUSED: {
     status: 409,
@@ -40,17 +41,17 @@ export const ERRORS = {
   IDEMPOTENCY_IN_PROGRESS: {
     status: 409,
     retryable: true,
-    sentence: 'The first request with this key has not been answered yet.',
+    sentence: 'The first request with this key has not been answered yet; send this request again later.',
   },
   QUOTA_EXCEEDED: {
     status: 409,
     retryable: false,
-    sentence: 'The user has as many jobs, reservations or bytes as its quota allows.',
+    sentence: 'The user has reached the quota of jobs, reservations or bytes.',
   },
   COST_LIMIT_EXCEEDED: {
     status: 409,
     retryable: false,
-    sentence: 'The estimated cost would pass the cost limit of the day or month.',
+    sentence: 'The estimated cost would exceed the cost limit of the day or month.',
   },
   MAXIMUM_REACHED: { status: 409, retryable: false, sentence: 'A maximum is reached; the message names it.' },
   RESERVATION_NOT_ACTIVE: {
@@ -61,7 +62,7 @@ export const ERRORS = {
   ALREADY_ENDED: {
     status: 409,
     retryable: false,
-    sentence: 'The job has ended; its outcome does not change any more.',
+    sentence: 'The job has ended; its outcome can no longer change.',
   },
   NOT_ENDED: {
     status: 409,
@@ -81,7 +82,7 @@ export const ERRORS = {
   SETTING_FIXED: {
     status: 409,
     retryable: false,
-    sentence: 'The environment of this node fixes the setting.',
+    sentence: 'An environment variable of this node fixes the setting; change it there.',
   },
   DEFINITION_EXISTS: {
     status: 409,
@@ -91,7 +92,7 @@ export const ERRORS = {
   VERSION_CONFLICT: {
     status: 409,
     retryable: false,
-    sentence: 'The definition has changed since the caller read it; details have its version.',
+    sentence: 'The definition has changed since the caller read it; details have its new version.',
   },
   OUTCOME_ALREADY_RECORDED: {
     status: 409,
@@ -113,7 +114,7 @@ export const ERRORS = {
     retryable: false,
     sentence: 'The run has not been started; start it before reporting on it.',
   },
-  VERSION_MISMATCH: { status: 409, retryable: false, sentence: 'The run has moved on since the caller read it.' },
+  VERSION_MISMATCH: { status: 409, retryable: false, sentence: 'The run has changed since the caller read it.' },
   EPOCH_MISMATCH: {
     status: 409,
     retryable: false,
@@ -135,7 +136,7 @@ export const ERRORS = {
   UPLOAD_OFFSET_MISMATCH: {
     status: 409,
     retryable: false,
-    sentence: 'The upload continues at another offset; details have it.',
+    sentence: 'The upload continues at another offset; details have that offset.',
   },
   PAYLOAD_TOO_LARGE: {
     status: 413,
@@ -154,26 +155,30 @@ export const ERRORS = {
   },
   HEADERS_TOO_LARGE: { status: 431, retryable: false, sentence: 'The request headers are larger than allowed.' },
   RATE_LIMITED: { status: 429, retryable: true, sentence: 'Too many requests; wait as long as Retry-After says.' },
-  INTERNAL: { status: 500, retryable: true, sentence: 'The server failed; the request id leads to its log.' },
+  INTERNAL: {
+    status: 500,
+    retryable: true,
+    sentence: 'The server failed; its log has the cause under the request id.',
+  },
   ARTIFACTS_OFF: {
     status: 503,
     retryable: true,
-    sentence: 'This node keeps no artifacts: ARTIFACTS_DIR is not set, or the log says what is wrong with it.',
+    sentence: 'This node stores no artifacts: ARTIFACTS_DIR is not set, or cannot be used as the log says.',
   },
   LOG_UNAVAILABLE: {
     status: 503,
     retryable: true,
-    sentence: 'The file of the archived log is out of reach, missing or damaged; the message names it.',
+    sentence: 'The file of the archived log cannot be reached, is missing or is damaged; the message names it.',
   },
   STORE_FULL: {
     status: 503,
     retryable: true,
-    sentence: 'A disk of the server is full; free space on the one that the message names.',
+    sentence: 'A disk of the server is full; free space on the disk that the message names.',
   },
   UNAVAILABLE: {
     status: 503,
     retryable: true,
-    sentence: 'The store is out of reach or the server is stopping; send the same request again.',
+    sentence: 'The store cannot be reached or the server is stopping; send the same request again.',
   },
 } as const satisfies Record<string, { status: number; retryable: boolean; sentence: string }>
 

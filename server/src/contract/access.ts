@@ -14,11 +14,11 @@ export const isUserName = (text: string): boolean => userName.safeParse(text).su
 export const createTokenRequest = z.strictObject({
   user_id: userName,
   role: z.enum(ROLES),
-  name: z.string().max(128).optional().meta({ description: 'For people: what the token is for' }),
+  name: z.string().max(128).optional().meta({ description: 'The purpose of the token, for people' }),
   ttl_seconds: z
     .int()
     .min(1)
     .max(10 * SECONDS_MAX)
     .optional()
-    .meta({ description: 'Without it the token works until it is revoked' }),
+    .meta({ description: 'How long the token works; default: until it is revoked' }),
 })

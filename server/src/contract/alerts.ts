@@ -3,8 +3,8 @@ import { z } from 'zod'
 import { listQuery, yesOrNo } from './common/list.ts'
 
 export const listAlertsQuery = z.strictObject({
-  all: yesOrNo.optional().meta({ description: 'Also those that were closed' }),
-  rule: z.enum(ALERT_RULES).optional().meta({ description: 'Of this rule alone' }),
+  all: yesOrNo.optional().meta({ description: 'Also list closed alerts' }),
+  rule: z.enum(ALERT_RULES).optional().meta({ description: 'Only alerts of this rule' }),
   ...listQuery,
 })
 

@@ -28,8 +28,13 @@ export const awaitedArtifact = z.strictObject({
   name: artifactName,
   sha256: sha256
     .optional()
-    .meta({ description: 'Checked; content that the user has sent before is not asked for again' }),
-  size_bytes: z.int().min(0).max(SIZE_MAX).optional().meta({ description: 'Checked; needed to send it in parts' }),
+    .meta({ description: 'Checked; content that the same user has sent before need not be sent again' }),
+  size_bytes: z
+    .int()
+    .min(0)
+    .max(SIZE_MAX)
+    .optional()
+    .meta({ description: 'Checked; required to send the file in parts' }),
 })
 
 export const awaitedArtifacts = z
@@ -42,7 +47,7 @@ export const uploadTtlSeconds = z
   .number()
   .min(1)
   .max(86_400)
-  .meta({ description: 'How long the next chunk of an artifact may take before the job is canceled; default 300' })
+  .meta({ description: 'The job is canceled when no part of an artifact arrives for this long; default 300' })
 
 export const uploadQuery = z
   .object({
@@ -65,7 +70,7 @@ export const artifact = z
   .object({
     artifact_id: z.uuid(),
     job_id: z.uuid().nullable(),
-    run_id: z.uuid().nullable().meta({ description: 'The run that made it; null for what was sent to a job' }),
+    run_id: z.uuid().nullable().meta({ description: 'The run that made it; null for an input of the job' }),
     name: z.string(),
     sha256: z.string().nullable(),
     size_bytes: z.int().nullable(),

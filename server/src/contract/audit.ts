@@ -5,9 +5,9 @@ import { instant, listQuery } from './common/list.ts'
 const word = z.string().min(1).max(256)
 
 export const listAuditQuery = z.strictObject({
-  actor: word.optional().meta({ description: 'Who did it' }),
-  action: word.optional().meta({ description: 'What was done, such as `job.cancel`' }),
-  subject: word.optional().meta({ description: 'What it was done to: an id or a name' }),
+  actor: word.optional().meta({ description: 'The user who made the change' }),
+  action: word.optional().meta({ description: 'The change, such as `job.cancel`' }),
+  subject: word.optional().meta({ description: 'The id or name of the changed thing' }),
   from: instant.optional().meta({ description: 'At this instant or later' }),
   to: instant.optional().meta({ description: 'Before this instant' }),
   ...listQuery,
@@ -19,8 +19,8 @@ export const auditEntry = z
     actor: z.string(),
     action: z.string(),
     subject: z.string(),
-    before: z.unknown().meta({ description: 'Null: there was nothing' }),
-    after: z.unknown().meta({ description: 'Null: there is nothing any more' }),
+    before: z.unknown().meta({ description: 'Null: it did not exist before' }),
+    after: z.unknown().meta({ description: 'Null: it no longer exists' }),
     created_at: z.iso.datetime(),
   })
   .meta({ id: 'AuditEntry' }) satisfies z.ZodType<AuditShape>

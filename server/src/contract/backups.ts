@@ -3,7 +3,7 @@ import { z } from 'zod'
 
 export const backup = z
   .object({
-    name: z.string().meta({ description: 'Of the file in `DATA_DIR/backups`' }),
+    name: z.string().meta({ description: 'The name of the file in `DATA_DIR/backups`' }),
     rows: z.int(),
     bytes: z.int(),
   })

@@ -16,7 +16,7 @@ const filterFields = {
   user_id: userName.optional(),
   dead_after: instant.optional().meta({ description: 'Became a dead letter at this instant or later' }),
   dead_before: instant.optional().meta({ description: 'Became a dead letter before this instant' }),
-  text: z.string().min(1).max(256).optional().meta({ description: "Somewhere in the error's message" }),
+  text: z.string().min(1).max(256).optional().meta({ description: "A text that the error's message contains" }),
 }
 
 const filterObject = z.strictObject(filterFields)
@@ -30,13 +30,13 @@ export const redriveRequest = z
   .strictObject({
     job_ids: z.array(z.uuid().toLowerCase()).min(1).max(REDRIVE_JOBS_MAX).optional(),
     filter: filterObject.optional().meta({ description: 'All that match; `{}` matches every dead letter' }),
-    dry_run: z.boolean().optional().meta({ description: 'Only count' }),
+    dry_run: z.boolean().optional().meta({ description: 'Only count, change nothing' }),
     per_second: z
       .int()
       .min(1)
       .max(PER_SECOND_MAX)
       .optional()
-      .meta({ description: 'At most so many; default: as fast as it goes' }),
+      .meta({ description: 'The maximum rate; default: as fast as possible' }),
   })
   .refine((body) => (body.job_ids === undefined) !== (body.filter === undefined), {
     path: ['job_ids'],
@@ -44,10 +44,7 @@ export const redriveRequest = z
   })
 
 export const retryRequest = z.strictObject({
-  payload: z
-    .unknown()
-    .optional()
-    .meta({ description: 'Submit a new job with this payload in place of the old one, instead of retrying that' }),
+  payload: z.unknown().optional().meta({ description: 'Submit a new job with this payload in place of the old job' }),
 })
 
 const time = z.iso.datetime()
@@ -62,7 +59,7 @@ const deadLetterFields = z.object({
   error_message: z.string(),
   retry_count: z.int(),
   dead_at: time,
-  redrive_id: z.uuid().nullable().meta({ description: 'The redrive that it is or was last part of' }),
+  redrive_id: z.uuid().nullable().meta({ description: 'The last redrive that included it' }),
 })
 
 export const deadLetter = deadLetterFields.meta({ id: 'DeadLetter' }) satisfies z.ZodType<DeadLetterShape>
@@ -100,12 +97,14 @@ export const redrive = z
     redrive_id: z.uuid(),
     state: z.enum(REDRIVE_STATES),
     actor: z.string(),
-    filter: filterShape.nullable().meta({ description: 'Null: it was given a list of jobs' }),
+    filter: filterShape.nullable().meta({ description: 'Null: the redrive has a list of jobs' }),
     per_second: z.int().nullable(),
     matched: z.int(),
     redriven: z.int(),
-    waiting: z.int().meta({ description: 'Met a full quota, and will be tried again' }),
-    skipped: z.int().meta({ description: 'Retried by somebody else meanwhile, or their key names another job by now' }),
+    waiting: z.int().meta({ description: 'Jobs that found the quota full and will be tried again' }),
+    skipped: z
+      .int()
+      .meta({ description: 'Jobs that were retried by someone else, or whose key names another job now' }),
     began_at: time,
     ended_at: time.nullable(),
   })

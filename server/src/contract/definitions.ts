@@ -27,25 +27,26 @@ const scheduleFields = {
     .max(CRON_LENGTH_MAX)
     .meta({
       description:
-        'Minute, hour, day of month, month, day of week; with six fields the second comes before them. `*`, lists, ranges, ' +
-        'steps, names (`MON-FRI`, `JAN`), `L`, `W`, `#`. Where both days are set, either will do. Or `@hourly`, `@daily`, ' +
-        '`@weekly`, `@monthly`, `@yearly`.',
+        'Minute, hour, day of month, month, day of week; with six fields, the second comes first. It takes `*`, lists, ' +
+        'ranges, steps, names (`MON-FRI`, `JAN`), `L`, `W` and `#`. If both days are set, a day that matches either is ' +
+        'due. `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly` work, too.',
     }),
-  time_zone: z.string().max(64).meta({ description: 'A name of the IANA database, like Europe/Berlin' }),
+  time_zone: z.string().max(64).meta({ description: 'A name of the IANA database, such as Europe/Berlin' }),
   catch_up: z.enum(['skip', 'last', 'all']).meta({
-    description: 'What is made up for of ticks that were missed: none, the last, or all of the window',
+    description: 'Which missed ticks are made: none, the last, or all within the window',
   }),
   catch_up_window_seconds: z.int().min(0).max(CATCH_UP_WINDOW_SECONDS_MAX).meta({
-    description: 'What was missed longer ago than this is not made up for',
+    description: 'Ticks that were missed longer ago are not made',
   }),
   overlap: z.enum(['allow', 'skip', 'queue_one']).meta({
-    description: 'While a job of it has not ended, a tick makes the next, is skipped, or waits, one at most',
+    description:
+      'While a job of the definition has not ended, a tick makes the next job (`allow`), is skipped (`skip`), or one tick waits (`queue_one`)',
   }),
   jitter_seconds: z.int().min(0).max(DAY_SECONDS).meta({
     description: 'A job begins up to this much later than its tick',
   }),
-  starts_at: z.iso.datetime({ offset: true }).nullable().meta({ description: 'No tick before it' }),
-  ends_at: z.iso.datetime({ offset: true }).nullable().meta({ description: 'No tick at it or after it' }),
+  starts_at: z.iso.datetime({ offset: true }).nullable().meta({ description: 'No tick before this instant' }),
+  ends_at: z.iso.datetime({ offset: true }).nullable().meta({ description: 'No tick at or after this instant' }),
 }
 
 const scheduleRequest = z
@@ -79,8 +80,8 @@ const content = {
   domain: domain.nullable(),
   stages: stages.nullable(),
   seq_scope,
-  schedule: scheduleRequest.nullable().optional().meta({ description: 'Null: it is due only when somebody says so' }),
-  on: triggerRuleRequest.nullable().optional().meta({ description: 'The triggers that make a job of it; null: none' }),
+  schedule: scheduleRequest.nullable().optional().meta({ description: 'Null: no schedule' }),
+  on: triggerRuleRequest.nullable().optional().meta({ description: 'The triggers that make its jobs; null: none' }),
 }
 
 const definitionContent = z.strictObject(content) satisfies z.ZodType<DefinitionRequest>
@@ -92,7 +93,11 @@ export const createDefinitionRequest = z.strictObject({ name, ...content }).meta
 export const putDefinitionRequest = z
   .strictObject({
     ...content,
-    version: z.int().min(1).optional().meta({ description: 'Refuse the change when it is another by now' }),
+    version: z
+      .int()
+      .min(1)
+      .optional()
+      .meta({ description: 'Refuse the change if the definition has another version now' }),
   })
   .meta({ id: 'DefinitionReplacement' })
 
@@ -129,11 +134,11 @@ export const definition = z
     on: triggerRule.nullable(),
     paused: z.boolean(),
     paused_at: time.nullable(),
-    version: z.int().meta({ description: 'Raised by every change that somebody makes' }),
-    user_id: z.string().meta({ description: 'Whose jobs its ticks and triggers make' }),
+    version: z.int().meta({ description: 'Raised by every change' }),
+    user_id: z.string().meta({ description: 'The owner of the jobs that its ticks and triggers make' }),
     next_tick_at: time
       .nullable()
-      .meta({ description: 'Null without a schedule, when it has ended, and while it is paused' }),
+      .meta({ description: 'Null without a schedule, after the end of the schedule, and during a pause' }),
     last_tick_at: time.nullable(),
     created_at: time,
     updated_at: time,
@@ -145,7 +150,9 @@ export const ticks = z.object({
     z
       .object({
         scheduled_for: time,
-        local_time: z.iso.datetime({ offset: true }).meta({ description: 'What clocks in the time zone show then' }),
+        local_time: z.iso
+          .datetime({ offset: true })
+          .meta({ description: 'The same instant in the time zone of the schedule' }),
       })
       .meta({ id: 'Tick' }) satisfies z.ZodType<TickShape>,
   ),

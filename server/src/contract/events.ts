@@ -22,15 +22,15 @@ export const publishRequest = z.strictObject({
 })
 
 export const publishResponse = z.object({
-  data: z.array(z.object({ accepted: z.boolean().meta({ description: 'False: it was stored before' }) })),
+  data: z.array(z.object({ accepted: z.boolean().meta({ description: 'False: the event was already stored' }) })),
 })
 
 const time = z.iso.datetime()
 
 const eventFields = {
-  cursor: z.int().meta({ description: 'Gapless within the job, in the order of delivery' }),
+  cursor: z.int().meta({ description: 'A number without gaps within the job, in the order of delivery' }),
   stage: z.string(),
-  seq: z.int().meta({ description: 'Where each attempt counts anew, (attempt − 1) · 1,000,000 is added' }),
+  seq: z.int().meta({ description: 'If each attempt counts from the start, (attempt − 1) · 1,000,000 is added' }),
   data: z.unknown(),
   timestamp: time,
 }
@@ -43,8 +43,8 @@ export const jobState = z
     domain: z.string(),
     state: z.enum(JOB_STATES),
     attempt: z.int(),
-    event: event.nullable().meta({ description: 'The last of all; null once its events are past their time' }),
-    stages: z.record(z.string(), event).meta({ description: 'The last of each stage that its workers publish in' }),
+    event: event.nullable().meta({ description: 'The last event; null after retention has removed the events' }),
+    stages: z.record(z.string(), event).meta({ description: 'The last event of each stage in which workers publish' }),
   })
   .meta({ id: 'JobStateNow' }) satisfies z.ZodType<JobStateShape>
 
@@ -63,8 +63,8 @@ export const eventOfAll = z
 
 export const eventsOfAll = z.object({
   data: z.array(eventOfAll),
-  next_cursor: z.string().meta({ description: 'The list goes on from here, now or when there is more' }),
-  caught_up: z.boolean().meta({ description: 'There is no more yet' }),
+  next_cursor: z.string().meta({ description: 'Where the list continues, now or later' }),
+  caught_up: z.boolean().meta({ description: 'There are no more events yet' }),
 }) satisfies z.ZodType<EventsOfAllShape>
 
 const LIST = 'events'

@@ -10,7 +10,8 @@ const scheme = z.enum(HOOK_SCHEMES).meta({
   description: '`standard`: Standard Webhooks (also under its `svix-` headers). `github`: X-Hub-Signature-256.',
 })
 const topic = name.meta({
-  description: 'The topic of its triggers; with `github` the event follows, so that `github` makes `github.push`',
+  description:
+    'The topic of its triggers. With the scheme `github`, the name of the event is appended: `github` becomes `github.push`',
 })
 
 export const putHookRequest = z
@@ -18,7 +19,7 @@ export const putHookRequest = z
     scheme,
     topic,
     secret: z.string().max(256).optional().meta({
-      description: 'Left out: a new hook gets a new secret, and a hook that exists keeps the one it has',
+      description: 'Default: a new hook gets a new secret, and an existing hook keeps its secret',
     }),
   })
   .meta({ id: 'HookRequest' }) satisfies z.ZodType<HookRequest>
@@ -27,7 +28,7 @@ const fields = {
   name: z.string(),
   scheme,
   topic: z.string(),
-  user_id: z.string().meta({ description: 'Its triggers are this user’s' }),
+  user_id: z.string().meta({ description: 'The owner of its triggers' }),
   created_at: z.iso.datetime(),
   updated_at: z.iso.datetime(),
 }
@@ -35,5 +36,5 @@ const fields = {
 export const hook = z.object(fields).meta({ id: 'Hook' }) satisfies z.ZodType<HookShape>
 
 export const putHookResponse = z
-  .object({ ...fields, secret: z.string().nullable().meta({ description: 'Shown once, when the server made it' }) })
+  .object({ ...fields, secret: z.string().nullable().meta({ description: 'Shown only once, if the server made it' }) })
   .meta({ id: 'PutHookResponse' }) satisfies z.ZodType<PutHookResponse>

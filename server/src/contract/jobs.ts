@@ -32,7 +32,7 @@ const label = z
     context.addIssue({ code: 'custom', message: 'must be name:value' })
     return z.NEVER
   })
-  .meta({ description: 'name:value of a label that the job has' })
+  .meta({ description: 'A label of the job, as name:value' })
 
 const key = z
   .string()
@@ -64,22 +64,27 @@ const waitSeconds = z.coerce
   .min(0)
   .max(WAIT_SECONDS_MAX)
   .default(0)
-  .meta({ description: 'How long the answer may be held back until there is something to say' })
+  .meta({ description: 'How long the call waits for something new' })
 
 export const resultQuery = z.strictObject({ wait_seconds: waitSeconds })
 
 export const eventsQuery = z.strictObject({
-  after: z.coerce.number().int().min(0).optional().meta({ description: 'The cursor of the last event that was seen' }),
+  after: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .optional()
+    .meta({ description: 'The cursor of the last event that the caller has seen' }),
   last_seq: z.coerce
     .number()
     .int()
     .min(0)
     .optional()
-    .meta({ description: 'Instead of `after`: the seq of the last event that was seen' }),
+    .meta({ description: 'Instead of `after`: the seq of the last event that the caller has seen' }),
   stream_token: z
     .string()
     .max(1_000)
     .optional()
-    .meta({ description: 'Of this job, in place of a token; an API token never belongs into a URL' }),
+    .meta({ description: 'A stream token for this job, in place of an API token, which does not belong in a URL' }),
   wait_seconds: waitSeconds,
 })

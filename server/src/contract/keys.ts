@@ -7,10 +7,10 @@ export const extendKeyRequest = z.strictObject({
     .number()
     .positive()
     .max(KEY_TTL_HOURS_MAX)
-    .meta({ description: 'How long the key lives from now on; a key is never shortened' }),
+    .meta({ description: 'How long the key lives from now on; the lifetime is never shortened' }),
 })
 
 export const listKeysQuery = z.strictObject({
-  active: yesOrNo.optional().meta({ description: 'true: only keys that are in force' }),
+  active: yesOrNo.optional().meta({ description: 'true: only keys that have not expired' }),
   ...listQuery,
 })

@@ -20,12 +20,12 @@ const callName = z
   .optional()
 
 const leaseFields = {
-  queues: z.array(name).min(1).max(NAMES_MAX).meta({ description: 'Asked in this order' }),
-  kinds: z.array(name).max(NAMES_MAX).default([]).meta({ description: 'Empty: any kind' }),
-  max: z.int().min(1).max(LEASE_MAX).default(1).meta({ description: 'How many runs at most' }),
-  start: z.boolean().default(false).meta({ description: 'The runs are RUNNING at once, without a call to start' }),
-  start_id: callName.meta({ description: 'Names the process that starts them' }),
-  poll_id: callName.meta({ description: 'Sent again with the same name, the call gets the same leases' }),
+  queues: z.array(name).min(1).max(NAMES_MAX).meta({ description: 'The queues to lease from, in this order' }),
+  kinds: z.array(name).max(NAMES_MAX).default([]).meta({ description: 'The kinds to lease; empty: any kind' }),
+  max: z.int().min(1).max(LEASE_MAX).default(1).meta({ description: 'The maximum number of runs' }),
+  start: z.boolean().default(false).meta({ description: 'The runs are RUNNING at once, without a call to `start`' }),
+  start_id: callName.meta({ description: 'Identifies the process that starts the runs' }),
+  poll_id: callName.meta({ description: 'Identifies the call: a repeated call gets the same leases' }),
 }
 
 const waitSeconds = z.number().min(0).max(WAIT_SECONDS_MAX).meta({ description: 'How long to wait' })
@@ -57,7 +57,7 @@ export const releaseRequest = z.strictObject({})
 export const heartbeatsRequest = z.strictObject({ lease_ids: z.array(leaseId).min(1).max(ITEMS_MAX) })
 
 export const cancelsRequest = z.strictObject({
-  known: z.array(leaseId).max(LEASE_MAX).default([]).meta({ description: 'The leases that were told last' }),
+  known: z.array(leaseId).max(LEASE_MAX).default([]).meta({ description: 'The leases of the last answer' }),
   wait_seconds: waitSeconds.default(LEASE_WAIT_SECONDS),
 })
 
@@ -78,16 +78,25 @@ export const logsRequest = z.strictObject({
 })
 
 const guards = {
-  version: z.int().min(0).optional().meta({ description: 'Refused when the run has another version' }),
-  leader_epoch: z.int().min(0).optional().meta({ description: 'Refused when the run was started under another one' }),
+  version: z.int().min(0).optional().meta({ description: 'The report is refused if the run has another version' }),
+  leader_epoch: z
+    .int()
+    .min(0)
+    .optional()
+    .meta({ description: 'The report is refused if the run was started under another epoch' }),
 }
 
 const resultFields = {
   result: z.unknown().optional(),
   summary_text: z.string().nullable().optional(),
   freqs_csv: z.string().nullable().optional(),
-  meta: z.unknown().optional().meta({ description: 'Not part of the outcome: a repeat may carry another one' }),
-  cost: z.number().min(0).max(COST_MAX).optional().meta({ description: 'Takes the place of the estimated cost' }),
+  meta: z.unknown().optional().meta({ description: 'Not part of the outcome; it may differ in a repeat' }),
+  cost: z
+    .number()
+    .min(0)
+    .max(COST_MAX)
+    .optional()
+    .meta({ description: 'The actual cost; it replaces the estimated cost' }),
   ...guards,
 }
 
@@ -119,7 +128,7 @@ export const reportRequest = z.strictObject({
   reports: z
     .array(
       z.unknown().meta({
-        description: 'A body of `result` or, with `error_code`, of `failed`, each with its `lease_id`',
+        description: 'A body of `result`, or of `failed` if it has `error_code`, with its `lease_id`',
         type: 'object',
       }),
     )
@@ -149,9 +158,9 @@ export const lease = z
     stages: z
       .record(z.string(), z.object({ from: z.int(), to: z.int() }))
       .nullable()
-      .meta({ description: 'Which seq numbers the stages of its events have; null: one open stage, `progress`' }),
+      .meta({ description: 'The range of seq numbers of each stage; null: one open stage, `progress`' }),
     artifacts: z.array(z.object({ artifact_id: z.uuid(), name: z.string(), sha256: z.string(), size_bytes: z.int() })),
-    last_progress: z.unknown().meta({ description: 'The data of the last progress event of the attempts before' }),
+    last_progress: z.unknown().meta({ description: 'The data of the last progress event of earlier attempts' }),
   })
   .meta({ id: 'Lease' }) satisfies z.ZodType<LeaseShape>
 
@@ -182,17 +191,17 @@ export const heartbeatsResponse = z.object({
 
 export const cancelsResponse = z.object({ lease_ids: z.array(z.string()) })
 
-export const logsResponse = z.object({ accepted: z.int().meta({ description: 'How many were new' }) })
+export const logsResponse = z.object({ accepted: z.int().meta({ description: 'How many chunks were new' }) })
 
 export const resultResponse = z.object({ state, repeated: z.boolean(), leases: leases.optional() })
 
 const failure = {
   state,
   repeated: z.boolean(),
-  requeued: z.boolean().meta({ description: 'The job has a next run' }),
+  requeued: z.boolean().meta({ description: 'The job will be retried' }),
   retry_count: z.int(),
   next_run_at: time.nullable(),
-  dead: z.boolean().meta({ description: 'It is a dead letter now' }),
+  dead: z.boolean().meta({ description: 'The job is a dead letter now' }),
 }
 
 export const failedResponse = z.object({ ...failure, leases: leases.optional() })
@@ -203,7 +212,7 @@ export const reportResponse = z.object({
   data: z.array(
     z.object({
       lease_id: z.string().nullable(),
-      status: z.int().meta({ description: 'What the same report would have been answered with by itself' }),
+      status: z.int().meta({ description: 'The HTTP status that the same report would have had by itself' }),
       state: state.optional(),
       repeated: z.boolean().optional(),
       requeued: z.boolean().optional(),

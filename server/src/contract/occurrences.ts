@@ -11,7 +11,7 @@ export const runRequest = z.strictObject({}).nullish()
 
 export const occurrencesQuery = z.strictObject({
   from: instant.optional().meta({ description: 'Ticks at this instant or later' }),
-  to: instant.optional().meta({ description: 'Ticks before this instant; default: now. Later ones are `pending`' }),
+  to: instant.optional().meta({ description: 'Ticks before this instant; default: now. Future ticks are `pending`' }),
   ...listQuery,
 })
 
@@ -21,9 +21,9 @@ export const backfillParams = definitionParams.extend({ backfill_id: z.uuid().to
 export const backfillRequest = z.strictObject({
   from: instant.meta({ description: 'Ticks at this instant or later' }),
   to: instant.optional().meta({
-    description: 'Ticks before this instant, which must not lie in the future; default: now',
+    description: 'Ticks before this instant, which must not be in the future; default: now',
   }),
-  dry_run: z.boolean().optional().meta({ description: 'Only count' }),
+  dry_run: z.boolean().optional().meta({ description: 'Only count, change nothing' }),
 })
 
 const time = z.iso.datetime()
@@ -33,16 +33,16 @@ export const occurrence = z
     scheduled_for: time,
     outcome: z.enum(OCCURRENCE_OUTCOMES).meta({
       description:
-        '`job`, `skipped` or waiting: as recorded. `pending`: to come, or due just now. `missing`: due, and nobody has ' +
-        'dealt with it',
+        '`job`, `skipped` and the waiting ones are recorded. `pending`: the tick is in the future or just due. ' +
+        '`missing`: the tick is due and has no entry',
     }),
-    job_id: z.uuid().nullable().meta({ description: 'Stays when retention has removed the job' }),
+    job_id: z.uuid().nullable().meta({ description: 'It stays when retention has removed the job' }),
     reason: z.string().nullable(),
     origin: z.enum(['schedule', 'backfill']),
     skipped_until: time.nullable().meta({ description: 'This skip stands for all ticks up to this one' }),
-    created_at: time.nullable().meta({ description: 'When it was recorded; null for what is not' }),
+    created_at: time.nullable().meta({ description: 'When the tick was recorded; null for a tick without an entry' }),
     late_seconds: z.number().nullable().meta({
-      description: 'From the tick until its job was made, or until now; null where it says nothing',
+      description: 'The time from the tick until its job was made, or until now; null if it does not apply',
     }),
   })
   .meta({ id: 'Occurrence' }) satisfies z.ZodType<OccurrenceShape>
@@ -55,10 +55,10 @@ export const backfill = z
     state: z.enum(BACKFILL_STATES),
     from: time,
     to: time,
-    matched: z.int().meta({ description: 'Ticks in the range, by the rule that it began with' }),
+    matched: z.int().meta({ description: 'Ticks in the range, by the rule with which the backfill began' }),
     made: z.int(),
-    made_before: z.int().meta({ description: 'Ticks whose job was made before, or waits to be' }),
-    skipped: z.int().meta({ description: 'Ticks that were skipped, and stay so' }),
+    made_before: z.int().meta({ description: 'Ticks that already have a job or wait for one' }),
+    skipped: z.int().meta({ description: 'Ticks that were skipped and stay skipped' }),
     began_at: time,
     ended_at: time.nullable(),
   })

@@ -13,38 +13,38 @@ export const queueParams = z.object({ name })
 export const listQueuesQuery = z.strictObject(listQuery)
 
 export const putQueueRequest = z.strictObject({
-  paused: z.boolean().optional().meta({ description: 'Nothing is leased from it; what is held goes on' }),
+  paused: z.boolean().optional().meta({ description: 'No run is leased from the queue; leased runs continue' }),
   max_concurrent: z
     .int()
     .min(1)
     .max(1_000_000)
     .nullable()
     .optional()
-    .meta({ description: 'Runs of it that workers may hold at one time; null: no limit' }),
+    .meta({ description: 'How many runs workers may hold at a time; null: no limit' }),
   lease_ttl_seconds: z
     .int()
     .min(1)
     .max(DAY_SECONDS)
     .nullable()
     .optional()
-    .meta({ description: 'For jobs that do not set their own; null: 60' }),
+    .meta({ description: 'The default for jobs that do not set it; null: 60' }),
   continuation_seconds: z
     .int()
     .min(0)
     .max(DAY_SECONDS)
     .nullable()
     .optional()
-    .meta({ description: 'For jobs that do not set their own; null: 60' }),
+    .meta({ description: 'The default for jobs that do not set it; null: 60' }),
   result_ttl_seconds: z.int().min(0).max(RESULT_TTL_SECONDS_MAX).nullable().optional().meta({
     description:
-      'How long jobs can be read after they ended for good; then status, result and files are 404. null or 0: as long as the job is kept',
+      'How long jobs can be read after they ended for good. Then their status, result and files are 404. null or 0: as long as the job is kept',
   }),
   fatal_error_codes: z
     .array(failedRequest.shape.error_code)
     .max(FATAL_CODES_MAX)
     .nullable()
     .optional()
-    .meta({ description: 'A failure that a worker reports with one of these codes becomes a dead letter at once' }),
+    .meta({ description: 'A failure with one of these codes is not retried; the job becomes a dead letter at once' }),
 })
 
 export const queue = z
@@ -58,7 +58,7 @@ export const queue = z
     result_ttl_seconds: z.int().nullable(),
     fatal_error_codes: z.array(z.string()).nullable(),
     ready: z.int().meta({ description: 'Runs that can be leased now' }),
-    delayed: z.int().meta({ description: 'Runs that wait for their time' }),
+    delayed: z.int().meta({ description: 'Runs that are not due yet' }),
     running: z.int().meta({ description: 'Runs that workers hold' }),
     oldest_ready_seconds: z.number().nullable(),
   })

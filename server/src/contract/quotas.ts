@@ -13,7 +13,7 @@ export const putQuotaRequest = z.strictObject({
     .max(1_000_000)
     .nullable()
     .default(null)
-    .meta({ description: 'Active jobs and live reservations at one time; null: no limit' }),
+    .meta({ description: 'How many active jobs and live reservations at a time; null: no limit' }),
   cost_limit: z
     .number()
     .min(0)
@@ -38,12 +38,12 @@ export const reserveRequest = z.strictObject({
     .positive()
     .max(RESERVATION_TTL_SECONDS_MAX)
     .optional()
-    .meta({ description: 'Then the slot is free again, if it was not consumed; default 300' }),
+    .meta({ description: 'How long the slot is held if it is not consumed; default 300' }),
   reservation_id: z
     .uuid()
     .toLowerCase()
     .optional()
-    .meta({ description: 'Chosen by the caller at random: sent again with it, the request holds one slot' }),
+    .meta({ description: 'A random id that the caller chooses: a repeated request with it holds one slot' }),
 })
 
 export const consumeRequest = z.strictObject({ job_id: z.uuid().toLowerCase() })
@@ -52,6 +52,6 @@ export const listUsersQuery = z.strictObject(listQuery)
 
 export const listReservationsQuery = z.strictObject({
   user_id: userName.optional(),
-  active: yesOrNo.optional().meta({ description: 'true: only those that hold a slot now' }),
+  active: yesOrNo.optional().meta({ description: 'true: only reservations that hold a slot now' }),
   ...listQuery,
 })

@@ -5,21 +5,21 @@ import { z } from 'zod'
 export const settingParams = z.object({ name: z.string().max(100) })
 
 export const putSettingRequest = z.strictObject({
-  value: z.number().meta({ description: "Within the setting's bounds, and whole where it is a count" }),
+  value: z.number().meta({ description: "Within the setting's bounds; a whole number if it is a count" }),
 })
 
 export const setting = z
   .object({
     name: z.string(),
-    value: z.number().meta({ description: 'In force on the node that answers' }),
+    value: z.number().meta({ description: 'The value in force on the node that answers' }),
     default: z.number(),
     min: z.number(),
     max: z.number(),
     source: z
       .enum(['default', 'stored', 'environment'])
-      .meta({ description: 'Where the value comes from; the environment beats what is stored' }),
+      .meta({ description: 'Where the value comes from; the environment overrides a stored value' }),
     description: z.string(),
-    updated_at: z.iso.datetime().nullable().meta({ description: 'Of the last change that was stored' }),
+    updated_at: z.iso.datetime().nullable().meta({ description: 'When the stored value was last changed' }),
     updated_by: z.string().nullable(),
   })
   .meta({ id: 'Setting' }) satisfies z.ZodType<SettingShape>

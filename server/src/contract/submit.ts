@@ -30,34 +30,46 @@ const backoff = z
   })
   .meta({
     description:
-      'Delay before retry n is min(cap, base · 2^n) seconds, less up to `jitter` of it at random; default 10, 300 and 0.1',
+      'The delay before retry n is min(cap, base · 2^n) seconds, less up to the part `jitter` of it at random; the defaults are 10, 300 and 0.1',
   })
 
 export const submitRequest = z
   .strictObject({
-    kind: name.meta({ description: 'What sort of work this is; workers choose by it' }),
+    kind: name.meta({ description: 'The kind of work; workers choose jobs by it' }),
     queue: name.optional().meta({ description: 'Default: "default"' }),
-    payload: z.unknown().optional().meta({ description: 'Any JSON; handed to the worker as it is' }),
-    priority: numberWithin(JOB_LIMITS.priority).optional().meta({ description: 'Higher goes first; default 0' }),
-    run_at: z.iso.datetime({ offset: true }).optional().meta({ description: 'Not before this instant' }),
-    delay_seconds: z.number().min(0).max(SECONDS_MAX).optional().meta({ description: 'Not before this long from now' }),
+    payload: z.unknown().optional().meta({ description: 'Any JSON; the worker gets it unchanged' }),
+    priority: numberWithin(JOB_LIMITS.priority).optional().meta({ description: 'The highest goes first; default 0' }),
+    run_at: z.iso
+      .datetime({ offset: true })
+      .optional()
+      .meta({ description: 'The job does not start before this instant' }),
+    delay_seconds: z
+      .number()
+      .min(0)
+      .max(SECONDS_MAX)
+      .optional()
+      .meta({ description: 'The job does not start before this time has passed' }),
     max_attempts: numberWithin(JOB_LIMITS.maxAttempts)
       .optional()
-      .meta({ description: 'Runs that may start and fail; default 4' }),
+      .meta({ description: 'How many runs may start and fail; default 4' }),
     backoff: backoff.optional(),
-    timeout_seconds: numberWithin(JOB_LIMITS.timeoutSeconds).optional().meta({ description: 'Of one run' }),
+    timeout_seconds: numberWithin(JOB_LIMITS.timeoutSeconds)
+      .optional()
+      .meta({ description: 'The time limit of one run' }),
     lease_ttl_seconds: numberWithin(JOB_LIMITS.leaseTtlSeconds)
       .optional()
       .meta({ description: 'How long a worker may be silent; default: the queue’s, else 60' }),
     continuation_seconds: numberWithin(JOB_LIMITS.continuationSeconds)
       .optional()
-      .meta({ description: 'How much longer its run is kept for it after that; default: the queue’s, else 60' }),
+      .meta({
+        description: 'How much longer the run is reserved for the silent worker; default: the queue’s, else 60',
+      }),
     ...eventPolicy,
     labels: z
       .record(labelName, z.string().max(256))
       .refine((labels) => Object.keys(labels).length <= LABELS_MAX, `must have at most ${LABELS_MAX} entries`)
       .optional()
-      .meta({ description: `To find jobs by; up to ${LABELS_MAX}` }),
+      .meta({ description: `Labels to find jobs by; up to ${LABELS_MAX}` }),
     estimated_cost: z
       .number()
       .min(0)
@@ -69,13 +81,13 @@ export const submitRequest = z
       .regex(/^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/, 'must be a W3C traceparent')
       .optional()
       .meta({ description: 'W3C trace context, handed to the worker' }),
-    reservation_id: z.uuid().toLowerCase().optional().meta({ description: 'The slot to use' }),
+    reservation_id: z.uuid().toLowerCase().optional().meta({ description: 'The reservation whose slot the job takes' }),
     idempotency_key: z
       .string()
       .min(1)
       .max(KEY_MAX_LENGTH)
       .optional()
-      .meta({ description: 'The header Idempotency-Key for clients that cannot send it' }),
+      .meta({ description: 'The same as the header Idempotency-Key, for clients that cannot send it' }),
     key_ttl_hours: z
       .number()
       .positive()

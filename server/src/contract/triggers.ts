@@ -26,11 +26,11 @@ const ruleFields = {
     .refine((where) => Object.keys(where).length <= CONDITIONS_MAX, `must have at most ${CONDITIONS_MAX} entries`)
     .meta({
       description:
-        'Paths in `data` and the values that must stand there, all of them: `{"order.state": "paid"}`. A backslash ' +
+        'Paths in `data` and the values that must be there: `{"order.state": "paid"}`. All must match. A backslash ' +
         'escapes a dot in a name',
     }),
   when_paused: z.enum(['keep', 'skip']).meta({
-    description: 'Triggers that are processed during a pause wait for its end, or are skipped',
+    description: 'Triggers that are processed during a pause wait for its end (`keep`) or are skipped (`skip`)',
   }),
 }
 
@@ -55,7 +55,7 @@ const dedupeKey = z
     const parsed = parseKey(text)
     if (!parsed.ok) context.addIssue({ code: 'custom', message: parsed.problem })
   })
-  .meta({ description: `What happened, by name: 1 to ${KEY_MAX_LENGTH} visible ASCII characters` })
+  .meta({ description: `A key that identifies what happened: 1 to ${KEY_MAX_LENGTH} visible ASCII characters` })
 const data = z.unknown().optional().meta({ description: 'Any JSON up to 256 KiB; default null' })
 
 export const triggerRequest = z
@@ -73,7 +73,7 @@ export const recordRequest = z
       .min(1)
       .max(TRIGGERS_MAX)
       .optional()
-      .meta({ description: 'Instead of the other fields' }),
+      .meta({ description: 'Several triggers, instead of the other fields' }),
   })
   .superRefine(({ triggers, ...one }, context) => {
     const [beside] = Object.keys(one)
@@ -90,7 +90,7 @@ export const triggerParams = z.object({ trigger_id: z.uuid().toLowerCase() })
 
 export const listTriggersQuery = z.strictObject({
   topic: name.optional(),
-  definition: name.optional().meta({ description: 'Those that the ledger of this definition knows of' }),
+  definition: name.optional().meta({ description: 'Only triggers in the ledger of this definition' }),
   state: z.enum(TRIGGER_STATES).optional(),
   ...listQuery,
 })
@@ -105,7 +105,7 @@ export const recordedTrigger = z
     topic: z.string(),
     dedupe_key: z.string(),
     created_at: time,
-    duplicate: z.boolean().meta({ description: 'The key was known: this is what was stored under it' }),
+    duplicate: z.boolean().meta({ description: 'The key was known, and this is the trigger that was stored first' }),
   })
   .meta({ id: 'RecordedTrigger' }) satisfies z.ZodType<RecordedTriggerShape>
 
@@ -113,7 +113,7 @@ export const recordResponse = z.union([recordedTrigger, z.object({ data: z.array
 
 const made = {
   outcome: z.enum(TRIGGER_OUTCOMES),
-  job_id: z.uuid().nullable().meta({ description: 'Stays when retention has removed the job' }),
+  job_id: z.uuid().nullable().meta({ description: 'It stays when retention has removed the job' }),
   reason: z.string().nullable(),
   field: z.string().nullable().meta({ description: 'The path that `data` does not have, if that is the reason' }),
   updated_at: time,
@@ -138,8 +138,8 @@ const triggerFields = z.object({
   user_id: z.string(),
   state: z.enum(TRIGGER_STATES),
   created_at: time,
-  processed_at: time.nullable().meta({ description: 'When the leader decided what it makes' }),
-  outcomes: z.array(outcome).meta({ description: 'What it made, by definition' }),
+  processed_at: time.nullable().meta({ description: 'When the leader processed it' }),
+  outcomes: z.array(outcome).meta({ description: 'The outcome for each definition' }),
 })
 
 export const triggerShape = triggerFields.meta({ id: 'Trigger' }) satisfies z.ZodType<TriggerShape>

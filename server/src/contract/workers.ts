@@ -25,25 +25,29 @@ const secret = z.string().min(1).max(256)
 const queues = z.array(name).min(1).max(QUEUES_MAX)
 
 export const enrollRequest = z.strictObject({
-  label: shownName.optional().meta({ description: 'For people; the name of the worker unless it brings its own' }),
-  queues: queues.optional().meta({ description: 'The queues that the worker may lease from; without them, all' }),
+  label: shownName
+    .optional()
+    .meta({ description: 'A label for people; it is the name of the worker if the worker sends none' }),
+  queues: queues.optional().meta({ description: 'The queues that the worker may lease from; default: all' }),
   ttl_seconds: z
     .int()
     .min(1)
     .max(ENROLL_TTL_SECONDS_MAX)
     .optional()
-    .meta({ description: 'The token registers one worker, within this time; default 3600' }),
+    .meta({ description: 'How long the token can register a worker; default 3600' }),
   worker_id: z
     .uuid()
     .toLowerCase()
     .optional()
-    .meta({ description: 'A worker that is to register anew and stay who it is' }),
+    .meta({ description: 'The worker that registers again and keeps its identity' }),
 })
 
 export const registerRequest = z.strictObject({
   enroll_token: secret,
   name: shownName.optional(),
-  queues: queues.optional().meta({ description: 'Some of those that the enroll token allows; without them, all' }),
+  queues: queues
+    .optional()
+    .meta({ description: 'Some of the queues that the enroll token allows; default: all of them' }),
   meta: z
     .record(z.string(), z.unknown())
     .refine(
@@ -51,34 +55,40 @@ export const registerRequest = z.strictObject({
       `must be at most ${META_BYTES_MAX} bytes`,
     )
     .optional()
-    .meta({ description: 'Anything about the machine, for people' }),
-  worker_id: z.uuid().toLowerCase().optional().meta({ description: 'Who the worker was before; its leases stay' }),
-  worker_token: secret.optional().meta({ description: 'Its token of before, expired or not, which proves it' }),
+    .meta({ description: 'Any facts about the machine, for people' }),
+  worker_id: z
+    .uuid()
+    .toLowerCase()
+    .optional()
+    .meta({ description: 'The earlier id of the worker, to keep its leases' }),
+  worker_token: secret
+    .optional()
+    .meta({ description: 'The last token of the worker as proof of its identity; it may have expired' }),
   register_id: z.string().min(16).max(128).optional().meta({
-    description: 'Random, of the worker’s own making: with it a registration whose answer got lost is sent again',
+    description: 'A random text that the worker makes, so that it can repeat a registration whose answer got lost',
   }),
 })
 
 export const listWorkersQuery = z.strictObject(listQuery)
 
-const shownQueues = z.array(z.string()).nullable().meta({ description: 'null: all queues' })
+const shownQueues = z.array(z.string()).nullable().meta({ description: 'Null: all queues' })
 
 export const enrollToken = z
   .object({
-    enroll_token: z.string().meta({ description: 'The secret; it is shown only here' }),
+    enroll_token: z.string().meta({ description: 'The secret, shown only in this answer' }),
     expires_at: time,
     ttl_seconds: z.int(),
     label: z.string().nullable(),
     queues: shownQueues,
-    public_url: z.string().nullable().meta({ description: 'Where workers reach the server, if it knows' }),
+    public_url: z.string().nullable().meta({ description: 'The URL of the server for workers, if it is known' }),
   })
   .meta({ id: 'EnrollToken' }) satisfies z.ZodType<EnrollTokenShape>
 
 export const registered = z
   .object({
     worker_id: z.string(),
-    worker_token: z.string().meta({ description: 'The secret; it is shown only here' }),
-    expires_at: time.meta({ description: 'Of the token; renew it before' }),
+    worker_token: z.string().meta({ description: 'The secret, shown only in this answer' }),
+    expires_at: time.meta({ description: 'When the token expires; renew it before' }),
     name: z.string(),
     queues: shownQueues,
     registered_at: time,
@@ -99,7 +109,7 @@ export const worker = z
     name: z.string(),
     state: z
       .enum(WORKER_STATES)
-      .meta({ description: 'online: heard of in the last 90 seconds; detached: it said that it stops' }),
+      .meta({ description: 'online: it called in the last 90 seconds; detached: it reported that it stops' }),
     queues: shownQueues,
     meta: z.record(z.string(), z.unknown()),
     registered_at: time,
@@ -115,7 +125,7 @@ export const revoked = z
   .object({
     worker_id: z.string(),
     revoked_at: time,
-    fenced_leases: z.int().meta({ description: 'Leases that it held; nothing it reports by them counts any more' }),
+    fenced_leases: z.int().meta({ description: 'How many leases it held; later reports with them are refused' }),
     revoked_tokens: z.int(),
   })
   .meta({ id: 'RevokedWorker' }) satisfies z.ZodType<RevokedShape>

@@ -13,11 +13,7 @@ export const listQuery = {
     .max(LIST_LIMIT_MAX)
     .default(LIST_LIMIT_DEFAULT)
     .meta({ description: 'Entries per answer' }),
-  cursor: z
-    .string()
-    .max(256)
-    .optional()
-    .meta({ description: 'The `next_cursor` of the answer before; the list goes on from there' }),
+  cursor: z.string().max(256).optional().meta({ description: 'The `next_cursor` of the previous page' }),
 }
 
 /** An instant, as milliseconds since 1970. */

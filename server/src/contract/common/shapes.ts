@@ -31,7 +31,7 @@ export const errorBody = z
       code: z.enum(errorCodes),
       message: z.string(),
       details: z.record(z.string(), z.unknown()),
-      request_id: z.string().meta({ description: 'Leads to the log of the server' }),
+      request_id: z.string().meta({ description: 'Identifies the request in the log of the server' }),
     }),
   })
   .meta({ id: 'Error' }) satisfies z.ZodType<ErrorBody>
@@ -53,20 +53,20 @@ export const batchResponse = z.object({
   data: z
     .array(
       z.object({
-        status: z.int().meta({ description: 'What the same submission would have been answered with by itself' }),
+        status: z.int().meta({ description: 'The HTTP status that the same submission would have had by itself' }),
         replayed: z.boolean(),
         body: submitResponse.optional(),
         error: errorBody.shape.error.optional(),
       }),
     )
-    .meta({ description: 'One for each job, in their order' }),
+    .meta({ description: 'One entry for each job, in the same order' }),
 })
 
 const runError = z
   .object({
     code: z.string(),
-    message: z.string().meta({ description: 'In a list at most 1,000 characters' }),
-    traceback: z.string().optional().meta({ description: 'Not in a list' }),
+    message: z.string().meta({ description: 'At most 1,000 characters in a list' }),
+    traceback: z.string().optional().meta({ description: 'Left out of lists' }),
   })
   .meta({ id: 'RunError' }) satisfies z.ZodType<RunErrorShape>
 
@@ -86,8 +86,7 @@ const run = z
     started_at: time.nullable(),
     finished_at: time.nullable(),
     continuation_state: z.enum(['NONE', 'CONFIRMING']).meta({
-      description:
-        'CONFIRMING: the worker has not been heard of, and has until the deadline before the run ends without it',
+      description: 'CONFIRMING: the worker is silent. The run ends without it at the deadline',
     }),
     continuation_check_deadline_at: time.nullable(),
     cancel_requested_at: time.nullable(),
@@ -108,13 +107,13 @@ const jobFields = z.object({
   estimated_cost: z.number(),
   created_at: time,
   run_at: time,
-  awaits_artifacts: z.boolean().meta({ description: 'Held back until its artifacts have been sent' }),
+  awaits_artifacts: z.boolean().meta({ description: 'The job waits until its artifacts have arrived' }),
   started_at: time.nullable(),
   finished_at: time.nullable(),
   cancel_requested_at: time.nullable(),
   replaces_job_id: z.uuid().nullable(),
-  definition: z.string().nullable().meta({ description: 'The definition that it was made by' }),
-  scheduled_for: time.nullable().meta({ description: 'The tick that it was made for' }),
+  definition: z.string().nullable().meta({ description: 'The definition that made it' }),
+  scheduled_for: time.nullable().meta({ description: 'The tick that made it' }),
   error: runError.nullable(),
 })
 
@@ -125,12 +124,12 @@ const waitingFor = z
     reason: z.enum(WAITING_REASONS),
     message: z.string(),
     queue: z.string().optional(),
-    command: z.string().optional().meta({ description: 'What would help' }),
+    command: z.string().optional().meta({ description: 'A command that would help' }),
     run_at: time.optional(),
     since: time.optional(),
     max_concurrent: z.int().optional(),
     running: z.int().optional(),
-    artifacts: z.array(z.string()).optional().meta({ description: 'Names of those that have not come' }),
+    artifacts: z.array(z.string()).optional().meta({ description: 'The names of the missing artifacts' }),
     redrive_id: z.uuid().optional(),
   })
   .meta({ id: 'WaitingFor' }) satisfies z.ZodType<WaitingForShape>
@@ -138,13 +137,16 @@ const waitingFor = z
 const once = z
   .object({
     duplicates_refused: z.int().meta({
-      description: 'Its key with another request, a second outcome that differs, events that were stored before',
+      description:
+        'How often its key came with a different request, a second outcome differed, or an event was already stored',
     }),
-    replays_served: z.int().meta({ description: 'Stored answers given again: to its key, or to the same outcome' }),
+    replays_served: z
+      .int()
+      .meta({ description: 'How often a stored answer was given again, to its key or to the same outcome' }),
     stale_writes_fenced: z
       .int()
-      .meta({ description: 'Writes with an old lease, version or epoch; they changed nothing' }),
-    reassignments: z.int().meta({ description: 'Handed to another worker without having started' }),
+      .meta({ description: 'How many writes had an old lease, version or epoch and changed nothing' }),
+    reassignments: z.int().meta({ description: 'How often it went to another worker before it started' }),
   })
   .meta({ id: 'Once' }) satisfies z.ZodType<OnceShape>
 
@@ -154,8 +156,8 @@ export const jobDetail = jobFields
     policy: z.record(z.string(), z.unknown()),
     traceparent: z.string().nullable(),
     idempotency_key: z.string().nullable(),
-    trigger_id: z.uuid().nullable().meta({ description: 'The trigger that made it, for as long as that is kept' }),
-    waiting_for: waitingFor.nullable().meta({ description: 'Why nobody works on it; null when it does not wait' }),
+    trigger_id: z.uuid().nullable().meta({ description: 'The trigger that made it, while the trigger is kept' }),
+    waiting_for: waitingFor.nullable().meta({ description: 'Why no worker has it; null if it does not wait' }),
     runs: z.array(run),
     once,
   })
@@ -213,19 +215,19 @@ export const quota = z
     max_concurrent: z.int().nullable(),
     cost_limit: z.number().nullable(),
     period: z.enum(['day', 'month']),
-    custom: z.boolean().meta({ description: "Whether the limits are the user's own; otherwise they are those of `*`" }),
+    custom: z.boolean().meta({ description: "True: the limits are the user's own; false: they are those of `*`" }),
     active_jobs: z.int(),
     active_reservations: z.int(),
     spent: z.number(),
     max_bytes: z.int().nullable(),
-    used_bytes: z.int().nullable().meta({ description: 'Null: without a limit they are not counted' }),
+    used_bytes: z.int().nullable().meta({ description: 'Null: bytes are not counted without a limit' }),
   })
   .meta({ id: 'Quota' }) satisfies z.ZodType<QuotaShape>
 
 export const user = z
   .object({
     ...quota.shape,
-    created_at: time.nullable().meta({ description: 'When its first token was made; null: it has come without one' }),
+    created_at: time.nullable().meta({ description: 'When its first token was made; null: it never had one' }),
   })
   .meta({ id: 'User' }) satisfies z.ZodType<UserShape>
 
@@ -243,7 +245,7 @@ export const token = z
 
 export const newToken = z.object({
   token_id: z.uuid(),
-  token: z.string().meta({ description: 'The secret; it is shown only here' }),
+  token: z.string().meta({ description: 'The secret, shown only in this answer' }),
 })
 
 export const stats = z.record(z.enum(JOB_STATES), z.int())

@@ -15,7 +15,10 @@ export const stage = z.strictObject({
   name,
   from: seq,
   to: seq,
-  final: z.boolean().optional().meta({ description: 'It is the last one: for pages, the server makes nothing of it' }),
+  final: z
+    .boolean()
+    .optional()
+    .meta({ description: 'Marks the last stage, for pages that show progress; the server ignores it' }),
 })
 
 const declared = z
@@ -27,23 +30,30 @@ const declared = z
       context.addIssue({ code: 'custom', path: [i, field], message })
     list.forEach(({ name, from, to, final }, i) => {
       const before = list.slice(0, i)
-      if (name === 'run') refuse(i, 'name', 'is the stage of what the server itself tells')
-      if (before.some((other) => other.name === name)) refuse(i, 'name', 'is there twice')
+      if (name === 'run') refuse(i, 'name', 'is reserved for the events of the server')
+      if (before.some((other) => other.name === name)) refuse(i, 'name', 'is used twice')
       if (to < from) refuse(i, 'to', 'must not be less than from')
-      if (before.some((other) => from <= other.to && to >= other.from)) refuse(i, 'from', 'lies in another stage')
+      if (before.some((other) => from <= other.to && to >= other.from)) refuse(i, 'from', 'overlaps another stage')
       if (final && before.some((other) => other.final))
-        refuse(i, 'final', 'is said of another stage already: only one can be the last')
+        refuse(i, 'final', 'is set for another stage, too; only one stage can be the last')
     })
   })
 
 export const eventPolicy = {
-  domain: name.optional().meta({ description: 'Of its events; default: the kind' }),
+  domain: name.optional().meta({ description: 'A group of kinds for its events; default: the kind' }),
   stages: z
-    .union([z.literal('eco2'), declared], { error: 'must be "eco2", or a list of stages, each with name, from and to' })
+    .union([z.literal('eco2'), declared], {
+      error: 'must be a list of stages, each with name, from and to, or the preset "eco2"',
+    })
     .optional()
-    .meta({ description: 'The seq numbers of each stage of its events, or the preset eco2' }),
+    .meta({
+      description: 'The range of seq numbers of each stage, or the name of the preset; default: one open stage',
+    }),
   seq_scope: z
     .enum(['job', 'attempt'])
     .optional()
-    .meta({ description: 'Whether seq is counted once for the job (default with eco2) or anew for each attempt' }),
+    .meta({
+      description:
+        'Whether all attempts share one count (`job`, the default of the preset) or each attempt counts from the start (`attempt`, the default)',
+    }),
 }

@@ -26,7 +26,7 @@ export async function installDescription(app: FastifyInstance, options: Descript
       info: {
         title: 'Ichido',
         description:
-          'A job control plane: a job is accepted once, held by one worker at a time, its outcome accepted once.',
+          'Ichido is a job control plane. It accepts a job once, gives it to one worker at a time, and accepts one outcome.',
         version: options.version,
       },
       ...(options.publicUrl === null ? {} : { servers: [{ url: new URL(options.publicUrl).origin }] }),

@@ -60,9 +60,9 @@ function submitRoute(api: ApiInstance, { services }: RouteContext): void {
         tags,
         summary: 'Submit a cloud training job',
         description:
-          'A quota, cost limit, reservation or key that stands against it is answered with 200, `success: false` and ' +
-          '`error`. A key stands for provider and config name only; for a config without a name, for what is in it. With ' +
-          '`dry_run` the answer is what it would be, and no job is made.',
+          'A refusal because of a quota, cost limit, reservation or key is answered with 200, `success: false` and ' +
+          '`error`. A key stands for the provider and the config name only, or for the config itself if it has no name. ' +
+          'With `dry_run`, the answer is the one that a submission would get now, and no job is made.',
         querystring: submitQuery,
         body: submitBody,
         response: cloudAnswers({ 200: ['Accepted, matched or refused', cloudAnswer] }, 'KEY_CONFLICT', ...WITH_BODY),
@@ -144,7 +144,7 @@ function changeRoutes(api: ApiInstance, { services: { jobs, deps } }: RouteConte
       schema: {
         tags,
         summary: 'Cancel a cloud training job',
-        description: 'One that is running is asked to stop, and is `cancelled` when it has.',
+        description: 'A running job is asked to stop, and is `cancelled` when it has stopped.',
         params: jobParams,
         response: cloudAnswers({ 200: ['Canceled, asked to stop, or ended before', cancelAnswer] }, 'NOT_FOUND'),
       },
@@ -172,7 +172,7 @@ function changeRoutes(api: ApiInstance, { services: { jobs, deps } }: RouteConte
         tags,
         summary: 'Delete a cloud training job that has ended, with its logs, events and files',
         description:
-          'The key of the job stays, and still names it. A job that has not ended is refused: cancel it first.',
+          'The key of the job stays and still names it. A job that has not ended is refused: cancel it first.',
         params: jobParams,
         response: cloudAnswers({ 200: ['Deleted, or refused', deleteAnswer] }, 'NOT_FOUND'),
       },

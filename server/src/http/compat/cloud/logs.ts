@@ -49,8 +49,8 @@ export function cloudLogRoutes(api: ApiInstance, context: RouteContext): void {
         tags,
         summary: 'Show the log of a cloud training job',
         description:
-          'What all its runs have written so far. The text only grows, so a client may ask again and show what is new. ' +
-          'With `follow=true` it is the stream of `/logs/stream`.',
+          'The answer has the output of all its runs so far. The text only grows, so a client may ask again and show the ' +
+          'new part. With `follow=true`, the answer is the stream of `/logs/stream`.',
         params: jobParams,
         querystring: followQuery,
         response: {

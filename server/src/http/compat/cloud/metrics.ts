@@ -44,7 +44,7 @@ const quota = z
         source: z.enum(['user', 'global']),
       }),
     ),
-    can_submit: z.boolean().meta({ description: 'A job without `estimated_cost` would be let in' }),
+    can_submit: z.boolean().meta({ description: 'Whether a job without `estimated_cost` would be accepted' }),
     blocking_reasons: z.array(z.string()),
   })
   .meta({ id: 'CloudQuota' })
@@ -79,8 +79,8 @@ export function cloudMetricRoutes(
       config: { ability: 'readOwn' },
       schema: {
         tags,
-        summary: 'Show what the caller has spent of its cost limit',
-        response: cloudAnswers({ 200: ['The limit and the use of it', costLimit] }),
+        summary: "Show the caller's cost limit and its use",
+        response: cloudAnswers({ 200: ['The limit and its use', costLimit] }),
       },
     },
     async (request) => {
@@ -95,8 +95,8 @@ export function cloudMetricRoutes(
       config: { ability: 'readOwn' },
       schema: {
         tags,
-        summary: 'Show the limits of the caller, and whether it can submit',
-        response: cloudAnswers({ 200: ['Each limit and the use of it', quota] }),
+        summary: 'Show the limits of the caller, and whether the caller can submit',
+        response: cloudAnswers({ 200: ['Each limit and its use', quota] }),
       },
     },
     async (request) => {
@@ -113,7 +113,7 @@ export function cloudMetricRoutes(
         config: { ability: 'readOwn', evenWithoutStore: true },
         schema: {
           tags,
-          summary: 'Is the server well?',
+          summary: 'Check the health of the server',
           response: cloudAnswers({ 200: ['The server and its parts', health] }),
         },
       },

@@ -62,7 +62,7 @@ const open = <T extends z.ZodType>(schema: T) => schema.nullish()
 
 export const submitQuery = z.object({
   provider: provider.default(DEFAULT_PROVIDER),
-  dry_run: yesOrNo.optional().meta({ description: 'As in the body; true in one of them is enough' }),
+  dry_run: yesOrNo.optional().meta({ description: 'The same as in the body; it holds if either is true' }),
 })
 
 const { estimated_cost, reservation_id, key_ttl_hours, artifacts, upload_ttl_seconds } = submitRequest.shape
@@ -77,10 +77,10 @@ const configName = z
 export const submitBody = z
   .looseObject({
     config_name_to_load: open(configName.min(1)).meta({
-      description: 'A definition of this name lends its payload and policy; any other goes to the worker',
+      description: 'A stored definition of this name supplies payload and policy; any other name goes to the worker',
     }),
-    config: open(z.record(z.string(), z.unknown())).meta({ description: 'The config itself, where no name is given' }),
-    config_name: open(configName).meta({ description: 'What lists call a job whose config has no other name' }),
+    config: open(z.record(z.string(), z.unknown())).meta({ description: 'The config itself, if no name is given' }),
+    config_name: open(configName).meta({ description: 'The name in lists for a job whose config has no name' }),
     idempotency_key: open(z.string()),
     dataloader_config: open(z.array(z.record(z.string(), z.unknown()))),
     webhook_url: open(z.string()),
@@ -88,7 +88,7 @@ export const submitBody = z
     snapshot_message: open(z.string()),
     tracker_run_name: open(z.string()),
     upload_id: open(z.string()),
-    dry_run: open(z.boolean()).meta({ description: 'Answer what the submission would be answered; make no job' }),
+    dry_run: open(z.boolean()).meta({ description: 'Return the answer that the submission would get; make no job' }),
     estimated_cost: open(estimated_cost),
     reservation_id: open(reservation_id),
     key_ttl_hours: open(key_ttl_hours),
@@ -112,14 +112,14 @@ export const COUNTED_MAX = 10_000
 export const listCloudQuery = z.object({
   provider: provider.optional(),
   status: z.enum(CLOUD_STATUSES).optional(),
-  job_type: z.enum(['cloud', 'local']).optional().meta({ description: 'There are no `local` jobs here' }),
+  job_type: z.enum(['cloud', 'local']).optional().meta({ description: '`local` matches no jobs' }),
   offset: z.coerce
     .number()
     .int()
     .min(0)
     .refine((offset) => offset <= COUNTED_MAX, `must be at most ${COUNTED_MAX}; go further with next_cursor`)
     .default(0)
-    .meta({ description: 'How many to leave out; `next_cursor` is the faster way through long lists' }),
+    .meta({ description: 'How many jobs to skip; `next_cursor` is faster in long lists' }),
   limit: z.coerce
     .number()
     .int()
@@ -162,8 +162,11 @@ export const cloudJob = z
     queued_at: time,
     started_at: time.nullable(),
     completed_at: time.nullable(),
-    duration_seconds: z.number().nullable().meta({ description: 'Of the latest run, until now or until its end' }),
-    cost_usd: z.number().nullable().meta({ description: 'As the worker reported it' }),
+    duration_seconds: z
+      .number()
+      .nullable()
+      .meta({ description: 'The duration of the latest run, until now or until its end' }),
+    cost_usd: z.number().nullable().meta({ description: 'The cost that the worker reported' }),
     error_message: z.string().nullable(),
   })
   .meta({ id: 'CloudJob' })
@@ -172,8 +175,12 @@ export type CloudJob = z.output<typeof cloudJob>
 
 export const cloudJobs = z.object({
   jobs: z.array(cloudJob),
-  total: z.int().meta({ description: 'Of all jobs that match, whatever `limit`, `offset` and `cursor` say' }),
-  total_capped: z.boolean().meta({ description: `There are more than \`total\`: counting ends at ${COUNTED_MAX}` }),
+  total: z
+    .int()
+    .meta({ description: 'The number of all jobs that match, regardless of `limit`, `offset` and `cursor`' }),
+  total_capped: z
+    .boolean()
+    .meta({ description: `True: there are more jobs than \`total\`, because counting ends at ${COUNTED_MAX}` }),
   next_cursor: z.string().nullable(),
 })
 

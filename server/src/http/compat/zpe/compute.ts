@@ -64,7 +64,7 @@ function identityRoutes(app: ApiInstance, { workers }: Services): void {
       config: { ability: 'public' },
       schema: {
         tags,
-        summary: 'Become a compute server, by an enroll token',
+        summary: 'Register a compute server with an enroll token',
         body: zpeRegister,
         response: answers({ 200: ['The server and its token', zpeRegistered] }, ...WITH_BODY),
       },
@@ -113,11 +113,11 @@ async function leaseRoute(app: FastifyInstance, { services }: { services: Servic
       config: { ability: 'worker' },
       schema: {
         tags,
-        summary: 'Take the next calculation, if there is one',
+        summary: 'Lease the next calculation, if there is one',
         description:
-          'It counts as started at once. There are no heartbeats: the lease lasts for `lease_ttl_seconds` of the definition ' +
-          '`zpe` or the queue, else an hour.',
-        response: answers({ 200: ['The calculation', zpeLease], 204: ['There is none'] }, ...WITH_BODY),
+          'The job counts as started at once. There are no heartbeats: the lease lasts for the `lease_ttl_seconds` of the ' +
+          'definition `zpe` or of the queue, or else for an hour.',
+        response: answers({ 200: ['The calculation', zpeLease], 204: ['There is no work'] }, ...WITH_BODY),
       },
     },
     async (request, reply) => {
@@ -144,11 +144,11 @@ function finishRoutes(app: ApiInstance, services: Services): void {
         tags,
         summary: 'Report the result of a calculation',
         description:
-          'The same result again is answered alike, with `idempotent: true`; another one is refused. One that comes after ' +
-          'its lease counts as long as nobody was handed the job since.',
+          'The same result again gets the same answer, with `idempotent: true`; a different result is refused. A result ' +
+          'that comes after its lease counts if no worker got the job since.',
         params: jobParams,
         body: zpeReport,
-        response: answers({ 200: ['It is kept', zpeReported] }, ...REFUSALS),
+        response: answers({ 200: ['The result is stored', zpeReported] }, ...REFUSALS),
       },
     },
     async (request) => {
@@ -174,11 +174,11 @@ function finishRoutes(app: ApiInstance, services: Services): void {
         tags,
         summary: 'Report that a calculation failed',
         description:
-          'It is tried again after a while, or parked as a dead letter when its tries are used up, with `retryable: false`, ' +
-          'or with an `error_code` that its queue does not retry.',
+          'The job is retried after the backoff. It becomes a dead letter if its retries are used up, if `retryable` is ' +
+          'false, or if its queue does not retry this `error_code`.',
         params: jobParams,
         body: zpeFailure,
-        response: answers({ 200: ['It is noted', zpeFailed] }, ...REFUSALS),
+        response: answers({ 200: ['The failure is recorded', zpeFailed] }, ...REFUSALS),
       },
     },
     async (request) => {

@@ -43,7 +43,7 @@ export const zpeJob = z
       .array(z.int().min(0))
       .min(1)
       .max(ATOMS_MAX)
-      .meta({ description: 'The atoms that vibrate, counted from 0; each once' }),
+      .meta({ description: 'The atoms that vibrate, counted from 0, each once' }),
     calc_mode: open(z.enum(CALC_MODES)),
     use_environ: open(z.boolean()),
   })
@@ -72,7 +72,7 @@ export const zpeAccepted = z.object({ job_id: z.uuid() })
 export const zpeState = z
   .object({
     status: z.enum(ZPE_STATUSES),
-    detail: z.string().nullable().meta({ description: 'What went wrong, if anything did' }),
+    detail: z.string().nullable().meta({ description: 'The problem, if there is one' }),
     updated_at: time,
   })
   .meta({ id: 'ZpeStatus' })
@@ -81,7 +81,7 @@ export const filesQuery = z.object({ kind: z.enum(['summary', 'freqs']) })
 
 export const zpeEnroll = z.object({
   ttl_seconds: open(enrollRequest.shape.ttl_seconds),
-  label: open(shownText).meta({ description: 'An empty one is none' }),
+  label: open(shownText).meta({ description: 'An empty label counts as left out' }),
 })
 export const zpeEnrollToken = z
   .object({ token: z.string(), expires_at: time, ttl_seconds: z.int(), label: z.string().nullable() })
@@ -89,7 +89,7 @@ export const zpeEnrollToken = z
 
 export const zpeRegister = z.object({
   token: registerRequest.shape.enroll_token,
-  name: open(shownText).meta({ description: 'An empty one is none' }),
+  name: open(shownText).meta({ description: 'An empty name counts as left out' }),
   meta: open(registerRequest.shape.meta),
 })
 export const zpeRegistered = z
@@ -103,14 +103,14 @@ export const zpeRegistered = z
     token_ttl_seconds: z.int(),
   })
   .meta({ id: 'ZpeServer' })
-export const zpeRevoked = z.object({ revoked_count: z.int().meta({ description: 'Tokens that work no more' }) })
+export const zpeRevoked = z.object({ revoked_count: z.int().meta({ description: 'How many tokens were revoked' }) })
 
 export const zpeLease = z
   .object({ job_id: z.uuid(), payload: z.unknown(), lease_id: z.string(), lease_ttl_seconds: z.number() })
   .meta({ id: 'ZpeLease' })
 
 const leaseId = open(z.string()).meta({
-  description: 'Or the header X-Lease-Id; without either, the last lease of this worker on this job',
+  description: 'Default: the header X-Lease-Id, or else the last lease of this worker on this job',
 })
 
 export const zpeReport = z
@@ -120,7 +120,7 @@ export const zpeReport = z
     summary_text: z.string(),
     freqs_csv: z.string(),
     meta: open(z.record(z.string(), z.unknown())).meta({
-      description: 'Not part of the outcome: a repeat may carry another one',
+      description: 'Not part of the outcome; it may differ in a repeat',
     }),
   })
   .meta({ id: 'ZpeResultReport' })

@@ -79,9 +79,9 @@ function readRoutes(app: ApiInstance, { jobs }: Services): void {
       config: { ability: 'readOwn' },
       schema: {
         tags,
-        summary: 'Show what has become of a calculation',
+        summary: 'Show the status of a calculation',
         params: jobParams,
-        response: answers({ 200: ['Its status', zpeState] }, 'NOT_FOUND'),
+        response: answers({ 200: ['The status', zpeState] }, 'NOT_FOUND'),
       },
     },
     async (request) => renderState(await zpeJobOf(callerOf(request), request.params.job_id)),
@@ -113,7 +113,7 @@ function readRoutes(app: ApiInstance, { jobs }: Services): void {
         summary: "Show a calculation's summary (text) or frequencies (CSV)",
         params: jobParams,
         querystring: filesQuery,
-        response: answers({ 200: ['The file as it is'] }, 'NOT_FOUND', 'RESULT_NOT_READY', 'JOB_FAILED'),
+        response: answers({ 200: ['The file'] }, 'NOT_FOUND', 'RESULT_NOT_READY', 'JOB_FAILED'),
       },
     },
     async (request, reply) => {

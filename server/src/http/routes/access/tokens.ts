@@ -16,7 +16,7 @@ export function tokenRoutes(app: ApiInstance, { services }: RouteContext): void 
       schema: {
         tags,
         summary: 'Make an API token',
-        description: 'From the first token on, every request needs one, for good.',
+        description: 'After the first token is made, every request needs a token. This cannot be undone.',
         body: createTokenRequest,
         response: answers({ 201: ['The token', newToken] }, ...WITH_BODY),
       },
@@ -34,7 +34,7 @@ export function tokenRoutes(app: ApiInstance, { services }: RouteContext): void 
       config: { ability: 'administer' },
       schema: {
         tags,
-        summary: 'List tokens; never their secrets',
+        summary: 'List tokens, without their secrets',
         response: answers({ 200: ['All tokens', page(token)] }),
       },
     },
@@ -49,7 +49,7 @@ export function tokenRoutes(app: ApiInstance, { services }: RouteContext): void 
         tags,
         summary: 'Revoke a token',
         params,
-        response: answers({ 204: ['It does not work any more'] }, 'NOT_FOUND'),
+        response: answers({ 204: ['The token is revoked'] }, 'NOT_FOUND'),
       },
     },
     async (request, reply) => {

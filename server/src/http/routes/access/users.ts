@@ -14,8 +14,8 @@ export function userRoutes(app: ApiInstance, { services }: RouteContext): void {
       config: { ability: 'readAll' },
       schema: {
         tags: ['quotas'],
-        summary: 'List users by their ids, each with its limits and what is used of them',
-        description: 'Everybody who ever had a token, was given limits, submitted or reserved.',
+        summary: 'List users by id, with their limits and their use',
+        description: 'The list has every user who ever had a token or limits, or submitted or reserved.',
         querystring: listUsersQuery,
         response: answers({ 200: ['A page of users', page(user)] }),
       },

@@ -32,17 +32,17 @@ export async function artifactRoutes(scope: FastifyInstance, { services }: Route
         tags,
         summary: 'Send an artifact',
         description:
-          'The body is the bytes as they are (`application/octet-stream`), stored as they come. With `job_id` it is what ' +
-          'that job waits for under this name; a worker sends with `lease_id` what its run has made. One that broke off ' +
-          'goes on with `Upload-Offset`, which a `HEAD` of the artifact or a refusal tells.',
+          'The body is the bytes of the file (`application/octet-stream`). With `job_id`, it is the file that the job ' +
+          'lists under this name. A worker sends a file that its run has made with `lease_id`. An interrupted upload ' +
+          'continues with `Upload-Offset`, which a `HEAD` of the artifact or a refusal returns.',
         querystring: uploadQuery,
         consumes: [BYTES],
         body: z.unknown().meta({ format: 'binary' }),
         response: answers(
           {
-            200: ['It is here already', artifact],
-            201: ['It is here', artifact],
-            202: ['This part of it is here, up to `Upload-Offset`', artifact],
+            200: ['The artifact was already here', artifact],
+            201: ['The artifact is stored', artifact],
+            202: ['This part is stored, up to `Upload-Offset`', artifact],
           },
           ...UPLOAD_REFUSALS,
           ...WITH_BODY,
@@ -61,7 +61,11 @@ export async function artifactRoutes(scope: FastifyInstance, { services }: Route
           if (tooLarge || error instanceof StoreFull) reply.header('connection', 'close')
           throw error
         })
-      if (uploaded.kind === 'cut') throw new IchidoError('INVALID_PAYLOAD', 'The body broke off')
+      if (uploaded.kind === 'cut')
+        throw new IchidoError(
+          'INVALID_PAYLOAD',
+          'The connection broke before the whole body had arrived; send the rest with Upload-Offset',
+        )
       reply.header('upload-offset', String(uploaded.receivedBytes))
       return reply.code(STATUS_OF[uploaded.kind]).send(uploaded.artifact)
     },
@@ -93,10 +97,10 @@ export async function artifactRoutes(scope: FastifyInstance, { services }: Route
       schema: {
         tags,
         summary: 'Fetch an artifact, or a range of its bytes',
-        description: 'For the user whose it is, and for the worker that holds a lease of its job.',
+        description: 'The owner can read an artifact, and so can the worker that holds a lease of its job.',
         params,
         response: answers(
-          { 200: ['Its bytes'], 206: ['The bytes of the range'] },
+          { 200: ['The bytes'], 206: ['The bytes of the range'] },
           'NOT_FOUND',
           'ARTIFACT_NOT_READY',
           'RANGE_NOT_SATISFIABLE',
@@ -114,9 +118,9 @@ export async function artifactRoutes(scope: FastifyInstance, { services }: Route
       config: { ability: 'readOwn', workersToo: true },
       schema: {
         tags,
-        summary: 'List what a job waits for, was given and has made',
+        summary: 'List the artifacts that a job waits for, was given and has made',
         params: jobParams,
-        response: answers({ 200: ['Its artifacts', z.object({ data: z.array(artifact) })] }, 'NOT_FOUND'),
+        response: answers({ 200: ['The artifacts of the job', z.object({ data: z.array(artifact) })] }, 'NOT_FOUND'),
       },
     },
     async (request) => ({ data: await services.artifacts.ofJob(readerOf(request), request.params.job_id) }),

@@ -39,7 +39,7 @@ export function deadLetterRoutes(app: ApiInstance, { services }: RouteContext): 
         tags: [TAG],
         summary: 'Group dead letters by queue, kind and error code',
         querystring: contract.groupsQuery,
-        response: answers({ 200: ['The largest groups first, at most 200', contract.groups] }),
+        response: answers({ 200: ['Up to 200 groups, the largest first', contract.groups] }),
       },
     },
     async (request) => ({ data: await deadLetters.groups(callerOf(request), filterOf(request.query)) }),
@@ -68,12 +68,12 @@ export function deadLetterRoutes(app: ApiInstance, { services }: RouteContext): 
         tags: ['jobs'],
         summary: 'Retry a job that ended without success',
         description:
-          'The same job gets a next run that is due now, with a fresh retry budget. With `payload` a new job is ' +
-          'submitted in its place instead (`replaces_job_id`), for which an `Idempotency-Key` may be sent.',
+          'The same job gets another run, due now, and a full retry budget. With `payload`, a new job is submitted in ' +
+          'its place (`replaces_job_id`), which may have an `Idempotency-Key`.',
         params: jobParams,
         body: contract.retryRequest,
         response: answers(
-          { 200: ['The job as it is now', jobDetail], 201: ['The new job in its place', jobDetail] },
+          { 200: ['The job', jobDetail], 201: ['The new job in its place', jobDetail] },
           'NOT_FOUND',
           'NOT_ENDED',
           'ALREADY_ENDED',

@@ -21,11 +21,11 @@ export function redriveRoutes(app: ApiInstance, { services }: RouteContext): voi
         tags: [TAG],
         summary: 'Retry one, several or all matching dead letters',
         description:
-          'Each gets a next run and a fresh retry budget. Those that meet a full quota wait and are tried again. Dead ' +
-          'letters that come after the redrive began are not part of it. Ask for its progress, or abort it, by its id.',
+          'Each job gets another run and a full retry budget. Jobs that find the quota full wait and are tried again. ' +
+          'Dead letters that come after the redrive began are not part of it. Use its id to read its progress or abort it.',
         body: contract.redriveRequest,
         response: answers(
-          { 200: ['With `dry_run`: how many there are', contract.dryRun], 202: ['The redrive', contract.redrive] },
+          { 200: ['With `dry_run`: the counts', contract.dryRun], 202: ['The redrive', contract.redrive] },
           'MAXIMUM_REACHED',
           ...WITH_BODY,
         ),
@@ -63,7 +63,7 @@ export function redriveRoutes(app: ApiInstance, { services }: RouteContext): voi
       config: { ability: 'readOwn' },
       schema: {
         tags: [TAG],
-        summary: 'Show how far a redrive has come',
+        summary: 'Show the progress of a redrive',
         params,
         response: answers({ 200: ['The redrive', contract.redrive] }, 'NOT_FOUND'),
       },
@@ -78,7 +78,7 @@ export function redriveRoutes(app: ApiInstance, { services }: RouteContext): voi
       schema: {
         tags: [TAG],
         summary: 'Abort a redrive',
-        description: 'What it has redriven stays redriven; everything else stays a dead letter.',
+        description: 'Jobs that were already redriven stay so. All others stay dead letters.',
         params,
         response: answers({ 200: ['The redrive', contract.redrive] }, 'NOT_FOUND', 'ALREADY_ENDED'),
       },

@@ -17,7 +17,7 @@ const STREAM_PAGE_MAX = 100
 const ANSWERS: Record<number, object> = {
   ...answers({}),
   200: {
-    description: 'A page of events, or as they come',
+    description: 'A page of events, or a stream',
     content: { [JSON_TYPE]: { schema: eventsOfAll }, [SSE_TYPE]: { schema: z.string() } },
   },
 }
@@ -30,7 +30,7 @@ export function stateRoutes(app: ApiInstance, { services }: RouteContext): void 
       config: { ability: 'readOwn' },
       schema: {
         tags: ['jobs'],
-        summary: 'Show how a job stands: its state, and its last events',
+        summary: 'Show the state and the last events of a job',
         params: jobParams,
         response: answers({ 200: ['The state and the last events', jobState] }, 'NOT_FOUND'),
       },
@@ -53,7 +53,7 @@ export function allEventRoutes(app: ApiInstance, context: RouteContext): void {
   ): Promise<EventList> {
     const page = after && (await services.events.list(filter, after, max))
     if (page !== null) return page
-    throw new IchidoError('INVALID_PAYLOAD', `${field} must be a place that an earlier answer of this list gave`, {
+    throw new IchidoError('INVALID_PAYLOAD', `${field} must be a cursor from an earlier answer of this list`, {
       field,
     })
   }
@@ -68,9 +68,9 @@ export function allEventRoutes(app: ApiInstance, context: RouteContext): void {
         tags: ['events'],
         summary: 'List the events of all jobs, oldest first, or follow them',
         description:
-          'A list without an end: `next_cursor` is where to go on, also when `caught_up` says that there is no more yet. What ' +
-          'commits late is not skipped. An answer may be short, or empty, before the list is caught up. With ' +
-          `\`Accept: ${SSE_TYPE}\` they are sent as they come, from now on or after \`cursor\` or \`Last-Event-ID\`.`,
+          'The list has no end: continue from `next_cursor`, even if `caught_up` says that there are no more events yet. Late ' +
+          'commits are not skipped. An answer may be short or empty before the list is caught up. With ' +
+          `\`Accept: ${SSE_TYPE}\` the events are streamed, from now on or after \`cursor\` or \`Last-Event-ID\`.`,
         querystring: listEventsQuery,
         response: ANSWERS,
       },

@@ -20,9 +20,9 @@ const streamToken = z
   .meta({ id: 'StreamToken' }) satisfies z.ZodType<StreamTokenShape>
 
 const ANSWERS: Record<number, object> = {
-  ...answers({ 204: ['The job has ended, and everything was sent before'] }, 'NOT_FOUND'),
+  ...answers({ 204: ['The job has ended, and all its events were sent'] }, 'NOT_FOUND'),
   200: {
-    description: 'The events, in their order',
+    description: 'The events, in order',
     content: { [JSON_TYPE]: { schema: events }, [SSE_TYPE]: { schema: z.string() } },
   },
 }
@@ -41,11 +41,11 @@ export function eventRoutes(app: ApiInstance, context: RouteContext): void {
         tags: ['jobs'],
         summary: "List a job's events after a cursor, or follow them",
         description:
-          `\`Accept\` says how: a page of those that there are, or of the next ones, of up to 1,000 and about 4 MiB ` +
-          `(\`${JSON_TYPE}\`; go on after the last one until it has \`ended\`), or as they come ` +
-          `(\`${SSE_TYPE}\`): each event as a \`message\` whose id is its cursor; \`reset\`, with the latest state, when ` +
-          'what comes after the place that was asked for is not kept any more; and `end` when the job has ended and all ' +
-          'was sent. A stream goes on after `Last-Event-ID`; when nothing can come any more, the answer is 204.',
+          `\`Accept\` sets the form. \`${JSON_TYPE}\` returns a page of up to 1,000 events and about 4 MiB; continue after the ` +
+          `last one until \`ended\` is true. \`${SSE_TYPE}\` streams the events: each is a \`message\` whose id is its cursor. ` +
+          'The stream sends `reset`, with the latest state, if the events after the requested position are no longer kept, ' +
+          'and `end` when the job has ended and everything was sent. It continues after `Last-Event-ID`, and answers 204 ' +
+          'when no event can come any more.',
         params: jobParams,
         querystring: eventsQuery,
         response: ANSWERS,
@@ -82,10 +82,10 @@ export function streamTokenRoutes(app: ApiInstance, { services }: RouteContext):
       config: { ability: 'readOwn' },
       schema: {
         tags: ['jobs'],
-        summary: "Make a token that opens a job's events, and nothing else, for a few minutes",
+        summary: "Make a short-lived token for one job's events",
         description:
-          'For an EventSource of a browser, which sends no headers: `?stream_token=…`. Every node takes it, until the API ' +
-          'token that asked for it ends. In open mode only the node that made it takes it.',
+          'Use it for an EventSource in a browser, which sends no headers: `?stream_token=…`. It works at every node, and ' +
+          'ends with the API token that asked for it. In open mode it works only at the node that made it.',
         params: jobParams,
         response: answers({ 201: ['The token', streamToken] }, 'NOT_FOUND'),
       },
@@ -110,7 +110,7 @@ type EventsRequest = Pick<FastifyRequest, 'headers'> & { query: z.output<typeof 
 
 function beginningOf({ query: { after, last_seq } }: EventsRequest): FeedBeginning {
   if (after !== undefined && last_seq !== undefined) {
-    throw new IchidoError('INVALID_PAYLOAD', 'after and last_seq are two places to begin; send one of them', {
+    throw new IchidoError('INVALID_PAYLOAD', 'after and last_seq exclude each other; send one of them', {
       field: 'last_seq',
     })
   }

@@ -58,9 +58,10 @@ export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
       schema: {
         tags: ['jobs'],
         summary: 'Cancel a job',
-        description: 'A job that is running is asked to stop, and ends CANCELED when it has.',
+        description:
+          'A waiting job ends at once. A running job is asked to stop, and ends CANCELED when it has stopped.',
         params: jobParams,
-        response: answers({ 200: ['The job as it is now', jobDetail] }, 'NOT_FOUND', 'ALREADY_ENDED'),
+        response: answers({ 200: ['The job', jobDetail] }, 'NOT_FOUND', 'ALREADY_ENDED'),
       },
     },
     async (request) => (await services.jobs.cancel(callerOf(request), request.params.job_id)).job,

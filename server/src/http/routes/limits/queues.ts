@@ -36,7 +36,7 @@ export function queueRoutes(app: ApiInstance, { services }: RouteContext): void 
         tags,
         summary: 'Show a queue: its settings and how much work it has',
         params,
-        response: answers({ 200: ['The queue; one that nobody has used yet is empty', queue] }, 'NOT_FOUND'),
+        response: answers({ 200: ['The queue; an unused queue is empty', queue] }, 'NOT_FOUND'),
       },
     },
     (request) => services.queues.get(request.params.name),
@@ -48,10 +48,10 @@ export function queueRoutes(app: ApiInstance, { services }: RouteContext): void 
       config: { ability: 'operate' },
       schema: {
         tags,
-        summary: 'Pause a queue, limit it, set its times; what is left out stays',
+        summary: 'Change the settings of a queue; fields that are left out stay',
         params,
         body: putQueueRequest,
-        response: answers({ 200: ['The queue as it is now', queue] }, 'NOT_FOUND', ...WITH_BODY),
+        response: answers({ 200: ['The queue', queue] }, 'NOT_FOUND', ...WITH_BODY),
       },
     },
     (request) => {

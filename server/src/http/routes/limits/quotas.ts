@@ -7,7 +7,7 @@ import type { ApiInstance, RouteContext } from '../context.ts'
 
 const tags = ['quotas']
 const params = z.object({
-  user_id: quotaUser.meta({ description: '`*` stands for everybody who has no limits of their own' }),
+  user_id: quotaUser.meta({ description: '`*` stands for every user without own limits' }),
 })
 
 export function quotaRoutes(app: ApiInstance, { services }: RouteContext): void {
@@ -17,7 +17,7 @@ export function quotaRoutes(app: ApiInstance, { services }: RouteContext): void 
       config: { ability: 'readOwn' },
       schema: {
         tags,
-        summary: "Show a user's limits and what is used of them",
+        summary: "Show a user's limits and their use",
         params,
         response: answers({ 200: ['Limits and use', quota] }, 'NOT_FOUND'),
       },
@@ -31,7 +31,7 @@ export function quotaRoutes(app: ApiInstance, { services }: RouteContext): void 
       config: { ability: 'administer' },
       schema: {
         tags,
-        summary: "Set a user's limits; what is left out is not limited",
+        summary: "Set a user's limits; a limit that is left out is removed",
         params,
         body: putQuotaRequest,
         response: answers({ 200: ['Limits and use', quota] }, 'NOT_FOUND', ...WITH_BODY),
@@ -46,7 +46,7 @@ export function quotaRoutes(app: ApiInstance, { services }: RouteContext): void 
       config: { ability: 'administer' },
       schema: {
         tags,
-        summary: 'Go back to the limits of `*`',
+        summary: "Remove a user's limits; those of `*` apply again",
         params,
         response: answers({ 200: ['Limits and use', quota] }, 'NOT_FOUND'),
       },

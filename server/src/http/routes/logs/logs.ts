@@ -33,7 +33,7 @@ const logsQuery = z.strictObject({
     .min(1)
     .max(TAIL_MAX)
     .optional()
-    .meta({ description: 'Begin with the last so many lines, or fewer where they have more than 1 MiB' }),
+    .meta({ description: 'Begin with this many last lines, or fewer if they have more than 1 MiB' }),
 })
 
 const JSON_TYPE = 'application/json'
@@ -52,17 +52,17 @@ export function logRoutes(app: ApiInstance, context: RouteContext): void {
       config: { ability: 'readOwn' },
       schema: {
         tags: ['jobs'],
-        summary: 'Show what the runs of a job wrote, oldest first',
+        summary: 'Read the log of a job, oldest first',
         description:
-          `\`Accept\` says how: a page of chunks (\`${JSON_TYPE}\`), all of it as it was written (\`${TEXT_TYPE}\`), or as it ` +
-          `is written (\`${SSE_TYPE}\`): events \`log\`, each a chunk, and \`end\` when the job has ended and all was sent. ` +
-          'A stream goes on after `Last-Event-ID`. Archived logs are read like any other.',
+          `\`Accept\` sets the form: a page of chunks (\`${JSON_TYPE}\`), the whole log so far (\`${TEXT_TYPE}\`), or a stream ` +
+          `(\`${SSE_TYPE}\`). The stream sends each chunk as a \`log\` event, and \`end\` when the job has ended and everything ` +
+          'was sent. It continues after `Last-Event-ID`. Archived logs are read in the same way.',
         params: jobParams,
         querystring: logsQuery,
         response: {
           ...answers({}, 'NOT_FOUND', 'LOG_UNAVAILABLE'),
           200: {
-            description: 'A page of the log, or all of it',
+            description: 'A page of the log, the whole log, or a stream',
             content: {
               [JSON_TYPE]: { schema: page(chunk) },
               [TEXT_TYPE]: { schema: z.string() },
@@ -97,7 +97,7 @@ function beginningOf({ headers, query: { cursor, tail } }: LogsRequest, isStream
   const lastId = isStream ? headers['last-event-id'] : undefined
   if (typeof lastId === 'string' && lastId !== '') return { after: place('Last-Event-ID', lastId) }
   if (tail !== undefined && cursor !== undefined) {
-    throw new IchidoError('INVALID_PAYLOAD', 'tail and cursor are two places to begin; send one of them', {
+    throw new IchidoError('INVALID_PAYLOAD', 'tail and cursor exclude each other; send one of them', {
       field: 'tail',
     })
   }
@@ -107,7 +107,7 @@ function beginningOf({ headers, query: { cursor, tail } }: LogsRequest, isStream
 
 function place(field: string, text: string): string {
   if (PLACE.test(text)) return text
-  throw new IchidoError('INVALID_PAYLOAD', `${field} must be a place that an earlier answer of this log gave`, {
+  throw new IchidoError('INVALID_PAYLOAD', `${field} must be a cursor from an earlier answer of this log`, {
     field,
   })
 }

@@ -17,8 +17,7 @@ const tags = ['leases']
 const params = contract.leaseParams
 const worker = { ability: 'worker' } as const
 const REFUSED = [...LOST, 'NOT_STARTED', 'OUTCOME_ALREADY_RECORDED', 'VERSION_MISMATCH', 'EPOCH_MISMATCH'] as const
-const REPEATS =
-  'The same report again is the same answer. With `next`, the next runs are leased in the same call: finish and go on.'
+const REPEATS = 'The same report again gets the same answer. With `next`, the call also leases the next runs.'
 
 /** How runs ended, by their workers' word. */
 export function finishRoutes(app: ApiInstance, context: RouteContext): void {
@@ -41,7 +40,7 @@ export function finishRoutes(app: ApiInstance, context: RouteContext): void {
       schema: {
         tags,
         summary: 'Report that a run succeeded',
-        description: `${REPEATS} A job that was to be canceled ends CANCELED all the same.`,
+        description: `${REPEATS} If a cancel was requested, the job still ends CANCELED.`,
         params,
         body: contract.resultRequest,
         response: answers({ 200: ['The outcome is recorded', contract.resultResponse] }, ...WITH_BODY, ...REFUSED),
@@ -90,9 +89,9 @@ export function finishRoutes(app: ApiInstance, context: RouteContext): void {
       schema: {
         tags,
         summary: 'Report how up to 1,000 runs ended',
-        description: `Each has its own outcome; one that is refused does not keep the others back. ${REPEATS}`,
+        description: `Each report has its own outcome, and a refused report does not affect the others. ${REPEATS}`,
         body: contract.reportRequest,
-        response: answers({ 200: ['What became of each report', contract.reportResponse] }, ...WITH_BODY),
+        response: answers({ 200: ['The outcome of each report', contract.reportResponse] }, ...WITH_BODY),
       },
     },
     async (request, reply) => {

@@ -25,7 +25,7 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
         tags,
         summary: 'Lease runs, or wait for some',
         description:
-          'Each is this worker’s alone until its lease ends. With `start` it is RUNNING at once; otherwise it must be started.',
+          'Only this worker holds the run until the lease ends. With `start`, the run is RUNNING at once; otherwise the worker must start it.',
         body: contract.leaseRequest,
         response: answers({ 200: ['The leases', contract.leasesResponse], 204: ['There is no work'] }, ...WITH_BODY),
       },
@@ -45,7 +45,7 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
         tags,
         summary: 'Start an assigned run',
         description:
-          'Whoever is refused must not begin. The same start again, by the same process, is the same answer.',
+          'After a refusal, the worker must not begin. The same start by the same process gets the same answer.',
         params,
         body: contract.startRequest,
         response: answers(
@@ -75,7 +75,7 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
         summary: 'Extend a lease',
         params,
         body: contract.heartbeatRequest,
-        response: answers({ 200: ['The lease goes on', contract.heartbeatResponse] }, ...WITH_BODY, ...LOST),
+        response: answers({ 200: ['The lease is extended', contract.heartbeatResponse] }, ...WITH_BODY, ...LOST),
       },
     },
     async (request) => {
@@ -97,7 +97,10 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
         tags,
         summary: 'Extend up to 1,000 leases',
         body: contract.heartbeatsRequest,
-        response: answers({ 200: ['One for each, in their order', contract.heartbeatsResponse] }, ...WITH_BODY),
+        response: answers(
+          { 200: ['One entry for each, in the same order', contract.heartbeatsResponse] },
+          ...WITH_BODY,
+        ),
       },
     },
     async (request) => {
@@ -113,12 +116,12 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
       config: worker,
       schema: {
         tags,
-        summary: 'Wait for runs that are to stop',
+        summary: 'Wait for runs that must stop',
         description:
-          'Answers as soon as somebody cancels the job of one of this worker’s leases, with all of them that are to stop; `known` is what it answered last. A heartbeat tells the same, but not at once.',
+          'The answer comes as soon as the job of one of this worker’s leases is canceled, and has all leases that must stop. Send the last answer as `known`. Heartbeats say the same, but later.',
         body: contract.cancelsRequest,
         response: answers(
-          { 200: ['These are to stop; none when the time was up', contract.cancelsResponse] },
+          { 200: ['The leases that must stop; empty after the wait time', contract.cancelsResponse] },
           ...WITH_BODY,
         ),
       },
@@ -140,10 +143,11 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
       schema: {
         tags,
         summary: 'Add to the log of a run',
-        description: 'Send chunks in the order of their numbers: one that does not come after the last is a repeat.',
+        description:
+          'Send chunks in the order of their numbers. A chunk whose number is not higher than the last one is a repeat.',
         params,
         body: contract.logsRequest,
-        response: answers({ 200: ['What was new is stored', contract.logsResponse] }, ...WITH_BODY, ...LOST),
+        response: answers({ 200: ['The new chunks are stored', contract.logsResponse] }, ...WITH_BODY, ...LOST),
       },
     },
     async (request) => {
@@ -161,10 +165,10 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
         tags,
         summary: 'Publish events of a running job',
         description:
-          'All of them or, when one cannot be published, none. Published again, (job, stage, seq) is the event that is stored, whatever its data.',
+          'The call publishes all events, or none if one is refused. If (job, stage, seq) is already stored, the stored event stays, even if the data differ.',
         params,
         body: publishRequest,
-        response: answers({ 200: ['One for each, in their order', publishResponse] }, ...WITH_BODY, ...LOST),
+        response: answers({ 200: ['One entry for each, in the same order', publishResponse] }, ...WITH_BODY, ...LOST),
       },
     },
     async (request) => {
@@ -182,7 +186,7 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
         tags,
         summary: 'Give a run back',
         description:
-          'One that has started ends FAILED (`RELEASED`), and its next run is due at once. It costs no retry.',
+          'A run that has started ends FAILED (`RELEASED`), and its next run is due at once. This costs no retry.',
         params,
         body: contract.releaseRequest,
         response: answers({ 200: ['The run is given back', contract.releaseResponse] }, ...WITH_BODY, ...LOST),

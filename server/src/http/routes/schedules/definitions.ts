@@ -27,8 +27,9 @@ function contentRoutes(app: ApiInstance, { services }: RouteContext): void {
       config: { ability: 'operate' },
       schema: {
         tags,
-        summary: 'Define jobs by name, perhaps with a schedule',
-        description: 'Its ticks make jobs of the user who defines them.',
+        summary: 'Create a definition',
+        description:
+          'A definition is a named template of jobs, with or without a schedule. Its jobs belong to the user who creates it.',
         body: contract.createDefinitionRequest,
         response: answers(
           { 201: ['The definition', definition] },
@@ -82,10 +83,10 @@ function contentRoutes(app: ApiInstance, { services }: RouteContext): void {
       config: { ability: 'operate' },
       schema: {
         tags,
-        summary: 'Put another in the place of a definition',
+        summary: 'Replace a definition',
         description:
-          'What is left out takes its default. Whether it is paused, and whose jobs it makes, stays. Ticks that were ' +
-          'made stay made, one that is due already is still made, and the new rule counts from now on.',
+          'Fields that are left out get their default. A pause and the owner of the jobs stay. Earlier ticks keep their ' +
+          'jobs, a tick that is already due is still made, and the new rule applies from now on.',
         params,
         body: contract.putDefinitionRequest,
         response: answers(
@@ -110,9 +111,9 @@ function contentRoutes(app: ApiInstance, { services }: RouteContext): void {
       schema: {
         tags,
         summary: 'Delete a definition',
-        description: 'The jobs that it made go on; ticks that wait are skipped.',
+        description: 'Jobs that it made continue; waiting ticks are skipped.',
         params,
-        response: answers({ 204: ['It is gone'] }, 'NOT_FOUND'),
+        response: answers({ 204: ['It is deleted'] }, 'NOT_FOUND'),
       },
     },
     async (request, reply) => {
@@ -125,7 +126,7 @@ function contentRoutes(app: ApiInstance, { services }: RouteContext): void {
 function pauseRoutes(app: ApiInstance, { services }: RouteContext): void {
   for (const [verb, summary] of [
     ['pause', 'Pause a schedule'],
-    ['resume', 'Let a schedule go on'],
+    ['resume', 'Resume a schedule'],
   ] as const) {
     app.post(
       `/v1/definitions/:name/${verb}`,
@@ -134,7 +135,7 @@ function pauseRoutes(app: ApiInstance, { services }: RouteContext): void {
         schema: {
           tags,
           summary,
-          description: 'The ticks of a pause are recorded as skipped. Jobs that were made before go on.',
+          description: 'The ticks of a pause are recorded as skipped. Jobs that were already made continue.',
           params,
           response: answers({ 200: ['The definition', definition] }, 'NOT_FOUND'),
         },
@@ -154,7 +155,7 @@ function previewRoutes(app: ApiInstance, { services }: RouteContext): void {
       schema: {
         tags,
         summary: 'Show the next ticks of a definition',
-        description: 'As if it were not paused. Without a schedule there are none.',
+        description: 'A pause does not change the answer. A definition without a schedule has no ticks.',
         params,
         querystring: contract.ticksQuery,
         response: answers({ 200: ['The next ticks', ticks] }, 'NOT_FOUND'),

@@ -27,10 +27,10 @@ function ledgerRoute(app: ApiInstance, { services }: RouteContext): void {
       config: { ability: 'readAll' },
       schema: {
         tags,
-        summary: 'List what became of the ticks of a definition, newest first',
+        summary: "List the ledger of a definition's ticks, newest first",
         description:
-          'The ledger, and beside it the ticks that were expected since the last change of the definition and are not in ' +
-          'it: a schedule that has stopped shows as `missing`.',
+          'The list also has the ticks since the last change of the definition that have no entry: `missing` ticks show ' +
+          'that the schedule has stopped.',
         params,
         querystring: contract.occurrencesQuery,
         response: answers({ 200: ['A page of ticks', page(contract.occurrence)] }, 'NOT_FOUND'),
@@ -53,10 +53,10 @@ function runRoute(app: ApiInstance, { services, mismatchStatus }: RouteContext):
       config: { ability: 'operate', takesKey: true },
       schema: {
         tags,
-        summary: 'Make a job of a definition now',
+        summary: 'Make a job from a definition now',
         description:
-          'Whatever its schedule says, and also while it is paused. It is no tick: `scheduled_for` is null. With a key ' +
-          'the same request makes one job, however often it is sent. The job is as the definition says: there is no body.',
+          'The schedule and a pause do not matter. The job is not a tick: its `scheduled_for` is null. With a key, the ' +
+          'same request makes only one job. The call has no body: the definition describes the job.',
         params,
         body: contract.runRequest,
         response: {
@@ -84,16 +84,15 @@ function backfillRoutes(app: ApiInstance, { services }: RouteContext): void {
       config: { ability: 'operate' },
       schema: {
         tags,
-        summary: 'Make up for the ticks of a past range',
+        summary: 'Make the ticks of a past range',
         description:
-          'Each tick of the rule as it is now makes one job, unless the ledger knows of it already, made or skipped; a ' +
-          'later change of the rule changes nothing about it. At a full quota it waits; where jobs must not overlap it ' +
-          'makes one at a time. At most ' +
-          `${contract.BACKFILL_TICKS_MAX} ticks.`,
+          'Each tick of the current rule makes one job, unless the ledger already has the tick. A later change of the ' +
+          'rule does not affect the backfill. It waits while the quota is full. If jobs must not overlap, it makes one ' +
+          `at a time. It covers at most ${contract.BACKFILL_TICKS_MAX} ticks.`,
         params,
         body: contract.backfillRequest,
         response: answers(
-          { 200: ['With `dry_run`: how many there are', contract.backfillDryRun], 202: ['It', contract.backfill] },
+          { 200: ['With `dry_run`: the counts', contract.backfillDryRun], 202: ['The backfill', contract.backfill] },
           'NOT_FOUND',
           'MAXIMUM_REACHED',
           ...WITH_BODY,
@@ -132,7 +131,7 @@ function backfillRoutes(app: ApiInstance, { services }: RouteContext): void {
       config: { ability: 'readAll' },
       schema: {
         tags,
-        summary: 'Show how far a backfill has come',
+        summary: 'Show the progress of a backfill',
         params: contract.backfillParams,
         response: answers({ 200: ['The backfill', contract.backfill] }, 'NOT_FOUND'),
       },
@@ -147,7 +146,7 @@ function backfillRoutes(app: ApiInstance, { services }: RouteContext): void {
       schema: {
         tags,
         summary: 'Abort a backfill',
-        description: 'The jobs that it has made stay.',
+        description: 'Jobs that it has made stay.',
         params: contract.backfillParams,
         response: answers({ 200: ['The backfill', contract.backfill] }, 'NOT_FOUND', 'ALREADY_ENDED'),
       },

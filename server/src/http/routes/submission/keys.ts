@@ -37,7 +37,7 @@ export function keyRoutes(app: ApiInstance, { services }: RouteContext): void {
         tags: ['idempotency keys'],
         summary: 'Show a key (percent-encoded in the path)',
         params,
-        response: answers({ 200: ['Whose key it is and which job it names', keys] }, 'NOT_FOUND'),
+        response: answers({ 200: ['The key, its owner and its job', keys] }, 'NOT_FOUND'),
       },
     },
     async (request) => ({ data: await services.keys.get(callerOf(request), request.params.key) }),
@@ -49,10 +49,10 @@ export function keyRoutes(app: ApiInstance, { services }: RouteContext): void {
       config: { ability: 'submit' },
       schema: {
         tags: ['idempotency keys'],
-        summary: 'Let a key live longer',
+        summary: 'Extend the lifetime of a key',
         params,
         body: extendKeyRequest,
-        response: answers({ 200: ['The key as it is now', keys] }, 'NOT_FOUND', ...WITH_BODY),
+        response: answers({ 200: ['The key', keys] }, 'NOT_FOUND', ...WITH_BODY),
       },
     },
     async (request) => ({

@@ -71,7 +71,7 @@ export function reservationRoutes(app: ApiInstance, { services }: RouteContext):
       config: { ability: 'submit' },
       schema: {
         tags,
-        summary: 'Use a reservation for a job of one’s own',
+        summary: 'Use a reservation for an existing job of the caller',
         params,
         body: consumeRequest,
         response: answers(

@@ -25,8 +25,8 @@ export function submitRoutes(app: ApiInstance, { services, mismatchStatus }: Rou
         tags: ['jobs'],
         summary: 'Submit a job',
         description:
-          'With a key (header `Idempotency-Key`, or `idempotency_key` in the body) the same request is carried out ' +
-          'once, however often it is sent: every repeat gets the first answer, with `Idempotent-Replayed: true`.',
+          'With a key (header `Idempotency-Key`, or `idempotency_key` in the body), the same request makes only one job. ' +
+          'Every repeat gets the first answer, with `Idempotent-Replayed: true`.',
         body: submitRequest,
         response: {
           ...answers({ 201: ['The job was accepted', submitResponse] }, 'KEY_CONFLICT', ...CONFLICTS, ...WITH_BODY),
@@ -51,9 +51,9 @@ export function submitRoutes(app: ApiInstance, { services, mismatchStatus }: Rou
       schema: {
         tags: ['jobs'],
         summary: 'Submit up to 1,000 jobs',
-        description: 'Each has its own key and its own outcome; one that is refused does not keep the others back.',
+        description: 'Each job has its own key and its own outcome, and a refused job does not affect the others.',
         body: batchRequest,
-        response: answers({ 200: ['What became of each job', batchResponse] }, ...WITH_BODY),
+        response: answers({ 200: ['The outcome of each job', batchResponse] }, ...WITH_BODY),
       },
     },
     async (request, reply) => {

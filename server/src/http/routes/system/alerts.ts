@@ -12,7 +12,7 @@ export function alertRoutes(app: ApiInstance, { services }: RouteContext): void 
       config: { ability: 'readAll' },
       schema: {
         tags: ['alerts'],
-        summary: 'List the alerts that are open, newest first',
+        summary: 'List the open alerts, newest first',
         querystring: listAlertsQuery,
         response: answers({ 200: ['A page of alerts', page(alert)] }),
       },

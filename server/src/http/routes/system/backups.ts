@@ -10,9 +10,9 @@ export function backupRoutes(app: ApiInstance, { services: { backups } }: RouteC
       config: { ability: 'administer' },
       schema: {
         tags: ['settings'],
-        summary: 'Back up the embedded store while it works',
+        summary: 'Back up the embedded store while it runs',
         description:
-          'Writes a file into `DATA_DIR/backups` on the server, and removes the oldest beyond `backups_kept`. 404 where the jobs are in PostgreSQL.',
+          'Writes a file into `DATA_DIR/backups` on the server, and removes the oldest files beyond `backups_kept`. With PostgreSQL the answer is 404.',
         response: answers({ 201: ['The file', backup] }, 'NOT_FOUND'),
       },
     },

@@ -65,7 +65,7 @@ export function healthRoutes(
     '/healthz',
     {
       config: { ability: 'public' },
-      schema: { tags, summary: 'Is the process up?', response: { 200: health } },
+      schema: { tags, summary: 'Check whether the process is up', response: { 200: health } },
     },
     () => ({ status: 'ok' as const }),
   )
@@ -76,10 +76,10 @@ export function healthRoutes(
       config: { ability: 'public' },
       schema: {
         tags,
-        summary: 'Can it take requests?',
+        summary: 'Check whether the node can take requests',
         description:
-          'The store answers, no disk is full, and the server is not stopping. It is degraded while Redis is away or full: then all goes on over the ' +
-          'store, only a little later.',
+          'The node is ready if the store answers, no disk is full, and the server is not stopping. It is degraded while Redis is down or full: ' +
+          'everything still works through the store, a little later.',
         response: { 200: readiness, 503: readiness },
       },
     },
@@ -105,7 +105,7 @@ export function healthRoutes(
       config: { ability: 'readAll', evenWithoutStore: true },
       schema: {
         tags,
-        summary: 'Numbers for Prometheus',
+        summary: 'Metrics for Prometheus',
         response: {
           ...answers({}),
           200: { description: 'Prometheus text format', content: { 'text/plain': { schema: z.string() } } },
@@ -129,7 +129,7 @@ export function healthRoutes(
       config: { ability: 'readAll' },
       schema: {
         tags,
-        summary: 'How many jobs are in which state',
+        summary: 'Count jobs by state',
         response: answers({ 200: ['Jobs by state', stats] }),
       },
     },

@@ -24,9 +24,9 @@ export function hookRoutes(app: ApiInstance, { services }: RouteContext): void {
       config: { ability: 'operate' },
       schema: {
         tags,
-        summary: 'Make or change a hook: an address for signed webhooks, each of which becomes a trigger',
+        summary: 'Create or change a hook, a URL that turns signed webhooks into triggers',
         description:
-          'Whose triggers it makes stays as it was. A secret that the server makes is shown in this answer only.',
+          'A change keeps the owner of the triggers. A secret that the server makes is shown only in this answer.',
         params,
         body: putHookRequest,
         response: answers({ 200: ['The hook', putHookResponse] }, 'NOT_FOUND', ...WITH_BODY),
@@ -41,7 +41,7 @@ export function hookRoutes(app: ApiInstance, { services }: RouteContext): void {
       config: { ability: 'readAll' },
       schema: {
         tags,
-        summary: 'List hooks by name; never their secrets',
+        summary: 'List hooks by name, without their secrets',
         querystring: listHooksQuery,
         response: answers({ 200: ['A page of hooks', page(hook)] }),
       },
@@ -68,9 +68,9 @@ export function hookRoutes(app: ApiInstance, { services }: RouteContext): void {
       schema: {
         tags,
         summary: 'Delete a hook',
-        description: 'The triggers that it made stay. Deliveries that come later are refused.',
+        description: 'Its triggers stay. Later deliveries are refused.',
         params,
-        response: answers({ 204: ['It is gone'] }, 'NOT_FOUND'),
+        response: answers({ 204: ['It is deleted'] }, 'NOT_FOUND'),
       },
     },
     async (request, reply) => {
@@ -95,14 +95,14 @@ export async function deliveryRoutes(scope: FastifyInstance, { services }: Route
       bodyLimit: TRIGGER_DATA_BYTES_MAX,
       schema: {
         tags,
-        summary: 'Take a webhook and make a trigger of it, once',
+        summary: 'Deliver a webhook, which becomes one trigger',
         description:
-          'Signed as the hook says; its JSON body is the data of the trigger. The id of the delivery is the dedupe key: ' +
-          'one that is sent again is answered as the first time and makes nothing.',
+          'The sender signs the request by the scheme of the hook. The JSON body is the data of the trigger. The id of the ' +
+          'delivery is the dedupe key: a repeated delivery gets the first trigger and makes nothing.',
         params,
-        body: z.unknown().meta({ description: 'JSON, whatever the sender has to tell' }),
+        body: z.unknown().meta({ description: 'Any JSON' }),
         response: answers(
-          { 200: ['It was here already', recordedTrigger], 201: ['The trigger', recordedTrigger] },
+          { 200: ['The trigger was already stored', recordedTrigger], 201: ['The trigger', recordedTrigger] },
           'NOT_FOUND',
           ...WITH_BODY,
         ),
@@ -110,7 +110,7 @@ export async function deliveryRoutes(scope: FastifyInstance, { services }: Route
     },
     async (request, reply) => {
       const { body, headers } = request
-      if (!Buffer.isBuffer(body)) throw new IchidoError('INVALID_PAYLOAD', 'Send a body of JSON', { field: 'body' })
+      if (!Buffer.isBuffer(body)) throw new IchidoError('INVALID_PAYLOAD', 'Send a JSON body', { field: 'body' })
       const checked = await services.hooks.check(request.params.name, { headers, body })
       if (checked.kind === 'refused') return app.refuseCredentials(request, reply, checked.problem)
       const { sender, topic, dedupeKey } = checked

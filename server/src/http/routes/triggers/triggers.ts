@@ -20,16 +20,16 @@ export function triggerRoutes(app: ApiInstance, { services }: RouteContext): voi
       config: { ability: 'submit' },
       schema: {
         tags,
-        summary: 'Tell of something that happened, once',
+        summary: 'Send triggers',
         description:
-          'The leader makes a job of each definition whose `on` fits. The same `dedupe_key` again stores nothing and is ' +
-          'answered with what the first was, with `duplicate: true` and `Idempotent-Replayed: true`, until retention has ' +
-          'removed it. Many in one call are stored together or not at all.',
+          'A trigger says that something happened. The leader makes a job from each definition whose `on` matches. A known ' +
+          '`dedupe_key` stores nothing: the answer has the first trigger, `duplicate: true` and `Idempotent-Replayed: true`, ' +
+          'until retention has removed that trigger. One call stores all of its triggers or none.',
         body: contract.recordRequest,
         response: answers(
           {
-            200: ['Known already, all of them', contract.recordResponse],
-            201: ['Recorded', contract.recordResponse],
+            200: ['All of them were already stored', contract.recordResponse],
+            201: ['At least one of them is new', contract.recordResponse],
           },
           ...WITH_BODY,
         ),
@@ -52,8 +52,8 @@ export function triggerRoutes(app: ApiInstance, { services }: RouteContext): voi
       config: { ability: 'readOwn' },
       schema: {
         tags,
-        summary: 'List triggers and what each made, newest first',
-        description: 'Without their data. A submitter sees its own.',
+        summary: 'List triggers and their outcomes, newest first',
+        description: 'The list does not have their data. Submitters see only their own triggers.',
         querystring: contract.listTriggersQuery,
         response: answers({ 200: ['A page of triggers', page(contract.triggerShape)] }, 'NOT_FOUND'),
       },
@@ -71,7 +71,7 @@ export function triggerRoutes(app: ApiInstance, { services }: RouteContext): voi
       config: { ability: 'readOwn' },
       schema: {
         tags,
-        summary: 'Show a trigger, its data and what it made',
+        summary: 'Show a trigger, its data and its outcomes',
         params: contract.triggerParams,
         response: answers({ 200: ['The trigger', contract.triggerDetail] }, 'NOT_FOUND'),
       },
@@ -85,8 +85,8 @@ export function triggerRoutes(app: ApiInstance, { services }: RouteContext): voi
       config: { ability: 'readAll' },
       schema: {
         tags: ['definitions'],
-        summary: 'List what became of the triggers of a definition, newest first',
-        description: 'The ledger: a job, a recorded skip with its reason, or what it waits for.',
+        summary: "List the ledger of a definition's triggers, newest first",
+        description: 'Each entry is a job, a skip with its reason, or a wait.',
         params: definitionParams,
         querystring: contract.definitionTriggersQuery,
         response: answers({ 200: ['A page of the ledger', page(contract.triggerEntry)] }, 'NOT_FOUND'),

@@ -31,7 +31,7 @@ function registrationRoutes(app: ApiInstance, { services: { workers }, publicUrl
       config: { ability: 'operate' },
       schema: {
         tags,
-        summary: 'Make a token that registers one worker',
+        summary: 'Make an enroll token, which registers one worker',
         body: enrollRequest,
         response: answers({ 201: ['The token', enrollToken] }, 'NOT_FOUND', ...WITH_BODY),
       },
@@ -49,9 +49,9 @@ function registrationRoutes(app: ApiInstance, { services: { workers }, publicUrl
       config: { ability: 'public' },
       schema: {
         tags,
-        summary: 'Become a worker, by an enroll token',
+        summary: 'Register a worker with an enroll token',
         description:
-          'A worker that registers anew with its `worker_id` keeps its leases; its `worker_token` of before, expired or not, proves who it is, unless the enroll token was made for it.',
+          'A worker that registers again with its `worker_id` keeps its leases. It proves its identity with its last `worker_token`, which may have expired, or with an enroll token that was made for it.',
         body: registerRequest,
         response: answers({ 201: ['The worker and its token', registered] }, ...WITH_BODY),
       },
@@ -72,8 +72,8 @@ function registrationRoutes(app: ApiInstance, { services: { workers }, publicUrl
       config: { ability: 'worker' },
       schema: {
         tags,
-        summary: 'Get a new token for the one that this is sent with',
-        description: 'The old one works for 10 more minutes at most from the first use of the new one on.',
+        summary: "Renew the worker's token",
+        description: 'The old token works until the new one is first used, and then for 10 minutes at most.',
         response: answers({ 200: ['The new token', renewed] }),
       },
     },
@@ -86,9 +86,9 @@ function registrationRoutes(app: ApiInstance, { services: { workers }, publicUrl
       config: { ability: 'worker' },
       schema: {
         tags,
-        summary: 'Say that this worker stops',
+        summary: 'Report that this worker stops',
         description:
-          'It no longer counts as online, and runs that it was assigned and did not start go to others sooner. Whatever is heard of it later takes that back. Leases that it has stay as they are: end or release them before.',
+          'The worker no longer counts as online, and runs that it did not start go to other workers sooner. Its next call makes it online again. It keeps its leases: end or release them first.',
         response: answers({ 200: ['It is detached', detached] }),
       },
     },
@@ -136,7 +136,7 @@ function administrationRoutes(app: ApiInstance, { services: { workers } }: Route
         tags,
         summary: 'Revoke a worker, for good',
         description:
-          'Its leases are taken away in the same transaction. What it was assigned goes to the next worker at once; what it is running, after the continuation time, when it has stopped by itself.',
+          'The same transaction ends its leases. Runs that it did not start go to the next worker at once. Runs that it had started go to another worker after the continuation time, when it has stopped by itself.',
         params,
         response: answers({ 200: ['It is revoked', revoked] }, 'NOT_FOUND'),
       },
