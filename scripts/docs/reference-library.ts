@@ -1,19 +1,19 @@
 import { type Declaration, exportsOf } from './declarations.ts'
 
 const ENTRIES = [
-  ['ichido', 'Jobs inside an application: [library](library.md).'],
-  ['ichido/idempotency', '`Idempotency-Key` in front of handlers of your own: [idempotency](idempotency.md).'],
-  ['@ichido/sdk', 'The client, in Node and in browsers: [client](client.md).'],
+  ['ichido', 'The library runs jobs inside an application: [library](library.md).'],
+  ['ichido/idempotency', 'The plugin adds `Idempotency-Key` to your own handlers: [idempotency](idempotency.md).'],
+  ['@ichido/sdk', 'The client runs in Node and in browsers: [client](client.md).'],
   [
     '@ichido/sdk/outbox',
-    'What is kept until it could be delivered, in a browser: [client](client.md#offline-the-outbox).',
+    'The outbox of a browser keeps submissions until they are delivered: [client](client.md#offline-the-outbox).',
   ],
-  ['@ichido/sdk/outbox/node', 'The same in a file.'],
+  ['@ichido/sdk/outbox/node', 'The outbox of a program keeps submissions in a file.'],
 ] as const
 
 const HEAD = `# Library reference
 
-What the packages export for applications, as declared; made from the types by a program. How to use it is told by the pages that are named.
+This page lists the exports of the packages for applications. It is generated from their types. Each section links to the page that explains their use.
 `
 
 /** The page, from the declarations in a folder. */
@@ -32,7 +32,7 @@ function section(entry: string, about: string, found: readonly Declaration[], to
   return [
     `## ${entry}\n`,
     `${about}\n`,
-    ...(again.length > 0 ? [`As above: ${again.join(', ')}.\n`] : []),
+    ...(again.length > 0 ? [`It also exports these names from above: ${again.join(', ')}.\n`] : []),
     ...fresh.map(({ name, doc, text }) => {
       const words = doc === '' ? [] : [`${doc.replaceAll(/^@example\n([\s\S]*)$/gm, '```ts\n$1\n```')}\n`]
       return [`### ${name}\n`, ...words, `\`\`\`ts\n${text}\n\`\`\`\n`].join('\n')

@@ -1,14 +1,14 @@
-/** Everything that is not a pure function of its arguments. Injected, so that a simulation can take its place. */
+/** Clocks, timers, ids and randomness. They are injected, so that a simulation can replace them. */
 export interface World {
   /** Wall clock, in ms since 1970. For people and records; never for measuring how long something took. */
   now(): number
-  /** Ms that only ever go forward. */
+  /** A monotonic clock, in ms. */
   monotonic(): number
-  /** Calls back once; the answer calls it off. */
+  /** Calls back once; returns a function that cancels it. */
   after(ms: number, callback: () => void): () => void
-  /** Calls back when what is happening right now has happened: no timer, just the end of the queue. */
+  /** Calls back at the end of the current event loop turn, without a timer. */
   soon(callback: () => void): void
-  /** In [0, 1). */
+  /** A random number in [0, 1). */
   random(): number
   /** A new UUIDv7: sorts by the time it was made. */
   uuid(): string
@@ -16,7 +16,7 @@ export interface World {
   secret(bytes: number): string
 }
 
-/** Settles after `ms`, or as soon as the signal aborts; never rejects. */
+/** Resolves after `ms`, or as soon as the signal aborts; never rejects. */
 export function sleep(world: Pick<World, 'after'>, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve()

@@ -2,7 +2,7 @@ import type { ArtifactShape } from '../protocol/index.ts'
 import type { Transport, UploadOptions } from './transport.ts'
 import { worded } from './wording.ts'
 
-/** Files that jobs are given and make. */
+/** Files that jobs need or make. */
 export class Artifacts {
   readonly #transport: Transport
 
@@ -11,8 +11,8 @@ export class Artifacts {
   }
 
   /**
-   * Sends a file, part by part, and goes on where it broke off. A `File` of a page, or in Node `await openAsBlob(path)`, is
-   * read as it is sent; bytes are sent as they are.
+   * Sends a file in parts, and continues an interrupted upload. A `File` of a page, or in Node `await openAsBlob(path)`, is
+   * read while it is sent.
    *
    * @example
    * const job = await client.submit('train', null, { artifacts: [{ name: 'data.tar' }] })
@@ -24,12 +24,12 @@ export class Artifacts {
     return worded(this.#transport.upload(blob, options))
   }
 
-  /** What a job waits for, was given and has made. */
+  /** Lists the files that a job waits for, was given and has made. */
   list(jobId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ArtifactShape[]> {
     return this.#transport.artifacts(jobId, signal)
   }
 
-  /** The bytes, as they come. */
+  /** Streams the bytes of a file. */
   download(artifactId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ReadableStream<Uint8Array>> {
     return this.#transport.download(artifactId, signal)
   }

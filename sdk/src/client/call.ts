@@ -11,14 +11,14 @@ import { ForeignAnswer, innermost, NoAnswer } from './errors.ts'
 import { type RetryOptions, retryAfterMs } from './retry.ts'
 
 export interface HttpOptions {
-  /** It may carry the token as a password, `https://ci:TOKEN@host`; `token` goes before that. */
+  /** The URL of the server. It may carry the token as a password, `https://ci:TOKEN@host`; `token` overrides it. */
   url: string
-  /** Or where to get one, for each request anew: stream tokens last for minutes. */
+  /** An API token, or a function that returns one for each request, because stream tokens last only minutes. */
   token?: string | (() => string | Promise<string>) | undefined
   fetch?: typeof fetch
-  /** When calls that fail are made again, and how long they may take. */
+  /** How failed calls are retried, and how long calls may take. */
   retry?: RetryOptions | undefined
-  /** Clocks, timers and chance, for tests; default: the platform's. */
+  /** Clocks, timers and randomness, for tests; default: the platform's. */
   world?: Partial<ClientWorld> | undefined
 }
 
@@ -35,7 +35,7 @@ export type Call = (
   options?: CallOptions,
 ) => Promise<{ body: unknown; response: Response }>
 
-/** One request, with its answer read and an error answer thrown as what it says. */
+/** Sends one request and reads its answer; throws an error answer. */
 export function createCall(options: HttpOptions): Call {
   const send = createSend(options)
   return async (method, path, callOptions = {}) => {
@@ -47,7 +47,7 @@ export function createCall(options: HttpOptions): Call {
   }
 }
 
-/** A GET whose answer the caller reads as it comes. */
+/** Sends a GET and returns its answer as a stream. */
 export type Open = (path: string, options: Omit<CallOptions, 'body'>) => Promise<Response>
 
 export function createOpen(options: HttpOptions): Open {

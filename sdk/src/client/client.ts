@@ -9,24 +9,24 @@ import { inLibraryWords, worded } from './wording.ts'
 
 export interface SubmitOptions {
   /**
-   * Names the submission: sent again under the same key, it is the same job. Over HTTP a submission without one is given
-   * a key of its own (`client-` and a UUID), which holds over the tries of this call. In process no answer gets lost on its
-   * way, and none is made.
+   * Identifies the submission: a second submission with the same key gets the same job. Over HTTP, a submission without a key
+   * gets a generated one (`client-` and a UUID) for the retries of this call. In process none is generated, because no answer
+   * can get lost.
    */
   key?: string
-  /** A PostgreSQL client inside a transaction: the job exists exactly if that transaction commits. In process only. */
+  /** A PostgreSQL client inside a transaction: the job exists if and only if that transaction commits. In process only. */
   tx?: unknown
   /**
-   * Whose job it is, for limits, costs, keys and turns: a tenant of the application's. In process only, `local` unless it is
-   * given; over HTTP the token says it.
+   * The owner of the job, a tenant of the application with its own limits, costs, keys and fair share. In process only; the
+   * default is `local`. Over HTTP the token determines the owner.
    */
   user?: string
   priority?: number
-  /** Of this job, in the place of its kind's. */
+  /** How many runs of this job may start and fail; overrides the kind. */
   maxAttempts?: number
-  /** Of one run of this job, in the place of its kind's. */
+  /** The time limit of one run of this job; overrides the kind. */
   timeoutSeconds?: number
-  /** Of this job; what is left out is as its kind has it. */
+  /** The backoff of this job; members that are left out keep the kind's values. */
   backoff?: Backoff
   runAt?: Date
   delaySeconds?: number
@@ -35,23 +35,23 @@ export interface SubmitOptions {
   reservationId?: string
   keyTtlHours?: number
   traceparent?: string
-  /** Files that the job waits for, to be sent with `artifacts.upload`. */
+  /** Files that the job waits for; send them with `artifacts.upload`. */
   artifacts?: readonly { name: string; sha256?: string; sizeBytes?: number }[]
-  /** How long the next chunk of an artifact may take before the job is canceled; default 300. */
+  /** The job is canceled when no part of an artifact arrives for this long; default 300. */
   uploadTtlSeconds?: number
   signal?: AbortSignal
 }
 
 export interface TriggerOptions {
-  /** Names what happened. Left out, each call is a trigger of its own, however often it is tried. */
+  /** Identifies what happened. Without it, each call is a new trigger; retries of that call are not. */
   dedupeKey?: string
   signal?: AbortSignal
 }
 
-/** A trigger as the server recorded it. */
+/** A trigger that the server has recorded. */
 export interface RecordedTrigger {
   id: string
-  /** The dedupe key was known: nothing was recorded. */
+  /** True if the dedupe key was known; nothing was recorded. */
   duplicate: boolean
   createdAt: Date
 }
@@ -68,7 +68,7 @@ type BatchOutcome<K extends Kind | string> = PromiseSettledResult<
   Job<K extends Kind<unknown, unknown, infer Result, unknown> ? Result : unknown>
 >
 
-/** Submits jobs and follows them, over whatever transport. */
+/** Submits jobs and follows them, over any transport. */
 export class Client {
   readonly #transport: Transport
   readonly reservations: Reservations
@@ -93,9 +93,9 @@ export class Client {
   }
 
   /**
-   * Submits up to 1,000 jobs in one call. Each has its own key and its own outcome, in its place: one that is refused, by the
-   * server or by its kind's schema, does not keep the others back. Give keys of your own to what you would submit again after
-   * the call as a whole has failed.
+   * Submits up to 1,000 jobs in one call. Each has its own key, and its own outcome at the same index. A job that the server or
+   * its kind's schema refuses does not affect the others. Give your own keys to jobs that you would submit again after the
+   * whole call has failed.
    */
   async batch<const Kinds extends readonly (Kind | string)[]>(
     items: { readonly [I in keyof Kinds]: BatchItem<Kinds[I]> },
@@ -116,8 +116,8 @@ export class Client {
   }
 
   /**
-   * Tells of something that happened: the leader makes a job of each definition whose `on` has this topic. Sent again under
-   * the same `dedupeKey`, it is the same trigger and makes nothing more.
+   * Says that something happened: the leader makes a job from each definition whose `on` has this topic. A second call with the
+   * same `dedupeKey` makes nothing more.
    *
    * @example
    * await ichido.trigger('order.paid', { orderId, total }, { dedupeKey: `paid-${orderId}` })
@@ -130,12 +130,12 @@ export class Client {
     return { id, duplicate, createdAt: new Date(created_at) }
   }
 
-  /** The job of an id that was kept somewhere. */
+  /** A handle for a job whose id you know. */
   job<Result = unknown>(id: string, kind?: Kind<unknown, unknown, Result, unknown>): Job<Result> {
     return new Job<Result>(this.#transport, id, { kind })
   }
 
-  /** As `job(id).watch()`. */
+  /** The same as `job(id).watch()`. */
   watch(jobId: string, options: WatchOptions = {}): AsyncGenerator<JobEvent> {
     return this.#transport.watch(jobId, options)
   }

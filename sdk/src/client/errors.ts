@@ -1,11 +1,11 @@
 import { type ErrorAdvice, endText, IchidoError, type JobState, type RunErrorShape } from '../protocol/index.ts'
 
-/** Nobody answered, or the answer broke off: what was asked may have been done all the same. */
+/** No answer came, or it broke off. The server may have executed the request. */
 export class NoAnswer extends Error {
   override readonly name = 'NoAnswer'
 }
 
-/** Of a proxy, say, or of the page on which a network asks its guests to log in. */
+/** The answer is not from Ichido but, for example, from a proxy or the login page of a network. */
 export class ForeignAnswer extends Error {
   override readonly name = 'ForeignAnswer'
   readonly status: number
@@ -20,30 +20,30 @@ export class ForeignAnswer extends Error {
   }
 }
 
-/** The user has as many active jobs and reservations as its quota allows. */
+/** The user has reached the quota of active jobs and reservations. */
 export class QuotaExceeded extends IchidoError {
   override readonly name = 'QuotaExceeded'
 }
 
-/** The estimated cost would pass the user's cost limit. */
+/** The estimated cost would exceed the user's cost limit. */
 export class CostLimit extends IchidoError {
   override readonly name = 'CostLimit'
 }
 
-/** The key stands for another request; `details.job_id` is the job that it names. */
+/** The key was used with a different request; `details.job_id` is the job that it names. */
 export class KeyReused extends IchidoError {
   override readonly name = 'KeyReused'
 }
 
-/** A payload or a result that does not fit its schema, or that JSON cannot hold; the message begins with where in it. */
+/** A payload or a result does not match its schema, or JSON cannot hold it. The message begins with the place. */
 export class InvalidValue extends Error {
   override readonly name = 'InvalidValue'
 }
 
-/** It may pass by itself. A submission can be sent again with this key, and is one job. */
+/** A temporary failure. A submission can be repeated with this key, and makes one job. */
 export class Transient extends IchidoError {
   override readonly name: string = 'Transient'
-  /** Of the submission, given or made for it; undefined for other calls. */
+  /** The key of the submission, given or generated; undefined for other calls. */
   readonly key: string | undefined
 
   constructor(cause: Error, key: string | undefined, before = '') {
@@ -57,7 +57,7 @@ export class Transient extends IchidoError {
   }
 }
 
-/** It was tried as often, or for as long, as it may be; `cause` is what came of the last try. */
+/** All tries failed, or their time is up; `cause` is the error of the last try. */
 export class MaxRetriesExceeded extends Transient {
   override readonly name = 'MaxRetriesExceeded'
   readonly tries: number
@@ -69,8 +69,8 @@ export class MaxRetriesExceeded extends Transient {
 }
 
 /**
- * The job ended without a result. No IchidoError: the call went through, and the codes are those of the job's own code, which
- * may well be called as one of ours.
+ * The job ended without a result. This is not an IchidoError: the call succeeded, and `code` comes from the job's own code, which
+ * may use the same name as a code of Ichido.
  */
 export class JobFailed extends Error {
   override readonly name = 'JobFailed'
@@ -78,7 +78,7 @@ export class JobFailed extends Error {
   readonly code: string
   readonly state: JobState
   readonly jobId: string
-  /** The failure as it is stored, with the traceback of what was thrown. */
+  /** The stored failure, with the traceback of the thrown error. */
   readonly failure: RunErrorShape | null
 
   constructor(jobId: string, state: JobState, failure: RunErrorShape | null) {
@@ -90,7 +90,7 @@ export class JobFailed extends Error {
   }
 }
 
-/** Somebody canceled the job, so it has no result. */
+/** The job was canceled, so it has no result. */
 export class JobCanceled extends Error {
   override readonly name = 'JobCanceled'
   readonly code = 'CANCELED'

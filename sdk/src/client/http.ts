@@ -9,8 +9,8 @@ import { uploadParts } from './upload.ts'
 import { watchEvents } from './watch.ts'
 
 /**
- * The control plane over HTTP. Calls that fail are made again where that is safe; a submission without a key is given one,
- * so that it is.
+ * Connects to a control plane over HTTP. It retries failed calls if that is safe. A submission without a key gets one, so that
+ * a retry is safe.
  *
  * @example
  * const client = new Client(httpTransport({ url: 'http://127.0.0.1:8001', token }))

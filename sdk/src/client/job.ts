@@ -7,12 +7,12 @@ import { worded } from './wording.ts'
 /** Long enough that waiting costs next to nothing, short enough for proxies that cut idle connections. */
 const WAIT_MS = 20_000
 
-/** A submitted job, as its submitter holds it. */
+/** A handle for a submitted job. */
 export class Job<Result = unknown> {
   readonly id: string
-  /** True when the key had been used before, also by a try whose answer got lost, and this is the job it named. */
+  /** True if the key had already made this job, also by a try whose answer got lost. */
   readonly replayed: boolean
-  /** That the quota or the cost limit is nearly used up. */
+  /** Warnings that the quota or the cost limit is nearly reached. */
   readonly warnings: readonly string[]
   readonly #transport: Transport
   readonly #kind: Kind | undefined
@@ -47,9 +47,9 @@ export class Job<Result = unknown> {
   }
 
   /**
-   * For a job that ended without success: a next run of it, with a fresh retry budget; with `payload` a new job in its place,
-   * submitted under `key`. Settles with the job that goes on. Without a payload it is asked for once: after `Transient`,
-   * look at the job before asking again.
+   * Gives a job that ended without success another run and a full retry budget. With `payload`, it submits a new job in its
+   * place, under `key`. Resolves to the job that continues. Without a payload, the call is sent only once: after a
+   * `Transient`, check the job before you call again.
    */
   async retry(options: { payload?: unknown; key?: string; signal?: AbortSignal } = {}): Promise<Job<Result>> {
     if ('payload' in options) await checkPayload(this.#kind, options.payload)
@@ -57,7 +57,7 @@ export class Job<Result = unknown> {
     return new Job<Result>(this.#transport, job.job_id, { replayed, kind: this.#kind })
   }
 
-  /** Waits for the end. Rejects with `JobFailed` or `JobCanceled` when the job ends without a result. */
+  /** Waits until the job has ended. Rejects with `JobFailed` or `JobCanceled` if the job ends without a result. */
   async result({ signal }: { signal?: AbortSignal } = {}): Promise<Result> {
     for (;;) {
       signal?.throwIfAborted()
@@ -72,7 +72,7 @@ export class Job<Result = unknown> {
     }
   }
 
-  /** Every event once, in order, from the beginning or after the last one that was seen, until the job has ended. */
+  /** Yields every event once, in order, from the beginning or after a given event, until the job has ended. */
   watch(options: WatchOptions = {}): AsyncGenerator<JobEvent> {
     return this.#transport.watch(this.id, options)
   }

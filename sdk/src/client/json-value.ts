@@ -16,9 +16,9 @@ export function pathText(what: string, path: readonly PropertyKey[]): string {
 }
 
 /**
- * Throws an InvalidValue for a value that JSON would change without a word: `JSON.stringify` makes `{}` of a Map, null of NaN
- * and of a hole in an array, and leaves functions out. A member that is undefined is allowed: it is as good as absent. An object with
- * `toJSON` is taken at its word, so a Date is the string that its reader gets.
+ * Throws an InvalidValue for a value that JSON would silently change: `JSON.stringify` turns a Map into `{}`, NaN and a hole in
+ * an array into null, and leaves functions out. A member that is undefined is allowed, because it is left out. An object with
+ * `toJSON` is replaced by what that returns, so a Date becomes a string.
  */
 export function requireJson(value: unknown, what: string): void {
   const path: PropertyKey[] = []

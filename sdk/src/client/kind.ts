@@ -9,7 +9,7 @@ import {
 import { InvalidValue } from './errors.ts'
 import { pathText, requireJson } from './json-value.ts'
 
-/** What zod, valibot, arktype and others have in common (standardschema.dev), as far as it is needed here. */
+/** The needed part of Standard Schema (standardschema.dev), which zod, valibot, arktype and others implement. */
 export interface Schema<Input = unknown, Output = Input> {
   readonly '~standard': {
     readonly version: 1
@@ -28,7 +28,7 @@ interface SchemaIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined
 }
 
-/** The wait before retry n is min(cap, base · 2^n) seconds, less up to `jitter` of it at random; default 10, 300 and 0.1. */
+/** The wait before retry n is min(cap, base · 2^n) seconds, less up to the part `jitter` of it at random; the defaults are 10, 300 and 0.1. */
 export interface Backoff {
   baseSeconds?: number
   capSeconds?: number
@@ -44,17 +44,17 @@ export interface KindOptions<P extends Schema | undefined, R extends Schema | un
   backoff?: Backoff
   timeoutSeconds?: number
   leaseTtlSeconds?: number
-  /** How long the job still waits for a worker whose lease ran out before another one gets it. */
+  /** How long the job waits for a worker whose lease expired before another worker gets it. */
   continuationSeconds?: number
-  /** Of its jobs' events; default: the kind. */
+  /** A group of kinds for the events of its jobs; default: the kind. */
   domain?: string
-  /** The seq numbers of each stage of its jobs' events, or S4's; default: one open stage. */
+  /** The range of seq numbers of each stage, or the name of the preset; default: one open stage. */
   stages?: StageShape[] | 'eco2'
-  /** Whether seq is counted once for a job (default with `eco2`) or anew for each attempt. */
+  /** Whether all attempts share one count (`job`, the default of the preset) or each attempt counts from the start (`attempt`, the default). */
   seqScope?: 'job' | 'attempt'
 }
 
-/** A sort of work, with the types of what goes in and what comes out, before and after their schemas' transformations. */
+/** A kind of work, with the types of its payload and result before and after their schemas transform them. */
 export interface Kind<PayloadIn = unknown, PayloadOut = PayloadIn, Result = unknown, ResultIn = Result> {
   readonly name: string
   readonly queue: string
@@ -63,15 +63,15 @@ export interface Kind<PayloadIn = unknown, PayloadOut = PayloadIn, Result = unkn
   readonly types?: { payloadIn: PayloadIn; payloadOut: PayloadOut; result: Result; resultIn: ResultIn }
 }
 
-/** What a handler of the kind is given. */
+/** The payload that a handler of the kind gets. */
 export type PayloadOf<K extends Kind> = NonNullable<K['types']>['payloadOut']
-/** What `job.result()` gives of a job of the kind. */
+/** The value that `job.result()` returns for a job of the kind. */
 export type ResultOf<K extends Kind> = NonNullable<K['types']>['result']
 
 type In<S> = S extends Schema<infer Input, infer _> ? Input : unknown
 type Out<S> = S extends Schema<infer _, infer Output> ? Output : unknown
 
-/** Throws at once when a name or a number is none that a job may have. */
+/** Throws at once if a name or a number is not valid for a job. */
 export function defineKind<P extends Schema | undefined = undefined, R extends Schema | undefined = undefined>(
   name: string,
   options: KindOptions<P, R> = {},
@@ -116,7 +116,7 @@ function checkNumbers<Name extends string>(
   }
 }
 
-/** Settles with the value as the schema hands it on; without a schema, as it is. */
+/** Resolves to the value that the schema returns, or to the value itself if there is no schema. */
 export async function checkValue(schema: Schema | undefined, value: unknown, what: string): Promise<unknown> {
   if (schema === undefined) return value
   const result = await schema['~standard'].validate(value)

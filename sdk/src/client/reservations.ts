@@ -2,7 +2,7 @@ import type { NewReservationShape, Page, ReservationShape } from '../protocol/in
 import type { ReservationListFilter, Transport } from './transport.ts'
 import { worded } from './wording.ts'
 
-/** Slots of the quota, held before their jobs exist. */
+/** Slots of the quota that are held before their jobs exist. */
 export class Reservations {
   readonly #transport: Transport
 
@@ -10,12 +10,12 @@ export class Reservations {
     this.#transport = transport
   }
 
-  /** Holds a slot, for 300 s unless told otherwise; refused with `QuotaExceeded`. */
+  /** Holds a slot, for 300 s by default; rejects with `QuotaExceeded` if none is free. */
   reserve({ ttlSeconds, signal }: { ttlSeconds?: number; signal?: AbortSignal } = {}): Promise<NewReservationShape> {
     return worded(this.#transport.reserve(ttlSeconds, signal))
   }
 
-  /** Names the job that the slot was for. A submit that brings `reservationId` does so by itself. */
+  /** Gives the slot to a job that exists. A submission with `reservationId` does this by itself. */
   consume(reservationId: string, jobId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ReservationShape> {
     return worded(this.#transport.consume(reservationId, jobId, signal))
   }

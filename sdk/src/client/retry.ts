@@ -1,26 +1,26 @@
 import { type ClientWorld, sleep } from '../world.ts'
 import { MaxRetriesExceeded, NoAnswer, refusal, Transient } from './errors.ts'
 
-/** When, how often and for how long a call is made again. */
+/** How a failed call is retried. */
 export interface RetryOptions {
-  /** How often a call is made in all; default 3. 1: never again. */
+  /** The maximum number of tries; default 3. With 1, a call is never retried. */
   tries?: number | undefined
   /** How long one try may take; default 120 s, 300 s for a part of an upload. */
   timeoutMs?: number | undefined
-  /** How long all tries of a call may take together, with the time between them; default 10 min. */
+  /** How long all tries of a call may take together, with the waits between them; default 10 min. */
   totalMs?: number | undefined
-  /** Told before each wait. What it throws ends the call. */
+  /** Called before each wait. If it throws, the call ends with that error. */
   onRetry?: ((retry: Retry) => void) | undefined
 }
 
 export interface Retry {
-  /** What came of the last try. */
+  /** The error of the last try. */
   error: unknown
-  /** How often it was tried so far. */
+  /** How many tries were made so far. */
   tries: number
-  /** Until it is tried again. */
+  /** The wait before the next try. */
   delayMs: number
-  /** Of the call, given or made for it. */
+  /** The key of the call, given or generated. */
   key: string | undefined
 }
 
@@ -47,8 +47,8 @@ const JITTER = 0.1
 const NEVER = [400, 401, 403, 404, 409]
 
 /**
- * Whether what failed may go through later, unchanged: when nobody answered, for 5xx, 408 and 429, unless the answer's
- * `Should-Retry` knows better; of the 409s only while the first request with the key is under way.
+ * Whether the same call may succeed later: after a connection error, 5xx, 408 and 429, and after a 409 that says that the first
+ * request with the key is in progress. `Should-Retry` of the answer overrides this.
  */
 export function mayRetry(error: unknown): error is Error {
   if (error instanceof NoAnswer) return true
@@ -60,7 +60,7 @@ export function mayRetry(error: unknown): error is Error {
   return advice ?? (inProgress || status >= 500 || status === 408 || status === 429)
 }
 
-/** How long to wait after so many tries: doubled each time, and never less than the answer asks for. */
+/** The wait after this many tries. It doubles each time, and is never less than the answer asks for. */
 export function retryDelayMs(tries: number, error: unknown, random: () => number): number {
   const backoffMs = Math.min(DELAY_MAX_MS, FIRST_DELAY_MS * 2 ** (tries - 1))
   const askedMs = askedMsOf(error)
@@ -87,7 +87,7 @@ export function retryAfterMs(headers: Headers, nowMs: number): number | undefine
   return Math.max(0, atMs - (Number.isNaN(sentMs) ? nowMs : sentMs))
 }
 
-/** As callers see it: what may pass is `Transient`, a refusal is of its own class. */
+/** Turns an error into the class that callers see: `Transient` for a temporary failure, otherwise a class for the code. */
 export function typed(error: unknown, key?: string, tries = 1): unknown {
   if (error instanceof Transient || !mayRetry(error)) return refusal(error)
   return tries === 1 ? new Transient(error, key) : new MaxRetriesExceeded(error, key, tries)

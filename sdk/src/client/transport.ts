@@ -15,18 +15,18 @@ import type {
   TriggerRequest,
 } from '../protocol/index.ts'
 
-/** How a client reaches the control plane: over HTTP, or by calls inside the process. */
+/** The connection of a client to the control plane: over HTTP, or by calls inside the process. */
 export interface Transport {
   submit(request: SubmitRequest, options: SubmitCall): Promise<Accepted>
-  /** Each has its own outcome, in its place, and its own key in the request. */
+  /** Each job has its own key in the request, and its own outcome at the same index. */
   submitMany(requests: readonly SubmitRequest[], signal?: AbortSignal): Promise<PromiseSettledResult<Accepted>[]>
   get(jobId: string, signal?: AbortSignal): Promise<JobDetail>
   list(filter: JobListFilter, signal?: AbortSignal): Promise<Page<JobShape>>
   cancel(jobId: string, signal?: AbortSignal): Promise<JobDetail>
   retry(jobId: string, options: RetryCall): Promise<Retried>
-  /** Waits for the end of the job, but no longer than this; then it is refused with RESULT_NOT_READY. */
+  /** Waits for the end of the job for up to this long, and then rejects with RESULT_NOT_READY. */
   result(jobId: string, waitMs: number, signal?: AbortSignal): Promise<ResultShape>
-  /** Every event once, in the order of their cursors, until the job has ended. */
+  /** Yields every event once, in the order of their cursors, until the job has ended. */
   watch(jobId: string, options: WatchOptions): AsyncGenerator<JobEvent>
   trigger(request: Omit<TriggerRequest, 'dedupe_key'>, options: TriggerCall): Promise<RecordedTriggerShape>
   reserve(ttlSeconds?: number, signal?: AbortSignal): Promise<NewReservationShape>
@@ -34,36 +34,36 @@ export interface Transport {
   release(reservationId: string, signal?: AbortSignal): Promise<ReservationShape>
   reservations(filter: ReservationListFilter, signal?: AbortSignal): Promise<Page<ReservationShape>>
   upload(bytes: Blob, options: UploadOptions): Promise<ArtifactShape>
-  /** What a job waits for, was given and has made. */
+  /** Lists the files that a job waits for, was given and has made. */
   artifacts(jobId: string, signal?: AbortSignal): Promise<ArtifactShape[]>
   download(artifactId: string, signal?: AbortSignal): Promise<ReadableStream<Uint8Array>>
 }
 
 export interface Accepted {
   response: SubmitResponse
-  /** The key had been used before, also by a try of this very call whose answer got lost. */
+  /** True if the key had already made this job, also by a try of this call whose answer got lost. */
   replayed: boolean
 }
 
 export interface SubmitCall {
   key?: string | undefined
-  /** The caller's own transaction; only in process, on PostgreSQL. */
+  /** The caller's own transaction; in process only, on PostgreSQL. */
   tx?: unknown
-  /** Whose job it is; only in process. */
+  /** The owner of the job; in process only. */
   user?: string | undefined
   signal?: AbortSignal | undefined
 }
 
 export interface TriggerCall {
-  /** Left out, a key is made that holds over the tries of this call. */
+  /** Default: a generated key for the retries of this call. */
   dedupeKey?: string | undefined
   signal?: AbortSignal | undefined
 }
 
 export interface RetryCall {
-  /** With it a new job is submitted in the place of the old one; `null` is a payload, too. */
+  /** With it, a new job is submitted in place of the old one; `null` is a payload, too. */
   payload?: unknown
-  /** Of that new job's submission. */
+  /** The key of the new job's submission. */
   key?: string | undefined
   signal?: AbortSignal | undefined
 }
@@ -94,11 +94,11 @@ export interface ReservationListFilter {
 export interface UploadOptions {
   /** A plain file name. */
   name: string
-  /** The job that waits for it; without one it is kept for jobs to come. */
+  /** The job that waits for the file; without it, the file is kept for future jobs. */
   jobId?: string | undefined
-  /** Checked by the server; with it an upload that another call had begun goes on where it broke off. */
+  /** Checked by the server. With it, the upload continues one that another call had begun. */
   sha256?: string | undefined
-  /** Told as bytes have arrived and are kept; goes back when the server has lost some. */
+  /** Called as bytes are stored; the count goes back if the server has lost some. */
   onProgress?: ((progress: UploadProgress) => void) | undefined
   signal?: AbortSignal | undefined
 }
@@ -108,17 +108,17 @@ export interface UploadProgress {
   totalBytes: number
 }
 
-/** A fact of a job's progress. */
+/** A fact about the progress of a job. */
 export type JobEvent = EventShape
 
 export interface WatchOptions {
-  /** The cursor of the last event that was seen. */
+  /** The cursor of the last event that you have seen. */
   after?: number | undefined
-  /** Instead of it: the seq of the last event that was seen. */
+  /** Instead of `after`: the seq of the last event that you have seen. */
   lastSeq?: number | undefined
   signal?: AbortSignal | undefined
-  /** What came next is not kept any more: this is how the job stands, and it goes on from here. */
+  /** Called if the next events are no longer kept, with the current state of the job; the watch continues from there. */
   onReset?: ((state: JobStateShape) => void) | undefined
-  /** It tries again after this error, or has got through again (null). What it throws ends the watch. */
+  /** Called with an error before the watch reconnects, and with null after it has. If it throws, the watch ends. */
   onTrouble?: ((error: unknown) => void) | undefined
 }

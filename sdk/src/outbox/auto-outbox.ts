@@ -4,13 +4,13 @@ import { Outbox, type OutboxOptions } from './outbox.ts'
 import { DELAY_MAX_MS } from './verdict.ts'
 
 export interface AutoOutboxOptions<Body, Answer> extends OutboxOptions<Body, Answer> {
-  /** A flush that nobody waits for failed: the store does not work, say. It is tried again. */
+  /** Called if an automatic flush failed, for example because the store does not work. The flush is tried again. */
   onTrouble?: ((error: unknown) => void) | undefined
 }
 
 /**
- * An outbox that flushes by itself: when it is opened, when something was put, when the network is back, when an attempt
- * is due, and from time to time while nobody answers.
+ * An outbox that flushes by itself: when it is opened, after a put, when the network is back, when an attempt is due, and
+ * from time to time while the server does not answer.
  */
 export class AutoOutbox<Body = unknown, Answer = unknown> extends Outbox<Body, Answer> {
   readonly #options: AutoOutboxOptions<Body, Answer>

@@ -7,12 +7,12 @@ import { turns } from './turns.ts'
 
 export interface OpenOutboxOptions<Body, Answer>
   extends Pick<AutoOutboxOptions<Body, Answer>, 'send' | 'attemptsMax' | 'onTrouble'> {
-  /** Of the outbox: pages of a site that use the same name share it. Where several people use a browser, one for each. */
+  /** The name of the outbox; pages of a site with the same name share it. Use one for each person who uses the browser. */
   name: string
 }
 
 /**
- * The outbox of a web page, kept in IndexedDB. It flushes by itself, from one tab at a time.
+ * The outbox of a web page, stored in IndexedDB. It flushes by itself, from one tab at a time.
  *
  * ```ts
  * const outbox = await openOutbox({
@@ -45,14 +45,14 @@ export async function openOutbox<Body = unknown, Answer = unknown>({
   })
 }
 
-/** Pages that came over plain HTTP have no Web Locks: there each tab flushes, and the keys alone make it one delivery. */
+/** Pages over plain HTTP have no Web Locks. There each tab flushes, and the keys ensure that each item counts once. */
 export function webLock(name: string): OutboxLock {
   const { locks } = navigator as Partial<Navigator>
   if (locks === undefined) return turns()
   return (work, signal) => locks.request(name, { signal }, work)
 }
 
-/** That it is offline a browser knows; that it is online it only believes. */
+/** A browser knows when it is offline, but can only guess that it is online. */
 export const browserNetwork: Network = {
   online: () => navigator.onLine,
   onOnline(callback) {

@@ -1,9 +1,9 @@
-/** The outbox cannot be opened or written: nothing was kept. The message says why and what to do. */
+/** The outbox cannot be opened or written; nothing was stored. The message says why and what to do. */
 export class OutboxUnavailable extends Error {
   override readonly name = 'OutboxUnavailable'
 }
 
-/** There is no room for another item: nothing was kept. */
+/** The outbox has no room for another item; nothing was stored. */
 export class OutboxFull extends Error {
   override readonly name = 'OutboxFull'
 }
@@ -21,7 +21,7 @@ export class NoSuchItem extends Error {
   }
 }
 
-/** The key names an item that is kept already, with another body. */
+/** The key names an item that is already stored with another body. */
 export class KeyKept extends Error {
   override readonly name = 'KeyKept'
 

@@ -18,7 +18,7 @@ type Damaged = IDBPObjectStore<Tables, Names, 'damaged', 'readwrite'>
 
 export interface IndexedDbOptions {
   name: string
-  /** Told, in words for people, what could not be read. */
+  /** Called with a sentence about items that could not be read. */
   warn(message: string): void
 }
 

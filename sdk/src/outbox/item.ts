@@ -1,40 +1,40 @@
 /**
- * - `saving`: being written down, or being sent right now
- * - `queued`: kept, and waiting: for the network, or for its next attempt
- * - `sent`: delivered; it is in the outbox no more
- * - `failed`: given up; it stays until a person retries or drops it
+ * - `saving`: being stored, or being sent right now
+ * - `queued`: stored; it waits for the network or for its next attempt
+ * - `sent`: delivered, and no longer in the outbox
+ * - `failed`: it stays until a person retries or drops it
  */
 export type OutboxStatus = 'saving' | 'queued' | 'sent' | 'failed'
 
-/** Something that is to be delivered once, as a page shows it. */
+/** An item that is to be delivered once. */
 export interface OutboxItem<Body = unknown, Answer = unknown> {
   id: string
-  /** The idempotency key of each of its attempts: they are one submission to whoever receives them. */
+  /** The idempotency key of all its attempts: for the receiver they are one submission. */
   key: string
   body: Body
   savedAtMs: number
-  /** How often it was answered with an error; being offline is no attempt. */
+  /** How often it was answered with an error; being offline does not count. */
   attempts: number
   status: OutboxStatus
-  /** Of the last attempt. */
+  /** The error of the last attempt. */
   error?: string
-  /** Of one that is sent: what `send` settled with. */
+  /** The value that `send` returned, after the item was sent. */
   answer?: Answer
 }
 
-/** What was done to an item; dropped ones are as they were last. */
+/** A change of an item; a dropped item is shown in its last state. */
 export interface OutboxChange<Body = unknown, Answer = unknown> {
   item: OutboxItem<Body, Answer>
   dropped: boolean
 }
 
 /**
- * Delivers one item. What it throws decides whether it is tried again, by the same rule as the client's own calls: an
- * error with a `status` is an answer, `NoAnswer` and the TypeError of `fetch` are none. It may settle with the `Response`
- * of `fetch` as it is: one that is not ok is no delivery.
+ * Delivers one item. If it throws, the error decides about a retry, by the same rule as in the client: an error with a
+ * `status` is an answer; `NoAnswer` and the TypeError of `fetch` mean that no answer came. It may return the `Response` of
+ * `fetch`: a response that is not ok counts as a failure.
  *
- * Cut off after it arrived, the same comes again under its key. Whoever receives it must know its keys for longer than
- * somebody stays offline.
+ * If the connection breaks after the item arrived, the item is sent again with the same key. The receiver must remember keys
+ * for longer than a sender stays offline.
  */
 export type Send<Body = unknown, Answer = unknown> = (
   delivery: { key: string; body: Body },

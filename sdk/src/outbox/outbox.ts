@@ -14,20 +14,20 @@ export interface OutboxOptions<Body, Answer> {
   network: Network
   world: OutboxWorld
   tabs?: Tabs
-  /** An item that was answered with an error so often is given up; default 3. */
+  /** After this many errors an item fails; default 3. */
   attemptsMax?: number
 }
 
 export interface FlushOptions {
-  /** Leave alone what waits for its next attempt. */
+  /** Skip items that wait for their next attempt. */
   onlyDue?: boolean
 }
 
 const ATTEMPTS_MAX = 3
 
 /**
- * Keeps what is to be delivered, through the end of the page or the process, and delivers it when `flush` is called.
- * `openOutbox` gives one that flushes by itself.
+ * Stores items until they are delivered, beyond the end of the page or the process, and delivers them when `flush` is called.
+ * `openOutbox` returns an outbox that flushes by itself.
  */
 export class Outbox<Body = unknown, Answer = unknown> {
   readonly #options: OutboxOptions<Body, Answer>
@@ -53,7 +53,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
   }
 
   /**
-   * Settles when it is kept. Put again under the same key, it is the item that is kept already. Without a key it gets one.
+   * Resolves when the item is stored. A second put with the same key returns the stored item. Without a key, one is generated.
    */
   async put(body: Body, { key }: { key?: string } = {}): Promise<OutboxItem<Body, Answer>> {
     this.#refuseClosed()
@@ -69,7 +69,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
     return this.#view(isNew ? item : sameBody(kept, item))
   }
 
-  /** In the order in which they were put; what was sent or dropped is not there any more. */
+  /** The items in the order in which they were put, without those that were sent or dropped. */
   async list(): Promise<OutboxItem<Body, Answer>[]> {
     this.#refuseClosed()
     const kept = await this.#options.store.list()
@@ -78,9 +78,8 @@ export class Outbox<Body = unknown, Answer = unknown> {
   }
 
   /**
-   * Sends what is queued, one after the other, in order; waits for its turn while another tab or process does. Settles
-   * with the items that it tried, as they are now. One that fails does not keep the others from being sent; where nobody
-   * seems to answer it ends early.
+   * Sends the queued items in order, one at a time, after waiting for a flush in another tab or process. Resolves to the
+   * items that it tried. A failed item does not block the others. If the server seems unreachable, the flush ends early.
    */
   async flush({ onlyDue = false }: FlushOptions = {}): Promise<OutboxItem<Body, Answer>[]> {
     this.#refuseClosed()
@@ -88,7 +87,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
     return this.#awaited(this.#options.lock(() => this.#pass(onlyDue).run(), signal))
   }
 
-  /** Gives a failed item as many attempts as a new one; `flush` sends it, in its old place. */
+  /** Gives a failed item as many attempts as a new one; `flush` sends it in its old order. */
   async retry(id: string): Promise<OutboxItem<Body, Answer>> {
     const item = await this.#find(id)
     const progress: ItemProgress = { attempts: 0, status: 'queued', dueAtMs: 0 }
@@ -96,20 +95,20 @@ export class Outbox<Body = unknown, Answer = unknown> {
     return this.#tell(progressed(item, progress))
   }
 
-  /** Deletes it, sent or not. */
+  /** Deletes an item, even if it was not sent. */
   async drop(id: string): Promise<void> {
     const item = await this.#find(id)
     if (!(await this.#options.store.remove(id))) throw new NoSuchItem(id)
     this.#tell(item, true)
   }
 
-  /** Calls back for each change, those of other tabs included; the answer calls it off. */
+  /** Calls back for each change, also in other tabs; returns a function that cancels it. */
   onChange(listener: (change: OutboxChange<Body, Answer>) => void): () => void {
     this.#listeners.add(listener)
     return () => void this.#listeners.delete(listener)
   }
 
-  /** What is being sent is cut off; it is sent again, under its key, by the next one that opens the outbox. */
+  /** Interrupts the item that is being sent; the next process that opens the outbox sends it again with its key. */
   async close(): Promise<void> {
     this.#closing.abort(new OutboxClosed())
     this.#unsubscribe?.()

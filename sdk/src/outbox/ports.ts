@@ -1,4 +1,4 @@
-/** An item as it is kept: what is being done with it right now is not written down. */
+/** An item in the store, without its momentary status. */
 export interface StoredItem {
   id: string
   key: string
@@ -7,43 +7,43 @@ export interface StoredItem {
   savedAtMs: number
   attempts: number
   status: 'queued' | 'failed'
-  /** Not sent before this by itself. */
+  /** An automatic flush does not send it before this time. */
   dueAtMs: number
   error?: string
 }
 
-/** What an attempt, or a person, changes. */
+/** The fields that an attempt or a person changes. */
 export type ItemProgress = Pick<StoredItem, 'attempts' | 'status' | 'dueAtMs' | 'error'>
 
 /** More than a person ever leaves behind: what makes so many without a network would go on until the disk is full. */
 export const ITEMS_MAX = 10_000
 
-/** Where items are kept. What a call has settled survives the end of the page or the process, however it ends. */
+/** The store of the items. When a call has resolved, its change survives the end of the page or the process. */
 export interface OutboxStore {
-  /** Settles with the item that is kept under its key: this one, or one that was there before. */
+  /** Resolves to the item under its key: this one, or an earlier one. */
   add(item: StoredItem): Promise<StoredItem>
   get(id: string): Promise<StoredItem | undefined>
-  /** In the order in which they were added. */
+  /** The items in the order in which they were added. */
   list(): Promise<StoredItem[]>
-  /** Settles with whether it was there: one that is gone does not come back. */
+  /** Resolves to false if the item no longer exists; a removed item does not come back. */
   update(id: string, progress: ItemProgress): Promise<boolean>
   remove(id: string): Promise<boolean>
   close(): Promise<void>
 }
 
-/** Runs one piece of work at a time over all tabs or processes that share a store; free when its holder dies. */
+/** A lock over all tabs or processes that share a store; it is free when its holder dies. */
 export type OutboxLock = <T>(work: () => Promise<T>, signal: AbortSignal) => Promise<T>
 
 export interface Network {
-  /** False: nothing can be sent now. Asked before a flush, and when a try got no answer. */
+  /** False: nothing can be sent now. It is called before a flush, and after a try without an answer. */
   online(): boolean | Promise<boolean>
-  /** It is known from the server itself, and not only believed. */
+  /** True if `online()` asks the server itself, so that its answer is certain. */
   asks?: boolean
-  /** Calls back when the network may be there again; the answer calls it off. */
+  /** Calls back when the network may be back; returns a function that cancels it. */
   onOnline(callback: () => void): () => void
 }
 
-/** The other pages that show the same outbox. */
+/** The connection to other pages that show the same outbox. */
 export interface Tabs {
   tell(change: unknown): void
   onTold(callback: (change: unknown) => void): () => void

@@ -9,7 +9,7 @@ import type { Send } from './item.ts'
 const KEY_TTL_HOURS = 30 * 24
 
 /**
- * For an outbox of job submissions. The outbox tries again itself, so the transport need not:
+ * Makes the `send` of an outbox of job submissions. The outbox retries by itself, so the transport need not:
  * `sendJobs(httpTransport({ url, token, retry: { tries: 1 } }))`.
  */
 export function sendJobs(transport: Transport): Send<SubmitRequest, Accepted> {

@@ -1,11 +1,11 @@
 const CREDENTIALS = /^(\w+:\/\/)?[^/?#:]*(?::([^/?#]*))?@/
 
-/** An address may be shown to people; a token in it may not, and `fetch` refuses an address that has one. */
+/** The URL without its token, for messages and for `fetch`, which refuses a URL with a password. */
 export function withoutCredentials(url: string): string {
   return url.replace(CREDENTIALS, '$1')
 }
 
-/** The token that an address has as its password: `https://ci:TOKEN@host`. */
+/** The token that a URL has as its password: `https://ci:TOKEN@host`. */
 export function tokenIn(url: string): string | undefined {
   const password = CREDENTIALS.exec(url)?.[2]
   // Other characters are percent-encoded; no token needs that.

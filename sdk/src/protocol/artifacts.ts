@@ -8,7 +8,7 @@ export interface AwaitedArtifactShape {
 export interface ArtifactShape {
   artifact_id: string
   job_id: string | null
-  /** The run that made it; null for what was sent to a job. */
+  /** The run that made it; null for an input of the job. */
   run_id: string | null
   name: string
   sha256: string | null

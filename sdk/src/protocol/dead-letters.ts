@@ -10,7 +10,7 @@ export interface DeadLetterShape {
   error_message: string
   retry_count: number
   dead_at: string
-  /** The redrive that it is or was last part of. */
+  /** The last redrive that included it. */
   redrive_id: string | null
 }
 
@@ -46,14 +46,14 @@ export interface RedriveShape {
   redrive_id: string
   state: RedriveState
   actor: string
-  /** Null: it was given a list of jobs. */
+  /** Null: the redrive has a list of jobs. */
   filter: DeadLetterFilter | null
   per_second: number | null
   matched: number
   redriven: number
-  /** Met a full quota, and will be tried again. */
+  /** Jobs that found the quota full and will be tried again. */
   waiting: number
-  /** Retried by somebody else meanwhile, or their key names another job by now. */
+  /** Jobs that were retried by someone else, or whose key names another job now. */
   skipped: number
   began_at: string
   ended_at: string | null

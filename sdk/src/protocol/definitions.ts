@@ -2,18 +2,18 @@ import type { BackoffShape } from './jobs.ts'
 import type { StageShape } from './seq.ts'
 import type { TriggerRuleRequest, TriggerRuleShape } from './triggers.ts'
 
-/** A cron rule; what is left out takes the default. */
+/** A cron rule; fields that are left out get their default. */
 export interface ScheduleRequest {
-  /** Minute, hour, day of month, month, day of week; with six fields the second comes before them. */
+  /** Minute, hour, day of month, month, day of week; with six fields, the second comes first. */
   cron: string
-  /** Of the IANA database; default UTC. */
+  /** A name of the IANA database; default UTC. */
   time_zone?: string | undefined
-  /** What is made up for of ticks that were missed; default `last`. */
+  /** Which missed ticks are made; default `last`. */
   catch_up?: 'skip' | 'last' | 'all' | undefined
   catch_up_window_seconds?: number | undefined
-  /** What becomes of a tick while the job of the one before has not ended; default `allow`. */
+  /** What happens to a tick while an earlier job of the definition has not ended; default `allow`. */
   overlap?: 'allow' | 'skip' | 'queue_one' | undefined
-  /** A job may begin this much later than its tick. */
+  /** A job begins up to this much later than its tick. */
   jitter_seconds?: number | undefined
   starts_at?: string | null | undefined
   ends_at?: string | null | undefined
@@ -42,16 +42,16 @@ export interface DefinitionRequest {
   timeout_seconds?: number | null | undefined
   lease_ttl_seconds?: number | null | undefined
   continuation_seconds?: number | null | undefined
-  /** Of its jobs' events; default: the kind. */
+  /** A group of kinds for the events of its jobs; default: the kind. */
   domain?: string | null | undefined
   stages?: StageShape[] | 'eco2' | null | undefined
   seq_scope?: 'job' | 'attempt' | undefined
   schedule?: ScheduleRequest | null | undefined
-  /** Triggers that make a job of it, beside or instead of a schedule. */
+  /** The triggers that make its jobs, besides or instead of a schedule. */
   on?: TriggerRuleRequest | null | undefined
 }
 
-/** A named template of jobs, perhaps with a cron rule. */
+/** A named template of jobs, with or without a schedule. */
 export interface DefinitionShape {
   definition_id: string
   name: string
@@ -60,7 +60,7 @@ export interface DefinitionShape {
   payload: unknown
   priority: number
   labels: Record<string, string>
-  /** Null, here and below: the default at the time that it is needed. */
+  /** Null, here and below: the default when a job is made. */
   max_attempts: number | null
   backoff: BackoffShape | null
   timeout_seconds: number | null
@@ -73,18 +73,18 @@ export interface DefinitionShape {
   on: TriggerRuleShape | null
   paused: boolean
   paused_at: string | null
-  /** Raised by every change that somebody makes. */
+  /** Raised by every change. */
   version: number
-  /** Whose jobs its ticks make. */
+  /** The owner of the jobs that its ticks and triggers make. */
   user_id: string
-  /** Null without a schedule, when it has ended, and while it is paused. */
+  /** Null without a schedule, after the end of the schedule, and during a pause. */
   next_tick_at: string | null
   last_tick_at: string | null
   created_at: string
   updated_at: string
 }
 
-/** An instant at which a definition is due, and what clocks in its time zone show then. */
+/** An instant at which a definition is due, and the same instant in its time zone. */
 export interface TickShape {
   scheduled_for: string
   local_time: string
@@ -93,19 +93,19 @@ export interface TickShape {
 export const OCCURRENCE_OUTCOMES = ['job', 'skipped', 'waiting_quota', 'waiting_overlap', 'pending', 'missing'] as const
 export type OccurrenceOutcome = (typeof OCCURRENCE_OUTCOMES)[number]
 
-/** What became of a tick, or that nothing did. */
+/** The entry of a tick in the ledger, or a tick without an entry. */
 export interface OccurrenceShape {
   scheduled_for: string
   outcome: OccurrenceOutcome
-  /** Stays when retention has removed the job. */
+  /** It stays when retention has removed the job. */
   job_id: string | null
   reason: string | null
   origin: 'schedule' | 'backfill'
   /** This skip stands for all ticks up to this one. */
   skipped_until: string | null
-  /** When it was recorded; null for what is not. */
+  /** When the tick was recorded; null for a tick without an entry. */
   created_at: string | null
-  /** From the tick until its job was made, or until now; null where it says nothing. */
+  /** The time from the tick until its job was made, or until now; null if it does not apply. */
   late_seconds: number | null
 }
 
@@ -119,12 +119,12 @@ export interface BackfillShape {
   state: BackfillState
   from: string
   to: string
-  /** Ticks in the range, by the rule that it began with. */
+  /** Ticks in the range, by the rule with which the backfill began. */
   matched: number
   made: number
-  /** Ticks whose job was made before, or waits to be. */
+  /** Ticks that already have a job or wait for one. */
   made_before: number
-  /** Ticks that were skipped, and stay so. */
+  /** Ticks that were skipped and stay skipped. */
   skipped: number
   began_at: string
   ended_at: string | null

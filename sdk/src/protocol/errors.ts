@@ -1,7 +1,7 @@
 /**
- * Every error that Ichido answers with: one table for server, SDK and docs.
+ * Every error of Ichido, in one table for the server, the SDK and the docs.
  *
- * `retryable` is what the `Should-Retry` header says: may the same request, sent again later, go through?
+ * `retryable` is the value of the `Should-Retry` header: whether the same request may succeed later.
  */
 export const ERRORS = {
   INVALID_PAYLOAD: {
@@ -189,7 +189,7 @@ export interface ErrorBody {
   error: { code: ErrorCode; message: string; details: Record<string, unknown>; request_id: string }
 }
 
-/** What the headers of an error answer add to it. */
+/** The retry headers of an error answer. */
 export interface ErrorAdvice {
   /** `Should-Retry`. */
   shouldRetry?: boolean | undefined
@@ -197,7 +197,7 @@ export interface ErrorAdvice {
   retryAfterMs?: number | undefined
 }
 
-/** An error answer, as a value that can be thrown: by the SDK for what the server said, by the server to say it. */
+/** An error answer as an exception. The server throws it to answer with it; the SDK throws it for such an answer. */
 export class IchidoError extends Error {
   override readonly name: string = 'IchidoError'
   readonly code: ErrorCode

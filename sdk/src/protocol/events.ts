@@ -1,8 +1,8 @@
 import type { JobState } from './jobs.ts'
 
-/** A fact of a job's progress. */
+/** A fact about the progress of a job. */
 export interface EventShape {
-  /** Gapless within the job, in the order of delivery. */
+  /** A number without gaps within the job, in the order of delivery. */
   cursor: number
   stage: string
   seq: number
@@ -10,24 +10,24 @@ export interface EventShape {
   timestamp: string
 }
 
-/** How a job stands: its state, its last event, and the last one of each stage that its workers publish in. */
+/** The state of a job, its last event, and the last event of each stage in which workers publish. */
 export interface JobStateShape {
   job_id: string
   domain: string
   state: JobState
   attempt: number
-  /** Null once its events are past their time. */
+  /** Null after retention has removed the events. */
   event: EventShape | null
   stages: Record<string, EventShape>
 }
 
-/** Opens the events of one job, for a few minutes: for browsers, which cannot send a token otherwise. */
+/** A token for the events of one job, for a few minutes, for browsers that cannot send a header. */
 export interface StreamTokenShape {
   token: string
   expires_at: string
 }
 
-/** An event among those of all jobs. */
+/** An event in the list of all jobs. */
 export interface EventOfAllShape extends EventShape {
   job_id: string
   kind: string
@@ -37,8 +37,8 @@ export interface EventOfAllShape extends EventShape {
 
 export interface EventsOfAllShape {
   data: EventOfAllShape[]
-  /** The list goes on from here, now or when there is more. */
+  /** Where the list continues, now or later. */
   next_cursor: string
-  /** There is no more yet. */
+  /** There are no more events yet. */
   caught_up: boolean
 }

@@ -2,13 +2,13 @@
 export const HOOK_SCHEMES = ['standard', 'github'] as const
 export type HookScheme = (typeof HOOK_SCHEMES)[number]
 
-/** An address that takes signed webhooks from outside and makes a trigger of each. */
+/** A URL that turns signed webhooks into triggers. */
 export interface HookShape {
   name: string
   scheme: HookScheme
-  /** The topic of its triggers. With the scheme `github` the name of the event follows: `github` makes `github.push`. */
+  /** The topic of its triggers. With the scheme `github`, the name of the event is appended: `github` becomes `github.push`. */
   topic: string
-  /** Its triggers are this user's. */
+  /** The owner of its triggers. */
   user_id: string
   created_at: string
   updated_at: string
@@ -17,12 +17,12 @@ export interface HookShape {
 export interface HookRequest {
   scheme: HookScheme
   topic: string
-  /** Left out: a new hook gets a new secret, and a hook that exists keeps the one it has. */
+  /** Default: a new hook gets a new secret, and an existing hook keeps its secret. */
   secret?: string | undefined
 }
 
-/** The answer to a call that makes or changes a hook. */
+/** The answer to a call that creates or changes a hook. */
 export interface PutHookResponse extends HookShape {
-  /** Shown once, when the server made it; null otherwise. */
+  /** Shown only once, if the server made it; null otherwise. */
   secret: string | null
 }

@@ -31,7 +31,7 @@ export interface SubmitRequest {
   timeout_seconds?: number | undefined
   lease_ttl_seconds?: number | undefined
   continuation_seconds?: number | undefined
-  /** Of its events; default: the kind. */
+  /** A group of kinds for its events; default: the kind. */
   domain?: string | undefined
   stages?: StageShape[] | 'eco2' | undefined
   seq_scope?: 'job' | 'attempt' | undefined
@@ -58,9 +58,9 @@ export interface SubmitResponse {
 
 export interface RunErrorShape {
   code: string
-  /** In a list at most 1,000 characters. */
+  /** At most 1,000 characters in a list. */
   message: string
-  /** Not in a list. */
+  /** Left out of lists. */
   traceback?: string | undefined
 }
 
@@ -77,15 +77,15 @@ export interface JobShape {
   estimated_cost: number
   created_at: string
   run_at: string
-  /** It is held back until the artifacts that it waits for have been sent. */
+  /** The job waits until its artifacts have arrived. */
   awaits_artifacts: boolean
   started_at: string | null
   finished_at: string | null
   cancel_requested_at: string | null
   replaces_job_id: string | null
-  /** The definition that it was made by. */
+  /** The definition that made it. */
   definition: string | null
-  /** The tick that it was made for. */
+  /** The tick that made it. */
   scheduled_for: string | null
   error: RunErrorShape | null
 }
@@ -104,14 +104,14 @@ export interface RunShape {
   lease_expires_at: string | null
   started_at: string | null
   finished_at: string | null
-  /** CONFIRMING: the worker has not been heard of, and has until the deadline before the run ends without it. */
+  /** CONFIRMING: the worker is silent. The run ends without it at the deadline. */
   continuation_state: 'NONE' | 'CONFIRMING'
   continuation_check_deadline_at: string | null
   cancel_requested_at: string | null
   error: RunErrorShape | null
 }
 
-/** What the promises were kept against, of one job. */
+/** Counts of repeated and stale requests for one job. */
 export interface OnceShape {
   duplicates_refused: number
   replays_served: number
@@ -124,9 +124,9 @@ export interface JobDetail extends JobShape {
   policy: Record<string, unknown>
   traceparent: string | null
   idempotency_key: string | null
-  /** The trigger that made it, for as long as that is kept. */
+  /** The trigger that made it, while the trigger is kept. */
   trigger_id: string | null
-  /** Why nobody works on it; null when it does not wait. */
+  /** Why no worker has it; null if it does not wait. */
   waiting_for: WaitingForShape | null
   runs: RunShape[]
   once: OnceShape
@@ -139,13 +139,13 @@ export interface WaitingForShape {
   reason: WaitingReason
   message: string
   queue?: string | undefined
-  /** What would help. */
+  /** A command that would help. */
   command?: string | undefined
   run_at?: string | undefined
   since?: string | undefined
   max_concurrent?: number | undefined
   running?: number | undefined
-  /** Names of those that have not come. */
+  /** The names of the missing artifacts. */
   artifacts?: string[] | undefined
   redrive_id?: string | undefined
 }
@@ -161,7 +161,7 @@ export interface ResultShape {
   finished_at: string | null
 }
 
-/** A piece of what a run's program wrote. */
+/** A piece of the log of a run. */
 export interface RunLogShape {
   run_id: string
   run_no: number

@@ -1,6 +1,6 @@
 /** What names and numbers of a job may be, once: the server refuses the rest, and `defineKind` before it is sent. */
 
-/** Kinds, queues, stages, domains: plain enough for URLs, file names, metrics and shells. */
+/** A name of a kind, queue, stage or domain. It is safe in URLs, file names, metrics and shells. */
 export const NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
 export const NAME_RULE = 'must be 1 to 128 letters, digits, dots, colons, dashes or underscores'
 
@@ -8,7 +8,7 @@ export interface NumberLimits {
   readonly min: number
   readonly max: number
   readonly whole: boolean
-  /** `min` itself is too little. */
+  /** Whether `min` itself is excluded. */
   readonly above?: boolean
 }
 
@@ -29,12 +29,12 @@ export const BACKOFF_LIMITS = {
   jitter: { min: 0, max: 1, whole: false },
 } as const satisfies Record<string, NumberLimits>
 
-/** Of an estimate, a cost and a cost limit. In millionths, as they are stored, it is still exact as a number: 10^15 of 2^53. */
+/** The maximum of an estimate, a cost and a cost limit. It is stored in millionths, and 10^15 is still exact as a number. */
 export const COST_MAX = 1_000_000_000
 
-/** Of arrays and objects inside each other: more would exhaust a stack. */
+/** The maximum depth of arrays and objects. More would exhaust the stack. */
 export const JSON_MAX_DEPTH = 64
 
-/** What is kept of a failure. More is of no use to anybody, and must not be what keeps one from being recorded. */
+/** How many characters of a failure are kept. A longer failure is cut, so that its length never prevents the report. */
 export const ERROR_MESSAGE_MAX = 10_000
 export const ERROR_TRACEBACK_MAX = 50_000

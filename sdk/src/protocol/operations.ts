@@ -2,9 +2,9 @@ export interface QueueShape {
   name: string
   paused: boolean
   paused_at: string | null
-  /** Runs of it that workers may hold at one time; null: no limit. */
+  /** How many runs workers may hold at a time; null: no limit. */
   max_concurrent: number | null
-  /** For jobs that do not set their own; null: the server's defaults. */
+  /** The default for jobs that do not set it; null: the server's default. */
   lease_ttl_seconds: number | null
   continuation_seconds: number | null
   result_ttl_seconds: number | null
@@ -16,7 +16,7 @@ export interface QueueShape {
   oldest_ready_seconds: number | null
 }
 
-/** What an operator can change while nodes run. */
+/** A setting that can be changed while nodes run. */
 export interface BackupShape {
   /** The file's name in the folder `backups` of the server's `DATA_DIR`. */
   name: string
@@ -26,26 +26,26 @@ export interface BackupShape {
 
 export interface SettingShape {
   name: string
-  /** In force on the node that answers. */
+  /** The value in force on the node that answers. */
   value: number
   default: number
   min: number
   max: number
   source: 'default' | 'stored' | 'environment'
   description: string
-  /** Of the last change that was stored, also when the environment beats it. */
+  /** When the stored value was last changed, even if the environment overrides it. */
   updated_at: string | null
   updated_by: string | null
 }
 
-/** Who changed what. */
+/** An entry of the audit log. */
 export interface AuditShape {
   audit_id: string
   /** A user, `local`, or `worker:` and its id. */
   actor: string
   action: string
   subject: string
-  /** Null: there was nothing before, or there is nothing any more. */
+  /** Null if it did not exist before, or no longer exists. */
   before: unknown
   after: unknown
   created_at: string
@@ -67,7 +67,7 @@ export const ALERT_RULES = [
 ] as const
 export type AlertRule = (typeof ALERT_RULES)[number]
 
-/** Something that is not as it should be. At most one is open for a rule and what it is about. */
+/** A detected problem. A rule has at most one open alert for each subject. */
 export interface AlertShape {
   alert_id: string
   rule: AlertRule

@@ -7,7 +7,7 @@ export interface ReservationShape {
   job_id: string | null
 }
 
-/** As it was just made. */
+/** A reservation that was just made. */
 export interface NewReservationShape extends ReservationShape {
   quota_warnings: string[]
 }
@@ -17,18 +17,18 @@ export interface QuotaShape {
   max_concurrent: number | null
   cost_limit: number | null
   period: 'day' | 'month'
-  /** Whether the limits are the user's own; otherwise they are those of `*`. */
+  /** True: the limits are the user's own; false: they are those of `*`. */
   custom: boolean
   active_jobs: number
   active_reservations: number
   spent: number
   max_bytes: number | null
-  /** Null: without a limit they are not counted. */
+  /** Null: bytes are not counted without a limit. */
   used_bytes: number | null
 }
 
-/** A user, with its limits and what is used of them. */
+/** A user with limits and their use. */
 export interface UserShape extends QuotaShape {
-  /** When its first token was made; null: it has come without one. */
+  /** When its first token was made; null: it never had one. */
   created_at: string | null
 }

@@ -1,10 +1,10 @@
-/** The seq of an event: its number inside its stage. The server and workers share these rules; S4's ranges are `eco2`. */
+/** Rules for the seq of an event, its number inside its stage. The server and workers share them. */
 export interface SeqRange {
   from: number
   to: number
 }
 
-/** A stage of a job's events and the numbers that belong to it. */
+/** A stage of a job's events and its range of numbers. */
 export interface StageShape {
   name: string
   from: number
@@ -22,7 +22,7 @@ export const ECO2_STAGES: Stages = {
   done: { from: 50, to: 59 },
 }
 
-/** A stage that a job does not declare may use these only. */
+/** The range of a stage that a job does not declare. */
 export const UNDECLARED_STAGE: SeqRange = { from: 0, to: 9 }
 
 /** The open stage of a job that declares none. */
@@ -34,7 +34,7 @@ export function stageRange(stages: Stages, stage: string): SeqRange {
   return Object.hasOwn(stages, stage) ? (stages[stage] ?? UNDECLARED_STAGE) : UNDECLARED_STAGE
 }
 
-/** S4's `get_next_seq`: the stage's base plus the number inside the stage; null outside the stage's range. */
+/** The stage's first number plus the number inside the stage; null outside the stage's range. */
 export function nextSeq(stages: Stages, stage: string, sub = 0): number | null {
   const range = stageRange(stages, stage)
   const seq = range.from + sub

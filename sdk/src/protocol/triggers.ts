@@ -1,16 +1,16 @@
-/** What `data` of a trigger may have at most, as JSON text in UTF-8. */
+/** The maximum size of `data` of a trigger, as JSON text in UTF-8. */
 export const TRIGGER_DATA_BYTES_MAX = 256 * 1024
-/** Triggers in one call. */
+/** The maximum number of triggers in one call. */
 export const TRIGGERS_MAX = 1_000
 
 export type Scalar = string | number | boolean | null
 
-/** Which triggers make a job of a definition. */
+/** The rule for the triggers that make jobs from a definition. */
 export interface TriggerRuleRequest {
   topic: string
-  /** Paths in `data` and what must stand there; all of them. */
+  /** Paths in `data` and the values that must be there; all must match. */
   where?: Record<string, Scalar> | undefined
-  /** During a pause, triggers are kept for its end or skipped; default `keep`. */
+  /** Whether triggers that are processed during a pause wait for its end (`keep`, the default) or are skipped. */
   when_paused?: 'keep' | 'skip' | undefined
 }
 
@@ -20,21 +20,21 @@ export interface TriggerRuleShape {
   when_paused: 'keep' | 'skip'
 }
 
-/** Something that happened outside. */
+/** A message that something happened outside of Ichido. */
 export interface TriggerRequest {
   topic: string
-  /** Names what happened: the same key again is the same trigger. */
+  /** Identifies what happened: the same key is the same trigger. */
   dedupe_key: string
   data?: unknown
 }
 
-/** The answer to a trigger: the first one's, however often it is sent. */
+/** The answer to a trigger; a repeat gets the first trigger. */
 export interface RecordedTriggerShape {
   trigger_id: string
   topic: string
   dedupe_key: string
   created_at: string
-  /** The key was known already: nothing was stored. */
+  /** True if the key was known; nothing was stored. */
   duplicate: boolean
 }
 
@@ -46,18 +46,18 @@ export type TriggerState = (typeof TRIGGER_STATES)[number]
 
 interface MadeShape {
   outcome: TriggerOutcome
-  /** Stays when retention has removed the job. */
+  /** It stays when retention has removed the job. */
   job_id: string | null
   reason: string | null
-  /** The path that `data` does not have, where that is the reason. */
+  /** The path that `data` does not have, if that is the reason. */
   field: string | null
   updated_at: string
 }
 
-/** What a trigger made of a definition. */
+/** The outcome of a trigger for a definition. */
 export interface TriggerOutcomeShape extends MadeShape {
   definition_id: string
-  /** Its name; null when it was deleted. */
+  /** The name of the definition; null if it was deleted. */
   definition: string | null
 }
 
@@ -76,7 +76,7 @@ export interface TriggerShape {
   user_id: string
   state: TriggerState
   created_at: string
-  /** When the leader decided what it makes. */
+  /** When the leader processed it. */
   processed_at: string | null
   outcomes: TriggerOutcomeShape[]
 }

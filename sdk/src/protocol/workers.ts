@@ -1,6 +1,6 @@
 import type { Stages } from './seq.ts'
 
-/** A lease, as a worker is handed it. */
+/** A lease that a worker gets. */
 export interface LeaseShape {
   job_id: string
   run_id: string
@@ -15,11 +15,11 @@ export interface LeaseShape {
   continuation_seconds: number
   timeout_seconds: number | null
   traceparent: string | null
-  /** Which seq numbers the stages of its events have; null: one open stage, `progress`. */
+  /** The range of seq numbers of each stage; null: one open stage, `progress`. */
   stages: Stages | null
-  /** What the worker can fetch before it begins. */
+  /** The artifacts that the worker can fetch before it begins. */
   artifacts: { artifact_id: string; name: string; sha256: string; size_bytes: number }[]
-  /** The data of the last progress event of the attempts before this one, for checkpoints; null when there is none. */
+  /** The data of the last progress event of earlier attempts, for checkpoints; null if there is none. */
   last_progress: unknown
 }
 
@@ -33,7 +33,7 @@ export interface EnrollTokenShape {
   label: string | null
   /** The queues that the worker may lease from; null: all of them. */
   queues: string[] | null
-  /** Where workers reach the server, if it knows. */
+  /** The URL of the server for workers, if it is known. */
   public_url: string | null
 }
 
@@ -42,10 +42,10 @@ export interface RegisterRequest {
   name?: string | undefined
   queues?: string[] | undefined
   meta?: Record<string, unknown> | undefined
-  /** Who the worker was before, and its token of before, expired or not. */
+  /** The earlier id of the worker, and its last token, which may have expired. */
   worker_id?: string | undefined
   worker_token?: string | undefined
-  /** Random: with it a registration whose answer got lost is sent again. */
+  /** A random text, so that a registration whose answer got lost can be repeated. */
   register_id?: string | undefined
 }
 
@@ -77,7 +77,7 @@ export interface WorkerShape {
   registered_at: string
   last_seen_at: string | null
   token_expires_at: string | null
-  /** When it said that it stops; null since it was heard of again. */
+  /** When it reported that it stops; null after its next call. */
   detached_at: string | null
   revoked_at: string | null
   live_leases: number
@@ -86,7 +86,7 @@ export interface WorkerShape {
 export interface RevokedShape {
   worker_id: string
   revoked_at: string
-  /** Leases that it held; nothing it reports by them counts any more. */
+  /** How many leases it held; later reports with them are refused. */
   fenced_leases: number
   revoked_tokens: number
 }

@@ -9,22 +9,22 @@ import { ABORT_GRACE_MS } from './loop/held-lease.ts'
 import { type Outcome, type RunInHand, WorkerLoop } from './loop/loop.ts'
 import { type Progress, Publisher, type PublisherDeps } from './loop/progress.ts'
 
-/** What a handler is given. `job` is for passing downstream: it tells one attempt from another. */
+/** The argument of a handler. `job` identifies the attempt: pass it to the systems that you call. */
 export interface HandlerContext<Payload> {
   payload: Payload
   /** Aborts when the job is canceled, its time is up, its lease is lost, or the worker must stop. */
   signal: AbortSignal
   progress: Progress
   /**
-   * Adds a line to the log of this run (`GET /v1/jobs/{id}/logs`, `ichido jobs logs`). Never throws and need not be waited for:
-   * lines are sent in order, several at once, and before the outcome is. Up to 8 MiB a run.
+   * Adds a line to the log of this run (`GET /v1/jobs/{id}/logs`, `ichido jobs logs`). It never throws, and you need not await
+   * it. Lines are sent in order, several at once, and before the outcome. A run keeps up to 8 MiB.
    */
   log(line: string): void
-  /** What the attempts before said last; null when they said nothing. For going on where they stopped. */
+  /** The last progress of earlier attempts, to continue where they stopped; null if there is none. */
   lastProgress: unknown
   /**
-   * Says what this run has cost, in the unit of the cost limits; the last call counts. When the run succeeds, that takes the
-   * place of the job's estimate. Throws a RangeError at once unless it is a number from 0 to 1,000,000,000.
+   * Sets the cost of this run, in the unit of the cost limits; the last call counts. If the run succeeds, this cost replaces the
+   * job's estimate. Throws a RangeError unless the amount is a number from 0 to 1,000,000,000.
    */
   cost(amount: number): void
   job: { id: string; attempt: number; leaseId: string; traceparent: string | null }
@@ -33,7 +33,7 @@ export interface HandlerContext<Payload> {
 export type Handler<Payload, Result> = (context: HandlerContext<Payload>) => Promise<Result> | Result
 
 export interface HandleOptions {
-  /** How many runs this process works on at once; default 1. */
+  /** How many runs this process executes at a time; default 1. */
   concurrency?: number
 }
 

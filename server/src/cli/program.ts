@@ -38,7 +38,9 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
 /** All commands with all their flags. */
 export function createProgram(): Command {
   const program = new Command('ichido')
-    .description('A job control plane: a job is accepted once, held by one worker at a time, its outcome accepted once')
+    .description(
+      'A job control plane that accepts a job once, gives it to one worker at a time, and accepts one outcome',
+    )
     .version(VERSION, '-V, --version')
     .addHelpText('after', ABOUT)
     .exitOverride()

@@ -25,7 +25,7 @@ export function addUnknownCommands(program: Command): void {
     add(name, () => {
       const { url, token } = readClientConfig(processEnv)
       const header = token === undefined ? '' : ' -H "authorization: Bearer $ICHIDO_TOKEN"'
-      return `It is there over HTTP (${page}):\n  curl -s ${url}/v1/${name}${header}`
+      return `Use the HTTP API instead (${page}):\n  curl -s ${url}/v1/${name}${header}`
     })
   }
 }

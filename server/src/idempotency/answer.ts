@@ -1,6 +1,6 @@
 import { validateHeaderName, validateHeaderValue } from 'node:http'
 
-/** What a section of `withKey` and a `recover` hook answer with: an object or array becomes JSON, text and bytes stay. */
+/** The answer of a section of `withKey` or of a `recover` hook: an object or array becomes JSON, text and bytes stay as they are. */
 export interface Answer {
   status: number
   headers?: Readonly<Record<string, string>>

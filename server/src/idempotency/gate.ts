@@ -8,7 +8,7 @@ import { type Asked, hashOf, parseHeader } from './request.ts'
 import type { Settings } from './settings.ts'
 import type { Claim, KeyRecord, Keys, Place } from './stores/port.ts'
 
-/** What is known of a request that broke off, for a hook that finds out whether it took effect. */
+/** The facts about a request that broke off, for a hook that checks whether it took effect. */
 export interface BrokenOff {
   user: string
   route: string
@@ -18,19 +18,19 @@ export interface BrokenOff {
 }
 
 /**
- * What a `recover` hook says: the answer that the first request should have got (it is stored and replayed); `run`: it
- * did nothing, run the handler; `unknown`: cannot be told yet, the caller is to come back.
+ * The result of a `recover` hook: the answer of the first request, which is stored and replayed; `run` if the first request did
+ * nothing and the handler may run; `unknown` if this is not known yet and the caller must try again later.
  */
 export type Recovery = Answer | 'run' | 'unknown'
 
 export interface Route {
   /** The template, not the path: `POST /orders/{id}/items`. */
   route: string
-  /** Whose key it is: keys of two users never meet. */
+  /** The owner of the key: two users can use the same key without conflict. */
   user: string
-  /** Without a key: 400, the default, or when false the handler just runs. */
+  /** True, the default: a request without a key gets 400. False: its handler runs without protection. */
   required?: boolean
-  /** Asked before a key whose holder died or failed is used again; without it such a key is answered 409 for good. */
+  /** Called before a key is used again whose process died or failed. Without it, such a key gets 409 permanently. */
   recover?: (request: BrokenOff) => Recovery | Promise<Recovery>
 }
 

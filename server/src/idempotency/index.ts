@@ -23,13 +23,13 @@ export { POSTGRES_SCHEMA, SQLITE_SCHEMA } from './stores/sql.ts'
 export { type SqliteKeys, sqliteKeys } from './stores/sqlite.ts'
 
 export interface Idempotency<Tx, Returned> {
-  /** In front of a handler that makes a Response of a Request. */
+  /** Wraps a handler that turns a Request into a Response. */
   fetch: ReturnType<typeof fetchAdapter<Tx, Returned>>
-  /** In front of a handler that writes to `res`: never rejects, and calls `next` for the first request of a key only. */
+  /** Wraps a handler that writes to `res`. It never rejects, and calls `next` only for the first request of a key. */
   node: ReturnType<typeof nodeAdapter<Tx, Returned>>['node']
-  /** The call of a request that `node` let through. */
+  /** The call of a request that `node` passed on. */
   callOf(req: IncomingMessage): Call<Tx, Returned>
-  /** Removes answers whose time is over; a batch of them is removed now and then by itself. */
+  /** Removes expired answers now; otherwise small batches are removed once a minute. */
   tidy(): Promise<number>
 }
 

@@ -3,13 +3,13 @@ import { type Answer, encodeAnswer, fateOf, keptHeaders, type StoredAnswer } fro
 import type { Settings } from './settings.ts'
 import type { Holder, Keys, Place } from './stores/port.ts'
 
-/** What a handler can do with the key of its request. */
+/** The key of a request, for its handler. */
 export interface Call<Tx, Returned> {
-  /** null where a key is optional and none was sent. */
+  /** Null if the key is optional and none was sent. */
   readonly key: string | null
   /**
-   * Runs the handler's writes and the storing of its answer in one transaction: both happen, or neither. What the section
-   * returns is what the request is answered with. A 5xx (and 401, 403, 408, 429), or a throw, rolls both back.
+   * Runs the handler's writes and stores its answer in one transaction: both happen, or neither does. The request is answered
+   * with the return value of the section. A 5xx (and 401, 403, 408, 429), or a throw, rolls both back.
    */
   withKey(section: (tx: Tx) => Returned): Promise<Answer>
 }

@@ -1,19 +1,19 @@
 /**
- * What became of a request with a key:
- * - `use`: every one with a well-formed key
- * - `duplicate`: answered with the stored answer of an earlier request
- * - `mismatch`: refused, because its key had come with another request
- * - `wait`: had to wait for the first request of its key, whatever came of it
- * - `in_doubt`: found that the first request of its key had broken off
+ * The outcomes of a request with a key:
+ * - `use`: the request has a well-formed key
+ * - `duplicate`: it got the stored answer of an earlier request
+ * - `mismatch`: it was refused, because its key was used with a different request
+ * - `wait`: it had to wait for the first request with its key, whatever the outcome
+ * - `in_doubt`: the first request with its key had broken off
  */
 export type IdempotencyCount = 'use' | 'duplicate' | 'mismatch' | 'wait' | 'in_doubt'
 
 export interface IdempotencyMetrics {
-  /** Called once for a request and each of these that holds for it. */
+  /** Called once for a request and each outcome that applies to it. */
   count(what: IdempotencyCount, route: string): void
 }
 
-/** What `Counter` of @prometheus-io/client, or of prom-client, looks like: the plugin itself depends on neither. */
+/** The shape of `Counter` in @prometheus-io/client and prom-client; the plugin itself depends on neither. */
 export type CounterClass<Registry> = new (configuration: {
   name: string
   help: string
@@ -38,7 +38,7 @@ const COUNTERS: Record<IdempotencyCount, { name: string; help: string }> = {
   },
 }
 
-/** Makes the counters on a registry: `prometheusCounters(Counter, registry)`. */
+/** Makes Prometheus counters on a registry: `prometheusCounters(Counter, registry)`. */
 export function prometheusCounters<Registry>(Counter: CounterClass<Registry>, registry: Registry): IdempotencyMetrics {
   const counter = (what: IdempotencyCount) =>
     new Counter({ ...COUNTERS[what], labelNames: ['route'], registers: [registry] })

@@ -2,26 +2,26 @@ import { type ClientWorld, platformWorld } from '@ichido/sdk/world'
 import { KEPT_HEADERS, REPLAYED } from './answer.ts'
 import type { IdempotencyMetrics } from './metrics.ts'
 
-/** What the plugin takes from outside of itself: a clock for records, one for waiting, timers, ids, jitter. */
+/** The outside world of the plugin: a clock for records, one for waiting, timers, ids and randomness. */
 export type IdempotencyWorld = ClientWorld
 
-/** All that can be set, with its default. */
+/** The settings of the plugin. */
 export interface Settings {
-  /** How long an answer is replayed: 72 hours. */
+  /** How long an answer is replayed; default 72 hours. */
   ttlMs: number
-  /** For how long a key stays with a holder that fell silent; renewed while it lives: 30 s. */
+  /** How long a silent process keeps a key; a live process renews its lease. Default 30 s. */
   leaseMs: number
-  /** How long a second caller waits for the answer of the first before it is told to come back: 10 s. */
+  /** How long a second request waits for the answer of the first before it gets 409; default 10 s. */
   waitMs: number
-  /** What a key that comes back with another request is answered with: 409, or the IETF draft's 422. */
+  /** The status for a known key with a different request: 409, or 422 as in the IETF draft. */
   mismatchStatus: 409 | 422
-  /** Headers of an answer that are kept beside `content-type` and `content-encoding`, in small letters. */
+  /** Headers of an answer that are stored besides `content-type` and `content-encoding`, in lower case. */
   headers: readonly string[]
-  /** Bodies of requests are read to be compared: 1 MiB. */
+  /** The maximum size of a request body, which is read to be compared; default 1 MiB. */
   requestMaxBytes: number
-  /** A larger body is sent, but not kept: 1 MiB. */
+  /** A larger response body is sent, but not stored; default 1 MiB. */
   responseMaxBytes: number
-  /** Hears what no caller can be told: a handler that threw, a lease that could not be renewed. Warns by default. */
+  /** Called with errors that no caller can be told, such as a lease that could not be renewed; default: a warning of the process. */
   onError: (error: unknown) => void
   /** Counts uses, duplicates, mismatches, waits and keys in doubt; counts nothing by default. */
   metrics: IdempotencyMetrics

@@ -7,14 +7,14 @@ import { FileLock } from './lock.ts'
 
 export interface FileOutboxOptions<Body, Answer>
   extends Pick<AutoOutboxOptions<Body, Answer>, 'send' | 'attemptsMax' | 'onTrouble'> {
-  /** Processes that name the same file share it. */
+  /** The file of the outbox; processes that name the same file share it. */
   path: string
-  /** Told, in words for people, what could not be read and where it is now. */
+  /** Called with a sentence about items that could not be read and the file that holds them now. */
   warn(message: string): void
 }
 
 /**
- * The outbox of a program, kept in a file. It flushes by itself, from one process at a time, until it is closed.
+ * The outbox of a program, stored in a file. It flushes by itself, from one process at a time, until it is closed.
  *
  * ```ts
  * const outbox = openFileOutbox({
@@ -35,11 +35,11 @@ export function openFileOutbox<Body = unknown, Answer = unknown>({
   return new AutoOutbox({ ...options, store, lock: fileFlushLock(path, world), network: nodeNetwork, world })
 }
 
-/** Held by the process that flushes the file. */
+/** A lock that the flushing process holds. */
 export function fileFlushLock(path: string, timers: Timers): OutboxLock {
   const lock = new FileLock(`${path}.flush-lock`, timers)
   return (work, signal) => lock.run(work, signal)
 }
 
-/** Nothing tells a program that the network is there: it finds out by trying. */
+/** A program cannot know whether the network works; it finds out by trying. */
 export const nodeNetwork: Network = { online: () => true, onOnline: () => () => {} }

@@ -9,7 +9,7 @@ import { encode, type Fact, Replay, VERSION } from './log.ts'
 export interface FileStoreOptions {
   path: string
   world: Pick<World, 'after' | 'random' | 'uuid'>
-  /** Told, in words for people, what could not be read and where it is now. */
+  /** Called with a sentence about items that could not be read and the file that holds them now. */
   warn(message: string): void
 }
 
@@ -17,8 +17,8 @@ export interface FileStoreOptions {
 const DEAD_LINES_MAX = 1_000
 
 /**
- * Items in a file to which is only ever added, each line synced to the disk before it counts. Several processes can use
- * it at once: each reads what the others added before it adds anything itself.
+ * Items in an append-only file. Each line counts only after it was synced to the disk. Several processes can use the file at
+ * once: each reads the lines of the others before it appends its own.
  */
 export class FileStore implements OutboxStore {
   readonly #options: FileStoreOptions
@@ -61,7 +61,7 @@ export class FileStore implements OutboxStore {
     return this.#changed(id, { remove: id })
   }
 
-  /** Between calls it holds nothing open. */
+  /** Does nothing: the store keeps no file open between calls. */
   async close(): Promise<void> {}
 
   #changed(id: string, fact: Fact): Promise<boolean> {

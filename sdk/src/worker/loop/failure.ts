@@ -2,7 +2,7 @@ import { InvalidValue } from '../../client/errors.ts'
 import { ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX } from '../../protocol/index.ts'
 import type { FailReport } from './transport.ts'
 
-/** Thrown by a handler: trying again would not help. */
+/** A handler throws it to say that a retry would not help. */
 export class Fatal extends Error {
   override readonly name = 'Fatal'
   readonly code: string
@@ -19,7 +19,7 @@ export function isFatal(error: unknown): error is Fatal {
   return error instanceof Error && error.name === 'Fatal' && 'code' in error && typeof error.code === 'string'
 }
 
-/** Why a handler's signal aborted; also what is reported when the handler gives up because of it. */
+/** Why the signal of a handler aborted. The run is reported with it if the handler gives up because of the signal. */
 export class Stopped extends Error {
   override readonly name = 'Stopped'
   readonly code: 'STOPPED' | 'CANCELED' | 'TIMEOUT' | 'LEASE_LOST' | 'CONTINUATION_LOST'

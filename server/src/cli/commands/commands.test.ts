@@ -27,7 +27,7 @@ describe('demo and submit', () => {
     expect(stderr).toContain('RUNNING attempt 1')
     expect(stderr).toContain('40 % counting: 2 of 5')
     const [, jobId] = /^Submitted job (\S+)/m.exec(stderr) ?? []
-    expect(stderr).toContain(`Look at it in a browser: ${env.ICHIDO_URL}/#${jobId}\n`)
+    expect(stderr).toContain(`See it in a browser: ${env.ICHIDO_URL}/#${jobId}\n`)
     expect(stdout + stderr).not.toContain('\u001b')
   })
 
@@ -119,7 +119,7 @@ describe('demo and submit', () => {
     waiting.signal('SIGINT')
     const { code, stderr } = await waiting.ended
     expect(code).toBe(130)
-    const [, jobId = ''] = /^Job (\S+) goes on without us\.$/m.exec(stderr) ?? []
+    const [, jobId = ''] = /^Job (\S+) continues without this command\.$/m.exec(stderr) ?? []
     expect(stderr).toContain(`watch ${jobId}`)
     expect((await json(['jobs', 'show', jobId])).state).toBe('PENDING')
   })
@@ -181,7 +181,7 @@ describe('jobs, quota and tokens', () => {
     expect(await ichido(['jobs', 'logs', job_id])).toMatchObject({
       code: 0,
       stdout: '',
-      stderr: 'Its runs have written nothing.\n',
+      stderr: 'The log of the job is empty.\n',
     })
   })
 

@@ -63,7 +63,7 @@ function unreachable(url: string, error: unknown): Unreachable {
   const https = `Perhaps it speaks https: set ICHIDO_URL to ${url.replace(/^http/, 'https')}\n`
   return new Unreachable(
     `No server answers at ${url}: ${why}`,
-    `${closed ? https : ''}Start it with \`${startLine()}\`, or set ICHIDO_URL to where it runs.`,
+    `${closed ? https : ''}Start it with \`${startLine()}\`, or set ICHIDO_URL to its URL.`,
   )
 }
 

@@ -8,9 +8,7 @@ export function warnOfFolder(exec: string | undefined): void {
   const path = LOOKS_HERE.exec(exec ?? '')?.groups?.path
   if (path === undefined) return
   say(
-    `${paint('yellow', 'warning:')} programs run in an empty folder of their own, where there is no ${path}. The folder in which the`,
+    `${paint('yellow', 'warning:')} programs run in an empty folder, which has no ${path}. Use "$ICHIDO_AGENT_DIR", in single quotes, for`,
   )
-  say(
-    `worker is started is "$ICHIDO_AGENT_DIR" (in single quotes); a ./ means it at the beginning of the command only.`,
-  )
+  say(`the folder in which the worker is started; a ./ means that folder only at the beginning of the command.`)
 }

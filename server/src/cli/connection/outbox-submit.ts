@@ -26,7 +26,7 @@ export async function submitOrKeep(
     }
     if (item.answer !== undefined) sayRemarks(item.answer)
     else if (item.status === 'queued') sayKept(item, error)
-    else say(`Another process sent it; see \`${commandLine(`keys show ${item.key}`)}\``)
+    else say(`Another process sent the job; see \`${commandLine(`keys show ${item.key}`)}\``)
     if (json) outJson(toShape(item))
     else out(item.answer?.response.job_id ?? item.id)
   } finally {
@@ -51,7 +51,7 @@ async function deliver(kept: KeptJobs, item: KeptJob): Promise<KeptJob> {
 function failedElsewhere({ id, error = 'It failed' }: KeptJob): Failure {
   return new Failure(
     error,
-    `Another process tried it. It is kept here as item ${id}; see \`${commandLine('outbox list')}\``,
+    `Another process tried to send the job. It is kept here as item ${id}; see \`${commandLine('outbox list')}\``,
   )
 }
 
@@ -65,5 +65,5 @@ export function sayRemarks({ response, replayed }: Accepted): void {
   for (const warning of [...response.quota_warnings, response.cost_limit_warning ?? []].flat()) {
     say(`${paint('yellow', 'warning:')} ${warning}`)
   }
-  if (replayed) say('The key was used before; this is the job it stands for.')
+  if (replayed) say('The key was used before; this is its job.')
 }

@@ -15,7 +15,7 @@ test.each([
   'postgresql://u:p@localhost/jobs?host=db1,db2',
 ])('%s is warned of, without its password', (address) => {
   expect(problemOf(address)).toMatch(
-    /^DATABASE_URL leads to (db.example|10.0.0.2|fd00::1|db1) and does not insist on TLS/,
+    /^DATABASE_URL leads to (db.example|10.0.0.2|fd00::1|db1) and does not require TLS/,
   )
 })
 
@@ -50,7 +50,7 @@ describe('an address of this machine that does not look like one', () => {
 
   test('is warned of at the start and by the doctor', async () => {
     const server = await serve(env)
-    expect((await server.stop()).stderr).toContain('warning: DATABASE_URL leads to 127.1 and does not insist on TLS')
+    expect((await server.stop()).stderr).toContain('warning: DATABASE_URL leads to 127.1 and does not require TLS')
     const { checks } = await ichidoJson(['doctor'], { ...env, ICHIDO_URL: 'http://127.0.0.1:2' })
     expect(checks).toContainEqual(expect.objectContaining({ check: 'tls', status: 'warning' }))
   })

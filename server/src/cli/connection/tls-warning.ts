@@ -16,8 +16,8 @@ export function tlsProblem(storage: StorageConfig): { message: string; advice: s
     const far = hosts.find((host) => host !== '' && !host.startsWith('/') && !isLoopback(host))
     if (far === undefined) continue
     return {
-      message: `${variable} leads to ${far} and does not insist on TLS: passwords of the database, payloads and results can be read on the way`,
-      advice: `Add sslmode=verify-full to ${variable}, unless the network between is yours alone.`,
+      message: `${variable}leads to ${far} and does not require TLS: others on the network can read database passwords, payloads and results`,
+      advice: `Add sslmode=verify-full to ${variable}, unless you control the whole network in between.`,
     }
   }
   return null

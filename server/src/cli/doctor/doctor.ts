@@ -5,7 +5,7 @@ import { outJson, paint, say } from '../output/terminal.ts'
 export function addDoctor(program: Command): void {
   program
     .command('doctor')
-    .description('check settings, store, schema, durability, clock, disk and server, and say what to do')
+    .description('check settings, store, schema, durability, clock, disk and server, and suggest fixes')
     .option('--json', 'print JSON')
     .action(doctor)
 }
@@ -24,5 +24,5 @@ async function doctor({ json }: { json?: boolean }): Promise<void> {
     }
   }
   if (broken > 0)
-    throw new Failure(broken === 1 ? 'One thing is broken.' : `${broken} things are broken.`, undefined, EXIT.failed)
+    throw new Failure(broken === 1 ? 'One check failed.' : `${broken} checks failed.`, undefined, EXIT.failed)
 }

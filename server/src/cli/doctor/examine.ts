@@ -90,7 +90,7 @@ function examineNode(): Finding {
 async function findInRedis(url: string): Promise<Finding[]> {
   const { trouble, memory } = await examineRedis(url)
   if (trouble !== null) {
-    const advice = 'Until it is there, events are read from the store. Look at REDIS_URL and at the server it names.'
+    const advice = 'Until Redis works, events are read from the store. Check REDIS_URL and the server that it names.'
     return [warning('redis', `Redis cannot be used: ${trouble}`, advice)]
   }
   return [ok('redis', 'Redis answers'), examineMemory(memory)]
@@ -103,9 +103,13 @@ function examineMemory(memory: RedisState['memory']): Finding {
     return warning('redis memory', `Redis drops keys when its memory is full: ${evicting.policy}`, EVICTS_ADVICE)
   }
   if (memory.some(({ full }) => full)) {
-    return warning('redis memory', 'Redis is full, so events wait in the store', 'Raise maxmemory, or make room in it.')
+    return warning(
+      'redis memory',
+      'Redis is full, so events wait in the store',
+      'Raise maxmemory, or delete other keys.',
+    )
   }
-  return ok('redis memory', 'Redis has room, and drops nothing')
+  return ok('redis memory', 'Redis has room, and drops no keys')
 }
 
 function examineSettings(config: ServerConfig): Finding[] {
@@ -137,8 +141,8 @@ function examineFolder(dataDir: string): Finding[] {
   const { bavail, bsize } = statfsSync(folder)
   const free = bavail * bsize
   const text = `${(free / 1024 ** 3).toFixed(1)} GB are free in ${folder}`
-  if (free < DISK_FULL_BYTES) return [broken('disk', text, 'Make room: a store on a full disk accepts nothing.')]
-  if (free < DISK_LOW_BYTES) return [warning('disk', text, 'Make room soon.')]
+  if (free < DISK_FULL_BYTES) return [broken('disk', text, 'Free disk space: a store on a full disk accepts no jobs.')]
+  if (free < DISK_LOW_BYTES) return [warning('disk', text, 'Free disk space soon.')]
   return [ok('disk', text)]
 }
 
@@ -148,9 +152,9 @@ function examineFiles(config: ServerConfig): Finding[] {
   const { storage } = config
   if ('dataDir' in storage && !existsSync(storage.dataDir)) return []
   const exposed = exposedFiles(config)
-  if (exposed.length === 0) return [ok('files', 'no other user of this machine can read what the server keeps')]
+  if (exposed.length === 0) return [ok('files', "no other user of this machine can read the server's files")]
   return exposed.map(({ path, mode, mend }) =>
-    warning('files', `other users of this machine can get at ${path} (mode ${mode})`, `Run \`${mend}\`.`),
+    warning('files', `other users of this machine can read ${path} (mode ${mode})`, `Run \`${mend}\`.`),
   )
 }
 
@@ -213,11 +217,11 @@ function examineHealth({ engine, location, durability, durable, clockSkewMs }: S
       : broken(
           'durability',
           settings.join(', '),
-          'Turn fsync and full_page_writes on: acknowledged jobs can get lost.',
+          'Turn on fsync and full_page_writes: without them, acknowledged jobs can get lost.',
         ),
     Math.abs(clockSkewMs) <= SKEW_MAX_MS
       ? ok('clock', skew)
-      : warning('clock', skew, 'Run NTP on both machines: work will begin early or late, though never twice.'),
+      : warning('clock', skew, 'Run NTP on both machines: until then jobs start early or late, but never twice.'),
   ]
 }
 
@@ -234,7 +238,7 @@ async function examineConnections({ pooled }: StoreHealth, storage: StorageConfi
           warning(
             'wake-ups',
             `DATABASE_DIRECT_URL cannot be used: ${trouble}`,
-            'Set it to the address of PostgreSQL itself; until then wake-ups come by polling, once a second.',
+            'Set it to the address of PostgreSQL itself. Until then, wake-ups come by polling, once a second.',
           ),
         ]),
   ]
@@ -243,7 +247,7 @@ async function examineConnections({ pooled }: StoreHealth, storage: StorageConfi
 function examineCredentials(config: ServerConfig, authRequired: boolean): Finding {
   if (authRequired) return ok('access', 'tokens are required')
   const problem = openModeProblem(config)
-  if (problem === null) return ok('access', `open mode: nobody needs a token on this machine until you make one`)
+  if (problem === null) return ok('access', 'open mode: calls from this machine need no token until you make one')
   return broken('access', `serve will not start without any token: ${problem}`, `Make one: ${tokenLine(config)}`)
 }
 
@@ -252,15 +256,15 @@ async function examineServer(): Promise<Finding[]> {
     const { url, ask } = connect()
     const response = await reach(`${url}/readyz`)
     if (typeof response === 'string') {
-      const advice = `Start it with \`${startLine()}\`, or set ICHIDO_URL to where it runs.`
+      const advice = `Start it with \`${startLine()}\`, or set ICHIDO_URL to its URL.`
       return [warning('server', `no server answers at ${url}: ${response}`, advice)]
     }
     if (!response.ok) {
       const why = (await response.text()).slice(0, ANSWER_CLIP)
-      return [broken('server', `${url} is not ready: ${response.status} ${why}`, 'Look at its log, and at its store.')]
+      return [broken('server', `${url} is not ready: ${response.status} ${why}`, 'Check its log and its store.')]
     }
     await ask('GET', '/v1/jobs?limit=1')
-    return [ok('server', `${url} is ready and lets this user in`)]
+    return [ok('server', `${url}is ready and accepts this token`)]
   } catch (error) {
     if (error instanceof ConfigError) {
       return error.problems.map((problem) => broken('settings', problem, 'Change or unset that variable.'))

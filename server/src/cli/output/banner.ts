@@ -19,7 +19,7 @@ export function sayRunning(server: RunningServer, config: ServerConfig, localWor
     lines.push(['Connections', [advice === undefined ? message : `${message}. ${advice}`]])
   }
   if (localWorker) {
-    lines.push(['Worker', ['one of its own, for the queue demo']])
+    lines.push(['Worker', ['a local worker for the queue demo']])
     lines.push(['Try it', [`${open ? '' : 'ICHIDO_TOKEN=… '}${line('demo')}`]])
   }
   say(`${paint('green', 'Ichido')} ${VERSION} is running at ${paint('bold', url)}\n`)
@@ -47,8 +47,8 @@ function portOf(url: string): string {
 
 function openMode({ allowedOrigins }: ServerConfig, createToken: string): string[] {
   return [
-    `${paint('yellow', 'OPEN MODE')}: no token was made yet, so whoever is on this machine may do everything.`,
-    'Once you make one, every call needs one, for good:',
+    `${paint('yellow', 'OPEN MODE')}: no token exists yet, so every user of this machine may do everything.`,
+    'After you make a token, every call needs one. This cannot be undone:',
     createToken,
     ...(allowedOrigins === null ? [] : ['ALLOWED_ORIGINS has no effect until then.']),
   ]

@@ -30,7 +30,7 @@ test('each attempt that failed is told with why and when the next one is due, fo
   for (const state of ['PENDING', 'ASSIGNED', 'RUNNING']) expect(await failed.whyOf(move(state, 1))).toBeNull()
   expect(reads).toBe(0)
   const why = 'EXIT_2: The program exited with code 2'
-  expect(await failed.whyOf(move('FAILED', 1))).toBe(`${why} (the next one is due 10 s later)`)
+  expect(await failed.whyOf(move('FAILED', 1))).toBe(`${why} (the next attempt is due 10 s later)`)
   expect(reads).toBe(1)
   job = { runs: [run(1, exit, 0, 5), run(2, { code: 'WORKER_LOST', message: 'Gone' }, 15, 20)] }
   expect(await failed.whyOf(move('TIMED_OUT', 2))).toBe('WORKER_LOST: Gone')
@@ -40,7 +40,7 @@ test('each attempt that failed is told with why and when the next one is due, fo
 test('what happened before is told from one answer', async () => {
   const enoent = { code: 'ENOENT', message: 'ENOENT: no such file' }
   job = { runs: [run(1, enoent, 0, 1), run(3, exit, 2, 3), run(4, null, 5)] }
-  expect(await failed.whyOf(move('FAILED', 1))).toBe('ENOENT: no such file (the next one is due 1 s later)')
+  expect(await failed.whyOf(move('FAILED', 1))).toBe('ENOENT: no such file (the next attempt is due 1 s later)')
   expect(await failed.whyOf(move('FAILED', 3))).toContain('EXIT_2: ')
   expect(reads).toBe(1)
 })

@@ -31,6 +31,6 @@ export class FailedAttempts {
     const why = oneLine(errorText(failed.error))
     if (next === undefined || failed.finished_at === null) return why
     const waitSeconds = (Date.parse(next.run_at) - Date.parse(failed.finished_at)) / 1000
-    return `${why} (the next one is due ${Math.max(0, Math.round(waitSeconds))} s later)`
+    return `${why} (the next attempt is due ${Math.max(0, Math.round(waitSeconds))} s later)`
   }
 }

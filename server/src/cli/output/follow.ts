@@ -45,9 +45,9 @@ export async function follow(
   } catch (error) {
     if (!signal.aborted) throw error
     throw interrupt.signal.aborted
-      ? new Failure(`Job ${jobId} goes on without us.`, howToLook(jobId), EXIT.interrupted)
+      ? new Failure(`Job ${jobId}continues without this command.`, howToLook(jobId), EXIT.interrupted)
       : new Failure(
-          `Job ${jobId} has not ended within ${timeoutSeconds} s; it goes on.`,
+          `Job ${jobId} has not ended within ${timeoutSeconds}s; it continues.`,
           howToLook(jobId),
           EXIT.timeout,
         )
@@ -59,7 +59,7 @@ export async function follow(
 
 function howToLook(jobId: string): string {
   const lines = [`  ${commandLine(`watch ${jobId}`)}`, `  ${commandLine(`jobs show ${jobId}`)}`]
-  return ['Look at it with', ...lines, 'or end it with', `  ${commandLine(`jobs cancel ${jobId}`)}`].join('\n')
+  return ['See it with', ...lines, 'or end it with', `  ${commandLine(`jobs cancel ${jobId}`)}`].join('\n')
 }
 
 function eventsOf(
@@ -77,7 +77,7 @@ function eventsOf(
     onTrouble(error) {
       troubledMs = error === null ? null : (troubledMs ?? performance.now())
       if (troubledMs !== null && performance.now() - troubledMs > UNREACHABLE_MAX_MS) throw error
-      view.trouble = error === null ? null : `the server does not answer, trying again: ${url}`
+      view.trouble = error === null ? null : `the server does not answer, retrying: ${url}`
     },
   })
 }

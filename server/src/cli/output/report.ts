@@ -50,21 +50,21 @@ function fail(message: string, advice?: string, exitCode: ExitCode = EXIT.failed
 function adviceFor({ code, message }: IchidoError): string | undefined {
   switch (code) {
     case 'UNAUTHENTICATED':
-      return `Set ICHIDO_TOKEN. Where the store is, \`${commandLine('token create --user NAME --role ROLE')}\` makes one.`
+      return `Set ICHIDO_TOKEN. On the server's machine, \`${commandLine('token create --user NAME --role ROLE')}\` makes one.`
     case 'FORBIDDEN':
       return 'Set ICHIDO_TOKEN to a token whose role may do this.'
     case 'NOT_FOUND':
       // A path that does not exist, not a job or a key.
       return /^There is no [A-Z]+ \//.test(message) ? 'Check the path in ICHIDO_URL.' : undefined
     case 'OPEN_MODE_REFUSED':
-      return 'Call it at 127.0.0.1 from its own machine, or make a token.'
+      return 'Call the server at 127.0.0.1 from its own machine, or make a token.'
     case 'IDEMPOTENCY_KEY_REUSED':
-      return `\`${commandLine('keys show KEY')}\` shows the job that the key stands for.`
+      return `\`${commandLine('keys show KEY')}\` shows the job of the key.`
     case 'DEFINITION_EXISTS':
       return `\`${commandLine('definitions update NAME')}\` changes it.`
     case 'QUOTA_EXCEEDED':
     case 'COST_LIMIT_EXCEEDED':
-      return `\`${commandLine('quota show USER')}\` shows what is in use.`
+      return `\`${commandLine('quota show USER')}\` shows the use of the quota.`
     case 'UNAVAILABLE':
       return `Try again; \`${commandLine('doctor')}\` looks for the cause.`
     default:

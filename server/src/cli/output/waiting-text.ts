@@ -7,5 +7,5 @@ export function waitingText({ message, command }: WaitingForShape): string {
   const [words, elsewhere] = [message, command].map((text) =>
     text.replace(/\bichido (?=worker)/, () => commandLine('')),
   )
-  return `${words}. To have one elsewhere: ${elsewhere}`
+  return `${words}. To start one on another machine: ${elsewhere}`
 }

@@ -32,32 +32,32 @@ export interface KeyRecord {
 }
 
 /**
- * The table of keys in the application's own database. `Tx` is what a section gets to write with; `Returned` is what it
- * may return: an answer, and on databases with connections of their own also the promise of one.
+ * The table of keys in the application's own database. `Tx` is the argument of a section; `Returned` is its return type: an
+ * answer, or on PostgreSQL also the promise of one.
  */
 export interface Keys<Tx, Returned> {
-  /** Enters a key that is not there; false when there is a record already, whatever it says. */
+  /** Inserts a record for the key; false if the key already has one. */
   claim(claim: Claim): Promise<boolean>
   find(place: Place): Promise<KeyRecord | null>
-  /** Takes the place of an answered record whose time is over, as it was seen: for a request of its own. */
+  /** Replaces an expired answer with a new request, if the record is unchanged since it was read. */
   reclaim(claim: Claim, seenHolder: string): Promise<boolean>
-  /** Takes over from a holder that left the key in doubt or let its lease lapse, as it was seen. */
+  /** Takes over a key that is in doubt or whose lease expired, if the record is unchanged since it was read. */
   takeOver(holder: Holder, leaseMs: number, seenHolder: string): Promise<boolean>
   renew(holder: Holder, leaseMs: number): Promise<boolean>
   answer(holder: Holder, answer: StoredAnswer, ttlMs: number): Promise<boolean>
   doubt(holder: Holder): Promise<boolean>
-  /** Forgets a key whose request did nothing. */
+  /** Deletes a key whose request did nothing. */
   release(holder: Holder): Promise<boolean>
   /**
-   * Runs the section in a transaction. `settle` says what to store: the transaction then holds the answer too and is
-   * committed if the holder still is the holder; null rolls it back. Without a holder there is no record to keep.
+   * Runs the section in a transaction. `settle` returns the answer to store in the same transaction, or null for a rollback. The
+   * transaction commits only if the holder still holds the key. Without a holder, nothing is stored.
    */
   section(
     holder: Holder | null,
     work: (tx: Tx) => Returned,
     settle: (answer: Answer) => { store: StoredAnswer; ttlMs: number } | null,
   ): Promise<Sectioned>
-  /** At most `limit` answered records whose time is over; returns how many. */
+  /** Deletes at most `limit` expired answers; returns how many. */
   removeExpired(limit: number): Promise<number>
 }
 
@@ -66,7 +66,7 @@ export type Sectioned =
   | { outcome: 'committed' | 'rolled_back'; answer: Answer }
   | { outcome: 'failed'; error: unknown; certain: boolean }
 
-/** The key was taken over while its holder was away: what the section wrote has been rolled back. */
+/** Another request took over the key while this process was silent; the section was rolled back. */
 export class KeyLost extends Error {
   override name = 'KeyLost'
   constructor() {

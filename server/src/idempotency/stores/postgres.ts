@@ -25,7 +25,7 @@ export const SQL = statements({ now: DATABASE_CLOCK, unlessLocked: 'FOR UPDATE S
 /** `CREATE TABLE IF NOT EXISTS` of two nodes at once fails in one of them without it. Any number will do. */
 const SCHEMA_LOCK = 0x1c41d0
 
-/** Keys in the application's own PostgreSQL database, over its own pool, where its search_path leads. */
+/** Keys in the application's own PostgreSQL database, through its pool, in the first schema of its search_path. */
 export function postgresKeys(pool: Pool): PostgresKeys {
   let ready: Promise<void> | null = null
 

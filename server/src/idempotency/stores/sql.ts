@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS ${TABLE} (
 CREATE INDEX IF NOT EXISTS ${TABLE}_expires ON ${TABLE} (expires_at) WHERE expires_at IS NOT NULL;
 `
 
-/** Times are in ms. Both are made by themselves on first use; here for those whose migrations are made by hand. */
+/** Times are in ms. The plugin creates both on first use; they are exported for your own migrations. */
 export const SQLITE_SCHEMA = columns('BLOB')
 export const POSTGRES_SCHEMA = columns('BYTEA')
 

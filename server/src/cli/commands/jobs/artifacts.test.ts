@@ -117,7 +117,10 @@ describe('jobs artifacts', () => {
 
   test('a job without any, and one whose file has not come', async () => {
     const { job_id: none } = await runJson(['submit', 'k', '--queue', 'idle'], env)
-    expect(await run(['jobs', 'artifacts', none], env)).toMatchObject({ code: 0, stderr: 'It has no artifacts.\n' })
+    expect(await run(['jobs', 'artifacts', none], env)).toMatchObject({
+      code: 0,
+      stderr: 'The job has no artifacts.\n',
+    })
     const body = JSON.stringify({ kind: 'k', queue: 'idle', artifacts: [{ name: 'late.txt' }] })
     const headers = { 'content-type': 'application/json' }
     const answer = await fetch(`${env.ICHIDO_URL}/v1/jobs`, { method: 'POST', headers, body })
@@ -125,7 +128,7 @@ describe('jobs artifacts', () => {
     expect((await run(['jobs', 'artifacts', waiting], env)).stdout).toMatch(/^late\.txt +- +awaited +- +-$/m)
     const save = newFolder()
     const saved = await run(['jobs', 'artifacts', waiting, '--save', save], env)
-    expect(saved).toMatchObject({ code: 0, stdout: '', stderr: 'late.txt has not come yet.\n' })
+    expect(saved).toMatchObject({ code: 0, stdout: '', stderr: 'late.txt has not arrived yet.\n' })
     expect(readdirSync(save)).toEqual([])
   })
 
@@ -145,15 +148,15 @@ describe('jobs artifacts', () => {
   }
 
   test.each([
-    { name: '../evil.txt', says: 'is no name for a file, so nothing is saved.' },
-    { name: join(folder, 'evil.txt'), says: 'is no name for a file' },
-    { name: '..', says: 'is no name for a file' },
-    { name: '.bashrc', says: 'is no name for a file' },
-    { name: 'sub/evil.txt', says: 'is no name for a file' },
-    { name: '..\\evil.txt', says: 'is no name for a file' },
-    { name: 'evil.txt\0', says: 'is no name for a file' },
-    { name: 'a.txt', body: 'wrong', says: 'a.txt did not arrive as it was sent.' },
-    { name: 'a.txt', body: 'right and more', says: 'a.txt is longer than it should be.' },
+    { name: '../evil.txt', says: 'is not a valid file name, so nothing is saved.' },
+    { name: join(folder, 'evil.txt'), says: 'is not a valid file name' },
+    { name: '..', says: 'is not a valid file name' },
+    { name: '.bashrc', says: 'is not a valid file name' },
+    { name: 'sub/evil.txt', says: 'is not a valid file name' },
+    { name: '..\\evil.txt', says: 'is not a valid file name' },
+    { name: 'evil.txt\0', says: 'is not a valid file name' },
+    { name: 'a.txt', body: 'wrong', says: 'a.txt was damaged on the way: its SHA-256 does not match.' },
+    { name: 'a.txt', body: 'right and more', says: 'a.txt is longer than expected.' },
     { name: 'a.txt', body: 'ri', announced: 5, says: 'a.txt broke off after' },
   ])('$name with $body leaves nothing behind: $says', async ({ name, body = 'right', announced, says }) => {
     const inner = newFolder()

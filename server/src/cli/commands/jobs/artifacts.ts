@@ -20,7 +20,7 @@ export async function printArtifacts(jobId: string, { save, json }: ArtifactFlag
   const artifacts = await connection.transport.artifacts(jobId)
   if (save !== undefined) return saveAll(connection, artifacts, resolve(save), json ?? false)
   if (json) return outJson({ data: artifacts })
-  if (artifacts.length === 0) return say('It has no artifacts.')
+  if (artifacts.length === 0) return say('The job has no artifacts.')
   const { runs } = await connection.transport.get(jobId)
   const runNo = (id: string | null) => runs.find((run) => run.run_id === id)?.run_no ?? '-'
   out(
@@ -48,8 +48,8 @@ async function saveAll(connection: Connection, all: ArtifactShape[], folder: str
     if (!json) out(path)
   }
   if (json) outJson({ data: saved })
-  for (const { name } of all.filter(({ state }) => state === 'awaited')) say(`${name} has not come yet.`)
-  if (all.length === 0) say('It has no artifacts.')
+  for (const { name } of all.filter(({ state }) => state === 'awaited')) say(`${name}has not arrived yet.`)
+  if (all.length === 0) say('The job has no artifacts.')
 }
 
 /**
@@ -63,7 +63,7 @@ function namesOf(artifacts: readonly ArtifactShape[]): Map<ArtifactShape, string
     const { name, artifact_id: id } = artifact
     const file = taken.has(oneFile(name)) ? `${id}-${name}` : name
     if (!artifactName.safeParse(file).success || taken.has(oneFile(file))) {
-      throw new Failure(`${JSON.stringify(name)} is no name for a file, so nothing is saved.`)
+      throw new Failure(`${JSON.stringify(name)}is not a valid file name, so nothing is saved.`)
     }
     taken.add(oneFile(file))
     names.set(artifact, file)
@@ -102,16 +102,17 @@ async function receive(body: ReadableStream<Uint8Array>, artifact: ArtifactShape
       hash.update(part)
       bytes += part.length
       // Nobody's disk is filled by what is wrong already.
-      if (bytes > (sizeBytes ?? Number.POSITIVE_INFINITY)) throw new Failure(`${name} is longer than it should be.`)
+      if (bytes > (sizeBytes ?? Number.POSITIVE_INFINITY)) throw new Failure(`${name}is longer than expected.`)
       await file.writeFile(part)
     }
   } catch (error) {
     const isOwn = error instanceof Failure || (error instanceof Error && 'syscall' in error)
     throw isOwn
       ? error
-      : new Failure(`${name} broke off after ${bytesText(bytes)}: ${innermost(error)}`, 'Try it again.')
+      : new Failure(`${name} broke off after ${bytesText(bytes)}: ${innermost(error)}`, 'Run the command again.')
   } finally {
     live.end()
   }
-  if (hash.digest('hex') !== sha256) throw new Failure(`${name} did not arrive as it was sent.`, 'Try it again.')
+  if (hash.digest('hex') !== sha256)
+    throw new Failure(`${name} was damaged on the way: its SHA-256 does not match.`, 'Run the command again.')
 }

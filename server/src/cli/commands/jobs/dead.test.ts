@@ -108,7 +108,7 @@ describe('dead', () => {
     slow.signal('SIGINT')
     const { code, stderr } = await slow.ended
     expect(code).toBe(130)
-    const [, redriveId = ''] = /Redrive (\S+) goes on without us\./.exec(stderr) ?? []
+    const [, redriveId = ''] = /Redrive (\S+) continues without this command\./.exec(stderr) ?? []
     expect(stderr).toContain(`dead progress ${redriveId}`)
     expect(stderr).toContain(`dead abort ${redriveId}`)
     const { redriven } = await json('dead', 'abort', redriveId)

@@ -48,11 +48,11 @@ interface JsonFlag {
 export function addDead(program: Command): void {
   const dead = program
     .command('dead')
-    .description('list, show and redrive dead letters: jobs whose retries are used up')
+    .description('list, show and redrive dead letters: jobs that have used up their retries')
   filtered(dead.command('list').description('list dead letters, newest first'))
-    .option('--group', 'how many there are of each queue, kind and error code')
-    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--group', 'count them by queue, kind and error code')
+    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'continue where the last list ended')
     .option('--json', 'print JSON')
     .action(list)
   dead
@@ -63,25 +63,25 @@ export function addDead(program: Command): void {
   filtered(
     dead
       .command('redrive [job-id...]')
-      .description('retry dead letters, each with a fresh retry budget; Ctrl-C leaves it running')
-      .option('--all-matching', 'all that match these; without any of them, all there are'),
+      .description('retry dead letters, each with a full retry budget; Ctrl-C leaves it running')
+      .option('--all-matching', 'all that match the filters; without filters, all dead letters'),
   )
-    .option('--dry-run', 'only count them')
-    .option('--per-second <n>', 'at most so many a second', wholeNumber)
-    .option('--no-wait', 'do not wait until it is done')
+    .option('--dry-run', 'only count, change nothing')
+    .option('--per-second <n>', 'at most this many per second', wholeNumber)
+    .option('--no-wait', 'do not wait for the end')
     .option('--json', 'print JSON')
     .action(redrive)
   dead.command('redrives').description('list redrives, newest first').option('--json', 'print JSON').action(redrives)
   dead
     .command('progress <redrive-id>')
-    .description('show how far a redrive has come, until it is done; Ctrl-C leaves it running')
+    .description('show the progress of a redrive until it is done; Ctrl-C leaves it running')
     .option('--json', 'print JSON')
     .action(async (redriveId: string, { json }: JsonFlag) => {
       finish(await followRedrive(connect(), redriveId), json)
     })
   dead
     .command('abort <redrive-id>')
-    .description('abort a redrive; what it has redriven stays so')
+    .description('abort a redrive; jobs that were already redriven stay so')
     .option('--json', 'print JSON')
     .action(async (redriveId: string, { json }: JsonFlag) => {
       finish(await connect().ask<RedriveShape>('POST', `/v1/dead-letters/redrives/${redriveId}/abort`), json)
@@ -94,9 +94,9 @@ function filtered(command: Command): Command {
     .option('--kind <name>')
     .option('--error-code <code>')
     .option('--user <id>')
-    .option('--since <instant>', 'dead at this instant or later', instantOf)
-    .option('--until <instant>', 'dead before this instant', instantOf)
-    .option('--text <text>', "somewhere in the error's message")
+    .option('--since <instant>', 'became a dead letter at this instant or later', instantOf)
+    .option('--until <instant>', 'became a dead letter before this instant', instantOf)
+    .option('--text <text>', "a text that the error's message contains")
 }
 
 function filterOf({ queue, kind, errorCode, user, since, until, text }: FilterFlags) {
@@ -181,7 +181,7 @@ async function redrive(jobIds: string[], { allMatching, dryRun, perSecond, wait,
   const filter = filterOf(flags)
   const named = Object.values(filter).some((value) => value !== undefined)
   if (jobIds.length > 0 === (allMatching ?? false) || (named && !allMatching)) {
-    throw new Failure('Name jobs, or say --all-matching, with or without filters.', undefined, EXIT.usage)
+    throw new Failure('Name jobs, or use --all-matching, with or without filters.', undefined, EXIT.usage)
   }
   const connection = connect()
   const body = {
@@ -192,7 +192,7 @@ async function redrive(jobIds: string[], { allMatching, dryRun, perSecond, wait,
   if (dryRun) {
     const counted = await connection.ask<{ matched: number }>('POST', '/v1/dead-letters/redrive', body)
     if (json) outJson(counted)
-    else say(`${counted.matched} would be redriven.`)
+    else say(`${counted.matched} dead letters would be redriven.`)
     return
   }
   const begun = await connection.ask<RedriveShape>('POST', '/v1/dead-letters/redrive', body)
@@ -204,7 +204,7 @@ async function redrive(jobIds: string[], { allMatching, dryRun, perSecond, wait,
   }
   if (json) return outJson(begun)
   out(begun.redrive_id)
-  say(`Look at it with ${commandLine(`dead progress ${begun.redrive_id}`)}`)
+  say(`See it with ${commandLine(`dead progress ${begun.redrive_id}`)}`)
 }
 
 function finish(redrive: RedriveShape, json: boolean | undefined): void {

@@ -18,7 +18,7 @@ interface DemoFlags {
 export function addDemo(program: Command): void {
   program
     .command('demo')
-    .description('submit a job to the local worker and show it done')
+    .description('submit a job to the local worker and show its result')
     .option('--timeout <time>', 'stop waiting after this long', seconds, TIMEOUT_SECONDS)
     .option('--json', 'print the job with its result as JSON')
     .action(demo)
@@ -37,10 +37,10 @@ async function demo({ timeout, json = false }: DemoFlags): Promise<void> {
   try {
     const job = await follow(connection, response.job_id, { timeoutSeconds: timeout })
     await showOutcome(connection, job, json)
-    if (!json) say(`Look at it in a browser: ${pageOf(connection, response.job_id)}`)
+    if (!json) say(`See it in a browser: ${pageOf(connection, response.job_id)}`)
   } catch (error) {
     if (!(error instanceof Failure && error.exitCode === EXIT.timeout)) throw error
-    const advice = `Only a server with a local worker runs it: \`${startLine()}\``
+    const advice = `Only a server with a local worker runs this job: \`${startLine()}\``
     throw new Failure(error.message, `${advice}\n${error.advice}`, error.exitCode)
   }
 }

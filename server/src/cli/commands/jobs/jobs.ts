@@ -35,7 +35,7 @@ export function addJobs(program: Command): void {
   jobs
     .command('list')
     .description('list jobs, newest first')
-    .option('--state <states>', 'one or more, such as PENDING,RUNNING')
+    .option('--state <states>', 'one or more states, such as PENDING,RUNNING')
     .option('--queue <name>')
     .option('--kind <name>')
     .option('--user <id>')
@@ -43,8 +43,8 @@ export function addJobs(program: Command): void {
     .option('--key <key>', 'the job that was submitted with this key')
     .option('--since <instant>', 'made at this instant or later', instantOf)
     .option('--until <instant>', 'made before this instant', instantOf)
-    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'continue where the last list ended')
     .option('--json', 'print JSON')
     .action(list)
   jobs
@@ -58,20 +58,20 @@ export function addJobs(program: Command): void {
     })
   jobs
     .command('logs <job-id>')
-    .description('print what the runs of a job wrote')
-    .option('-f, --follow', 'go on printing what they write until the job has ended')
-    .option('--tail <n>', 'begin with the last so many lines', wholeNumber)
-    .option('--json', 'print JSON; with --follow, each chunk as a line of it')
+    .description('print the log of a job')
+    .option('-f, --follow', 'print new lines until the job has ended')
+    .option('--tail <n>', 'begin with this many last lines', wholeNumber)
+    .option('--json', 'print JSON; with --follow, one line of JSON for each chunk')
     .action(printLogs)
   jobs
     .command('artifacts <job-id>')
     .description('list the files that a job waits for, was given and has made')
-    .option('--save <folder>', 'fetch those that are there into this folder, each checked by its SHA-256')
+    .option('--save <folder>', 'download the files into this folder, and check the SHA-256 of each')
     .option('--json', 'print JSON')
     .action(printArtifacts)
   jobs
     .command('cancel <job-id>')
-    .description('cancel a job; one that is running is asked to stop')
+    .description('cancel a job; a running job is asked to stop')
     .option('--json', 'print JSON')
     .action(async (jobId: string, { json }: JsonFlag) => {
       const job = await connect().transport.cancel(jobId)
@@ -81,7 +81,7 @@ export function addJobs(program: Command): void {
     })
   jobs
     .command('retry <job-id>')
-    .description('retry a job that ended without success, with a fresh retry budget')
+    .description('retry a job that ended without success, with a full retry budget')
     .option('-p, --payload <json>', 'submit a new job with this payload in its place: JSON, @file, or -', payload)
     .option('--json', 'print JSON')
     .action(retry)
@@ -124,7 +124,7 @@ async function list({ json, user, label, since, until, state, ...rest }: ListFla
 }
 
 export function sayMore(cursor: string | null): void {
-  if (cursor !== null) say(`There are more: go on with --cursor ${shellWord(cursor)}`)
+  if (cursor !== null) say(`There are more: continue with --cursor ${shellWord(cursor)}`)
 }
 
 const RESULT_MAX = 500
@@ -196,6 +196,6 @@ async function show(job: JobDetail): Promise<void> {
     ),
   )
   if (job.runs.some(({ started_at }) => started_at !== null)) {
-    say(`\nWhat its runs wrote: ${commandLine(`jobs logs ${job.job_id}`)}`)
+    say(`\nRead its log with ${commandLine(`jobs logs ${job.job_id}`)}`)
   }
 }

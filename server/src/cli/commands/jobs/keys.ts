@@ -20,9 +20,9 @@ export function addKeys(program: Command): void {
   keys
     .command('list')
     .description('list keys, newest first')
-    .option('--active', 'only keys that are in force')
-    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--active', 'only keys that have not expired')
+    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'continue where the last list ended')
     .option('--json', 'print JSON')
     .action(async ({ json, ...filter }: ListFlags) => {
       const page = await connect().ask<Page<KeyShape>>('GET', `/v1/idempotency-keys${query({ ...filter })}`)
@@ -33,7 +33,7 @@ export function addKeys(program: Command): void {
     })
   keys
     .command('show <key>')
-    .description('show which job a key stands for')
+    .description('show a key and its job')
     .option('--json', 'print JSON')
     .action(async (key: string, { json }: { json?: boolean }) => {
       const found = await connect().ask<Keys>('GET', pathOf(key))
@@ -42,8 +42,8 @@ export function addKeys(program: Command): void {
     })
   keys
     .command('extend <key>')
-    .description('let a key live longer; a key is never shortened')
-    .requiredOption('--ttl-hours <hours>', 'how long from now on', number)
+    .description('extend the lifetime of a key; it is never shortened')
+    .requiredOption('--ttl-hours <hours>', 'the lifetime from now on', number)
     .option('--json', 'print JSON')
     .action(async (key: string, { ttlHours, json }: { ttlHours: number; json?: boolean }) => {
       const found = await connect().ask<Keys>('PATCH', pathOf(key), { ttl_hours: ttlHours })

@@ -33,7 +33,7 @@ export async function printLogs(jobId: string, { follow = false, tail, json = fa
     runNo = chunk.run_no
   }
   if (json && !follow) outJson({ data })
-  else if (!json && runNo === null) say('Its runs have written nothing.')
+  else if (!json && runNo === null) say('The log of the job is empty.')
   if (!follow) return
   const job = await connection.transport.get(jobId)
   if (job.state !== 'SUCCEEDED') throw withoutSuccess(job)

@@ -78,7 +78,7 @@ describe('submit --offline', () => {
     expect(code).toBe(0)
     expect(await json('jobs', 'show', stdout.trim())).toMatchObject({ kind: 'second' })
     expect(await jobsOf('before/1')).toBe(1)
-    expect((await ichido('outbox', 'list')).stderr).toContain('Nothing is kept.')
+    expect((await ichido('outbox', 'list')).stderr).toContain('The outbox is empty.')
   })
 
   test('does not keep what the server refuses, and says why', async () => {

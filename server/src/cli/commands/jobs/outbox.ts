@@ -15,17 +15,21 @@ export function addOutbox(program: Command): void {
   const outbox = program
     .command('outbox')
     .description('list, send and drop the submissions that `submit --offline` kept on this machine')
-  outbox.command('list').description('list what is kept, oldest first').option('--json', 'print JSON').action(list)
+  outbox
+    .command('list')
+    .description('list the kept submissions, oldest first')
+    .option('--json', 'print JSON')
+    .action(list)
   outbox
     .command('flush')
-    .argument('[id...]', 'items to try again', ids)
-    .description('send what is queued, in order; failed items that are named are tried again')
+    .argument('[id...]', 'failed items to send again', ids)
+    .description('send the queued items in order, and the failed items that you name')
     .option('--json', 'print JSON')
     .action(flush)
   outbox
     .command('drop')
     .argument('<id...>', 'items to delete', ids)
-    .description('delete items, sent or not')
+    .description('delete items, even if they were not sent')
     .option('--json', 'print JSON')
     .action(drop)
 }
@@ -43,11 +47,11 @@ async function list({ json }: JsonFlag): Promise<void> {
   await opened(async (kept) => {
     const items = await kept.list()
     if (json) outJson({ data: items.map(toShape) })
-    else if (items.length === 0) say('Nothing is kept.')
+    else if (items.length === 0) say('The outbox is empty.')
     else print(items)
     await sayElsewhere(kept)
     if (!json && items.some(({ status }) => status === 'failed')) {
-      say(`Try failed ones again with ${commandLine('outbox flush ITEM')}, or delete them with outbox drop`)
+      say(`Send failed items again with ${commandLine('outbox flush ITEM')}, or delete them with outbox drop`)
     }
   })
 }
@@ -56,8 +60,10 @@ async function sayElsewhere(kept: KeptJobs): Promise<void> {
   const others = await kept.elsewhere()
   for (const { path, count } of others) say(`${count} more kept for this server with another ICHIDO_TOKEN: ${path}`)
   if (others.length === 0) return
-  say('To send them, set that token. If the one you have now took its place, for the same user, and nothing is kept')
-  say(`under it yet, move the file to ${kept.path}`)
+  say(
+    'To send them, set ICHIDO_TOKEN to that token. If your current token replaced it, for the same user, and its outbox is',
+  )
+  say(`empty, move the file to ${kept.path}`)
 }
 
 async function flush(ids: string[], { json }: JsonFlag): Promise<void> {

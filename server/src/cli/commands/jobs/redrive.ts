@@ -9,13 +9,13 @@ export function followRedrive(connection: Connection, redriveId: string): Promis
     look: () => connection.ask<RedriveShape>('GET', `/v1/dead-letters/redrives/${redriveId}`),
     hasEnded: ({ state }) => state !== 'running',
     tell: tellRedrive,
-    goesOn: { message: `Redrive ${redriveId} goes on without us.`, advice: howToGoOn(redriveId) },
+    goesOn: { message: `Redrive ${redriveId}continues without this command.`, advice: howToGoOn(redriveId) },
   })
 }
 
 function howToGoOn(redriveId: string): string {
   const lines = [`  ${commandLine(`dead progress ${redriveId}`)}`, `  ${commandLine(`dead abort ${redriveId}`)}`]
-  return ['Look at it with', lines[0], 'or end it with', lines[1]].join('\n')
+  return ['See it with', lines[0], 'or end it with', lines[1]].join('\n')
 }
 
 export function tellRedrive({ matched, redriven, waiting, skipped }: RedriveShape): string {

@@ -57,7 +57,7 @@ export async function sendFiles(connection: Connection, jobId: string, files: re
       await sendFile(connection, jobId, file)
     } catch (error) {
       say(
-        `Job ${jobId} waits for ${file.name}. With a --key the same command goes on where this one broke off; or end the`,
+        `Job ${jobId} waits for ${file.name}. If you gave a --key, run the same command again to send the rest; or cancel the`,
       )
       say(`job with ${commandLine(`jobs cancel ${jobId}`)}`)
       throw error

@@ -34,30 +34,32 @@ interface SubmitFlags extends BackoffFlags {
 
 export function addSubmit(program: Command): void {
   withBackoff(program.command('submit <kind>'))
-    .description('submit a job; with a key, the same submission is the same job however often it is sent')
+    .description('submit a job; with a key, a repeated submission gets the same job')
     .option('-p, --payload <json>', 'JSON, @file, or - for standard input', payload)
     .option('-q, --queue <name>', 'where workers look for it (default: "default")')
     .option('-k, --key <key>', 'idempotency key', key)
     .option('--key-ttl-hours <hours>', 'how long the key is kept (default: 24; with --offline: 720)', number)
-    .option('-l, --label <name=value>', 'can be given several times', label)
-    .option('--delay <time>', 'not before this long after it arrives, such as 10m', seconds)
-    .addOption(new Option('--run-at <instant>', 'not before this instant').argParser(instantOf).conflicts('delay'))
-    .option('--priority <n>', 'higher goes first (default: 0)', wholeNumber)
-    .option('--max-attempts <n>', 'runs that may start and fail (default: 4)', wholeNumber)
-    .option('--timeout-seconds <n>', 'of one run', number)
+    .option('-l, --label <name=value>', 'repeat the option for several', label)
+    .option('--delay <time>', 'start no earlier than this long after arrival, such as 10m', seconds)
+    .addOption(
+      new Option('--run-at <instant>', 'start no earlier than this instant').argParser(instantOf).conflicts('delay'),
+    )
+    .option('--priority <n>', 'the highest goes first (default: 0)', wholeNumber)
+    .option('--max-attempts <n>', 'how many runs may start and fail (default: 4)', wholeNumber)
+    .option('--timeout-seconds <n>', 'the time limit of one run', number)
     .option('--estimated-cost <n>', 'charged against the cost limit', number)
     .addOption(
       new Option(
         '--file <path>',
-        'a file that it is given, sent before this command goes on; several by naming it again',
+        'a file for the job, sent before the command continues; repeat the option for several',
       )
         .argParser(fileName)
         .conflicts('offline'),
     )
     .addOption(
-      new Option('--offline', 'if nobody answers, keep it on this machine for `outbox flush`').conflicts('wait'),
+      new Option('--offline', 'if no server answers, keep it on this machine for `outbox flush`').conflicts('wait'),
     )
-    .option('-w, --wait', 'show how it goes and print its result')
+    .option('-w, --wait', 'show progress and print the result')
     .option('--timeout <time>', 'stop waiting after this long, such as 10m', seconds)
     .option('--json', 'print JSON')
     .action(submit)
@@ -88,16 +90,14 @@ async function send({ transport }: Connection, request: SubmitRequest, flags: Su
   else if (flags.json) outJson({ ...response, replayed })
   else {
     out(response.job_id)
-    say(`Look at it with ${commandLine(`jobs show ${response.job_id}`)}`)
+    say(`See it with ${commandLine(`jobs show ${response.job_id}`)}`)
   }
   return response.job_id
 }
 
 function uncertain(error: Unreachable, key: string | undefined): Failure {
   const again =
-    key === undefined
-      ? 'A submission without --key may have arrived all the same.'
-      : 'Send it again: the key makes it one job.'
+    key === undefined ? 'The submission had no --key and may have arrived.' : 'Send it again: the key makes it one job.'
   return new Failure(error.message, [error.advice, again].join('\n'))
 }
 

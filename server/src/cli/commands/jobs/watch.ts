@@ -15,7 +15,7 @@ export function addWatch(program: Command): void {
     .command('watch <job-id>')
     .description('follow a job until it has ended, and print its result')
     .option('--timeout <time>', 'stop watching after this long, such as 10m', seconds)
-    .option('--json', 'print each event, and at last the job, as a line of JSON')
+    .option('--json', 'print each event, and finally the job, as a line of JSON')
     .action(async (jobId: string, { timeout, json = false }: WatchFlags) => {
       const connection = connect()
       const onEvent = json ? { onEvent: outJson } : {}

@@ -17,13 +17,13 @@ interface ListFlags {
 export function addAlerts(program: Command): void {
   program
     .command('alerts')
-    .description('list what is not as it should be, and what was')
+    .description('list detected problems')
     .command('list', { isDefault: true })
     .description('list alerts, newest first')
-    .option('--open', 'only those that are open')
-    .option('--rule <rule>', 'only those of this rule, such as dead_letters')
-    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--open', 'only open alerts')
+    .option('--rule <rule>', 'only alerts of this rule, such as dead_letters')
+    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'continue where the last list ended')
     .option('--json', 'print JSON')
     .action(list)
 }

@@ -19,9 +19,9 @@ interface BackupFlags {
 export function addBackup(program: Command): void {
   program
     .command('backup <file>')
-    .description('copy all that the store holds into one file, or restore such a file into an empty store')
-    .option('--restore', 'restore the file; it may be of the other engine')
-    .option('--verify', 'only check that the file is whole')
+    .description('copy the whole store into one file, or restore such a file into an empty store')
+    .option('--restore', 'restore the file; it may come from the other engine')
+    .option('--verify', 'only check that the file is complete')
     .option('--force', 'replace an existing file')
     .option('--json', 'print JSON')
     .addHelpText('after', ABOUT)
@@ -29,8 +29,8 @@ export function addBackup(program: Command): void {
 }
 
 const ABOUT = `
-A store can be backed up while servers work on it. The server of an embedded store is asked to do it: set ICHIDO_URL and ICHIDO_TOKEN.
-A backup of one engine can be restored into the other: that is how to move from SQLite to PostgreSQL.`
+You can back up a store while servers use it. For an embedded store, the running server makes the backup: set ICHIDO_URL and ICHIDO_TOKEN.
+You can restore a backup into the other engine, for example to move from SQLite to PostgreSQL.`
 
 async function backup(name: string, flags: BackupFlags): Promise<void> {
   const file = resolve(name)
@@ -87,10 +87,10 @@ async function createOnServer({ storage }: StoreConfig, file: string, force: boo
   const { name } = await ask<BackupShape>('POST', '/v1/backups').catch((error: unknown) => {
     const refused = error instanceof IchidoError && ['UNAUTHENTICATED', 'FORBIDDEN'].includes(error.code)
     if (!refused && !(error instanceof Unreachable)) throw error
-    const why = refused ? 'wants the token of an admin' : 'does not answer'
+    const why = refused ? 'requires the token of an admin' : 'does not answer'
     throw new Failure(
       `A running server uses the store in ${storage.dataDir}, and ${url} ${why}.`,
-      "Set ICHIDO_URL to where that server listens and ICHIDO_TOKEN to an admin's token, or stop it for the backup.",
+      "Set ICHIDO_URL to the URL of that server and ICHIDO_TOKEN to an admin's token, or stop the server for the backup.",
     )
   })
   const made = join(storage.dataDir, BACKUPS_FOLDER, name)

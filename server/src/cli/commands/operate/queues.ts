@@ -31,14 +31,14 @@ export function addQueues(program: Command): void {
     .action(list)
   queues
     .command('show <queue>')
-    .description('show what is in a queue, and its settings')
+    .description('show the work and the settings of a queue')
     .option('--json', 'print JSON')
     .action(async (queue: string, { json }: { json?: boolean }) => {
       print(await connect().ask<QueueShape>('GET', pathOf(queue)), json)
     })
   for (const [verb, paused, what] of [
-    ['pause', true, 'hand out nothing more; what workers hold goes on'],
-    ['resume', false, 'hand out again'],
+    ['pause', true, 'pause a queue; runs that workers hold continue'],
+    ['resume', false, 'resume a queue'],
   ] as const) {
     queues
       .command(`${verb} <queue>`)
@@ -48,10 +48,10 @@ export function addQueues(program: Command): void {
   }
   queues
     .command('set <queue>')
-    .description('set limits and times; what is not named stays as it is')
-    .option('--max-concurrent <n|none>', 'runs of it that workers may hold at one time, over all nodes', limit)
-    .option('--lease-ttl <time|none>', 'of leases, for jobs that do not set their own', limitOfTime)
-    .option('--continuation <time|none>', 'for how long a worker that is cut off is waited for', limitOfTime)
+    .description('set limits and times; settings that you do not name stay')
+    .option('--max-concurrent <n|none>', 'how many runs workers may hold at a time, over all nodes', limit)
+    .option('--lease-ttl <time|none>', 'the lease time of jobs that do not set their own', limitOfTime)
+    .option('--continuation <time|none>', 'how long a job waits for a silent worker after its lease', limitOfTime)
     .option('--result-ttl <time|none>', 'how long jobs can be read after they ended', limitOfTime)
     .option('--fatal-codes <codes|none>', 'error codes that are not retried, separated by commas', codes)
     .option('--json', 'print JSON')
@@ -134,8 +134,8 @@ function print(queue: QueueShape, json: boolean | undefined): void {
       ['running', String(queue.running)],
       ['oldest waits', queue.oldest_ready_seconds === null ? null : `${Math.round(queue.oldest_ready_seconds)} s`],
       ['max concurrent', queue.max_concurrent === null ? 'none' : String(queue.max_concurrent)],
-      ['lease', time(queue.lease_ttl_seconds, '60 s, unless a job says otherwise')],
-      ['continuation', time(queue.continuation_seconds, '60 s, unless a job says otherwise')],
+      ['lease', time(queue.lease_ttl_seconds, '60 s, unless a job sets its own')],
+      ['continuation', time(queue.continuation_seconds, '60 s, unless a job sets its own')],
       ['result kept', time(queue.result_ttl_seconds, 'as long as the job')],
       ['not retried', queue.fatal_error_codes === null ? 'none' : queue.fatal_error_codes.join(', ')],
     ]),

@@ -30,30 +30,30 @@ export function addQuota(program: Command): void {
   const quota = program.command('quota').description("show and set users' limits; '*' stands for the default limits")
   quota
     .command('list')
-    .description('list users by their ids, with their limits and what is used of them')
-    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'go on where the last list ended')
+    .description('list users by id, with their limits and their use')
+    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'continue where the last list ended')
     .option('--json', 'print JSON')
     .action(list)
   quota
     .command('show <user>')
-    .description('show the limits of a user and what is used of them')
+    .description('show the limits of a user and their use')
     .option('--json', 'print JSON')
     .action(async (user: string, { json }: { json?: boolean }) => {
       print(await connect().ask<QuotaShape>('GET', pathOf(user)), json)
     })
   quota
     .command('set <user>')
-    .description('set limits; what is not named stays as it is')
-    .option('--max-concurrent <n|none>', 'active jobs and live reservations at one time', limit)
+    .description('set limits; limits that you do not name stay')
+    .option('--max-concurrent <n|none>', 'active jobs and live reservations at a time', limit)
     .option('--cost-limit <n|none>', 'cost in a period', limit)
     .option('--max-bytes <n|none>', 'stored payloads, artifacts and logs', limit)
-    .addOption(new Option('--period <period>', 'of the cost limit, in UTC').choices(['day', 'month']))
+    .addOption(new Option('--period <period>', 'the period of the cost limit, in UTC').choices(['day', 'month']))
     .option('--json', 'print JSON')
     .action(async (user: string, flags: SetFlags) => print(await set(connect(), user, flags), flags.json))
   quota
     .command('clear <user>')
-    .description('go back to the default limits')
+    .description("remove a user's limits; the default limits apply again")
     .option('--json', 'print JSON')
     .action(async (user: string, { json }: { json?: boolean }) => {
       print(await connect().ask<QuotaShape>('DELETE', pathOf(user)), json)
@@ -62,9 +62,9 @@ export function addQuota(program: Command): void {
     .command('reservations')
     .description('list reservations, newest first')
     .option('--user <id>')
-    .option('--active', 'only those that hold a slot now')
-    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--active', 'only reservations that hold a slot now')
+    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'continue where the last list ended')
     .option('--json', 'print JSON')
     .action(listReservations)
 }
@@ -95,7 +95,7 @@ function print(quota: QuotaShape, json: boolean | undefined): void {
   out(
     facts([
       ['user', quota.user_id],
-      ['limits', quota.custom ? 'its own' : "the default ones, of '*'"],
+      ['limits', quota.custom ? 'its own' : "the default limits, of '*'"],
       ['max concurrent', quota.max_concurrent === null ? 'none' : String(quota.max_concurrent)],
       ['active jobs', String(quota.active_jobs)],
       ['active reservations', String(quota.active_reservations)],

@@ -263,7 +263,7 @@ describe('stopping', () => {
     const waiting = begin(['submit', 'demo.hello', '--queue', 'demo', '--wait'], { ICHIDO_URL: server.url })
     await expect.poll(waiting.stderr, { timeout: 20_000 }).toContain('PENDING')
     await server.kill9()
-    await expect.poll(waiting.stderr, { timeout: 20_000 }).toContain('the server does not answer, trying again')
+    await expect.poll(waiting.stderr, { timeout: 20_000 }).toContain('the server does not answer, retrying')
     await serve({ ...env, PORT: new URL(server.url).port }, ['--local-worker'])
     const { code, stdout } = await waiting.ended
     expect(code).toBe(0)

@@ -27,33 +27,33 @@ export function addServe(program: Command): void {
   program
     .command('serve')
     .description('run the control plane')
-    .option('--local-worker', 'with one worker of its own for the queue "demo"')
-    .option('--roles <list>', `what this process does: some of ${NODE_ROLES.join(',')} (default: all)`)
-    .option('--json', 'print where it listens as a line of JSON')
+    .option('--local-worker', 'also run a worker for the queue "demo"')
+    .option('--roles <list>', `the roles of this process: some of ${NODE_ROLES.join(',')} (default: all)`)
+    .option('--json', 'print the address as a line of JSON')
     .addHelpText('after', SETTINGS)
     .action(serve)
 }
 
 const SETTINGS = `
-The environment says how:
+Configure it with environment variables:
   HOST, PORT                    where to listen (127.0.0.1, 8001; port 0 takes a free one)
   DATA_DIR                      folder of the embedded store (./data)
-  DATABASE_URL                  PostgreSQL instead of it: postgres://user:password@host/database, or host1,host2 with replicas
+  DATABASE_URL                  PostgreSQL instead: postgres://user:password@host/database, or host1,host2 with replicas
   DATABASE_DIRECT_URL           PostgreSQL itself, for wake-ups, when DATABASE_URL leads to PgBouncer
   DATABASE_SCHEMA               where its tables are (ichido)
   REDIS_URL                     events also go over Redis: redis://host:6379 or redis+cluster://host:6379,host:6379
   SHARDS                        streams in Redis for each domain (4)
-  REDIS_PREFIX                  before all names of keys in Redis, when others use it too (none)
-  ARTIFACTS_DIR                 folder of artifacts, shared by all nodes (DATA_DIR/artifacts; with PostgreSQL none)
-  ARTIFACT_BYTES_MAX            how large an artifact may be (5368709120)
-  TLS_CERT_FILE, TLS_KEY_FILE   serve HTTPS with these
-  TRUST_PROXY                   whose X-Forwarded-* to believe: true, false or addresses (false)
-  PUBLIC_URL, BASE_PATH         where people reach it, and a prefix of all its paths
+  REDIS_PREFIX                  a prefix of all keys in a shared Redis (none)
+  ARTIFACTS_DIR                 folder for artifacts, shared by all nodes (DATA_DIR/artifacts; none with PostgreSQL)
+  ARTIFACT_BYTES_MAX            the maximum size of an artifact (5368709120)
+  TLS_CERT_FILE, TLS_KEY_FILE   serve HTTPS with this certificate and key
+  TRUST_PROXY                   the proxies whose X-Forwarded-* headers to trust: true, false or addresses (false)
+  PUBLIC_URL, BASE_PATH         the URL for people, and a prefix of all paths
   LOG_LEVEL                     fatal, error, warn, info, debug, trace or silent (warn)
-  IDEMPOTENCY_MISMATCH_STATUS   409 or 422 for a key that comes with another request (409)
-  REAP_INTERVAL_SECONDS, …      each of GET /v1/settings, in capitals: fixed, whatever is stored
-  ALLOW_NO_FSYNC                1 runs on a store that may lose acknowledged jobs
-DATABASE_URL, DATABASE_DIRECT_URL and REDIS_URL can also be given as the file that holds them: DATABASE_URL_FILE, ….`
+  IDEMPOTENCY_MISMATCH_STATUS   409 or 422 for a key with a different request (409)
+  REAP_INTERVAL_SECONDS, …      each name of GET /v1/settings in capitals: overrides the stored value
+  ALLOW_NO_FSYNC                1 allows a store that may lose acknowledged jobs
+DATABASE_URL, DATABASE_DIRECT_URL and REDIS_URL can also come from a file: DATABASE_URL_FILE, ….`
 
 async function serve({ localWorker = false, json = false, roles: roleNames }: ServeFlags): Promise<void> {
   const { readServerConfig } = await import('../../../node/config.ts')
@@ -115,10 +115,10 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
       delay: STOP_WITHIN_MS,
       logger: false,
       skip: [...STOP_SIGNALS],
-      onTimeout: () => say(`Not everything had ended after ${STOP_WITHIN_MS / 1000} s; cut off.`),
+      onTimeout: () => say(`Some work had not ended after ${STOP_WITHIN_MS / 1000}s and was cut off.`),
     },
     async ({ err }) => {
-      if (err !== undefined) logger.fatal({ err }, 'stopping after an error that nobody caught')
+      if (err !== undefined) logger.fatal({ err }, 'stopping after an uncaught error')
       await server.stop(async () => worker?.close({ drainMs: DRAIN_WORKER_MS }))
       troubles.close()
       sayStopped()
@@ -146,7 +146,7 @@ function readRoles(list: string | undefined, { storage, redisUrl }: ServerConfig
   }
   if ('dataDir' in storage && roles.size < NODE_ROLES.length) {
     throw new Failure(
-      'A folder belongs to one process, which has to do everything.',
+      'A folder belongs to one process, which must have all roles.',
       'Leave out --roles, or set DATABASE_URL to split the roles over processes.',
       2,
     )
@@ -162,21 +162,24 @@ function explain(error: unknown, config: ServerConfig): never {
   const { host, port } = config
   if (error instanceof Error && error.name === 'TokenNeeded') {
     throw new Failure(
-      `${error.message}: without any token it would be open to everybody, so it does not start.`,
-      `Make a token first, then start again:\n  ${tokenLine(config)}\nor keep it to this machine: unset HOST, TRUST_PROXY, PUBLIC_URL and BASE_PATH.`,
+      `${error.message}. The server does not start, because without a token it would be open to everybody.`,
+      `Make a token first, then start again:\n  ${tokenLine(config)}\nor serve only this machine: unset HOST, TRUST_PROXY, PUBLIC_URL and BASE_PATH.`,
     )
   }
   switch (codeOf(error)) {
     case 'EADDRINUSE':
       throw new Failure(
         `Port ${port} on ${host} is in use, perhaps by another Ichido.`,
-        `Stop that one, or choose another port: PORT=${port === 65_535 ? 8001 : port + 1}, or PORT=0 for any free one.`,
+        `Stop that process, or choose another port: PORT=${port === 65_535 ? 8001 : port + 1}, or PORT=0 for any free one.`,
       )
     case 'EACCES':
       throw new Failure(`This user may not listen on port ${port}.`, 'Choose one from 1024 up with PORT.')
     case 'EADDRNOTAVAIL':
     case 'ENOTFOUND':
-      throw new Failure(`HOST ${host} is no address of this machine: ${innermost(error)}`, 'Set HOST to one that is.')
+      throw new Failure(
+        `HOST ${host}is not an address of this machine: ${innermost(error)}`,
+        'Set HOST to an address of this machine.',
+      )
     default:
       throw error
   }

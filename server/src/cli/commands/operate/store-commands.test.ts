@@ -64,7 +64,7 @@ describe('doctor', () => {
     }
     const { stderr } = await ichido(['doctor'], { ...env, ICHIDO_URL: server.url })
     expect(stderr).toContain('– clock      not checked: in use by the server')
-    expect(of('server')).toMatchObject({ status: 'ok', message: `${server.url} is ready and lets this user in` })
+    expect(of('server')).toMatchObject({ status: 'ok', message: `${server.url} is ready and accepts this token` })
     const { code: wrongCode, of: wrong } = await doctor({ ...env, ICHIDO_URL: `${server.url}/elsewhere` })
     expect(wrongCode).toBe(1)
     expect(wrong('server').status).toBe('broken')
@@ -137,7 +137,7 @@ describe('backup', () => {
     const busy = await ichido(['backup', file], { ...env, ICHIDO_URL: 'http://127.0.0.1:2' })
     expect(busy.code).toBe(1)
     expect(busy.stderr).toContain(`A running server uses the store in ${env.DATA_DIR}, and `)
-    expect(busy.stderr).toContain('or stop it for the backup')
+    expect(busy.stderr).toContain('or stop the server for the backup')
     await server.stop()
 
     const made = await ichidoJson(['backup', file], env)

@@ -29,21 +29,21 @@ export function addToken(program: Command): void {
   const token = program.command('token').description('make, list and revoke API tokens')
   token
     .command('create')
-    .description('make a token and print it, this once')
-    .requiredOption('--user <id>', 'whose token it is')
+    .description('make a token and print it; it is shown only once')
+    .requiredOption('--user <id>', 'the owner of the token')
     .addOption(new Option('--role <role>').choices(ROLES).makeOptionMandatory())
-    .option('--name <text>', 'what it is for')
+    .option('--name <text>', 'the purpose of the token')
     .option('--ttl-days <n>', 'how long it works (default: until it is revoked)', number)
     .option('--json', 'print JSON')
     .action(create)
   token
     .command('list')
-    .description('list tokens; never their secrets')
+    .description('list tokens, without their secrets')
     .option('--json', 'print JSON')
     .action(async ({ json }: { json?: boolean }) => list(connect(), json))
   token
     .command('revoke <token-id>')
-    .description('make a token useless')
+    .description('revoke a token')
     .option('--json', 'print JSON')
     .action(async (tokenId: string, { json }: { json?: boolean }) => {
       await connect().ask('DELETE', `/v1/tokens/${encodeURIComponent(tokenId)}`)
@@ -120,14 +120,14 @@ async function createOnServer(connection: Connection, request: TokenRequest): Pr
   } catch (error) {
     if (error instanceof IchidoError && ['UNAUTHENTICATED', 'FORBIDDEN'].includes(error.code)) {
       throw new Failure(
-        'A running server keeps this store to itself.',
+        'A running server has locked this store.',
         "Set ICHIDO_TOKEN to an admin's token, or stop the server and run this again.",
       )
     }
     if (!(error instanceof Unreachable)) throw error
     throw new Failure(
-      `A running server keeps the store to itself, and ${url} does not answer.`,
-      'Set ICHIDO_URL to where that server listens (and ICHIDO_TOKEN to an admin token), or stop it first.',
+      `A running server has locked the store, and ${url} does not answer.`,
+      'Set ICHIDO_URL to the URL of that server (and ICHIDO_TOKEN to an admin token), or stop the server first.',
     )
   }
 }

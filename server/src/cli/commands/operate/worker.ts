@@ -28,28 +28,28 @@ export function addWorker(program: Command): void {
   program
     .command('worker')
     .description('work on the jobs of a queue: run a program or a handler for each')
-    .requiredOption('-q, --queue <queue>', 'what to work on; several by naming it again', several)
-    .option('--kind <kind>', 'only these kinds of jobs; several by naming it again', several)
-    .option('--concurrency <n>', 'how many runs at once (default: 1)', wholeNumber)
-    .option('--exec <command>', 'the program to run for each job, by the shell')
-    .option('--env <name[=value]>', 'one more variable for the program; several by naming it again', several)
+    .requiredOption('-q, --queue <queue>', 'a queue to work on; repeat the option for several', several)
+    .option('--kind <kind>', 'only jobs of this kind; repeat the option for several', several)
+    .option('--concurrency <n>', 'how many runs at a time (default: 1)', wholeNumber)
+    .option('--exec <command>', 'the shell command to run for each job')
+    .option('--env <name[=value]>', 'one more variable for the program; repeat the option for several', several)
     .option('--handlers <file>', 'or a module whose default export is { kind: handler }')
-    .option('--enroll <token>', 'an enroll token; without one it is made with ICHIDO_TOKEN')
-    .option('--name <name>', 'what people call this worker; each name has its own identity and state')
-    .option('--state <folder>', 'where its token and its runs are kept (default: ~/.local/state/ichido/SERVER-NAME)')
-    .option('--drain <time>', 'how long runs may go on after SIGTERM (default: 30s)', seconds)
-    .option('--insecure', 'plain http to another machine')
+    .option('--enroll <token>', 'an enroll token (default: one is made with ICHIDO_TOKEN)')
+    .option('--name <name>', 'the name of this worker; each name has its own identity and state')
+    .option('--state <folder>', 'the folder for its token and its runs (default: ~/.local/state/ichido/SERVER-NAME)')
+    .option('--drain <time>', 'how long runs may continue after SIGTERM (default: 30s)', seconds)
+    .option('--insecure', 'allow plain HTTP to another machine')
     .addHelpText('after', ABOUT)
     .action(work)
 }
 
 const ABOUT = `
-The program finds the payload on its standard input and in ICHIDO_PAYLOAD_FILE, writes its result as JSON to
-ICHIDO_RESULT_FILE, what it has cost as a number to ICHIDO_COST_FILE, progress as lines of JSON to file descriptor 3,
-and files to outputs/. Exit code 0 is success.
+The program reads the payload from standard input or ICHIDO_PAYLOAD_FILE. It writes its result as JSON to ICHIDO_RESULT_FILE,
+its cost as a number to ICHIDO_COST_FILE, progress as lines of JSON to file descriptor 3, and files to outputs/. Exit code
+0 is success.
 
-It runs in an empty folder of its own: use absolute paths, or in single quotes $ICHIDO_AGENT_DIR, which is where this
-worker was started; a leading ./ or ../ of the command means that folder too. A second worker on the same machine needs another --name.`
+The program runs in an empty folder: use absolute paths, or $ICHIDO_AGENT_DIR in single quotes, the folder in which this
+worker was started. A leading ./ or ../ of the command means that folder, too. A second worker on the same machine needs another --name.`
 
 async function work(flags: WorkerFlags): Promise<void> {
   const { url, ask } = connect()

@@ -51,7 +51,7 @@ test('enroll prints the one line to paste; then the worker is listed, shown and 
   )
   expect(line.stdout).toContain(` ${url}/agent.mjs && `)
   expect(line.stdout).toContain(` --url ${url} `)
-  expect(line.stderr).toMatch(/registers one machine, once,\nuntil 20\S+Z; there it can be run again and again/)
+  expect(line.stderr).toMatch(/registers one machine, once,\nuntil 20\S+Z\. That machine can run it again\./)
   expect(line.stderr).toContain('Set PUBLIC_URL')
   expect(line.stderr).not.toContain('YOUR PROGRAM')
 
@@ -92,7 +92,7 @@ test.each([
   ['python3 "$ICHIDO_AGENT_DIR/calc.py"', null],
   ['cd "$ICHIDO_AGENT_DIR" && ./run.sh', null],
 ])('--exec %j: no program finds %j', async (exec, path) => {
-  const warning = path && `warning: programs run in an empty folder of their own, where there is no ${path}. `
+  const warning = path && `warning: programs run in an empty folder, which has no ${path}. `
   // A worker that is told of an address that it must refuse ends at once.
   const worker = await run(['worker', '--queue', 'a', '--exec', exec], { ICHIDO_URL: 'http://192.0.2.1' })
   for (const { stderr } of [await ichido('enroll', 'pc', '--queue', 'a', '--exec', exec), worker]) {
@@ -114,7 +114,7 @@ test('the line runs the agent only if it is the one that the server had when the
   appendFileSync(join(elsewhere, 'ichido-agent.mjs'), '\n')
   const refused = inShell(`${checking} && echo it runs`)
   expect(refused).toMatchObject({ status: 1, stdout: '' })
-  expect(refused.stderr).toContain('ichido-agent.mjs is not the file that this line was made for')
+  expect(refused.stderr).toContain('ichido-agent.mjs has changed since this line was printed')
 })
 
 test('a worker is enrolled anew and stays who it is', async () => {

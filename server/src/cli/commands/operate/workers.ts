@@ -30,23 +30,23 @@ export function addWorkers(program: Command): void {
   workers
     .command('list')
     .description('list workers, newest first')
-    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'continue where the last list ended')
     .option('--json', 'print JSON')
     .action(list)
   workers.command('show <worker-id>').description('show a worker').option('--json', 'print JSON').action(show)
   workers
     .command('enroll <name>')
     .description('print the line that makes another machine a worker')
-    .requiredOption('--queue <queue>', 'what it may work on; several by naming it again', several)
+    .requiredOption('--queue <queue>', 'a queue that it may work on; repeat the option for several', several)
     .option('--exec <command>', 'the program that it runs for each job')
     .option('--ttl <time>', 'how long the line can register a machine, once (default: 1h)', seconds)
-    .option('--worker <worker-id>', 'a worker that is to register anew and stay who it is')
+    .option('--worker <worker-id>', 'the id of a worker that registers again and keeps its identity')
     .option('--json', 'print JSON')
     .action(enroll)
   workers
     .command('revoke <worker-id>')
-    .description('refuse a worker for good, and take its leases away')
+    .description('revoke a worker for good, and end its leases')
     .option('--json', 'print JSON')
     .action(revoke)
 }
@@ -116,15 +116,15 @@ async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: 
   out(command)
   if (authority !== null) {
     say(`First copy ${resolve(authority)} there as ${AUTHORITY_FILE}, into the folder in which the line is pasted:`)
-    say('the line trusts the server by it, as this command does by NODE_EXTRA_CA_CERTS.')
+    say('with it the line trusts the server, like this command does with NODE_EXTRA_CA_CERTS.')
   }
   say(
-    `Paste this line on the machine that is to be ${name}; it needs Node 20 or later. The line registers one machine, once,`,
+    `Paste this line on the machine that becomes ${name}; it needs Node 20 or later. The line registers one machine, once,`,
   )
   say(
-    `until ${instant(made.expires_at)}; there it can be run again and again. Whoever has it can be first: keep it to yourself.`,
+    `until ${instant(made.expires_at)}. That machine can run it again. Keep the line secret: the first machine that runs it is registered.`,
   )
-  if (exec === undefined) say(`Put the program that runs each job in the place of ${PLACEHOLDER}.`)
+  if (exec === undefined) say(`Replace ${PLACEHOLDER} with the program that runs each job.`)
   const warning = warningOf(url)
   if (warning !== null) say(`${paint('yellow', 'warning:')} ${warning}`)
 }
@@ -134,11 +134,11 @@ function hashOf(bytes: Uint8Array): string {
 }
 
 function warningOf(url: string): string | null {
-  if (isLoopback(url)) return `${url} leads to its own machine only. Set PUBLIC_URL on the server.`
+  if (isLoopback(url)) return `${url} can only be reached from its own machine. Set PUBLIC_URL on the server.`
   if (new URL(url).protocol === 'https:') return null
-  return `${url} is not https: agents refuse it, since anybody on the way could read their tokens. Set TLS_CERT_FILE and
-TLS_KEY_FILE on the server, or PUBLIC_URL to the https address of a proxy in front of it. In a network that you trust
-in all its parts, add --insecure to the line.`
+  return `${url} is not https: agents refuse it, because anyone on the network could read their tokens. Set TLS_CERT_FILE and
+TLS_KEY_FILE on the server, or PUBLIC_URL to the https address of a proxy in front of it. If you trust the whole network,
+add --insecure to the line.`
 }
 
 function isLoopback(url: string): boolean {

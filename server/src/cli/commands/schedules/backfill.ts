@@ -36,30 +36,30 @@ interface Counted {
 export function addBackfill(definitions: Command): void {
   definitions
     .command('backfill <name>')
-    .description('make up for the ticks of a past range that the ledger does not know; Ctrl-C leaves it running')
+    .description('make the ticks of a past range that the ledger does not have; Ctrl-C leaves it running')
     .requiredOption('--from <instant>', 'ticks at this instant or later', instantOf)
-    .requiredOption('--to <instant>', 'ticks before this instant, or now', instantOrNow)
-    .option('--dry-run', 'only count them')
-    .option('--no-wait', 'do not wait until it is done')
+    .requiredOption('--to <instant>', 'ticks before this instant (default: now)', instantOrNow)
+    .option('--dry-run', 'only count, change nothing')
+    .option('--no-wait', 'do not wait for the end')
     .option('--json', 'print JSON')
     .action(backfill)
   definitions
     .command('backfills <name>')
     .description('list the backfills of a definition, newest first')
-    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'continue where the last list ended')
     .option('--json', 'print JSON')
     .action(list)
   definitions
     .command('progress <name> <backfill-id>')
-    .description('show how far a backfill has come, until it is done; Ctrl-C leaves it running')
+    .description('show the progress of a backfill until it is done; Ctrl-C leaves it running')
     .option('--json', 'print JSON')
     .action(async (name: string, backfillId: string, { json }: JsonFlag) => {
       finish(await follow(connect(), name, backfillId), json)
     })
   definitions
     .command('abort <name> <backfill-id>')
-    .description('abort a backfill; the jobs that it has made stay')
+    .description('abort a backfill; jobs that it has made stay')
     .option('--json', 'print JSON')
     .action(async (name: string, backfillId: string, { json }: JsonFlag) => {
       finish(await connect().ask<BackfillShape>('POST', `${pathOf(name, backfillId)}/abort`), json)
@@ -85,7 +85,7 @@ async function backfill(name: string, { dryRun, wait, json, ...range }: Backfill
   if (wait) return finish(await follow(connection, name, begun.backfill_id), json)
   if (json) return outJson(begun)
   out(begun.backfill_id)
-  say(`Look at it with ${commandLine(`definitions progress ${name} ${begun.backfill_id}`)}`)
+  say(`See it with ${commandLine(`definitions progress ${name} ${begun.backfill_id}`)}`)
 }
 
 function follow(connection: Connection, name: string, backfillId: string): Promise<BackfillShape> {
@@ -95,8 +95,8 @@ function follow(connection: Connection, name: string, backfillId: string): Promi
     hasEnded: ({ state }) => state !== 'running',
     tell,
     goesOn: {
-      message: `Backfill ${backfillId} goes on without us.`,
-      advice: ['Look at it with', line('progress'), 'or end it with', line('abort')].join('\n'),
+      message: `Backfill ${backfillId}continues without this command.`,
+      advice: ['See it with', line('progress'), 'or end it with', line('abort')].join('\n'),
     },
   })
 }
@@ -108,7 +108,7 @@ function tell(backfill: BackfillShape): string {
 /** What it leaves alone. */
 function found({ made_before, skipped }: Pick<BackfillShape, 'made_before' | 'skipped'>): string {
   const made = made_before > 0 ? `, ${made_before} made before` : ''
-  return skipped > 0 ? `${made}, ${skipped} skipped (a backfill does not make up for these)` : made
+  return skipped > 0 ? `${made}, ${skipped}skipped (a backfill does not make these)` : made
 }
 
 function finish(backfill: BackfillShape, json: boolean | undefined): void {

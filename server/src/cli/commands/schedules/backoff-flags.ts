@@ -11,9 +11,13 @@ export interface BackoffFlags {
 
 export function withBackoff(command: Command): Command {
   return command
-    .option('--backoff-base <time>', 'before the first retry; doubled for each one after it (default: 10s)', seconds)
+    .option(
+      '--backoff-base <time>',
+      'the wait before the first retry; it doubles for each later one (default: 10s)',
+      seconds,
+    )
     .option('--backoff-cap <time>', 'the longest wait before a retry (default: 300s)', seconds)
-    .option('--backoff-jitter <part>', 'how much of a wait is left to chance, from 0 to 1 (default: 0.1)', number)
+    .option('--backoff-jitter <part>', 'the random part of a wait, from 0 to 1 (default: 0.1)', number)
 }
 
 /** Undefined when no flag says anything. */

@@ -42,32 +42,39 @@ export function withContent(command: Command): Command {
   withBackoff(command)
     .option(
       '-f, --file <file>',
-      'the definition as JSON, such as `definitions show --json` prints; - for standard input',
+      'the definition as JSON, in the form of `definitions show --json`; - for standard input',
       file,
     )
-    .option('--kind <kind>', 'of its jobs')
+    .option('--kind <kind>', 'the kind of its jobs')
     .option('-p, --payload <json>', 'JSON, @file, or - for standard input', payload)
     .option('-q, --queue <name>', 'where workers look for them (default: "default")')
-    .option('--priority <n>', 'higher goes first (default: 0)', wholeNumber)
-    .option('-l, --label <name=value>', 'can be given several times', label)
-    .option('--max-attempts <n>', 'runs that may start and fail (default: 4)', wholeNumber)
-    .option('--timeout-seconds <n>', 'of one run', number)
+    .option('--priority <n>', 'the highest goes first (default: 0)', wholeNumber)
+    .option('-l, --label <name=value>', 'repeat the option for several', label)
+    .option('--max-attempts <n>', 'how many runs may start and fail (default: 4)', wholeNumber)
+    .option('--timeout-seconds <n>', 'the time limit of one run', number)
     .option('--lease-ttl-seconds <n>', "how long a worker's lease lasts without a heartbeat", wholeNumber)
-    .option('--continuation-seconds <n>', 'how long a worker that is cut off may go on', wholeNumber)
-    .option('--domain <name>', "of its jobs' events (default: the kind)")
-    .option('--stages <json>', "of its jobs' events: JSON, @file, or eco2", stages)
-    .addOption(new Option('--seq-scope <scope>', 'of the numbers of events').choices(['job', 'attempt']))
+    .option('--continuation-seconds <n>', 'how long a job waits for a silent worker after its lease', wholeNumber)
+    .option('--domain <name>', "a group of kinds for its jobs' events (default: the kind)")
+    .option('--stages <json>', "the stages of its jobs' events: JSON, @file, or the name of the preset", stages)
+    .addOption(
+      new Option('--seq-scope <scope>', 'how the attempts of a job number their events').choices(['job', 'attempt']),
+    )
     .option(
       '--cron <rule>',
-      'minute, hour, day of month, month, day of week; with six fields the second is first; or @daily',
+      'minute, hour, day of month, month, day of week; with six fields, the second comes first; or @daily',
     )
     .option('--topic <topic>', 'triggers of this topic make its jobs')
     .option(
       '--where <path=value>',
-      'only triggers with this value in their data; can be given several times',
+      'only triggers with this value in their data; repeat the option for several',
       condition,
     )
-    .addOption(new Option('--when-paused <what>', 'of triggers (default: keep)').choices(['keep', 'skip']))
+    .addOption(
+      new Option('--when-paused <what>', 'keep or skip triggers during a pause (default: keep)').choices([
+        'keep',
+        'skip',
+      ]),
+    )
   return withSchedule(command)
 }
 
@@ -75,18 +82,19 @@ export function withContent(command: Command): Command {
 export function withSchedule(command: Command): Command {
   return command
     .option('--time-zone <zone>', 'such as Europe/Berlin (default: UTC)')
-    .addOption(new Option('--catch-up <what>', 'of missed ticks (default: last)').choices(['skip', 'last', 'all']))
-    .option('--catch-up-window <time>', 'what was missed longer ago is not made up for (default: 1d)', seconds)
     .addOption(
-      new Option('--overlap <what>', 'while a job of it has not ended (default: allow)').choices([
-        'allow',
-        'skip',
-        'queue_one',
-      ]),
+      new Option('--catch-up <what>', 'which missed ticks to make (default: last)').choices(['skip', 'last', 'all']),
+    )
+    .option('--catch-up-window <time>', 'ticks that were missed longer ago are not made (default: 1d)', seconds)
+    .addOption(
+      new Option(
+        '--overlap <what>',
+        'what a tick does while a job of the definition has not ended (default: allow)',
+      ).choices(['allow', 'skip', 'queue_one']),
     )
     .option('--jitter <time>', 'jobs begin up to this much later than their ticks', seconds)
-    .option('--starts-at <instant>', 'no tick before it', instantOf)
-    .option('--ends-at <instant>', 'no tick at it or after it', instantOf)
+    .option('--starts-at <instant>', 'no tick before this instant', instantOf)
+    .option('--ends-at <instant>', 'no tick at or after this instant', instantOf)
 }
 
 /** What the server keeps by itself; a definition that was printed can be sent back. */

@@ -95,7 +95,7 @@ describe('definitions', () => {
   test('pause, resume, run now, look at ticks, backfill', async () => {
     await json('create', 'yearly', '--kind', 'report', '--cron', '0 0 1 1 *')
     expect((await ichido('pause', 'yearly')).stdout).toMatch(/paused +since .*\nnext tick +-\n/)
-    expect((await ichido('ticks', 'yearly')).stderr).toMatch(/^It is paused since .* definitions resume yearly/)
+    expect((await ichido('ticks', 'yearly')).stderr).toMatch(/^It has been paused since .* definitions resume yearly/)
     expect(await json('resume', 'yearly')).toMatchObject({ paused: false, version: 3 })
     const range = ['--from', '2021-06-01T00:00:00Z', '--to', '2024-06-01T00:00:00Z']
     const { job_id } = await json('run', 'yearly', '--key', 'a"b\\c')

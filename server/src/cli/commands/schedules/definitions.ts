@@ -54,30 +54,28 @@ interface RunFlags extends JsonFlag {
 export function addDefinitions(program: Command): void {
   const definitions = program
     .command('definitions')
-    .description(
-      'templates of jobs, made by hand, by a schedule or by triggers: define, pause, run, look at their ticks',
-    )
+    .description('manage definitions: templates of jobs that are made by hand, by a schedule or by triggers')
   paged(definitions.command('list').description('list definitions, newest first')).action(list)
   shown(definitions.command('show <name>').description('show a definition')).action(
     async (name: string, flags: JsonFlag) =>
       print(await connect().ask<DefinitionShape>('GET', pathOf(name)), flags.json),
   )
-  shown(withContent(definitions.command('create <name>').description('define jobs, from flags or a file'))).action(
-    create,
-  )
+  shown(
+    withContent(definitions.command('create <name>').description('create a definition from flags or a file')),
+  ).action(create)
   shown(
     withContent(
       definitions
         .command('update <name>')
-        .description('change what is named and leave the rest; with --file, replace all of it')
-        .option('--no-schedule', 'take its schedule away')
-        .option('--no-on', 'let no trigger make its jobs'),
+        .description('change the fields that you name; with --file, replace the whole definition')
+        .option('--no-schedule', 'remove its schedule')
+        .option('--no-on', 'remove its topic, so that no trigger makes its jobs'),
     ).option('--if-version <n>', 'only if it still has this version', wholeNumber),
   ).action(update)
-  shown(definitions.command('delete <name>').description('delete a definition; its jobs go on')).action(remove)
+  shown(definitions.command('delete <name>').description('delete a definition; its jobs continue')).action(remove)
   for (const [verb, says] of [
-    ['pause', 'pause a definition: ticks are skipped, triggers kept or skipped as its --when-paused says'],
-    ['resume', 'resume a definition; triggers that were kept make their jobs'],
+    ['pause', 'pause a definition: ticks are skipped, and triggers are kept or skipped by its --when-paused'],
+    ['resume', 'resume a definition; kept triggers make their jobs'],
   ] as const) {
     shown(definitions.command(`${verb} <name>`).description(says)).action(async (name: string, flags: JsonFlag) =>
       print(await connect().ask<DefinitionShape>('POST', `${pathOf(name)}/${verb}`), flags.json),
@@ -86,9 +84,9 @@ export function addDefinitions(program: Command): void {
   shown(
     definitions
       .command('run <name>')
-      .description('make a job of it now, whatever its schedule says; not when its payload takes fields of a trigger')
+      .description('make a job now, regardless of the schedule; not possible if the payload takes fields of a trigger')
       .option('-k, --key <key>', 'idempotency key', key)
-      .option('-w, --wait', 'show how it goes and print its result')
+      .option('-w, --wait', 'show progress and print the result')
       .option('--timeout <time>', 'stop waiting after this long, such as 10m', seconds),
   ).action(run)
   addBackfill(definitions)
@@ -99,20 +97,20 @@ function addTicks(definitions: Command): void {
   shown(
     definitions
       .command('ticks <name>')
-      .description('show when it is due next')
-      .option('--limit <n>', 'so many (default: 10)', wholeNumber),
+      .description('show the next ticks')
+      .option('--limit <n>', 'this many (default: 10)', wholeNumber),
   ).action(ticks)
   paged(
     definitions
       .command('occurrences <name>')
-      .description('show what became of its ticks, newest first, and which of them are missing')
+      .description('show the ledger of its ticks, newest first, and the missing ticks')
       .option('--from <instant>', 'ticks at this instant or later', instantOf)
       .option('--to <instant>', 'ticks before this instant (default: now)', instantOrNow),
   ).action(occurrences)
   shown(
     withSchedule(
-      definitions.command('preview <cron>').description('show when a rule that is not stored would be due next'),
-    ).option('--limit <n>', 'so many (default: 10)', wholeNumber),
+      definitions.command('preview <cron>').description('show the next ticks of a rule that is not stored'),
+    ).option('--limit <n>', 'this many (default: 10)', wholeNumber),
   ).action(async (cron: string, { limit, json, ...flags }: ScheduleFlags & ListFlags) => {
     const body = { schedule: scheduleOf({ ...flags, cron }), limit }
     printTicks(await connect().ask<{ data: TickShape[] }>('POST', '/v1/definitions/preview', body), json)
@@ -124,8 +122,8 @@ const shown = (command: Command) => command.option('--json', 'print JSON')
 function paged(command: Command): Command {
   return shown(
     command
-      .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
-      .option('--cursor <cursor>', 'go on where the last list ended'),
+      .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+      .option('--cursor <cursor>', 'continue where the last list ended'),
   )
 }
 
@@ -157,7 +155,7 @@ async function create(name: string, { json, ...flags }: ContentFlags & JsonFlag)
   const body = { ...contentFrom({}, flags), name }
   const made = await connect().ask<DefinitionShape>('POST', '/v1/definitions', body)
   print(made, json)
-  if (made.schedule !== null) say(`See what is next with ${commandLine(`definitions ticks ${name}`)}`)
+  if (made.schedule !== null) say(`See the next ticks with ${commandLine(`definitions ticks ${name}`)}`)
 }
 
 /** What nobody named stays as it was read: the version sees to it that nobody changed it in between. */
@@ -187,7 +185,7 @@ async function run(name: string, { key, wait, timeout, json }: RunFlags): Promis
   }
   if (json) return outJson(job)
   out(job.job_id)
-  say(`Look at it with ${commandLine(`jobs show ${job.job_id}`)}`)
+  say(`See it with ${commandLine(`jobs show ${job.job_id}`)}`)
 }
 
 async function ticks(name: string, { limit, json }: ListFlags): Promise<void> {
@@ -197,7 +195,7 @@ async function ticks(name: string, { limit, json }: ListFlags): Promise<void> {
   const { paused, paused_at } = await ask<DefinitionShape>('GET', pathOf(name))
   if (paused) {
     say(
-      `It is paused since ${instant(paused_at)}: these are skipped until ${commandLine(`definitions resume ${name}`)}`,
+      `It has been paused since ${instant(paused_at)}: these ticks are skipped until ${commandLine(`definitions resume ${name}`)}`,
     )
   }
 }

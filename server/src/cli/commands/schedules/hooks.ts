@@ -12,19 +12,17 @@ interface JsonFlag {
 }
 
 export function addHooks(program: Command): void {
-  const hooks = program
-    .command('hooks')
-    .description('addresses for signed webhooks from outside, each of which becomes a trigger')
+  const hooks = program.command('hooks').description('manage hooks: URLs that turn signed webhooks into triggers')
   hooks
     .command('list')
     .description('list hooks by name')
-    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'go on where the last list ended')
+    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'continue where the last list ended')
     .option('--json', 'print JSON')
     .action(list)
   hooks
     .command('show <name>')
-    .description('show a hook; never its secret')
+    .description('show a hook, without its secret')
     .option('--json', 'print JSON')
     .action(async (name: string, { json }: JsonFlag) => {
       const connection = connect()
@@ -32,9 +30,13 @@ export function addHooks(program: Command): void {
     })
   hooks
     .command('put <name>')
-    .description('make or change a hook; a new secret is printed once')
+    .description('create or change a hook; a new secret is printed once')
     .requiredOption('--topic <topic>', 'the topic of its triggers')
-    .addOption(new Option('--scheme <scheme>', 'how the sender signs').choices(HOOK_SCHEMES).makeOptionMandatory(true))
+    .addOption(
+      new Option('--scheme <scheme>', 'the signature scheme of the sender')
+        .choices(HOOK_SCHEMES)
+        .makeOptionMandatory(true),
+    )
     .option('--secret <@file>', 'the secret that the sender gave you, from @file or - for standard input', secret)
     .option('--json', 'print JSON')
     .action(put)
@@ -84,7 +86,7 @@ async function put(name: string, { json, ...request }: JsonFlag & HookRequest): 
   const connection = connect()
   const made = await connection.ask<PutHookResponse>('PUT', pathOf(name), request)
   print(made, connection.url, json)
-  if (made.secret !== null && !json) say('Give the secret to the sender now: it is not shown again.')
+  if (made.secret !== null && !json) say('Give the secret to the sender now, because it is not shown again.')
 }
 
 function print(hook: HookShape & Partial<PutHookResponse>, url: string, json: boolean | undefined): void {

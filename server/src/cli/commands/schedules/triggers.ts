@@ -32,29 +32,30 @@ interface ListFlags extends JsonFlag {
 }
 
 export function addTriggers(program: Command): void {
-  const triggers = program
-    .command('triggers')
-    .description('tell of things that happened outside, and see which jobs they made')
+  const triggers = program.command('triggers').description('send triggers, and see which jobs they made')
   triggers
     .command('send <topic>')
-    .description('tell of something that happened, once')
-    .option('-k, --dedupe-key <key>', 'names what happened: sent again, it is the same trigger (default: a new one)')
+    .description('send a trigger: a message that something happened')
+    .option(
+      '-k, --dedupe-key <key>',
+      'a key that identifies what happened; the same key is the same trigger (default: a new key)',
+    )
     .option('-d, --data <json>', 'any JSON, @file, or - for standard input', payload)
     .option('--json', 'print JSON')
     .action(send)
   triggers
     .command('list')
-    .description('list triggers and what they made, newest first')
-    .option('--topic <topic>', 'only of this topic')
-    .option('--definition <name>', 'only those that this definition dealt with')
-    .addOption(new Option('--state <state>', 'only in this state').choices(TRIGGER_STATES))
-    .option('--limit <n>', 'at most so many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'go on where the last list ended')
+    .description('list triggers and their outcomes, newest first')
+    .option('--topic <topic>', 'only triggers of this topic')
+    .option('--definition <name>', 'only triggers in the ledger of this definition')
+    .addOption(new Option('--state <state>', 'only triggers in this state').choices(TRIGGER_STATES))
+    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'continue where the last list ended')
     .option('--json', 'print JSON')
     .action(list)
   triggers
     .command('show <id>')
-    .description('show a trigger, its data and what it made')
+    .description('show a trigger, its data and its outcomes')
     .option('--json', 'print JSON')
     .action(show)
 }
@@ -66,8 +67,8 @@ async function send(topic: string, { json, dedupeKey, data }: SendFlags): Promis
   out(recorded.trigger_id)
   say(
     recorded.duplicate
-      ? `It was recorded at ${instant(recorded.created_at)} already.`
-      : `See what it makes with ${commandLine(`triggers show ${recorded.trigger_id}`)}`,
+      ? `It was already recorded at ${instant(recorded.created_at)}.`
+      : `See its outcomes with ${commandLine(`triggers show ${recorded.trigger_id}`)}`,
   )
 }
 
@@ -107,7 +108,7 @@ async function show(id: string, { json }: JsonFlag): Promise<void> {
     ]),
   )
   if (trigger.outcomes.length === 0) {
-    return say(trigger.processed_at === null ? 'It was not processed yet.' : 'No definition matched it.')
+    return say(trigger.processed_at === null ? 'It has not been processed yet.' : 'No definition matched it.')
   }
   out(
     table(
