@@ -47,7 +47,7 @@ describe.concurrent('what a worker says on stderr', () => {
       expect.stringMatching(`^ichido: job ${large} .* succeeded`),
       expect.stringMatching(`^ichido: job ${large} .* failed with PAYLOAD_TOO_LARGE: `),
       `ichido: job ${given} (wait, attempt 1) began`,
-      'ichido: takes no more work and waits for what runs; once more to stop it',
+      'ichido: takes no more work and waits for its runs; press Ctrl-C again to stop them',
       expect.stringMatching(`^ichido: job ${given} .* released, after`),
       'ichido: stopped',
     ])

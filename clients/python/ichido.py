@@ -1797,7 +1797,7 @@ class Worker:
 
     def _signaled(self) -> None:
         if self._held and not self._stopping.is_set():
-            log.info('takes no more work and waits for what runs; once more to stop it')
+            log.info('takes no more work and waits for its runs; press Ctrl-C again to stop them')
         self.stop()
 
     def _drain(self, poll: threading.Thread) -> None:

@@ -181,7 +181,7 @@ const TRIGGER_OPTIONS: Record<keyof TriggerOptions, true> = { dedupeKey: true, s
 function checkOptions(what: string, options: object, known: object): void {
   for (const name in options) {
     if (Object.hasOwn(known, name)) continue
-    throw new TypeError(`A ${what} has no option ${name} here; there are ${Object.keys(known).join(', ')}`)
+    throw new TypeError(`${name} is not an option of a ${what}; the options are ${Object.keys(known).join(', ')}`)
   }
 }
 
@@ -218,7 +218,8 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
 /** An empty one is not sent. Where types were not checked, another library's `type` or `delay` would go unnoticed. */
 function toBackoff({ baseSeconds, capSeconds, jitter, ...unknown }: Backoff): BackoffShape | undefined {
   const [name] = Object.keys(unknown)
-  if (name !== undefined) throw new TypeError(`backoff has no ${name}; there are baseSeconds, capSeconds, jitter`)
+  if (name !== undefined)
+    throw new TypeError(`${name} is not an option of backoff; the options are baseSeconds, capSeconds, jitter`)
   const backoff = compact({ base_seconds: baseSeconds, cap_seconds: capSeconds, jitter })
   return Object.keys(backoff).length === 0 ? undefined : backoff
 }

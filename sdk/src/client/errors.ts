@@ -13,7 +13,7 @@ export class ForeignAnswer extends Error {
   readonly retryAfterMs: number | undefined
 
   constructor(status: number, text: string, { shouldRetry, retryAfterMs }: ErrorAdvice = {}) {
-    super(`The server answered ${status} with something that is not Ichido's: ${text.slice(0, 200)}`)
+    super(`The server answered ${status} and the answer is not from Ichido: ${text.slice(0, 200)}`)
     this.status = status
     this.shouldRetry = shouldRetry
     this.retryAfterMs = retryAfterMs
@@ -49,7 +49,7 @@ export class Transient extends IchidoError {
   constructor(cause: Error, key: string | undefined, before = '') {
     const known = cause instanceof IchidoError ? cause : undefined
     const after =
-      key === undefined ? '' : `. The job may have been created: submitted again with the key ${key} it is one job`
+      key === undefined ? '' : `. The job may have been created; submit again with the key ${key} to get one job`
     const advice = cause instanceof ForeignAnswer ? cause : known
     super(known?.code ?? 'UNAVAILABLE', `${before}${cause.message}${after}`, known?.details, advice)
     this.key = key

@@ -117,7 +117,7 @@ test('no error shows a token that is in the address', async () => {
   const cut = await thrownBy(new Client(httpTransport({ url, retry: { tries: 1 }, world })).job('a-job').get())
   expect(cut).toMatchObject({ message: expect.stringContaining(`No answer from ${origin}: `) })
   const odd = () => httpTransport({ url: 'https://ci:p%40ss@jobs.lab' })
-  expect(odd).toThrow(new TypeError('https://jobs.lab was given with a password that is not a token'))
+  expect(odd).toThrow(new TypeError('https://jobs.lab has a password that is not a token'))
 })
 
 test('an address without http:// or https:// is refused at once', async () => {
@@ -185,7 +185,7 @@ test.each<[string, Answer]>([
   const { status = 200, body } = sent
   answer = () => sent
   const thrown = await thrownBy(client().job('a-job').get())
-  expect(String(thrown)).toContain(`The server answered ${status} with something that is not Ichido's`)
+  expect(String(thrown)).toContain(`The server answered ${status} and the answer is not from Ichido`)
   expect(String(thrown)).toContain(body.slice(0, 20))
   expect(seen).toHaveLength(status >= 500 ? 3 : 1)
   if (status >= 500) expect(thrown).toMatchObject({ name: 'MaxRetriesExceeded', cause: expect.any(ForeignAnswer) })
@@ -227,7 +227,7 @@ test('no answer in time: the job may be there, and the error has the key to find
   expect(thrown).toBeInstanceOf(MaxRetriesExceeded)
   expect(thrown).toMatchObject({ code: 'UNAVAILABLE', key: 'mine', tries: 2, cause: { name: 'NoAnswer' } })
   expect(String(thrown)).toContain('No answer within 120 s')
-  expect(String(thrown)).toContain('The job may have been created: submitted again with the key mine it is one job')
+  expect(String(thrown)).toContain('The job may have been created; submit again with the key mine to get one job')
   expect(seen).toHaveLength(2)
 })
 

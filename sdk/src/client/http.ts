@@ -30,7 +30,7 @@ export function httpTransport(options: HttpOptions): Transport {
     async submit(job, { key: given, tx, user, signal }) {
       if (tx !== undefined) throw new TypeError('tx works in process only: open({ pool }), not open({ url })')
       if (user !== undefined)
-        throw new TypeError('user works in process only; over HTTP the token says whose job it is')
+        throw new TypeError('user works in process only; over HTTP the token determines the owner')
       const key = given ?? job.idempotency_key ?? newKey()
       // In the body, where every key can be written: a header takes no quote at its beginning, and ASCII only.
       const { body, response } = await request('POST', '/v1/jobs', {

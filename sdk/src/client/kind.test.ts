@@ -5,7 +5,7 @@ import { defineKind, type KindOptions, type PayloadOf, type ResultOf } from './k
 test.each<[string, unknown, KindOptions<undefined, undefined>]>([
   ['name must be 1 to 128 letters', '', {}],
   ['name must be 1 to 128 letters', 'a b', {}],
-  ['made by defineKind(), is', undefined, {}],
+  ['come from defineKind(), but it is', undefined, {}],
   ['queue must be 1 to 128 letters', 'a', { queue: 'a b' }],
   ['domain must be 1 to 128 letters', 'a', { domain: '' }],
   ['priority must be a whole number from -1000 to 1000', 'a', { priority: 1001 }],

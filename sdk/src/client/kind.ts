@@ -89,7 +89,7 @@ export function toKind(kind: Kind | string): Kind {
 /** Also where types were not checked: what is no kind would ask for work in vain, and spoil what others ask for along with it. */
 export function checkKind(kind: Kind): void {
   if (typeof kind?.name !== 'string' || typeof kind.options !== 'object') {
-    throw new TypeError(`A kind must be made by defineKind(), is ${kind === null ? 'null' : typeof kind}`)
+    throw new TypeError(`A kind must come from defineKind(), but it is ${kind === null ? 'null' : typeof kind}`)
   }
   const { name, queue, options } = kind
   const { domain = name, backoff = {} } = options

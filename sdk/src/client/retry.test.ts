@@ -153,7 +153,7 @@ test('three tries by default, then all that is known is told', async () => {
     details: { request_id: 'r' },
     retryAfterMs: 7_000,
     message:
-      'Gave up after 3 tries: The store is gone. The job may have been created: submitted again with the key k it is one job',
+      'Gave up after 3 tries: The store is gone. The job may have been created; submit again with the key k to get one job',
   })
 })
 
@@ -197,7 +197,7 @@ test('a try that takes too long is given up and made again; its word is that the
   const error = await done.catch((thrown: unknown) => thrown)
   expect(error).toMatchObject({ name: 'MaxRetriesExceeded', key: 'client-1', cause: { name: 'NoAnswer' } })
   expect(String(error)).toContain('No answer within 5 s')
-  expect(String(error)).toContain('The job may have been created: submitted again with the key client-1 it is one job')
+  expect(String(error)).toContain('The job may have been created; submit again with the key client-1 to get one job')
   expect(tried.map((ms) => ms - (tried[0] ?? 0))).toEqual([0, 6_000])
 })
 

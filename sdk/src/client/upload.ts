@@ -45,7 +45,7 @@ export async function uploadParts(
       }
       from = at + body.size
       if (body.size > 0) detours = 0
-      else if (++detours > DETOURS_MAX) throw new NoAnswer(`No part of ${name} gets through`)
+      else if (++detours > DETOURS_MAX) throw new NoAnswer(`No part of ${name} arrives at the server`)
     } catch (error) {
       const inLast = at > 0 && at < bytes.size && at + partBytes >= bytes.size
       const elsewhere = placeOf(error, inLast ? bytes.size : undefined)

@@ -151,7 +151,7 @@ test('a page in the place of the stream is said, not asked for again', async () 
   turns = [
     (response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<p>Log in to use this network</p>'),
   ]
-  await expect(cursors()).rejects.toThrow("answered 200 with something that is not Ichido's: <p>Log in")
+  await expect(cursors()).rejects.toThrow('answered 200 and the answer is not from Ichido: <p>Log in')
   expect(urls).toHaveLength(1)
 })
 

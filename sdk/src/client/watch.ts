@@ -80,7 +80,9 @@ async function* messagesOf(
   const silent = new AbortController()
   const either = signal === undefined ? silent.signal : AbortSignal.any([signal, silent.signal])
   const heard = async <T>(word: Promise<T>): Promise<T> => {
-    const callOff = timers.after(SILENCE_MS, () => silent.abort(new Error(`Nothing was heard for ${SILENCE_MS} ms`)))
+    const callOff = timers.after(SILENCE_MS, () =>
+      silent.abort(new Error(`The stream was silent for ${SILENCE_MS} ms`)),
+    )
     try {
       return await word
     } catch (error) {

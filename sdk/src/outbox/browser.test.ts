@@ -132,7 +132,7 @@ test('where there is no room, or no IndexedDB, or a newer one, it says so', asyn
   const full = await page.evaluate(
     `outbox.put('x'.repeat(1_000_000)).catch((error) => error.name + ': ' + error.message)`,
   )
-  expect(full).toMatch(/^OutboxFull: The browser gives this site no more room, so this was not kept/)
+  expect(full).toMatch(/^OutboxFull: The browser has no more storage for this site, so the item was not stored/)
   expect(await list(page)).toEqual([])
   await session.send('Storage.overrideQuotaForOrigin', { origin })
   await put(page, 'fits')
@@ -162,7 +162,7 @@ test('a row that is no item is set aside; the others are sent', async () => {
   })`)
   const warning = page.waitForEvent('console', (message) => message.type() === 'warning')
   expect(await list(page)).toEqual(['a queued 0'])
-  expect((await warning).text()).toContain('cannot be read: body is missing. It was set aside in "damaged"')
+  expect((await warning).text()).toContain('cannot be read: body is missing. It was moved to "damaged"')
   await put(page, 'b')
   await context.setOffline(false)
   await expect.poll(() => arrived, WITHIN).toEqual(['k-a a', 'k-b b'])

@@ -17,7 +17,7 @@ export class NoSuchItem extends Error {
   override readonly name = 'NoSuchItem'
 
   constructor(id: string) {
-    super(`There is no item ${id} in the outbox; it was sent or dropped, or never there`)
+    super(`There is no item ${id} in the outbox; it was sent, was dropped, or never existed`)
   }
 }
 
@@ -26,7 +26,7 @@ export class KeyKept extends Error {
   override readonly name = 'KeyKept'
 
   constructor(key: string) {
-    super(`The key ${key} is kept in the outbox already, with another body; use a new key, or drop that item first`)
+    super(`The key ${key} is already in the outbox with another body; use a new key, or drop that item first`)
   }
 }
 

@@ -68,7 +68,9 @@ class IndexedDbStore implements OutboxStore {
       const kept = n === undefined ? undefined : await this.#read(items, damaged, n, await items.get(n))
       if (kept !== undefined) return kept
       if ((await items.count()) >= ITEMS_MAX) {
-        throw new OutboxFull(`There are ${ITEMS_MAX} items in the outbox, and no more fit; this one was not kept`)
+        throw new OutboxFull(
+          `There are ${ITEMS_MAX} items in the outbox, which is the maximum; this item was not stored`,
+        )
       }
       await items.add(item)
       return item
@@ -134,7 +136,7 @@ class IndexedDbStore implements OutboxStore {
     if (found.ok) return found.value
     await Promise.all([damaged.add(row), items.delete(n)])
     const { name, warn } = this.#options
-    warn(`An item of ${name} cannot be read: ${found.problem}. It was set aside in "damaged"; the others are kept.`)
+    warn(`An item of ${name} cannot be read: ${found.problem}. It was moved to "damaged"; the other items are intact.`)
     return undefined
   }
 }
@@ -142,9 +144,12 @@ class IndexedDbStore implements OutboxStore {
 function explain(error: unknown): unknown {
   if (!(error instanceof DOMException)) return error
   if (error.name === 'QuotaExceededError') {
-    return new OutboxFull('The browser gives this site no more room, so this was not kept; free some, and try again', {
-      cause: error,
-    })
+    return new OutboxFull(
+      'The browser has no more storage for this site, so the item was not stored; free some, and try again',
+      {
+        cause: error,
+      },
+    )
   }
   if (error.name === 'VersionError') {
     return new OutboxTooNew('The outbox was written by a newer version of this page; reload the page', { cause: error })
@@ -154,7 +159,7 @@ function explain(error: unknown): unknown {
 
 function unavailable(why: string, cause?: unknown): OutboxUnavailable {
   return new OutboxUnavailable(
-    `This browser keeps nothing for later here (a private window, or site data is blocked): ${why}`,
+    `This browser cannot store data here (a private window, or site data is blocked): ${why}`,
     { cause },
   )
 }

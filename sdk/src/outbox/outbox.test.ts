@@ -50,7 +50,7 @@ describe('delivery', () => {
     const outbox = await scene.withItems('a')
     const [kept] = await outbox.list()
     expect((await outbox.put('a', { key: 'a' })).id).toBe(kept?.id)
-    await expect(outbox.put('other', { key: 'a' })).rejects.toThrow('The key a is kept in the outbox already')
+    await expect(outbox.put('other', { key: 'a' })).rejects.toThrow('The key a is already in the outbox')
     expect(brief(await outbox.list())).toEqual(['a queued 0'])
   })
 

@@ -45,7 +45,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
     this.#options = options
     this.#attemptsMax = options.attemptsMax ?? ATTEMPTS_MAX
     if (!Number.isSafeInteger(this.#attemptsMax) || this.#attemptsMax < 1) {
-      throw new RangeError(`attemptsMax must be a whole number from 1 on, not ${options.attemptsMax}`)
+      throw new RangeError(`attemptsMax must be a whole number from 1, not ${options.attemptsMax}`)
     }
     this.#unsubscribe = options.tabs?.onTold((change) => {
       if (isChange<Body, Answer>(change)) this.#notify(change.item, change.dropped)

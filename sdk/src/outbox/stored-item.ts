@@ -50,7 +50,7 @@ type Parsed<T> = { ok: true; value: T } | { ok: false; problem: string }
 
 /** What a store has read. */
 export function parseItem(value: unknown): Parsed<StoredItem> {
-  if (!isRecord(value)) return { ok: false, problem: 'is no item' }
+  if (!isRecord(value)) return { ok: false, problem: 'is not an item' }
   const { id, key, body, savedAtMs } = value
   if (typeof id !== 'string' || id === '') return { ok: false, problem: 'id must be text' }
   if (typeof key !== 'string' || !KEY.test(key)) return { ok: false, problem: 'key must be visible ASCII' }
@@ -61,7 +61,7 @@ export function parseItem(value: unknown): Parsed<StoredItem> {
 }
 
 export function parseProgress(value: unknown): Parsed<ItemProgress> {
-  if (!isRecord(value)) return { ok: false, problem: 'is no progress of an item' }
+  if (!isRecord(value)) return { ok: false, problem: 'is not the progress of an item' }
   const { attempts, status, dueAtMs, error } = value
   if (!isCount(attempts)) return { ok: false, problem: 'attempts must be a whole number' }
   if (status !== 'queued' && status !== 'failed') return { ok: false, problem: 'status must be queued or failed' }

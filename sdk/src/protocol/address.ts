@@ -10,5 +10,5 @@ export function tokenIn(url: string): string | undefined {
   const password = CREDENTIALS.exec(url)?.[2]
   // Other characters are percent-encoded; no token needs that.
   if (!password || /^[\w.~-]+$/.test(password)) return password || undefined
-  throw new TypeError(`${withoutCredentials(url)} was given with a password that is not a token`)
+  throw new TypeError(`${withoutCredentials(url)} has a password that is not a token`)
 }

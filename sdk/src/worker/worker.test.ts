@@ -88,7 +88,7 @@ test('a handler that does not heed its signal does not keep its run by heartbeat
   const { length } = plane.beats
   await world.pass(0.8 * 100_000)
   expect(plane.beats).toHaveLength(length)
-  expect(troubles).toMatchObject([{ message: expect.stringContaining('goes on although it was told to stop') }])
+  expect(troubles).toMatchObject([{ message: expect.stringContaining('ignored its signal') }])
 })
 
 test('an answer that wishes for a cancellation gives the run no more time', async () => {
@@ -259,7 +259,7 @@ test('closing leaves a handler behind that goes on for 10 s after it was told to
   await world.pass(1)
   await closing
   expect(troubles).toEqual([
-    new Error('Closed without the handler of work, which goes on although it was told to stop: job job, attempt 1'),
+    new Error('Closed while the handler of work still runs, because it ignored its signal: job job, attempt 1'),
   ])
   expect(world.pendingMs).toEqual([])
   const { length } = plane.beats
@@ -301,7 +301,7 @@ test('closing gives up reports that nobody hears 10 s after handlers were told t
   await world.pass(1)
   await closing
   const given = troubles.filter((error) => !(error instanceof IchidoError))
-  expect(given).toEqual([new Error('Closed before anybody heard how a run of work ended: job job, attempt 1')])
+  expect(given).toEqual([new Error('Closed before the outcome of a run of work was delivered: job job, attempt 1')])
   const { length } = troubles
   expect(world.pendingMs).toEqual([])
   await world.pass(60_000)

@@ -75,7 +75,7 @@ eachEmbedded(({ ichido, engine }) => {
     // Ignored, it would make each repetition a trigger of its own.
     const misspelled = { dedupe_key: topic } as object
     expect(await thrownBy(ichido().trigger(topic, null, misspelled))).toMatchObject({
-      message: 'A trigger has no option dedupe_key here; there are dedupeKey, signal',
+      message: 'dedupe_key is not an option of a trigger; the options are dedupeKey, signal',
     })
     expect(
       (await ichido().node.services.triggers.list(LOCAL_ADMIN, { topic, definition: null, state: null }, 10, null))
@@ -107,7 +107,7 @@ eachEmbedded(({ ichido, engine }) => {
     const kind = unique('leftover')
     const leftover = { jobId: 'a' } as object
     expect(await thrownBy(ichido().submit(kind, null, leftover))).toMatchObject({
-      message: expect.stringMatching(/^A submission has no option jobId here; there are key, /),
+      message: expect.stringMatching(/^jobId is not an option of a submission; the options are key, /),
     })
     for (const option of [leftover, { user: 'bob' }, { tx: {} }]) {
       expect(await ichido().batch([{ kind, payload: null, ...option }])).toMatchObject([{ status: 'rejected' }])

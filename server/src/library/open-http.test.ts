@@ -98,7 +98,7 @@ test('handlers and transactions need the store in the process', async () => {
 
 test('what only a process with the store can do is refused, and so is an address that is none', async () => {
   expect(await thrownBy(ichido.submit(sum, { of: [] }, { user: 'bob' }))).toMatchObject({
-    message: 'user works in process only; over HTTP the token says whose job it is',
+    message: 'user works in process only; over HTTP the token determines the owner',
   })
   await expect(open({ url: 'localhost:8001' })).rejects.toThrow(
     'url must begin with http:// or https://, is "localhost:8001"',

@@ -215,7 +215,11 @@ eachEmbedded(({ ichido, storage, engine }) => {
     await began.promise
     await own.close({ drainMs: 0 })
     expect(own.troubles).toMatchObject([
-      { message: expect.stringMatching(`Closed without the handler of ${kind.name}, .*: job ${job.id}, attempt 1$`) },
+      {
+        message: expect.stringMatching(
+          `Closed while the handler of ${kind.name} still runs, .*: job ${job.id}, attempt 1$`,
+        ),
+      },
     ])
 
     if (engine === 'sqlite') {
@@ -239,7 +243,9 @@ eachEmbedded(({ ichido, storage, engine }) => {
     for (const bad of ['text', undefined, null, {}, { name: 'a b', queue: 'default', options: {} }]) {
       expect(() => ichido().handle(bad as never, () => {})).toThrow(TypeError)
     }
-    expect(() => ichido().handle('text' as never, () => {})).toThrow('A kind must be made by defineKind(), is string')
+    expect(() => ichido().handle('text' as never, () => {})).toThrow(
+      'A kind must come from defineKind(), but it is string',
+    )
     const other = defineKind(unique('other'))
     expect(() => ichido().handle(other, undefined as never)).toThrow(`The handler of ${other.name} must be a function`)
     expect(() => ichido().handle(kind, () => 'a stub')).toThrow(`There is a handler of ${kind.name} already`)

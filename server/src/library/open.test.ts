@@ -178,7 +178,7 @@ eachEmbedded(({ ichido }) => {
     expect(job?.policy).toMatchObject({ max_attempts: 2, timeout_seconds: 30, backoff: { base_seconds: 1 } })
     const another = { backoff: { type: 'exponential', delay: 1 } } as object
     expect(await thrownBy(ichido().submit(kind, null, another))).toMatchObject({
-      message: 'backoff has no type; there are baseSeconds, capSeconds, jitter',
+      message: 'type is not an option of backoff; the options are baseSeconds, capSeconds, jitter',
     })
   })
 

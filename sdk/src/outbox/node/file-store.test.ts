@@ -105,7 +105,7 @@ describe('what it keeps', () => {
     const lines = Array.from({ length: 10_000 }, (_, i) => encode({ add: item(String(i)) }))
     write([header, ...lines].join(''))
     const store = open()
-    await expect(store.add(item('more'))).rejects.toThrow(/There are 10000 items in .*; this one was not kept/)
+    await expect(store.add(item('more'))).rejects.toThrow(/There are 10000 items in .*; this item was not stored/)
     await store.remove('0')
     await store.add(item('more'))
   })
@@ -123,7 +123,7 @@ describe('a damaged file', () => {
       const replay = new Replay()
       replay.read(whole.subarray(0, length))
       expect([...replay.items.keys()]).toEqual(names)
-      expect(replay.damaged.map(({ problem }) => problem)).toEqual(torn ? ['it breaks off'] : [])
+      expect(replay.damaged.map(({ problem }) => problem)).toEqual(torn ? ['it is incomplete'] : [])
       if (!full && !someLengths.includes(length)) continue
 
       writeFileSync(path, whole.subarray(0, length))
@@ -133,7 +133,8 @@ describe('a damaged file', () => {
       expect(await ids(store)).toEqual([...names, 'new'])
       expect(await ids(open())).toEqual([...names, 'new'])
       expect(warnings).toHaveLength(torn ? 1 : 0)
-      if (torn) expect(warnings[0]).toMatch(/^One line of .* cannot be read \(line \d: it breaks off\) and stand/)
+      if (torn)
+        expect(warnings[0]).toMatch(/^One line of .* cannot be read \(line \d: it is incomplete\) and were moved/)
       await Promise.all(stores.splice(0).map((one) => one.close()))
     }
   })
@@ -156,9 +157,9 @@ describe('a damaged file', () => {
       'attempts must be a whole number',
     ],
     ['an item of no id', encode({ add: item('') }).trimEnd(), 'id must be text'],
-    ['a second header', encode({ header: { version: 1, generation: 'x' } }).trimEnd(), 'at the beginning only'],
+    ['a second header', encode({ header: { version: 1, generation: 'x' } }).trimEnd(), 'only be the first line'],
     ['an empty line', '', 'its checksum is wrong'],
-    ['the checksum of nothing', 'e3b0c442 ', 'it is no fact of an outbox'],
+    ['the checksum of nothing', 'e3b0c442 ', 'it is not an outbox entry'],
   ])('%s in the middle is set aside, with a word about it; the rest is kept', async (_, line, problem) => {
     const [header = '', a = '', c = ''] = (await filled('a', 'c')).toString().split(/(?<=\n)/)
     writeFileSync(path, Buffer.concat([Buffer.from(header + a), Buffer.from(line), Buffer.from(`\n${c}`)]))
@@ -167,7 +168,7 @@ describe('a damaged file', () => {
     expect(warnings).toHaveLength(1)
     expect(warnings[0]).toContain(`One line of ${path} cannot be read (line 3: `)
     expect(warnings[0]).toContain(problem)
-    expect(warnings[0]).toContain(`stand in ${path}.damaged now; 2 items are kept`)
+    expect(warnings[0]).toContain(`were moved to ${path}.damaged; 2 items are intact`)
     expect(readFileSync(`${path}.damaged`)).toEqual(Buffer.concat([Buffer.from(line), Buffer.from('\n')]))
     expect(await ids(open())).toEqual(['a', 'c'])
     expect(warnings).toHaveLength(1)
@@ -199,7 +200,7 @@ describe('a damaged file', () => {
     write(text)
     const store = open()
     for (const act of [store.list(), store.add(item('a')), store.remove('a')]) {
-      await expect(act).rejects.toThrow(/was written by a newer version .*; update this one, or use another file$/)
+      await expect(act).rejects.toThrow(/was written by a newer version .*; update this program, or use another file$/)
     }
     expect(readFileSync(path, 'utf8')).toBe(text)
     expect(readdirSync(join(path, '..')).filter((name) => name.endsWith('.damaged'))).toEqual([])

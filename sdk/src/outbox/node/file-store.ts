@@ -37,7 +37,7 @@ export class FileStore implements OutboxStore {
       if (kept !== undefined) return kept
       if (items.length >= ITEMS_MAX) {
         throw new OutboxFull(
-          `There are ${ITEMS_MAX} items in ${this.#options.path}, and no more fit; this one was not kept`,
+          `There are ${ITEMS_MAX} items in ${this.#options.path}, which is the maximum; this item was not stored`,
         )
       }
       this.#append({ add: item })
@@ -104,7 +104,7 @@ export class FileStore implements OutboxStore {
     const { version, damaged, lines, items, bytes } = this.#known
     if (version > VERSION) {
       throw new OutboxTooNew(
-        `${path} was written by a newer version (its format is ${version}, this program knows ${VERSION}); update this one, or use another file`,
+        `${path} was written by a newer version (its format is ${version}, this program knows ${VERSION}); update this program, or use another file`,
       )
     }
     if (damaged.length > 0) this.#setDamagedAside()
@@ -120,7 +120,7 @@ export class FileStore implements OutboxStore {
     const [first] = damaged
     const what = damaged.length === 1 ? 'One line' : `${damaged.length} lines`
     warn(
-      `${what} of ${path} cannot be read (line ${first?.number}: ${first?.problem}) and stand in ${aside} now; ${items.size} items are kept.`,
+      `${what} of ${path} cannot be read (line ${first?.number}: ${first?.problem}) and were moved to ${aside}; ${items.size} items are intact.`,
     )
   }
 

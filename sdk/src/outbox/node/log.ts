@@ -30,7 +30,7 @@ function decode(line: string): Decoded {
   const json = line.slice(9)
   if (line[8] !== ' ' || checksum(json) !== line.slice(0, 8)) return { ok: false, problem: 'its checksum is wrong' }
   const fact = parseJson(json)
-  if (!isRecord(fact)) return { ok: false, problem: 'it is no fact of an outbox' }
+  if (!isRecord(fact)) return { ok: false, problem: 'it is not an outbox entry' }
   const { header, add, update, remove, progress } = fact
   if (isRecord(header)) return decodeHeader(header)
   if (add !== undefined) {
@@ -41,13 +41,15 @@ function decode(line: string): Decoded {
     const changed = parseProgress(progress)
     return changed.ok ? { ok: true, fact: { update, progress: changed.value } } : changed
   }
-  return typeof remove === 'string' ? { ok: true, fact: { remove } } : { ok: false, problem: 'it is no fact we know' }
+  return typeof remove === 'string'
+    ? { ok: true, fact: { remove } }
+    : { ok: false, problem: 'it is an unknown sort of entry' }
 }
 
 function decodeHeader({ version, generation }: Record<string, unknown>): Decoded {
   return typeof version === 'number' && typeof generation === 'string'
     ? { ok: true, fact: { header: { version, generation } } }
-    : { ok: false, problem: 'it is no header of an outbox' }
+    : { ok: false, problem: 'it is not an outbox header' }
 }
 
 export interface DamagedLine {
@@ -80,14 +82,14 @@ export class Replay {
   #readLine(bytes: Buffer, whole: boolean): void {
     this.lines += 1
     const line = decode(bytes.toString('utf8'))
-    const problem = !whole ? 'it breaks off' : !line.ok ? line.problem : this.#misplaced(line.fact)
+    const problem = !whole ? 'it is incomplete' : !line.ok ? line.problem : this.#misplaced(line.fact)
     if (line.ok && problem === undefined) this.apply(line.fact)
     else this.damaged.push({ number: this.lines, bytes, problem: problem ?? '' })
   }
 
   #misplaced(fact: Fact): string | undefined {
-    if (this.lines === 1) return 'header' in fact ? undefined : 'a file begins with its header'
-    return 'header' in fact ? 'a header stands at the beginning only' : undefined
+    if (this.lines === 1) return 'header' in fact ? undefined : 'the file must begin with its header'
+    return 'header' in fact ? 'a header may only be the first line' : undefined
   }
 
   apply(fact: Fact): void {

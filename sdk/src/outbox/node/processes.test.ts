@@ -100,7 +100,7 @@ async function start(): Promise<Actor> {
 }
 
 async function read<T>(work: (store: FileStore) => Promise<T>): Promise<T> {
-  const warn = (message: string) => expect(message).toContain('it breaks off')
+  const warn = (message: string) => expect(message).toContain('it is incomplete')
   const store = new FileStore({ path, world: platformWorld, warn })
   try {
     return await work(store)

@@ -91,7 +91,7 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
     loop = new WorkerLoop({ ...rest, kinds: options.kinds, startAtOnce: false, work }, deps)
   } else {
     const kinds = options.kinds.length > 0 ? options.kinds : [...handlers.keys()]
-    const onDeath = (error: unknown) => fail(`The thread of the heartbeats ended: ${String(error)}`)
+    const onDeath = (error: unknown) => fail(`The heartbeat thread ended: ${String(error)}`)
     const heart = new ThreadHeart({
       file: program.file,
       url,
@@ -149,12 +149,12 @@ function checkOptions({ queues, kinds, concurrency }: AgentOptions): void {
 }
 
 function checkUrl({ url: given, insecure }: AgentOptions): string {
-  if (!URL.canParse(given)) throw new BadOptions(`${given} is no URL`)
+  if (!URL.canParse(given)) throw new BadOptions(`${given} is not a URL`)
   const url = new URL(given)
   const isLocal = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname)
   if (url.protocol !== 'https:' && !(url.protocol === 'http:' && (isLocal || insecure))) {
     throw new BadOptions(
-      `${given} is not https: anybody on the way could read the worker's token. Use https, or --insecure if you must`,
+      `${given} is not https: anyone on the network could read the worker's token. Use https, or --insecure if you must`,
     )
   }
   return given.replace(/\/+$/, '')

@@ -5,20 +5,20 @@ import { addedEnv } from './process/inherited.ts'
 
 export const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUEUE --exec COMMAND
 
-  --url URL            where the control plane is
+  --url URL            the URL of the control plane
   --enroll TOKEN       the enroll token, needed once; or in ICHIDO_ENROLL_TOKEN
-  --name NAME          what people call this worker; it is also who it is: each name has its own identity and state
-  --queue QUEUE        what to work on; several by naming it again
-  --kind KIND          only these kinds of jobs; several by naming it again
-  --concurrency N      how many runs at once (1)
-  --exec COMMAND       the program to run for each job, by the shell, in an empty folder of its own: use absolute
-                       paths, or in single quotes $ICHIDO_AGENT_DIR: where the agent was started, as a leading ./ or ../ is
-  --env NAME[=VALUE]   one more variable for the program, which inherits few of the agent's own; several by naming it again
+  --name NAME          the name of this worker; each name has its own identity and state
+  --queue QUEUE        a queue to work on; repeat the option for several
+  --kind KIND          only jobs of this kind; repeat the option for several
+  --concurrency N      how many runs at a time (1)
+  --exec COMMAND       the shell command to run for each job, in an empty folder: use absolute paths, or $ICHIDO_AGENT_DIR in
+                       single quotes, the folder in which the agent was started; a leading ./ or ../ means that folder, too
+  --env NAME[=VALUE]   one more variable for the program, which inherits only a few; repeat the option for several
   --handlers FILE      or a module whose default export is { kind: handler }
-  --state DIR          where its token and its runs are kept (~/.local/state/ichido/SERVER-NAME, or in XDG_STATE_HOME);
+  --state DIR          the folder for its token and its runs (~/.local/state/ichido/SERVER-NAME, or in XDG_STATE_HOME);
                        one agent at a time
-  --drain SECONDS      how long runs may go on after SIGTERM (30)
-  --insecure           plain http to another machine`
+  --drain SECONDS      how long runs may continue after SIGTERM (30)
+  --insecure           allow plain HTTP to another machine`
 
 const DRAIN_SECONDS = 30
 
@@ -76,7 +76,7 @@ export function workOf({ exec, handlers }: { exec?: string; handlers?: string })
   }
   if (exec !== undefined) return { exec }
   if (handlers !== undefined) return { handlers }
-  throw new BadOptions('Say what to do with a job: --exec COMMAND or --handlers FILE')
+  throw new BadOptions('Set --exec COMMAND or --handlers FILE, which run the jobs')
 }
 
 function given(value: string | undefined, name: string): string {

@@ -38,7 +38,7 @@ async function load(path: string, file: string): Promise<{ default?: unknown }> 
 /** Hands each lease to the handler of its kind. */
 export function handlersWork(handlers: Handlers, deps: PublisherDeps): (run: RunInHand) => Promise<Outcome> {
   const unknown = () => {
-    throw new Fatal('UNKNOWN_KIND', 'This worker has no handler for it')
+    throw new Fatal('UNKNOWN_KIND', 'This worker has no handler for this kind')
   }
   return (run) => handleRun({ options: {} }, handlers.get(run.lease.kind) ?? unknown, run, deps)
 }

@@ -80,7 +80,7 @@ test('in an outage that does not end the outcome waits no longer than the run ma
   await run(({ log }) => log('never heard'))
   await world.pass(LEASE.continuation_seconds * 1_000)
   expect(plane.reports).toEqual([{ result: null }])
-  expect(String(troubles.at(-1))).toBe('Error: The end of the log of job job was not heard')
+  expect(String(troubles.at(-1))).toBe('Error: The end of the log of job job could not be delivered')
 })
 
 test.each<[string, Handler<unknown, unknown>]>([

@@ -53,7 +53,7 @@ export class HandlerLog {
     const heard = await pump.end(AbortSignal.any([late.signal, hold.lost]))
     signal.removeEventListener('abort', giveUp)
     callOff()
-    if (!heard) onTrouble(new Error(`The end of the log of job ${this.#lease.job_id} was not heard`))
+    if (!heard) onTrouble(new Error(`The end of the log of job ${this.#lease.job_id} could not be delivered`))
   }
 
   /** The line that passes the limit is the last one. */

@@ -119,7 +119,7 @@ function reaching(send: typeof fetch, signal: AbortSignal | undefined, late: Abo
     if (!passing || response.headers.get('x-request-id') !== null) return response
     await response.body?.cancel()
     const cut = response.status === 502 || response.status === 504
-    throw new IchidoError('UNAVAILABLE', `Something before the control plane answered ${response.status}`, { cut })
+    throw new IchidoError('UNAVAILABLE', `A proxy in front of the control plane answered ${response.status}`, { cut })
   }
 }
 
@@ -132,7 +132,7 @@ function outage(error: unknown, late: AbortSignal): IchidoError {
     return new IchidoError('UNAVAILABLE', words, { untrusted: true })
   }
   const cut = /closed|terminated|ECONNRESET|EPIPE|socket hang up/i.test(why)
-  return new IchidoError('UNAVAILABLE', `The control plane is out of reach: ${why}`, { cut })
+  return new IchidoError('UNAVAILABLE', `The control plane cannot be reached: ${why}`, { cut })
 }
 
 /** What to do about a server whose certificate is not trusted; null: something else is wrong. */

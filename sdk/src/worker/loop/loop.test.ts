@@ -290,6 +290,6 @@ test('who gives up long polls says so, once', async () => {
   plane.lease = async () => []
   const running = loop()
   await world.pass(60_000)
-  expect(troubles.map(String)).toEqual([expect.stringContaining('does not let calls wait for work')])
+  expect(troubles.map(String)).toEqual([expect.stringContaining('A proxy may cut long calls')])
   await running.close(0)
 })

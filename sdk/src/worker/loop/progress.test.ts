@@ -65,9 +65,7 @@ test('stages have the ranges of the job, and a number outside of them is nobodyâ
     ['progress', 1, 'a lone text'],
   ])
   expect(problems).toHaveLength(4)
-  expect(problems[0]).toEqual(
-    new RangeError('The stage vision of this job has room for the numbers 0 to 9, not for 10'),
-  )
+  expect(problems[0]).toEqual(new RangeError('The stage vision of this job has the numbers 0 to 9, not 10'))
   expect(plane.reports).toEqual([{ result: null }])
 })
 
@@ -163,7 +161,9 @@ test('events of a run that is told to stop meanwhile are dropped, and that is sa
   loop.hurry()
   await settled()
   expect(plane.reports).toEqual([{ result: null }])
-  expect(troubles.map(String)).toEqual(['IchidoError: Events of job job are dropped, as nobody heard them (1): down'])
+  expect(troubles.map(String)).toEqual([
+    'IchidoError: One event of job job could not be delivered and will be dropped: down',
+  ])
 })
 
 test('a lost lease holds nobody up', async () => {

@@ -107,7 +107,7 @@ export class Publisher {
     // As it is now: what the handler does to it later is another event's.
     const text = JSON.stringify(data ?? null) ?? 'null'
     if (this.#waiting.length >= WAITING_MAX)
-      throw new Error(`${WAITING_MAX} events wait to be sent: wait for progress()`)
+      throw new Error(`${WAITING_MAX} events wait to be sent: await progress() before you send more`)
     const event = { stage, seq, data: JSON.parse(text) as unknown }
     const stored = new Promise<void>((resolve, reject) => {
       this.#waiting.push({ event, length: text.length, resolve, reject })
@@ -123,7 +123,7 @@ export class Publisher {
     const seq = nextSeq(stages, stage, sub)
     if (seq !== null) return seq
     const { from, to } = stageRange(stages, stage)
-    throw new RangeError(`The stage ${stage} of this job has room for the numbers 0 to ${to - from}, not for ${sub}`)
+    throw new RangeError(`The stage ${stage} of this job has the numbers 0 to ${to - from}, not ${sub}`)
   }
 
   async #drain(): Promise<void> {
@@ -171,7 +171,8 @@ export class Publisher {
 
 function unheard({ job_id: jobId }: LeaseShape, count: number, error: unknown): IchidoError {
   const why = error instanceof Error ? error.message : String(error)
-  return new IchidoError('UNAVAILABLE', `Events of job ${jobId} are dropped, as nobody heard them (${count}): ${why}`)
+  const events = count === 1 ? 'One event' : `${count} events`
+  return new IchidoError('UNAVAILABLE', `${events} of job ${jobId} could not be delivered and will be dropped: ${why}`)
 }
 
 /** A refusal of an event, as its handler told it: it knows of no list that the event was sent in. */

@@ -3,17 +3,17 @@ import type { LeaseShape } from '../../protocol/index.ts'
 /** What is said of runs that do not end as they should. */
 
 export function overrun(lease: LeaseShape): Error {
-  return new Error(`The handler of ${lease.kind} goes on although it was told to stop: ${which(lease)}`)
+  return new Error(`The handler of ${lease.kind} ignored its signal and still runs: ${which(lease)}`)
 }
 
 export function leftBehind(lease: LeaseShape): Error {
   return new Error(
-    `Closed without the handler of ${lease.kind}, which goes on although it was told to stop: ${which(lease)}`,
+    `Closed while the handler of ${lease.kind} still runs, because it ignored its signal: ${which(lease)}`,
   )
 }
 
 export function unreported(lease: LeaseShape): Error {
-  return new Error(`Closed before anybody heard how a run of ${lease.kind} ended: ${which(lease)}`)
+  return new Error(`Closed before the outcome of a run of ${lease.kind} was delivered: ${which(lease)}`)
 }
 
 function which({ job_id: jobId, attempt }: LeaseShape): string {

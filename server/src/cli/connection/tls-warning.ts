@@ -16,7 +16,7 @@ export function tlsProblem(storage: StorageConfig): { message: string; advice: s
     const far = hosts.find((host) => host !== '' && !host.startsWith('/') && !isLoopback(host))
     if (far === undefined) continue
     return {
-      message: `${variable}leads to ${far} and does not require TLS: others on the network can read database passwords, payloads and results`,
+      message: `${variable} leads to ${far} and does not require TLS: others on the network can read database passwords, payloads and results`,
       advice: `Add sslmode=verify-full to ${variable}, unless you control the whole network in between.`,
     }
   }

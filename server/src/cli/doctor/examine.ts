@@ -264,7 +264,7 @@ async function examineServer(): Promise<Finding[]> {
       return [broken('server', `${url} is not ready: ${response.status} ${why}`, 'Check its log and its store.')]
     }
     await ask('GET', '/v1/jobs?limit=1')
-    return [ok('server', `${url}is ready and accepts this token`)]
+    return [ok('server', `${url} is ready and accepts this token`)]
   } catch (error) {
     if (error instanceof ConfigError) {
       return error.problems.map((problem) => broken('settings', problem, 'Change or unset that variable.'))

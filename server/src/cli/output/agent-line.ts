@@ -24,7 +24,7 @@ const AGENT_FILE = 'ichido-agent.mjs'
 /** By Node, which is there anyway: sha256sum has other names on other systems. */
 function checkLine(sha256: string): string {
   const read = `require("fs").readFileSync("${AGENT_FILE}")`
-  const why = `${AGENT_FILE}has changed since this line was printed. After an upgrade of the server, print a new line`
+  const why = `${AGENT_FILE} has changed since this line was printed. After an upgrade of the server, print a new line`
   return `node -e 'if(require("crypto").createHash("sha256").update(${read}).digest("hex")!=="${sha256}"){console.error("${why}");process.exit(1)}'`
 }
 

@@ -45,9 +45,9 @@ export async function follow(
   } catch (error) {
     if (!signal.aborted) throw error
     throw interrupt.signal.aborted
-      ? new Failure(`Job ${jobId}continues without this command.`, howToLook(jobId), EXIT.interrupted)
+      ? new Failure(`Job ${jobId} continues without this command.`, howToLook(jobId), EXIT.interrupted)
       : new Failure(
-          `Job ${jobId} has not ended within ${timeoutSeconds}s; it continues.`,
+          `Job ${jobId} has not ended within ${timeoutSeconds} s; it continues.`,
           howToLook(jobId),
           EXIT.timeout,
         )

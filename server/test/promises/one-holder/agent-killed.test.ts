@@ -140,7 +140,7 @@ test.concurrent('a handler that never lets go of its thread loses its run, and t
   const given = await scene(['--handlers', handlers('busy.mjs', never)])
   await handedOn(given, () => {})
   expect(await given.first.ended).toBe(null)
-  expect(given.first.stderr()).toContain('goes on although it was told to stop')
+  expect(given.first.stderr()).toContain('ignored its signal')
 })
 
 test.concurrent('so does a handler that does not heed its signal', async () => {

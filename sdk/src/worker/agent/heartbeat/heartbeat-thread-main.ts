@@ -110,10 +110,7 @@ function watchPulse(pulse: Int32Array): (lease: LeaseShape) => boolean {
 
 function endProcess({ kind, job_id: jobId, attempt }: LeaseShape): void {
   const what = `job ${jobId}, attempt ${attempt}, kind ${kind}`
-  writeSync(
-    2,
-    `ichido: a handler goes on although it was told to stop, so this process ends: ${lineForTerminal(what)}\n`,
-  )
+  writeSync(2, `ichido: a handler ignored its signal, so this process ends: ${lineForTerminal(what)}\n`)
   process.kill(process.pid, 'SIGKILL')
 }
 

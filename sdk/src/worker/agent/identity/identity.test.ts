@@ -99,7 +99,7 @@ test('an agent that does not trust the certificate is not registered, and says w
   expect(said).toEqual([])
   await gainIdentity(options())
   expect(await gainIdentity(options({ fetch: untrusting }))).toMatchObject({ worker_token: 'token-1' })
-  expect(said).toEqual([`cannot ask whether the token still holds: ${words}`])
+  expect(said).toEqual([`cannot check whether the token is still valid: ${words}`])
 })
 
 test('a new enroll token keeps the worker that there was, unless it was revoked', async () => {
@@ -117,7 +117,7 @@ test('a folder is one worker: an enroll token for other queues or another name i
   const enroll = { token: 'enroll-2' }
   for (const changes of [{ queues: ['other'] }, { queues: ['q', 'other'] }, { name: 'lab' }]) {
     await expect(gainIdentity(options({ enroll, ...changes }))).rejects.toThrow(
-      `This folder belongs to worker pc (folder ${folder}); use --name or --state`,
+      `This folder belongs to worker pc (folder ${folder}); use another --name or --state`,
     )
   }
   expect(paths()).toEqual(['register'])
@@ -139,7 +139,7 @@ test('without a token that is taken, and without a way to one, it says so; with 
   await expect(gainIdentity(options({ enroll: null }))).rejects.toThrow('not enrolled yet')
   await gainIdentity(options())
   troubles.push([401, 'UNAUTHENTICATED'])
-  await expect(gainIdentity(options())).rejects.toThrow('does not take this agent')
+  await expect(gainIdentity(options())).rejects.toThrow('refuses this agent')
   troubles.push([401, 'UNAUTHENTICATED'])
   const made = await gainIdentity(options({ enroll: { make: async () => 'enroll-9' } }))
   expect(made.worker_token).toBe('token-2')
@@ -173,9 +173,9 @@ test('a renewal that fails is tried again; in the last 24 hours it is said', asy
   await world.pass(LIFE_MS - 25 * HOUR_MS)
   expect(said).toEqual([])
   await world.pass(2 * HOUR_MS)
-  expect(said.at(0)).toContain('warning: the token ends in 24 h and could not be renewed')
+  expect(said.at(0)).toContain('warning: the token expires in 24 h and could not be renewed')
   await world.pass(24 * HOUR_MS)
-  expect(said.at(-1)).toContain('must be enrolled anew')
+  expect(said.at(-1)).toContain('enroll this agent again')
   troubles = []
   await world.pass(HOUR_MS)
   expect(keeper.token()).toBe('token-2')

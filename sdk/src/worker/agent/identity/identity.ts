@@ -70,11 +70,11 @@ export async function gainIdentity(options: IdentityOptions): Promise<Identity> 
   } catch (error) {
     if (!(error instanceof IchidoError)) throw error
     if (error.retryable) {
-      say(`cannot ask whether the token still holds: ${error.message}`)
+      say(`cannot check whether the token is still valid: ${error.message}`)
       return known
     }
     if (enroll !== null && 'make' in enroll) return register(options, await enroll.make(), known)
-    throw new NotEnrolled(`The control plane does not take this agent's token: ${error.message}`)
+    throw new NotEnrolled(`The control plane refuses this agent's token: ${error.message}`)
   }
 }
 
@@ -87,7 +87,7 @@ function refuseOther(known: Identity | null, { name, queues, file }: IdentityOpt
   const isSame = name === null ? mayTake(known, queues) && known.queues?.length === queues.length : name === known.name
   if (isSame) return
   throw new OtherWorker(
-    `This folder belongs to worker ${known.name} (folder ${dirname(file)}); use --name or --state to be another one`,
+    `This folder belongs to worker ${known.name} (folder ${dirname(file)}); use another --name or --state`,
   )
 }
 
@@ -202,9 +202,9 @@ export class TokenKeeper {
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error)
       const leftMs = this.#identity.expires_at_ms - world.now()
-      if (leftMs <= 0) say(`warning: the token has ended; this agent must be enrolled anew (${why})`)
+      if (leftMs <= 0) say(`warning: the token has expired; enroll this agent again (${why})`)
       else if (leftMs <= WARN_MS) {
-        say(`warning: the token ends in ${Math.ceil(leftMs / 3_600_000)} h and could not be renewed: ${why}`)
+        say(`warning: the token expires in ${Math.ceil(leftMs / 3_600_000)} h and could not be renewed: ${why}`)
       }
       return false
     }

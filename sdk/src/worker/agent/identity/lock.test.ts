@@ -73,7 +73,7 @@ test('it is refused while another process lives, and free when that one ended, h
   expect(await won).toBe('[0]')
   const taken = join(folder, '0', 'lock')
   expect(() => lockState(taken)).toThrow(
-    `Another agent (process ${children[0]?.pid}) is at work with the state folder ${dirname(taken)}; use --name OTHER`,
+    `Another agent (process ${children[0]?.pid}) uses the state folder ${dirname(taken)}; use --name OTHER`,
   )
   const ended = new Promise((resolve) => children[0]?.on('exit', resolve))
   children[0]?.kill('SIGKILL')

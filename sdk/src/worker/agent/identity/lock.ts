@@ -49,7 +49,7 @@ function refuseLiving(held: string, folder: string): void {
   const [pid] = held.split(' ')
   if (Number(pid) === process.pid || held.trim() !== identityOf(Number(pid))) return
   throw new StateTaken(
-    `Another agent (process ${pid}) is at work with the state folder ${folder}; use --name OTHER for a second worker, or --concurrency N with the first for more runs at once`,
+    `Another agent (process ${pid}) uses the state folder ${folder}; use --name OTHER for a second worker, or --concurrency N for more runs at a time`,
   )
 }
 

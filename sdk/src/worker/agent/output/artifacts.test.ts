@@ -41,7 +41,7 @@ test('files are sent through an outage, however long, and no longer when the run
   const given = artifacts.sendAll(LEASE, folder, stopping.signal).catch(String)
   await tried(53)
   stopping.abort()
-  expect(await given).toContain('out of reach')
+  expect(await given).toContain('cannot be reached')
 })
 
 test.each([

@@ -49,10 +49,10 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
     const body = Readable.fromWeb(response.body as import('node:stream/web').ReadableStream)
     body.on('data', (part: Buffer) => hash.update(part))
     await pipeline(body, createWriteStream(join(folder, basename(artifact.name)))).catch((error: unknown) => {
-      throw new IchidoError('UNAVAILABLE', `${artifact.name} broke off: ${String(error)}`)
+      throw new IchidoError('UNAVAILABLE', `The download of ${artifact.name} broke off: ${String(error)}`)
     })
     if (hash.digest('hex') !== artifact.sha256) {
-      throw new IchidoError('UNAVAILABLE', `${artifact.name} did not arrive as it was sent`)
+      throw new IchidoError('UNAVAILABLE', `${artifact.name} was damaged on the way: its SHA-256 does not match`)
     }
   }
 
@@ -91,7 +91,7 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
       } catch (error) {
         if (signal.aborted || tries >= triesMax || !isPassing(error)) throw error
         if (error instanceof IchidoError && error.details.answered === true) answers++
-        if (answers >= ANSWERS_MAX) throw new NotTaken(`The control plane does not take files: ${String(error)}`)
+        if (answers >= ANSWERS_MAX) throw new NotTaken(`The control plane accepts no files: ${String(error)}`)
         const ms = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** (tries - 1))
         await sleep(world, ms * (0.5 + world.random() / 2), signal)
       }
@@ -126,7 +126,7 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
 /** Answers with what went well; all else is thrown, told apart by whether it may pass. */
 async function reach(url: string, init: RequestInit): Promise<Response> {
   const response = await fetch(url, init).catch((error: unknown) => {
-    throw new IchidoError('UNAVAILABLE', `The control plane is out of reach: ${String(error)}`)
+    throw new IchidoError('UNAVAILABLE', `The control plane cannot be reached: ${String(error)}`)
   })
   if (response.ok) return response
   throw refusal(response.status, await response.text())

@@ -179,8 +179,8 @@ test('where the job declares stages, lines are also events of those', () => {
     { stage: 'progress', seq: 2, data: { stage: 'other' } },
   ])
   expect(bad).toEqual([
-    'the stage vision has room for sub 0 to 9, not for 10',
-    'it names the stage vision without "sub", its number there from 0 on',
+    'the stage vision has the numbers 0 to 9, not 10',
+    'it names the stage vision without "sub", the number in the stage from 0',
     'it is not JSON',
   ])
 })

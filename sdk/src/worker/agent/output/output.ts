@@ -190,12 +190,14 @@ export class RunProgress {
         const seq = nextSeq(stages, stage, sub)
         if (seq !== null) return { stage, seq, data }
         const { from, to } = stageRange(stages, stage)
-        return `the stage ${stage} has room for sub 0 to ${to - from}, not for ${sub}`
+        return `the stage ${stage} has the numbers 0 to ${to - from}, not ${sub}`
       }
-      if (Object.hasOwn(stages, stage)) return `it names the stage ${stage} without "sub", its number there from 0 on`
+      if (Object.hasOwn(stages, stage))
+        return `it names the stage ${stage} without "sub", the number in the stage from 0`
     }
     const seq = nextSeq(stages, PROGRESS_STAGE, this.#told + 1)
-    if (seq === null) return `a job that declares stages has room for ${this.#told} of these: name one of its stages`
+    if (seq === null)
+      return `a job that declares stages may publish only ${this.#told} of these: name one of its stages`
     this.#told++
     return { stage: PROGRESS_STAGE, seq, data: told }
   }

@@ -59,7 +59,7 @@ test('who is told to stop meanwhile waits no longer, who was told before a littl
   await world.pass(1)
   expect(stopped.isOver).toBe(true)
   expect(troubles.filter((words) => words !== 'down')).toEqual(
-    Array(2).fill('The end of the log or progress of job job was not heard'),
+    Array(2).fill('The end of the log or progress of job job could not be delivered'),
   )
   expect(world.pendingMs).toEqual([])
 })
@@ -72,8 +72,8 @@ test('progress that cannot be published stands in the log of the job', async () 
   expect(plane.published.flat()).toEqual([['progress', 1, { step: 1 }]])
   expect(logged.map(({ text }) => text).join('')).toBe(
     'working\n' +
-      '[Progress that cannot be published, as it is not JSON: 50 %]\n' +
-      '[Progress that cannot be published, as it is not JSON: {"half]\n',
+      '[Progress cannot be published, because it is not JSON: 50 %]\n' +
+      '[Progress cannot be published, because it is not JSON: {"half]\n',
   )
   expect(new Set(logged.map(({ stream }) => stream))).toEqual(new Set(['stderr']))
   expect(troubles).toHaveLength(2)

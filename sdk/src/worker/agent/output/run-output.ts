@@ -32,8 +32,8 @@ export class RunOutput {
     const log = new RunLog(folder.stdoutFile, folder.stderrFile, folder.logPlaceFile)
     const refuse = (line: string, why: string) => {
       const words = clean(line, LINE_WORDS_MAX)
-      onTrouble(new Error(`Progress of job ${lease.job_id} that cannot be published, as ${why}: ${words}`))
-      log.note(`Progress that cannot be published, as ${why}: ${words}`)
+      onTrouble(new Error(`Progress of job ${lease.job_id} cannot be published, because ${why}: ${words}`))
+      log.note(`Progress cannot be published, because ${why}: ${words}`)
     }
     const progress = new RunProgress(folder.progressFile, lease.stages ?? null, refuse)
     const leaseId = lease.lease_id
@@ -57,7 +57,9 @@ export class RunOutput {
     signal.removeEventListener('abort', giveUp)
     callOff()
     if (!heard.includes(false)) return
-    this.#deps.onTrouble(new Error(`The end of the log or progress of job ${this.#lease.job_id} was not heard`))
+    this.#deps.onTrouble(
+      new Error(`The end of the log or progress of job ${this.#lease.job_id} could not be delivered`),
+    )
   }
 
   /** Of a run that came to nothing; nobody waits for it. */

@@ -76,7 +76,7 @@ function openInPlace(path: string, flags: number): number | null {
     if (code === 'ENOENT') return null
     // FreeBSD calls a link EMLINK. A folder is asked for by ENOTDIR, and a socket cannot be opened (ENXIO).
     if (code === 'ELOOP' || code === 'EMLINK') throw new FileRefused(`${nameOf(path)} is a symbolic link`)
-    if (code === 'ENOTDIR') throw new FileRefused(`${nameOf(path)} is not a folder, or lies in none`)
+    if (code === 'ENOTDIR') throw new FileRefused(`${nameOf(path)} is not a folder, or is not inside one`)
     if (code === 'ENXIO') throw notRegular(path)
     throw error
   }

@@ -22,7 +22,9 @@ export function outcomeOf(end: ProgramEnd, signal: AbortSignal, folder: RunFolde
     return { failure: { code: 'CONTINUATION_LOST', message, retryable: true } }
   }
   if (end.by !== 'itself') {
-    return stoppedOutcome(signal) ?? { failure: { code: 'STOPPED', message: 'It was stopped', retryable: true } }
+    return (
+      stoppedOutcome(signal) ?? { failure: { code: 'STOPPED', message: 'The program was stopped', retryable: true } }
+    )
   }
   if (end.code !== 0) {
     // It has failed by its own word: files that are refused add nothing to that.

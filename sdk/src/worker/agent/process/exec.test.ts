@@ -114,7 +114,7 @@ test('the files of a failure are sent, and what becomes of them changes nothing 
   const outcome = await work('touch outputs/unconverged; exit 3', { sendAll, onTrouble })
   expect(outcome).toMatchObject({ failure: { code: 'EXIT_3' } })
   expect(sent).toEqual([['unconverged']])
-  expect(troubles).toEqual([new Error('The files of job job, which failed, could not be sent: too large')])
+  expect(troubles).toEqual([new Error('The files of the failed job job could not be sent: too large')])
 })
 
 test('a result whose file is refused fails for good: the next attempt would leave the same', async () => {
@@ -133,7 +133,7 @@ test('a result whose file is refused fails for good: the next attempt would leav
 test.each([
   ['result.json is not a regular file', 'mkfifo "$ICHIDO_RESULT_FILE"'],
   ['result.json is a symbolic link', 'ln -s /etc/passwd "$ICHIDO_RESULT_FILE"'],
-  ['outputs is not a folder, or lies in none', 'rmdir outputs; ln -s /etc outputs'],
+  ['outputs is not a folder, or is not inside one', 'rmdir outputs; ln -s /etc outputs'],
 ])('a run whose %s has failed for good', async (message, command) => {
   const { sendAll } = httpArtifacts({ url: 'http://127.0.0.1:9', token: () => '', world: nodeWorld })
   const outcome = await work(command, { sendAll: (lease, outputs) => sendAll(lease, outputs, RUNNING) })

@@ -67,7 +67,7 @@ export function notDone(error: unknown): FailReport {
 /** What is said of files of a failure that did not get through. */
 export function unsent({ job_id: jobId }: LeaseShape, error: unknown): Error {
   const why = error instanceof Error ? error.message : String(error)
-  return new Error(`The files of job ${jobId}, which failed, could not be sent: ${why}`)
+  return new Error(`The files of the failed job ${jobId} could not be sent: ${why}`)
 }
 
 async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps): Promise<Outcome> {

@@ -79,7 +79,7 @@ async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps,
       break
     } catch (error) {
       if (!isPassing(error)) {
-        say(`what was left of job ${lease.job_id} is not wanted any more: ${String(error)}`)
+        say(`the control plane refuses what was left of job ${lease.job_id}: ${String(error)}`)
         await folders.drop(lease)
         break
       }

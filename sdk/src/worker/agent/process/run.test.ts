@@ -32,5 +32,5 @@ test('what comes twice within a second, directly and through npm, stops once; la
   expect(stop).toHaveBeenCalledTimes(2)
   ended.resolve(null)
   await running
-  expect(said).toEqual(['takes no more work and waits for what runs; once more to stop it', 'stopped'])
+  expect(said).toEqual(['takes no more work and waits for its runs; press Ctrl-C again to stop them', 'stopped'])
 })

@@ -44,7 +44,8 @@ export async function untilStopped(
     }
     const nowMs = nodeWorld.monotonic()
     if (firstMs !== null && nowMs - firstMs < SAME_SIGNAL_MS) return
-    if (firstMs === null && agent.running() > 0) say('takes no more work and waits for what runs; once more to stop it')
+    if (firstMs === null && agent.running() > 0)
+      say('takes no more work and waits for its runs; press Ctrl-C again to stop them')
     firstMs ??= nowMs
     agent.stop()
   }

@@ -154,7 +154,7 @@ function inPlace(path: string, access: number): number {
 const APPEND = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT
 
 function letGo({ stdio: [, , , , gate] }: ChildProcess): void {
-  if (!(gate instanceof Writable)) throw new Error('The program cannot be let go')
+  if (!(gate instanceof Writable)) throw new Error('The program could not be started')
   // It may have been killed already.
   gate.on('error', () => {})
   gate.end('\n')

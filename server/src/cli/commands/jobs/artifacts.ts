@@ -48,7 +48,7 @@ async function saveAll(connection: Connection, all: ArtifactShape[], folder: str
     if (!json) out(path)
   }
   if (json) outJson({ data: saved })
-  for (const { name } of all.filter(({ state }) => state === 'awaited')) say(`${name}has not arrived yet.`)
+  for (const { name } of all.filter(({ state }) => state === 'awaited')) say(`${name} has not arrived yet.`)
   if (all.length === 0) say('The job has no artifacts.')
 }
 
@@ -63,7 +63,7 @@ function namesOf(artifacts: readonly ArtifactShape[]): Map<ArtifactShape, string
     const { name, artifact_id: id } = artifact
     const file = taken.has(oneFile(name)) ? `${id}-${name}` : name
     if (!artifactName.safeParse(file).success || taken.has(oneFile(file))) {
-      throw new Failure(`${JSON.stringify(name)}is not a valid file name, so nothing is saved.`)
+      throw new Failure(`${JSON.stringify(name)} is not a valid file name, so nothing is saved.`)
     }
     taken.add(oneFile(file))
     names.set(artifact, file)
@@ -102,7 +102,7 @@ async function receive(body: ReadableStream<Uint8Array>, artifact: ArtifactShape
       hash.update(part)
       bytes += part.length
       // Nobody's disk is filled by what is wrong already.
-      if (bytes > (sizeBytes ?? Number.POSITIVE_INFINITY)) throw new Failure(`${name}is longer than expected.`)
+      if (bytes > (sizeBytes ?? Number.POSITIVE_INFINITY)) throw new Failure(`${name} is longer than expected.`)
       await file.writeFile(part)
     }
   } catch (error) {

@@ -215,7 +215,7 @@ describe('outbox', () => {
     const { code, stdout, stderr } = await ichido('outbox', 'list')
     expect(code).toBe(0)
     expect(stdout).toContain('sound/1')
-    expect(stderr).toContain(`warning: One line of ${path} cannot be read (line 3: it breaks off)`)
+    expect(stderr).toContain(`warning: One line of ${path} cannot be read (line 3: it is incomplete)`)
     online()
     expect((await ichido('outbox', 'flush')).code).toBe(0)
   })

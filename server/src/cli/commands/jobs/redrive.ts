@@ -9,7 +9,7 @@ export function followRedrive(connection: Connection, redriveId: string): Promis
     look: () => connection.ask<RedriveShape>('GET', `/v1/dead-letters/redrives/${redriveId}`),
     hasEnded: ({ state }) => state !== 'running',
     tell: tellRedrive,
-    goesOn: { message: `Redrive ${redriveId}continues without this command.`, advice: howToGoOn(redriveId) },
+    goesOn: { message: `Redrive ${redriveId} continues without this command.`, advice: howToGoOn(redriveId) },
   })
 }
 

@@ -294,7 +294,7 @@ test.concurrent('told to stop, an agent lets what runs come to its end, or gives
   const { job_id: later } = await submit(queue, 'short')
   first.signal('SIGTERM')
   const said = (words: string) => vi.waitFor(() => expect(first.stderr()).toContain(words), WITHIN)
-  await said('takes no more work and waits for what runs')
+  await said('takes no more work and waits for its runs')
   writeFileSync(go, '')
   await said(`job ${short} (k, attempt 1) succeeded`)
   // Before a second has passed it would be the same signal.

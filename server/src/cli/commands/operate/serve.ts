@@ -115,7 +115,7 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
       delay: STOP_WITHIN_MS,
       logger: false,
       skip: [...STOP_SIGNALS],
-      onTimeout: () => say(`Some work had not ended after ${STOP_WITHIN_MS / 1000}s and was cut off.`),
+      onTimeout: () => say(`Some work had not ended after ${STOP_WITHIN_MS / 1000} s and was cut off.`),
     },
     async ({ err }) => {
       if (err !== undefined) logger.fatal({ err }, 'stopping after an uncaught error')
@@ -177,7 +177,7 @@ function explain(error: unknown, config: ServerConfig): never {
     case 'EADDRNOTAVAIL':
     case 'ENOTFOUND':
       throw new Failure(
-        `HOST ${host}is not an address of this machine: ${innermost(error)}`,
+        `HOST ${host} is not an address of this machine: ${innermost(error)}`,
         'Set HOST to an address of this machine.',
       )
     default:

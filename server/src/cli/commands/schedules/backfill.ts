@@ -95,7 +95,7 @@ function follow(connection: Connection, name: string, backfillId: string): Promi
     hasEnded: ({ state }) => state !== 'running',
     tell,
     goesOn: {
-      message: `Backfill ${backfillId}continues without this command.`,
+      message: `Backfill ${backfillId} continues without this command.`,
       advice: ['See it with', line('progress'), 'or end it with', line('abort')].join('\n'),
     },
   })
@@ -108,7 +108,7 @@ function tell(backfill: BackfillShape): string {
 /** What it leaves alone. */
 function found({ made_before, skipped }: Pick<BackfillShape, 'made_before' | 'skipped'>): string {
   const made = made_before > 0 ? `, ${made_before} made before` : ''
-  return skipped > 0 ? `${made}, ${skipped}skipped (a backfill does not make these)` : made
+  return skipped > 0 ? `${made}, ${skipped} skipped (a backfill does not make these)` : made
 }
 
 function finish(backfill: BackfillShape, json: boolean | undefined): void {
