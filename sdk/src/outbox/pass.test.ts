@@ -71,7 +71,7 @@ describe('attempts', () => {
   })
 
   test.each([0, -1, 1.5, Number.NaN])('attemptsMax %d is refused', (attemptsMax) => {
-    expect(() => scene.open({ attemptsMax })).toThrow('attemptsMax must be a whole number from 1 on')
+    expect(() => scene.open({ attemptsMax })).toThrow('attemptsMax must be a whole number from 1, not')
   })
 
   test('what the client would not send again is given up at once', async () => {

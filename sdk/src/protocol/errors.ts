@@ -24,14 +24,14 @@ export const ERRORS = {
     status: 403,
     retryable: false,
     sentence:
-      'A server without tokens only serves direct calls from its own machine, and refuses proxied and cross-site calls.',
+      'Without tokens, the server only accepts direct calls from its own machine, not proxied or cross-site calls.',
   },
   NOT_FOUND: { status: 404, retryable: false, sentence: 'It does not exist, or the caller may not see it.' },
   METHOD_NOT_ALLOWED: { status: 405, retryable: false, sentence: 'This path does not take this method.' },
   REQUEST_TIMEOUT: {
     status: 408,
     retryable: true,
-    sentence: 'The request did not arrive in time, and nothing was done; send it again.',
+    sentence: 'The request did not arrive in time; nothing was done.',
   },
   IDEMPOTENCY_KEY_REUSED: {
     status: 409,
@@ -41,7 +41,7 @@ export const ERRORS = {
   IDEMPOTENCY_IN_PROGRESS: {
     status: 409,
     retryable: true,
-    sentence: 'The first request with this key has not been answered yet; send this request again later.',
+    sentence: 'The first request with this key has not been answered yet; try again later.',
   },
   QUOTA_EXCEEDED: {
     status: 409,
@@ -82,7 +82,7 @@ export const ERRORS = {
   SETTING_FIXED: {
     status: 409,
     retryable: false,
-    sentence: 'An environment variable of this node fixes the setting; change it there.',
+    sentence: 'The environment of this node fixes the setting; change it there.',
   },
   DEFINITION_EXISTS: {
     status: 409,
@@ -92,7 +92,7 @@ export const ERRORS = {
   VERSION_CONFLICT: {
     status: 409,
     retryable: false,
-    sentence: 'The definition has changed since the caller read it; details have its new version.',
+    sentence: 'The definition has changed since the caller read it; details have its version.',
   },
   OUTCOME_ALREADY_RECORDED: {
     status: 409,
@@ -136,7 +136,7 @@ export const ERRORS = {
   UPLOAD_OFFSET_MISMATCH: {
     status: 409,
     retryable: false,
-    sentence: 'The upload continues at another offset; details have that offset.',
+    sentence: 'The upload must continue at another offset; details have it.',
   },
   PAYLOAD_TOO_LARGE: {
     status: 413,
@@ -163,22 +163,22 @@ export const ERRORS = {
   ARTIFACTS_OFF: {
     status: 503,
     retryable: true,
-    sentence: 'This node stores no artifacts: ARTIFACTS_DIR is not set, or cannot be used as the log says.',
+    sentence: 'This node stores no artifacts: ARTIFACTS_DIR is not set, or the log says why.',
   },
   LOG_UNAVAILABLE: {
     status: 503,
     retryable: true,
-    sentence: 'The file of the archived log cannot be reached, is missing or is damaged; the message names it.',
+    sentence: 'The file of the archived log is missing, damaged or cannot be read; the message names it.',
   },
   STORE_FULL: {
     status: 503,
     retryable: true,
-    sentence: 'A disk of the server is full; free space on the disk that the message names.',
+    sentence: 'The disk that the message names is full; free space on it.',
   },
   UNAVAILABLE: {
     status: 503,
     retryable: true,
-    sentence: 'The store cannot be reached or the server is stopping; send the same request again.',
+    sentence: 'The store cannot be reached or the server is stopping; send the request again.',
   },
 } as const satisfies Record<string, { status: number; retryable: boolean; sentence: string }>
 

@@ -259,7 +259,7 @@ test('closing leaves a handler behind that goes on for 10 s after it was told to
   await world.pass(1)
   await closing
   expect(troubles).toEqual([
-    new Error('Closed while the handler of work still runs, because it ignored its signal: job job, attempt 1'),
+    new Error('Closed, but the handler of work ignored its signal and still runs: job job, attempt 1'),
   ])
   expect(world.pendingMs).toEqual([])
   const { length } = plane.beats

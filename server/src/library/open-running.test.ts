@@ -216,9 +216,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     await own.close({ drainMs: 0 })
     expect(own.troubles).toMatchObject([
       {
-        message: expect.stringMatching(
-          `Closed while the handler of ${kind.name} still runs, .*: job ${job.id}, attempt 1$`,
-        ),
+        message: expect.stringMatching(`Closed, but the handler of ${kind.name} .*: job ${job.id}, attempt 1$`),
       },
     ])
 

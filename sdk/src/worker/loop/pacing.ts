@@ -19,8 +19,8 @@ const JITTER = 0.2
 
 /** What is said of long polls that were given up. */
 export const GIVEN_UP =
-  'A proxy may cut long calls to the control plane: the worker polls every ' +
-  `${SHORT_FIRST_MS / 1_000} to ${SHORT_MAX_MS / 1_000} s instead, and tries long calls again in ${LONG_AGAIN_MS / 60_000} minutes`
+  'A proxy may cut long calls: the worker polls every ' +
+  `${SHORT_FIRST_MS / 1_000} to ${SHORT_MAX_MS / 1_000} s, and tries long calls again in ${LONG_AGAIN_MS / 60_000} minutes`
 
 /** How long a poll waits, and how long to wait before the next. */
 export class Pacing {

@@ -162,7 +162,7 @@ test('events of a run that is told to stop meanwhile are dropped, and that is sa
   await settled()
   expect(plane.reports).toEqual([{ result: null }])
   expect(troubles.map(String)).toEqual([
-    'IchidoError: One event of job job could not be delivered and will be dropped: down',
+    'IchidoError: Events of job job could not be delivered and are dropped (1): down',
   ])
 })
 

@@ -171,8 +171,10 @@ export class Publisher {
 
 function unheard({ job_id: jobId }: LeaseShape, count: number, error: unknown): IchidoError {
   const why = error instanceof Error ? error.message : String(error)
-  const events = count === 1 ? 'One event' : `${count} events`
-  return new IchidoError('UNAVAILABLE', `${events} of job ${jobId} could not be delivered and will be dropped: ${why}`)
+  return new IchidoError(
+    'UNAVAILABLE',
+    `Events of job ${jobId} could not be delivered and are dropped (${count}): ${why}`,
+  )
 }
 
 /** A refusal of an event, as its handler told it: it knows of no list that the event was sent in. */

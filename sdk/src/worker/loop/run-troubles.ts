@@ -7,9 +7,7 @@ export function overrun(lease: LeaseShape): Error {
 }
 
 export function leftBehind(lease: LeaseShape): Error {
-  return new Error(
-    `Closed while the handler of ${lease.kind} still runs, because it ignored its signal: ${which(lease)}`,
-  )
+  return new Error(`Closed, but the handler of ${lease.kind} ignored its signal and still runs: ${which(lease)}`)
 }
 
 export function unreported(lease: LeaseShape): Error {
