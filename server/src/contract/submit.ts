@@ -59,11 +59,9 @@ export const submitRequest = z
     lease_ttl_seconds: numberWithin(JOB_LIMITS.leaseTtlSeconds)
       .optional()
       .meta({ description: 'How long a worker may be silent; default: the queue’s, else 60' }),
-    continuation_seconds: numberWithin(JOB_LIMITS.continuationSeconds)
-      .optional()
-      .meta({
-        description: 'How much longer the run is reserved for the silent worker; default: the queue’s, else 60',
-      }),
+    continuation_seconds: numberWithin(JOB_LIMITS.continuationSeconds).optional().meta({
+      description: 'How much longer the run is reserved for the silent worker; default: the queue’s, else 60',
+    }),
     ...eventPolicy,
     labels: z
       .record(labelName, z.string().max(256))

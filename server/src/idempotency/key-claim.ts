@@ -59,7 +59,7 @@ export class KeyClaim<Tx, Returned> implements Call<Tx, Returned> {
 
   async withKey(section: (tx: Tx) => Returned): Promise<Answer> {
     if (this.#committed !== null || this.#ended) {
-      throw new Error('The request of this key has been answered; withKey can commit once')
+      throw new Error('The request with this key has been answered; withKey can commit only once')
     }
     this.#rolledBack = false
     const { ttlMs } = this.#settings

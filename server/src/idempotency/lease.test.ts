@@ -210,7 +210,7 @@ describe('on SQLite', () => {
     await ask(once, fresh().key, run)
     database.exec('BEGIN')
     const call = ask(once, fresh().key, never)
-    const refused = expect(call).rejects.toThrow('must not await inside of one')
+    const refused = expect(call).rejects.toThrow('must not await inside a transaction')
     await world.pass(20_000)
     await refused
     database.exec('ROLLBACK')

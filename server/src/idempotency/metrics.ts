@@ -25,16 +25,16 @@ const COUNTERS: Record<IdempotencyCount, { name: string; help: string }> = {
   use: { name: 'ichido_idempotency_uses_total', help: 'Requests that came with an idempotency key' },
   duplicate: {
     name: 'ichido_idempotency_duplicates_total',
-    help: 'Requests that were answered with the stored answer of an earlier one',
+    help: 'Requests that got the stored answer of an earlier request',
   },
   mismatch: {
     name: 'ichido_idempotency_mismatches_total',
-    help: 'Requests that were refused, because their key had come with another request',
+    help: 'Requests that were refused, because their key was used with a different request',
   },
-  wait: { name: 'ichido_idempotency_waits_total', help: 'Requests that waited for the first one of their key' },
+  wait: { name: 'ichido_idempotency_waits_total', help: 'Requests that waited for the first request with their key' },
   in_doubt: {
     name: 'ichido_idempotency_in_doubt_total',
-    help: 'Requests that found that the first one of their key had broken off',
+    help: 'Requests whose key had a first request that broke off',
   },
 }
 

@@ -15,7 +15,7 @@ export const REFUSALS = {
     status: 409,
     retryable: false,
     sentence:
-      'The first request with this key broke off; whether it took effect is not known. Look whether it did; if not, use a new key.',
+      'The first request with this key broke off, and it is not known whether it took effect. Check that; if it did not, use a new key.',
   },
   IDEMPOTENCY_STREAM_REFUSED: {
     status: 500,
@@ -55,7 +55,7 @@ export const bodyNotKept = (): Uint8Array =>
       error: {
         code: 'IDEMPOTENT_BODY_NOT_KEPT',
         message:
-          'The request succeeded or failed as the status says, once. Its answer was too large to keep; read what it made.',
+          'The request ran once, with this status. Its answer was too large to store; read the result with another request.',
         details: {},
       },
     }),

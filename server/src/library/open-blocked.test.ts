@@ -92,7 +92,7 @@ test.concurrent.each([
   expect((await job.get()).runs).toHaveLength(1)
   // Its thread does not keep it alive.
   expect((await exited)[0]).toBe(0)
-  expect(lines.filter((line) => line.startsWith('trouble: A handler held up the event loop for'))).toHaveLength(1)
+  expect(lines.filter((line) => line.startsWith('trouble: A handler blocked the event loop for'))).toHaveLength(1)
 })
 
 test('a run that ends while the thread is about to extend it stays ended', async () => {

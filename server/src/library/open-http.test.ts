@@ -101,7 +101,7 @@ test('what only a process with the store can do is refused, and so is an address
     message: 'user works in process only; over HTTP the token determines the owner',
   })
   await expect(open({ url: 'localhost:8001' })).rejects.toThrow(
-    'url must begin with http:// or https://, is "localhost:8001"',
+    'url must begin with http:// or https://, but is "localhost:8001"',
   )
 })
 
@@ -110,7 +110,7 @@ test('once it is closed nothing is sent any more', async () => {
   await other.submit(sum, { of: [1] }, { key: 'before' })
   await other.close()
   expect(await thrownBy(other.submit(sum, { of: [2] }, { key: 'after' }))).toMatchObject({
-    message: 'This Ichido is closed',
+    message: 'This Ichido was closed',
   })
   const { data } = await served.services.keys.list({ userId: 'bob', role: 'submitter' }, true, 9, null)
   expect(data).toMatchObject([{ key: 'before' }])

@@ -44,7 +44,7 @@ test('a second open of one folder is refused, in words that say what to do', asy
   const first = await open({ dataDir })
   const error = await thrownBy(open({ dataDir }))
   expect(String(error)).toContain(`Another process, or another open() in this one, is using ${dataDir}.`)
-  expect(String(error)).toContain('give this one another folder (dataDir;')
+  expect(String(error)).toContain('use another folder (dataDir;')
   expect(String(error)).toContain('PostgreSQL (pool or databaseUrl;')
   expect(await first.submit('work', 1)).toMatchObject({ replayed: false })
   await first.close()

@@ -28,19 +28,19 @@ test.each<[string, () => OpenOptions, string, RegExp]>([
     'nobody listens',
     () => ({ databaseUrl: 'postgres://127.0.0.1:2/jobs' }),
     'ECONNREFUSED',
-    /cannot be used: connect ECONNREFUSED 127\.0\.0\.1:2\. Start PostgreSQL, or set databaseUrl to where it listens\.$/,
+    /cannot be used: connect ECONNREFUSED 127\.0\.0\.1:2\. Start PostgreSQL, or set databaseUrl to its address\.$/,
   ],
   [
     'the pool finds nobody',
     () => ({ pool: new pg.Pool({ connectionString: 'postgres://127.0.0.1:2/jobs' }) }),
     'ECONNREFUSED',
-    /or set the pool's options to where it listens\.$/,
+    /or set the pool's options to its address\.$/,
   ],
   [
     'there is no such database',
     () => ({ databaseUrl: changed({ pathname: '/no_such_database' }) }),
     '3D000',
-    /database "no_such_database" does not exist\. Make that database first \(createdb\), or name another one in databaseUrl\.$/,
+    /database "no_such_database" does not exist\. Make that database first \(createdb\), or name another database in databaseUrl\.$/,
   ],
   [
     'there is no such user',

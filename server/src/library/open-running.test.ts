@@ -160,12 +160,12 @@ eachEmbedded(({ ichido, storage, engine }) => {
     const [result, never] = [first.result(), thrownBy(second.result())]
     const closing = own.close()
     expect(own.close()).toBe(closing)
-    expect(() => own.handle(kind, () => 'x')).toThrow('This Ichido is closed')
+    expect(() => own.handle(kind, () => 'x')).toThrow('This Ichido was closed')
     end.resolve('done')
     await closing
     await own.close()
     expect(await result).toBe('done')
-    const closed = new Error('This Ichido is closed')
+    const closed = new Error('This Ichido was closed')
     expect(await never).toEqual(closed)
     for (const call of [() => own.submit(kind, null), () => own.list(), () => first.get(), () => first.result()]) {
       expect(await thrownBy(call())).toEqual(closed)
@@ -246,7 +246,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     )
     const other = defineKind(unique('other'))
     expect(() => ichido().handle(other, undefined as never)).toThrow(`The handler of ${other.name} must be a function`)
-    expect(() => ichido().handle(kind, () => 'a stub')).toThrow(`There is a handler of ${kind.name} already`)
+    expect(() => ichido().handle(kind, () => 'a stub')).toThrow(`The kind ${kind.name} already has a handler`)
     expect(await (await ichido().submit(kind, null)).result()).toBe('done')
   })
 

@@ -28,7 +28,7 @@ export async function open(options: OpenOptions): Promise<Ichido> {
 
 function overHttp({ url, token, retry, world }: HttpOptions): Ichido {
   if (!/^https?:\/\//.test(url))
-    throw new TypeError(`url must begin with http:// or https://, is ${JSON.stringify(url)}`)
+    throw new TypeError(`url must begin with http:// or https://, but is ${JSON.stringify(url)}`)
   let closed = false
   const send: typeof fetch = async (...request) => {
     if (closed) throw new Error(CLOSED)
@@ -38,7 +38,7 @@ function overHttp({ url, token, retry, world }: HttpOptions): Ichido {
   return {
     ...submitting(client),
     handle() {
-      throw new TypeError('Handlers run where the store is: open({ dataDir }) or open({ pool })')
+      throw new TypeError('Handlers need a store in this process: open({ dataDir }) or open({ pool })')
     },
     async close() {
       closed = true

@@ -97,7 +97,7 @@ function leave(): void {
 }
 
 const WARNING =
-  'a handler holds up the event loop and the database is out of reach: its job may be handed on while it runs'
+  'a handler blocks the event loop and the database cannot be reached: another worker may get its job while it runs'
 
 function connected(): Promise<pg.Client> {
   client ??= connect()

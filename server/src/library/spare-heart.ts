@@ -102,8 +102,8 @@ export class SpareHeart {
       const seconds = (notice.blockedMs / 1000).toFixed(1)
       this.#options.onTrouble(
         new Error(
-          `A handler held up the event loop for ${seconds} s: nothing else of this process was done meanwhile. ` +
-            'Let it await now and then, or give it a thread or a worker of its own',
+          `A handler blocked the event loop for ${seconds} s, and nothing else in this process ran. ` +
+            'Let it await now and then, or run it in a thread or a separate worker',
         ),
       )
       return
@@ -141,6 +141,6 @@ async function secretOf(password: NonNullable<pg.PoolConfig['password']>): Promi
 function notStarted(error: unknown): Error {
   const why = error instanceof Error ? error.message : String(error)
   return new Error(
-    `No thread keeps the leases of a handler that holds up the event loop; use databaseUrl, or options that can be copied: ${why}`,
+    `No thread can keep the leases of a handler that blocks the event loop; use databaseUrl, or options that can be copied: ${why}`,
   )
 }

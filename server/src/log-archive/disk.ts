@@ -105,7 +105,7 @@ export async function openLogArchive(options: DiskArchiveOptions): Promise<LogAr
         gunzip.destroy()
         await flowing
       }
-      if (n !== lastN) throw new LogUnreadable(`The file ${logRefOf(file)} ends too soon`)
+      if (n !== lastN) throw new LogUnreadable(`The file ${logRefOf(file)} is incomplete`)
     },
 
     async remove(file) {

@@ -107,6 +107,6 @@ async function isFolder(path: string): Promise<boolean> {
 function advice(folder: string, id: string): string {
   return (
     `${folder} does not hold the artifacts of this database: there is no folder ${id} in it. All nodes need the same ` +
-    'folder: set ARTIFACTS_DIR to one that they share and that has it, or move that folder here.'
+    'folder: set ARTIFACTS_DIR to the shared folder that contains it, or move that folder here.'
   )
 }

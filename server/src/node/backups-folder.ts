@@ -43,7 +43,7 @@ export function openBackups({ storage, world }: { storage: object; world: Pick<W
       running.once('error', reject)
       running.once('exit', () => {
         thread = null
-        reject(new Error('The backup was given up, because the server stops'))
+        reject(new Error('The backup was stopped, because the server stops'))
       })
     })
   }

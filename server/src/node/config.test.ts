@@ -153,7 +153,7 @@ test.each([
 ])('ALLOWED_ORIGINS refuses %s, which is no origin', (wrong) => {
   expect(problemsOf({ ALLOWED_ORIGINS: `https://ok.example.org,${wrong}` })).toEqual([
     'ALLOWED_ORIGINS must be * or origins like https://app.example.org, without a path, separated by commas; ' +
-      `${JSON.stringify(wrong)} is none`,
+      `${JSON.stringify(wrong)} is not an origin`,
   ])
 })
 
@@ -206,7 +206,7 @@ test('the direct address may be in a file too, and needs the other one', () => {
   const { storage } = readStoreConfig(surroundings({ DATABASE_URL: 'postgres://b/x', ...direct }, files))
   expect(storage).toMatchObject({ databaseDirectUrl: 'postgres://u:p@a/x' })
   expect(problemsOf(direct, files)).toEqual([
-    'DATABASE_DIRECT_URL is set and DATABASE_URL is not; the store is at DATABASE_URL',
+    'DATABASE_DIRECT_URL is set and DATABASE_URL is not; set DATABASE_URL, too',
   ])
 })
 

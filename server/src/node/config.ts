@@ -298,7 +298,7 @@ function messageOf(error: unknown): string {
 function toStore(found: z.output<z.ZodObject<typeof storeSettings>>, { cwd }: Surroundings): StoreConfig {
   const { DATABASE_URL: databaseUrl, DATABASE_DIRECT_URL: databaseDirectUrl, DATABASE_SCHEMA: schema } = found
   if (databaseUrl === undefined && databaseDirectUrl !== undefined) {
-    throw new ConfigError(['DATABASE_DIRECT_URL is set and DATABASE_URL is not; the store is at DATABASE_URL'])
+    throw new ConfigError(['DATABASE_DIRECT_URL is set and DATABASE_URL is not; set DATABASE_URL, too'])
   }
   const storage =
     databaseUrl === undefined ? { dataDir: resolve(cwd, found.DATA_DIR) } : { databaseUrl, schema, databaseDirectUrl }
@@ -366,7 +366,7 @@ function readOrigins(text: string, context: z.core.$RefinementCtx<string>): Allo
   if (!('wrong' in origins)) return origins
   context.addIssue({
     code: 'custom',
-    message: `must be * or origins like ${ORIGIN_EXAMPLE}, without a path, separated by commas; ${JSON.stringify(origins.wrong)} is none`,
+    message: `must be * or origins like ${ORIGIN_EXAMPLE}, without a path, separated by commas; ${JSON.stringify(origins.wrong)} is not an origin`,
   })
   return z.NEVER
 }

@@ -40,7 +40,7 @@ test('of a store that is away one line is said for everybody, and one when it an
   log.on('schedule', new StoreUnavailable('PostgreSQL cannot be reached either'))
   await world.pass(120_000)
   away()
-  expect(lines).toEqual([[{ where: 'reap', why: 'PostgreSQL cannot be reached' }, 'the store is out of reach']])
+  expect(lines).toEqual([[{ where: 'reap', why: 'PostgreSQL cannot be reached' }, 'the store cannot be reached']])
   isAway = false
   await world.pass(1_000)
   expect(lines.slice(1)).toEqual([['the store answers again']])
@@ -70,11 +70,11 @@ test.each([
 ])('a store that is held up is not out of reach: %s', async (error) => {
   for (let i = 0; i < 3; i++) log.on('redrive', error)
   await settled()
-  const said = [{ where: 'redrive', why: error.message }, 'the store is held up by a transaction of somebody else']
+  const said = [{ where: 'redrive', why: error.message }, 'another transaction blocks the store']
   expect(lines).toEqual([said])
   expect(world.pendingMs).toEqual([])
   log.on('reap', new StoreUnavailable('PostgreSQL cannot be reached'))
-  expect(lines.at(-1)).toEqual([expect.anything(), 'the store is out of reach'])
+  expect(lines.at(-1)).toEqual([expect.anything(), 'the store cannot be reached'])
 })
 
 test('once it is closed nothing waits for the store any more', async () => {

@@ -41,7 +41,7 @@ export class TroubleLog {
     if (nowMs - (this.#saidAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return
     if (this.#saidAtMs.size >= SAID_MAX) this.#saidAtMs.clear()
     this.#saidAtMs.set(name, nowMs)
-    if (heldUp) logger.warn({ where, why: error.message }, 'the store is held up by a transaction of somebody else')
+    if (heldUp) logger.warn({ where, why: error.message }, 'another transaction blocks the store')
     else logger.warn({ where, err: error }, name)
   }
 
@@ -61,7 +61,7 @@ export class TroubleLog {
     const { signal } = this.#closing
     if (this.#storeAway || signal.aborted) return
     this.#storeAway = true
-    logger.warn({ where, why: message }, 'the store is out of reach')
+    logger.warn({ where, why: message }, 'the store cannot be reached')
     const answers = () =>
       askStore().then(
         () => true,

@@ -173,7 +173,7 @@ class Fuzz {
     if (method === 'HEAD' || status === 304) return null
     const type = headers.get('content-type') ?? ''
     // Then nobody knows which operation was meant.
-    const unread = status === 431 || body.includes('This is not valid HTTP')
+    const unread = status === 431 || body.includes('The request is not valid HTTP')
     const described = strayed || cut || unread ? undefined : this.#api.find(method, operation.path)
     if (described !== undefined) return this.#api.problemOf(described, status, type, body)
     if (status < 400 || !type.startsWith('application/json')) return null

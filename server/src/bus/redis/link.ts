@@ -75,7 +75,8 @@ export class RedisLink {
   /** Refused when there is no connection, and when the answer does not come in time. */
   call<T>(what: (commands: Commands) => Promise<T>, deadlineMs = DEADLINE_MS): Promise<T> {
     const connection = this.#connection
-    if (connection === null || !connection.connected) return Promise.reject(new RedisUnavailable('Redis is away'))
+    if (connection === null || !connection.connected)
+      return Promise.reject(new RedisUnavailable('Redis is not connected'))
     return new Promise((resolve, reject) => {
       const callOff = this.#options.world.after(deadlineMs, () => {
         reject(new RedisUnavailable('Redis does not answer'))
@@ -85,7 +86,7 @@ export class RedisLink {
       what(connection.client)
         .finally(callOff)
         .then(resolve, (error: unknown) => {
-          reject(error instanceof ErrorReply ? error : new RedisUnavailable('Redis is away', { cause: error }))
+          reject(error instanceof ErrorReply ? error : new RedisUnavailable('Redis is not connected', { cause: error }))
         })
     })
   }
@@ -94,14 +95,14 @@ export class RedisLink {
   async scanStreams(cursor: string): Promise<{ cursor: string; names: string[] } | null> {
     if (this.keys.cluster) return null
     const scan = this.#connection?.scanStreams
-    if (scan === undefined) throw new RedisUnavailable('Redis is away')
+    if (scan === undefined) throw new RedisUnavailable('Redis is not connected')
     return this.call(() => scan(cursor, `${this.keys.prefix}*:events:*`))
   }
 
   /** Of each server that holds keys. */
   async memory(): Promise<MemoryPolicy[]> {
     const memory = this.#connection?.memory
-    if (memory === undefined) throw new RedisUnavailable('Redis is away')
+    if (memory === undefined) throw new RedisUnavailable('Redis is not connected')
     return (await this.call(memory)).map(readMemoryPolicy)
   }
 

@@ -1,5 +1,5 @@
 export const EVICTS_ADVICE =
-  'Set maxmemory-policy to noeviction, and give Ichido a Redis of its own: what is dropped is read from the store, and slower.'
+  'Set maxmemory-policy to noeviction, and give Ichido its own Redis: dropped events are read from the store, which is slower.'
 
 /** Of one server. */
 export interface MemoryPolicy {

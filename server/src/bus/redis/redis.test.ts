@@ -192,7 +192,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     try {
       await expect(scene.relay.publish([event])).rejects.toThrow('Redis does not answer')
       // The connection is given up, so whoever comes next is refused at once.
-      await expect(scene.relay.publish([event])).rejects.toThrow('Redis is away')
+      await expect(scene.relay.publish([event])).rejects.toThrow('Redis is not connected')
     } finally {
       redis.thaw()
     }

@@ -87,7 +87,7 @@ export class Room {
     this.#full = full
     meter.redisTrouble('full', full)
     if (full)
-      onTrouble(new RedisFull('Redis is full, so events wait in the store. Raise maxmemory, or make room in it.'))
+      onTrouble(new RedisFull('Redis is full, so events wait in the store. Raise maxmemory, or delete other keys.'))
   }
 }
 

@@ -37,14 +37,14 @@ export class Skips {
     this.#options = options
   }
 
-  note(keys: readonly unknown[], why = 'holds something that is not Ichido’s, and is left as it is'): void {
+  note(keys: readonly unknown[], why = 'holds data that is not Ichido’s, and is left unchanged'): void {
     const [first] = keys
     if (first === undefined) return
     const { world, meter, onTrouble } = this.#options
     meter.redisKeysSkipped(keys.length)
     if (world.monotonic() < this.#sayAtMs) return
     this.#sayAtMs = world.monotonic() + SAY_AGAIN_MS
-    const advice = 'Give Ichido a Redis of its own, or set REDIS_PREFIX.'
+    const advice = 'Give Ichido its own Redis, or set REDIS_PREFIX.'
     onTrouble(new Error(`The key ${JSON.stringify(first)} in Redis ${why}. ${advice}`))
   }
 }

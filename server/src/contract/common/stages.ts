@@ -49,11 +49,8 @@ export const eventPolicy = {
     .meta({
       description: 'The range of seq numbers of each stage, or the name of the preset; default: one open stage',
     }),
-  seq_scope: z
-    .enum(['job', 'attempt'])
-    .optional()
-    .meta({
-      description:
-        'Whether all attempts share one count (`job`, the default of the preset) or each attempt counts from the start (`attempt`, the default)',
-    }),
+  seq_scope: z.enum(['job', 'attempt']).optional().meta({
+    description:
+      'Whether all attempts share one count (`job`, the default of the preset) or each attempt counts from the start (`attempt`, the default)',
+  }),
 }

@@ -23,7 +23,7 @@ describe('two members of one name', () => {
     ['{"\\u00e9":1,"é":2}', 'é'],
     ['{"constructor":1,"constructor":2}', 'constructor'],
   ])('%s is refused', (text, field) => {
-    expect(parseStrictJson(text)).toEqual({ ok: false, problem: { field, message: `${field} is there twice` } })
+    expect(parseStrictJson(text)).toEqual({ ok: false, problem: { field, message: `${field} occurs twice` } })
   })
 
   test.each([
@@ -43,7 +43,7 @@ describe('two members of one name', () => {
       fc.property(fc.uniqueArray(names, { minLength: 1 }), fc.nat(), (members, pick) => {
         const again = members[pick % members.length] ?? ''
         const text = [...members, again].map((name) => `${JSON.stringify(name)}:{"x":[]}`).join(',')
-        expect(problemOf(`{${text}}`)).toBe(`${fieldName([again])} is there twice`)
+        expect(problemOf(`{${text}}`)).toBe(`${fieldName([again])} occurs twice`)
       }),
     )
   })

@@ -84,7 +84,7 @@ function find(text: string, unstorable: Unstorable): Found | null {
           if (name === undefined) return null
           if (name === '__proto__') return { why: 'has a name that is not allowed', offset: i }
           const more = withName(names, name)
-          if (more === null) return { why: 'is there twice', offset: i }
+          if (more === null) return { why: 'occurs twice', offset: i }
           if (more !== names) open[open.length - 1] = more
           expectsName = false
         }

@@ -44,5 +44,5 @@ export function parseKeyHeader(header: string): KeyParse {
 
 /** Of a quote with something behind it: a part of the key, or the end of it with RFC 8941's parameters. */
 function quoteProblem(text: string): string {
-  return text.endsWith('"') ? 'has a quote inside that is not escaped' : 'has something behind its closing quote'
+  return text.endsWith('"') ? 'has a quote inside that is not escaped' : 'has characters after its closing quote'
 }

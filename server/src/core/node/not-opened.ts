@@ -35,10 +35,10 @@ function adviceFor(code: string, why: string, { databaseUrl, schema }: StoreName
   if (code === '25006')
     return `Name the primary, or all servers, in ${databaseUrl}: postgres://host1,host2/database?target_session_attrs=read-write`
   if (/^28/.test(code)) return `Check the user and the password in ${databaseUrl}.`
-  if (code === '3D000') return `Make that database first (createdb), or name another one in ${databaseUrl}.`
+  if (code === '3D000') return `Make that database first (createdb), or name another database in ${databaseUrl}.`
   if (code === '42501')
     return `Run \`ichido migrate\` as a user who may change the schema, or set ${schema} to one that the user of ${databaseUrl} owns.`
-  if (code === 'ECONNREFUSED') return `Start PostgreSQL, or set ${databaseUrl} to where it listens.`
+  if (code === 'ECONNREFUSED') return `Start PostgreSQL, or set ${databaseUrl} to its address.`
   if (/^(ENOTFOUND|EAI_)/.test(code)) return `Check the name of the machine in ${databaseUrl}.`
   return `Check that PostgreSQL runs, that no firewall is in between, and that psql gets through with ${databaseUrl}.`
 }

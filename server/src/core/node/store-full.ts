@@ -2,7 +2,7 @@
 export const FULL_PLACES = ['store', 'artifacts'] as const
 export type FullPlace = (typeof FULL_PLACES)[number]
 
-const NEXT = 'Free space on it or enlarge it; Ichido then goes on by itself, and the same request can be sent again.'
+const NEXT = 'Free space on it or enlarge it. Ichido then continues by itself, and you can send the same request again.'
 
 /** A disk is full. Nothing of what was asked for is stored. */
 export class StoreFull extends Error {

@@ -40,11 +40,11 @@ describe('run_at', () => {
   })
 
   test.each([
-    [nowMs - RUN_AT_GRACE_MS - 1, 'run_at lies in the past'],
-    [0, 'run_at lies in the past'],
-    [Number.NEGATIVE_INFINITY, 'run_at lies in the past'],
-    [nowMs + RUN_AT_MAX_AHEAD_MS + 1, 'run_at lies more than 366 days ahead'],
-    [Date.UTC(9999, 11, 31), 'run_at lies more than 366 days ahead'],
+    [nowMs - RUN_AT_GRACE_MS - 1, 'run_at is in the past'],
+    [0, 'run_at is in the past'],
+    [Number.NEGATIVE_INFINITY, 'run_at is in the past'],
+    [nowMs + RUN_AT_MAX_AHEAD_MS + 1, 'run_at is more than 366 days ahead'],
+    [Date.UTC(9999, 11, 31), 'run_at is more than 366 days ahead'],
     [Number.NaN, 'run_at is not an instant'],
   ])('%d is refused', (runAtMs, problem) => {
     expect(runAtProblem(runAtMs, nowMs)).toBe(problem)

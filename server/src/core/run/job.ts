@@ -61,8 +61,8 @@ export const RUN_AT_MAX_AHEAD_MS = 366 * 24 * 3600 * 1000
 
 export function runAtProblem(runAtMs: number, nowMs: number): string | null {
   if (Number.isNaN(runAtMs)) return 'run_at is not an instant'
-  if (runAtMs < nowMs - RUN_AT_GRACE_MS) return 'run_at lies in the past'
-  return runAtMs > nowMs + RUN_AT_MAX_AHEAD_MS ? 'run_at lies more than 366 days ahead' : null
+  if (runAtMs < nowMs - RUN_AT_GRACE_MS) return 'run_at is in the past'
+  return runAtMs > nowMs + RUN_AT_MAX_AHEAD_MS ? 'run_at is more than 366 days ahead' : null
 }
 
 /** Workers inside a node's own process; their leases end with it where the store belongs to one process. */

@@ -39,7 +39,7 @@ test('no worker: the line that enrolls one', () => {
   expect(waitingFor({ ...FACTS, served: false })).toEqual({
     reason: 'no_worker',
     message:
-      'No worker that takes jobs of kind resize from the queue media was seen in the last minute (to be one: ichido worker --queue media --exec COMMAND)',
+      'No worker that takes jobs of kind resize from the queue media was seen in the last minute (start one: ichido worker --queue media --exec COMMAND)',
     queue: 'media',
     command: 'ichido workers enroll NAME --queue media',
   })
@@ -51,7 +51,7 @@ test('workers that hold nothing are not busy', () => {
   expect(message({ askedAgoMs: 12_400 })).toBe(
     'A worker of the queue media was seen 12 s ago and has not asked for work since',
   )
-  expect(message({})).toBe('A worker of the queue media was seen lately, but it does not ask for work')
+  expect(message({})).toBe('A worker of the queue media was seen recently, but it does not ask for work')
 })
 
 test('a dead letter that a redrive cannot take on because the quota is full', () => {

@@ -38,7 +38,7 @@ export function waitingFor(facts: WaitingFacts): WaitingForShape | null {
   }
   if (facts.pausedAtMs !== null) {
     const since = iso(facts.pausedAtMs)
-    return { reason: 'paused', message: `The queue ${queue} is paused since ${since}`, queue, since }
+    return { reason: 'paused', message: `The queue ${queue} has been paused since ${since}`, queue, since }
   }
   if (maxConcurrent !== null && running >= maxConcurrent) {
     const message = `The queue ${queue} runs at most ${maxConcurrent} at a time, and runs ${running}`
@@ -46,7 +46,7 @@ export function waitingFor(facts: WaitingFacts): WaitingForShape | null {
   }
   if (!facts.served) {
     const none = `No worker that takes jobs of kind ${kind} from the queue ${queue} was seen in the last minute`
-    const message = `${none} (to be one: ichido worker --queue ${queue} --exec COMMAND)`
+    const message = `${none} (start one: ichido worker --queue ${queue} --exec COMMAND)`
     return { reason: 'no_worker', message, queue, command: `ichido workers enroll NAME --queue ${queue}` }
   }
   const message = running > 0 ? `The workers of the queue ${queue} are busy: they hold ${running}` : lastAsked(facts)
@@ -55,7 +55,7 @@ export function waitingFor(facts: WaitingFacts): WaitingForShape | null {
 
 /** One that is there and has nothing to do would have it. */
 function lastAsked({ queue, askedAgoMs }: WaitingFacts): string {
-  if (askedAgoMs === null) return `A worker of the queue ${queue} was seen lately, but it does not ask for work`
+  if (askedAgoMs === null) return `A worker of the queue ${queue} was seen recently, but it does not ask for work`
   const seconds = Math.round(askedAgoMs / 1000)
   return `A worker of the queue ${queue} was seen ${seconds} s ago and has not asked for work since`
 }

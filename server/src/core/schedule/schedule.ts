@@ -121,9 +121,12 @@ export function scheduleProblem(schedule: Schedule, nowMs: number): Problem | nu
   const wrong = cronProblem(cron)
   if (wrong !== null) return problem('cron', wrong)
   if (!isZone(timeZone))
-    return problem('time_zone', `must be the name of a time zone, like Europe/Berlin, not ${JSON.stringify(timeZone)}`)
+    return problem(
+      'time_zone',
+      `must be the name of a time zone, such as Europe/Berlin, not ${JSON.stringify(timeZone)}`,
+    )
   if (startsAtMs !== null && endsAtMs !== null && endsAtMs <= startsAtMs) {
-    return problem('ends_at', 'must lie after starts_at')
+    return problem('ends_at', 'must be after starts_at')
   }
   const window = Math.ceil(catchUpWindowSeconds / 86_400) * ruleOf(cron).ticksPerDay
   if (catchUp === 'all' && catchUpWindowSeconds > CATCH_UP_WINDOW_SECONDS_MAX) {
@@ -136,7 +139,7 @@ export function scheduleProblem(schedule: Schedule, nowMs: number): Problem | nu
     )
   }
   if (nextTick({ ...schedule, startsAtMs: null, endsAtMs: null }, nowMs) === null) {
-    return problem('cron', 'has no next run: no day is like that')
+    return problem('cron', 'has no next run: no date matches it')
   }
   return nextTick(schedule, nowMs) === null ? problem('ends_at', 'leaves no next run') : null
 }

@@ -125,7 +125,7 @@ export function templateProblem(payload: unknown, rule: TriggerRule | null, hasS
 function takeProblem({ path, alone }: Take, rule: TriggerRule | null, hasSchedule: boolean): string | null {
   if (rule === null) return 'takes a field of a trigger, so the definition needs `on`'
   if (hasSchedule) {
-    return 'takes a field of a trigger, which a tick does not have; make one definition for the schedule and one for triggers'
+    return 'takes a field of a trigger, which a tick does not have; use one definition for the schedule and one for triggers'
   }
   if (!alone) return 'must be the only member of its object'
   return typeof path === 'string' ? pathProblem(path) : 'must be a path, as a string'

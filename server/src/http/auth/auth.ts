@@ -118,7 +118,7 @@ export function installAuth(app: FastifyInstance, options: AuthOptions): void {
   async function authenticateWorker(request: FastifyRequest, reply: FastifyReply): Promise<WorkerIdentity> {
     const worker = await workers.authenticate(tokenOf(request, reply, 'worker token'))
     if (worker === 'revoked') throw wasRevoked()
-    if (worker === null) refuseCredentials(request, reply, 'The worker token is unknown or its time is up')
+    if (worker === null) refuseCredentials(request, reply, 'The worker token is unknown or has expired')
     workers.seen(worker.workerId)
     return worker
   }
@@ -128,7 +128,7 @@ export function installAuth(app: FastifyInstance, options: AuthOptions): void {
     const caller = await streamTokens.verify(token, jobId.toLowerCase())
     // A stream token of open mode does not reach further than open mode itself.
     if (caller === LOCAL_ADMIN) requireDirect(request)
-    return caller ?? refuseCredentials(request, reply, 'The stream token is wrong, of another job, or its time is up')
+    return caller ?? refuseCredentials(request, reply, 'The stream token is wrong, for another job, or has expired')
   }
 
   app.decorate('refuseCredentials', refuseCredentials)

@@ -47,14 +47,14 @@ export function openModeRefusal({ headers, httpVersion, protocol }: DirectReques
   }
   const { host = '', origin } = headers
   if (!LOOPBACK_HOST.test(host)) {
-    return `Without tokens the server answers to localhost, 127.0.0.1 and [::1] only, not to ${JSON.stringify(host)}`
+    return `Without tokens the server only answers at localhost, 127.0.0.1 and [::1], not at ${JSON.stringify(host)}`
   }
   if (origin !== undefined && origin.toLowerCase() !== `${protocol}://${host}`.toLowerCase()) {
-    return `Without tokens the server takes no requests from pages of other sites: ${JSON.stringify(origin)}`
+    return `Without tokens the server refuses requests from pages of other sites: ${JSON.stringify(origin)}`
   }
   const site = headers['sec-fetch-site']
   if (site !== undefined && site !== 'same-origin' && site !== 'none') {
-    return `Without tokens the server takes no ${String(site)} requests of browsers`
+    return `Without tokens the server refuses ${String(site)} requests of browsers`
   }
   return null
 }

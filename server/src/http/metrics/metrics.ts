@@ -75,7 +75,7 @@ export function createMetrics(): Metrics {
   const up = new Gauge({ name: 'ichido_store_up', help: '1 while the store answers this node, else 0', registers })
   const fullByPlace = new Gauge({
     name: 'ichido_store_full',
-    help: '1 while a disk is full, as this node finds it: of the store, or of the artifacts; else 0',
+    help: '1 while this node finds a disk of the store or of the artifacts full, else 0',
     labelNames: ['place'],
     registers,
   })
@@ -99,29 +99,29 @@ export function createMetrics(): Metrics {
   })
   const overdue = new Gauge({
     name: 'ichido_schedules_overdue',
-    help: 'Schedules that are not paused and whose tick nobody has dealt with for more than 30 s',
+    help: 'Schedules with a tick that was not made within 30 s, without paused ones',
     registers,
   })
   const waitingTicks = new Gauge({
     name: 'ichido_ticks_waiting',
-    help: 'Ticks that wait for a free slot, or for the job before them',
+    help: 'Ticks that wait for a free slot or for the previous job',
     registers,
   })
   const subscribersByPace = new Gauge({
     name: 'ichido_event_subscribers',
-    help: 'Streams of events of jobs that are open on this node: current, or behind what there is',
+    help: 'Open streams of events on this node: current, or behind',
     labelNames: ['pace'],
     registers,
   })
   const diskFree = new Gauge({
     name: 'ichido_disk_free_ratio',
-    help: 'From 0 to 1, how much is free on the disks of the folders that this node writes to',
+    help: 'The free share, from 0 to 1, of the disk of each folder that this node writes to',
     labelNames: ['folder'],
     registers,
   })
   const certificateEnd = new Gauge({
     name: 'ichido_certificate_end_timestamp_seconds',
-    help: 'When the certificate ends that this node serves',
+    help: 'When the certificate of this node expires',
     registers,
   })
   const showQueues = createQueueGauges(registers)
@@ -136,14 +136,14 @@ export function createMetrics(): Metrics {
   })
   const clientRetries = new Counter({
     name: 'ichido_client_retries_total',
-    help: 'Calls that a client had made before (Ichido-Attempt), by what came of this try',
+    help: 'Retried calls (Ichido-Attempt), by the outcome of this try',
     labelNames: ['outcome'],
     registers,
   })
   const connectionsOpen = new Gauge({ name: 'ichido_http_connections', help: 'Open connections of clients', registers })
   const connectionsRefused = new Counter({
     name: 'ichido_http_connections_refused_total',
-    help: 'Connections that were closed at once, by whose limit was met: that of the node, or of the address',
+    help: 'Connections that were closed at once, by the limit that was reached: of the node, or of the address',
     labelNames: ['limit'],
     registers,
   })
@@ -205,7 +205,7 @@ function createMeter(registers: Registry[]): Meter {
   const atSubmit = counter('ichido_leases_at_submit_total', 'Jobs leased by the statement that stored them', [])
   const keys = counter('ichido_idempotency_keys_total', 'Submissions with a key: hit, miss or mismatch', ['result'])
   const refusals = counter('ichido_quota_refusals_total', 'Submissions that a quota or cost limit refused', ['code'])
-  const reservations = counter('ichido_reservations_total', 'What was done with reservations', ['outcome'])
+  const reservations = counter('ichido_reservations_total', 'Reservations by what was done with them', ['outcome'])
   const ended = counter('ichido_runs_ended_total', 'Runs by the state they ended in', ['state'])
   const retriesEnded = counter(
     'ichido_retried_runs_ended_total',
@@ -215,7 +215,7 @@ function createMeter(registers: Registry[]): Meter {
   )
   const retries = counter(
     'ichido_retries_total',
-    'Next runs of jobs that had ended, by who wanted them: the policy of the job, a person, a redrive',
+    'Retries of jobs, by cause: the policy of the job, a person, or a redrive',
     ['by'],
   )
   const fenced = counter('ichido_fenced_writes_total', 'Writes of workers that changed nothing, by reason', [
@@ -235,10 +235,10 @@ function createMeter(registers: Registry[]): Meter {
     buckets: RUN_SECONDS,
     registers,
   })
-  const deadMade = counter('ichido_dead_letters_made_total', 'Jobs whose retries were used up', [])
+  const deadMade = counter('ichido_dead_letters_made_total', 'Jobs that used up their retries', [])
   const deadResolved = new Histogram({
     name: 'ichido_dead_letter_resolution_seconds',
-    help: 'How long dead letters were parked before a person dealt with them, by how',
+    help: 'How long dead letters waited before a person handled them, by how',
     labelNames: ['how'],
     buckets: PARKED_SECONDS,
     registers,
@@ -255,46 +255,42 @@ function createMeter(registers: Registry[]): Meter {
     buckets: TICK_SECONDS,
     registers,
   })
-  const triggers = counter('ichido_triggers_total', 'Triggers that were sent: recorded, or duplicates of those', [
-    'outcome',
-  ])
+  const triggers = counter('ichido_triggers_total', 'Triggers that were sent: recorded, or duplicates', ['outcome'])
   const triggerOutcomes = counter(
     'ichido_trigger_outcomes_total',
-    'What triggers made of definitions; one that waits is counted again when it is over',
+    'Outcomes of triggers for definitions; a waiting trigger is counted again when it is settled',
     ['outcome'],
   )
   const isLeader = new Gauge({
     name: 'ichido_is_leader',
-    help: '1 on the node that leads, for as long as its term is sure',
+    help: '1 on the node that leads, while its term is certain',
     registers,
   })
   const epochs = new Gauge({ name: 'ichido_leader_epoch', help: "The leader's term, as this node knows it", registers })
   const loops = new Gauge({
     name: 'ichido_loop_last_run_timestamp_seconds',
-    help: 'When each loop last came to the end of a tick on this node',
+    help: 'When each loop last finished a tick on this node',
     labelNames: ['loop'],
     registers,
   })
-  const removed = counter('ichido_retention_removed_rows_total', 'Rows that were past their retention, by table', [
-    'table',
-  ])
+  const removed = counter('ichido_retention_removed_rows_total', 'Expired rows that were removed, by table', ['table'])
   const behind = new Gauge({
     name: 'ichido_retention_lag_seconds',
-    help: 'For how long retention has had more to remove than it could; 0 when nothing is left',
+    help: 'How long retention has been behind with removing; 0 when nothing is left',
     registers,
   })
-  const lost = counter('ichido_evidence_lost_total', 'Jobs of which something was not counted', [])
-  const relayed = counter('ichido_events_relayed_total', 'Events on their way to Redis, by what this node did', [
+  const lost = counter('ichido_evidence_lost_total', 'Jobs whose counts are incomplete', [])
+  const relayed = counter('ichido_events_relayed_total', 'Events for Redis, by what this node did with them', [
     'outcome',
   ])
   const redisSkipped = counter(
     'ichido_redis_keys_skipped_total',
-    'Keys in Redis that were left alone because they hold something that is not Ichido’s',
+    'Keys in Redis that were left unchanged because they hold data that is not Ichido’s',
     [],
   )
   const redisTroubles = new Gauge({
     name: 'ichido_redis_trouble',
-    help: '1 while Redis is full, or drops keys when it is (evicts), as this node finds it; else 0',
+    help: '1 while this node finds Redis full, or set to drop keys when it is full (evicts); else 0',
     labelNames: ['trouble'],
     registers,
   })
@@ -306,13 +302,15 @@ function createMeter(registers: Registry[]): Meter {
   const routed = counter('ichido_events_routed_total', 'Events that this node took from streams of Redis', ['outcome'])
   const streamsBroken = counter(
     'ichido_event_streams_broken_total',
-    'Streams of events that went on with a reset, or were dropped as nobody took anything for a minute',
+    'Streams of events that continued with a reset, or were dropped because the reader took nothing for a minute',
     ['how'],
   )
   const logsArchived = counter('ichido_logs_archived_total', 'Logs of runs that were moved to files', [])
-  const logBytes = counter('ichido_log_archived_bytes_total', 'Bytes of those logs, and of their compressed files', [
-    'of',
-  ])
+  const logBytes = counter(
+    'ichido_log_archived_bytes_total',
+    'Bytes of the logs that were moved to files, and of their compressed files',
+    ['of'],
+  )
   const maxima = counter(
     'ichido_maximum_refusals_total',
     'Requests refused because a maximum was reached, by the setting that names it',

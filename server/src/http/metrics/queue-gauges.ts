@@ -8,18 +8,15 @@ const QUEUES_MAX = 200
 
 export function createQueueGauges(registers: Registry[]): (queues: readonly QueueShape[]) => void {
   const gauge = (name: string, help: string) => new Gauge({ name, help, labelNames: ['queue'], registers })
-  const ready = gauge(
-    'ichido_queue_ready',
-    'Runs that are due and that no worker holds, also while it is paused or full',
-  )
-  const delayed = gauge('ichido_queue_delayed', 'Runs whose time has not come')
+  const ready = gauge('ichido_queue_ready', 'Due runs that no worker holds, also while the queue is paused or full')
+  const delayed = gauge('ichido_queue_delayed', 'Runs that are not due yet')
   const leases = gauge('ichido_queue_active_leases', 'Runs that workers hold')
   const oldest = gauge(
     'ichido_queue_oldest_ready_seconds',
-    'For how long the oldest of the ready runs has been due, also while the queue is paused or full; 0 when none is ready',
+    'How long the oldest ready run has been due, also while the queue is paused or full; 0 when none is ready',
   )
-  const paused = gauge('ichido_queue_paused', '1 while nothing is handed out of it, for somebody has paused it, else 0')
-  const limit = gauge('ichido_queue_limit', 'Runs that workers may hold at a time (max_concurrent), where it is set')
+  const paused = gauge('ichido_queue_paused', '1 while the queue is paused, else 0')
+  const limit = gauge('ichido_queue_limit', 'How many runs workers may hold at a time (max_concurrent), if it is set')
   return (queues) => {
     for (const each of [ready, delayed, leases, oldest, paused, limit]) each.reset()
     const busiest = queues.toSorted((a, b) => b.ready + b.running - (a.ready + a.running)).slice(0, QUEUES_MAX)
@@ -38,9 +35,9 @@ export function createDeadLetterGauges(registers: Registry[]): (counts: DeadLett
   const gauge = (name: string, help: string) => new Gauge({ name, help, labelNames: ['queue'], registers })
   const letters = gauge(
     'ichido_dead_letters',
-    `Dead letters that are parked, by queue: those that have some, and counted up to ${COUNTED_EACH_MAX} each`,
+    `Dead letters by queue, counted up to ${COUNTED_EACH_MAX} each; queues without any are left out`,
   )
-  const oldest = gauge('ichido_dead_letter_oldest_seconds', 'For how long the oldest of them has been parked')
+  const oldest = gauge('ichido_dead_letter_oldest_seconds', 'How long the oldest dead letter has waited')
   const redrives = new Gauge({ name: 'ichido_redrives_running', help: 'Redrives that are not done yet', registers })
   return (counts) => {
     for (const each of [letters, oldest]) each.reset()
@@ -57,7 +54,7 @@ export function createTriggerGauges(registers: Registry[]): (counts: TriggerCoun
   const unprocessed = gauge('ichido_triggers_unprocessed', 'Triggers that the leader has not processed yet')
   const oldest = gauge(
     'ichido_trigger_oldest_unprocessed_seconds',
-    'How long ago the first of them came; 0 without any',
+    'The age of the oldest trigger that was not processed; 0 without any',
   )
   const waiting = gauge(
     'ichido_triggers_waiting',

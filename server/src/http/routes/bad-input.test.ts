@@ -18,7 +18,7 @@ const REFUSED: Record<string, [Call, number, string | RegExp, string?]> = {
   'a key with a tab': [key('a\tb'), 400, /Idempotency-Key must be visible ASCII.*character 2/],
   'a key with a space': [key('a b'), 400, /Idempotency-Key must be visible ASCII/],
   'a key with an open quote': [key('"abc'), 400, /Idempotency-Key has an opening quote/],
-  'a key with parameters': [key('"k-2"; a=b'), 400, 'Idempotency-Key has something behind its closing quote'],
+  'a key with parameters': [key('"k-2"; a=b'), 400, 'Idempotency-Key has characters after its closing quote'],
   'an empty key in the body': [job({ idempotency_key: '' }), 400, 'idempotency_key must not be empty'],
   'a long key in the body': [job({ idempotency_key: 'k'.repeat(257) }), 400, /^idempotency_key .*256 characters/],
   'a control character in the key in the body': [
@@ -68,11 +68,11 @@ const REFUSED: Record<string, [Call, number, string | RegExp, string?]> = {
   'a run_at that is no instant': [job({ run_at: 'tomorrow' }), 400, /^run_at must be an ISO 8601 instant/],
   'a run_at without a time zone': [job({ run_at: '2031-01-01T00:00:00' }), 400, /^run_at must be an ISO 8601 instant/],
   'a run_at on the 31st of June': [job({ run_at: '2031-06-31T00:00:00Z' }), 400, /^run_at must be an ISO 8601 instant/],
-  'a run_at in the past': [job({ run_at: inDays(-1) }), 400, 'run_at lies in the past', 'run_at'],
+  'a run_at in the past': [job({ run_at: inDays(-1) }), 400, 'run_at is in the past', 'run_at'],
   'a run_at in the year 9999': [
     job({ run_at: '9999-12-31T23:59:59Z' }),
     400,
-    'run_at lies more than 366 days ahead',
+    'run_at is more than 366 days ahead',
     'run_at',
   ],
   'a traceparent that is none': [job({ traceparent: 'x' }), 400, 'traceparent must be a W3C traceparent'],
@@ -113,14 +113,14 @@ const REFUSED: Record<string, [Call, number, string | RegExp, string?]> = {
     'payload.__proto__ has a name that is not allowed',
     'payload.__proto__',
   ],
-  'a member twice': [raw('{"kind":"work","payload":{"a":1,"a":2}}'), 400, 'payload.a is there twice', 'payload.a'],
+  'a member twice': [raw('{"kind":"work","payload":{"a":1,"a":2}}'), 400, 'payload.a occurs twice', 'payload.a'],
   'a member twice, once escaped': [
     raw('{"kind":"work","payload":{"a":1,"\\u0061":2}}'),
     400,
-    'payload.a is there twice',
+    'payload.a occurs twice',
     'payload.a',
   ],
-  'a field twice': [raw('{"kind":"work","kind":"work"}'), 400, 'kind is there twice', 'kind'],
+  'a field twice': [raw('{"kind":"work","kind":"work"}'), 400, 'kind occurs twice', 'kind'],
   'an integer above 2^53': [
     raw('{"kind":"work","payload":{"ids":[1,9007199254740993]}}'),
     400,
@@ -201,7 +201,7 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     ['/v1/workers/register', 413, 'The request body is larger than 65536 bytes'],
     ['/calc/zpe/compute/servers/register', 413, 'The request body is larger than 65536 bytes'],
     ['/v1/nothing', 404, 'There is no POST /v1/nothing'],
-    ['/healthz', 405, /^POST is not for this path/],
+    ['/healthz', 405, /^POST is not allowed for this path/],
   ])('%s: of a large body that anybody may send nothing is read', async (path, status, words) => {
     // Not JSON: whoever read it would say so.
     const { message } = expectRefusal(await http.call('POST', path, raw('x'.repeat(65_537))), status)
@@ -248,7 +248,7 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     ['POST', '/v1/reservations/01900000-0000-7000-8000-000000000000/release', 404, /^There is no reservation/],
     ['DELETE', '/v1/tokens/01900000-0000-7000-8000-000000000000', 404, /^There is no token/],
     ['GET', '/v1/nothing', 404, 'There is no GET /v1/nothing'],
-    ['PUT', '/v1/jobs', 405, 'PUT is not for this path; it takes GET, HEAD, POST'],
+    ['PUT', '/v1/jobs', 405, 'PUT is not allowed for this path; it takes GET, HEAD, POST'],
   ])('%s %s is %i', async (method, path, status, words) => {
     const { message } = expectRefusal(await http.call(method, path), status)
     if (typeof words === 'string') expect(message).toBe(words)

@@ -43,5 +43,5 @@ export function createClientErrorHandler(world: Pick<World, 'after' | 'uuid'>) {
 function toError(code: string): IchidoError {
   if (code === 'HPE_HEADER_OVERFLOW') return new IchidoError('HEADERS_TOO_LARGE')
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new IchidoError('REQUEST_TIMEOUT')
-  return new IchidoError('INVALID_PAYLOAD', 'This is not valid HTTP')
+  return new IchidoError('INVALID_PAYLOAD', 'The request is not valid HTTP')
 }

@@ -115,7 +115,7 @@ describe('the most connections that a node has', () => {
     const name = 'ichido_http_connections_refused_total{limit="node"}'
     expect(await counted(name)).toBe(`${name} 20`)
     expect(logged.map((line) => JSON.parse(line) as object)).toMatchObject([
-      { max: 10, msg: expect.stringContaining('this node has as many connections as it may') },
+      { max: 10, msg: expect.stringContaining('this node has reached its maximum of connections') },
     ])
 
     await http.services.settings.put(LOCAL_ADMIN, 'connections_max', 11)
@@ -185,7 +185,7 @@ describe('the most connections of one address', () => {
     for (const from of ['192.0.2.1', '198.51.100.7, 192.0.2.1', '2001:db8::3']) {
       const [answer] = (await once(ask(from), 'data')) as [Buffer]
       expect(String(answer)).toMatch(
-        /^HTTP\/1\.1 429 .*retry-after: 5.*has 2 requests open on this node, as many as it may/is,
+        /^HTTP\/1\.1 429 .*retry-after: 5.*has 2 requests open on this node, which is the maximum/is,
       )
     }
     expect(waiting.map((socket) => socket.bytesRead)).toEqual([0, 0, 0, 0, 0])

@@ -43,12 +43,12 @@ export function limitConnections(app: FastifyInstance, limits: ConnectionLimits)
   const makeRoom = atMostEvery(MAKE_ROOM_AGAIN_MS, deps.world, () => server.closeIdleConnections())
   server.on('drop', () => {
     metrics.connections.refused('node')
-    say('node', { max: server.maxConnections }, 'this node has as many connections as it may; new ones are closed')
+    say('node', { max: server.maxConnections }, 'this node has reached its maximum of connections and closes new ones')
     makeRoom()
   })
   limitPeers(server, limits, (address) => {
     metrics.connections.refused('address')
-    const words = 'an address has as many connections as it may; new ones are closed'
+    const words = 'an address has reached its maximum of connections, and new ones are closed'
     say('address', { address, max: settings.get('connections_per_address_max') }, words)
   })
 

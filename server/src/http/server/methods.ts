@@ -20,7 +20,7 @@ export function refuseOtherMethods(app: FastifyInstance, paths: Iterable<string>
       schema: { hide: true },
       onRequest: async (request, reply) => {
         reply.header('allow', allow)
-        throw new IchidoError('METHOD_NOT_ALLOWED', `${request.method} is not for this path; it takes ${allow}`)
+        throw new IchidoError('METHOD_NOT_ALLOWED', `${request.method} is not allowed for this path; it takes ${allow}`)
       },
       handler: () => undefined,
     })

@@ -58,7 +58,7 @@ describe('before there is a request', () => {
     const { port } = await listening()
     const { head, body } = split(await talk(port, 'HELLO\r\n\r\n'))
     expect(head).toMatch(/^HTTP\/1.1 400 /)
-    expect(body.error).toMatchObject({ code: 'INVALID_PAYLOAD', message: 'This is not valid HTTP' })
+    expect(body.error).toMatchObject({ code: 'INVALID_PAYLOAD', message: 'The request is not valid HTTP' })
   })
 
   test.each(['/docs/static/../x', '/docs/static/%2e%2e/x', '/docs/static/..\\x'])('%s is 404', async (path) => {

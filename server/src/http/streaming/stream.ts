@@ -99,13 +99,13 @@ export class Seats {
     if (own >= this.#deps.settings.get(setting)) {
       throw maximumReached(this.#deps, {
         setting,
-        says: (max) => `${holder} has ${max} ${what} open on this node, as many as it may`,
+        says: (max) => `${holder} has ${max} ${what} open on this node, which is the maximum`,
         advice: 'close one, try again later',
         retryAfterMs: RETRY_AFTER_MS,
       })
     }
     if (this.#count >= nodeMax) {
-      const message = `This node has ${nodeMax} ${what} open, as many as it may; try again later, or another node`
+      const message = `This node has ${nodeMax} ${what} open, which is the maximum; try again later, or use another node`
       throw new IchidoError('RATE_LIMITED', message, {}, { retryAfterMs: RETRY_AFTER_MS })
     }
     this.#taken.set(holder, own + 1)
@@ -122,5 +122,5 @@ export class Seats {
 }
 
 export function goneAway(): IchidoError {
-  return new IchidoError('UNAVAILABLE', 'The client has gone away')
+  return new IchidoError('UNAVAILABLE', 'The client has disconnected')
 }

@@ -80,7 +80,7 @@ test('a section can be committed once', async () => {
   await once.fetch(requestOf(fresh().key), route, async (call) => {
     await call.withKey(() => ({ status: 503 }))
     const answer = await call.withKey(() => ({ status: 201 }))
-    await expect(call.withKey(() => ({ status: 202 }))).rejects.toThrow('withKey can commit once')
+    await expect(call.withKey(() => ({ status: 202 }))).rejects.toThrow('withKey can commit only once')
     return answer
   })
 })

@@ -71,7 +71,7 @@ export class KeyLost extends Error {
   override name = 'KeyLost'
   constructor() {
     super(
-      'The lease on the idempotency key lapsed and another request took it over; nothing of this section was written',
+      'The lease on the idempotency key expired and another request took over the key; this section was rolled back',
     )
   }
 }

@@ -64,7 +64,7 @@ export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = pla
       const late = world.monotonic() >= deadlineMs
       if (inside && late) {
         throw new Error(
-          `The application has held a transaction open for ${BUSY_MAX_MS} ms; on SQLite it must not await inside of one`,
+          `The application has held a transaction open for ${BUSY_MAX_MS} ms; on SQLite it must not await inside a transaction`,
         )
       }
       if (!inside) {
@@ -142,7 +142,7 @@ export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = pla
 }
 
 const MUST_NOT_AWAIT =
-  'On SQLite the section of withKey must be synchronous: all requests share one connection, and an await would let the writes of others into this transaction'
+  'On SQLite the section of withKey must be synchronous: all requests share one connection, and an await would let other requests write inside this transaction'
 
 function isBusy(error: unknown): boolean {
   if (!(error instanceof Error) || !('errcode' in error)) return false

@@ -399,7 +399,7 @@ describe.each(ENGINES)('%s', (engine) => {
       writeFileSync(path, bytes.with(15, 255).with(16, 255))
       await unreadable(jobId, /is damaged$/)
       writeFileSync(path, gzipSync('{"n":0,"stream":"stdout","created_at":1,"text":"a"}\n'))
-      await unreadable(jobId, /ends too soon$/)
+      await unreadable(jobId, /is incomplete$/)
       rmSync(path)
       await unreadable(jobId, /is missing$/)
       writeFileSync(path, bytes)

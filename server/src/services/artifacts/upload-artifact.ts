@@ -57,7 +57,8 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
       if (runId === null) throw notFound('lease', leaseId)
       return { kind: 'output', runId, workerId: sender.workerId, leaseId }
     }
-    if (leaseId !== null) throw new IchidoError('FORBIDDEN', 'Only the worker that holds a lease sends with it')
+    if (leaseId !== null)
+      throw new IchidoError('FORBIDDEN', 'Only the worker that holds the lease can send files with it')
     const { userId } = sender.caller
     if (jobId === null) return { kind: 'unbound', userId }
     const [job] = await store.read(findJobs([jobId]))
@@ -228,12 +229,13 @@ function refusal(owner: UploadOwner, reason: Reason, name = ''): IchidoError {
     case 'NOT_FOUND':
       return new IchidoError('NOT_FOUND', `The job waits for no artifact named ${JSON.stringify(name)}`)
     case 'ALREADY_ENDED':
-      if (owner.kind === 'input') return new IchidoError('ALREADY_ENDED', `Job ${owner.jobId} waits for it no longer`)
+      if (owner.kind === 'input')
+        return new IchidoError('ALREADY_ENDED', `Job ${owner.jobId} no longer waits for this artifact`)
       return elsewhere(0)
     case 'LEASE_LOST':
       return new IchidoError('LEASE_LOST')
     case 'TOO_MANY':
-      return new IchidoError('INVALID_PAYLOAD', `A run can leave at most ${OUTPUTS_PER_RUN_MAX} artifacts`)
+      return new IchidoError('INVALID_PAYLOAD', `A run can have at most ${OUTPUTS_PER_RUN_MAX} artifacts`)
     case 'OTHER_CONTENT':
       return new IchidoError('ARTIFACT_CONFLICT')
   }
@@ -244,14 +246,14 @@ function missing(field: string): IchidoError {
 }
 
 function elsewhere(receivedBytes: number): IchidoError {
-  return new IchidoError('UPLOAD_OFFSET_MISMATCH', `${receivedBytes} bytes are here; go on from there`, {
+  return new IchidoError('UPLOAD_OFFSET_MISMATCH', `${receivedBytes} bytes have arrived; continue from there`, {
     upload_offset: receivedBytes,
   })
 }
 
 function tooLong(sizeBytes: number | null, bytesMax: number): IchidoError {
   return sizeBytes === bytesMax
-    ? new IchidoError('INVALID_PAYLOAD', `There are more than the ${sizeBytes} bytes that were said`, {
+    ? new IchidoError('INVALID_PAYLOAD', `The body has more than the ${sizeBytes} bytes of size_bytes`, {
         field: 'size_bytes',
       })
     : new IchidoError('PAYLOAD_TOO_LARGE', `An artifact may have up to ${bytesMax} bytes`)

@@ -32,7 +32,7 @@ export class PerUserQueue {
     const late = sleep(this.#world, WAIT_MAX_MS, done.signal).then(() => true)
     const isLate = await Promise.race([before.then(() => false), late])
     done.abort()
-    if (isLate) throw new StoreUnavailable('Somebody keeps what this user needs')
+    if (isLate) throw new StoreUnavailable('Timed out waiting for a lock on this user')
   }
 
   #forget(user: string, mine: Promise<void>): void {

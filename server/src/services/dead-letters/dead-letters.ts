@@ -178,7 +178,7 @@ function refusal(outcome: Extract<RetryOutcome, { kind: 'refused' }>): IchidoErr
   switch (outcome.reason) {
     case 'KEY_TAKEN': {
       const other = outcome.byJobId === null ? 'another job' : `job ${outcome.byJobId}`
-      const message = `The key ${JSON.stringify(outcome.key)} of job ${jobId} names ${other} by now`
+      const message = `The key ${JSON.stringify(outcome.key)} of job ${jobId} names ${other} now`
       return new IchidoError('KEY_TAKEN', message, { key: outcome.key, job_id: outcome.byJobId })
     }
     case 'QUOTA_EXCEEDED':

@@ -35,7 +35,7 @@ export function createRedriveService(deps: Deps): RedriveService {
   const { world, store } = deps
   function allowed(caller: Caller, filter: DeadFilter): DeadFilter {
     const mine = can(caller, 'submit') ? limitTo(caller, filter) : null
-    if (mine === null) throw new IchidoError('FORBIDDEN', 'Only operators redrive dead letters of others')
+    if (mine === null) throw new IchidoError('FORBIDDEN', 'Only operators can redrive dead letters of other users')
     return mine
   }
 

@@ -9,7 +9,7 @@ export function retryRefusal(jobId: string, refusal: EndedRefusal): IchidoError 
       return notFound('job', jobId)
     case 'NOT_ENDED': {
       const { state, canceling } = refusal
-      const why = canceling ? 'its cancellation is under way' : 'only a job that has ended can be retried'
+      const why = canceling ? 'its cancellation is in progress' : 'only a job that has ended can be retried'
       return new IchidoError('NOT_ENDED', `Job ${jobId} is ${state}: ${why}`, { state, cancel_requested: canceling })
     }
     case 'ALREADY_ENDED': {
@@ -18,7 +18,7 @@ export function retryRefusal(jobId: string, refusal: EndedRefusal): IchidoError 
     }
     case 'ALREADY_REPLACED': {
       const { byJobId } = refusal
-      const message = `Job ${jobId} was replaced by job ${byJobId}; retry that one`
+      const message = `Job ${jobId} was replaced by job ${byJobId}; retry that job`
       return new IchidoError('ALREADY_REPLACED', message, { job_id: byJobId })
     }
   }

@@ -52,7 +52,7 @@ export class Feeds {
     requireId('job', jobId)
     const { limits, store, events } = this.#deps
     if (this.#stopped || this.#subscribers.size + this.#opening >= limits.subscribersMax) {
-      throw new IchidoError('UNAVAILABLE', 'This node takes no more subscribers; try another one, or later')
+      throw new IchidoError('UNAVAILABLE', 'This node takes no more subscribers; use another node, or try again later')
     }
     this.#opening++
     try {

@@ -70,7 +70,7 @@ export class LeaseRoom {
   refusal(workerId: string) {
     return maximumReached(this.#deps, {
       setting,
-      says: (max) => `${workerId} holds ${max} leases, or asks for the rest of them, as many as it may`,
+      says: (max) => `${workerId} holds ${max} leases or has asked for them, which is the maximum`,
       advice: 'finish or release some',
       retryAfterMs: RETRY_AFTER_MS,
     })

@@ -13,7 +13,7 @@ export async function beginOperation<T>(deps: Deps, id: string, { userId }: Call
   if (begun !== null) return begun
   throw maximumReached(deps, {
     setting,
-    says: (max) => `${userId} has ${max} redrives and backfills running, as many as it may`,
+    says: (max) => `${userId} has ${max} redrives and backfills running, which is the maximum`,
     advice: 'wait until one has ended, abort one',
   })
 }

@@ -101,7 +101,7 @@ function namesOf({ userId, kind, queue, labels, policy }: NamingItem): UserName[
 
 function refusalOf({ sort, name }: UserName, max: number): NameRefusal {
   const setting = SETTINGS[sort]
-  const says = `The ${sort} ${name} would be one more than the ${max} that one user may name in a day`
-  const message = maximumText(setting, says, `use a ${sort} that you used before`)
+  const says = `The ${sort} ${name} would exceed the maximum of ${max} that one user may name in a day`
+  const message = maximumText(setting, says, `use a ${sort} that you have used before`)
   return { code: 'MAXIMUM_REACHED', message, details: { setting, max } }
 }

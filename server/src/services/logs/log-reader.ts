@@ -124,7 +124,7 @@ export function readArchived({ logArchive }: LogSource, { file, lastN }: Archive
   if (logArchive !== undefined) return logArchive.read(file, afterN, lastN)
   throw new IchidoError(
     'LOG_UNAVAILABLE',
-    `The log of run ${file.runId} was archived, and this node has no folder of artifacts; another one may`,
+    `The log of run ${file.runId} was archived, and this node has no folder for artifacts; ask another node`,
   )
 }
 

@@ -56,11 +56,11 @@ export function createBackfillService(deps: Deps): BackfillService {
     const { schedule } = definition
     const { fromMs, toMs } = { ...range, toMs: range.toMs ?? nowMs }
     if (schedule === null) throw refusal('from', `The definition ${name} has no schedule, and no ticks`)
-    if (fromMs >= toMs) throw refusal('to', 'to must lie after from')
-    if (toMs > nowMs) throw refusal('to', 'to must not lie in the future')
+    if (fromMs >= toMs) throw refusal('to', 'to must be after from')
+    if (toMs > nowMs) throw refusal('to', 'to must not be in the future')
     const ticks = ticksBetween(schedule, fromMs, toMs, BACKFILL_TICKS_MAX + 1)
     if (ticks.length > BACKFILL_TICKS_MAX) {
-      throw refusal('from', `There are more than ${BACKFILL_TICKS_MAX} ticks from then on: take a part at a time`)
+      throw refusal('from', `The range has more than ${BACKFILL_TICKS_MAX} ticks: use a shorter range`)
     }
     return { definition, schedule, fromMs, toMs, ticks }
   }

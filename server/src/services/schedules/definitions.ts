@@ -92,7 +92,7 @@ export function createDefinitionService(deps: Deps, names: UserNames): Definitio
       if (outcome.kind === 'problem') throw refusal(outcome.problem)
       if (outcome.kind === 'missing') throw notFound('definition', name)
       if (outcome.kind === 'updated') return render(outcome.definition)
-      throw new IchidoError('VERSION_CONFLICT', `The definition ${name} has version ${outcome.version} by now`, {
+      throw new IchidoError('VERSION_CONFLICT', `The definition ${name} has version ${outcome.version} now`, {
         field: 'version',
         version: outcome.version,
       })
@@ -151,7 +151,7 @@ function contentOf(deps: Deps, caller: Caller, input: DefinitionInput): Definiti
   }
 }
 
-const taken = (name: string) => `There is a definition ${name} already; PUT /v1/definitions/${name} changes it`
+const taken = (name: string) => `The definition ${name} already exists; PUT /v1/definitions/${name} changes it`
 
 function render(definition: Definition): DefinitionShape {
   return {

@@ -69,7 +69,7 @@ export function createOccurrenceService({ world, store }: Deps, submission: Subm
       const by = { id: world.uuid(), actor: caller.userId }
       const payload = JSON.parse(definition.payload) as unknown
       if (definition.on !== null && takesData(payload)) {
-        const message = `The payload of ${name} takes fields of a trigger; send one with the topic ${definition.on.topic}`
+        const message = `The payload of ${name} takes fields of a trigger; send a trigger with the topic ${definition.on.topic}`
         throw new IchidoError('INVALID_PAYLOAD', message, { field: 'payload' })
       }
       const input = { kind, queue: queue ?? DEFAULT_QUEUE, payload, priority, ...(labels === null ? {} : { labels }) }

@@ -34,7 +34,7 @@ export interface Meter {
   looped(name: string, atMs: number): void
   /** Rows that were past their retention, by table. */
   removed(table: string, count: number): void
-  /** For how long retention has had more to remove than it could; 0 when nothing is left. */
+  /** How long retention has been behind with removing; 0 when nothing is left. */
   retentionBehind(ms: number): void
   /**
    * Events that this node added to Redis, found there, left to the leader's sweep, swept as the leader, or skipped because

@@ -45,7 +45,10 @@ export function createHookService({ world, store: db }: Pick<Deps, 'world' | 'st
       const change = { id: world.uuid(), name, scheme, topic, secret, newSecret, userId: caller.userId }
       const outcome = await db.write(store.putHook(change, by(caller)))
       if (outcome.kind === 'secret_needed') {
-        throw invalid('secret', 'is needed with another scheme: the old secret does not serve the new one')
+        throw invalid(
+          'secret',
+          'is required to change the scheme, because the old secret does not work with the new scheme',
+        )
       }
       return { ...render(outcome.hook), secret: outcome.isNew && secret === null ? outcome.hook.secret : null }
     },

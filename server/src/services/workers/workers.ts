@@ -235,7 +235,7 @@ function renderRegistered(outcome: RegisterOutcome, token: string): RegisteredSh
   if (outcome.kind === 'refused') {
     if (outcome.reason === 'queue') throw outsideQueue(outcome.queue)
     if (outcome.reason === 'revoked') throw wasRevoked()
-    throw new IchidoError('FORBIDDEN', 'Nothing shows that the caller is this worker: send its worker_token of before')
+    throw new IchidoError('FORBIDDEN', 'The caller must prove that it is this worker: send its last worker_token')
   }
   return {
     worker_id: outcome.workerId,

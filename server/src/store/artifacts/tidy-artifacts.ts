@@ -9,7 +9,7 @@ import * as sql from './artifacts.sql.ts'
 /** Why a job whose upload did not go on was canceled. */
 export const UPLOAD_OVERDUE = JSON.stringify({
   code: 'UPLOAD_OVERDUE',
-  message: 'The artifacts that the job waits for did not come in time',
+  message: 'The artifacts of the job did not arrive in time',
 })
 
 export interface Overdue {

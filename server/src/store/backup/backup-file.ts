@@ -182,7 +182,7 @@ export function checkBackup(path: string, name = path): Manifest {
     const manifest = readManifest(db, path, name)
     if (manifest.format > FORMAT || manifest.schema_version > SCHEMA_VERSION) {
       throw new BackupRefused(
-        `${name} was made by a newer Ichido (schema version ${manifest.schema_version}, this one knows ${SCHEMA_VERSION}). Restore it with that one.`,
+        `${name} was made by a newer Ichido (schema version ${manifest.schema_version}, this one knows ${SCHEMA_VERSION}). Restore it with the newer Ichido.`,
       )
     }
     if (sealed === null && manifest.format !== UNSEALED_FORMAT) throw damaged(name, 'its end is missing')
@@ -192,7 +192,7 @@ export function checkBackup(path: string, name = path): Manifest {
       const expected = manifest.tables[table.name]
       if (rows === expected?.rows && sum === expected.sum) continue
       const counts = `${rows} rows, ${expected?.rows ?? 0} expected`
-      throw damaged(name, `the table ${table.name} is not as it was when it was backed up (${counts})`)
+      throw damaged(name, `the table ${table.name} differs from the table that was backed up (${counts})`)
     }
     return manifest
   } catch (error) {
@@ -214,7 +214,7 @@ function readManifest(db: DatabaseSync, path: string, name: string): Manifest {
     // A database that can be read and has no manifest is somebody else's.
     const unreadable = isSqliteError(error) && !/no such table/.test(error.message) && beginsAsDatabase(path)
     const what = unreadable
-      ? 'begins as a backup, but is cut off or damaged. Copy it anew, or use another backup.'
+      ? 'begins like a backup, but is incomplete or damaged. Copy it again, or use another backup.'
       : 'is not a backup made by `ichido backup`'
     throw new BackupRefused(`${name} ${what}`, { cause: error })
   }
@@ -289,7 +289,7 @@ function listTables(db: DatabaseSync): Table[] {
   const tables = found.map((row) => String(row.name))
   const strange = found.find((row) => row.type !== 'table' || !PLAIN_NAME.test(String(row.name)))
   if (strange !== undefined) {
-    throw new BackupRefused(`The file has a ${strange.type} ${JSON.stringify(strange.name)}, which is none of Ichido's`)
+    throw new BackupRefused(`The file has a ${strange.type} ${JSON.stringify(strange.name)}, which is not Ichido's`)
   }
   return tables.filter((name) => !NOT_COPIED.includes(name)).map((name) => describeTable(db, name))
 }
@@ -298,7 +298,7 @@ function describeTable(db: DatabaseSync, name: string): Table {
   const columns = db.prepare('SELECT name, pk FROM pragma_table_info(?) ORDER BY cid').all(name)
   const strange = columns.find((column) => !PLAIN_NAME.test(String(column.name)))
   if (strange !== undefined) {
-    throw new BackupRefused(`The file has a column ${JSON.stringify(strange.name)}, which is none of Ichido's`)
+    throw new BackupRefused(`The file has a column ${JSON.stringify(strange.name)}, which is not Ichido's`)
   }
   const key = columns.filter((column) => Number(column.pk) > 0).sort((a, b) => Number(a.pk) - Number(b.pk))
   return { name, columns: columns.map((column) => String(column.name)), primaryKey: key.map((c) => String(c.name)) }

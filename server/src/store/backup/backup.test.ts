@@ -259,7 +259,7 @@ test.each([20, 600, 5_000, 50_000])('one that is cut off after %s bytes says so'
   const file = join(folder, `cut-${bytes}`)
   writeFileSync(file, readFileSync(backupOf('sqlite')).subarray(0, bytes))
   await expect(restoreStore(deps.store, file, {})).rejects.toThrow(
-    `${file} begins as a backup, but is cut off or damaged`,
+    `${file} begins like a backup, but is incomplete or damaged`,
   )
 })
 

@@ -45,7 +45,7 @@ export async function backupStore(
   const { schemaVersion } = await store.health()
   if (schemaVersion !== SCHEMA_VERSION) {
     throw new BackupRefused(
-      `The store is at schema version ${schemaVersion}, this Ichido knows ${SCHEMA_VERSION}. Back it up with the newer one.`,
+      `The store is at schema version ${schemaVersion}, this Ichido knows ${SCHEMA_VERSION}. Back it up with the newer Ichido.`,
     )
   }
   const temporary = `${file}.${world.uuid()}.partial`
@@ -159,7 +159,7 @@ function copyOut(backup: BackupFile, onProgress: CopyOptions['onProgress']): Com
       // An earlier try of ours may have been committed without our hearing of it.
       if (again && (yield* holds(tables, expected))) return yield* currentEpoch()
       throw new BackupRefused(
-        'The store is not empty, and a restore would mix two histories. Restore into a new one: set DATA_DIR to a new folder, or DATABASE_URL or DATABASE_SCHEMA to a new database or schema.',
+        'The store is not empty, and a restore would mix two histories. Restore into a new store: set DATA_DIR to a new folder, or DATABASE_URL or DATABASE_SCHEMA to a new database or schema.',
       )
     }
     for (const table of tables) {
@@ -169,7 +169,7 @@ function copyOut(backup: BackupFile, onProgress: CopyOptions['onProgress']): Com
         counted(backup.pages(table), (rows) => onProgress?.(table.name, rows)),
       )
     }
-    if (!(yield* holds(tables, expected))) throw new Error('The restored rows are not those of the backup')
+    if (!(yield* holds(tables, expected))) throw new Error('The restored rows differ from the backup')
     const behind = Math.max(0, backup.epoch - (yield* currentEpoch()))
     return yield* raiseEpoch(behind + EPOCH_STEP).work(again)
   })

@@ -75,12 +75,12 @@ export interface ReviewItem {
   reassignAfterMs: number
 }
 
-const LOST: RunError = { code: 'WORKER_LOST', message: 'The worker was not heard of until its lease ran out' }
-const REVOKED: RunError = { code: 'WORKER_REVOKED', message: 'The worker was revoked while it ran this' }
+const LOST: RunError = { code: 'WORKER_LOST', message: 'The worker was silent until its lease expired' }
+const REVOKED: RunError = { code: 'WORKER_REVOKED', message: 'The worker was revoked during the run' }
 const TIMEOUT: RunError = { code: 'TIMEOUT', message: 'The run took longer than its timeout_seconds' }
 const NEVER_STARTED: RunError = {
   code: 'NEVER_STARTED',
-  message: `${HANDOUTS_MAX} times a worker took this run and did not start it`,
+  message: `Workers took this run ${HANDOUTS_MAX} times and did not start it`,
 }
 
 /** Looks through what workers hold. Nothing ends here but what nobody has begun. */

@@ -16,7 +16,7 @@ import { sql } from '../../../src/testing/store/store.ts'
 let dataDir: string
 const open = (folder = dataDir) => openSqlite({ dataDir: folder, now: () => Date.now() })
 const refusal = (folder: string) =>
-  `Another process, or another open() in this one, is using ${folder}. Stop it, give this one another folder (dataDir; for the server DATA_DIR), or use PostgreSQL (pool or databaseUrl; for the server DATABASE_URL) to run several nodes.`
+  `Another process, or another open() in this one, is using ${folder}. Stop it, use another folder (dataDir; for the server DATA_DIR), or use PostgreSQL (pool or databaseUrl; for the server DATABASE_URL) to run several nodes.`
 
 beforeEach(() => {
   dataDir = mkdtempSync(join(tmpdir(), 'ichido-h24-'))

@@ -85,7 +85,7 @@ describe('doctor', () => {
     expect([gone.code, gone.ok]).toEqual([1, false])
     expect(gone.of('store')).toMatchObject({
       status: 'broken',
-      advice: 'Start PostgreSQL, or set DATABASE_URL to where it listens.',
+      advice: 'Start PostgreSQL, or set DATABASE_URL to its address.',
     })
 
     const wrong = await doctor({ PORT: 'x' })

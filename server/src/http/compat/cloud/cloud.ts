@@ -98,7 +98,7 @@ function readRoutes(api: ApiInstance, { services: { jobs, deps } }: RouteContext
     async (request) => {
       const { provider, status, job_type, limit, offset, cursor } = request.query
       if (offset > 0 && cursor !== undefined) {
-        const message = 'offset and cursor are two places to begin; send one of them'
+        const message = 'offset and cursor exclude each other; send one of them'
         throw new IchidoError('INVALID_PAYLOAD', message, { field: 'offset' })
       }
       if (job_type === 'local') return { jobs: [], total: 0, total_capped: false, next_cursor: null }

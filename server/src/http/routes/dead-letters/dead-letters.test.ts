@@ -163,7 +163,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
       await call('POST', `/v1/jobs/${job_id}/cancel`)
       const refused = await call('POST', `/v1/jobs/${job_id}/retry`)
       expect(code(refused)).toEqual([409, 'NOT_ENDED'])
-      expect(refused.text).toContain('its cancellation is under way')
+      expect(refused.text).toContain('its cancellation is in progress')
       expect(code(await call('POST', '/v1/jobs/00000000-0000-7000-8000-000000000000/retry'))).toEqual([
         404,
         'NOT_FOUND',

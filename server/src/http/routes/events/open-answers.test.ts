@@ -43,7 +43,7 @@ test('one user has so many event streams open, and each that ends makes room', a
   expect(errorOf(refused)).toMatchObject({
     code: 'RATE_LIMITED',
     message:
-      'local has 2 streams open on this node, as many as it may; close one, try again later, or have an admin raise the ' +
+      'local has 2 streams open on this node, which is the maximum; close one, try again later, or have an admin raise the ' +
       'setting event_streams_per_user_max',
     details: { setting: 'event_streams_per_user_max', max: 2 },
   })

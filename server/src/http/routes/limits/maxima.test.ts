@@ -34,7 +34,7 @@ describe.each(ENGINES)('what one user may have on %s', (engine) => {
       expect(errorOf(refused)).toMatchObject({
         code: 'MAXIMUM_REACHED',
         message:
-          'local has 2 redrives and backfills running, as many as it may; wait until one has ended, abort one, or have an ' +
+          'local has 2 redrives and backfills running, which is the maximum; wait until one has ended, abort one, or have an ' +
           'admin raise the setting operations_per_user_max',
         details: { setting: 'operations_per_user_max', max: 2 },
       })
@@ -65,7 +65,7 @@ describe.each(ENGINES)('what one user may have on %s', (engine) => {
     expect(refused).toMatchObject({ status: 429, headers: { 'retry-after': '5' } })
     expect(errorOf(refused)).toMatchObject({
       message:
-        `${worker.workerId} holds 3 leases, or asks for the rest of them, as many as it may; finish or release some, or ` +
+        `${worker.workerId} holds 3 leases or has asked for them, which is the maximum; finish or release some, or ` +
         'have an admin raise the setting leases_per_worker_max',
       details: { setting: 'leases_per_worker_max', max: 3 },
     })
@@ -121,8 +121,8 @@ describe.each(ENGINES)('what one user may have on %s', (engine) => {
       expect(errorOf(refused)).toMatchObject({
         code: 'MAXIMUM_REACHED',
         message:
-          `The ${sort} ${name} would be one more than the ${max} that one user may name in a day; use a ${sort} that you ` +
-          `used before, or have an admin raise the setting ${setting}`,
+          `The ${sort} ${name} would exceed the maximum of ${max} that one user may name in a day; use a ${sort} that you ` +
+          `have used before, or have an admin raise the setting ${setting}`,
         details: { setting, max },
       })
     }

@@ -12,7 +12,7 @@ export const lookAtCredentials: Rule = async ({ store, settings, certificateEnds
   for (const token of await store.read(findEndingTokens(Math.ceil(withinMs), TOKENS_MAX))) {
     const ends = `ends at ${new Date(token.endsAtMs).toISOString()}`
     if (token.of === 'user') {
-      const message = `The API token ${JSON.stringify(token.name)} of ${token.owner} ${ends}. Make another one: ichido token create`
+      const message = `The API token ${JSON.stringify(token.name)} of ${token.owner} ${ends}. Make a new one: ichido token create`
       ending.set(`token ${token.id}`, message)
     } else {
       const message = `The token of the worker ${JSON.stringify(token.name)} ${ends}, and the worker does not renew it. Enroll it again: ichido workers enroll`

@@ -10,7 +10,7 @@ export const lookAtDisks: Rule = async ({ store, settings, disks }) => {
   const full = used
     .filter(({ percent }) => percent > threshold)
     .map(({ folder, percent }) => {
-      const message = `The disk of ${folder} is ${Math.floor(percent)} % full, more than ${threshold} %. Make room, or let retention remove more`
+      const message = `The disk of ${folder} is ${Math.floor(percent)} % full, more than ${threshold} %. Free space, or shorten the retention times`
       return [folder, message] as const
     })
   const unsure = used.filter(({ percent }) => percent > threshold - CALM_PERCENT).map(({ folder }) => folder)

@@ -164,7 +164,7 @@ describe.each(ENGINES)('%s', (engine) => {
       await scene.pass(DAY_MS + HOUR_MS)
       expect((await looked(ENDING)).sort()).toEqual([kept, revoked].sort())
       expect((await list(ENDING))[0]?.message).toMatch(
-        /^The API token "ci" of ann ends at 20\S+Z\. Make another one: ichido token create$/,
+        /^The API token "ci" of ann ends at 20\S+Z\. Make a new one: ichido token create$/,
       )
       await scene.services.access.revokeToken(LOCAL_ADMIN, revoked.slice('token '.length))
       expect(await looked(ENDING)).toEqual([kept])

@@ -49,7 +49,7 @@ const RULES: Record<WindowedRule, Windowed> = {
     threshold: 'alert_retry_failures_threshold_percent',
     minEvents: 'alert_retry_failures_min_events',
     tell: (judgement, threshold, minutes) =>
-      `${percent(judgement)} retries failed within ${minutes} min, more than ${threshold} %. Retrying does not help: look at the errors of the jobs`,
+      `${percent(judgement)} retries failed within ${minutes} min, more than ${threshold} %. Retrying does not help: check the errors of the jobs`,
   },
   duplicate_keys: {
     subject: 'all keys',
@@ -59,7 +59,7 @@ const RULES: Record<WindowedRule, Windowed> = {
     threshold: 'alert_duplicate_keys_threshold_percent',
     minEvents: 'alert_duplicate_keys_min_events',
     tell: (judgement, threshold, minutes) =>
-      `${percent(judgement)} submissions with a key repeated a key within ${minutes} min, more than ${threshold} %. A client sends its requests again and again`,
+      `${percent(judgement)} submissions with a key repeated a key within ${minutes} min, more than ${threshold} %. A client repeats its requests`,
   },
   start_delay: {
     subject: 'all queues',

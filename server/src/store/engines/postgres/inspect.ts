@@ -34,6 +34,6 @@ export async function inspect(client: pg.ClientBase): Promise<Connection> {
   const question = { text: QUESTION, ...WITHIN }
   const { rows } = await client.query(question)
   const [{ pid, standby, ...durability }] = rows
-  if (standby) throw new Standby('This PostgreSQL is a standby, which takes no writes')
+  if (standby) throw new Standby('This PostgreSQL is a standby, which accepts no writes')
   return { pooled: !('processID' in client) || client.processID !== pid, durability }
 }

@@ -242,7 +242,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
           if (full) throw storeFull(error)
           throw lost
             ? unreachable(error)
-            : new StoreUnavailable(`PostgreSQL is held up: ${String(error)}`, { cause: error })
+            : new StoreUnavailable(`PostgreSQL is blocked: ${String(error)}`, { cause: error })
         }
         await options.sleep(pauseMs)
       }

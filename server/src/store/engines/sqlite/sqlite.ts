@@ -173,7 +173,7 @@ function takeLock(dataDir: string): DatabaseSync {
     lock.close()
     if (resultCode(error) !== SQLITE_BUSY) throw error
     throw new StoreInUse(
-      `Another process, or another open() in this one, is using ${dataDir}. Stop it, give this one another folder (dataDir; for the server DATA_DIR), or use PostgreSQL (pool or databaseUrl; for the server DATABASE_URL) to run several nodes.`,
+      `Another process, or another open() in this one, is using ${dataDir}. Stop it, use another folder (dataDir; for the server DATA_DIR), or use PostgreSQL (pool or databaseUrl; for the server DATABASE_URL) to run several nodes.`,
       { cause: error },
     )
   }
