@@ -253,7 +253,7 @@ print(json.dumps(ichido._INHERITED))`
   ])('outputs that the control plane is unable to take fail the run: %d %s', async (status, code) => {
     const { submit, met, worker, proxy } = await meeting(UP, () => ({ status, code }))
     const id = await submit({ outputs: ['out.txt'] })
-    const message = 'The control plane does not take outputs/out.txt: Not now'
+    const message = 'The control plane did not accept outputs/out.txt: Not now'
     expect(await plane.jobIn(id, 'FAILED')).toMatchObject({ error: { code, message } })
     expect(met()).toBe(6)
     // It has failed already, with something else.

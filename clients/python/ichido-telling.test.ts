@@ -66,7 +66,7 @@ describe.concurrent('what a worker says on stderr', () => {
     proxy.rule = () => 'pass'
     await told(worker, 'the control plane answers again')
     const { stderr } = await stopped(worker)
-    expect(stderr.match(/the control plane is out of reach: UNREACHABLE: .+/g)).toHaveLength(1)
+    expect(stderr.match(/the control plane cannot be reached: UNREACHABLE: .+/g)).toHaveLength(1)
     expect(stderr.match(/the control plane answers again/g)).toHaveLength(1)
     expect(stderr).not.toMatch(/no work|no heartbeat/)
     await proxy.close()

@@ -102,7 +102,7 @@ RETRY_JITTER = 0.1
 
 
 class IchidoError(Exception):
-    """Whatever kept a call from being carried out. `retryable`: the same call, sent again later, may go through."""
+    """The base class of all errors. `retryable`: the same call may succeed later."""
 
     #: Of the answer; 0 when there was none.
     status: int = 0
@@ -118,11 +118,11 @@ class IchidoError(Exception):
 
 
 class Unreachable(IchidoError):
-    """The server was not heard, or what answered was not the server. Nobody knows whether the call was carried out."""
+    """No answer came from the server. The call may or may not have been executed."""
 
 
 class Refused(IchidoError):
-    """What the server said, by its code: see docs/errors.md."""
+    """An error answer of the server, by its code: see docs/errors.md."""
 
     details: Mapping[str, Any] = {}
     request_id: Optional[str] = None
@@ -133,11 +133,11 @@ class Unauthenticated(Refused):
 
 
 class Forbidden(Refused):
-    """The role does not allow it; or the worker was revoked, or not enrolled for the queue."""
+    """The role does not allow this, or the worker was revoked or not enrolled for the queue."""
 
 
 class NotFound(Refused):
-    """There is nothing by this name that the caller may see."""
+    """It does not exist, or the caller may not see it."""
 
 
 class KeyReused(Refused):
@@ -145,11 +145,11 @@ class KeyReused(Refused):
 
 
 class QuotaExceeded(Refused):
-    """As many active jobs as the quota allows, or as much cost."""
+    """The user has reached the quota of active jobs, or the cost limit."""
 
 
 class ResultNotReady(Refused):
-    """The job has not ended within the time that the caller would wait."""
+    """The job has not ended within the wait time."""
 
 
 class JobFailed(Refused):
@@ -157,7 +157,7 @@ class JobFailed(Refused):
 
 
 class JobCanceled(JobFailed):
-    """The job ended without a result because somebody canceled it."""
+    """The job was canceled, so it has no result."""
 
 
 _BY_CODE = {
@@ -195,7 +195,7 @@ def _without_credentials(url: str) -> str:
 
 
 def _token_in(url: str) -> Optional[str]:
-    """The token that an address has as its password: https://ci:TOKEN@host"""
+    """The token that a URL has as its password: https://ci:TOKEN@host"""
     return urllib.parse.urlsplit(url).password or None
 
 
@@ -583,7 +583,7 @@ def _new_key() -> str:
 
 @dataclasses.dataclass
 class Submission:
-    """A job to be submitted. The key is made once and stays: sent again, whoever sends it, it is the same job."""
+    """A job to be submitted. Its key is generated once, so a repeated submission gets the same job."""
 
     kind: str
     payload: Any = None
@@ -616,7 +616,7 @@ class Submission:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A job as it was accepted. `replayed`: its key had been used before, and this is the job that it names."""
+    """An accepted job. `replayed`: the key had already made this job."""
 
     id: str
     kind: str
@@ -629,7 +629,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """A fact of a job's progress. `cursor` is where to go on from: `watch(job_id, after=event.cursor)`."""
+    """A fact about the progress of a job. Continue after it with `watch(job_id, after=event.cursor)`."""
 
     cursor: int
     stage: str
@@ -685,7 +685,7 @@ class Client:
         return job
 
     def submit_many(self, submissions: Iterable[Submission]) -> List[Union[Job, IchidoError]]:
-        """One outcome for each, in their order: one that is refused leaves the others alone."""
+        """One outcome for each, in the same order: a refused job does not affect the others."""
         outcomes: List[Union[Job, IchidoError]] = []
         for batch in _batches([submission.wire() for submission in submissions]):
             outcomes += self._submit_batch(batch)
@@ -696,7 +696,7 @@ class Client:
         return dict(self._call('GET', _job_path(job_id))[0])
 
     def result(self, job_id: str, wait: Optional[float] = None) -> Any:
-        """Waits for the end (`wait` seconds at most). Raises JobFailed, JobCanceled or ResultNotReady."""
+        """Waits until the job has ended, for at most `wait` seconds. Raises JobFailed, JobCanceled or ResultNotReady."""
         until = math.inf if wait is None else time.monotonic() + wait
         while True:
             left = max(0.0, min(WAIT_SECONDS, until - time.monotonic()))
@@ -708,15 +708,15 @@ class Client:
                     raise
 
     def cancel(self, job_id: str) -> Dict[str, Any]:
-        """Ends a waiting job, asks a running one to stop."""
+        """Ends a waiting job, asks a running job to stop."""
         return dict(self._call('POST', f'{_job_path(job_id)}/cancel')[0])
 
     def retry(self, job_id: str) -> Dict[str, Any]:
-        """The same job once more, with a fresh retry budget. Not sent twice by itself: it has no key."""
+        """Another run of the same job, with a full retry budget. The call has no key, so it is sent only once."""
         return dict(self._call('POST', f'{_job_path(job_id)}/retry', {}, repeat=False)[0])
 
     def watch(self, job_id: str, after: int = 0) -> Iterator[Event]:
-        """Every event once, in order, after a cursor, until the job has ended."""
+        """Yields every event once, in order, after a cursor, until the job has ended."""
         while True:
             path = f'{_job_path(job_id)}/events?after={after}&wait_seconds={WAIT_SECONDS:g}'
             page = self._call('GET', path, timeout=WAIT_SECONDS + CALL_SECONDS)[0]
@@ -727,7 +727,7 @@ class Client:
                 return
 
     def logs(self, job_id: str) -> str:
-        """What all runs of the job have printed so far, oldest first."""
+        """The log of all runs of the job so far, oldest first."""
         text: List[bytes] = []
 
         def take(response: http.client.HTTPResponse) -> None:
@@ -743,14 +743,14 @@ class Client:
         return list(self._call('GET', f'{_job_path(job_id)}/artifacts')[0]['data'])
 
     def download(self, artifact_id: str, path: Union[str, Path]) -> Path:
-        """Writes an artifact to a file, which is there when all of it has come and has the right SHA-256."""
+        """Writes an artifact to a file, which appears when it is complete and its SHA-256 matches."""
         with _Download(self._http, artifact_id, Path(path)) as download:
             return self._patiently(download.go, progress=lambda: download.at)
 
     def upload(
         self, path: Union[str, Path], *, job_id: Optional[str] = None, name: Optional[str] = None
     ) -> Dict[str, Any]:
-        """Sends a file that the job waits for under this name (its own); without a job, for jobs to come."""
+        """Sends a file that the job lists under this name (default: its own); without a job, for future jobs."""
         to = {} if job_id is None else {'job_id': job_id}
         return self._upload(Path(path), _described(Path(path), name), **to)
 
@@ -829,7 +829,7 @@ def _batches(items: Sequence[Dict[str, Any]]) -> Iterator[List[Dict[str, Any]]]:
 
 
 class Fatal(Exception):
-    """Raised by a handler: trying again would not help."""
+    """A handler raises it to say that a retry would not help."""
 
     def __init__(self, code: str, message: Optional[str] = None) -> None:
         super().__init__(message or code)
@@ -856,7 +856,7 @@ _COST_MAX = 1_000_000_000
 
 
 class Run:
-    """One try at a job, as its handler is given it. Pass `(job_id, attempt, lease_id)` on to whatever you change."""
+    """One attempt at a job, for its handler. Pass `(job_id, attempt, lease_id)` to the systems that you call."""
 
     def __init__(self, lease: Mapping[str, Any], slot: int, send: Callable[[Dict[str, Any]], None]) -> None:
         self.job_id: str = lease['job_id']
@@ -878,7 +878,7 @@ class Run:
         self._subs = itertools.count(1)
 
     def progress(self, data: Any) -> None:
-        """Tells whoever watches the job; the last one is `last_progress` of the next attempt."""
+        """Publishes progress; the last one is `last_progress` of the next attempt."""
         self.publish('progress', self.next_seq('progress', next(self._subs)), data)
 
     def next_seq(self, stage: str, sub: int = 0) -> int:
@@ -888,11 +888,11 @@ class Run:
         seq = known['from'] + sub
         if sub < 0 or seq > known['to']:
             room = known['to'] - known['from']
-            raise ValueError(f'The stage {stage} of this job has room for the numbers 0 to {room}, not for {sub}')
+            raise ValueError(f'The stage {stage} of this job has the numbers 0 to {room}, not {sub}')
         return seq
 
     def publish(self, stage: str, seq: int, data: Any = None) -> None:
-        """An event of a stage. Its identity is (job, stage, seq): published again, it is still one event."""
+        """Publishes an event of a stage. Its identity is (job, stage, seq): a repeat is the same event."""
         if len(json.dumps(data, allow_nan=False).encode()) > _EVENT_BYTES_MAX:
             raise ValueError(f"An event's data may have at most {_EVENT_BYTES_MAX} bytes")
         self._send({'event': {'stage': stage, 'seq': seq, 'data': data}})
@@ -1396,7 +1396,7 @@ class _Identity:
             if self._kept['enrolling']:
                 self._register(http_calls, stopping)
         if self.token() is None:
-            raise ValueError(f'There is no token of this worker in {self._file}: give an enroll token')
+            raise ValueError(f'{self._file} has no token of this worker: pass an enroll token')
 
     def reload(self) -> bool:
         """Another process of this worker may have renewed the token; True when it is another one now."""
@@ -1416,7 +1416,7 @@ class _Identity:
         except IchidoError as error:
             left = self._kept.get('expires_at', math.inf) - time.time()
             if left < _WARN_SECONDS:
-                log.warning('the token ends in %.1f hours and could not be renewed: %s', left / 3600, error)
+                log.warning('the token expires in %.1f hours and could not be renewed: %s', left / 3600, error)
 
     def _register(self, http_calls: _Http, stopping: threading.Event) -> None:
         before = {name: self._kept[name] for name in ('worker_id', 'worker_token') if self._kept.get(name)}
@@ -1651,7 +1651,7 @@ class _Reach:
             # Back from 2 to 1 is nothing new.
             self._said = max(said, trouble) if trouble else 0
         if trouble > said:
-            log.warning('the control plane is out of reach: %s', error)
+            log.warning('the control plane cannot be reached: %s', error)
         elif not trouble and said:
             log.info('the control plane answers again')
 
@@ -1743,7 +1743,7 @@ class Worker:
         self._ordering = threading.Lock()
 
     def run(self) -> None:
-        """Works until SIGTERM or SIGINT, or until `stop()` is called; raises what made going on impossible."""
+        """Works until SIGTERM, SIGINT or `stop()`; raises an error that makes it impossible to continue."""
         _speak_up()
         supervisor = self._start_supervisor()
         before: Dict[int, Any] = {}
@@ -1783,7 +1783,7 @@ class Worker:
         log.info('stopped')
 
     def stop(self) -> None:
-        """Takes no more work, gives what runs `drain_seconds` to end, gives the rest back. Called again, it hurries."""
+        """Takes no more work, waits `drain_seconds` for its runs, and gives the others back. A second call does not wait."""
         if self._stopping.is_set():
             self._hurrying.set()
         self._stopping.set()
@@ -1875,7 +1875,7 @@ class Worker:
             for lease in self._lease(self._http, poll_id, 0):
                 self._take(lease, _now())
         except IchidoError as error:
-            log.warning('what was leased last is given back when its lease ends: %s', error)
+            log.warning('the last leases could not be given back and end by themselves: %s', error)
 
     def _take(self, lease: Dict[str, Any], sent: _Mark) -> None:
         with self._changed:
@@ -1981,7 +1981,7 @@ class Worker:
                 refused.append(error)
                 continue
             upload = _Upload(self._http, file, described, look, opener, lease_id=held.lease_id)
-            with _failing_with(f'The control plane does not take outputs/{file.name}'):
+            with _failing_with(f'The control plane did not accept outputs/{file.name}'):
                 self._insist(held, upload.go, look_again)
         if refused:
             raise refused[0]
@@ -2161,7 +2161,7 @@ class Worker:
                 return
             except IchidoError as error:
                 if not _is_passing(error):
-                    log.info('what was left of job %s is not wanted any more: %s', lease['job_id'], error)
+                    log.info('the control plane refuses what was left of job %s: %s', lease['job_id'], error)
                     return
                 if self._stopping.wait(_pause(failures, error)):
                     return
@@ -2216,7 +2216,7 @@ class Worker:
             try:
                 answer, _ = self._listening.call('POST', '/v1/leases/cancels', body, timeout=WAIT_SECONDS + CALL_SECONDS)
             except IchidoError as error:
-                log.debug('nobody tells what is to stop: %s', error)
+                log.debug('cannot wait for cancellations: %s', error)
                 self._closed.wait(_DEAF_SECONDS)
                 continue
             told = answer['lease_ids'] or told
@@ -2247,7 +2247,7 @@ class Worker:
     @property
     def _socket(self) -> socket.socket:
         if self._orders is None:
-            raise RuntimeError('The worker does not run')
+            raise RuntimeError('The worker is not running')
         return self._orders
 
     def _order(self, held: _Held, order: Dict[str, Any], fds: Sequence[int] = ()) -> None:
@@ -2310,7 +2310,7 @@ _DIED = {'error_code': 'AGENT_DIED', 'error_message': 'The worker ended while th
 
 _WHY = {
     'CANCELED': 'The job was canceled',
-    'TIMEOUT': 'The run took longer than it may',
+    'TIMEOUT': 'The run took longer than its timeout_seconds',
     'CONTINUATION_LOST': 'No heartbeat was confirmed in time',
     'LEASE_LOST': 'The lease is lost',
 }
@@ -2321,7 +2321,7 @@ _WORDS_MAX = 200
 
 def _end_text(held: _Held, verb: str, body: Mapping[str, Any]) -> str:
     if held.lost.is_set():
-        return 'was stopped, as its lease is lost'
+        return 'was stopped, because its lease is lost'
     if 'CANCELED' in (held.reason, held.told):
         return 'canceled'
     if verb != 'failed':
@@ -2463,21 +2463,21 @@ def _parser() -> argparse.ArgumentParser:
     url = os.environ.get('ICHIDO_URL') or DEFAULT_URL
     shown = _without_credentials(url).replace('%', '%%')
     common.add_argument('--url', default=url, help=f'the server (ICHIDO_URL; {shown})')
-    common.add_argument('--insecure', action='store_true', help='allow plain http to another machine')
+    common.add_argument('--insecure', action='store_true', help='allow plain HTTP to another machine')
     commands = parser.add_subparsers(required=True, metavar='submit|logs|artifacts|download|upload|work')
 
     submit = commands.add_parser('submit', parents=[common], help='submit a job (with ICHIDO_TOKEN)')
     submit.add_argument('kind')
     submit.add_argument('payload', nargs='?', default='null', help='JSON, or - to read it from stdin')
     submit.add_argument('--queue')
-    submit.add_argument('--key', help='the same key again is the same job')
-    submit.add_argument('--file', action='append', default=[], help='sent along; several by naming it again')
+    submit.add_argument('--key', help='a repeated submission with the same key gets the same job')
+    submit.add_argument('--file', action='append', default=[], help='a file for the job; repeat the option for several')
     submit.add_argument('--wait', nargs='?', type=float, const=math.inf, metavar='SECONDS', help='print the result')
     submit.set_defaults(command=_submit)
 
     for name, command, text in (
-        ('logs', _logs, 'print what the runs of a job have printed'),
-        ('artifacts', _artifacts, 'list the files of a job, a line of JSON each'),
+        ('logs', _logs, 'print the log of a job'),
+        ('artifacts', _artifacts, 'list the files of a job, one line of JSON each'),
     ):
         of_job = commands.add_parser(name, parents=[common], help=text)
         of_job.add_argument('job_id')
@@ -2488,20 +2488,20 @@ def _parser() -> argparse.ArgumentParser:
     download.set_defaults(command=_download)
     upload = commands.add_parser('upload', parents=[common], help='send a file that a job waits for')
     upload.add_argument('path')
-    upload.add_argument('--job', help='without one it is for jobs to come')
-    upload.add_argument('--name', help="else the file's own")
+    upload.add_argument('--job', help='the job that lists the file; without it, the file is for future jobs')
+    upload.add_argument('--name', help="the name of the artifact (default: the file's own)")
     upload.set_defaults(command=_upload)
 
     work = commands.add_parser('work', parents=[common], help='work on jobs')
     work.add_argument('handlers', nargs='+', metavar='KIND=MODULE:FUNCTION')
-    work.add_argument('--queue', action='append', required=True, help='several by naming it again')
+    work.add_argument('--queue', action='append', required=True, help='a queue to work on; repeat the option for several')
     enroll = os.environ.get('ICHIDO_ENROLL_TOKEN')
-    work.add_argument('--enroll', default=enroll, metavar='TOKEN', help='needed at first (ICHIDO_ENROLL_TOKEN)')
+    work.add_argument('--enroll', default=enroll, metavar='TOKEN', help='an enroll token, needed once (ICHIDO_ENROLL_TOKEN)')
     work.add_argument('--concurrency', type=int, default=1)
-    work.add_argument('--name', help='for people; else the one that it was enrolled under')
+    work.add_argument('--name', help='the name of the worker (default: the one that it was enrolled under)')
     work.add_argument('--token-file', default=str(DEFAULT_TOKEN_FILE), help='%(default)s')
-    work.add_argument('--env', action='append', default=[], metavar='NAME[=VALUE]', help='one more for handlers')
-    work.add_argument('--drain', type=float, default=20.0, metavar='SECONDS', help='for what runs at SIGTERM')
+    work.add_argument('--env', action='append', default=[], metavar='NAME[=VALUE]', help='one more variable for handlers; repeat the option for several')
+    work.add_argument('--drain', type=float, default=20.0, metavar='SECONDS', help='how long runs may continue after SIGTERM')
     work.set_defaults(command=_work)
     return parser
 
