@@ -67,7 +67,7 @@ export const logsRequest = z.strictObject({
   chunks: z
     .array(
       z.strictObject({
-        n: z.int().min(0).max(LOG_N_MAX).meta({ description: 'Counted by the worker from 0; a repeat is ignored' }),
+        n: z.int().min(0).max(LOG_N_MAX).meta({ description: 'The worker counts from 0; a repeat is ignored' }),
         stream: z.enum(LOG_STREAMS),
         // A run's log is limited in bytes: chunks without any would never come to an end.
         text: z.string().min(1),

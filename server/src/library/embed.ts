@@ -80,7 +80,7 @@ export function embed(
       const name = JSON.stringify([kind?.queue, kind?.name])
       // Each would get some of the jobs: nobody means that, and a forgotten stub would go unnoticed.
       if (loops.has(name))
-        throw new TypeError(`There is a handler of ${kind.name} already; \`concurrency\` lets it do more`)
+        throw new TypeError(`The kind ${kind.name} already has a handler; use \`concurrency\` for more runs at a time`)
       const workerId = `${LOCAL_WORKER_PREFIX}${world.uuid()}`
       const deps = {
         transport: localWorkerTransport(node.services, workerId, () => spare?.start()),

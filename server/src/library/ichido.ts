@@ -52,7 +52,7 @@ export type StoreOptions = (FolderOptions | PoolOptions | DatabaseUrlOptions) & 
 /** Ichido inside an application, or a connection to one that runs elsewhere. */
 export interface Ichido extends Submitting {
   /**
-   * Works on jobs of this kind until closed. In process only.
+   * Runs jobs of this kind until `close()`. In process only.
    *
    * @example
    * ichido.handle(resize, async ({ payload, signal, progress }) => {
@@ -89,12 +89,12 @@ export function submitting(client: Client): Submitting {
   }
 }
 
-export const CLOSED = 'This Ichido is closed'
+export const CLOSED = 'This Ichido was closed'
 
-/** The store could not be opened; the message says why, and what to do. */
+/** The store could not be opened; the message says why and what to do. */
 export class NotOpened extends Error {
   override readonly name = 'NotOpened'
-  /** The code of the system or of PostgreSQL, such as ECONNREFUSED or 3D000; empty when there is none. */
+  /** The code of the system or of PostgreSQL, such as ECONNREFUSED or 3D000; empty if there is none. */
   readonly code: string
 
   constructor(message: string, code: string) {

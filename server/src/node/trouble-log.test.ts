@@ -64,7 +64,7 @@ test('of a full disk one line is said when it begins, and one when it is over', 
 
 test.each([
   new LockTimeout('canceling statement due to lock timeout'),
-  new StoreUnavailable('PostgreSQL is held up: deadlock detected', {
+  new StoreUnavailable('PostgreSQL is blocked: deadlock detected', {
     cause: Object.assign(new Error(), { code: '40P01' }),
   }),
 ])('a store that is held up is not out of reach: %s', async (error) => {

@@ -85,7 +85,7 @@ export const SETTINGS = {
   log_retention_days_db: span(
     7,
     CENTURY_DAYS,
-    'How long logs stay in the database before they move to files; 0: forever',
+    'How long logs stay in the database before they move to files; 0: for ever',
     0,
   ),
   connections_max: count(20_000, 1_000_000, 'Open connections of a node', 10),

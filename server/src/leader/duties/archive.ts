@@ -72,7 +72,7 @@ class StoredLog implements AsyncIterable<ArchivedChunk> {
       const rows = await this.#store.read(findRunLog(this.#runId, this.lastN, PART))
       if (rows.length === 0) return
       for (const { n, stream, chunk, bytes, created_at } of rows) {
-        if (chunk === null) throw new Error(`The log of run ${this.#runId} was archived by another node meanwhile`)
+        if (chunk === null) throw new Error(`The log of run ${this.#runId} was archived by another node`)
         this.lastN = n
         this.bytes += bytes
         yield { n, stream, text: chunk, createdAtMs: created_at }

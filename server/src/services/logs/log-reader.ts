@@ -117,7 +117,7 @@ export function archivedLog({ run_id, run_no, n, log_ref }: LogRow): ArchivedLog
   if (log_ref === null) return null
   const file = logFileOf(log_ref)
   if (file?.runId === run_id) return { runNo: run_no, lastN: n, file }
-  throw new IchidoError('LOG_UNAVAILABLE', `The log of run ${run_id} is in a file that this version cannot find`)
+  throw new IchidoError('LOG_UNAVAILABLE', `The log of run ${run_id} is in a file whose name this version cannot read`)
 }
 
 export function readArchived({ logArchive }: LogSource, { file, lastN }: ArchivedLog, afterN: number) {
