@@ -6,9 +6,16 @@ import type {
   TickShape,
 } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import { SEQ_SCOPES } from '../core/events/seq.ts'
 import { toBackoffShape } from '../core/run/backoff.ts'
 import type { DefinitionContent } from '../core/schedule/definition.ts'
-import { CATCH_UP_WINDOW_SECONDS_MAX, CRON_LENGTH_MAX, type Schedule } from '../core/schedule/schedule.ts'
+import {
+  CATCH_UP_WINDOW_SECONDS_MAX,
+  CATCH_UPS,
+  CRON_LENGTH_MAX,
+  OVERLAPS,
+  type Schedule,
+} from '../core/schedule/schedule.ts'
 import { listQuery } from './common/list.ts'
 import { stage } from './common/stages.ts'
 import { name, submitRequest } from './submit.ts'
@@ -32,13 +39,13 @@ const scheduleFields = {
         'due. `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly` work, too.',
     }),
   time_zone: z.string().max(64).meta({ description: 'A name of the IANA database, such as Europe/Berlin' }),
-  catch_up: z.enum(['skip', 'last', 'all']).meta({
+  catch_up: z.enum(CATCH_UPS).meta({
     description: 'Which missed ticks are made: none, the last, or all within the window',
   }),
   catch_up_window_seconds: z.int().min(0).max(CATCH_UP_WINDOW_SECONDS_MAX).meta({
     description: 'Ticks that were missed longer ago are not made',
   }),
-  overlap: z.enum(['allow', 'skip', 'queue_one']).meta({
+  overlap: z.enum(OVERLAPS).meta({
     description:
       'While a job of the definition has not ended, a tick makes the next job (`allow`), is skipped (`skip`), or one tick waits (`queue_one`)',
   }),
@@ -129,7 +136,7 @@ export const definition = z
     continuation_seconds: z.int().nullable(),
     domain: z.string().nullable(),
     stages: z.union([z.literal('eco2'), z.array(stage)]).nullable(),
-    seq_scope: z.enum(['job', 'attempt']),
+    seq_scope: z.enum(SEQ_SCOPES),
     schedule: schedule.nullable(),
     on: triggerRule.nullable(),
     paused: z.boolean(),

@@ -11,7 +11,7 @@ import type {
 import { TRIGGER_OUTCOMES, TRIGGER_STATES, TRIGGERS_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { KEY_MAX_LENGTH, parseKey } from '../core/keys/key.ts'
-import { CONDITIONS_MAX, type TriggerRule } from '../core/schedule/trigger.ts'
+import { CONDITIONS_MAX, type TriggerRule, WHEN_PAUSED } from '../core/schedule/trigger.ts'
 import { listQuery } from './common/list.ts'
 import { name } from './common/name.ts'
 
@@ -29,7 +29,7 @@ const ruleFields = {
         'Paths in `data` and the values that must be there: `{"order.state": "paid"}`. All must match. A backslash ' +
         'escapes a dot in a name',
     }),
-  when_paused: z.enum(['keep', 'skip']).meta({
+  when_paused: z.enum(WHEN_PAUSED).meta({
     description: 'Triggers that are processed during a pause wait for its end (`keep`) or are skipped (`skip`)',
   }),
 }

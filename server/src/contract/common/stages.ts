@@ -1,6 +1,6 @@
 import { UNDECLARED_STAGE } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { SEQ_PER_ATTEMPT } from '../../core/events/seq.ts'
+import { SEQ_PER_ATTEMPT, SEQ_SCOPES } from '../../core/events/seq.ts'
 import { name } from './name.ts'
 
 /** What a job, or a definition for its jobs, says about events. */
@@ -49,7 +49,7 @@ export const eventPolicy = {
     .meta({
       description: 'The range of seq numbers of each stage, or the name of the preset; default: one open stage',
     }),
-  seq_scope: z.enum(['job', 'attempt']).optional().meta({
+  seq_scope: z.enum(SEQ_SCOPES).optional().meta({
     description:
       'Whether all attempts share one count (`job`, the default of the preset) or each attempt counts from the start (`attempt`, the default)',
   }),

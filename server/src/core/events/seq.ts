@@ -1,4 +1,5 @@
 import { ECO2_STAGES, OPEN_STAGES, SEQ_MAX, type Stages, stageRange } from '@ichido/sdk/protocol'
+import { type Check, isFlag, isListOf, isNumber, isObjectOf, isText, orMissing } from '../json/stored-json.ts'
 
 /** A stage of a job's events and the numbers that belong to it. */
 export interface DeclaredStage {
@@ -9,11 +10,17 @@ export interface DeclaredStage {
   final?: boolean | undefined
 }
 
+const isDeclared = isListOf(
+  isObjectOf<DeclaredStage>({ name: isText, from: isNumber, to: isNumber, final: orMissing(isFlag) }),
+)
+export const isStages: Check<DeclaredStage[] | 'eco2'> = (value) => value === 'eco2' || isDeclared(value)
+
 /** Room for each attempt when seq counts per attempt, so that a second attempt's events are new ones. */
 export const SEQ_PER_ATTEMPT = SEQ_MAX + 1
 
 /** `job`: an event is the same one in every attempt. */
-export type SeqScope = 'job' | 'attempt'
+export const SEQ_SCOPES = ['job', 'attempt'] as const
+export type SeqScope = (typeof SEQ_SCOPES)[number]
 
 /** The part of a job's policy that is about its events. What is not set takes the default. */
 export interface EventPolicy {

@@ -1,5 +1,6 @@
 import { Cron, CronPattern } from 'croner'
 import type { Problem } from '../json/problem.ts'
+import { isNumber, isObjectOf, isOneOf, isText, orNull } from '../json/stored-json.ts'
 import { remember } from '../node/remember.ts'
 import { changeBetween, instantsOf, isZone, jumpOver, offsetAt } from './zone.ts'
 
@@ -17,15 +18,29 @@ import { changeBetween, instantsOf, isZone, jumpOver, offsetAt } from './zone.ts
 export interface Schedule {
   cron: string
   timeZone: string
-  catchUp: 'skip' | 'last' | 'all'
+  catchUp: (typeof CATCH_UPS)[number]
   catchUpWindowSeconds: number
-  overlap: 'allow' | 'skip' | 'queue_one'
+  overlap: (typeof OVERLAPS)[number]
   jitterSeconds: number
   /** The first instant that can be a tick. */
   startsAtMs: number | null
   /** The first instant that can be none any more. */
   endsAtMs: number | null
 }
+
+export const CATCH_UPS = ['skip', 'last', 'all'] as const
+export const OVERLAPS = ['allow', 'skip', 'queue_one'] as const
+
+export const isSchedule = isObjectOf<Schedule>({
+  cron: isText,
+  timeZone: isText,
+  catchUp: isOneOf(CATCH_UPS),
+  catchUpWindowSeconds: isNumber,
+  overlap: isOneOf(OVERLAPS),
+  jitterSeconds: isNumber,
+  startsAtMs: orNull(isNumber),
+  endsAtMs: orNull(isNumber),
+})
 
 export const CRON_LENGTH_MAX = 256
 export const CATCH_UP_WINDOW_SECONDS_MAX = 30 * 86_400

@@ -94,7 +94,8 @@ export function jitterMs(definitionId: string, tickMs: number, jitterSeconds: nu
   return Math.floor((hash / 2 ** 32) * jitterSeconds * 1000)
 }
 
-export type Outcome = 'job' | 'skipped' | 'waiting_quota' | 'waiting_overlap'
+export const OUTCOMES = ['job', 'skipped', 'waiting_quota', 'waiting_overlap'] as const
+export type Outcome = (typeof OUTCOMES)[number]
 
 /** So many ticks of a definition wait for a free slot; those that come after are skipped. */
 export const WAITING_MAX = 1_000

@@ -1,6 +1,7 @@
 import type { Scalar } from '@ichido/sdk/protocol'
 import { fieldName } from '../json/field-name.ts'
 import type { Problem } from '../json/problem.ts'
+import { type Check, isMapOf, isObjectOf, isOneOf, isText } from '../json/stored-json.ts'
 import { findJsonProblem } from '../json/strict-json.ts'
 
 /** Which triggers make a job of a definition. */
@@ -8,8 +9,19 @@ export interface TriggerRule {
   topic: string
   /** By path. */
   where: Readonly<Record<string, Scalar>>
-  whenPaused: 'keep' | 'skip'
+  whenPaused: (typeof WHEN_PAUSED)[number]
 }
+
+export const WHEN_PAUSED = ['keep', 'skip'] as const
+
+const isScalar: Check<Scalar> = (value): value is Scalar =>
+  value === null || ['string', 'number', 'boolean'].includes(typeof value)
+
+export const isTriggerRule = isObjectOf<TriggerRule>({
+  topic: isText,
+  where: isMapOf(isScalar),
+  whenPaused: isOneOf(WHEN_PAUSED),
+})
 
 /**
  * A path names a value inside `data`: member names and array indices with dots between them, `order.lines.0.sku`. A backslash
