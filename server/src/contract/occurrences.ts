@@ -1,6 +1,7 @@
 import type { BackfillShape, OccurrenceShape } from '@ichido/sdk/protocol'
 import { BACKFILL_STATES, OCCURRENCE_OUTCOMES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import { ORIGINS } from '../core/schedule/ticks.ts'
 import { instant, listQuery } from './common/list.ts'
 import { definitionParams } from './definitions.ts'
 
@@ -38,7 +39,7 @@ export const occurrence = z
     }),
     job_id: z.uuid().nullable().meta({ description: 'It stays when retention has removed the job' }),
     reason: z.string().nullable(),
-    origin: z.enum(['schedule', 'backfill']),
+    origin: z.enum(ORIGINS),
     skipped_until: time.nullable().meta({ description: 'This skip stands for all ticks up to this one' }),
     created_at: time.nullable().meta({ description: 'When the tick was recorded; null for a tick without an entry' }),
     late_seconds: z.number().nullable().meta({

@@ -97,6 +97,10 @@ export function jitterMs(definitionId: string, tickMs: number, jitterSeconds: nu
 export const OUTCOMES = ['job', 'skipped', 'waiting_quota', 'waiting_overlap'] as const
 export type Outcome = (typeof OUTCOMES)[number]
 
+/** Whether the schedule or a backfill has recorded a tick. */
+export const ORIGINS = ['schedule', 'backfill'] as const
+export type Origin = (typeof ORIGINS)[number]
+
 /** So many ticks of a definition wait for a free slot; those that come after are skipped. */
 export const WAITING_MAX = 1_000
 

@@ -5,7 +5,6 @@ import {
   TRIGGER_DATA_BYTES_MAX,
   type TriggerDetail,
   type TriggerEntryShape,
-  type TriggerOutcome,
   type TriggerOutcomeShape,
   type TriggerRequest,
   type TriggerShape,
@@ -13,13 +12,14 @@ import {
 } from '@ichido/sdk/protocol'
 import { type Caller, can, visibleUser } from '../../core/limits/roles.ts'
 import { findDefinition } from '../../store/schedules/definitions.ts'
-import { integer, integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
 import {
   findTrigger,
   listTriggers,
   readTriggerCounts,
   readTriggerLedger,
   type TriggerCounts,
+  type TriggerEntryRow,
+  type TriggerOutcomeRow,
   type TriggerRows,
 } from '../../store/triggers/list-triggers.ts'
 import { recordTriggers } from '../../store/triggers/record-triggers.ts'
@@ -102,10 +102,10 @@ export function createTriggerService({ world, store, bus, meter }: Deps): Trigge
       requireId('trigger', triggerId)
       const found = await store.read(findTrigger(triggerId))
       const own = visibleUser(caller)
-      if (found === null || (own !== null && text(found.trigger, 'user_id') !== own)) {
+      if (found === null || (own !== null && found.trigger.user_id !== own)) {
         throw notFound('trigger', triggerId)
       }
-      return { ...render(found), data: JSON.parse(text(found.trigger, 'data')) as unknown }
+      return { ...render(found), data: found.trigger.data }
     },
 
     async ledger(name, limit, after) {
@@ -126,15 +126,15 @@ function dataText(data: unknown, field: string): string {
 }
 
 function render({ trigger, outcomes }: TriggerRows): TriggerShape {
-  const processedAtMs = integerOrNull(trigger, 'processed_at')
+  const { id, topic, dedupe_key, user_id, created_at, processed_at, settled_at } = trigger
   return {
-    trigger_id: text(trigger, 'id'),
-    topic: text(trigger, 'topic'),
-    dedupe_key: text(trigger, 'dedupe_key'),
-    user_id: text(trigger, 'user_id'),
-    state: stateOf(processedAtMs, integerOrNull(trigger, 'settled_at')),
-    created_at: iso(integer(trigger, 'created_at')),
-    processed_at: isoOrNull(processedAtMs),
+    trigger_id: id,
+    topic,
+    dedupe_key,
+    user_id,
+    state: stateOf(processed_at, settled_at),
+    created_at: iso(created_at),
+    processed_at: isoOrNull(processed_at),
     outcomes: outcomes.map(renderOutcome),
   }
 }
@@ -144,30 +144,15 @@ function stateOf(processedAtMs: number | null, settledAtMs: number | null): Trig
   return settledAtMs === null ? 'waiting' : 'processed'
 }
 
-function renderOutcome(row: Row): TriggerOutcomeShape {
-  return {
-    definition_id: text(row, 'definition_id'),
-    definition: textOrNull(row, 'definition'),
-    ...renderMade(row),
-  }
+function renderOutcome(row: TriggerOutcomeRow): TriggerOutcomeShape {
+  return { definition_id: row.definition_id, definition: row.definition, ...renderMade(row) }
 }
 
-function renderEntry(row: Row): TriggerEntryShape {
-  return {
-    trigger_id: text(row, 'trigger_id'),
-    topic: text(row, 'topic'),
-    dedupe_key: text(row, 'dedupe_key'),
-    triggered_at: iso(integer(row, 'triggered_at')),
-    ...renderMade(row),
-  }
+function renderEntry(row: TriggerEntryRow): TriggerEntryShape {
+  const { trigger_id, topic, dedupe_key, triggered_at } = row
+  return { trigger_id, topic, dedupe_key, triggered_at: iso(triggered_at), ...renderMade(row) }
 }
 
-function renderMade(row: Row) {
-  return {
-    outcome: text(row, 'outcome') as TriggerOutcome,
-    job_id: textOrNull(row, 'job_id'),
-    reason: textOrNull(row, 'reason'),
-    field: textOrNull(row, 'field'),
-    updated_at: iso(integer(row, 'updated_at')),
-  }
+function renderMade({ outcome, job_id, reason, field, updated_at }: TriggerOutcomeRow | TriggerEntryRow) {
+  return { outcome, job_id, reason, field, updated_at: iso(updated_at) }
 }

@@ -1,18 +1,18 @@
+import type { BackfillState } from '@ichido/sdk/protocol'
 import type { Definition } from '../../core/schedule/definition.ts'
 import type { Schedule } from '../../core/schedule/schedule.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import { each, flag, integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
-import { fence, type Term } from '../system/leadership.ts'
+import { each, exactlyOne, one, query, type Values, type Work } from '../statement.ts'
+import type { Term } from '../system/leadership.ts'
 import * as sql from './backfills.sql.ts'
 import type { Maker } from './definition-jobs.ts'
+import { readDefinition } from './definitions.sql.ts'
 import { toDefinition } from './definitions.ts'
 import { insertOccurrences } from './ticks.sql.ts'
 import { readLoads, submitTicks, type Tick, tickItem } from './ticks.ts'
-
-export type BackfillState = 'running' | 'done' | 'aborted'
 
 /** The ticks of a past range, made up for one after the other, as one thing that can be watched and aborted. */
 export interface Backfill {
@@ -53,18 +53,25 @@ export function beginBackfill(item: NewBackfill, by: By): Command<Backfill> {
   return command('begin_backfill', function* work(again): Work<Backfill> {
     const { backfillId, definition, fromMs, toMs, schedule, matched } = item
     if (!(yield* isRecorded(again, by))) {
-      const rule = JSON.stringify(schedule)
-      yield* query(sql.insertBackfill, backfillId, definition.id, by.actor, fromMs, toMs, rule, matched)
+      yield* query(sql.insertBackfill, {
+        id: backfillId,
+        definition_id: definition.id,
+        actor: by.actor,
+        from_at: fromMs,
+        to_at: toMs,
+        schedule: JSON.stringify(schedule),
+        matched,
+      })
       const range = { from: new Date(fromMs).toISOString(), to: new Date(toMs).toISOString() }
       yield* record(by, 'definition.backfill', definition.name, null, { backfill_id: backfillId, ...range, matched })
     }
-    return toBackfill(yield* one(sql.readBackfill, backfillId))
+    return toBackfill(yield* exactlyOne(sql.readBackfill, { id: backfillId }))
   })
 }
 
 export function findBackfill(backfillId: string): Command<Backfill | null> {
   return command('find_backfill', function* work(): Work<Backfill | null> {
-    const row = yield* one(sql.readBackfill, backfillId)
+    const row = yield* one(sql.readBackfill, { id: backfillId })
     return row === undefined ? null : toBackfill(row)
   })
 }
@@ -72,7 +79,8 @@ export function findBackfill(backfillId: string): Command<Backfill | null> {
 /** Newest first. */
 export function listBackfills(definitionId: string, limit: number, after: string | null): Command<Listed<Backfill>> {
   return command('list_backfills', function* work(): Work<Listed<Backfill>> {
-    const found = (yield* query(sql.listBackfills, definitionId, limit + 1, after ?? LAST)).map(toBackfill)
+    const page = { definition_id: definitionId, limit: limit + 1, after: after ?? LAST }
+    const found = (yield* query(sql.listBackfills, page)).map(toBackfill)
     const rows = found.slice(0, limit)
     return { rows, next: found.length > limit ? (rows.at(-1)?.backfillId ?? null) : null }
   })
@@ -81,11 +89,10 @@ export function listBackfills(definitionId: string, limit: number, after: string
 /** Null when it is not running any more. A step that is under way ends first; after the answer none follows. */
 export function abortBackfill(backfillId: string, name: string, by: By): Command<Backfill | null> {
   return command('abort_backfill', function* work(): Work<Backfill | null> {
-    const row = yield* one(sql.endBackfill, backfillId, 'aborted')
+    const row = yield* one(sql.endBackfill, { id: backfillId, state: 'aborted' })
     if (row === undefined) return null
-    const { made, madeBefore, skipped } = toBackfill(row)
-    const counts = { made, made_before: madeBefore, skipped }
-    yield* record(by, 'definition.backfill.abort', name, null, { backfill_id: backfillId, ...counts })
+    const { made, made_before, skipped } = row
+    yield* record(by, 'definition.backfill.abort', name, null, { backfill_id: backfillId, made, made_before, skipped })
     return toBackfill(row)
   })
 }
@@ -99,8 +106,8 @@ export interface RunningBackfill {
 export function runningBackfills(max: number, afterId: string): Command<RunningBackfill[]> {
   return command('running_backfills', function* work(): Work<RunningBackfill[]> {
     const running: RunningBackfill[] = []
-    for (const row of yield* query(sql.readRunningBackfills, max, afterId)) {
-      const found = yield* one(sql.readDefinition, text(row, 'definition_id'))
+    for (const row of yield* query(sql.readRunningBackfills, { max, after: afterId })) {
+      const found = yield* one(readDefinition, { id: row.definition_id })
       running.push({ backfill: toBackfill(row), definition: found === undefined ? null : toDefinition(found) })
     }
     return running
@@ -131,22 +138,22 @@ export function stepBackfill(term: Term, { backfill, definition, ticks }: Backfi
   const { backfillId } = backfill
   return command('backfill', function* work(): Work<BackfillProgress> {
     if (definition !== null) yield* lockUsersOf([definition.userId])
-    const taken = yield* one(sql.takeBackfillStep, ...fence(term), backfillId, backfill.version)
+    const taken = yield* one(sql.takeBackfillStep, { ...term, id: backfillId, version: backfill.version })
     if (taken === undefined) return { made: [], goesOn: false }
     if (definition === null || ticks.length === 0) {
-      yield* query(sql.endBackfill, backfillId, definition === null ? 'aborted' : 'done')
+      yield* query(sql.endBackfill, { id: backfillId, state: definition === null ? 'aborted' : 'done' })
       return { made: [], goesOn: false }
     }
-    const locked = yield* one(sql.lockDefinition, definition.id, definition.version)
+    const locked = yield* one(sql.lockDefinition, { id: definition.id, version: definition.version })
     // It was changed since: so may have been what its jobs are like.
     if (locked === undefined) return { made: [], goesOn: true }
     const overlap = (definition.schedule ?? backfill.schedule).overlap
-    const { made, known, dealtWith } = yield* makeSome({ definition, overlap, ticks }, integer(locked, 'now'), maker)
+    const { made, known, dealtWith } = yield* makeSome({ definition, overlap, ticks }, locked.now, maker)
     const last = dealtWith.at(-1)
     if (last === undefined) return { made, goesOn: false }
     const skipped = dealtWith.filter((tick) => known.get(tick) === 'skipped').length
-    const madeBefore = dealtWith.length - made.length - skipped
-    yield* query(sql.recordBackfillStep, backfillId, last + 1, made.length, madeBefore, skipped)
+    const counts = { made: made.length, made_before: dealtWith.length - made.length - skipped, skipped }
+    yield* query(sql.recordBackfillStep, { id: backfillId, at: last + 1, ...counts })
     return { made, goesOn: true }
   })
 }
@@ -174,7 +181,16 @@ function* makeSome({ definition, overlap, ticks }: Asked, nowMs: number, maker: 
     const wakes = outcome.due ? queue : null
     return [{ definitionId: id, scheduledForMs, outcome: 'job', reason: null, jobId, wakes, lateMs: 0 }]
   })
-  const rows = made.map((tick) => [id, tick.scheduledForMs, 'job', tick.jobId, null, null, null, 'backfill'])
+  const rows = made.map(({ scheduledForMs, jobId }) => ({
+    definition_id: id,
+    scheduled_for: scheduledForMs,
+    outcome: 'job' as const,
+    job_id: jobId,
+    reason: null,
+    run_at: null,
+    skipped_until: null,
+    origin: 'backfill' as const,
+  }))
   const inserted = yield* each(insertOccurrences, rows)
   if (inserted.length !== made.length) throw new Error('A tick came into the ledger while its definition was locked')
   const done = new Set(made.map(({ scheduledForMs }) => scheduledForMs))
@@ -188,27 +204,27 @@ export type Known = 'made' | 'skipped'
 export function* readKnown(definitionId: string, ticks: readonly number[]): Work<Map<number, Known>> {
   const rows = yield* each(
     sql.readKnownTicks,
-    ticks.map((tick) => [definitionId, tick]),
+    ticks.map((tick) => ({ definition_id: definitionId, tick })),
   )
-  return new Map(rows.map((row) => [integer(row, 'tick'), flag(row, 'skipped') ? 'skipped' : 'made']))
+  return new Map(rows.map(({ tick, skipped }) => [tick, skipped ? 'skipped' : 'made']))
 }
 
-function toBackfill(row: Row | undefined): Backfill {
+function toBackfill(row: Values<typeof sql.BACKFILL_ROW>): Backfill {
   return {
-    backfillId: text(row, 'id'),
-    definitionId: text(row, 'definition_id'),
-    actor: text(row, 'actor'),
-    fromMs: integer(row, 'from_at'),
-    toMs: integer(row, 'to_at'),
-    atMs: integer(row, 'at'),
-    schedule: JSON.parse(text(row, 'schedule')) as Schedule,
-    state: text(row, 'state') as BackfillState,
-    version: integer(row, 'version'),
-    matched: integer(row, 'matched'),
-    made: integer(row, 'made'),
-    madeBefore: integer(row, 'made_before'),
-    skipped: integer(row, 'skipped'),
-    beganAtMs: integer(row, 'began_at'),
-    endedAtMs: integerOrNull(row, 'ended_at'),
+    backfillId: row.id,
+    definitionId: row.definition_id,
+    actor: row.actor,
+    fromMs: row.from_at,
+    toMs: row.to_at,
+    atMs: row.at,
+    schedule: row.schedule,
+    state: row.state,
+    version: row.version,
+    matched: row.matched,
+    made: row.made,
+    madeBefore: row.made_before,
+    skipped: row.skipped,
+    beganAtMs: row.began_at,
+    endedAtMs: row.ended_at,
   }
 }

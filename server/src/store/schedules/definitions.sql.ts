@@ -1,78 +1,142 @@
+import { isStages, SEQ_SCOPES } from '../../core/events/seq.ts'
+import { isMapOf, isText, orNull, stored } from '../../core/json/stored-json.ts'
+import { parsePolicy } from '../../core/run/job.ts'
+import { isSchedule } from '../../core/schedule/schedule.ts'
+import { isTriggerRule } from '../../core/schedule/trigger.ts'
 import { statement } from '../statement.ts'
 
-export const DEFINITION_COLUMNS = `id, name, user_id, kind, queue, payload, policy, priority, labels, domain, stages, seq_scope,
-  schedule, on_trigger, paused_at, version, next_tick_at, last_tick_at, created_at, updated_at`
+const seqScope = { oneOf: SEQ_SCOPES } as const
 
-/** Takes a name. */
-export const findDefinition = statement(
-  'find_definition',
-  `SELECT ${DEFINITION_COLUMNS} FROM ichido.job_definitions WHERE name = $1`,
-)
+export const DEFINITION_ROW = {
+  id: 'text',
+  name: 'text',
+  user_id: 'text',
+  kind: 'text',
+  queue: 'text?',
+  payload: 'text',
+  policy: { json: parsePolicy },
+  priority: 'integer',
+  labels: { json: stored('labels', orNull(isMapOf(isText))) },
+  domain: 'text?',
+  stages: { json: stored('stages', orNull(isStages)) },
+  seq_scope: seqScope,
+  schedule: { json: stored('schedule', orNull(isSchedule)) },
+  on_trigger: { json: stored('trigger rule', orNull(isTriggerRule)) },
+  paused_at: 'integer?',
+  version: 'integer',
+  next_tick_at: 'integer?',
+  last_tick_at: 'integer?',
+  created_at: 'integer',
+  updated_at: 'integer',
+} as const
 
-/** Takes a name. Ticks and other changes of it wait. */
-export const lockDefinition = statement('lock_definition', {
-  postgres: `SELECT ${DEFINITION_COLUMNS} FROM ichido.job_definitions WHERE name = $1 FOR UPDATE`,
-  sqlite: `SELECT ${DEFINITION_COLUMNS} FROM ichido.job_definitions WHERE name = $1`,
+const COLUMNS = Object.keys(DEFINITION_ROW).join(', ')
+
+/** The same columns of a table `d`. */
+export const COLUMNS_OF_D = Object.keys(DEFINITION_ROW)
+  .map((column) => `d.${column}`)
+  .join(', ')
+
+/** Policy, labels, stages, schedule and rule are JSON. */
+const CONTENT = {
+  kind: 'text',
+  queue: 'text?',
+  payload: 'text',
+  policy: 'text',
+  priority: 'integer',
+  labels: 'text?',
+  domain: 'text?',
+  stages: 'text?',
+  seq_scope: seqScope,
+  schedule: 'text?',
+  topic: 'text?',
+  on_trigger: 'text?',
+  next_tick_at: 'integer?',
+} as const
+
+export const findDefinition = statement('find_definition', {
+  params: { name: 'text' },
+  row: DEFINITION_ROW,
+  sql: `SELECT ${COLUMNS} FROM ichido.job_definitions WHERE name = $name`,
 })
 
-/**
- * Takes id, name, user, kind, queue, payload, policy, priority, labels, domain, stages, scope of seq, schedule, topic, rule
- * for triggers, next tick.
- * Answers with nothing when the name is taken.
- */
-export const insertDefinition = statement(
-  'insert_definition',
-  `INSERT INTO ichido.job_definitions (id, name, user_id, kind, queue, payload, policy, priority, labels, domain, stages,
+export const readDefinition = statement('read_definition', {
+  params: { id: 'text' },
+  row: DEFINITION_ROW,
+  sql: `SELECT ${COLUMNS} FROM ichido.job_definitions WHERE id = $id`,
+})
+
+/** Ticks and other changes of the definition wait. */
+export const lockDefinition = statement('lock_definition', {
+  params: { name: 'text' },
+  row: DEFINITION_ROW,
+  postgres: `SELECT ${COLUMNS} FROM ichido.job_definitions WHERE name = $name FOR UPDATE`,
+  sqlite: `SELECT ${COLUMNS} FROM ichido.job_definitions WHERE name = $name`,
+})
+
+/** Returns no row when the name is taken. */
+export const insertDefinition = statement('insert_definition', {
+  params: { id: 'text', name: 'text', user_id: 'text', ...CONTENT },
+  row: DEFINITION_ROW,
+  sql: `INSERT INTO ichido.job_definitions (id, name, user_id, kind, queue, payload, policy, priority, labels, domain, stages,
       seq_scope, schedule, topic, on_trigger, next_tick_at, created_at, updated_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, now_ms(), now_ms())
-    ON CONFLICT (name) DO NOTHING RETURNING ${DEFINITION_COLUMNS}`,
-)
+    VALUES ($id, $name, $user_id, $kind, $queue, $payload, $policy, $priority, $labels, $domain, $stages,
+      $seq_scope, $schedule, $topic, $on_trigger, $next_tick_at, now_ms(), now_ms())
+    ON CONFLICT (name) DO NOTHING RETURNING ${COLUMNS}`,
+})
 
-/** Takes id, version, then as above from kind on. Answers with nothing when another change came first. */
-export const updateDefinition = statement(
-  'update_definition',
-  `UPDATE ichido.job_definitions SET kind = $3, queue = $4, payload = $5, policy = $6, priority = $7, labels = $8,
-      domain = $9, stages = $10, seq_scope = $11, schedule = $12, topic = $13, on_trigger = $14,
-      next_tick_at = $15, version = version + 1, updated_at = now_ms()
-    WHERE id = $1 AND version = $2 RETURNING ${DEFINITION_COLUMNS}`,
-)
+/** Returns no row when another change came first. */
+export const updateDefinition = statement('update_definition', {
+  params: { id: 'text', version: 'integer', ...CONTENT },
+  row: DEFINITION_ROW,
+  sql: `UPDATE ichido.job_definitions SET kind = $kind, queue = $queue, payload = $payload, policy = $policy,
+      priority = $priority, labels = $labels, domain = $domain, stages = $stages, seq_scope = $seq_scope,
+      schedule = $schedule, topic = $topic, on_trigger = $on_trigger,
+      next_tick_at = $next_tick_at, version = version + 1, updated_at = now_ms()
+    WHERE id = $id AND version = $version RETURNING ${COLUMNS}`,
+})
 
-/** Takes id, version. */
-export const pauseDefinition = statement(
-  'pause_definition',
-  `UPDATE ichido.job_definitions SET paused_at = now_ms(), version = version + 1, updated_at = now_ms()
-    WHERE id = $1 AND version = $2 AND paused_at IS NULL RETURNING ${DEFINITION_COLUMNS}`,
-)
+export const pauseDefinition = statement('pause_definition', {
+  params: { id: 'text', version: 'integer' },
+  row: DEFINITION_ROW,
+  sql: `UPDATE ichido.job_definitions SET paused_at = now_ms(), version = version + 1, updated_at = now_ms()
+    WHERE id = $id AND version = $version AND paused_at IS NULL RETURNING ${COLUMNS}`,
+})
 
-/** Takes id, version, next tick. */
-export const resumeDefinition = statement(
-  'resume_definition',
-  `UPDATE ichido.job_definitions SET paused_at = NULL, next_tick_at = $3, version = version + 1, updated_at = now_ms()
-    WHERE id = $1 AND version = $2 AND paused_at IS NOT NULL RETURNING ${DEFINITION_COLUMNS}`,
-)
+export const resumeDefinition = statement('resume_definition', {
+  params: { id: 'text', version: 'integer', next_tick_at: 'integer?' },
+  row: DEFINITION_ROW,
+  sql: `UPDATE ichido.job_definitions SET paused_at = NULL, next_tick_at = $next_tick_at, version = version + 1,
+      updated_at = now_ms()
+    WHERE id = $id AND version = $version AND paused_at IS NOT NULL RETURNING ${COLUMNS}`,
+})
 
-/** Takes a definition's id, a first and a last tick, and a maximum: those of the ledger, oldest first. */
-export const readTicks = statement(
-  'read_ticks',
-  `SELECT scheduled_for FROM ichido.occurrences WHERE definition_id = $1 AND scheduled_for BETWEEN $2 AND $3
-    ORDER BY scheduled_for LIMIT $4`,
-)
+/** The ticks of the ledger from a first to a last one, oldest first. */
+export const readTicks = statement('read_ticks', {
+  params: { definition_id: 'text', first: 'integer', last: 'integer', max: 'integer' },
+  row: { scheduled_for: 'integer' },
+  sql: `SELECT scheduled_for FROM ichido.occurrences
+    WHERE definition_id = $definition_id AND scheduled_for BETWEEN $first AND $last
+    ORDER BY scheduled_for LIMIT $max`,
+})
 
-/** Takes id, version. */
-export const deleteDefinition = statement(
-  'delete_definition',
-  'DELETE FROM ichido.job_definitions WHERE id = $1 AND version = $2 RETURNING id',
-)
+export const deleteDefinition = statement('delete_definition', {
+  params: { id: 'text', version: 'integer' },
+  row: { id: 'text' },
+  sql: 'DELETE FROM ichido.job_definitions WHERE id = $id AND version = $version RETURNING id',
+})
 
-/** Takes a definition's id. The ledger stays; what waited in it has nothing to wait for any more. */
-export const dropWaitingTicks = statement(
-  'drop_waiting_ticks',
-  `UPDATE ichido.occurrences SET outcome = 'skipped', reason = 'deleted', updated_at = now_ms()
-    WHERE definition_id = $1 AND outcome IN ('waiting_quota', 'waiting_overlap')`,
-)
+/** The ledger stays. Ticks that wait in it are skipped, because no job can be made of them any more. */
+export const dropWaitingTicks = statement('drop_waiting_ticks', {
+  params: { definition_id: 'text' },
+  row: {},
+  sql: `UPDATE ichido.occurrences SET outcome = 'skipped', reason = 'deleted', updated_at = now_ms()
+    WHERE definition_id = $definition_id AND outcome IN ('waiting_quota', 'waiting_overlap')`,
+})
 
-/** Takes a limit and the id that the page before ended with. Newest first. */
-export const listDefinitions = statement(
-  'list_definitions',
-  `SELECT ${DEFINITION_COLUMNS} FROM ichido.job_definitions WHERE id < $2 ORDER BY id DESC LIMIT $1`,
-)
+/** Newest first. The page before ended with the id `after`. */
+export const listDefinitions = statement('list_definitions', {
+  params: { limit: 'integer', after: 'text' },
+  row: DEFINITION_ROW,
+  sql: `SELECT ${COLUMNS} FROM ichido.job_definitions WHERE id < $after ORDER BY id DESC LIMIT $limit`,
+})

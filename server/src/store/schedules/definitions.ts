@@ -1,28 +1,13 @@
 import { toContentShape } from '../../contract/definitions.ts'
-import type { SeqScope } from '../../core/events/seq.ts'
 import type { Problem } from '../../core/json/problem.ts'
-import type { JobPolicy } from '../../core/run/job.ts'
 import type { Definition, DefinitionContent } from '../../core/schedule/definition.ts'
 import { nextTick, type Schedule, scheduleProblem } from '../../core/schedule/schedule.ts'
 import { lastTicks } from '../../core/schedule/ticks.ts'
-import type { TriggerRule } from '../../core/schedule/trigger.ts'
 import { isZone } from '../../core/schedule/zone.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import {
-  each,
-  integer,
-  integerOrNull,
-  now,
-  one,
-  query,
-  type Row,
-  type SqlValue,
-  text,
-  textOrNull,
-  type Work,
-} from '../statement.ts'
+import { each, exactlyOne, now, one, query, type Values, type Work } from '../statement.ts'
 import * as sql from './definitions.sql.ts'
 import { insertOccurrences } from './ticks.sql.ts'
 
@@ -46,14 +31,14 @@ const FIRST_PAGE = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 /** With the store's time, to say what comes next. */
 export function findDefinitionNow(name: string): Command<{ definition: Definition | null; nowMs: number }> {
   return command('find_definition_now', function* work() {
-    const row = yield* one(sql.findDefinition, name)
+    const row = yield* one(sql.findDefinition, { name })
     return { definition: row === undefined ? null : toDefinition(row), nowMs: yield* now() }
   })
 }
 
 export function findDefinition(name: string): Command<Definition | null> {
   return command('find_definition', function* work(): Work<Definition | null> {
-    const row = yield* one(sql.findDefinition, name)
+    const row = yield* one(sql.findDefinition, { name })
     return row === undefined ? null : toDefinition(row)
   })
 }
@@ -61,7 +46,9 @@ export function findDefinition(name: string): Command<Definition | null> {
 /** Newest first. */
 export function listDefinitions(limit: number, after: string | null): Command<Listed<Definition>> {
   return command('list_definitions', function* work(): Work<Listed<Definition>> {
-    const found = (yield* query(sql.listDefinitions, limit + 1, after ?? FIRST_PAGE)).map(toDefinition)
+    const found = (yield* query(sql.listDefinitions, { limit: limit + 1, after: after ?? FIRST_PAGE })).map(
+      toDefinition,
+    )
     const rows = found.slice(0, limit)
     return { rows, next: found.length > limit ? (rows.at(-1)?.id ?? null) : null }
   })
@@ -77,14 +64,14 @@ export function createDefinition(
     const problem = content.schedule === null ? null : scheduleProblem(content.schedule, nowMs)
     if (problem !== null) return { kind: 'problem', problem }
     const next = content.schedule === null ? null : nextTick(content.schedule, nowMs)
-    const row = yield* one(sql.insertDefinition, id, name, userId, ...columns(content), next)
+    const row = yield* one(sql.insertDefinition, { id, name, user_id: userId, ...columns(content, next) })
     if (row !== undefined) {
       const definition = toDefinition(row)
       yield* record(by, 'definition.create', name, null, describe(definition))
       return { kind: 'created', definition }
     }
     // The name may be taken by an earlier try of this, committed unheard.
-    const found = yield* one(sql.findDefinition, name)
+    const found = yield* one(sql.findDefinition, { name })
     return found?.id === id ? { kind: 'created', definition: toDefinition(found) } : { kind: 'taken' }
   })
 }
@@ -97,7 +84,7 @@ export function updateDefinition(
   by: By,
 ): Command<Updated> {
   return command('update_definition', function* work(again): Work<Updated> {
-    const row = yield* one(sql.lockDefinition, name)
+    const row = yield* one(sql.lockDefinition, { name })
     if (row === undefined) return { kind: 'missing' }
     const before = toDefinition(row)
     if (yield* isRecorded(again, by)) return { kind: 'updated', definition: before }
@@ -111,7 +98,8 @@ export function updateDefinition(
     // Without a rule a tick that is due can be made no more.
     if (!same && (before.pausedAtMs !== null || schedule === null)) yield* skipOpen(before, nowMs)
     const next = same ? before.nextTickAtMs : nextAfterChange(before, schedule, nowMs)
-    const updated = yield* one(sql.updateDefinition, before.id, before.version, ...columns(content), next)
+    const seen = { id: before.id, version: before.version }
+    const updated = yield* one(sql.updateDefinition, { ...seen, ...columns(content, next) })
     if (updated === undefined) return { kind: 'conflict', version: before.version }
     const definition = toDefinition(updated)
     yield* record(by, 'definition.update', name, describe(before), describe(definition))
@@ -131,11 +119,11 @@ function nextAfterChange(before: Definition, schedule: Schedule | null, nowMs: n
 /** Null when there is none. One that is paused already stays as it is. */
 export function pauseDefinition(name: string, by: By): Command<Definition | null> {
   return command('pause_definition', function* work(again): Work<Definition | null> {
-    const row = yield* one(sql.lockDefinition, name)
+    const row = yield* one(sql.lockDefinition, { name })
     if (row === undefined) return null
     const before = toDefinition(row)
     if (yield* isRecorded(again, by)) return before
-    const paused = yield* one(sql.pauseDefinition, before.id, before.version)
+    const paused = yield* one(sql.pauseDefinition, { id: before.id, version: before.version })
     if (paused === undefined) return before
     const definition = toDefinition(paused)
     yield* record(by, 'definition.pause', name, { paused: false }, { paused: true })
@@ -146,14 +134,15 @@ export function pauseDefinition(name: string, by: By): Command<Definition | null
 /** Null when there is none. One that is not paused stays as it is. */
 export function resumeDefinition(name: string, by: By): Command<Definition | null> {
   return command('resume_definition', function* work(again): Work<Definition | null> {
-    const row = yield* one(sql.lockDefinition, name)
+    const row = yield* one(sql.lockDefinition, { name })
     if (row === undefined) return null
     const before = toDefinition(row)
     if (before.pausedAtMs === null || (yield* isRecorded(again, by))) return before
     const nowMs = yield* now()
     yield* skipOpen(before, nowMs)
     const next = nextAfterChange(before, before.schedule, nowMs)
-    const definition = toDefinition(yield* one(sql.resumeDefinition, before.id, before.version, next))
+    const seen = { id: before.id, version: before.version }
+    const definition = toDefinition(yield* exactlyOne(sql.resumeDefinition, { ...seen, next_tick_at: next }))
     yield* record(by, 'definition.resume', name, { paused: true }, { paused: false })
     return definition
   })
@@ -168,81 +157,86 @@ function* skipOpen({ id, schedule, nextTickAtMs, pausedAtMs }: Definition, nowMs
   // In a time zone that this node does not know, only the next tick is known.
   const readable = isZone(schedule.timeZone)
   const [last = nextTickAtMs] = readable ? lastTicks(schedule, nextTickAtMs, nowMs + 1, 1) : []
-  const rows = yield* query(sql.readTicks, id, nextTickAtMs, last, LEDGER_MAX)
-  const made = new Set(rows.map((row) => integer(row, 'scheduled_for')))
+  const rows = yield* query(sql.readTicks, { definition_id: id, first: nextTickAtMs, last, max: LEDGER_MAX })
+  const made = new Set(rows.map((row) => row.scheduled_for))
   let first: number | null = nextTickAtMs
   while (first !== null && made.has(first)) first = readable ? nextTick(schedule, first) : null
   if (first === null || first > last) return
-  const until = last > first ? last : null
-  const reason = pausedAtMs === null ? 'deleted' : 'paused'
-  yield* each(insertOccurrences, [[id, first, 'skipped', null, reason, null, until, 'schedule']])
+  yield* each(insertOccurrences, [
+    {
+      definition_id: id,
+      scheduled_for: first,
+      outcome: 'skipped',
+      job_id: null,
+      reason: pausedAtMs === null ? 'deleted' : 'paused',
+      run_at: null,
+      skipped_until: last > first ? last : null,
+      origin: 'schedule',
+    },
+  ])
 }
 
 /** False when there is none. Its jobs and its ledger stay. */
 export function deleteDefinition(name: string, by: By): Command<boolean> {
   return command('delete_definition', function* work(again): Work<boolean> {
-    const row = yield* one(sql.lockDefinition, name)
+    const row = yield* one(sql.lockDefinition, { name })
     if (yield* isRecorded(again, by)) return true
     if (row === undefined) return false
     const before = toDefinition(row)
     yield* skipOpen(before, yield* now())
-    yield* query(sql.deleteDefinition, before.id, before.version)
-    yield* query(sql.dropWaitingTicks, before.id)
+    yield* query(sql.deleteDefinition, { id: before.id, version: before.version })
+    yield* query(sql.dropWaitingTicks, { definition_id: before.id })
     yield* record(by, 'definition.delete', name, describe(before), null)
     return true
   })
 }
 
-function columns(content: DefinitionContent): SqlValue[] {
+function columns(content: DefinitionContent, nextTickAtMs: number | null) {
   const { kind, queue, payload, policy, priority, labels, domain, stages, seqScope, schedule, on } = content
   const json = (value: unknown) => (value === null ? null : JSON.stringify(value))
-  return [
+  return {
     kind,
     queue,
     payload,
-    JSON.stringify(policy),
+    policy: JSON.stringify(policy),
     priority,
-    json(labels),
+    labels: json(labels),
     domain,
-    json(stages),
-    seqScope,
-    json(schedule),
-    on?.topic ?? null,
-    json(on),
-  ]
-}
-
-export function toDefinition(row: Row | undefined): Definition {
-  return {
-    id: text(row, 'id'),
-    name: text(row, 'name'),
-    userId: text(row, 'user_id'),
-    kind: text(row, 'kind'),
-    queue: textOrNull(row, 'queue'),
-    payload: text(row, 'payload'),
-    policy: JSON.parse(text(row, 'policy')) as JobPolicy,
-    priority: integer(row, 'priority'),
-    labels: jsonOrNull<Record<string, string>>(row, 'labels'),
-    domain: textOrNull(row, 'domain'),
-    stages: jsonOrNull<NonNullable<Definition['stages']>>(row, 'stages'),
-    seqScope: text(row, 'seq_scope') as SeqScope,
-    schedule: jsonOrNull<Schedule>(row, 'schedule'),
-    on: jsonOrNull<TriggerRule>(row, 'on_trigger'),
-    pausedAtMs: integerOrNull(row, 'paused_at'),
-    version: integer(row, 'version'),
-    nextTickAtMs: integerOrNull(row, 'next_tick_at'),
-    lastTickAtMs: integerOrNull(row, 'last_tick_at'),
-    createdAtMs: integer(row, 'created_at'),
-    updatedAtMs: integer(row, 'updated_at'),
+    stages: json(stages),
+    seq_scope: seqScope,
+    schedule: json(schedule),
+    topic: on?.topic ?? null,
+    on_trigger: json(on),
+    next_tick_at: nextTickAtMs,
   }
 }
 
-function jsonOrNull<T>(row: Row | undefined, column: string): T | null {
-  const json = textOrNull(row, column)
-  return json === null ? null : (JSON.parse(json) as T)
+export function toDefinition(row: Values<typeof sql.DEFINITION_ROW>): Definition {
+  return {
+    id: row.id,
+    name: row.name,
+    userId: row.user_id,
+    kind: row.kind,
+    queue: row.queue,
+    payload: row.payload,
+    policy: row.policy,
+    priority: row.priority,
+    labels: row.labels,
+    domain: row.domain,
+    stages: row.stages,
+    seqScope: row.seq_scope,
+    schedule: row.schedule,
+    on: row.on_trigger,
+    pausedAtMs: row.paused_at,
+    version: row.version,
+    nextTickAtMs: row.next_tick_at,
+    lastTickAtMs: row.last_tick_at,
+    createdAtMs: row.created_at,
+    updatedAtMs: row.updated_at,
+  }
 }
 
-/** What the audit keeps of one. */
+/** The part of a definition that the audit keeps. */
 function describe(definition: Definition): Record<string, unknown> {
   return { definition_id: definition.id, version: definition.version, ...toContentShape(definition) }
 }

@@ -1,6 +1,6 @@
-import type { Outcome } from '../../core/schedule/ticks.ts'
+import type { Origin, Outcome } from '../../core/schedule/ticks.ts'
 import { type Command, command } from '../port.ts'
-import { integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { exactlyOne, query, type RowOf, type Work } from '../statement.ts'
 import { countSchedules, readOccurrences } from './backfills.sql.ts'
 import { type Known, readKnown } from './backfills.ts'
 
@@ -10,7 +10,7 @@ export interface Occurrence {
   outcome: Outcome
   jobId: string | null
   reason: string | null
-  origin: 'schedule' | 'backfill'
+  origin: Origin
   skippedUntilMs: number | null
   createdAtMs: number
   updatedAtMs: number
@@ -30,7 +30,9 @@ export function findOccurrences(
   expected: readonly number[],
 ): Command<LedgerPage> {
   return command('find_occurrences', function* work(): Work<LedgerPage> {
-    const rows = yield* query(readOccurrences, definitionId, range.fromMs, range.toMs, range.max)
+    const { fromMs, toMs, max } = range
+    const params = { definition_id: definitionId, from_at: fromMs, to_at: toMs, max }
+    const rows = yield* query(readOccurrences, params)
     const known = yield* readKnown(definitionId, expected)
     return { recorded: rows.map(toOccurrence), unrecorded: expected.filter((tick) => !known.has(tick)) }
   })
@@ -44,20 +46,19 @@ export function findKnown(definitionId: string, ticks: readonly number[]): Comma
 /** Schedules whose tick is later than it may be, and ticks that wait. */
 export function readScheduleCounts(lateMs: number): Command<{ overdue: number; waiting: number }> {
   return command('count_schedules', function* work() {
-    const row = yield* one(countSchedules, lateMs)
-    return { overdue: integer(row, 'overdue'), waiting: integer(row, 'waiting') }
+    return yield* exactlyOne(countSchedules, { late_ms: lateMs })
   })
 }
 
-function toOccurrence(row: Row): Occurrence {
+function toOccurrence(row: RowOf<typeof readOccurrences>): Occurrence {
   return {
-    scheduledForMs: integer(row, 'scheduled_for'),
-    outcome: text(row, 'outcome') as Outcome,
-    jobId: textOrNull(row, 'job_id'),
-    reason: textOrNull(row, 'reason'),
-    origin: text(row, 'origin') as Occurrence['origin'],
-    skippedUntilMs: integerOrNull(row, 'skipped_until'),
-    createdAtMs: integer(row, 'created_at'),
-    updatedAtMs: integer(row, 'updated_at'),
+    scheduledForMs: row.scheduled_for,
+    outcome: row.outcome,
+    jobId: row.job_id,
+    reason: row.reason,
+    origin: row.origin,
+    skippedUntilMs: row.skipped_until,
+    createdAtMs: row.created_at,
+    updatedAtMs: row.updated_at,
   }
 }

@@ -3,21 +3,9 @@ import type { Schedule } from '../../core/schedule/schedule.ts'
 import { type DefinitionLoad, jitterMs, type Outcome, type Plan, settleTick } from '../../core/schedule/ticks.ts'
 import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import {
-  each,
-  flag,
-  integer,
-  integerOrNull,
-  now,
-  one,
-  query,
-  type Row,
-  type SqlValue,
-  text,
-  type Work,
-} from '../statement.ts'
+import { each, now, one, type ParamsOf, query, type RowOf, type Work } from '../statement.ts'
 import type { SubmitOutcome, UntaggedItem } from '../submission/submission.ts'
-import { fence, type Term } from '../system/leadership.ts'
+import type { Term } from '../system/leadership.ts'
 import { definitionItem, type Maker, resultOf, submitUnkeyed } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import * as sql from './ticks.sql.ts'
@@ -53,28 +41,29 @@ export interface Due {
 
 export function findDue(max: number): Command<Due> {
   return command('find_due', function* work(): Work<Due> {
-    const rows = yield* query(sql.readDue, max)
-    const nowMs = rows[0] === undefined ? yield* now() : integer(rows[0], 'now')
+    const rows = yield* query(sql.readDue, { max })
+    const nowMs = rows[0]?.now ?? (yield* now())
     return { definitions: rows.map(toDue), nowMs }
   })
 }
 
-function toDue(row: Row): DueDefinition {
+function toDue(row: RowOf<typeof sql.readDue>): DueDefinition {
   return {
-    id: text(row, 'id'),
-    name: text(row, 'name'),
-    version: integer(row, 'version'),
-    userId: text(row, 'user_id'),
-    schedule: JSON.parse(text(row, 'schedule')) as Schedule,
-    dueAtMs: integer(row, 'next_tick_at'),
-    payloadChars: integer(row, 'payload_chars'),
+    id: row.id,
+    name: row.name,
+    version: row.version,
+    userId: row.user_id,
+    schedule: row.schedule,
+    dueAtMs: row.next_tick_at,
+    payloadChars: row.payload_chars,
   }
 }
 
 /** In ms from now; null when there is none. */
 export function findNextTick(): Command<number | null> {
   return command('find_next_tick', function* work(): Work<number | null> {
-    return integerOrNull(yield* one(sql.nextTickIn), 'in_ms')
+    const next = yield* one(sql.nextTickIn, {})
+    return next?.in_ms ?? null
   })
 }
 
@@ -90,21 +79,21 @@ export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker)
   const byId = new Map(planned.map((one) => [one.definition.id, one]))
   return command('make_ticks', function* work(): Work<Tick[]> {
     yield* lockUsersOf(planned.map(({ definition }) => definition.userId))
-    const locked = yield* query(sql.lockDue, ...fence(term), seen)
-    const nowMs = locked[0] === undefined ? 0 : integer(locked[0], 'now')
-    const held = locked.map((row) => ({ ...(byId.get(text(row, 'id')) ?? missing()), definition: toDefinition(row) }))
+    const locked = yield* query(sql.lockDue, { ...term, seen })
+    const nowMs = locked[0]?.now ?? 0
+    const held = locked.map((row) => ({ ...(byId.get(row.id) ?? missing()), definition: toDefinition(row) }))
     const loads = yield* readLoads(held.map(({ definition }) => definition.id))
     yield* markBackfilled(held, loads)
     const ticks = held.flatMap(({ definition, plan }) =>
       settle(definition, plan, loads.get(definition.id) ?? missing(), nowMs, maker),
     )
     const done = yield* carryOut(ticks, maker)
-    const moves = held.map(({ definition, dueAtMs, plan }) => [
-      definition.id,
-      dueAtMs,
-      plan.nextTickAtMs,
-      lastOf(plan, dueAtMs),
-    ])
+    const moves = held.map(({ definition, dueAtMs, plan }) => ({
+      id: definition.id,
+      seen: dueAtMs,
+      next: plan.nextTickAtMs,
+      last: lastOf(plan, dueAtMs),
+    }))
     const moved = yield* each(sql.advanceNextTick, moves)
     if (moved.length !== held.length) throw new Error('A definition that is locked has moved')
     return done
@@ -150,7 +139,7 @@ function settle(definition: Definition, plan: Plan, load: DefinitionLoad, nowMs:
 function* carryOut(drafts: readonly Draft[], maker: Maker): Work<Tick[]> {
   const inserted = new Set(
     (yield* each(sql.insertOccurrences, drafts.map(occurrenceRow))).map((row) =>
-      nameOf(text(row, 'definition_id'), integer(row, 'scheduled_for')),
+      nameOf(row.definition_id, row.scheduled_for),
     ),
   )
   const ours = drafts.filter(({ tick }) => inserted.has(nameOf(tick.definitionId, tick.scheduledForMs)))
@@ -164,18 +153,29 @@ function* carryOut(drafts: readonly Draft[], maker: Maker): Work<Tick[]> {
   })
   yield* each(
     sql.changeOccurrences,
-    ticks.flatMap((tick, i) =>
-      ours[i]?.item && tick.outcome !== 'job'
-        ? [[tick.definitionId, tick.scheduledForMs, 'job', tick.outcome, null, tick.reason]]
-        : [],
-    ),
+    ticks.flatMap((tick, i) => (ours[i]?.item && tick.outcome !== 'job' ? [changeOf(tick, 'job')] : [])),
   )
   return ticks
 }
 
-function occurrenceRow({ tick, runAtMs, skippedUntilMs }: Draft): SqlValue[] {
+function occurrenceRow({ tick, runAtMs, skippedUntilMs }: Draft): ParamsOf<typeof sql.insertOccurrences> {
   const { definitionId, scheduledForMs, outcome, jobId, reason } = tick
-  return [definitionId, scheduledForMs, outcome, jobId, reason, runAtMs, skippedUntilMs, 'schedule']
+  return {
+    definition_id: definitionId,
+    scheduled_for: scheduledForMs,
+    outcome,
+    job_id: jobId,
+    reason,
+    run_at: runAtMs,
+    skipped_until: skippedUntilMs,
+    origin: 'schedule',
+  }
+}
+
+/** `seen` is the outcome that the tick has in the ledger. */
+export function changeOf(tick: Tick, seen: Outcome): ParamsOf<typeof sql.changeOccurrences> {
+  const { definitionId, scheduledForMs, outcome, jobId, reason } = tick
+  return { definition_id: definitionId, scheduled_for: scheduledForMs, seen, outcome, job_id: jobId, reason }
 }
 
 /** The first tick of all has the first free slot. */
@@ -202,11 +202,9 @@ export function tickItem(
 export function* readLoads(definitionIds: readonly string[]): Work<Map<string, DefinitionLoad>> {
   const rows = yield* each(
     sql.readLoad,
-    definitionIds.map((id) => [id]),
+    definitionIds.map((id) => ({ id })),
   )
-  return new Map(
-    rows.map((row) => [text(row, 'id'), { active: flag(row, 'active'), waiting: integer(row, 'waiting') }]),
-  )
+  return new Map(rows.map(({ id, active, waiting }) => [id, { active, waiting }]))
 }
 
 /** Only `skip` minds whose job it is. */
@@ -214,10 +212,10 @@ function* markBackfilled(held: readonly { definition: Definition }[], loads: Map
   const asked = held.filter(({ definition: { id, schedule } }) => schedule?.overlap === 'skip' && loads.get(id)?.active)
   const rows = yield* each(
     sql.readBackfilledOnly,
-    asked.map(({ definition }) => [definition.id]),
+    asked.map(({ definition: { id } }) => ({ id })),
   )
   for (const row of rows) {
-    const load = loads.get(text(row, 'id'))
+    const load = loads.get(row.id)
     if (load !== undefined) load.backfilledOnly = true
   }
 }

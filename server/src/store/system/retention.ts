@@ -2,9 +2,9 @@ import { idAt } from '../jobs/list-jobs.ts'
 import { freeBytes, lockOwnersOf } from '../limits/bytes.ts'
 import { forgetLogs } from '../logs/archive-logs.ts'
 import { type Command, command } from '../port.ts'
-import { each, now, query, type RowOf, text, type Work } from '../statement.ts'
+import { each, now, query, type RowOf, type Work } from '../statement.ts'
 import { deleteOutcomes, deleteTriggers, lockOutlived } from '../triggers/triggers.sql.ts'
-import { fence, type Term } from './leadership.ts'
+import type { Term } from './leadership.ts'
 import * as sql from './retention.sql.ts'
 
 /** How old ended jobs and dead letters get; null: as old as they like. */
@@ -197,8 +197,8 @@ export function removeReservations(term: Term, ageMs: number, max: number): Comm
 /** Triggers that are over for so long, with what the ledger says of them. Their dedupe keys are free again. */
 export function removeTriggers(term: Term, ageMs: number, max: number): Command<number> {
   return command('remove_triggers', function* work(): Work<number> {
-    const ids = (yield* query(lockOutlived, ...fence(term), max, ageMs)).map((row) => [text(row, 'id')])
-    yield* each(deleteOutcomes, ids)
-    return (yield* each(deleteTriggers, ids)).length
+    const outlived = yield* query(lockOutlived, { ...term, max, age_ms: ageMs })
+    yield* each(deleteOutcomes, outlived)
+    return (yield* each(deleteTriggers, outlived)).length
   })
 }

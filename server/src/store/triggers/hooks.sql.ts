@@ -1,27 +1,52 @@
+import { HOOK_SCHEMES } from '@ichido/sdk/protocol'
 import { statement } from '../statement.ts'
 
-const HOOK = 'id, name, scheme, topic, secret, user_id, created_at, updated_at'
+const scheme = { oneOf: HOOK_SCHEMES } as const
 
-/** Takes a name; answers also with the store's time, which a signed timestamp is held against. */
-export const readHook = statement('read_hook', `SELECT ${HOOK}, now_ms() AS now FROM ichido.hooks WHERE name = $1`)
+export const HOOK_ROW = {
+  id: 'text',
+  name: 'text',
+  scheme,
+  topic: 'text',
+  secret: 'text',
+  user_id: 'text',
+  created_at: 'integer',
+  updated_at: 'integer',
+} as const
 
-/** Takes id, name, scheme, topic, secret, user. A hook of that name stays as it is, is locked, and is the answer. */
-export const insertHook = statement(
-  'insert_hook',
-  `INSERT INTO ichido.hooks (${HOOK}) VALUES ($1, $2, $3, $4, $5, $6, now_ms(), now_ms())
+const HOOK = Object.keys(HOOK_ROW).join(', ')
+
+/** Also returns the store's time, which a signed timestamp is compared with. */
+export const readHook = statement('read_hook', {
+  params: { name: 'text' },
+  row: { ...HOOK_ROW, now: 'integer' },
+  sql: `SELECT ${HOOK}, now_ms() AS now FROM ichido.hooks WHERE name = $name`,
+})
+
+/** A hook of that name stays as it is, is locked, and is returned. */
+export const insertHook = statement('insert_hook', {
+  params: { id: 'text', name: 'text', scheme, topic: 'text', secret: 'text', user_id: 'text' },
+  row: HOOK_ROW,
+  sql: `INSERT INTO ichido.hooks (${HOOK}) VALUES ($id, $name, $scheme, $topic, $secret, $user_id, now_ms(), now_ms())
     ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING ${HOOK}`,
-)
+})
 
-/** Takes id, scheme, topic, secret. */
-export const updateHook = statement(
-  'update_hook',
-  `UPDATE ichido.hooks SET scheme = $2, topic = $3, secret = $4, updated_at = now_ms() WHERE id = $1 RETURNING ${HOOK}`,
-)
+export const updateHook = statement('update_hook', {
+  params: { id: 'text', scheme, topic: 'text', secret: 'text' },
+  row: HOOK_ROW,
+  sql: `UPDATE ichido.hooks SET scheme = $scheme, topic = $topic, secret = $secret, updated_at = now_ms()
+    WHERE id = $id RETURNING ${HOOK}`,
+})
 
-export const deleteHook = statement('delete_hook', `DELETE FROM ichido.hooks WHERE name = $1 RETURNING ${HOOK}`)
+export const deleteHook = statement('delete_hook', {
+  params: { name: 'text' },
+  row: HOOK_ROW,
+  sql: `DELETE FROM ichido.hooks WHERE name = $name RETURNING ${HOOK}`,
+})
 
-/** Takes a maximum and the name to go on after. */
-export const listHooks = statement(
-  'list_hooks',
-  `SELECT ${HOOK} FROM ichido.hooks WHERE name > $2 ORDER BY name LIMIT $1`,
-)
+/** By name, from the name `after` on. */
+export const listHooks = statement('list_hooks', {
+  params: { limit: 'integer', after: 'text' },
+  row: HOOK_ROW,
+  sql: `SELECT ${HOOK} FROM ichido.hooks WHERE name > $after ORDER BY name LIMIT $limit`,
+})

@@ -2,7 +2,7 @@ import type { HookScheme } from '@ichido/sdk/protocol'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { integer, one, query, type Row, text, type Work } from '../statement.ts'
+import { exactlyOne, one, query, type Values, type Work } from '../statement.ts'
 import * as sql from './hooks.sql.ts'
 
 export interface Hook {
@@ -37,8 +37,8 @@ export type PutHook =
 
 export function findHook(name: string): Command<{ hook: Hook; nowMs: number } | null> {
   return command('find_hook', function* work() {
-    const row = yield* one(sql.readHook, name)
-    return row === undefined ? null : { hook: toHook(row), nowMs: integer(row, 'now') }
+    const row = yield* one(sql.readHook, { name })
+    return row === undefined ? null : { hook: toHook(row), nowMs: row.now }
   })
 }
 
@@ -46,14 +46,16 @@ export function findHook(name: string): Command<{ hook: Hook; nowMs: number } | 
 export function putHook(change: HookChange, by: By): Command<PutHook> {
   return command('put_hook', function* work(again): Work<PutHook> {
     const { id, name, scheme, topic, secret, newSecret, userId } = change
-    const before = toHook(yield* one(sql.insertHook, id, name, scheme, topic, secret ?? newSecret, userId))
+    const made = { id, name, scheme, topic, secret: secret ?? newSecret, user_id: userId }
+    const before = toHook(yield* exactlyOne(sql.insertHook, made))
     if (before.id === id) {
       yield* record(by, 'hook.create', name, null, describe(before))
       return { kind: 'put', hook: before, isNew: true }
     }
     if (yield* isRecorded(again, by)) return { kind: 'put', hook: before, isNew: false }
     if (secret === null && scheme !== before.scheme) return { kind: 'secret_needed' }
-    const hook = toHook(yield* one(sql.updateHook, before.id, scheme, topic, secret ?? before.secret))
+    const after = { id: before.id, scheme, topic, secret: secret ?? before.secret }
+    const hook = toHook(yield* exactlyOne(sql.updateHook, after))
     const changed = { ...describe(hook), secret_changed: hook.secret !== before.secret }
     yield* record(by, 'hook.update', name, describe(before), changed)
     return { kind: 'put', hook, isNew: false }
@@ -63,7 +65,7 @@ export function putHook(change: HookChange, by: By): Command<PutHook> {
 /** False when there is none. */
 export function deleteHook(name: string, by: By): Command<boolean> {
   return command('delete_hook', function* work(again): Work<boolean> {
-    const row = yield* one(sql.deleteHook, name)
+    const row = yield* one(sql.deleteHook, { name })
     if (row === undefined) return yield* isRecorded(again, by)
     yield* record(by, 'hook.delete', name, describe(toHook(row)), null)
     return true
@@ -73,7 +75,7 @@ export function deleteHook(name: string, by: By): Command<boolean> {
 /** By name. */
 export function listHooks(limit: number, after: string | null): Command<Listed<Hook>> {
   return command('list_hooks', function* work(): Work<Listed<Hook>> {
-    const found = (yield* query(sql.listHooks, limit + 1, after ?? '')).map(toHook)
+    const found = (yield* query(sql.listHooks, { limit: limit + 1, after: after ?? '' })).map(toHook)
     const rows = found.slice(0, limit)
     return { rows, next: found.length > limit ? (rows.at(-1)?.name ?? null) : null }
   })
@@ -84,15 +86,7 @@ function describe({ scheme, topic, userId }: Hook) {
   return { scheme, topic, user_id: userId }
 }
 
-function toHook(row: Row | undefined): Hook {
-  return {
-    id: text(row, 'id'),
-    name: text(row, 'name'),
-    scheme: text(row, 'scheme') as HookScheme,
-    topic: text(row, 'topic'),
-    secret: text(row, 'secret'),
-    userId: text(row, 'user_id'),
-    createdAtMs: integer(row, 'created_at'),
-    updatedAtMs: integer(row, 'updated_at'),
-  }
+function toHook(row: Values<typeof sql.HOOK_ROW>): Hook {
+  const { id, name, scheme, topic, secret, user_id, created_at, updated_at } = row
+  return { id, name, scheme, topic, secret, userId: user_id, createdAtMs: created_at, updatedAtMs: updated_at }
 }

@@ -3,14 +3,13 @@ import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
 import {
   each,
-  integer,
-  integerOrNull,
+  exactlyOne,
   one,
   query,
-  type Row,
+  type RowOf,
   type SqlValue,
-  statement,
-  text,
+  select,
+  type Values,
   type Work,
 } from '../statement.ts'
 import * as sql from './triggers.sql.ts'
@@ -23,10 +22,17 @@ export interface TriggerFilter {
   state: TriggerState | null
 }
 
-/** A trigger's row, and those of what it made. */
+export type TriggerOutcomeRow = RowOf<typeof sql.readOutcomes>
+export type TriggerEntryRow = RowOf<typeof sql.readLedger>
+
+/** A trigger without its data, and what it made. */
 export interface TriggerRows {
-  trigger: Row
-  outcomes: Row[]
+  trigger: Values<typeof sql.TRIGGER_ROW>
+  outcomes: TriggerOutcomeRow[]
+}
+
+export interface TriggerWithData extends TriggerRows {
+  trigger: RowOf<typeof sql.readTrigger>
 }
 
 const WHERE: Record<TriggerState, string> = {
@@ -50,47 +56,47 @@ export function listTriggers(filter: TriggerFilter, limit: number, after: string
     if (definitionId !== null) where.push(`o.definition_id = ${bind(definitionId)}`, `g.id = coalesce(${id}, ${id})`)
     if (after !== null) where.push(`${id} < ${bind(after)}`)
     const condition = where.length === 0 ? '' : `WHERE ${where.join(' AND ')}`
-    const found = yield* query(
-      statement(
-        '',
-        `SELECT g.id, g.user_id, g.topic, g.dedupe_key, g.created_at, g.processed_at, g.settled_at
-          FROM ${from}ichido.triggers g ${condition} ORDER BY ${id} DESC LIMIT ${limit + 1}`,
-      ),
-      ...params,
-    )
+    const list = `SELECT g.id, g.user_id, g.topic, g.dedupe_key, g.created_at, g.processed_at, g.settled_at
+      FROM ${from}ichido.triggers g ${condition} ORDER BY ${id} DESC LIMIT ${limit + 1}`
+    const found = yield* select(sql.TRIGGER_ROW, list, params)
     const page = found.slice(0, limit)
     const outcomes = yield* outcomesOf(page)
-    const rows = page.map((trigger) => ({ trigger, outcomes: outcomes.get(text(trigger, 'id')) ?? [] }))
-    return { rows, next: found.length > limit ? text(page.at(-1), 'id') : null }
+    const rows = page.map((trigger) => ({ trigger, outcomes: outcomes.get(trigger.id) ?? [] }))
+    return { rows, next: found.length > limit ? (page.at(-1)?.id ?? null) : null }
   })
 }
 
 /** With its data; null when there is none. */
-export function findTrigger(triggerId: string): Command<TriggerRows | null> {
-  return command('find_trigger', function* work(): Work<TriggerRows | null> {
-    const trigger = yield* one(sql.readTrigger, triggerId)
+export function findTrigger(triggerId: string): Command<TriggerWithData | null> {
+  return command('find_trigger', function* work(): Work<TriggerWithData | null> {
+    const trigger = yield* one(sql.readTrigger, { id: triggerId })
     if (trigger === undefined) return null
     return { trigger, outcomes: (yield* outcomesOf([trigger])).get(triggerId) ?? [] }
   })
 }
 
-function* outcomesOf(triggers: readonly Row[]): Work<Map<string, Row[]>> {
+function* outcomesOf(triggers: readonly { id: string }[]): Work<Map<string, TriggerOutcomeRow[]>> {
   const rows = yield* each(
     sql.readOutcomes,
-    triggers.map((row) => [text(row, 'id')]),
+    triggers.map(({ id }) => ({ trigger_id: id })),
   )
-  return Map.groupBy(rows, (row) => text(row, 'trigger_id'))
+  return Map.groupBy(rows, (row) => row.trigger_id)
 }
 
 /** Greater than any id. */
 const FIRST_PAGE = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 
 /** What became of the triggers of a definition, newest first. */
-export function readTriggerLedger(definitionId: string, limit: number, after: string | null): Command<Listed<Row>> {
-  return command('read_trigger_ledger', function* work(): Work<Listed<Row>> {
-    const found = yield* query(sql.readLedger, definitionId, after ?? FIRST_PAGE, limit + 1)
+export function readTriggerLedger(
+  definitionId: string,
+  limit: number,
+  after: string | null,
+): Command<Listed<TriggerEntryRow>> {
+  return command('read_trigger_ledger', function* work(): Work<Listed<TriggerEntryRow>> {
+    const page = { definition_id: definitionId, after: after ?? FIRST_PAGE, limit: limit + 1 }
+    const found = yield* query(sql.readLedger, page)
     const rows = found.slice(0, limit)
-    return { rows, next: found.length > limit ? text(rows.at(-1), 'trigger_id') : null }
+    return { rows, next: found.length > limit ? (rows.at(-1)?.trigger_id ?? null) : null }
   })
 }
 
@@ -103,11 +109,7 @@ export interface TriggerCounts {
 
 export function readTriggerCounts(): Command<TriggerCounts> {
   return command('count_triggers', function* work(): Work<TriggerCounts> {
-    const row = yield* one(sql.countTriggers)
-    return {
-      unprocessed: integer(row, 'unprocessed'),
-      oldestMs: integerOrNull(row, 'oldest_ms'),
-      waiting: integer(row, 'waiting'),
-    }
+    const { unprocessed, oldest_ms, waiting } = yield* exactlyOne(sql.countTriggers, {})
+    return { unprocessed, oldestMs: oldest_ms, waiting }
   })
 }

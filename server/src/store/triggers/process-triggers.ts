@@ -6,9 +6,9 @@ import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
 import { definitionItem, type Maker, resultOf, submitUnkeyed } from '../schedules/definition-jobs.ts'
 import { toDefinition } from '../schedules/definitions.ts'
-import { each, flag, integer, query, type Row, text, type Work } from '../statement.ts'
+import { each, query, type Row, type RowOf, text, type Work } from '../statement.ts'
 import type { UntaggedItem } from '../submission/submission.ts'
-import { fence, type Term } from '../system/leadership.ts'
+import type { Term } from '../system/leadership.ts'
 import * as sql from './triggers.sql.ts'
 
 export interface Unprocessed {
@@ -27,24 +27,24 @@ export interface OnTopic {
 /** In the order of their arrival, and the definitions that they may make jobs of. */
 export function findUnprocessed(max: number): Command<{ triggers: Unprocessed[]; definitions: OnTopic[] }> {
   return command('find_unprocessed_triggers', function* work() {
-    const triggers = (yield* query(sql.readUnprocessed, max)).map((row) => ({
-      triggerId: text(row, 'id'),
-      topic: text(row, 'topic'),
-      dataChars: integer(row, 'data_chars'),
+    const triggers = (yield* query(sql.readUnprocessed, { max })).map(({ id, topic, data_chars }) => ({
+      triggerId: id,
+      topic,
+      dataChars: data_chars,
     }))
     const rows = yield* each(sql.readOnTopics, topicsOf(triggers))
-    const definitions = rows.map((row) => ({
-      definitionId: text(row, 'id'),
-      userId: text(row, 'user_id'),
-      topic: text(row, 'topic'),
-      payloadChars: integer(row, 'payload_chars'),
+    const definitions = rows.map(({ id, user_id, topic, payload_chars }) => ({
+      definitionId: id,
+      userId: user_id,
+      topic,
+      payloadChars: payload_chars,
     }))
     return { triggers, definitions }
   })
 }
 
 const topicsOf = (triggers: readonly Pick<Unprocessed, 'topic'>[]) =>
-  [...new Set(triggers.map(({ topic }) => topic))].map((topic) => [topic])
+  [...new Set(triggers.map(({ topic }) => topic))].map((topic) => ({ topic }))
 
 /** What a trigger has made of a definition. */
 export interface Made {
@@ -89,7 +89,7 @@ export function processTriggers(
     const users = yield* hasty ? shareUnlimited(userIds) : lockUsersOf(userIds)
     const counted = new Set(users.map((row) => text(row, 'user_id')))
     const definitions = (yield* each(sql.shareOnTopics, topicsOf(triggers))).map(toDefinition).filter(hasRule)
-    const locked = yield* query(sql.lockUnprocessed, ...fence(term), ids)
+    const locked = yield* query(sql.lockUnprocessed, { ...term, ids })
     if (locked.length === 0) return { triggers: 0, made: [] }
     const arrived = locked.map(toTrigger).sort((a, b) => (place.get(a.id) ?? 0) - (place.get(b.id) ?? 0))
     const waiting = yield* readWithWaiting(definitions)
@@ -106,7 +106,7 @@ export function processTriggers(
     const waits = new Set(made.filter(isWaiting).map(({ triggerId }) => triggerId))
     const marked = yield* each(
       sql.markProcessed,
-      arrived.map(({ id }) => [id, waits.has(id)]),
+      arrived.map(({ id }) => ({ id, waits: waits.has(id) })),
     )
     if (marked.length !== arrived.length) throw new Error('A trigger that is locked was processed')
     return { triggers: arrived.length, made }
@@ -133,15 +133,9 @@ interface Trigger {
   createdAtMs: number
 }
 
-function toTrigger(row: Row): Trigger {
-  return {
-    id: text(row, 'id'),
-    userId: text(row, 'user_id'),
-    operates: flag(row, 'operates'),
-    topic: text(row, 'topic'),
-    data: JSON.parse(text(row, 'data')) as unknown,
-    createdAtMs: integer(row, 'created_at'),
-  }
+function toTrigger(row: RowOf<typeof sql.lockUnprocessed>): Trigger {
+  const { id, user_id, operates, topic, data, created_at } = row
+  return { id, userId: user_id, operates, topic, data, createdAtMs: created_at }
 }
 
 /** Its sender may run it, it was there before the trigger came, and the rule fits. */
@@ -195,10 +189,18 @@ function* carryOut(drafts: readonly (Draft & { triggeredAtMs: number })[], maker
     sql.insertOutcomes,
     drafts.map(({ made, triggeredAtMs }) => {
       const { definitionId, triggerId, outcome, jobId, reason, field } = made
-      return [definitionId, triggerId, triggeredAtMs, outcome, jobId, reason, field]
+      return {
+        definition_id: definitionId,
+        trigger_id: triggerId,
+        triggered_at: triggeredAtMs,
+        outcome,
+        job_id: jobId,
+        reason,
+        field,
+      }
     }),
   )
-  const pairs = new Set(inserted.map((row) => pairOf(text(row, 'definition_id'), text(row, 'trigger_id'))))
+  const pairs = new Set(inserted.map((row) => pairOf(row.definition_id, row.trigger_id)))
   const ours = drafts.filter(({ made }) => pairs.has(pairOf(made.definitionId, made.triggerId)))
   const made = yield* submitDrafts(ours, maker)
   yield* changeOutcomes(made.map((one, i) => ({ ...one, seen: ours[i]?.made.outcome ?? one.outcome })))
@@ -206,28 +208,28 @@ function* carryOut(drafts: readonly (Draft & { triggeredAtMs: number })[], maker
 }
 
 /** `seen` is the outcome that each has in the ledger. */
-export function* changeOutcomes(made: readonly (Made & { seen: string })[]): Work<void> {
+export function* changeOutcomes(made: readonly (Made & { seen: TriggerOutcome })[]): Work<void> {
   const changed = made.filter(({ seen, outcome }) => seen !== outcome)
   yield* each(
     sql.changeOutcomes,
-    changed.map(({ definitionId, triggerId, seen, outcome, jobId, reason, field }) => [
-      definitionId,
-      triggerId,
+    changed.map(({ definitionId, triggerId, seen, outcome, jobId, reason, field }) => ({
+      definition_id: definitionId,
+      trigger_id: triggerId,
       seen,
       outcome,
-      jobId,
+      job_id: jobId,
       reason,
       field,
-    ]),
+    })),
   )
 }
 
 function* readWithWaiting(definitions: readonly Definition[]): Work<Set<string>> {
   const rows = yield* each(
     sql.readWithWaiting,
-    definitions.map(({ id }) => [id]),
+    definitions.map(({ id }) => ({ id })),
   )
-  return new Set(rows.map((row) => text(row, 'id')))
+  return new Set(rows.map(({ id }) => id))
 }
 
 export const isWaiting = ({ outcome }: Made) => outcome.startsWith('waiting')

@@ -1,5 +1,5 @@
 import { type Command, command } from '../port.ts'
-import { each, integer, now, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { each, now, type RowOf, type Work } from '../statement.ts'
 import * as sql from './triggers.sql.ts'
 
 export interface TriggerItem {
@@ -31,20 +31,28 @@ export function recordTriggers(items: readonly TriggerItem[]): Command<RecordedT
   const firsts = new Map(items.toReversed().map((item) => [nameOf(item.userId, item.dedupeKey), item]))
   return command('record_triggers', function* work(): Work<RecordedTrigger[]> {
     const nowMs = yield* now()
-    const stored = new Map<string, Row>()
+    const stored = new Map<string, Recorded>()
     // A key that retention has removed in between is inserted in the next round.
     for (let open = [...firsts]; open.length > 0; open = open.filter(([name]) => !stored.has(name))) {
       const sorted = open.toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, item]) => item)
       yield* each(
         sql.insertTriggers,
-        sorted.map((item) => columns(item, nowMs)),
+        sorted.map(({ triggerId, userId, operates, topic, dedupeKey, data }) => ({
+          id: triggerId,
+          user_id: userId,
+          operates,
+          topic,
+          dedupe_key: dedupeKey,
+          data,
+          now: nowMs,
+        })),
       )
       // In a statement of its own: the one that inserts does not see what another transaction has just committed.
       const rows = yield* each(
         sql.readRecorded,
-        sorted.map(({ userId, dedupeKey }) => [userId, dedupeKey]),
+        sorted.map(({ userId, dedupeKey }) => ({ user_id: userId, dedupe_key: dedupeKey })),
       )
-      for (const row of rows) stored.set(nameOf(text(row, 'user_id'), text(row, 'dedupe_key')), row)
+      for (const row of rows) stored.set(nameOf(row.user_id, row.dedupe_key), row)
     }
     return items.map((item) => toRecorded(item, stored.get(nameOf(item.userId, item.dedupeKey))))
   })
@@ -53,17 +61,16 @@ export function recordTriggers(items: readonly TriggerItem[]): Command<RecordedT
 /** Neither has a line break. */
 const nameOf = (userId: string, dedupeKey: string) => `${userId}\n${dedupeKey}`
 
-function columns({ triggerId, userId, operates, topic, dedupeKey, data }: TriggerItem, nowMs: number): SqlValue[] {
-  return [triggerId, userId, operates, topic, dedupeKey, data, nowMs]
-}
+type Recorded = RowOf<typeof sql.readRecorded>
 
-function toRecorded(item: TriggerItem, row: Row | undefined): RecordedTrigger {
-  const triggerId = text(row, 'id')
+function toRecorded(item: TriggerItem, row: Recorded | undefined): RecordedTrigger {
+  if (row === undefined) throw new Error('A key whose trigger is stored has a row')
+  const { id, topic, created_at } = row
   return {
-    triggerId,
-    topic: text(row, 'topic'),
+    triggerId: id,
+    topic,
     dedupeKey: item.dedupeKey,
-    createdAtMs: integer(row, 'created_at'),
-    duplicate: triggerId !== item.triggerId,
+    createdAtMs: created_at,
+    duplicate: id !== item.triggerId,
   }
 }
