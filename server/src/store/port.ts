@@ -1,7 +1,7 @@
 import type { Row, Step, Work } from './statement.ts'
 
 /**
- * The store takes commands, never callbacks: a command failFastOnLock its statements one by one and does not await, so that
+ * The store takes commands, never callbacks: a command yields its statements one by one and does not await, so that
  * SQLite runs it from BEGIN to COMMIT without letting anything in between, and PostgreSQL in one transaction.
  */
 export interface Command<T> {
