@@ -3,12 +3,11 @@ import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import { BadValue } from '../../core/node/store-errors.ts'
 import { isFinal } from '../../core/run/run-state.ts'
 import { type EventFilter, findAllEvents, type PlacedEvent } from '../../store/events/all-events.ts'
-import { findEvents, findLatestState } from '../../store/events/events.ts'
+import { type EventRow, findEvents, findLatestState } from '../../store/events/events.ts'
 import { findCursorOfSeq } from '../../store/events/feeds.ts'
 import { type PublishItem, type PublishOutcome, publishBatch } from '../../store/events/publish.ts'
 import { type EventPlace, findLastPlace } from '../../store/events/walk-events.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
-import { integer, type Row, text } from '../../store/statement.ts'
 import { Batcher } from '../batching/batcher.ts'
 import type { Deps } from '../deps.ts'
 import { iso } from '../iso.ts'
@@ -168,17 +167,11 @@ function toItem({ stage, seq, data }: NewEvent, i: number): PublishItem['events'
   })
 }
 
-function isFull(page: readonly Row[]): boolean {
-  const bytes = page.reduce((sum, row) => sum + Buffer.byteLength(text(row, 'data')), 0)
+function isFull(page: readonly EventRow[]): boolean {
+  const bytes = page.reduce((sum, { data }) => sum + Buffer.byteLength(data), 0)
   return page.length === PAGE_MAX || bytes >= PAGE_BYTES_MAX
 }
 
-function renderEvent(row: Row): EventShape {
-  return {
-    cursor: integer(row, 'n'),
-    stage: text(row, 'stage'),
-    seq: integer(row, 'seq'),
-    data: JSON.parse(text(row, 'data')) as unknown,
-    timestamp: iso(integer(row, 'created_at')),
-  }
+function renderEvent({ n, stage, seq, data, created_at }: EventRow): EventShape {
+  return { cursor: n, stage, seq, data: JSON.parse(data) as unknown, timestamp: iso(created_at) }
 }

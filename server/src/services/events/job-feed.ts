@@ -1,9 +1,8 @@
 import type { News } from '../../bus/port.ts'
 import { isOutage } from '../../core/node/store-errors.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
-import { type EventRows, findEvents } from '../../store/events/events.ts'
+import { type EventRow, type EventRows, findEvents } from '../../store/events/events.ts'
 import type { Store } from '../../store/port.ts'
-import { integer, type Row, text } from '../../store/statement.ts'
 import { notFound } from '../not-found.ts'
 import { batchesOf, type EventBatch, type ToldEvent } from './event-batch.ts'
 import { KeptBatches } from './kept-batches.ts'
@@ -40,9 +39,8 @@ export async function readPage(store: Store, jobId: string, after: number, max: 
   return { ...found, events, lost: events.length === 0 && after !== found.lastN }
 }
 
-function toTold(row: Row): ToldEvent {
-  const [n, stage, seq, data] = [integer(row, 'n'), text(row, 'stage'), integer(row, 'seq'), text(row, 'data')]
-  return { n, stage, seq, data, createdAtMs: integer(row, 'created_at') }
+function toTold({ n, stage, seq, data, created_at }: EventRow): ToldEvent {
+  return { n, stage, seq, data, createdAtMs: created_at }
 }
 
 /** Who is told of what a feed has. */

@@ -1,8 +1,8 @@
 import type { EventName, StoredEvent } from '../../core/events/event.ts'
 import { type Command, command } from '../port.ts'
-import { each, flag, integer, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { each, query, type RowOf, type Work } from '../statement.ts'
 import * as sql from './all-events.sql.ts'
-import { type EventPlace, type Placed, type Reading, Walk, type Walked } from './walk-events.ts'
+import { afterPlace, type EventPlace, type Piece, type Placed, type Reading, Walk, type Walked } from './walk-events.ts'
 
 export interface EventFilter {
   jobId: string | null
@@ -27,16 +27,15 @@ export interface PlacedName extends EventName, Placed {}
  */
 export function findAllEvents(
   after: EventPlace,
-  { jobId, kind, queue, domain, stage }: EventFilter,
+  { jobId, ...filter }: EventFilter,
   max: number,
 ): Command<Walked<PlacedEvent> | null> {
-  const filter = [kind, queue, domain, stage]
   return command('find_all_events', function* work(): Work<Walked<PlacedEvent> | null> {
     const walk = new Walk(after, eventsThrough(filter), max)
     return yield* walk.to((settled) => {
       if (jobId === null) return walk.through(settled)
-      return walk.once(settled, (place, room) =>
-        query(sql.readOfJob, ...valuesOf(place), ...filter, settled, room, jobId),
+      return walk.once(settled, (place, max) =>
+        query(sql.readOfJob, { ...afterPlace(place), ...filter, high: settled, max, job_id: jobId }),
       )
     })
   })
@@ -61,7 +60,9 @@ export function findEventNames(
 export function findNamed(names: readonly PlacedName[]): Command<StoredEvent[]> {
   const wanted = new Set(names.map(({ place }) => `${place.jobId} ${place.n}`))
   // The first one may have to be told from the second.
-  const rows = names.flatMap(({ place: { jobId, n } }) => (n === 1 ? [n, n + 1] : [n]).map((each) => [jobId, each]))
+  const rows = names.flatMap(({ place: { jobId, n } }) =>
+    (n === 1 ? [n, n + 1] : [n]).map((n) => ({ job_id: jobId, n })),
+  )
   return command('find_named', function* work(): Work<StoredEvent[]> {
     const found = yield* each(sql.readNamed, rows)
     const events = found.flatMap((row) => toEvents(row, null)).sort((a, b) => a.n - b.n)
@@ -69,32 +70,33 @@ export function findNamed(names: readonly PlacedName[]): Command<StoredEvent[]> 
   })
 }
 
-const valuesOf = ({ tx, jobId, n }: EventPlace): SqlValue[] => [tx, jobId, n]
+type EventRow = RowOf<typeof sql.readWindow>
+type NameRow = RowOf<typeof sql.readNames>
 
-function eventsThrough(filter: readonly SqlValue[]): Reading<PlacedEvent> {
+function eventsThrough(filter: Omit<EventFilter, 'jobId'>): Reading<PlacedEvent, EventRow> {
   return {
-    pieces: (from, to) => [[from, to]],
-    window: (after, from, to, max) => query(sql.readWindow, ...valuesOf(after), ...filter, from, to, max),
-    group: (after, lookMax) => query(sql.readGroup, ...valuesOf(after), ...filter, lookMax),
+    pieces: (low, high) => [{ low, high }],
+    window: (after, piece, max) => query(sql.readWindow, { ...afterPlace(after), ...filter, ...piece, max }),
+    group: (after, lookMax) => query(sql.readGroup, { ...afterPlace(after), ...filter, look_max: lookMax }),
     toFound: toEvents,
     bytesOf: ({ data }) => Buffer.byteLength(data),
   }
 }
 
-function namesWithout(passed: Passed): Reading<PlacedName> {
-  function pieces(from: number, to: number): [number, number][] {
+function namesWithout(passed: Passed): Reading<PlacedName, NameRow> {
+  function pieces(from: number, to: number): Piece[] {
     const ends = passed(from, to)
     const starts = [from, ...ends.map((tx) => tx + 1)]
-    return starts.map((start, i): [number, number] => [start, ends[i] ?? to]).filter(([start, end]) => start < end)
+    return starts.map((low, i) => ({ low, high: ends[i] ?? to })).filter(({ low, high }) => low < high)
   }
   return {
     pieces,
-    window: (after, from, to, max) =>
+    window: (after, { low, high }, max) =>
       each(
         sql.readNames,
-        pieces(from, to).map((piece) => [...valuesOf(after), ...piece, max]),
+        pieces(low, high).map((piece) => ({ ...afterPlace(after), ...piece, max })),
       ),
-    group: (after, lookMax) => query(sql.readNamesOfGroup, ...valuesOf(after), lookMax),
+    group: (after, lookMax) => query(sql.readNamesOfGroup, { ...afterPlace(after), look_max: lookMax }),
     toFound: toNames,
     bytesOf: () => 0,
   }
@@ -103,38 +105,37 @@ function namesWithout(passed: Passed): Reading<PlacedName> {
 /** That a job was made is told from the job itself, right before its second event. */
 const FIRST = { n: 1, stage: 'run', seq: 1, data: '{"state":"PENDING"}' }
 
-function begins(row: Row, { tx, jobId }: EventPlace, after: EventPlace | null): boolean {
+function begins(row: NameRow, { tx, jobId }: EventPlace, after: EventPlace | null): boolean {
   const isTold = after?.tx === tx && after.jobId === jobId && after.n === FIRST.n
-  return flag(row, 'begins') && !isTold
+  return row.begins && !isTold
 }
 
-function placeOf(row: Row): EventPlace {
-  return { tx: integer(row, 'tx'), jobId: text(row, 'job_id'), n: integer(row, 'n') }
+function placeOf({ tx, job_id, n }: NameRow): EventPlace {
+  return { tx, jobId: job_id, n }
 }
 
-function toNames(row: Row, after: EventPlace): PlacedName[] {
+function toNames(row: NameRow, after: EventPlace): PlacedName[] {
   const place = placeOf(row)
   const { jobId } = place
-  const name: PlacedName = { place, jobId, stage: text(row, 'stage'), seq: integer(row, 'seq') }
+  const name: PlacedName = { place, jobId, stage: row.stage, seq: row.seq }
   if (!begins(row, place, after)) return [name]
   return [{ place: { ...place, n: FIRST.n }, jobId, stage: FIRST.stage, seq: FIRST.seq }, name]
 }
 
-function toEvents(row: Row, after: EventPlace | null): PlacedEvent[] {
+function toEvents(row: EventRow, after: EventPlace | null): PlacedEvent[] {
   const place = placeOf(row)
-  const { jobId, n } = place
   const event: PlacedEvent = {
     place,
-    kind: text(row, 'kind'),
-    queue: text(row, 'queue'),
-    jobId,
-    domain: text(row, 'domain'),
-    n,
-    stage: text(row, 'stage'),
-    seq: integer(row, 'seq'),
-    data: text(row, 'data'),
-    createdAtMs: integer(row, 'created_at'),
+    kind: row.kind,
+    queue: row.queue,
+    jobId: row.job_id,
+    domain: row.domain,
+    n: row.n,
+    stage: row.stage,
+    seq: row.seq,
+    data: row.data,
+    createdAtMs: row.created_at,
   }
   if (!begins(row, place, after)) return [event]
-  return [{ ...event, ...FIRST, createdAtMs: integer(row, 'job_created_at'), place: { ...place, n: FIRST.n } }, event]
+  return [{ ...event, ...FIRST, createdAtMs: row.job_created_at, place: { ...place, n: FIRST.n } }, event]
 }

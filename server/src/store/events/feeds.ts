@@ -1,6 +1,6 @@
 import type { RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { each, integer, integerOrNull, one, text, type Work } from '../statement.ts'
+import { each, exactlyOne, type Work } from '../statement.ts'
 import * as sql from './feeds.sql.ts'
 
 export interface FeedEnd {
@@ -13,20 +13,15 @@ export function findFeedEnds(jobIds: readonly string[]): Command<Map<string, Fee
   return command('find_feed_ends', function* work(): Work<Map<string, FeedEnd>> {
     const rows = yield* each(
       sql.readFeedEnds,
-      jobIds.map((jobId) => [jobId]),
+      jobIds.map((job_id) => ({ job_id })),
     )
-    return new Map(
-      rows.map((row) => {
-        const end = { state: text(row, 'state') as RunState, lastN: integer(row, 'last_event_n') }
-        return [text(row, 'job_id'), end]
-      }),
-    )
+    return new Map(rows.map((row) => [row.job_id, { state: row.state, lastN: row.last_event_n }]))
   })
 }
 
 /** Null when no event of the job has this seq. */
 export function findCursorOfSeq(jobId: string, seq: number): Command<number | null> {
   return command('find_cursor_of_seq', function* work(): Work<number | null> {
-    return integerOrNull(yield* one(sql.readCursorOfSeq, jobId, seq), 'n')
+    return (yield* exactlyOne(sql.readCursorOfSeq, { job_id: jobId, seq })).n
   })
 }

@@ -1,10 +1,9 @@
 import type { ForeignEvent, IngestedEvent, StoredEvent } from '../../core/events/event.ts'
 import { eventRules, seqProblem } from '../../core/events/seq.ts'
 import { StoreUnavailable } from '../../core/node/store-errors.ts'
-import type { JobPolicy } from '../../core/run/job.ts'
 import { type Command, command } from '../port.ts'
 import { foldBy } from '../runs/fold.ts'
-import { each, integer, type Row, text, type Work } from '../statement.ts'
+import { each, type RowOf, type Work } from '../statement.ts'
 import * as sql from './events.sql.ts'
 import { findStored, identityOf, insertNumbered } from './publish.ts'
 
@@ -28,7 +27,7 @@ export function ingestEvents(items: readonly ForeignEvent[]): Command<IngestOutc
     const counts = new Map<string, number>()
     for (const { jobId } of items) counts.set(jobId, (counts.get(jobId) ?? 0) + 1)
     const rows = yield* lockLatest(counts)
-    const rowOf = new Map(rows.map((row) => [text(row, 'job_id'), row]))
+    const rowOf = new Map(rows.map((row) => [row.job_id, row]))
     const read = items.map((item) => wantedOf(item, rowOf.get(item.jobId)))
     const { firsts, repeats } = foldBy(
       read.filter((one) => 'jobId' in one),
@@ -37,10 +36,10 @@ export function ingestEvents(items: readonly ForeignEvent[]): Command<IngestOutc
     const found = yield* findStored(firsts)
     const news = firsts.filter((event) => !found.has(event))
     for (const [event, row] of found) {
-      event.n = integer(row, 'n')
-      event.createdAtMs = integer(row, 'created_at')
+      event.n = row.n
+      event.createdAtMs = row.created_at
     }
-    const last = yield* insertNumbered(news, rows, (row) => counts.get(text(row, 'job_id')) ?? 0)
+    const last = yield* insertNumbered(news, rows, (row) => counts.get(row.job_id) ?? 0)
     for (const [repeat, first] of repeats) Object.assign(repeat, { n: first.n, createdAtMs: first.createdAtMs })
     const stored = new Set(news)
     return read.map((one): IngestOutcome => {
@@ -50,32 +49,34 @@ export function ingestEvents(items: readonly ForeignEvent[]): Command<IngestOutc
   })
 }
 
-/** The rows of the latest runs, with room for so many events of each job. Jobs that there are not have none. */
-function* lockLatest(counts: ReadonlyMap<string, number>): Work<Row[]> {
-  const locked: Row[] = []
+type LatestRun = RowOf<typeof sql.raiseLatest>
+
+/** Locks the latest runs and makes room for so many events of each job. An unknown job has no row. */
+function* lockLatest(counts: ReadonlyMap<string, number>): Work<LatestRun[]> {
+  const locked: LatestRun[] = []
   let jobIds = [...counts.keys()]
   for (let tries = 0; jobIds.length > 0; tries++) {
-    // Somebody keeps making new runs of it: the entry is read again later.
+    // Other nodes keep making new runs of the job: the entry is read again later.
     if (tries === LOCK_TRIES_MAX) throw new StoreUnavailable('The latest run of a job could not be locked')
     const latest = yield* each(
       sql.readLatestRuns,
-      jobIds.map((jobId) => [jobId]),
+      jobIds.map((job_id) => ({ job_id })),
     )
     const rows = yield* each(
       sql.raiseLatest,
-      latest.map((row) => [text(row, 'id'), counts.get(text(row, 'job_id')) ?? 0]),
+      latest.map(({ id, job_id }) => ({ run_id: id, count: counts.get(job_id) ?? 0 })),
     )
     locked.push(...rows)
-    const found = new Set(rows.map((row) => text(row, 'job_id')))
+    const found = new Set(rows.map((row) => row.job_id))
     // The next run was made between the two statements.
-    jobIds = latest.map((row) => text(row, 'job_id')).filter((jobId) => !found.has(jobId))
+    jobIds = latest.map((row) => row.job_id).filter((jobId) => !found.has(jobId))
   }
   return locked
 }
 
-function wantedOf({ jobId, stage, seq, data }: ForeignEvent, row: Row | undefined): StoredEvent | IngestOutcome {
+function wantedOf({ jobId, stage, seq, data }: ForeignEvent, row: LatestRun | undefined): StoredEvent | IngestOutcome {
   if (row === undefined) return { kind: 'unknown' }
-  const rules = eventRules(text(row, 'kind'), JSON.parse(text(row, 'policy')) as JobPolicy)
+  const rules = eventRules(row.kind, row.policy)
   if (seqProblem(rules, stage, seq) !== null) return { kind: 'refused' }
-  return { jobId, domain: rules.domain, n: 0, stage, seq, data, createdAtMs: integer(row, 'now') }
+  return { jobId, domain: rules.domain, n: 0, stage, seq, data, createdAtMs: row.now }
 }

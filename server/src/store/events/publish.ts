@@ -1,12 +1,11 @@
 import type { StoredEvent } from '../../core/events/event.ts'
 import { eventRules, seqProblem, storedSeq } from '../../core/events/seq.ts'
-import type { JobPolicy } from '../../core/run/job.ts'
 import type { RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { foldBy } from '../runs/fold.ts'
 import { explain } from '../runs/run-facts.ts'
 import { readFacts } from '../runs/runs.sql.ts'
-import { each, integer, integerOrNull, type Row, text, type Work } from '../statement.ts'
+import { each, type RowOf, text, type Work } from '../statement.ts'
 import * as sql from './events.sql.ts'
 
 export interface PublishItem {
@@ -49,17 +48,25 @@ export function publishBatch(items: readonly PublishItem[], look: boolean): Comm
     for (const item of items) raise(room, holderOf(item), item.events.length)
     const rows = yield* each(
       sql.raisePublishers,
-      firsts.map((item) => [item.runId, item.workerId, item.leaseId, room.get(holderOf(item)) ?? 0]),
+      firsts.map((item) => ({
+        run_id: item.runId,
+        worker_id: item.workerId,
+        lease_id: item.leaseId,
+        count: room.get(holderOf(item)) ?? 0,
+      })),
     )
     const publishers = new Map(rows.map((row) => [holderIn(row), row]))
-    const refusals = yield* refuse(firsts.filter((item) => !publishers.has(holderOf(item))))
-    const read = items.map((item) => refusals.get(holderOf(item)) ?? wantedOf(item, publishers.get(holderOf(item))))
+    const refusalOf = yield* refuse(firsts.filter((item) => !publishers.has(holderOf(item))))
+    const read = items.map((item) => {
+      const publisher = publishers.get(holderOf(item))
+      return publisher === undefined ? refusalOf(item) : wantedOf(item, publisher)
+    })
     const wanted = foldBy(read.flatMap(eventsOf), identityOf).firsts
-    const found = look || again ? yield* findStored(wanted) : new Map<StoredEvent, Row>()
+    const found = look || again ? yield* findStored(wanted) : new Map<StoredEvent, PublishedRow>()
     const ours = wanted.filter((event) => claim(event, found.get(event), transactions))
     const news = wanted.filter((event) => !found.has(event))
     yield* insertNumbered(news, rows, (row) => room.get(holderIn(row)) ?? 0)
-    for (const row of rows) transactions.add(integerOrNull(row, 'tx'))
+    for (const row of rows) transactions.add(row.tx)
     const stored = new Set([...ours, ...news])
     return read.map((one): PublishOutcome => {
       if (one.kind !== 'wanted') return one
@@ -69,11 +76,14 @@ export function publishBatch(items: readonly PublishItem[], look: boolean): Comm
   })
 }
 
+type Publisher = RowOf<typeof sql.raisePublishers>
+type PublishedRow = RowOf<typeof sql.readPublished>
+
 // A lease_id begins with its run's id; neither it, nor an id or a seq, has a space in it.
 const holderOf = ({ workerId, leaseId }: PublishItem) => `${leaseId} ${workerId}`
-const holderIn = (row: Row) => `${text(row, 'lease_id')} ${text(row, 'worker_id')}`
+const holderIn = ({ lease_id, worker_id }: Publisher) => `${lease_id} ${worker_id}`
 export const identityOf = ({ jobId, stage, seq }: StoredEvent) => `${jobId} ${seq} ${stage}`
-const identityIn = (row: Row) => `${text(row, 'job_id')} ${integer(row, 'seq')} ${text(row, 'stage')}`
+const identityIn = ({ job_id, seq, stage }: PublishedRow) => `${job_id} ${seq} ${stage}`
 const eventsOf = (one: Wanted | PublishOutcome) => (one.kind === 'wanted' ? one.events : [])
 
 function raise(counts: Map<string, number>, name: string, by: number): number {
@@ -82,33 +92,30 @@ function raise(counts: Map<string, number>, name: string, by: number): number {
   return count
 }
 
-function* refuse(strangers: readonly PublishItem[]): Work<Map<string, PublishOutcome>> {
+function* refuse(strangers: readonly PublishItem[]): Work<(item: PublishItem) => PublishOutcome> {
   const rows = yield* each(
     readFacts,
     strangers.map((item) => [item.runId]),
   )
   const facts = new Map(rows.map((row) => [text(row, 'id'), row]))
-  return new Map(
-    strangers.map((item) => {
-      const { workerId, leaseId } = item
-      const reason = explain(facts.get(item.runId), { verb: 'heartbeat', workerId, leaseId })
-      return [holderOf(item), { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }]
-    }),
-  )
+  return ({ runId, workerId, leaseId }) => {
+    const reason = explain(facts.get(runId), { verb: 'heartbeat', workerId, leaseId })
+    return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }
+  }
 }
 
-function wantedOf({ events }: PublishItem, row: Row | undefined): Wanted | PublishOutcome {
-  const rules = eventRules(text(row, 'kind'), JSON.parse(text(row, 'policy')) as JobPolicy)
+function wantedOf({ events }: PublishItem, publisher: Publisher): Wanted | PublishOutcome {
+  const { job_id: jobId, attempt, now: createdAtMs, tx } = publisher
+  const rules = eventRules(publisher.kind, publisher.policy)
   for (const [i, { stage, seq }] of events.entries()) {
     const problem = seqProblem(rules, stage, seq)
     if (problem !== null) return { kind: 'invalid', field: `events.${i}.seq`, message: problem }
   }
   const { domain, seqScope } = rules
-  const [jobId, attempt, createdAtMs] = [text(row, 'job_id'), integer(row, 'attempt'), integer(row, 'now')]
   return {
     kind: 'wanted',
     jobId,
-    tx: integerOrNull(row, 'tx'),
+    tx,
     events: events.map(({ stage, seq, data }) => {
       return { jobId, domain, n: 0, stage, seq: storedSeq(seqScope, attempt, seq), data, createdAtMs }
     }),
@@ -116,14 +123,14 @@ function wantedOf({ events }: PublishItem, row: Row | undefined): Wanted | Publi
 }
 
 /** Those that are in the store already. */
-export function* findStored(wanted: readonly StoredEvent[]): Work<Map<StoredEvent, Row>> {
+export function* findStored(wanted: readonly StoredEvent[]): Work<Map<StoredEvent, PublishedRow>> {
   const rows = yield* each(
     sql.readPublished,
-    wanted.map(({ jobId, stage, seq }) => [jobId, stage, seq]),
+    wanted.map(({ jobId, stage, seq }) => ({ job_id: jobId, stage, seq })),
   )
   const known = new Map(rows.map((row) => [identityIn(row), row]))
   return new Map(
-    wanted.flatMap((event): [StoredEvent, Row][] => {
+    wanted.flatMap((event): [StoredEvent, PublishedRow][] => {
       const row = known.get(identityOf(event))
       return row === undefined ? [] : [[event, row]]
     }),
@@ -131,10 +138,10 @@ export function* findStored(wanted: readonly StoredEvent[]): Work<Map<StoredEven
 }
 
 /** Whether it was stored by one of our own tries. */
-function claim(event: StoredEvent, row: Row | undefined, transactions: ReadonlySet<number | null>): boolean {
-  if (row === undefined || !transactions.has(integer(row, 'tx'))) return false
-  event.n = integer(row, 'n')
-  event.createdAtMs = integer(row, 'created_at')
+function claim(event: StoredEvent, row: PublishedRow | undefined, transactions: ReadonlySet<number | null>): boolean {
+  if (row === undefined || !transactions.has(row.tx)) return false
+  event.n = row.n
+  event.createdAtMs = row.created_at
   return true
 }
 
@@ -142,22 +149,17 @@ function claim(event: StoredEvent, row: Row | undefined, transactions: ReadonlyS
  * There is room for all that was wanted; what repeats and refused ones do not need goes back, so that no gap is left. Answers
  * with the last number of each job.
  */
-export function* insertNumbered(
+export function* insertNumbered<R extends Pick<Publisher, 'run_id' | 'job_id' | 'last_n'>>(
   news: readonly StoredEvent[],
-  rows: readonly Row[],
-  roomOf: (row: Row) => number,
+  rows: readonly R[],
+  roomOf: (row: R) => number,
 ): Work<ReadonlyMap<string, number>> {
-  const last = new Map(rows.map((row) => [text(row, 'job_id'), integer(row, 'last_n')]))
+  const last = new Map(rows.map((row) => [row.job_id, row.last_n]))
   for (const event of news) event.n = raise(last, event.jobId, 1)
-  yield* each(
-    sql.insertEvents,
-    news.map(({ jobId, n, stage, seq, domain, data, createdAtMs }) => {
-      return [jobId, n, stage, seq, domain, data, createdAtMs]
-    }),
-  )
+  yield* each(sql.insertEvents, news)
   const lower = rows.flatMap((row) => {
-    const [n, raised] = [last.get(text(row, 'job_id')) ?? 0, integer(row, 'last_n') + roomOf(row)]
-    return n < raised ? [[text(row, 'run_id'), n]] : []
+    const n = last.get(row.job_id) ?? 0
+    return n < row.last_n + roomOf(row) ? [{ run_id: row.run_id, n }] : []
   })
   yield* each(sql.lowerPublishers, lower)
   return last

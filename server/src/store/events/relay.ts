@@ -1,42 +1,35 @@
 import { type Command, command } from '../port.ts'
-import { integer, one, query, type Row, text, type Work } from '../statement.ts'
-import { fence, type Term } from '../system/leadership.ts'
+import { exactlyOne, one, query, type RowOf, type Work } from '../statement.ts'
+import type { Term } from '../system/leadership.ts'
 import * as sql from './relay.sql.ts'
 import { type EventPlace, findLastPlace } from './walk-events.ts'
-
-/** Where the watermark was at an instant of the store's clock. */
-export interface Checkpoint {
-  atMs: number
-  tx: number
-}
 
 export interface Watermark {
   place: EventPlace
   /** Oldest first. */
-  checkpoints: readonly Checkpoint[]
+  checkpoints: readonly sql.Checkpoint[]
 }
 
 /** Whoever begins to relay does not begin with all that ever happened, but with what happens from now on. */
 export function beginWatermark(): Command<Watermark> {
   return command('begin_watermark', function* work(again): Work<Watermark> {
-    const found = yield* one(sql.readWatermark)
+    const found = yield* one(sql.readWatermark, {})
     if (found !== undefined) return toWatermark(found)
     const { tx, jobId, n } = yield* findLastPlace().work(again)
-    yield* query(sql.addWatermark, tx, jobId, n)
-    return toWatermark(yield* one(sql.readWatermark))
+    yield* query(sql.addWatermark, { tx, job_id: jobId, n })
+    return toWatermark(yield* exactlyOne(sql.readWatermark, {}))
   })
 }
 
-function toWatermark(row: Row | undefined): Watermark {
-  const place = { tx: integer(row, 'tx'), jobId: text(row, 'job_id'), n: integer(row, 'n') }
-  return { place, checkpoints: JSON.parse(text(row, 'checkpoints')) as Checkpoint[] }
+function toWatermark({ tx, job_id, n, checkpoints }: RowOf<typeof sql.readWatermark>): Watermark {
+  return { place: { tx, jobId: job_id, n }, checkpoints }
 }
 
 /** False when the term is over. */
-export function moveWatermark(term: Term, { place, checkpoints }: Watermark): Command<boolean> {
+export function moveWatermark({ epoch, holder }: Term, { place, checkpoints }: Watermark): Command<boolean> {
   return command('move_watermark', function* work(): Work<boolean> {
     const { tx, jobId, n } = place
-    const moved = yield* one(sql.setWatermark, ...fence(term), tx, jobId, n, JSON.stringify(checkpoints))
-    return moved !== undefined
+    const mark = { tx, job_id: jobId, n, checkpoints: JSON.stringify(checkpoints) }
+    return (yield* one(sql.setWatermark, { epoch, holder, ...mark })) !== undefined
   })
 }

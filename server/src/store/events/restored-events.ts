@@ -1,5 +1,5 @@
 import { type Command, command } from '../port.ts'
-import { integer, one, type Work } from '../statement.ts'
+import { exactlyOne, type Work } from '../statement.ts'
 import * as sql from './restored-events.sql.ts'
 
 /** Of one transaction: each row is written anew. */
@@ -11,6 +11,6 @@ const BATCH_MAX = 10_000
  */
 export function adoptRestoredEvents(batchMax: number = BATCH_MAX): Command<boolean> {
   return command('adopt_restored_events', function* work(): Work<boolean> {
-    return integer(yield* one(sql.redateEvents, batchMax), 'found') === batchMax
+    return (yield* exactlyOne(sql.redateEvents, { max: batchMax })).found === batchMax
   })
 }

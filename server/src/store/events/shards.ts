@@ -26,7 +26,12 @@ export function claimRedisOwner(wanted: string): Command<string> {
 /** False when a node leads, or somebody has changed it meanwhile. */
 export function changeShards(from: number, to: number): Command<boolean> {
   return command('change_shards', function* work(again): Work<boolean> {
-    const changed = yield* query(changeIdle, NAME, JSON.stringify(to), JSON.stringify(from), BY)
+    const changed = yield* query(changeIdle, {
+      name: NAME,
+      value: JSON.stringify(to),
+      value_before: JSON.stringify(from),
+      updated_by: BY,
+    })
     if (changed.length > 0) return true
     return again && Number((yield* exactlyOne(readSetting, { name: NAME })).value) === to
   })

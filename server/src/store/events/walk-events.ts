@@ -1,5 +1,5 @@
 import { type Command, command } from '../port.ts'
-import { each, flag, integer, one, type Row, text, type Work } from '../statement.ts'
+import { each, exactlyOne, one, type Work } from '../statement.ts'
 import * as sql from './all-events.sql.ts'
 
 /**
@@ -23,12 +23,22 @@ export interface Placed {
   place: EventPlace
 }
 
-/** How a walk reads what comes after a place. */
-export interface Reading<Found extends Placed> {
-  /** What is to be looked at of the transactions from one on and before another: from each first one on and before the second. */
-  pieces(from: number, to: number): readonly (readonly [number, number])[]
+/** The transactions from `low` on and before `high`. */
+export interface Piece {
+  low: number
+  high: number
+}
+
+export function afterPlace({ tx, jobId, n }: EventPlace) {
+  return { after_tx: tx, after_job_id: jobId, after_n: n }
+}
+
+/** How a walk reads the events after a place. */
+export interface Reading<Found extends Placed, Row> {
+  /** The parts to read of the transactions from one on and before another. */
+  pieces(from: number, to: number): readonly Piece[]
   /** Of the transactions from one on and before another. */
-  window(after: EventPlace, from: number, to: number, max: number): Work<Row[]>
+  window(after: EventPlace, piece: Piece, max: number): Work<Row[]>
   /** Of the place's own transaction, looking at so many events. */
   group(after: EventPlace, lookMax: number): Work<Row[]>
   toFound(row: Row, after: EventPlace): Found[]
@@ -57,20 +67,20 @@ const WIDTH_FACTOR = 8
 /** The place after all that can be read by now. */
 export function findLastPlace(): Command<EventPlace> {
   return command('find_last_place', function* work(): Work<EventPlace> {
-    return placeBefore(integer(yield* one(sql.readHorizon), 'settled'))
+    return placeBefore((yield* exactlyOne(sql.readHorizon, {})).settled)
   })
 }
 
 /** Goes through the events of all jobs in the order of their places. */
-export class Walk<Found extends Placed> {
+export class Walk<Found extends Placed, Row> {
   #place: EventPlace
-  readonly #reading: Reading<Found>
+  readonly #reading: Reading<Found, Row>
   readonly #max: number
   readonly #found: Found[] = []
   #bytes = 0
   #caughtUp = false
 
-  constructor(after: EventPlace, reading: Reading<Found>, max: number) {
+  constructor(after: EventPlace, reading: Reading<Found, Row>, max: number) {
     this.#place = after
     this.#reading = reading
     this.#max = max
@@ -78,9 +88,9 @@ export class Walk<Found extends Placed> {
 
   /** Goes up to where every transaction has ended; null when the place is ahead of the store. */
   *to(go: (settled: number) => Work<void>): Work<Walked<Found> | null> {
-    const horizon = yield* one(sql.readHorizon)
-    if (this.#place.tx > integer(horizon, 'ahead')) return null
-    yield* go(integer(horizon, 'settled'))
+    const { ahead, settled } = yield* exactlyOne(sql.readHorizon, {})
+    if (this.#place.tx > ahead) return null
+    yield* go(settled)
     return { events: this.#found, next: this.#place, caughtUp: this.#caughtUp }
   }
 
@@ -105,7 +115,7 @@ export class Walk<Found extends Placed> {
       if (count === WINDOW_MAX) {
         if (yield* this.#partOfGroup()) return
       } else {
-        if (this.#add(yield* this.#reading.window(this.#place, from, to, this.#max))) return
+        if (this.#add(yield* this.#reading.window(this.#place, { low: from, high: to }, this.#max))) return
         this.#place = placeBefore(to)
         if (count < WINDOW_MAX / WIDTH_FACTOR) width *= WIDTH_FACTOR
       }
@@ -114,20 +124,20 @@ export class Walk<Found extends Placed> {
 
   /** Up to WINDOW_MAX. */
   *#count(from: number, to: number): Work<number> {
-    const pieces = this.#reading.pieces(from, to).map((piece) => [...piece, WINDOW_MAX])
+    const pieces = this.#reading.pieces(from, to).map((piece) => ({ ...piece, max: WINDOW_MAX }))
     const rows = yield* each(sql.countPieces, pieces)
-    const count = rows.reduce((sum, row) => sum + integer(row, 'count'), 0)
+    const count = rows.reduce((sum, row) => sum + row.count, 0)
     return Math.min(WINDOW_MAX, count)
   }
 
   /** Answers with whether there is no more room. */
   *#partOfGroup(): Work<boolean> {
-    const { tx, jobId, n } = this.#place
-    const last = yield* one(sql.scanGroup, tx, jobId, n, WINDOW_MAX)
+    const { tx } = this.#place
+    const after = afterPlace(this.#place)
+    const last = yield* one(sql.scanGroup, { ...after, look_max: WINDOW_MAX })
     if (this.#add(yield* this.#reading.group(this.#place, WINDOW_MAX))) return true
-    if (last !== undefined) this.#place = { tx, jobId: text(last, 'job_id'), n: integer(last, 'n') }
-    const found = last === undefined ? 0 : integer(last, 'found')
-    const left = found > 0 || flag(yield* one(sql.isGroupLeft, tx, jobId, n), 'left')
+    if (last !== undefined) this.#place = { tx, jobId: last.job_id, n: last.n }
+    const left = (last?.found ?? 0) > 0 || (yield* one(sql.isGroupLeft, after))?.left === true
     if (!left) this.#place = placeBefore(tx + 1)
     return false
   }

@@ -2,7 +2,7 @@ import { LOG_STREAMS } from '../../core/run/run-log.ts'
 import { FINAL_STATES, RUN_STATES } from '../../core/run/run-state.ts'
 import { LOG_BYTES } from '../limits/bytes.sql.ts'
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE } from '../system/leadership.sql.ts'
+import { LED, LED_SQLITE, TERM } from '../system/leadership.sql.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
 
 /**
@@ -129,7 +129,7 @@ export const readRunLog = statement('read_run_log', {
 
 /** Guards the leader's term, and that the run has ended: its log no longer grows. */
 export const lockEnded = statement('lock_ended', {
-  params: { epoch: 'integer', holder: 'text', run_id: 'text' },
+  params: { ...TERM, run_id: 'text' },
   row: { id: 'text' },
   postgres: `${LED} SELECT r.id FROM l CROSS JOIN ichido.runs r WHERE r.id = $run_id AND r.${ENDED} FOR NO KEY UPDATE OF r`,
   sqlite: `SELECT id FROM ichido.runs WHERE ${LED_SQLITE} AND id = $run_id AND ${ENDED}`,

@@ -182,7 +182,7 @@ export class Scene {
     rows.forEach((row, i) => {
       if (row.n !== i + 1) throw new Error(`Event ${i + 1} of job ${jobId} has the number ${row.n}`)
     })
-    return rows.map((row) => JSON.parse(text(row, 'data')))
+    return rows.map(({ data }) => JSON.parse(data))
   }
 
   /** Lets time pass for this user: everything of it lies that much further back. */

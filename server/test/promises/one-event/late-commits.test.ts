@@ -9,7 +9,6 @@ import { findEvents } from '../../../src/store/events/events.ts'
 import { type PublishItem, publishBatch } from '../../../src/store/events/publish.ts'
 import { type EventPlace, FIRST_EVENT, findLastPlace } from '../../../src/store/events/walk-events.ts'
 import type { Leased } from '../../../src/store/leasing/lease-runs.ts'
-import { integer } from '../../../src/store/statement.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { insertBulk } from '../../../src/testing/store/bulk.ts'
 import { keptPlan, nodes as nodesOf, rowsTouched, waysInto, writePlans } from '../../../src/testing/store/explain.ts'
@@ -130,7 +129,7 @@ test('two nodes publish for the same jobs, in batches of all of them, while some
   expect(new Set(reader.seen).size).toBe(reader.seen.length)
   for (const { jobId } of leases) {
     const events = (await nodes.a().read(findEvents(jobId, 0, 10_000)))?.events ?? []
-    expect(events.map((row) => integer(row, 'n'))).toEqual(Array.from({ length: each + 2 }, (_, i) => i + 1))
+    expect(events.map(({ n }) => n)).toEqual(Array.from({ length: each + 2 }, (_, i) => i + 1))
   }
 })
 
