@@ -15,7 +15,7 @@ import {
   writePlans,
 } from '../testing/store/explain.ts'
 import { removeKeys } from '../testing/store/retention.ts'
-import { Scene } from '../testing/store/scene.ts'
+import { leasesFor, Scene } from '../testing/store/scene.ts'
 import { openNode } from '../testing/store/store.ts'
 import { byRunAt } from '../testing/store/tags.ts'
 import { countDeadLetters } from './dead-letters/dead-letters.ts'
@@ -24,7 +24,6 @@ import { readJobs, readKeptJob, readKeptJobs } from './jobs/jobs.sql.ts'
 import { countListed, EVERY_JOB, type JobFilter, listJobs } from './jobs/list-jobs.ts'
 import { findJob } from './jobs/read-jobs.ts'
 import { findLastTags } from './leasing/fair-tags.ts'
-import { leaseBatch } from './leasing/lease-runs.ts'
 import { countHeld, leasedByPoll, leaseRuns, leaseRunsFrom } from './leasing/leases.sql.ts'
 import { promoteDue } from './leasing/promote-runs.ts'
 import { addSpent, countInUse, lockUsers, readCharges, readRefunds, readSpent } from './limits/quotas.sql.ts'
@@ -155,7 +154,7 @@ test('dead letters are counted up to a maximum, and found from queue to queue, h
 
 describe('a lease', () => {
   const lease = (queue: string, kinds: string[]) =>
-    writePlans(node, leaseBatch([new Scene(node).leaseItem({ queues: [queue], kinds, max: 10 })]))
+    writePlans(node, leasesFor([new Scene(node).leaseItem({ queues: [queue], kinds, max: 10 })]))
 
   test.each([leaseRuns(1), leaseRunsFrom(1)])(
     'locks runs in the order of its index, without sorting: %s',

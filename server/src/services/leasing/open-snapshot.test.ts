@@ -5,12 +5,12 @@ import { size } from '../../../../scripts/testing/size.ts'
 import { EmbeddedBus } from '../../bus/embedded.ts'
 import { realWorld } from '../../node/world.ts'
 import type { PostgresStore } from '../../store/engines/postgres/postgres.ts'
-import { type LeaseFrom, leaseBatch } from '../../store/leasing/lease-runs.ts'
+import type { LeaseFrom } from '../../store/leasing/lease-runs.ts'
 import { command } from '../../store/port.ts'
 import type { Work } from '../../store/statement.ts'
 import { insertBulk } from '../../testing/store/bulk.ts'
 import { nodes, type PlanNode } from '../../testing/store/explain.ts'
-import { Scene } from '../../testing/store/scene.ts'
+import { leasesFor, Scene } from '../../testing/store/scene.ts'
 import { openNode, sql } from '../../testing/store/store.ts'
 import { DEFAULT_LIMITS } from '../deps.ts'
 import { createServices } from '../index.ts'
@@ -46,7 +46,7 @@ async function pagesRead(queue: string, from: LeaseFrom): Promise<number> {
   const undo = new Error('This was a trial')
   let pages = 0
   const trial = command('explain', function* work(): Work<void> {
-    const inner = leaseBatch([item], from).work(false)
+    const inner = leasesFor([item], from).work(false)
     let next = inner.next()
     while (!next.done) {
       const step = next.value
@@ -120,7 +120,7 @@ test('what lies before the place is found when there is nothing behind it', asyn
   const early = await scene.submitted({ fairTag: 5 })
   const from = () => ({ priority: 0, fairTag: 100 })
   const late = await scene.submitted({ fairTag: 100 })
-  const lease = async () => (await node.write(leaseBatch([scene.leaseItem({ max: 5 })], from))).flat()
+  const lease = async () => (await node.write(leasesFor([scene.leaseItem({ max: 5 })], from))).flat()
   expect((await lease()).map(({ jobId }) => jobId)).toEqual([late])
   expect((await lease()).map(({ jobId }) => jobId)).toEqual([early])
 })

@@ -1,13 +1,8 @@
-import {
-  type KindRotation,
-  type Leased,
-  type LeaseItem,
-  leaseBatch,
-  type Position,
-} from '../../store/leasing/lease-runs.ts'
+import { type Leased, type LeaseItem, leaseBatch, type Position } from '../../store/leasing/lease-runs.ts'
 import { isFull, nameOf } from '../../store/leasing/leased.ts'
 import type { Deps } from '../deps.ts'
 import type { FairTags } from './fair-tags.ts'
+import { KindRotations } from './kind-rotations.ts'
 import { LeasePositions } from './lease-positions.ts'
 
 /** Wake-ups may get lost; then the queues that somebody waits for are looked at this often: a second is what it may take. */
@@ -78,7 +73,7 @@ type Chosen = ReadonlyMap<Poll, readonly string[]>
 export class PollDispatcher {
   readonly #deps: Deps
   readonly #positions: LeasePositions
-  readonly #turns: KindRotation = new Map()
+  readonly #rotations = new KindRotations()
   readonly #lines = new Map<string, Line>()
   readonly #subscriptions = new Map<string, { lines: Set<Line>; end: () => void }>()
   readonly #fresh = new Set<Poll>()
@@ -353,9 +348,10 @@ export class PollDispatcher {
     let unserved: Chosen = new Map()
     try {
       const items = polls.map((poll) => ({ ...poll.item, queues: chosen.get(poll) ?? [] }))
-      const answers = await store.write(leaseBatch(items, this.#positions.from, this.#turns))
-      this.#positions.record(items, answers)
-      unserved = this.#answer(chosen, answers)
+      const answer = await store.write(leaseBatch(items, this.#positions.from, this.#rotations.places))
+      this.#rotations.keep(answer.rotation)
+      this.#positions.record(items, answer.leases)
+      unserved = this.#answer(chosen, answer.leases)
     } catch (error) {
       for (const poll of polls) poll.reject(error)
     } finally {

@@ -1,7 +1,13 @@
 import type { Page, QueueShape } from '@ichido/sdk/protocol'
 import type { Caller } from '../../core/limits/roles.ts'
-import { findQueue, findQueues, putQueue, type QueueSettings, toSettings } from '../../store/leasing/queues.ts'
-import { integer, integerOrNull, type Row, text } from '../../store/statement.ts'
+import {
+  findQueue,
+  findQueues,
+  putQueue,
+  type QueueRows,
+  type QueueSettings,
+  toSettings,
+} from '../../store/leasing/queues.ts'
 import type { Deps } from '../deps.ts'
 import { isoOrNull } from '../iso.ts'
 
@@ -22,7 +28,7 @@ export function createQueueService({ world, store, bus }: Deps): QueueService {
     },
     async list(limit, after) {
       const { rows, next } = await store.read(findQueues(limit, after))
-      return { data: rows.map((row) => render(text(row, 'name'), row, row)), next_cursor: next }
+      return { data: rows.map((row) => render(row.name, row, row)), next_cursor: next }
     },
     async put(caller, name, changes) {
       const audit = { id: world.uuid(), actor: caller.userId }
@@ -34,21 +40,21 @@ export function createQueueService({ world, store, bus }: Deps): QueueService {
   }
 }
 
-function render(name: string, settings: Row | undefined, counts: Row): QueueShape {
+function render(name: string, settings: QueueRows['settings'], counts: QueueRows['counts']): QueueShape {
   const set = toSettings(settings)
-  const oldestMs = integerOrNull(counts, 'oldest_ms')
+  const { oldest_ms: oldestMs } = counts
   return {
     name,
     paused: set.paused,
-    paused_at: isoOrNull(integerOrNull(settings, 'paused_at')),
+    paused_at: isoOrNull(settings?.paused_at ?? null),
     max_concurrent: set.maxConcurrent,
     lease_ttl_seconds: set.leaseTtlSeconds,
     continuation_seconds: set.continuationSeconds,
     result_ttl_seconds: set.resultTtlSeconds,
     fatal_error_codes: set.fatalErrorCodes === null ? null : [...set.fatalErrorCodes],
-    ready: integer(counts, 'ready'),
-    delayed: integer(counts, 'delayed'),
-    running: integer(counts, 'running'),
+    ready: counts.ready,
+    delayed: counts.delayed,
+    running: counts.running,
     oldest_ready_seconds: oldestMs === null ? null : Math.max(0, oldestMs / 1000),
   }
 }

@@ -11,7 +11,6 @@ import { findCancels } from '../../store/jobs/cancel-job.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../../store/leasing/heartbeat-runs.ts'
 import type { Leased } from '../../store/leasing/lease-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../../store/leasing/release-runs.ts'
-import type { RunError } from '../../store/runs/after-failure.ts'
 import {
   type FinishItem,
   type FinishOutcome,
@@ -20,6 +19,7 @@ import {
   type Report,
 } from '../../store/runs/finish-runs.ts'
 import { finishLate } from '../../store/runs/late-reports.ts'
+import type { RunError } from '../../store/runs/run-error.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../../store/runs/start-runs.ts'
 import { Batcher, type BatcherOptions } from '../batching/batcher.ts'

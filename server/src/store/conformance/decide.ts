@@ -5,7 +5,8 @@ import { sql } from '../../testing/store/store.ts'
 import type { Leased } from '../leasing/lease-runs.ts'
 import { finishBatch } from '../runs/finish-runs.ts'
 import { toFacts } from '../runs/run-facts.ts'
-import { integer, type Row, text } from '../statement.ts'
+import { FACTS_ROW } from '../runs/runs.sql.ts'
+import { integer, type Row, readRows, text } from '../statement.ts'
 import type { Given } from './given.ts'
 
 /** `adopt` looks at two runs: late-reports.ts has it. */
@@ -52,7 +53,7 @@ export function decideConformance({ store }: Given): void {
     if (cancelRequested) await sql(store(), 'UPDATE ichido.runs SET cancel_requested_at = 5 WHERE id = $1', lease.runId)
     const before = await scene.run(lease.runId)
     const command = commandOf(scene, lease, before, verb, wrong)
-    const decision = decide(toFacts(before), command, Date.now())
+    const decision = decide(toFacts(only(readRows({ row: FACTS_ROW }, [before]))), command, Date.now())
     const which = `wrong: ${wrong}, cancel requested: ${cancelRequested}`
 
     expect(await carryOut(scene, lease, command), which).toEqual(asAnswer(decision, verb))

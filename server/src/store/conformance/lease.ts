@@ -1,6 +1,6 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { Scene } from '../../testing/store/scene.ts'
+import { leasesFor, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import { byRunAt } from '../../testing/store/tags.ts'
 import { leaseBatch } from '../leasing/lease-runs.ts'
@@ -60,7 +60,7 @@ export function leaseConformance({ store }: Given): void {
       const sizes = [PAYLOADS_BYTES_MAX + 1, PAYLOADS_BYTES_MAX - 10, 10, 1, 1]
       await scene.submitAll(sizes.map((bytes) => scene.item({ payload: payload(Math.max(2, bytes)) })))
       const leased = async () => {
-        const [leases = []] = await store().write(leaseBatch([scene.leaseItem({ max: 10 })]))
+        const [leases = []] = await store().write(leasesFor([scene.leaseItem({ max: 10 })]))
         return leases.map(({ payload }) => payload.length)
       }
       expect(await leased()).toEqual([PAYLOADS_BYTES_MAX + 1])
@@ -77,7 +77,7 @@ export function leaseConformance({ store }: Given): void {
       }
       const counts = async (...maxes: number[]) => {
         const polls = maxes.map((max, i) => scene.leaseItem({ workerId: `w${i}`, queues, max }))
-        return (await store().write(leaseBatch(polls))).map(({ length }) => length)
+        return (await store().write(leasesFor(polls))).map(({ length }) => length)
       }
       expect(await counts(20)).toEqual([16])
       expect(await counts(20)).toEqual([8])
@@ -130,8 +130,12 @@ export function leaseConformance({ store }: Given): void {
       // Also in a busy queue, whose scans go on from a place behind which there is work.
       const from = () => ({ priority: 0, fairTag: 0 })
       const lease = async () => {
-        const [leases] = await store().write(leaseBatch([scene.leaseItem({ kinds: [] })], from, turns))
-        return leases?.map((leased) => leased.kind)
+        const { leases, rotation } = await store().write(leaseBatch([scene.leaseItem({ kinds: [] })], from, turns))
+        for (const [queue, last] of rotation) {
+          if (last === null) turns.delete(queue)
+          else turns.set(queue, last)
+        }
+        return leases[0]?.map((leased) => leased.kind)
       }
       expect(await lease()).toEqual([kind(0)])
       const urgent = [899, 799, 399, 398].map(kind)
@@ -157,7 +161,7 @@ export function leaseConformance({ store }: Given): void {
       await scene.submitAll(Array.from({ length: 40 }, () => scene.item()))
       const batches = await Promise.all(
         Array.from({ length: 10 }, (_, i) =>
-          store().write(leaseBatch([1, 2, 3].map(() => scene.leaseItem({ workerId: `w${i}`, max: 2 })))),
+          store().write(leasesFor([1, 2, 3].map(() => scene.leaseItem({ workerId: `w${i}`, max: 2 })))),
         ),
       )
       const runs = batches.flat(2).map(({ runId }) => runId)
@@ -170,26 +174,26 @@ export function leaseConformance({ store }: Given): void {
       await scene.submitted()
       await scene.age(90_000)
       const poll = scene.leaseItem({ pollId: 'p', named: true, startId: 's' })
-      const [first] = await store().write(leaseBatch([poll]))
+      const [first] = await store().write(leasesFor([poll]))
       const run = await scene.run(first?.[0]?.runId ?? '')
       expect(first).toMatchObject([{ waitedMs: integer(run, 'started_at') - integer(run, 'run_at') }])
       expect(first?.[0]?.waitedMs).toBeGreaterThanOrEqual(90_000)
-      expect(await store().write(leaseBatch([poll]))).toMatchObject([[{ runId: run.id, waitedMs: null }]])
+      expect(await store().write(leasesFor([poll]))).toMatchObject([[{ runId: run.id, waitedMs: null }]])
     })
 
     test('asked again under the same poll answers the same, whatever else waits', async () => {
       const scene = new Scene(store())
       for (let i = 0; i < 3; i++) await scene.submitted()
       const item = scene.leaseItem({ max: 2 })
-      const [first] = await store().write(leaseBatch([item]))
-      const [again] = await store().write(leaseBatch([{ ...item, token: 'another' }]))
+      const [first] = await store().write(leasesFor([item]))
+      const [again] = await store().write(leasesFor([{ ...item, token: 'another' }]))
       expect(again).toEqual(first)
       const [inOneBatch, twice] = await store().write(
-        leaseBatch([scene.leaseItem({ pollId: 'p' }), scene.leaseItem({ pollId: 'p' })]),
+        leasesFor([scene.leaseItem({ pollId: 'p' }), scene.leaseItem({ pollId: 'p' })]),
       )
       expect(inOneBatch).toHaveLength(1)
       expect(twice).toEqual(inOneBatch)
-      const [other] = await store().write(leaseBatch([{ ...item, workerId: 'another' }]))
+      const [other] = await store().write(leasesFor([{ ...item, workerId: 'another' }]))
       expect(other, 'a poll belongs to its worker').toEqual([])
     })
 

@@ -1,10 +1,9 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { Reaper } from '../../testing/nodes/reaper.ts'
-import { Scene } from '../../testing/store/scene.ts'
+import { leasesFor, Scene } from '../../testing/store/scene.ts'
 import { sql, unique } from '../../testing/store/store.ts'
 import { findLastTags, raiseQueueTimes } from '../leasing/fair-tags.ts'
-import { leaseBatch } from '../leasing/lease-runs.ts'
 import { findQueue, findQueues, putQueue, type QueueSettings } from '../leasing/queues.ts'
 import { integer } from '../statement.ts'
 import type { Given } from './given.ts'
@@ -36,7 +35,7 @@ export function queueConformance({ store }: Given): void {
       await scene.submitAll(Array.from({ length: 8 }, () => scene.item()))
       const first = await scene.leased({ startId: 's' })
       const rest = await store().write(
-        leaseBatch(['a', 'b', 'c'].map((workerId) => scene.leaseItem({ workerId, max: 5 }))),
+        leasesFor(['a', 'b', 'c'].map((workerId) => scene.leaseItem({ workerId, max: 5 }))),
       )
       expect(rest.map((leases) => leases.length)).toEqual([2, 0, 0])
       expect(await scene.lease({ kinds: [], max: 5 })).toEqual([])

@@ -3,9 +3,8 @@ import { eventRules, seqProblem, storedSeq } from '../../core/events/seq.ts'
 import type { RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { foldBy } from '../runs/fold.ts'
-import { explain } from '../runs/run-facts.ts'
-import { readFacts } from '../runs/runs.sql.ts'
-import { each, type RowOf, text, type Work } from '../statement.ts'
+import { explain, factsOf } from '../runs/run-facts.ts'
+import { each, type RowOf, type Work } from '../statement.ts'
 import * as sql from './events.sql.ts'
 
 export interface PublishItem {
@@ -93,11 +92,7 @@ function raise(counts: Map<string, number>, name: string, by: number): number {
 }
 
 function* refuse(strangers: readonly PublishItem[]): Work<(item: PublishItem) => PublishOutcome> {
-  const rows = yield* each(
-    readFacts,
-    strangers.map((item) => [item.runId]),
-  )
-  const facts = new Map(rows.map((row) => [text(row, 'id'), row]))
+  const facts = yield* factsOf(strangers)
   return ({ runId, workerId, leaseId }) => {
     const reason = explain(facts.get(runId), { verb: 'heartbeat', workerId, leaseId })
     return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }

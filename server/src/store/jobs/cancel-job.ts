@@ -4,7 +4,7 @@ import { type Command, command } from '../port.ts'
 import { giveBack } from '../runs/costs.ts'
 import { recordMoves } from '../runs/lifecycle.ts'
 import { cancelWaiting, lockLatestRun, readCancels, requestCancel } from '../runs/runs.sql.ts'
-import { each, integerOrNull, one, query, text, textOrNull, type Work } from '../statement.ts'
+import { each, one, query, type Work } from '../statement.ts'
 import { readJobs } from './jobs.sql.ts'
 
 export type CancelOutcome =
@@ -27,29 +27,29 @@ export function cancelJob(jobId: string, by: By | null = null): Command<CancelOu
 /** The leases of a worker's runs that are to stop, at most so many. */
 export function findCancels(workerId: string, limit: number): Command<string[]> {
   return command('cancels', function* work(): Work<string[]> {
-    const rows = yield* query(readCancels, workerId, limit)
-    return rows.map((row) => text(row, 'lease_id'))
+    const rows = yield* query(readCancels, { worker_id: workerId, max: limit })
+    return rows.map((row) => row.lease_id)
   })
 }
 
 /** Null when the job moved on in between, from a run that failed to its next one: look again, there is a run to cancel. */
 function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null> {
-  const run = yield* one(lockLatestRun, jobId)
+  const run = yield* one(lockLatestRun, { job_id: jobId })
   if (run === undefined) {
     const [job] = yield* each(readJobs, [[jobId]])
     return job === undefined ? { kind: 'refused', reason: 'NOT_FOUND', state: null } : null
   }
-  const state = text(run, 'state') as RunState
+  const { state } = run
   if (state === 'CANCELED') return { kind: 'repeated' }
   if (isFinal(state)) return { kind: 'refused', reason: 'ALREADY_ENDED', state }
   const running = state === 'RUNNING'
-  const requested = { kind: 'requested', workerId: textOrNull(run, 'assigned_worker_id') ?? '' } as const
-  if (running && integerOrNull(run, 'cancel_requested_at') !== null) return requested
-  if (running) yield* query(requestCancel, jobId)
+  const requested = { kind: 'requested', workerId: run.assigned_worker_id ?? '' } as const
+  if (running && run.cancel_requested_at !== null) return requested
+  if (running) yield* query(requestCancel, { job_id: jobId })
   else {
-    const canceled = yield* query(cancelWaiting, jobId)
+    const canceled = yield* query(cancelWaiting, { job_id: jobId })
     yield* recordMoves(canceled)
-    yield* giveBack(canceled.map((row) => text(row, 'id')))
+    yield* giveBack(canceled.map((row) => row.id))
   }
   const after = running ? { state, cancel_requested: true } : { state: 'CANCELED' }
   if (by !== null) yield* record(by, 'job.cancel', jobId, { state }, after)

@@ -77,9 +77,9 @@ export function* retryJobs(items: readonly RetryItem[], again: boolean, tagsFor:
 function* findOwn(items: readonly RetryItem[], done: Map<string, RetryOutcome>): Work<void> {
   const rows = yield* each(
     readFacts,
-    items.map((item) => [item.nextRunId]),
+    items.map((item) => ({ id: item.nextRunId })),
   )
-  const jobIds = rows.map((row) => text(row, 'job_id'))
+  const jobIds = rows.map((row) => row.job_id)
   for (const row of yield* readByJob(jobIds)) {
     const [jobId, queue] = [text(row, 'job_id'), text(row, 'queue')]
     done.set(jobId, { kind: 'retried', jobId, queue, parkedMs: null })

@@ -2,21 +2,18 @@ import { DEFAULT_LEASE_TTL_MS } from '../../core/run/job.ts'
 import { type Command, command } from '../port.ts'
 import { foldBy } from '../runs/fold.ts'
 import { heartbeatRuns } from '../runs/runs.sql.ts'
-import {
-  each,
-  type InTurn,
-  integer,
-  integerOrNull,
-  one,
-  query,
-  type Row,
-  type SqlValue,
-  text,
-  textOrNull,
-  type Work,
-} from '../statement.ts'
+import { each, exactlyOne, query, type Work } from '../statement.ts'
 import { plainLease } from './lease-plain.ts'
-import { isFull, type KindRotation, type Leased, type LeaseFrom, type LeaseItem, nameOf, toLeases } from './leased.ts'
+import {
+  isFull,
+  type KindRotation,
+  type LeaseAnswer,
+  type LeasedRow,
+  type LeaseFrom,
+  type LeaseItem,
+  nameOf,
+  toLeases,
+} from './leased.ts'
 import {
   countHeld,
   enterLease,
@@ -27,33 +24,31 @@ import {
   readyKinds,
 } from './leases.sql.ts'
 
-export type { KindRotation, Leased, LeaseFrom, LeaseItem, Position } from './leased.ts'
+export type { KindRotation, LeaseAnswer, Leased, LeaseFrom, LeaseItem, Position } from './leased.ts'
 
 /** More kinds than this in one queue are not looked at together. */
 const KINDS_MAX = 400
-/** Of so many queues with more kinds than that it is known where to go on: those that were looked at last. */
-const TURNS_MAX = 10_000
-/** Where the parameters of a lease say how many bytes are left. */
-const BYTES_LEFT = 9
 
-/** One answer for each item, in their order. A worker that was revoked gets nothing. */
+/** Takes where each queue's rotation of kinds stands, and answers with what has moved. A worker that was revoked gets nothing. */
 export function leaseBatch(
   items: readonly LeaseItem[],
   from: LeaseFrom = () => null,
-  turns: KindRotation = new Map(),
-): Command<Leased[][]> {
-  function* work(again: boolean): Work<Leased[][]> {
+  rotation: KindRotation = new Map(),
+): Command<LeaseAnswer> {
+  function* work(again: boolean): Work<LeaseAnswer> {
     const { firsts } = foldBy(items, nameOf)
     const gate = yield* enter(firsts)
-    const found = new Map<string, Row[]>()
+    const found = new Map<string, LeasedRow[]>()
     const asking = firsts.filter(({ workerId }) => !gate.revoked.has(workerId))
     yield* findEarlier(
       asking.filter((item) => again || item.named),
       found,
     )
     const open = asking.filter((item) => !found.has(nameOf(item)))
-    yield* leaseOpen(open, { gate, from, turns, found, bytes: bytesOf([...found.values()].flat()) })
-    return items.map((item) => toLeases(item, found.get(nameOf(item)) ?? []))
+    const moved = new Map<string, string | null>()
+    const bytes = bytesOf([...found.values()].flat())
+    yield* leaseOpen(open, { gate, from, rotation, moved, found, bytes })
+    return { leases: items.map((item) => toLeases(item, found.get(nameOf(item)) ?? [])), rotation: moved }
   }
   return command('lease', work, plainLease(items, from))
 }
@@ -66,16 +61,18 @@ interface Gate {
 }
 
 function* enter(items: readonly LeaseItem[]): Work<Gate> {
-  const rows = items.flatMap((item) => item.queues.map((queue) => [nameOf(item), queue, item.workerId]))
+  const rows = items.flatMap((item) =>
+    item.queues.map((queue) => ({ poll: nameOf(item), queue, worker_id: item.workerId })),
+  )
   const gate: Gate = { revoked: new Set(), paused: new Set(), free: new Map() }
-  for (const row of yield* each(enterLease, rows)) {
-    const [worker, queue] = [textOrNull(row, 'revoked'), textOrNull(row, 'queue')]
-    if (worker !== null) gate.revoked.add(worker)
+  for (const { revoked, queue, paused_at, max_concurrent } of yield* each(enterLease, rows)) {
+    if (revoked !== null) gate.revoked.add(revoked)
     if (queue === null || gate.paused.has(queue) || gate.free.has(queue)) continue
-    const limit = integerOrNull(row, 'max_concurrent')
-    if (integerOrNull(row, 'paused_at') !== null) gate.paused.add(queue)
+    if (paused_at !== null) gate.paused.add(queue)
     // Counted in a statement of its own: the one that locked the queue saw it as it was before it waited.
-    else if (limit !== null) gate.free.set(queue, limit - integer(yield* one(countHeld, queue), 'held'))
+    else if (max_concurrent !== null) {
+      gate.free.set(queue, max_concurrent - (yield* exactlyOne(countHeld, { queue })).held)
+    }
   }
   return gate
 }
@@ -84,22 +81,22 @@ function* enter(items: readonly LeaseItem[]): Work<Gate> {
  * What was leased in an answer that got lost. It is a heartbeat, too: the leader may be waiting for this worker already, which
  * begins now and counts its time from this very call.
  */
-function* findEarlier(items: readonly LeaseItem[], found: Map<string, Row[]>): Work<void> {
+function* findEarlier(items: readonly LeaseItem[], found: Map<string, LeasedRow[]>): Work<void> {
   const leased = yield* each(
     leasedByPoll,
-    items.map(({ workerId, pollId }) => [workerId, pollId]),
+    items.map(({ workerId, pollId }) => ({ worker_id: workerId, poll_id: pollId })),
   )
   const beats = yield* each(
     heartbeatRuns,
-    leased.map((row) => [text(row, 'run_id'), text(row, 'worker_id'), text(row, 'lease_id'), DEFAULT_LEASE_TTL_MS]),
+    leased.map(({ run_id, worker_id, lease_id }) => ({ run_id, worker_id, lease_id, ttl_ms: DEFAULT_LEASE_TTL_MS })),
   )
-  const held = new Set(beats.map((row) => text(row, 'lease_id')))
-  // The others the leader has ended since they were read.
-  for (const row of leased) if (held.has(text(row, 'lease_id'))) add(found, row)
+  const held = new Set(beats.map((row) => row.lease_id))
+  // The leader has ended the others since they were read.
+  for (const row of leased) if (held.has(row.lease_id)) add(found, row)
 }
 
-function add(found: Map<string, Row[]>, row: Row): void {
-  const name = JSON.stringify([text(row, 'worker_id'), text(row, 'poll_id')])
+function add(found: Map<string, LeasedRow[]>, row: LeasedRow): void {
+  const name = JSON.stringify([row.worker_id, row.poll_id])
   const rows = found.get(name)
   if (rows === undefined) found.set(name, [row])
   else rows.push(row)
@@ -108,8 +105,10 @@ function add(found: Map<string, Row[]>, row: Row): void {
 interface Look {
   gate: Gate
   from: LeaseFrom
-  turns: KindRotation
-  found: Map<string, Row[]>
+  rotation: KindRotation
+  /** The queues whose rotation has moved. */
+  moved: Map<string, string | null>
+  found: Map<string, LeasedRow[]>
   /** Of the payloads that were found. */
   bytes: number
 }
@@ -139,26 +138,32 @@ function* leaseOpen(items: readonly LeaseItem[], look: Look): Work<void> {
   }
 }
 
-const left = (item: LeaseItem, found: Map<string, Row[]>) => item.max - (found.get(nameOf(item))?.length ?? 0)
+const left = (item: LeaseItem, found: Map<string, LeasedRow[]>) => item.max - (found.get(nameOf(item))?.length ?? 0)
 
 function* leaseGroup(group: Group, look: Look): Work<void> {
   const { queue } = group
-  const { gate, from, turns, found } = look
+  const { gate, from, found } = look
   const asks = asksOf(group, gate.free.get(queue) ?? Number.POSITIVE_INFINITY, found)
   // Before the kinds take turns: one in which nobody may have anything would be lost on them.
   if (asks.length === 0 || isFull(look.bytes)) return
-  const kinds = group.kinds.length > 0 ? [...new Set(group.kinds)] : yield* kindsIn(queue, turns)
+  const kinds = group.kinds.length > 0 ? [...new Set(group.kinds)] : yield* kindsIn(queue, look)
   if (kinds.length === 0) return
   // Kinds that take turns are looked at from the beginning: the position is one among those whose turn it was.
-  const position = group.kinds.length === 0 && turns.has(queue) ? null : from(queue, group.kinds)
+  const position = group.kinds.length === 0 && lastKind(queue, look) !== null ? null : from(queue, group.kinds)
   // What lies before the position is looked at when there is nothing behind it.
   for (const start of position === null ? [null] : [position, null]) {
-    const rest = [PAYLOADS_BYTES_MAX - look.bytes, ...(start === null ? [] : [start.priority, start.fairTag])]
-    const taken = yield* each(
-      (start === null ? leaseRuns : leaseRunsFrom)(kinds.length),
-      asks.map((ask): SqlValue[] => [queue, JSON.stringify(kinds), ...ask, gate.free.has(queue), ...rest]),
-      inTurn(look.bytes),
-    )
+    const limited = gate.free.has(queue)
+    const shared = { queue, kinds: JSON.stringify(kinds), limited, bytes_left: PAYLOADS_BYTES_MAX - look.bytes }
+    const rows = asks.map((ask) => ({
+      ...ask,
+      ...shared,
+      from_priority: start?.priority ?? 0,
+      from_fair_tag: start?.fairTag ?? 0,
+    }))
+    const taken =
+      start === null
+        ? yield* each(leaseRuns(kinds.length), rows, inTurn(look.bytes))
+        : yield* each(leaseRunsFrom(kinds.length), rows, inTurn(look.bytes))
     for (const row of taken) add(found, row)
     look.bytes += bytesOf(taken)
     const free = gate.free.get(queue)
@@ -167,49 +172,61 @@ function* leaseGroup(group: Group, look: Look): Work<void> {
   }
 }
 
-/** What the polls before have got is not left for the next: SQLite serves them one by one. */
-function inTurn(bytes: number): InTurn {
+/** The bytes that a poll has got are not left for the next: SQLite serves them one by one. */
+function inTurn<Params extends { readonly bytes_left: number }>(bytes: number) {
   let sum = bytes
-  return (row, answerBefore) => {
+  return (params: Params, answerBefore: readonly LeasedRow[]): Params | null => {
     sum += bytesOf(answerBefore)
-    return isFull(sum) ? null : row.with(BYTES_LEFT, PAYLOADS_BYTES_MAX - sum)
+    return isFull(sum) ? null : { ...params, bytes_left: PAYLOADS_BYTES_MAX - sum }
   }
 }
 
-const bytesOf = (rows: readonly Row[]) => rows.reduce((sum, row) => sum + Buffer.byteLength(text(row, 'payload')), 0)
+const bytesOf = (rows: readonly LeasedRow[]) => rows.reduce((sum, { payload }) => sum + Buffer.byteLength(payload), 0)
 
-/** Of too many, those after the ones that were looked at last, and then the first again: no kind is kept from its turn. */
-function* kindsIn(queue: string, turns: KindRotation): Work<string[]> {
-  const last = turns.get(queue) ?? ''
+/** The last kind that was looked at, in this transaction or before it. */
+function lastKind(queue: string, { moved, rotation }: Look): string | null {
+  return (moved.has(queue) ? moved : rotation).get(queue) ?? null
+}
+
+/** Of too many kinds, those after the last one, and then the first again: each kind has its turn. */
+function* kindsIn(queue: string, look: Look): Work<string[]> {
+  const last = lastKind(queue, look) ?? ''
   const kinds = new Set(yield* kindsAfter(queue, last, KINDS_MAX))
   if (last !== '' && kinds.size < KINDS_MAX) {
     for (const kind of yield* kindsAfter(queue, '', KINDS_MAX - kinds.size)) kinds.add(kind)
   }
-  noteTurn(turns, queue, [...kinds][KINDS_MAX - 1])
+  look.moved.set(queue, [...kinds][KINDS_MAX - 1] ?? null)
   return [...kinds]
 }
 
-function* kindsAfter(queue: string, kind: string, max: number): Work<string[]> {
-  return (yield* query(readyKinds, queue, kind, max)).map((row) => text(row, 'kind'))
+function* kindsAfter(queue: string, after: string, max: number): Work<string[]> {
+  return (yield* query(readyKinds, { queue, after, max })).map((row) => row.kind)
 }
 
-/** `last`: unset when all kinds of the queue were looked at. */
-function noteTurn(turns: KindRotation, queue: string, last: string | undefined): void {
-  turns.delete(queue)
-  if (last === undefined) return
-  const [oldest] = turns.keys()
-  if (turns.size >= TURNS_MAX && oldest !== undefined) turns.delete(oldest)
-  turns.set(queue, last)
+interface Ask {
+  max: number
+  worker_id: string
+  poll_id: string
+  token: string
+  lease_ttl_ms: number
+  start_id: string | null
 }
 
-function asksOf({ items }: Group, free: number, found: Map<string, Row[]>): SqlValue[][] {
-  const asks: SqlValue[][] = []
+function asksOf({ items }: Group, free: number, found: Map<string, LeasedRow[]>): Ask[] {
+  const asks: Ask[] = []
   let slots = free
   for (const item of items) {
     const max = Math.min(left(item, found), slots)
     if (max <= 0) continue
     slots -= max
-    asks.push([max, item.workerId, item.pollId, item.token, item.leaseTtlMs, item.startId])
+    asks.push({
+      max,
+      worker_id: item.workerId,
+      poll_id: item.pollId,
+      token: item.token,
+      lease_ttl_ms: item.leaseTtlMs,
+      start_id: item.startId,
+    })
   }
   return asks
 }

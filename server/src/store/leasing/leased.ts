@@ -4,8 +4,8 @@ import {
   type JobPolicy,
   PAYLOAD_BYTES_MAX,
 } from '../../core/run/job.ts'
-import { integer, integerOrNull, type Row, text, textOrNull } from '../statement.ts'
-import { PAYLOADS_BYTES_MAX } from './leases.sql.ts'
+import type { RowOf } from '../statement.ts'
+import { type leasedByPoll, PAYLOADS_BYTES_MAX } from './leases.sql.ts'
 
 export interface LeaseItem {
   workerId: string
@@ -62,52 +62,61 @@ export interface Position {
 /** From where on the runs of these kinds in this queue are looked at; null: from the beginning. */
 export type LeaseFrom = (queue: string, kinds: readonly string[]) => Position | null
 
-/** By queue, the last kind that was looked at, where there are more than are looked at together. */
-export type KindRotation = Map<string, string>
+/** By queue, the last kind that was looked at; null when all kinds of the queue were looked at together. */
+export type KindRotation = ReadonlyMap<string, string | null>
+
+export interface LeaseAnswer {
+  /** One list for each item, in their order. */
+  leases: Leased[][]
+  /** The new place of each queue whose kinds were looked at. */
+  rotation: KindRotation
+}
+
+/** A new lease also says how long its run had waited. */
+export type LeasedRow = RowOf<typeof leasedByPoll> & { readonly waited_ms?: number | null }
 
 export const nameOf = ({ workerId, pollId }: LeaseItem) => JSON.stringify([workerId, pollId])
 
 /** Whether so many bytes of payloads may have left no room for the next: then there may be more than was found. */
 export const isFull = (bytes: number) => bytes + PAYLOAD_BYTES_MAX > PAYLOADS_BYTES_MAX
 
-/** What was found for an item. */
-export function toLeases(item: LeaseItem, rows: readonly Row[]): Leased[] {
+export function toLeases(item: LeaseItem, rows: readonly LeasedRow[]): Leased[] {
   return rows.toSorted(inOrderOf(item)).map(toLeased)
 }
 
 /** An UPDATE answers in the order of its plan; work is handed out in the order of the queues, and of each queue. */
-function inOrderOf({ queues }: LeaseItem): (a: Row, b: Row) => number {
+function inOrderOf({ queues }: LeaseItem): (a: LeasedRow, b: LeasedRow) => number {
   return (a, b) =>
-    queues.indexOf(text(a, 'queue')) - queues.indexOf(text(b, 'queue')) ||
-    integer(b, 'priority') - integer(a, 'priority') ||
-    (integerOrNull(a, 'fair_tag') ?? 0) - (integerOrNull(b, 'fair_tag') ?? 0) ||
-    (text(a, 'run_id') < text(b, 'run_id') ? -1 : 1)
+    queues.indexOf(a.queue) - queues.indexOf(b.queue) ||
+    b.priority - a.priority ||
+    a.fair_tag - b.fair_tag ||
+    (a.run_id < b.run_id ? -1 : 1)
 }
 
-function toLeased(row: Row): Leased {
-  const waitedMs = integerOrNull(row, 'waited_ms')
+function toLeased(row: LeasedRow): Leased {
+  const { waited_ms: waitedMs = null } = row
   return {
-    runId: text(row, 'run_id'),
-    workerId: text(row, 'worker_id'),
-    jobId: text(row, 'job_id'),
-    attempt: integer(row, 'attempt'),
-    retryCount: integer(row, 'retry_count'),
-    version: integer(row, 'version'),
-    leaseId: text(row, 'lease_id'),
-    leaseExpiresAtMs: integer(row, 'lease_expires_at'),
-    leaderEpoch: integerOrNull(row, 'leader_epoch'),
-    queue: text(row, 'queue'),
-    kind: text(row, 'kind'),
-    userId: text(row, 'user_id'),
-    priority: integer(row, 'priority'),
-    fairTag: integer(row, 'fair_tag'),
-    payload: text(row, 'payload'),
-    policy: JSON.parse(text(row, 'policy')) as JobPolicy,
-    leaseTtlMs: integerOrNull(row, 'lease_ttl_ms') ?? DEFAULT_LEASE_TTL_MS,
-    continuationMs: integerOrNull(row, 'continuation_ms') ?? DEFAULT_CONTINUATION_SECONDS * 1000,
-    traceparent: textOrNull(row, 'traceparent'),
-    artifacts: textOrNull(row, 'artifacts') ?? '[]',
-    lastProgress: textOrNull(row, 'last_progress'),
+    runId: row.run_id,
+    workerId: row.worker_id,
+    jobId: row.job_id,
+    attempt: row.attempt,
+    retryCount: row.retry_count,
+    version: row.version,
+    leaseId: row.lease_id,
+    leaseExpiresAtMs: row.lease_expires_at,
+    leaderEpoch: row.leader_epoch,
+    queue: row.queue,
+    kind: row.kind,
+    userId: row.user_id,
+    priority: row.priority,
+    fairTag: row.fair_tag,
+    payload: row.payload,
+    policy: row.policy,
+    leaseTtlMs: row.lease_ttl_ms ?? DEFAULT_LEASE_TTL_MS,
+    continuationMs: row.continuation_ms ?? DEFAULT_CONTINUATION_SECONDS * 1000,
+    traceparent: row.traceparent,
+    artifacts: row.artifacts ?? '[]',
+    lastProgress: row.last_progress,
     waitedMs: waitedMs === null ? null : Math.max(0, waitedMs),
   }
 }

@@ -1,7 +1,7 @@
 import { SEQ_PER_ATTEMPT } from '../../core/events/seq.ts'
-import { DEFAULT_CONTINUATION_SECONDS } from '../../core/run/job.ts'
+import { DEFAULT_CONTINUATION_SECONDS, parsePolicy } from '../../core/run/job.ts'
 import { DURABLY_NOW, MOVES_WRITTEN } from '../runs/runs.sql.ts'
-import { type Statement, statement } from '../statement.ts'
+import { statement } from '../statement.ts'
 import { queueLock } from './queues.sql.ts'
 
 export const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
@@ -28,11 +28,37 @@ const LEASED = `run_id, job_id, attempt, retry_count, version, lease_id, lease_e
 const LEASED_SQLITE = `${RUN(String(SEQ_PER_ATTEMPT), `json_extract(j.policy, '$.stages') IS NOT NULL`)},
   (SELECT json_group_array(json_object(${FIELDS}) ORDER BY a.name, a.id) ${READY_ARTIFACTS}) AS artifacts`
 
-/** Only of a lease that is new and starts its run: whoever is answered again has been counted. */
+const LEASED_ROW = {
+  run_id: 'text',
+  job_id: 'text',
+  attempt: 'integer',
+  retry_count: 'integer',
+  version: 'integer',
+  lease_id: 'text',
+  lease_expires_at: 'integer',
+  leader_epoch: 'integer?',
+  queue: 'text',
+  kind: 'text',
+  user_id: 'text',
+  priority: 'integer',
+  fair_tag: 'integer',
+  worker_id: 'text',
+  poll_id: 'text',
+  lease_ttl_ms: 'integer?',
+  continuation_ms: 'integer?',
+  payload: 'text',
+  policy: { json: parsePolicy },
+  traceparent: 'text?',
+  last_progress: 'text?',
+  artifacts: 'text?',
+} as const
+export const NEW_LEASE_ROW = { ...LEASED_ROW, waited_ms: 'integer?' } as const
+
+/** Only of a lease that is new and starts its run: a lease that is answered again has been counted. */
 const WAITED = 'r.started_at - r.run_at AS waited_ms'
 
 /**
- * Takes poll, queue, worker. Answers with the queues that are paused or limited, and with the workers that are revoked.
+ * Answers with the queues that are paused or limited, and with the workers that are revoked.
  * - A poll may be asked again before its first answer is committed, by a node that lost the connection or on another one:
  *   it then waits here, or it would lease other runs and leave the first ones to nobody.
  * - A queue stays open until the commit if it is open now: whoever pauses it or gives it its first limit waits, or what is
@@ -43,54 +69,60 @@ const WAITED = 'r.started_at - r.run_at AS waited_ms'
  * Everybody takes these locks in this order, and sorted.
  */
 export const enterLease = statement('enter_lease', {
+  params: { poll: 'text', queue: 'text', worker_id: 'text' },
+  row: { queue: 'text?', paused_at: 'integer?', max_concurrent: 'integer?', revoked: 'text?' },
   postgres: `WITH p AS MATERIALIZED (
       SELECT count(pg_advisory_xact_lock(hashtextextended(t.name, 0))) AS polls
-      FROM (SELECT DISTINCT name FROM unnest($1::text[]) AS t(name) ORDER BY name) t),
+      FROM (SELECT DISTINCT name FROM unnest($poll::text[]) AS t(name) ORDER BY name) t),
     o AS MATERIALIZED (
       SELECT count(pg_advisory_xact_lock_shared(${queueLock('t.name')})) AS queues
-      FROM (SELECT DISTINCT name FROM unnest($2::text[]) AS t(name) WHERE (SELECT polls FROM p) > 0 ORDER BY name) t),
+      FROM (SELECT DISTINCT name FROM unnest($queue::text[]) AS t(name) WHERE (SELECT polls FROM p) > 0 ORDER BY name) t),
     q AS MATERIALIZED (
       SELECT name, paused_at, max_concurrent FROM ichido.queues
-      WHERE name = ANY($2::text[]) AND (paused_at IS NOT NULL OR max_concurrent IS NOT NULL) AND (SELECT queues FROM o) > 0
+      WHERE name = ANY($queue::text[]) AND (paused_at IS NOT NULL OR max_concurrent IS NOT NULL) AND (SELECT queues FROM o) > 0
       ORDER BY name FOR UPDATE),
     w AS MATERIALIZED (
-      SELECT worker_id, revoked_at FROM ichido.workers WHERE worker_id = ANY($3::text[]) ORDER BY worker_id FOR KEY SHARE)
+      SELECT worker_id, revoked_at FROM ichido.workers WHERE worker_id = ANY($worker_id::text[]) ORDER BY worker_id FOR KEY SHARE)
     SELECT x.queue, x.paused_at, x.max_concurrent, x.revoked FROM o CROSS JOIN LATERAL (
       SELECT name AS queue, paused_at, max_concurrent, NULL::text AS revoked FROM q
       UNION ALL SELECT NULL, NULL, NULL, worker_id FROM w WHERE revoked_at IS NOT NULL) x`,
   sqlite: `SELECT name AS queue, paused_at, max_concurrent, NULL AS revoked FROM ichido.queues
-      WHERE name = $2 AND (paused_at IS NOT NULL OR max_concurrent IS NOT NULL)
-    UNION ALL SELECT NULL, NULL, NULL, worker_id FROM ichido.workers WHERE worker_id = $3 AND revoked_at IS NOT NULL`,
+      WHERE name = $queue AND (paused_at IS NOT NULL OR max_concurrent IS NOT NULL)
+    UNION ALL SELECT NULL, NULL, NULL, worker_id FROM ichido.workers WHERE worker_id = $worker_id AND revoked_at IS NOT NULL`,
 })
 
-/** Takes worker, poll. A poll whose answer got lost is answered again with the same leases. */
+/** A poll whose answer got lost is answered again with the same leases. */
 export const leasedByPoll = statement('leased_by_poll', {
-  postgres: `SELECT ${LEASED_POSTGRES} FROM unnest($1::text[], $2::text[]) AS t(worker_id, poll_id)
+  params: { worker_id: 'text', poll_id: 'text' },
+  row: LEASED_ROW,
+  postgres: `SELECT ${LEASED_POSTGRES} FROM unnest($worker_id::text[], $poll_id::text[]) AS t(worker_id, poll_id)
     JOIN ichido.runs r ON r.assigned_worker_id = t.worker_id AND r.poll_id = t.poll_id AND r.${HELD}
       AND r.lease_id IS NOT NULL
     JOIN ichido.jobs j ON j.id = r.job_id`,
   sqlite: `SELECT ${LEASED_SQLITE} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
-    WHERE r.assigned_worker_id = $1 AND r.poll_id = $2 AND r.${HELD} AND r.lease_id IS NOT NULL`,
+    WHERE r.assigned_worker_id = $worker_id AND r.poll_id = $poll_id AND r.${HELD} AND r.lease_id IS NOT NULL`,
 })
 
 /**
- * Takes a queue that is locked; answers how many of its runs workers hold. It looks at all that workers hold: an index by
- * queue would cost every lease more than this costs the few queues that have a limit.
+ * How many runs of a locked queue workers hold. It looks at all runs that workers hold: an index by queue would cost every
+ * lease more than this costs the few queues that have a limit.
  */
-export const countHeld = statement(
-  'count_held',
-  `SELECT count(*) AS held FROM ichido.runs WHERE queue = $1 AND ${HELD}`,
-)
+export const countHeld = statement('count_held', {
+  params: { queue: 'text' },
+  row: { held: 'integer' },
+  sql: `SELECT count(*) AS held FROM ichido.runs WHERE queue = $queue AND ${HELD}`,
+})
 
-/** Takes a queue, a text and a maximum. The kinds after the text whose runs can be leased, hopping from one to the next in the index. */
-export const readyKinds = statement(
-  'ready_kinds',
-  `WITH RECURSIVE k AS (
-      SELECT (SELECT min(kind) FROM ichido.runs WHERE queue = $1 AND kind > $2 AND ${READY}) AS kind
+/** The kinds after this one whose runs can be leased, hopping from one to the next in the index. */
+export const readyKinds = statement('ready_kinds', {
+  params: { queue: 'text', after: 'text', max: 'integer' },
+  row: { kind: 'text' },
+  sql: `WITH RECURSIVE k AS (
+      SELECT (SELECT min(kind) FROM ichido.runs WHERE queue = $queue AND kind > $after AND ${READY}) AS kind
       UNION ALL
-      SELECT (SELECT min(kind) FROM ichido.runs WHERE queue = $1 AND kind > k.kind AND ${READY}) FROM k WHERE k.kind IS NOT NULL)
-    SELECT kind FROM k WHERE kind IS NOT NULL LIMIT $3`,
-)
+      SELECT (SELECT min(kind) FROM ichido.runs WHERE queue = $queue AND kind > k.kind AND ${READY}) FROM k WHERE k.kind IS NOT NULL)
+    SELECT kind FROM k WHERE kind IS NOT NULL LIMIT $max`,
+})
 
 /** The job's own time in ms, or its queue's, or this one. */
 export const timeOf = (column: string, ofJob: string, queue: string, otherwise: string) =>
@@ -120,8 +152,21 @@ export const EPOCH = '(SELECT epoch FROM ichido.leadership WHERE id = 1)'
 /** Handed out at once: answers are made in memory, and a payload may have 1 MiB. */
 export const PAYLOADS_BYTES_MAX = 16 * 1024 * 1024
 
-const QUEUE = '($1::text[])[1]'
-const KINDS = '($2::text[])[1]'
+/** `kinds`: a JSON array. `start_id`: set when the runs are to be started at once. */
+const LEASE_PARAMS = {
+  queue: 'text',
+  kinds: 'text',
+  max: 'integer',
+  worker_id: 'text',
+  poll_id: 'text',
+  token: 'text',
+  lease_ttl_ms: 'integer',
+  start_id: 'text?',
+} as const
+const FROM_PARAMS = { from_priority: 'integer', from_fair_tag: 'integer' } as const
+
+const QUEUE = '($queue::text[])[1]'
+const KINDS = '($kinds::text[])[1]'
 const kindOf = (kinds: string) => `json_array_elements_text(${kinds}::json) AS k(kind)`
 
 /** Whether anything of these kinds (a JSON array) can be leased; `from`: a condition on where it stands. */
@@ -141,7 +186,7 @@ function leasePostgres(from: string, gate: { with: string; open: string; left: s
   const ttl = time('lease_ttl_seconds', 'w.ttl_ms')
   return `WITH w AS MATERIALIZED (
       SELECT t.*, sum(t.max) OVER (ORDER BY t.n) AS upto
-      FROM unnest($3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[])
+      FROM unnest($max::integer[], $worker_id::text[], $poll_id::text[], $token::text[], $lease_ttl_ms::bigint[], $start_id::text[])
         WITH ORDINALITY AS t(max, worker_id, poll_id, token, ttl_ms, start_id, n)),
     ${gate.with}j AS MATERIALIZED (
       SELECT r.place, j.payload, j.policy, j.traceparent, row_number() OVER o AS n,
@@ -163,12 +208,12 @@ function leasePostgres(from: string, gate: { with: string; open: string; left: s
     ${answer}`
 }
 
-const resumedAt = (priority: string, tag: string) =>
-  `AND priority = (${priority}::integer[])[1] AND fair_tag >= (${tag}::bigint[])[1]`
+/** Only runs of this priority, from this tag on. */
+export const RESUMED = 'AND priority = ($from_priority::integer[])[1] AND fair_tag >= ($from_fair_tag::bigint[])[1]'
 
-const ENTERED = { with: '', open: STILL_OPEN(QUEUE, '($9::boolean[])[1]'), left: '($10::bigint[])[1]' }
+const ENTERED = { with: '', open: STILL_OPEN(QUEUE, '($limited::boolean[])[1]'), left: '($bytes_left::bigint[])[1]' }
 const POSTGRES_FULL = leasePostgres('', ENTERED, `SELECT ${LEASED}, waited_ms FROM m`)
-const POSTGRES_RESUMED = leasePostgres(resumedAt('$11', '$12'), ENTERED, `SELECT ${LEASED}, waited_ms FROM m`)
+const POSTGRES_RESUMED = leasePostgres(RESUMED, ENTERED, `SELECT ${LEASED}, waited_ms FROM m`)
 
 /**
  * The same locks as those of a lease that enters first, in the same order; whether all is plain is then asked of a function
@@ -178,14 +223,14 @@ const POSTGRES_RESUMED = leasePostgres(resumedAt('$11', '$12'), ENTERED, `SELECT
 function enteringPostgres(from: string): string {
   const gate = `p AS MATERIALIZED (
       SELECT count(pg_advisory_xact_lock(hashtextextended(t.name, 0))) AS polls
-      FROM (SELECT name FROM unnest($9::text[]) AS t(name) ORDER BY name) t),
+      FROM (SELECT name FROM unnest($poll::text[]) AS t(name) ORDER BY name) t),
     o AS MATERIALIZED (SELECT count(pg_advisory_xact_lock_shared(${queueLock(QUEUE)})) AS queues FROM p),
     l AS MATERIALIZED (
-      SELECT revoked_at FROM ichido.workers WHERE worker_id = ANY($4::text[]) AND (SELECT queues FROM o) > 0
+      SELECT revoked_at FROM ichido.workers WHERE worker_id = ANY($worker_id::text[]) AND (SELECT queues FROM o) > 0
         AND ${anyReady(QUEUE, KINDS, from)}
       ORDER BY worker_id FOR KEY SHARE),
     g AS MATERIALIZED (
-      SELECT l.revoked = 0 AND ichido.lease_is_plain(${QUEUE}, $4::text[], $5::text[]) AS plain
+      SELECT l.revoked = 0 AND ichido.lease_is_plain(${QUEUE}, $worker_id::text[], $poll_id::text[]) AS plain
       FROM (SELECT count(revoked_at) AS revoked FROM l) l),
     `
   return leasePostgres(
@@ -195,16 +240,27 @@ function enteringPostgres(from: string): string {
   )
 }
 
-/**
- * Takes queue, kinds, and for each poll how many, worker, poll, token, lease time, start id and the poll's name: everything
- * in one statement. Answers `plain`, and the leases if there are any. Not plain, and nothing done: the queue is paused or
- * limited, a worker was revoked, or a poll was answered before.
- */
-export const leasePlain = statement('lease_plain', { postgres: enteringPostgres(''), sqlite: [] })
+/** `poll`: the name of the poll. */
+const PLAIN_PARAMS = { ...LEASE_PARAMS, poll: 'text' } as const
+/** The first columns of each row. The others are those of `NEW_LEASE_ROW` where there is a run. */
+const PLAIN_ROW = { plain: 'flag', run_id: 'text?' } as const
 
-/** The same, and a priority and a tag to go on from. */
+/**
+ * Everything in one statement. Answers `plain`, and the leases if there are any. Not plain, and nothing done: the queue is
+ * paused or limited, a worker was revoked, or a poll was answered before.
+ */
+export const leasePlain = statement('lease_plain', {
+  params: PLAIN_PARAMS,
+  row: PLAIN_ROW,
+  postgres: enteringPostgres(''),
+  sqlite: [],
+})
+
+/** The same from a position on. */
 export const leasePlainFrom = statement('lease_plain_from', {
-  postgres: enteringPostgres(resumedAt('$10', '$11')),
+  params: { ...PLAIN_PARAMS, ...FROM_PARAMS },
+  row: PLAIN_ROW,
+  postgres: enteringPostgres(RESUMED),
   sqlite: [],
 })
 
@@ -213,58 +269,70 @@ function leaseSqlite(kinds: number): string[] {
   const heads = Array.from(
     { length: kinds },
     (_, i) => `SELECT * FROM (SELECT id, job_id, priority, fair_tag FROM ichido.runs
-        WHERE queue = $1 AND kind = json_extract($2, '$[${i}]') AND ${READY} ORDER BY ${ORDER} LIMIT $3)`,
+        WHERE queue = $queue AND kind = json_extract($kinds, '$[${i}]') AND ${READY} ORDER BY ${ORDER} LIMIT $max)`,
   )
   const first = `SELECT id, row_number() OVER o AS n, sum(bytes) OVER o AS bytes FROM (
         SELECT r.*, octet_length(j.payload) AS bytes FROM (
-          SELECT * FROM (${heads.join(' UNION ALL ')}) ORDER BY ${ORDER} LIMIT $3) r JOIN ichido.jobs j ON j.id = r.job_id)
+          SELECT * FROM (${heads.join(' UNION ALL ')}) ORDER BY ${ORDER} LIMIT $max) r JOIN ichido.jobs j ON j.id = r.job_id)
       WINDOW o AS (ORDER BY ${ORDER} ROWS UNBOUNDED PRECEDING)`
   const time = (column: string, otherwise: string) => {
     const ofJob = `(SELECT json_extract(j.policy, '$.${column}') FROM ichido.jobs j WHERE j.id = r.job_id)`
-    return timeOf(column, ofJob, '$1', otherwise)
+    return timeOf(column, ofJob, '$queue', otherwise)
   }
-  const ttl = time('lease_ttl_seconds', '$7')
-  const ours = 'assigned_worker_id = $4 AND poll_id = $5 AND queue = $1'
+  const ttl = time('lease_ttl_seconds', '$lease_ttl_ms')
+  const ours = 'assigned_worker_id = $worker_id AND poll_id = $poll_id AND queue = $queue'
   return [
-    `UPDATE ichido.runs AS r SET ${NEW_LEASE({ start: '$8', epoch: EPOCH, now: 'now_ms()' })},
-      assigned_worker_id = $4, poll_id = $5, lease_id = id || '.' || $6,
+    `UPDATE ichido.runs AS r SET ${NEW_LEASE({ start: '$start_id', epoch: EPOCH, now: 'now_ms()' })},
+      assigned_worker_id = $worker_id, poll_id = $poll_id, lease_id = id || '.' || $token,
       lease_ttl_ms = ${ttl}, lease_expires_at = now_ms() + ${ttl},
       continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
-    WHERE ${STILL_OPEN('$1', '$9')} AND id IN (SELECT id FROM (${first}) WHERE n = 1 OR bytes <= $10)`,
+    WHERE ${STILL_OPEN('$queue', '$limited')} AND id IN (SELECT id FROM (${first}) WHERE n = 1 OR bytes <= $bytes_left)`,
     `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT job_id, last_event_n, 'run', last_event_n, '', '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
-      FROM ichido.runs WHERE ${ours} AND ${HELD} AND lease_id = id || '.' || $6 AND changes() > 0`,
+      FROM ichido.runs WHERE ${ours} AND ${HELD} AND lease_id = id || '.' || $token AND changes() > 0`,
     `SELECT ${LEASED_SQLITE}, ${WAITED} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
-      WHERE r.assigned_worker_id = $4 AND r.poll_id = $5 AND r.queue = $1 AND r.${HELD} AND r.lease_id = r.id || '.' || $6
+      WHERE r.assigned_worker_id = $worker_id AND r.poll_id = $poll_id AND r.queue = $queue AND r.${HELD}
+        AND r.lease_id = r.id || '.' || $token
         AND changes() > 0`,
   ]
 }
 
-const full = new Map<number, Statement>()
-const resumed = new Map<number, Statement>()
+/** `limited`: the queue's limit is locked and counted. `bytes_left`: how many bytes of payloads may still be handed out. */
+const ENTERED_PARAMS = { ...LEASE_PARAMS, limited: 'flag', bytes_left: 'integer' } as const
+
+const full = (kinds: number) =>
+  statement('lease_runs', {
+    params: ENTERED_PARAMS,
+    row: NEW_LEASE_ROW,
+    postgres: POSTGRES_FULL,
+    sqlite: leaseSqlite(kinds),
+  })
+const resumed = (kinds: number) =>
+  statement('lease_runs_from', {
+    params: { ...ENTERED_PARAMS, ...FROM_PARAMS },
+    row: NEW_LEASE_ROW,
+    postgres: POSTGRES_RESUMED,
+    sqlite: leaseSqlite(kinds),
+  })
 
 /**
- * Takes queue, kinds (a JSON array of as many as said), and for each poll how many, worker, poll, token, lease time, and
- * the start id when the runs are to be started at once, whether the queue's limit is locked and counted, and how many bytes
- * of payloads are left to hand out, all in one statement: the first of the queue go to the first poll, and so on, always one
- * and no more than there is room for. Guards: PENDING or ORPHANED, due, nobody else's. A lease_id is `run.token`: it leads to
- * its run without an index on a column that changes with every lease.
+ * Takes how many kinds there are. All polls are served in one statement: the first runs of the queue go to the first poll, and
+ * so on, always one and no more than there is room for. Guards: PENDING or ORPHANED, due, of no other worker. A lease_id is
+ * `run.token`: it leads to its run without an index on a column that changes with every lease.
  */
-export function leaseRuns(kinds: number): Statement {
-  return made(full, kinds, 'lease_runs', POSTGRES_FULL)
-}
+export const leaseRuns = keptByKinds(full)
 
 /**
- * The same, and a priority and a tag: only runs of this priority, from this tag on. What was leased stays in the index
- * until nobody's snapshot can see it, and a scan from the beginning steps over all of it: 35 ms after 256,000 leases
- * under one open dump. SQLite keeps no such past.
+ * The same from a position on. A leased run stays in the index until no snapshot can see it, and a scan from the beginning
+ * steps over all of them: 35 ms after 256,000 leases under one open dump. SQLite keeps no such past.
  */
-export function leaseRunsFrom(kinds: number): Statement {
-  return made(resumed, kinds, 'lease_runs_from', POSTGRES_RESUMED)
-}
+export const leaseRunsFrom = keptByKinds(resumed)
 
-function made(cache: Map<number, Statement>, kinds: number, name: string, postgres: string): Statement {
-  const found = cache.get(kinds) ?? statement(name, { postgres, sqlite: leaseSqlite(kinds) })
-  cache.set(kinds, found)
-  return found
+function keptByKinds<S>(make: (kinds: number) => S): (kinds: number) => S {
+  const made = new Map<number, S>()
+  return (kinds) => {
+    const found = made.get(kinds) ?? make(kinds)
+    made.set(kinds, found)
+    return found
+  }
 }

@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
 import { lockDue, nextDue, promoteRuns } from '../runs/runs.sql.ts'
-import { each, integer, integerOrNull, one, query, type SqlValue, text, type Work } from '../statement.ts'
+import { each, one, query, type Work } from '../statement.ts'
 import type { TagsFor } from './fair-tags.ts'
 
 export interface Promoted {
@@ -15,22 +15,24 @@ export interface Promoted {
 /** Delayed runs whose time has come enter their queue, in the order in which they became due; any node may do it. */
 export function promoteDue(max: number, tagsFor: TagsFor): Command<Promoted> {
   return command('promote', function* work(): Work<Promoted> {
-    const due = yield* query(lockDue, max)
+    const due = yield* query(lockDue, { max })
     const tags = yield* tagsFor(
       due.map((row) => ({
-        queue: text(row, 'queue'),
-        userId: text(row, 'user_id'),
-        priority: integer(row, 'priority'),
-        runAtMs: integer(row, 'run_at'),
+        queue: row.queue,
+        userId: row.user_id,
+        priority: row.priority,
+        runAtMs: row.run_at,
       })),
     )
-    const rows = due.map((row, i): SqlValue[] => [text(row, 'id'), tags[i] ?? null])
-    yield* each(promoteRuns, rows)
-    const next = yield* one(nextDue)
+    yield* each(
+      promoteRuns,
+      due.map(({ id }, i) => ({ id, tag: tags[i] ?? null })),
+    )
+    const next = yield* one(nextDue, {})
     return {
-      queues: [...new Set(due.map((row) => text(row, 'queue')))],
-      count: rows.length,
-      nextInMs: integerOrNull(next, 'in_ms'),
+      queues: [...new Set(due.map((row) => row.queue))],
+      count: due.length,
+      nextInMs: next?.in_ms ?? null,
     }
   })
 }

@@ -1,6 +1,7 @@
 import { type By, isRecorded, record } from '../access/audit.ts'
+import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { each, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { each, exactlyOne, one, query, type RowOf, type Work } from '../statement.ts'
 import { readyKinds } from './leases.sql.ts'
 import {
   closeQueue,
@@ -26,9 +27,12 @@ export interface QueueSettings {
 
 export interface QueueRows {
   /** Undefined when nothing is set for it. */
-  settings: Row | undefined
-  counts: Row
+  settings: Omit<SettingsRow, 'name'> | undefined
+  counts: RowOf<typeof countQueue>
 }
+
+type SettingsRow = RowOf<typeof readQueue>
+export type ListedQueue = RowOf<typeof listQueues>
 
 const KINDS_MAX = 100
 
@@ -37,17 +41,15 @@ export function findQueue(name: string): Command<QueueRows> {
 }
 
 function* readBoth(name: string): Work<QueueRows> {
-  const settings = yield* one(readQueue, name)
-  const counts = yield* one(countQueue, name)
-  return { settings, counts: counts ?? {} }
+  return { settings: yield* one(readQueue, { name }), counts: yield* exactlyOne(countQueue, { queue: name }) }
 }
 
 /** By name, after that of the page before; a queue's name is never empty. */
-export function findQueues(limit: number, after: string | null): Command<{ rows: Row[]; next: string | null }> {
-  return command('find_queues', function* work() {
-    const found = yield* query(listQueues, limit + 1, after ?? '')
+export function findQueues(limit: number, after: string | null): Command<Listed<ListedQueue>> {
+  return command('find_queues', function* work(): Work<Listed<ListedQueue>> {
+    const found = yield* query(listQueues, { max: limit + 1, after: after ?? '' })
     const rows = found.slice(0, limit)
-    return { rows, next: found.length > limit ? textOrNull(rows.at(-1), 'name') : null }
+    return { rows, next: found.length > limit ? (rows.at(-1)?.name ?? null) : null }
   })
 }
 
@@ -55,16 +57,14 @@ export function findQueues(limit: number, after: string | null): Command<{ rows:
 export function putQueue(name: string, changes: Partial<QueueSettings>, by: By): Command<QueueRows> {
   const closes = changes.paused === true || (changes.maxConcurrent ?? null) !== null
   return command('put_queue', function* work(again): Work<QueueRows> {
-    if (closes) yield* query(closeQueue, name)
-    yield* query(insertQueue, name)
-    const before = toSettings(yield* one(lockQueue, name))
+    if (closes) yield* query(closeQueue, { name })
+    yield* query(insertQueue, { name })
+    const before = toSettings(yield* one(lockQueue, { name }))
     if (yield* isRecorded(again, by)) return yield* readBoth(name)
     const after = { ...before, ...changes }
-    const { paused, maxConcurrent, leaseTtlSeconds, continuationSeconds, resultTtlSeconds, fatalErrorCodes } = after
-    const times = [leaseTtlSeconds, continuationSeconds, resultTtlSeconds] as const
-    const codes = fatalErrorCodes === null ? null : JSON.stringify(fatalErrorCodes)
-    yield* query(updateQueue, name, paused, maxConcurrent, ...times, codes)
     const [was, is] = [describe(before), describe(after)]
+    const codes = after.fatalErrorCodes === null ? null : JSON.stringify(after.fatalErrorCodes)
+    yield* query(updateQueue, { name, ...is, fatal_error_codes: codes })
     if (JSON.stringify(was) !== JSON.stringify(is)) yield* record(by, 'queue.put', name, was, is)
     return yield* readBoth(name)
   })
@@ -81,34 +81,32 @@ function describe(settings: QueueSettings) {
   }
 }
 
-export function toSettings(row: Row | undefined): QueueSettings {
+export function toSettings(row: QueueRows['settings']): QueueSettings {
   return {
-    paused: integerOrNull(row, 'paused_at') !== null,
-    maxConcurrent: integerOrNull(row, 'max_concurrent'),
-    leaseTtlSeconds: integerOrNull(row, 'lease_ttl_seconds'),
-    continuationSeconds: integerOrNull(row, 'continuation_seconds'),
-    resultTtlSeconds: integerOrNull(row, 'result_ttl_seconds'),
-    fatalErrorCodes: toCodes(row),
+    paused: (row?.paused_at ?? null) !== null,
+    maxConcurrent: row?.max_concurrent ?? null,
+    leaseTtlSeconds: row?.lease_ttl_seconds ?? null,
+    continuationSeconds: row?.continuation_seconds ?? null,
+    resultTtlSeconds: row?.result_ttl_seconds ?? null,
+    fatalErrorCodes: row?.fatal_error_codes ?? null,
   }
-}
-
-function toCodes(row: Row | undefined): string[] | null {
-  const list = textOrNull(row, 'fatal_error_codes')
-  return list === null ? null : (JSON.parse(list) as string[])
 }
 
 /** By queue, the error codes that are not retried. */
 export function* findFatalCodes(names: readonly string[]): Work<Map<string, readonly string[]>> {
   const rows = yield* each(
     readFatalCodes,
-    [...new Set(names)].map((name) => [name]),
+    [...new Set(names)].map((name) => ({ name })),
   )
-  return new Map(rows.map((row) => [text(row, 'name'), toCodes(row) ?? []]))
+  return new Map(rows.map((row) => [row.name, row.fatal_error_codes]))
 }
 
 /** The tag of the run that comes next, over all kinds; null when none waits. */
-export function* queueHead(name: string, priority: number): Work<number | null> {
-  const kinds = (yield* query(readyKinds, name, '', KINDS_MAX)).map((row) => [name, text(row, 'kind'), priority])
-  const tags = (yield* each(readHeads, kinds)).map((row) => integer(row, 'fair_tag'))
-  return tags.length === 0 ? null : Math.min(...tags)
+export function* queueHead(queue: string, priority: number): Work<number | null> {
+  const kinds = yield* query(readyKinds, { queue, after: '', max: KINDS_MAX })
+  const heads = yield* each(
+    readHeads,
+    kinds.map(({ kind }) => ({ queue, kind, priority })),
+  )
+  return heads.length === 0 ? null : Math.min(...heads.map((row) => row.fair_tag))
 }

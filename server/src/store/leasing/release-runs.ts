@@ -1,10 +1,11 @@
 import { RELEASED_OUTCOME, type RunCommand, type RunRefusal, type RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { followFailures, type RunError } from '../runs/after-failure.ts'
+import { followFailures } from '../runs/after-failure.ts'
 import { tryOnePerRun } from '../runs/fold.ts'
-import { explain } from '../runs/run-facts.ts'
-import { readFacts, releaseRuns } from '../runs/runs.sql.ts'
-import { each, type Row, text, type Work } from '../statement.ts'
+import type { RunError } from '../runs/run-error.ts'
+import { explain, type FactsRow, factsOf } from '../runs/run-facts.ts'
+import { releaseRuns } from '../runs/runs.sql.ts'
+import { each, type RowOf, type Work } from '../statement.ts'
 
 export interface ReleaseItem {
   runId: string
@@ -24,47 +25,43 @@ const RELEASED: RunError = { code: 'RELEASED', message: 'The worker gave the run
 /** Workers give runs back, as when they shut down. It costs the job no retry. */
 export function releaseBatch(items: readonly ReleaseItem[]): Command<ReleaseOutcome[]> {
   return command('release', function* work(): Work<ReleaseOutcome[]> {
-    function* attempt(firsts: readonly ReleaseItem[]): Work<Map<string, Row>> {
+    function* attempt(firsts: readonly ReleaseItem[]): Work<Map<string, ReleasedRow>> {
       const error = JSON.stringify(RELEASED)
-      const rows = firsts.map((item) => [item.runId, item.workerId, item.leaseId, error, RELEASED_OUTCOME])
-      return new Map((yield* each(releaseRuns, rows)).map((row) => [text(row, 'id'), row]))
+      const rows = firsts.map((item) => ({
+        run_id: item.runId,
+        worker_id: item.workerId,
+        lease_id: item.leaseId,
+        error,
+        outcome_hash: RELEASED_OUTCOME,
+      }))
+      return new Map((yield* each(releaseRuns, rows)).map((row) => [row.id, row]))
     }
     const { changed, missed } = yield* tryOnePerRun(items, attempt, commandOf)
     yield* followFailures(
       changed.flatMap(([{ nextRunId }, row]) =>
-        text(row, 'state') === 'FAILED'
-          ? [{ row, error: RELEASED, retryable: true, released: true, nextRunId, random: 0 }]
-          : [],
+        row.state === 'FAILED' ? [{ row, error: RELEASED, retryable: true, released: true, nextRunId, random: 0 }] : [],
       ),
     )
-    const facts = new Map(
-      (yield* each(
-        readFacts,
-        missed.map((item) => [item.runId]),
-      )).map((row) => [text(row, 'id'), row]),
-    )
+    const facts = yield* factsOf(missed)
     const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.runId))]))
     for (const [item, row] of changed) outcomes.set(item, released(row))
     return items.flatMap((item) => outcomes.get(item) ?? [])
   })
 }
 
-function released(row: Row): ReleaseOutcome {
-  const state = text(row, 'state') as RunState
-  return {
-    kind: 'released',
-    jobId: text(row, 'job_id'),
-    state,
-    queue: state === 'CANCELED' ? null : text(row, 'queue'),
-  }
+type ReleasedRow = RowOf<typeof releaseRuns>
+
+function released({ job_id, state, queue }: ReleasedRow): ReleaseOutcome {
+  return { kind: 'released', jobId: job_id, state, queue: state === 'CANCELED' ? null : queue }
 }
 
 function commandOf({ workerId, leaseId }: ReleaseItem): RunCommand {
   return { verb: 'release', workerId, leaseId }
 }
 
-function explained(item: ReleaseItem, row: Row | undefined): ReleaseOutcome {
+function explained(item: ReleaseItem, row: FactsRow | undefined): ReleaseOutcome {
+  if (row === undefined) return { kind: 'refused', reason: 'NOT_FOUND' }
   const reason = explain(row, commandOf(item))
   if (reason !== 'repeat') return { kind: 'refused', reason }
-  return { kind: 'repeated', jobId: text(row, 'job_id'), state: text(row, 'state') as RunState, queue: null }
+  return { kind: 'repeated', jobId: row.job_id, state: row.state, queue: null }
 }

@@ -38,7 +38,7 @@ export function storeLogs(item: LogItem): Command<LogOutcome> {
     const quota = owner === null ? null : yield* lockForBytes(owner)
     const run = yield* one(sql.lockLogger, { run_id: runId, worker_id: workerId, lease_id: leaseId })
     if (run === undefined) {
-      const [facts] = yield* each(readFacts, [[runId]])
+      const [facts] = yield* each(readFacts, [{ id: runId }])
       const reason = explain(facts, { verb: 'heartbeat', workerId, leaseId })
       return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }
     }

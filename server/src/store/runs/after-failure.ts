@@ -1,21 +1,26 @@
 import { storableText } from '../../core/json/storable-text.ts'
 import { DEFAULT_BACKOFF, retryDelayMs } from '../../core/run/backoff.ts'
-import { hasRetriesLeft, type JobPolicy } from '../../core/run/job.ts'
+import { hasRetriesLeft, type JobPolicy, parsePolicy } from '../../core/run/job.ts'
 import { readJobs } from '../jobs/jobs.sql.ts'
-import { each, integer, type Row, type SqlValue, text, type Work } from '../statement.ts'
+import { each, type ParamsOf, text, type Work } from '../statement.ts'
 import { recordMoves } from './lifecycle.ts'
+import type { RunError } from './run-error.ts'
 import { insertDeadLetters, insertNextRuns, supersedeRuns } from './runs.sql.ts'
 
-export interface RunError {
-  code: string
-  message: string
-  traceback?: string
+/** The row of a run that has ended. */
+interface EndedRow {
+  readonly id: string
+  readonly job_id: string
+  readonly queue: string
+  readonly kind: string
+  readonly user_id: string
+  readonly retry_count: number
 }
 
 /** A run that ended in this transaction without success. */
 export interface Failure {
   /** Its row, as it is now. */
-  row: Row
+  row: EndedRow
   error: RunError
   retryable: boolean
   /** The job is not to blame: its next run is due at once and costs no retry. */
@@ -35,35 +40,34 @@ export interface Followed {
 
 /** After a failure comes the next run of the job or, when nothing is left to try, a dead letter. By ended run. */
 export function* followFailures(failures: readonly Failure[]): Work<Map<string, Followed>> {
-  const policies = yield* readPolicies(failures.map(({ row }) => text(row, 'job_id')))
+  const policies = yield* readPolicies(failures.map(({ row }) => row.job_id))
   const followed = new Map<string, Followed>()
   const endedBy = new Map<string, { runId: string; retryCount: number; due: boolean }>()
-  const next: SqlValue[][] = []
-  const dead: SqlValue[][] = []
+  const next: ParamsOf<typeof insertNextRuns>[] = []
+  const dead: ParamsOf<typeof insertDeadLetters>[] = []
   for (const failure of failures) {
     const { row, nextRunId } = failure
-    const runId = text(row, 'id')
-    const { retryCount, delayMs } = whatFollows(failure, policies.get(text(row, 'job_id')) ?? {})
+    const runId = row.id
+    const { retryCount, delayMs } = whatFollows(failure, policies.get(row.job_id) ?? {})
     if (delayMs === null) {
       dead.push(deadLetter(row, failure.error, retryCount))
       followed.set(runId, { next: null, dead: true, retryCount })
     } else {
-      next.push([runId, nextRunId, delayMs, retryCount])
+      next.push({ run_id: runId, next_id: nextRunId, delay_ms: delayMs, retry_count: retryCount })
       endedBy.set(nextRunId, { runId, retryCount, due: delayMs === 0 })
     }
   }
   yield* each(
     supersedeRuns,
-    next.map(([runId = null]) => [runId]),
+    next.map(({ run_id }) => ({ id: run_id })),
   )
   const inserted = yield* each(insertNextRuns, next)
   yield* recordMoves(inserted)
   for (const row of inserted) {
-    const nextId = text(row, 'run_id')
-    const ended = endedBy.get(nextId)
+    const ended = endedBy.get(row.run_id)
     if (ended === undefined) continue
     const { runId, retryCount, due } = ended
-    const run = { runId: nextId, runAtMs: integer(row, 'run_at'), queue: text(row, 'queue'), due }
+    const run = { runId: row.run_id, runAtMs: row.run_at, queue: row.queue, due }
     followed.set(runId, { next: run, dead: false, retryCount })
   }
   yield* each(insertDeadLetters, dead)
@@ -75,7 +79,7 @@ function whatFollows(
   { row, retryable, released, random }: Failure,
   policy: JobPolicy,
 ): { retryCount: number; delayMs: number | null } {
-  const before = integer(row, 'retry_count')
+  const before = row.retry_count
   if (released) return { retryCount: before, delayMs: 0 }
   const retryCount = before + 1
   if (!retryable || !hasRetriesLeft(policy, retryCount)) return { retryCount, delayMs: null }
@@ -87,12 +91,15 @@ function* readPolicies(jobIds: readonly string[]): Work<Map<string, JobPolicy>> 
     readJobs,
     jobIds.map((id) => [id]),
   )
-  return new Map(jobs.map((row) => [text(row, 'job_id'), JSON.parse(text(row, 'policy')) as JobPolicy]))
+  return new Map(jobs.map((row) => [text(row, 'job_id'), parsePolicy(JSON.parse(text(row, 'policy')))]))
 }
 
-function deadLetter(row: Row, error: RunError, retryCount: number): SqlValue[] {
-  const [jobId, runId, queue] = [text(row, 'job_id'), text(row, 'id'), text(row, 'queue')]
+function deadLetter(
+  { job_id, id, queue, kind, user_id }: EndedRow,
+  { code, message }: RunError,
+  retry_count: number,
+): ParamsOf<typeof insertDeadLetters> {
   // Refusing an error for its text would leave its run RUNNING for ever.
-  const [code, message] = [storableText(error.code), storableText(error.message)]
-  return [jobId, runId, queue, text(row, 'kind'), text(row, 'user_id'), code, message, retryCount]
+  const [error_code, error_message] = [storableText(code), storableText(message)]
+  return { job_id, run_id: id, queue, kind, user_id, error_code, error_message, retry_count }
 }

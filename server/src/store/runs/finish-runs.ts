@@ -2,24 +2,14 @@ import type { RunCommand, RunRefusal, RunState } from '../../core/run/run-state.
 import { findFatalCodes } from '../leasing/queues.ts'
 import { readCharges } from '../limits/quotas.sql.ts'
 import { type Command, command, type FastPath } from '../port.ts'
-import {
-  each,
-  flag,
-  integer,
-  integerOrNull,
-  one,
-  type Row,
-  type SqlValue,
-  text,
-  textOrNull,
-  type Work,
-} from '../statement.ts'
+import { each, eachStep, integer, one, type ParamsOf, type RowOf, readRows, text, type Work } from '../statement.ts'
 import { countNow } from '../system/count-now.ts'
-import { type Failure, type Followed, followFailures, type RunError } from './after-failure.ts'
+import { type Failure, type Followed, followFailures } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
 import { tryOnePerRun } from './fold.ts'
-import { explain } from './run-facts.ts'
-import { finishPlain, finishRuns, readFacts, readFollowed, readOwner } from './runs.sql.ts'
+import type { RunError } from './run-error.ts'
+import { explain, type FactsRow, factsOf } from './run-facts.ts'
+import { finishPlain, finishRuns, readFollowed, readOwner } from './runs.sql.ts'
 
 export type Report =
   | {
@@ -66,7 +56,7 @@ export function finishBatch(items: readonly FinishItem[]): Command<FinishOutcome
 /** Whose job the run is of; null when there is no such run. */
 export function findOwner(runId: string): Command<string | null> {
   return command('find_owner', function* work(): Work<string | null> {
-    return textOrNull(yield* one(readOwner, runId), 'user_id')
+    return (yield* one(readOwner, { id: runId }))?.user_id ?? null
   })
 }
 
@@ -74,16 +64,16 @@ export function findOwner(runId: string): Command<string | null> {
 function plainFinish(items: readonly FinishItem[]): FastPath<FinishOutcome[]> | undefined {
   const isPlain = ({ report }: FinishItem) => report.verb === 'finish' && report.costMicros === null
   if (new Set(items.map(({ runId }) => runId)).size < items.length || !items.every(isPlain)) return undefined
-  const recorded = (rows: readonly Row[]) => new Map(rows.map((row) => [text(row, 'id'), toRecorded(row, NOTHING)]))
+  const recorded = (rows: readonly EndedRow[]) => new Map(rows.map((row) => [row.id, toRecorded(row, NOTHING)]))
   return {
-    step: { kind: 'each', statement: finishPlain, rows: items.map(finishRow) },
-    settle(rows) {
-      if (rows.length < items.length) return null
-      const outcomes = recorded(rows)
+    step: eachStep(finishPlain, items.map(finishRow)),
+    settle(answer) {
+      if (answer.length < items.length) return null
+      const outcomes = recorded(readRows(finishPlain, answer))
       return items.flatMap(({ runId }) => outcomes.get(runId) ?? [])
     },
-    left(rows) {
-      const outcomes = recorded(rows)
+    left(answer) {
+      const outcomes = recorded(readRows(finishPlain, answer))
       const missed = items.filter(({ runId }) => !outcomes.has(runId))
       return command('finish', function* others(): Work<FinishOutcome[]> {
         const found = yield* finishRunsNow(missed)
@@ -94,36 +84,32 @@ function plainFinish(items: readonly FinishItem[]): FastPath<FinishOutcome[]> | 
   }
 }
 
+type EndedRow = RowOf<typeof finishRuns>
+
 interface Ended {
   item: FinishItem
-  row: Row
-  state: RunState
+  row: EndedRow
 }
 
 /** In the transaction of whoever calls it. */
 export function* finishRunsNow(items: readonly FinishItem[]): Work<FinishOutcome[]> {
-  function* attempt(firsts: readonly FinishItem[]): Work<Map<string, Row>> {
-    return new Map((yield* each(finishRuns, firsts.map(finishRow))).map((row) => [text(row, 'id'), row]))
+  function* attempt(firsts: readonly FinishItem[]): Work<Map<string, EndedRow>> {
+    return new Map((yield* each(finishRuns, firsts.map(finishRow))).map((row) => [row.id, row]))
   }
   const { changed, missed } = yield* tryOnePerRun(items, attempt, commandOf)
-  const ended = changed.map(([item, row]): Ended => ({ item, row, state: text(row, 'state') as RunState }))
+  const ended = changed.map(([item, row]): Ended => ({ item, row }))
 
   yield* settleCosts(ended)
   const failures = ended.flatMap(toFailure)
-  const fatal = yield* findFatalCodes(failures.map(({ row }) => text(row, 'queue')))
-  const isFatal = ({ row, error }: Failure) => fatal.get(text(row, 'queue'))?.includes(error.code) ?? false
+  const fatal = yield* findFatalCodes(failures.map(({ row }) => row.queue))
+  const isFatal = ({ row, error }: Failure) => fatal.get(row.queue)?.includes(error.code) ?? false
   const followed = yield* followFailures(
     failures.map((failure) => (isFatal(failure) ? { ...failure, retryable: false } : failure)),
   )
   const outcomes = new Map<FinishItem, FinishOutcome>()
   for (const { item, row } of ended) outcomes.set(item, toRecorded(row, followed.get(item.runId) ?? NOTHING))
 
-  const facts = new Map(
-    (yield* each(
-      readFacts,
-      missed.map((item) => [item.runId]),
-    )).map((row) => [text(row, 'id'), row]),
-  )
+  const facts = yield* factsOf(missed)
   const before = yield* findFollowed(missed.filter((item) => facts.has(item.runId)))
   for (const item of missed) outcomes.set(item, explained(item, facts.get(item.runId), before.get(item.runId)))
   yield* countNow('dead_letters', [...followed.values()].filter(({ dead }) => dead).length)
@@ -132,28 +118,37 @@ export function* finishRunsNow(items: readonly FinishItem[]): Work<FinishOutcome
 
 const NOTHING = { next: null, dead: false }
 
-function toRecorded(row: Row, then: Followed | typeof NOTHING): FinishOutcome {
-  const retries = integer(row, 'retry_count')
+function toRecorded(row: EndedRow, then: Followed | typeof NOTHING): FinishOutcome {
   return {
     kind: 'recorded',
-    jobId: text(row, 'job_id'),
-    roomIn: flag(row, 'limited') ? text(row, 'queue') : null,
-    state: text(row, 'state') as RunState,
-    tookMs: integer(row, 'finished_at') - integer(row, 'started_at'),
-    retries,
-    retryCount: retries,
+    jobId: row.job_id,
+    roomIn: row.limited ? row.queue : null,
+    state: row.state,
+    tookMs: row.finished_at - row.started_at,
+    retries: row.retry_count,
+    retryCount: row.retry_count,
     ...then,
   }
 }
 
-function finishRow({ runId, workerId, leaseId, version, leaderEpoch, outcomeHash, report }: FinishItem): SqlValue[] {
-  const guards = [runId, workerId, leaseId, version, leaderEpoch]
-  if (report.verb === 'fail') {
-    return [...guards, 'FAILED', outcomeHash, JSON.stringify(report.error), null, null, null, null, null]
+function finishRow(item: FinishItem): ParamsOf<typeof finishRuns> {
+  const { report } = item
+  const isFinish = report.verb === 'finish'
+  return {
+    run_id: item.runId,
+    worker_id: item.workerId,
+    lease_id: item.leaseId,
+    version: item.version,
+    epoch: item.leaderEpoch,
+    state: isFinish ? 'SUCCEEDED' : 'FAILED',
+    outcome_hash: item.outcomeHash,
+    error: isFinish ? null : JSON.stringify(report.error),
+    result: isFinish && report.result !== 'null' ? report.result : null,
+    summary_text: isFinish ? report.summaryText : null,
+    freqs_csv: isFinish ? report.freqsCsv : null,
+    meta: isFinish ? report.meta : null,
+    cost_micros: isFinish ? report.costMicros : null,
   }
-  const { result, summaryText, freqsCsv, meta, costMicros } = report
-  const kept = result === 'null' ? null : result
-  return [...guards, 'SUCCEEDED', outcomeHash, null, kept, summaryText, freqsCsv, meta, costMicros]
 }
 
 /** What came after failures that were reported before: a repeat is told the same. */
@@ -161,17 +156,16 @@ function* findFollowed(items: readonly FinishItem[]): Work<Map<string, Followed>
   const failures = items.filter(({ report }) => report.verb === 'fail')
   const rows = yield* each(
     readFollowed,
-    failures.map((item) => [item.runId]),
+    failures.map((item) => ({ id: item.runId })),
   )
-  return new Map(rows.map((row) => [text(row, 'run_id'), toFollowed(row)]))
+  return new Map(rows.map((row) => [row.run_id, toFollowed(row)]))
 }
 
-function toFollowed(row: Row): Followed {
-  const [nextId, runAtMs] = [textOrNull(row, 'next_id'), integerOrNull(row, 'next_run_at')]
-  const retryCount =
-    integerOrNull(row, 'next_retry_count') ?? integerOrNull(row, 'dead_retry_count') ?? integer(row, 'retry_count')
-  const next = nextId === null ? null : { runId: nextId, runAtMs: runAtMs ?? 0, queue: text(row, 'queue'), due: false }
-  return { next, dead: integerOrNull(row, 'dead_retry_count') !== null, retryCount }
+function toFollowed(row: RowOf<typeof readFollowed>): Followed {
+  const { next_id, next_run_at, queue } = row
+  const retryCount = row.next_retry_count ?? row.dead_retry_count ?? row.retry_count
+  const next = next_id === null ? null : { runId: next_id, runAtMs: next_run_at ?? 0, queue, due: false }
+  return { next, dead: row.dead_retry_count !== null, retryCount }
 }
 
 /**
@@ -180,10 +174,10 @@ function toFollowed(row: Row): Followed {
  */
 function* settleCosts(ended: readonly Ended[]): Work<void> {
   const costs = new Map<string, { costMicros: number; state: RunState }>()
-  for (const { item, row, state } of ended) {
+  for (const { item, row } of ended) {
     const { report } = item
     if (report.verb !== 'finish' || report.costMicros === null) continue
-    costs.set(text(row, 'job_id'), { costMicros: report.costMicros, state })
+    costs.set(row.job_id, { costMicros: report.costMicros, state: row.state })
   }
   const charges = yield* each(
     readCharges,
@@ -201,8 +195,8 @@ function* settleCosts(ended: readonly Ended[]): Work<void> {
 }
 
 /** A run that was to be canceled has ended as wished: nothing follows. */
-function toFailure({ item, row, state }: Ended): Failure[] {
-  if (state !== 'FAILED' || item.report.verb !== 'fail') return []
+function toFailure({ item, row }: Ended): Failure[] {
+  if (row.state !== 'FAILED' || item.report.verb !== 'fail') return []
   const { error, retryable } = item.report
   return [{ row, error, retryable, nextRunId: item.nextRunId, random: item.random }]
 }
@@ -218,17 +212,18 @@ function commandOf({ report, workerId, leaseId, outcomeHash, version, leaderEpoc
   }
 }
 
-function explained(item: FinishItem, row: Row | undefined, followed: Followed | undefined): FinishOutcome {
+function explained(item: FinishItem, row: FactsRow | undefined, followed: Followed | undefined): FinishOutcome {
+  if (row === undefined) return { kind: 'refused', reason: 'NOT_FOUND' }
   const reason = explain(row, commandOf(item))
   return reason === 'repeat' ? repeated(row, followed) : { kind: 'refused', reason }
 }
 
-function repeated(row: Row | undefined, followed: Followed | undefined): FinishOutcome {
-  const then = followed ?? { next: null, dead: false, retryCount: integer(row, 'retry_count') }
-  return { kind: 'repeated', jobId: text(row, 'job_id'), state: text(row, 'state') as RunState, ...then }
+function repeated({ job_id, state, retry_count }: FactsRow, followed: Followed | undefined): FinishOutcome {
+  const then = followed ?? { next: null, dead: false, retryCount: retry_count }
+  return { kind: 'repeated', jobId: job_id, state, ...then }
 }
 
 /** The answer to a report that was recorded before, on the run whose facts these are. */
-export function* toRepeated(item: FinishItem, row: Row): Work<FinishOutcome> {
+export function* toRepeated(item: FinishItem, row: FactsRow): Work<FinishOutcome> {
   return repeated(row, (yield* findFollowed([item])).get(item.runId))
 }

@@ -1,7 +1,6 @@
 import type { RunCommand } from '../../core/run/run-state.ts'
-import { each, type Row, text, type Work } from '../statement.ts'
-import { fits } from './run-facts.ts'
-import { readFacts } from './runs.sql.ts'
+import type { Work } from '../statement.ts'
+import { factsOf, fits } from './run-facts.ts'
 
 /** Splits a batch into the first item of each name and those that come after it, which must see what it did. */
 export function foldBy<T>(items: readonly T[], nameOf: (item: T) => string): { firsts: T[]; repeats: [T, T][] } {
@@ -21,7 +20,7 @@ export function foldBy<T>(items: readonly T[], nameOf: (item: T) => string): { f
  * nothing must not keep the holder's, which came after it, from being tried. `attempt` answers with the rows it changed, and
  * `commandOf` says what an item asks for.
  */
-export function* tryOnePerRun<T extends { runId: string }>(
+export function* tryOnePerRun<T extends { runId: string }, Row>(
   items: readonly T[],
   attempt: (firsts: T[]) => Work<Map<string, Row>>,
   commandOf: (item: T) => RunCommand,
@@ -54,11 +53,6 @@ function* findFitting<T extends { runId: string }>(
   items: readonly T[],
   commandOf: (item: T) => RunCommand,
 ): Work<Set<T>> {
-  const runIds = new Set(items.map(({ runId }) => runId))
-  const rows = yield* each(
-    readFacts,
-    [...runIds].map((runId) => [runId]),
-  )
-  const facts = new Map(rows.map((row) => [text(row, 'id'), row]))
+  const facts = yield* factsOf(foldBy(items, ({ runId }) => runId).firsts)
   return new Set(items.filter((item) => fits(facts.get(item.runId), commandOf(item))))
 }

@@ -1,7 +1,6 @@
 import { decide, type RunCommand, type RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { flag, integer, integerOrNull, one, type Row, text, textOrNull, type Work } from '../statement.ts'
-import type { RunError } from './after-failure.ts'
+import { one, type RowOf, type Work } from '../statement.ts'
 import { type FinishItem, type FinishOutcome, finishRunsNow, toRepeated } from './finish-runs.ts'
 import { adoptRun, readAfter, readLateness } from './late-reports.sql.ts'
 import { toFacts } from './run-facts.ts'
@@ -19,9 +18,9 @@ export interface LateItem extends FinishItem {
 export function finishLate(item: LateItem): Command<FinishOutcome> {
   return command('finish_late', function* work(): Work<FinishOutcome> {
     const { runId, workerId, leaseId, token } = item
-    const adopted = yield* one(adoptRun, runId, workerId, leaseId, token)
+    const adopted = yield* one(adoptRun, { run_id: runId, worker_id: workerId, lease_id: leaseId, token })
     if (adopted === undefined) return yield* explainLate(item)
-    const held = { runId: text(adopted, 'id'), leaseId: text(adopted, 'lease_id'), version: null, leaderEpoch: null }
+    const held = { runId: adopted.id, leaseId: adopted.lease_id, version: null, leaderEpoch: null }
     const [outcome] = yield* finishRunsNow([{ ...item, ...held }])
     if (outcome === undefined) throw new Error('A report has an outcome')
     return outcome
@@ -29,11 +28,11 @@ export function finishLate(item: LateItem): Command<FinishOutcome> {
 }
 
 function* explainLate(item: LateItem): Work<FinishOutcome> {
-  const row = yield* one(readAfter, item.runId)
+  const row = yield* one(readAfter, { run_id: item.runId })
   // Nothing came after it: the job has ended with it.
   if (row === undefined) return { kind: 'refused', reason: 'ALREADY_ENDED' }
   const decision = decide({ ...toFacts(row), before: beforeOf(row) }, adoptionOf(item), Number.MAX_SAFE_INTEGER)
-  if (decision.kind === 'repeat') return yield* toRepeated({ ...item, runId: text(row, 'id') }, row)
+  if (decision.kind === 'repeat') return yield* toRepeated({ ...item, runId: row.id }, row)
   // One that could be adopted now was not when it was tried: its worker was revoked.
   return { kind: 'refused', reason: decision.kind === 'refuse' ? decision.reason : 'LEASE_LOST' }
 }
@@ -42,12 +41,8 @@ function adoptionOf({ workerId, leaseId, outcomeHash }: LateItem): RunCommand {
   return { verb: 'adopt', workerId, leaseId, outcomeHash }
 }
 
-export function beforeOf(row: Row) {
-  return {
-    state: text(row, 'before_state') as RunState,
-    workerId: textOrNull(row, 'before_worker_id'),
-    leaseId: textOrNull(row, 'before_lease_id'),
-  }
+export function beforeOf(row: RowOf<typeof readAfter>) {
+  return { state: row.before_state, workerId: row.before_worker_id, leaseId: row.before_lease_id }
 }
 
 /** How a worker's run ended, and what became of its job since. */
@@ -62,15 +57,14 @@ export interface Lateness {
 /** Null when the worker never held the job, or not that run of it. */
 export function findLateness(jobId: string, workerId: string, runId: string | null): Command<Lateness | null> {
   return command('find_lateness', function* work(): Work<Lateness | null> {
-    const row = yield* one(readLateness, jobId, workerId, runId)
+    const row = yield* one(readLateness, { job_id: jobId, worker_id: workerId, run_id: runId })
     if (row === undefined) return null
-    const error = textOrNull(row, 'error')
-    const last = { attempt: integer(row, 'last_attempt'), workerId: textOrNull(row, 'last_worker_id') }
+    const last = { state: row.last_state, attempt: row.last_attempt, workerId: row.last_worker_id }
     return {
-      state: text(row, 'state') as RunState,
-      errorCode: error === null ? null : (JSON.parse(error) as RunError).code,
-      leaseEndedAtMs: integerOrNull(row, 'lease_expires_at'),
-      since: flag(row, 'is_last') ? null : { state: text(row, 'last_state') as RunState, ...last },
+      state: row.state,
+      errorCode: row.error?.code ?? null,
+      leaseEndedAtMs: row.lease_expires_at,
+      since: row.is_last ? null : last,
     }
   })
 }

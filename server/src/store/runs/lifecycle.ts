@@ -5,10 +5,10 @@ import { insertLifecycle } from './runs.sql.ts'
 export function* recordMoves(rows: readonly Row[]): Work<void> {
   yield* each(
     insertLifecycle,
-    rows.map((row) => [
-      text(row, 'job_id'),
-      integer(row, 'last_event_n'),
-      JSON.stringify({ state: text(row, 'state'), attempt: integer(row, 'attempt') }),
-    ]),
+    rows.map((row) => ({
+      job_id: text(row, 'job_id'),
+      n: integer(row, 'last_event_n'),
+      data: JSON.stringify({ state: text(row, 'state'), attempt: integer(row, 'attempt') }),
+    })),
   )
 }

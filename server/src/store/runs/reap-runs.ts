@@ -7,11 +7,11 @@ import {
 } from '../../core/run/job.ts'
 import type { RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { integer, integerOrNull, one, query, type Row, text, type Work } from '../statement.ts'
+import { one, query, type RowOf, type Work } from '../statement.ts'
 import { countNow } from '../system/count-now.ts'
 import { vacateLeadership } from '../system/leadership.sql.ts'
-import { fence, type Term } from '../system/leadership.ts'
-import { type Failure, type Followed, followFailures, type RunError } from './after-failure.ts'
+import type { Term } from '../system/leadership.ts'
+import { type Failure, type Followed, followFailures } from './after-failure.ts'
 import {
   confirmRuns,
   exhaustRuns,
@@ -24,6 +24,7 @@ import {
   readWaiting,
 } from './leader.sql.ts'
 import { recordMoves } from './lifecycle.ts'
+import { parseRunError, type RunError } from './run-error.ts'
 
 export interface Ended {
   jobId: string
@@ -87,27 +88,34 @@ const NEVER_STARTED: RunError = {
 export function reviewRuns(term: Term, item: ReviewItem): Command<Review> {
   const { nowMs, evenMs, batchMax, waitingMax, reassignAfterMs } = item
   return command('reap', function* work(): Work<Review> {
-    const led = [...fence(term), batchMax] as const
-    const orphaned =
-      evenMs < reassignAfterMs ? [] : yield* query(orphanRuns, ...led, nowMs, reassignAfterMs, WORKER_UNSEEN_MS)
+    const led = { ...term, max: batchMax }
+    const unstarted = { ...led, now: nowMs, reassign_after_ms: reassignAfterMs, unseen_ms: WORKER_UNSEEN_MS }
+    const orphaned = evenMs < reassignAfterMs ? [] : yield* query(orphanRuns, unstarted)
     yield* recordMoves(orphaned)
-    const exhausted = yield* query(exhaustRuns, ...led, HANDOUTS_MAX, JSON.stringify(NEVER_STARTED))
+    const exhausted = yield* query(exhaustRuns, {
+      ...led,
+      handouts_max: HANDOUTS_MAX,
+      error: JSON.stringify(NEVER_STARTED),
+    })
     yield* recordMoves(exhausted)
     const parked = yield* followFailures(
       exhausted.map((row) => ({ row, error: NEVER_STARTED, retryable: false, nextRunId: '', random: 0 })),
     )
-    const since = [nowMs, DEFAULT_CONTINUATION_SECONDS, evenMs] as const
-    const confirming = yield* query(confirmRuns, ...led, ...since, DEFAULT_LEASE_TTL_MS / 1000)
-    const halted = yield* query(haltRuns, ...led, ...since, TIMEOUT_GRACE_MS, JSON.stringify(TIMEOUT))
-    const waiting = yield* query(readWaiting, waitingMax, DEFAULT_CONTINUATION_SECONDS)
-    const next = yield* one(nextLapse, nowMs)
+    const since = { ...led, now: nowMs, even_ms: evenMs, continuation_seconds: DEFAULT_CONTINUATION_SECONDS }
+    const confirming = yield* query(confirmRuns, { ...since, lease_ttl_seconds: DEFAULT_LEASE_TTL_MS / 1000 })
+    const halted = yield* query(haltRuns, { ...since, grace_ms: TIMEOUT_GRACE_MS, error: JSON.stringify(TIMEOUT) })
+    const waiting = yield* query(readWaiting, {
+      max: waitingMax,
+      continuation_seconds: DEFAULT_CONTINUATION_SECONDS,
+    })
+    const next = yield* one(nextLapse, { now: nowMs })
     yield* countNow('dead_letters', exhausted.length)
     return {
-      queues: [...new Set(orphaned.map((row) => text(row, 'queue')))],
+      queues: [...new Set(orphaned.map((row) => row.queue))],
       ended: exhausted.map((row) => toEnded(row, parked)),
       waiting: waiting.map(toPendingExpiry),
       full: [orphaned, exhausted, confirming, halted].some(({ length }) => length === batchMax),
-      nextLapseMs: integerOrNull(next, 'in_ms'),
+      nextLapseMs: next?.in_ms ?? null,
     }
   })
 }
@@ -124,9 +132,10 @@ export function expireBatch(term: Term, seen: readonly (PendingExpiry & NextRunS
   )
   const spares = new Map(seen.map((one) => [one.runId, one]))
   return command('expire', function* work(): Work<Ended[]> {
-    const rows = yield* query(expireRuns, ...fence(term), runs, JSON.stringify(LOST), JSON.stringify(REVOKED))
+    const errors = { lost_error: JSON.stringify(LOST), revoked_error: JSON.stringify(REVOKED) }
+    const rows = yield* query(expireRuns, { ...term, runs, ...errors })
     yield* recordMoves(rows)
-    const followed = yield* followFailures(rows.flatMap((row) => toFailure(row, spares.get(text(row, 'id')))))
+    const followed = yield* followFailures(rows.flatMap((row) => toFailure(row, spares.get(row.id))))
     const ended = rows.map((row) => toEnded(row, followed))
     yield* countNow('dead_letters', ended.filter(({ dead }) => dead).length)
     return ended
@@ -134,32 +143,32 @@ export function expireBatch(term: Term, seen: readonly (PendingExpiry & NextRunS
 }
 
 /** A run that was to be canceled has ended as wished: nothing follows. */
-function toFailure(row: Row, spare: NextRunSeed | undefined): Failure[] {
-  if (text(row, 'state') !== 'TIMED_OUT' || spare === undefined) return []
+function toFailure(row: RowOf<typeof expireRuns>, spare: NextRunSeed | undefined): Failure[] {
+  const error = row.state === 'TIMED_OUT' && row.error !== null ? parseRunError(JSON.parse(row.error)) : null
+  if (error === null || spare === undefined) return []
   const { nextRunId, random } = spare
-  return [{ row, error: JSON.parse(text(row, 'error')) as RunError, retryable: true, nextRunId, random }]
+  return [{ row, error, retryable: true, nextRunId, random }]
 }
 
-function toEnded(row: Row, followed: ReadonlyMap<string, Followed>): Ended {
-  const { next, dead } = followed.get(text(row, 'id')) ?? { next: null, dead: false }
+function toEnded(row: RowOf<typeof exhaustRuns>, followed: ReadonlyMap<string, Followed>): Ended {
+  const { next, dead } = followed.get(row.id) ?? { next: null, dead: false }
   return {
-    jobId: text(row, 'job_id'),
-    state: text(row, 'state') as RunState,
+    jobId: row.job_id,
+    state: row.state,
     dead,
-    retries: integer(row, 'retry_count'),
+    retries: row.retry_count,
     retried: next !== null,
     queue: next?.due ? next.queue : null,
   }
 }
 
-function toPendingExpiry(row: Row): PendingExpiry {
-  const deadlineAtMs = integerOrNull(row, 'deadline_at')
+function toPendingExpiry(row: RowOf<typeof readWaiting>): PendingExpiry {
   return {
-    runId: text(row, 'id'),
-    version: integer(row, 'version'),
-    deadlineAtMs,
-    cancelRequestedAtMs: integerOrNull(row, 'cancel_requested_at'),
-    continuationMs: deadlineAtMs === PASSED ? 0 : integer(row, 'continuation_ms'),
+    runId: row.id,
+    version: row.version,
+    deadlineAtMs: row.deadline_at,
+    cancelRequestedAtMs: row.cancel_requested_at,
+    continuationMs: row.deadline_at === PASSED ? 0 : row.continuation_ms,
   }
 }
 
@@ -167,6 +176,6 @@ function toPendingExpiry(row: Row): PendingExpiry {
 export function takeOverFolder(localWorkerPrefix: string): Command<number> {
   return command('take_over_folder', function* work(): Work<number> {
     yield* query(vacateLeadership, {})
-    return (yield* query(forsakeRuns, localWorkerPrefix)).length
+    return (yield* query(forsakeRuns, { prefix: localWorkerPrefix })).length
   })
 }

@@ -1,17 +1,29 @@
-import { decide, type RunCommand, type RunFacts, type RunRefusal, type RunState } from '../../core/run/run-state.ts'
-import { integer, integerOrNull, type Row, text, textOrNull } from '../statement.ts'
+import { decide, type RunCommand, type RunFacts, type RunRefusal } from '../../core/run/run-state.ts'
+import { each, type Values, type Work } from '../statement.ts'
+import { type FACTS_ROW, readFacts } from './runs.sql.ts'
 
-export function toFacts(row: Row): RunFacts {
+export type FactsRow = Values<typeof FACTS_ROW>
+
+/** By run. */
+export function* factsOf(items: readonly { runId: string }[]): Work<Map<string, FactsRow>> {
+  const rows = yield* each(
+    readFacts,
+    items.map(({ runId }) => ({ id: runId })),
+  )
+  return new Map(rows.map((row) => [row.id, row]))
+}
+
+export function toFacts(row: FactsRow): RunFacts {
   return {
-    state: text(row, 'state') as RunState,
-    version: integer(row, 'version'),
-    runAtMs: integer(row, 'run_at'),
-    workerId: textOrNull(row, 'assigned_worker_id'),
-    leaseId: textOrNull(row, 'lease_id'),
-    startId: textOrNull(row, 'start_id'),
-    leaderEpoch: integerOrNull(row, 'leader_epoch'),
-    cancelRequestedAtMs: integerOrNull(row, 'cancel_requested_at'),
-    outcomeHash: textOrNull(row, 'outcome_hash'),
+    state: row.state,
+    version: row.version,
+    runAtMs: row.run_at,
+    workerId: row.assigned_worker_id,
+    leaseId: row.lease_id,
+    startId: row.start_id,
+    leaderEpoch: row.leader_epoch,
+    cancelRequestedAtMs: row.cancel_requested_at,
+    outcomeHash: row.outcome_hash,
   }
 }
 
@@ -20,7 +32,7 @@ export function toFacts(row: Row): RunFacts {
  * would be let through now was changed since. A report that would be was too early: only a start makes its run what it is.
  * Of the others the caller no longer holds what it thought it held.
  */
-export function explain(row: Row | undefined, command: RunCommand): 'repeat' | RunRefusal | 'NOT_FOUND' {
+export function explain(row: FactsRow | undefined, command: RunCommand): 'repeat' | RunRefusal | 'NOT_FOUND' {
   if (row === undefined) return 'NOT_FOUND'
   const decision = decide(toFacts(row), command, Number.MAX_SAFE_INTEGER)
   if (decision.kind === 'repeat') return 'repeat'
@@ -29,7 +41,7 @@ export function explain(row: Row | undefined, command: RunCommand): 'repeat' | R
 }
 
 /** Whether a guarded write would change the run as it is now. */
-export function fits(row: Row | undefined, command: RunCommand): boolean {
+export function fits(row: FactsRow | undefined, command: RunCommand): boolean {
   return row !== undefined && decide(toFacts(row), command, Number.MAX_SAFE_INTEGER).kind === 'move'
 }
 

@@ -1,3 +1,4 @@
+import { RUN_STATES } from '../../core/run/run-state.ts'
 import { statement } from '../statement.ts'
 
 // Columns are named one by one, here and in every statement: a node keeps its prepared statements while the next version
@@ -6,6 +7,34 @@ export const MOVED = 'id, job_id, run_no, queue, kind, user_id, state, attempt, 
 export const MOVED_R = MOVED.replaceAll(/\w+/g, 'r.$&')
 export const FACTS = `id, job_id, state, version, run_at, attempt, retry_count, assigned_worker_id, lease_id, start_id, leader_epoch,
   cancel_requested_at, outcome_hash`
+const state = { oneOf: RUN_STATES } as const
+export const MOVED_ROW = {
+  id: 'text',
+  job_id: 'text',
+  run_no: 'integer',
+  queue: 'text',
+  kind: 'text',
+  user_id: 'text',
+  state,
+  attempt: 'integer',
+  retry_count: 'integer',
+  last_event_n: 'integer',
+} as const
+export const FACTS_ROW = {
+  id: 'text',
+  job_id: 'text',
+  state,
+  version: 'integer',
+  run_at: 'integer',
+  attempt: 'integer',
+  retry_count: 'integer',
+  assigned_worker_id: 'text?',
+  lease_id: 'text?',
+  start_id: 'text?',
+  leader_epoch: 'integer?',
+  cancel_requested_at: 'integer?',
+  outcome_hash: 'text?',
+} as const
 const FOLLOWED = `r.id AS run_id, r.queue, r.retry_count, n.id AS next_id, n.run_at AS next_run_at,
     n.retry_count AS next_retry_count, d.retry_count AS dead_retry_count
   FROM ichido.runs r LEFT JOIN ichido.runs n ON n.job_id = r.job_id AND n.run_no = r.run_no + 1
@@ -25,15 +54,15 @@ export const MOVES_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, 
 /** Of a statement that may be a transaction by itself, whose commit waits for the disk whatever its session says. */
 export const DURABLY_NOW = `(SELECT now_ms() FROM set_config('synchronous_commit', 'on', true))`
 
-/** The same for the run $1 on SQLite, if the statement before it changed one. */
+/** The same for the run `$run_id` on SQLite, if the statement before it changed one. */
 const MOVE_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT job_id, last_event_n, 'run', last_event_n, '', '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
-      FROM ichido.runs WHERE id = $1 AND changes() = 1`
-const moved = (columns: string) => `SELECT ${columns} FROM ichido.runs WHERE id = $1 AND changes() = 1`
+      FROM ichido.runs WHERE id = $run_id AND changes() = 1`
+const moved = (columns: string) => `SELECT ${columns} FROM ichido.runs WHERE id = $run_id AND changes() = 1`
 
 // `state || ''` keeps PostgreSQL on the primary key: given the bare column it scans the partial index of live runs.
 const GUARD = 'r.assigned_worker_id = t.worker_id AND r.lease_id = t.lease_id'
-const HELD = 'id = $1 AND assigned_worker_id = $2 AND lease_id = $3'
+const HELD = 'id = $run_id AND assigned_worker_id = $worker_id AND lease_id = $lease_id'
 
 /**
  * Sorts the items by their runs: the UPDATE that takes them one after the other locks the runs in this order, so that
@@ -43,10 +72,23 @@ const SORTED = 'ORDER BY t.run_id'
 
 const STARTED = 'id, job_id, state, version, attempt, leader_epoch, last_event_n, kind, run_at, started_at'
 
-/** Takes run, worker, lease, version (or null), start id. Guards all of them and ASSIGNED. */
+/** Guards all of its parameters and ASSIGNED. A null version fits any. */
 export const startRuns = statement('start_runs', {
+  params: { run_id: 'text', worker_id: 'text', lease_id: 'text', version: 'integer?', start_id: 'text' },
+  row: {
+    id: 'text',
+    job_id: 'text',
+    state: state,
+    version: 'integer',
+    attempt: 'integer',
+    leader_epoch: 'integer',
+    last_event_n: 'integer',
+    kind: 'text',
+    run_at: 'integer',
+    started_at: 'integer',
+  },
   postgres: `WITH t AS MATERIALIZED (
-      SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::text[])
+      SELECT t.* FROM unnest($run_id::uuid[], $worker_id::text[], $lease_id::text[], $version::integer[], $start_id::text[])
         AS t(run_id, worker_id, lease_id, version, start_id) ${SORTED}),
     m AS (UPDATE ichido.runs r SET state = 'RUNNING', version = r.version + 1, start_id = t.start_id, started_at = now_ms(),
         leader_epoch = (SELECT epoch FROM ichido.leadership WHERE id = 1), last_event_n = r.last_event_n + 1
@@ -55,9 +97,9 @@ export const startRuns = statement('start_runs', {
     e AS (${MOVES_WRITTEN})
     SELECT ${STARTED} FROM m`,
   sqlite: [
-    `UPDATE ichido.runs SET state = 'RUNNING', version = version + 1, start_id = $5, started_at = now_ms(),
+    `UPDATE ichido.runs SET state = 'RUNNING', version = version + 1, start_id = $start_id, started_at = now_ms(),
       leader_epoch = (SELECT epoch FROM ichido.leadership WHERE id = 1), last_event_n = last_event_n + 1
-    WHERE ${HELD} AND state = 'ASSIGNED' AND ($4 IS NULL OR $4 = version)`,
+    WHERE ${HELD} AND state = 'ASSIGNED' AND ($version IS NULL OR $version = version)`,
     MOVE_WRITTEN,
     moved(STARTED),
   ],
@@ -71,17 +113,48 @@ const TIMES_R = TIMES.replaceAll(/\w+/g, 'r.$&')
 const LIMITED = 'EXISTS (SELECT 1 FROM ichido.queues WHERE max_concurrent IS NOT NULL) AS limited'
 const ENDED = `id, job_id, queue, kind, user_id, state, retry_count, ${TIMES}, ${LIMITED}`
 
+const ENDS = `${HELD} AND state = 'RUNNING' AND ($version IS NULL OR $version = version)
+      AND ($epoch IS NULL OR $epoch = leader_epoch)`
+
+const FINISH_PARAMS = {
+  run_id: 'text',
+  worker_id: 'text',
+  lease_id: 'text',
+  version: 'integer?',
+  epoch: 'integer?',
+  state,
+  outcome_hash: 'text',
+  error: 'text?',
+  result: 'text?',
+  summary_text: 'text?',
+  freqs_csv: 'text?',
+  meta: 'text?',
+  cost_micros: 'integer?',
+} as const
+
 const RESULT = 'run_id, job_id, result, summary_text, freqs_csv, meta, cost_micros, created_at'
 
 /**
- * Takes run, worker, lease, version (or null), epoch (or null), end state, outcome hash, error (or null), and of a finish
- * result, summary, freqs, meta, cost. Guards RUNNING, holder, version and the epoch that start recorded. A wish to cancel
- * turns any end into CANCELED, and then there is no result; nor is there one of which nothing is to be kept.
+ * Guards RUNNING, holder, version and the epoch that start recorded; a null version or epoch fits any. A wish to cancel turns
+ * any end into CANCELED, and then there is no result; nor is there one of which nothing is to be kept.
  */
 export const finishRuns = statement('finish_runs', {
+  params: FINISH_PARAMS,
+  row: {
+    id: 'text',
+    job_id: 'text',
+    queue: 'text',
+    kind: 'text',
+    user_id: 'text',
+    state: state,
+    retry_count: 'integer',
+    started_at: 'integer',
+    finished_at: 'integer',
+    limited: 'flag',
+  },
   postgres: `WITH t AS MATERIALIZED (
-      SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::bigint[], $6::text[], $7::text[],
-        $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bigint[])
+      SELECT t.* FROM unnest($run_id::uuid[], $worker_id::text[], $lease_id::text[], $version::integer[], $epoch::bigint[], $state::text[], $outcome_hash::text[],
+        $error::text[], $result::text[], $summary_text::text[], $freqs_csv::text[], $meta::text[], $cost_micros::bigint[])
         AS t(run_id, worker_id, lease_id, version, epoch, state, outcome_hash, error, result, summary_text, freqs_csv, meta,
           cost_micros) ${SORTED}),
     m AS (UPDATE ichido.runs r SET state = CASE WHEN r.cancel_requested_at IS NULL THEN t.state ELSE 'CANCELED' END,
@@ -97,40 +170,42 @@ export const finishRuns = statement('finish_runs', {
     SELECT ${ENDED} FROM m`,
   sqlite: [
     `INSERT INTO ichido.results (${RESULT})
-      SELECT id, job_id, $9, $10, $11, $12, $13, now_ms() FROM ichido.runs
-      WHERE $6 = 'SUCCEEDED' AND coalesce($9, $10, $11, $12, $13) IS NOT NULL AND cancel_requested_at IS NULL
-        AND ${ends('$4', '$5')}`,
-    `UPDATE ichido.runs SET state = CASE WHEN cancel_requested_at IS NULL THEN $6 ELSE 'CANCELED' END,
-      version = version + 1, finished_at = now_ms(), outcome_hash = $7, error = $8,
+      SELECT id, job_id, $result, $summary_text, $freqs_csv, $meta, $cost_micros, now_ms() FROM ichido.runs
+      WHERE $state = 'SUCCEEDED' AND coalesce($result, $summary_text, $freqs_csv, $meta, $cost_micros) IS NOT NULL AND cancel_requested_at IS NULL
+        AND ${ENDS}`,
+    `UPDATE ichido.runs SET state = CASE WHEN cancel_requested_at IS NULL THEN $state ELSE 'CANCELED' END,
+      version = version + 1, finished_at = now_ms(), outcome_hash = $outcome_hash, error = $error,
       continuation_state = 'NONE', last_event_n = last_event_n + 1
-    WHERE ${ends('$4', '$5')}`,
+    WHERE ${ENDS}`,
     MOVE_WRITTEN,
     moved(ENDED),
   ],
 })
 
 /** The same as a transaction by itself. */
-export const finishPlain = statement('finish_plain', { postgres: finishRuns.postgres, sqlite: [] })
-
-function ends(version: string, epoch: string): string {
-  return `${HELD} AND state = 'RUNNING' AND (${version} IS NULL OR ${version} = version)
-      AND (${epoch} IS NULL OR ${epoch} = leader_epoch)`
-}
+export const finishPlain = statement('finish_plain', {
+  params: finishRuns.params,
+  row: finishRuns.row,
+  postgres: finishRuns.postgres,
+  sqlite: [],
+})
 
 /**
- * Takes run, worker, lease, and the error and outcome hash of a run that has started. Guards holder, ASSIGNED or RUNNING:
- * the former is anybody's again, the latter ends.
+ * Guards holder, ASSIGNED or RUNNING: an assigned run goes to any worker again, a running one ends with this error and
+ * outcome hash.
  */
 export const releaseRuns = statement('release_runs', {
+  params: { run_id: 'text', worker_id: 'text', lease_id: 'text', error: 'text', outcome_hash: 'text' },
+  row: MOVED_ROW,
   postgres: `WITH t AS MATERIALIZED (
-      SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])
+      SELECT t.* FROM unnest($run_id::uuid[], $worker_id::text[], $lease_id::text[], $error::text[], $outcome_hash::text[])
         AS t(run_id, worker_id, lease_id, error, outcome_hash) ${SORTED}),
     m AS (UPDATE ichido.runs r SET ${released('r.', 't.error', 't.outcome_hash')}
       FROM t WHERE r.id = t.run_id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD} RETURNING ${MOVED_R}),
     e AS (${MOVES_WRITTEN})
     SELECT ${MOVED} FROM m`,
   sqlite: [
-    `UPDATE ichido.runs SET ${released('', '$4', '$5')} WHERE ${HELD} AND state IN ('ASSIGNED', 'RUNNING')`,
+    `UPDATE ichido.runs SET ${released('', '$error', '$outcome_hash')} WHERE ${HELD} AND state IN ('ASSIGNED', 'RUNNING')`,
     MOVE_WRITTEN,
     moved(MOVED),
   ],
@@ -145,12 +220,20 @@ function released(r: string, error: string, outcomeHash: string): string {
 }
 
 /**
- * Takes run, worker, lease, and the lease time of runs that do not know theirs. No transition: the version stays, or a start
- * that is under way would miss.
+ * `ttl_ms` is the lease time of runs that do not know theirs. No transition: the version stays, or a start that is under way
+ * would miss.
  */
 export const heartbeatRuns = statement('heartbeat_runs', {
+  params: { run_id: 'text', worker_id: 'text', lease_id: 'text', ttl_ms: 'integer' },
+  row: {
+    lease_id: 'text',
+    worker_id: 'text',
+    lease_expires_at: 'integer',
+    cancel_requested_at: 'integer?',
+    ttl_ms: 'integer',
+  },
   postgres: `WITH t AS MATERIALIZED (
-      SELECT t.* FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[]) AS t(run_id, worker_id, lease_id, ttl_ms)
+      SELECT t.* FROM unnest($run_id::uuid[], $worker_id::text[], $lease_id::text[], $ttl_ms::bigint[]) AS t(run_id, worker_id, lease_id, ttl_ms)
       ${SORTED})
     UPDATE ichido.runs r SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
       lease_expires_at = now_ms() + coalesce(r.lease_ttl_ms, t.ttl_ms)
@@ -158,117 +241,166 @@ export const heartbeatRuns = statement('heartbeat_runs', {
     RETURNING r.lease_id, r.assigned_worker_id AS worker_id, r.lease_expires_at, r.cancel_requested_at,
       coalesce(r.lease_ttl_ms, t.ttl_ms) AS ttl_ms`,
   sqlite: `UPDATE ichido.runs SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
-      lease_expires_at = now_ms() + coalesce(lease_ttl_ms, $4)
+      lease_expires_at = now_ms() + coalesce(lease_ttl_ms, $ttl_ms)
     WHERE ${HELD} AND state IN ('ASSIGNED', 'RUNNING')
     RETURNING lease_id, assigned_worker_id AS worker_id, lease_expires_at, cancel_requested_at,
-      coalesce(lease_ttl_ms, $4) AS ttl_ms`,
+      coalesce(lease_ttl_ms, $ttl_ms) AS ttl_ms`,
 })
 
-/** Takes run ids; answers with what `decide()` needs to say why a write changed nothing. */
+/** Answers with what `decide()` needs to say why a write changed nothing. */
 export const readFacts = statement('read_facts', {
-  postgres: `SELECT ${FACTS} FROM ichido.runs WHERE id = ANY($1::uuid[])`,
-  sqlite: `SELECT ${FACTS} FROM ichido.runs WHERE id = $1`,
+  params: { id: 'text' },
+  row: FACTS_ROW,
+  postgres: `SELECT ${FACTS} FROM ichido.runs WHERE id = ANY($id::uuid[])`,
+  sqlite: `SELECT ${FACTS} FROM ichido.runs WHERE id = $id`,
 })
 
-/** Takes a run. */
-export const readOwner = statement('read_owner', 'SELECT user_id FROM ichido.runs WHERE id = $1')
+export const readOwner = statement('read_owner', {
+  params: { id: 'text' },
+  row: { user_id: 'text' },
+  sql: 'SELECT user_id FROM ichido.runs WHERE id = $id',
+})
 
-/** Takes run ids that failed before; answers with what came after each. */
+/** What came after runs that failed before. */
 export const readFollowed = statement('read_followed', {
-  postgres: `SELECT ${FOLLOWED} WHERE r.id = ANY($1::uuid[])`,
-  sqlite: `SELECT ${FOLLOWED} WHERE r.id = $1`,
+  params: { id: 'text' },
+  row: {
+    run_id: 'text',
+    queue: 'text',
+    retry_count: 'integer',
+    next_id: 'text?',
+    next_run_at: 'integer?',
+    next_retry_count: 'integer?',
+    dead_retry_count: 'integer?',
+  },
+  postgres: `SELECT ${FOLLOWED} WHERE r.id = ANY($id::uuid[])`,
+  sqlite: `SELECT ${FOLLOWED} WHERE r.id = $id`,
 })
 
-/** Takes run ids that ended here and now. */
+/** For runs that ended in this transaction. */
 export const supersedeRuns = statement('supersede_runs', {
-  postgres: 'UPDATE ichido.runs SET latest = false WHERE id = ANY($1::uuid[]) AND latest',
-  sqlite: 'UPDATE ichido.runs SET latest = false WHERE id = $1 AND latest',
+  params: { id: 'text' },
+  row: {},
+  postgres: 'UPDATE ichido.runs SET latest = false WHERE id = ANY($id::uuid[]) AND latest',
+  sqlite: 'UPDATE ichido.runs SET latest = false WHERE id = $id AND latest',
 })
 
-/** Takes the ended run, the new run, its delay in ms and its retry count. A second one for the same run cannot go in. */
+/** `run_id` is the run that ended. A second next run of the same run cannot go in. */
 export const insertNextRuns = statement('insert_next_runs', {
+  params: { run_id: 'text', next_id: 'text', delay_ms: 'integer', retry_count: 'integer' },
+  row: {
+    run_id: 'text',
+    job_id: 'text',
+    state: state,
+    attempt: 'integer',
+    last_event_n: 'integer',
+    kind: 'text',
+    queue: 'text',
+    run_at: 'integer',
+  },
   postgres: `INSERT INTO ichido.runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version,
       priority, run_at, fair_tag, created_at, continuation_state, last_event_n, definition_id)
     SELECT t.next_id, r.job_id, r.run_no + 1, true, r.queue, r.kind, r.user_id, r.attempt, t.retry_count, 'PENDING', 1,
       r.priority, now_ms() + t.delay_ms, CASE WHEN t.delay_ms = 0 THEN coalesce(r.fair_tag, 0) END, now_ms(), 'NONE',
       r.last_event_n + 1, r.definition_id
-    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::integer[]) AS t(run_id, next_id, delay_ms, retry_count)
+    FROM unnest($run_id::uuid[], $next_id::uuid[], $delay_ms::bigint[], $retry_count::integer[]) AS t(run_id, next_id, delay_ms, retry_count)
     JOIN ichido.runs r ON r.id = t.run_id
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind, queue, run_at`,
   sqlite: `INSERT INTO ichido.runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version,
       priority, run_at, fair_tag, created_at, continuation_state, last_event_n, definition_id)
-    SELECT $2, job_id, run_no + 1, true, queue, kind, user_id, attempt, $4, 'PENDING', 1,
-      priority, now_ms() + $3, CASE WHEN $3 = 0 THEN coalesce(fair_tag, 0) END, now_ms(), 'NONE', last_event_n + 1,
+    SELECT $next_id, job_id, run_no + 1, true, queue, kind, user_id, attempt, $retry_count, 'PENDING', 1,
+      priority, now_ms() + $delay_ms, CASE WHEN $delay_ms = 0 THEN coalesce(fair_tag, 0) END, now_ms(), 'NONE', last_event_n + 1,
       definition_id
-    FROM ichido.runs WHERE id = $1
+    FROM ichido.runs WHERE id = $run_id
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind, queue, run_at`,
 })
 
 const DEAD_LETTER = 'job_id, run_id, queue, kind, user_id, error_code, error_message, retry_count, dead_at'
 
-/** Takes job, run, queue, kind, user, error code, error message, retry count. */
 export const insertDeadLetters = statement('insert_dead_letters', {
+  params: {
+    job_id: 'text',
+    run_id: 'text',
+    queue: 'text',
+    kind: 'text',
+    user_id: 'text',
+    error_code: 'text',
+    error_message: 'text',
+    retry_count: 'integer',
+  },
+  row: {},
   postgres: `INSERT INTO ichido.dead_letters (${DEAD_LETTER})
-    SELECT t.*, now_ms() FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-      $8::integer[]) t`,
-  sqlite: `INSERT INTO ichido.dead_letters (${DEAD_LETTER}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now_ms())`,
+    SELECT t.*, now_ms() FROM unnest($job_id::uuid[], $run_id::uuid[], $queue::text[], $kind::text[], $user_id::text[], $error_code::text[], $error_message::text[],
+      $retry_count::integer[]) t`,
+  sqlite: `INSERT INTO ichido.dead_letters (${DEAD_LETTER}) VALUES ($job_id, $run_id, $queue, $kind, $user_id, $error_code, $error_message, $retry_count, now_ms())`,
 })
 
-/** Takes job, n, data: what happened to a run, written in the transaction that moves it. */
+/** An event about a run, written in the transaction that moves the run. */
 export const insertLifecycle = statement('insert_lifecycle', {
+  params: { job_id: 'text', n: 'integer', data: 'text' },
+  row: {},
   postgres: `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
     SELECT t.job_id, t.n, 'run', t.n, '', t.data, now_ms()
-    FROM unnest($1::uuid[], $2::bigint[], $3::text[]) AS t(job_id, n, data)`,
+    FROM unnest($job_id::uuid[], $n::bigint[], $data::text[]) AS t(job_id, n, data)`,
   sqlite: `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
-    VALUES ($1, $2, 'run', $2, '', $3, now_ms())`,
+    VALUES ($job_id, $n, 'run', $n, '', $data, now_ms())`,
 })
 
 const CANCELABLE = 'state, cancel_requested_at, assigned_worker_id'
 
-/** Takes a job. */
 export const lockLatestRun = statement('lock_latest_run', {
-  postgres: `SELECT ${CANCELABLE} FROM ichido.runs WHERE job_id = $1 AND latest FOR NO KEY UPDATE`,
-  sqlite: `SELECT ${CANCELABLE} FROM ichido.runs WHERE job_id = $1 AND latest`,
+  params: { job_id: 'text' },
+  row: { state: state, cancel_requested_at: 'integer?', assigned_worker_id: 'text?' },
+  postgres: `SELECT ${CANCELABLE} FROM ichido.runs WHERE job_id = $job_id AND latest FOR NO KEY UPDATE`,
+  sqlite: `SELECT ${CANCELABLE} FROM ichido.runs WHERE job_id = $job_id AND latest`,
 })
 
-/** Takes a job. Guards: its latest run waits, or is assigned and has not started. */
-export const cancelWaiting = statement(
-  'cancel_waiting',
-  `UPDATE ichido.runs SET state = 'CANCELED', version = version + 1, finished_at = now_ms(), last_event_n = last_event_n + 1
-    WHERE job_id = $1 AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED') RETURNING ${MOVED}`,
-)
+/** Guards that the job's latest run waits, or is assigned and has not started. */
+export const cancelWaiting = statement('cancel_waiting', {
+  params: { job_id: 'text' },
+  row: MOVED_ROW,
+  sql: `UPDATE ichido.runs SET state = 'CANCELED', version = version + 1, finished_at = now_ms(), last_event_n = last_event_n + 1
+    WHERE job_id = $job_id AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED') RETURNING ${MOVED}`,
+})
 
-/** Takes a job. A RUNNING run is asked to stop; its worker, or the leader after the deadline, ends it. */
-export const requestCancel = statement(
-  'request_cancel',
-  `UPDATE ichido.runs SET cancel_requested_at = coalesce(cancel_requested_at, now_ms())
-    WHERE job_id = $1 AND latest AND state = 'RUNNING' RETURNING id`,
-)
+/** Asks a RUNNING run to stop. Its worker, or the leader after the deadline, ends it. */
+export const requestCancel = statement('request_cancel', {
+  params: { job_id: 'text' },
+  row: { id: 'text' },
+  sql: `UPDATE ichido.runs SET cancel_requested_at = coalesce(cancel_requested_at, now_ms())
+    WHERE job_id = $job_id AND latest AND state = 'RUNNING' RETURNING id`,
+})
 
-/** Takes a worker and a maximum: the leases of its runs that are to stop. */
-export const readCancels = statement(
-  'read_cancels',
-  `SELECT lease_id FROM ichido.runs WHERE assigned_worker_id = $1 AND state IN ('ASSIGNED', 'RUNNING')
-      AND cancel_requested_at IS NOT NULL AND lease_id IS NOT NULL ORDER BY id LIMIT $2`,
-)
+/** The leases of the worker's runs that are to stop. */
+export const readCancels = statement('read_cancels', {
+  params: { worker_id: 'text', max: 'integer' },
+  row: { lease_id: 'text' },
+  sql: `SELECT lease_id FROM ichido.runs WHERE assigned_worker_id = $worker_id AND state IN ('ASSIGNED', 'RUNNING')
+      AND cancel_requested_at IS NOT NULL AND lease_id IS NOT NULL ORDER BY id LIMIT $max`,
+})
 
 /**
- * Takes a maximum: delayed runs whose time has come. The time is a subquery: as a bare function it is asked for every row,
- * and the index is read to its end, past all that is not due.
+ * Delayed runs whose time has come. The time is a subquery: PostgreSQL would call a bare function for every row, and read the
+ * index to its end, past all runs that are not due.
  */
 export const lockDue = statement('lock_due', {
-  postgres: `SELECT ${DUE} ORDER BY run_at LIMIT $1 FOR UPDATE SKIP LOCKED`,
-  sqlite: `SELECT ${DUE} ORDER BY run_at LIMIT $1`,
+  params: { max: 'integer' },
+  row: { id: 'text', queue: 'text', user_id: 'text', run_at: 'integer', priority: 'integer' },
+  postgres: `SELECT ${DUE} ORDER BY run_at LIMIT $max FOR UPDATE SKIP LOCKED`,
+  sqlite: `SELECT ${DUE} ORDER BY run_at LIMIT $max`,
 })
 
-/** Takes run, tag. With a tag it is in the index that leases read. */
+/** With a tag the run is in the index that leases read. */
 export const promoteRuns = statement('promote_runs', {
-  postgres: `UPDATE ichido.runs r SET fair_tag = t.tag FROM unnest($1::uuid[], $2::bigint[]) AS t(id, tag) WHERE r.id = t.id`,
-  sqlite: 'UPDATE ichido.runs SET fair_tag = $2 WHERE id = $1',
+  params: { id: 'text', tag: 'integer?' },
+  row: {},
+  postgres: `UPDATE ichido.runs r SET fair_tag = t.tag FROM unnest($id::uuid[], $tag::bigint[]) AS t(id, tag) WHERE r.id = t.id`,
+  sqlite: 'UPDATE ichido.runs SET fair_tag = $tag WHERE id = $id',
 })
 
 /** When the next delayed run is due, in ms from now; null when none waits. */
-export const nextDue = statement(
-  'next_due',
-  `SELECT min(run_at) - now_ms() AS in_ms FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL`,
-)
+export const nextDue = statement('next_due', {
+  params: {},
+  row: { in_ms: 'integer?' },
+  sql: `SELECT min(run_at) - now_ms() AS in_ms FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL`,
+})

@@ -1,9 +1,9 @@
 import type { RunCommand, RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { each, integer, type Row, text, type Work } from '../statement.ts'
+import { each, type RowOf, type Work } from '../statement.ts'
 import { tryOnePerRun } from './fold.ts'
-import { explain } from './run-facts.ts'
-import { readFacts, startRuns } from './runs.sql.ts'
+import { explain, type FactsRow, factsOf } from './run-facts.ts'
+import { startRuns } from './runs.sql.ts'
 
 export interface StartItem {
   runId: string
@@ -29,20 +29,21 @@ export type StartOutcome =
 
 export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]> {
   return command('start', function* work(): Work<StartOutcome[]> {
-    function* attempt(firsts: readonly StartItem[]): Work<Map<string, Row>> {
-      const rows = firsts.map((item) => [item.runId, item.workerId, item.leaseId, item.version, item.startId])
-      return new Map((yield* each(startRuns, rows)).map((row) => [text(row, 'id'), row]))
+    function* attempt(firsts: readonly StartItem[]): Work<Map<string, RowOf<typeof startRuns>>> {
+      const rows = firsts.map((item) => ({
+        run_id: item.runId,
+        worker_id: item.workerId,
+        lease_id: item.leaseId,
+        version: item.version,
+        start_id: item.startId,
+      }))
+      return new Map((yield* each(startRuns, rows)).map((row) => [row.id, row]))
     }
     const { changed, missed } = yield* tryOnePerRun(items, attempt, commandOf)
-    const facts = new Map(
-      (yield* each(
-        readFacts,
-        missed.map((item) => [item.runId]),
-      )).map((row) => [text(row, 'id'), row]),
-    )
+    const facts = yield* factsOf(missed)
     const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.runId))]))
     for (const [item, row] of changed) {
-      const waitedMs = Math.max(0, integer(row, 'started_at') - integer(row, 'run_at'))
+      const waitedMs = Math.max(0, row.started_at - row.run_at)
       outcomes.set(item, { kind: 'started', ...toStarted(row), waitedMs })
     }
     return items.flatMap((item) => outcomes.get(item) ?? [])
@@ -53,7 +54,7 @@ function commandOf({ workerId, leaseId, startId, version }: StartItem): RunComma
   return { verb: 'start', workerId, leaseId, startId, ...(version === null ? {} : { version }) }
 }
 
-function explained(item: StartItem, row: Row | undefined): StartOutcome {
+function explained(item: StartItem, row: FactsRow | undefined): StartOutcome {
   const reason = explain(row, commandOf(item))
   return reason === 'repeat' && row !== undefined ? { kind: 'repeated', ...toStarted(row) } : refused(reason)
 }
@@ -62,11 +63,8 @@ function refused(reason: ReturnType<typeof explain>): StartOutcome {
   return { kind: 'refused', reason: reason === 'repeat' ? 'NOT_FOUND' : reason }
 }
 
-function toStarted(row: Row): Started {
-  return {
-    jobId: text(row, 'job_id'),
-    version: integer(row, 'version'),
-    leaderEpoch: integer(row, 'leader_epoch'),
-    attempt: integer(row, 'attempt'),
-  }
+function toStarted(row: Pick<FactsRow, 'job_id' | 'version' | 'leader_epoch' | 'attempt'>): Started {
+  const { job_id, version, leader_epoch, attempt } = row
+  if (leader_epoch === null) throw new TypeError('A run that has started has the epoch of its leader')
+  return { jobId: job_id, version, leaderEpoch: leader_epoch, attempt }
 }

@@ -1,4 +1,4 @@
-import { anyReady, DEFAULT_CONTINUATION_MS, EPOCH, ofPolicy, READY, timeOf } from '../leasing/leases.sql.ts'
+import { anyReady, DEFAULT_CONTINUATION_MS, EPOCH, ofPolicy, READY, RESUMED, timeOf } from '../leasing/leases.sql.ts'
 import { queueLock } from '../leasing/queues.sql.ts'
 import { MOVES_WRITTEN } from '../runs/runs.sql.ts'
 import { statement } from '../statement.ts'
@@ -11,7 +11,6 @@ const QUEUE = '($queue::text[])[1]'
 const WORKERS = '$worker_id::text[]'
 const POLLS = '$poll_id::text[]'
 const KINDS = '($kinds::text[])[1]'
-const FROM = 'AND priority = ($from_priority::integer[])[1] AND fair_tag >= ($from_fair_tag::bigint[])[1]'
 
 /**
  * The locks of a lease, when nothing stands in the way of the submission itself; but none of them is waited for, since whoever
@@ -32,7 +31,7 @@ const GATE = `p AS MATERIALIZED (
         AND ichido.lease_is_plain(${QUEUE}, ${WORKERS}, ${POLLS}) AND NOT CASE
           WHEN ${KINDS} IS NULL THEN EXISTS (SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND ${READY})
           WHEN ($from_priority::integer[])[1] IS NULL THEN ${anyReady(QUEUE, KINDS, '')}
-          ELSE ${anyReady(QUEUE, KINDS, FROM)} END AS open
+          ELSE ${anyReady(QUEUE, KINDS, RESUMED)} END AS open
       FROM o, (SELECT count(*) AS locked, count(revoked_at) AS revoked FROM l) l)`
 
 const time = (column: string, otherwise: string) => timeOf(column, ofPolicy('policy', column), QUEUE, otherwise)

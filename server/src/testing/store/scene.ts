@@ -3,12 +3,18 @@ import { v7 } from 'uuid'
 import { findEvents } from '../../store/events/events.ts'
 import { type CancelOutcome, cancelJob } from '../../store/jobs/cancel-job.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../../store/leasing/heartbeat-runs.ts'
-import { type KindRotation, type Leased, type LeaseItem, leaseBatch } from '../../store/leasing/lease-runs.ts'
+import {
+  type LeaseAnswer,
+  type Leased,
+  type LeaseFrom,
+  type LeaseItem,
+  leaseBatch,
+} from '../../store/leasing/lease-runs.ts'
 import { promoteDue } from '../../store/leasing/promote-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../../store/leasing/release-runs.ts'
-import type { Store } from '../../store/port.ts'
-import type { RunError } from '../../store/runs/after-failure.ts'
+import type { Command, Store } from '../../store/port.ts'
 import { type FinishItem, type FinishOutcome, finishBatch, type Report } from '../../store/runs/finish-runs.ts'
+import type { RunError } from '../../store/runs/run-error.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../../store/runs/start-runs.ts'
 import { type Row, text } from '../../store/statement.ts'
 import { type ReserveOutcome, reserveSlot } from '../../store/submission/reservations.ts'
@@ -33,7 +39,7 @@ export class Scene {
   readonly queue = unique('queue')
   readonly workerId = unique('worker')
   /** As a node remembers them. */
-  readonly #turns: KindRotation = new Map()
+  readonly #turns = new Map<string, string | null>()
 
   constructor(store: Store) {
     this.store = store
@@ -94,7 +100,9 @@ export class Scene {
   }
 
   async lease(changes: Partial<LeaseItem> = {}): Promise<Leased[]> {
-    return only(await this.store.write(leaseBatch([this.leaseItem(changes)], undefined, this.#turns)))
+    const answer = await this.store.write(leaseBatch([this.leaseItem(changes)], undefined, this.#turns))
+    for (const [queue, last] of answer.rotation) this.#turns.set(queue, last)
+    return only(answer.leases)
   }
 
   /** The one run that must be there to lease. */
@@ -228,4 +236,17 @@ export function only<T>(list: readonly T[]): T {
   const [first, ...rest] = list
   if (first === undefined || rest.length > 0) throw new Error(`Expected one of it, not ${list.length}`)
   return first
+}
+
+/** A lease that answers with the leases alone, from where no rotation of kinds stands. */
+export function leasesFor(items: readonly LeaseItem[], from?: LeaseFrom): Command<Leased[][]> {
+  const { name, work, fastPath } = leaseBatch(items, from)
+  const leasesOf = (answer: LeaseAnswer | null) => answer?.leases ?? null
+  return {
+    name,
+    *work(again) {
+      return (yield* work(again)).leases
+    },
+    fastPath: fastPath && { step: fastPath.step, settle: (rows) => leasesOf(fastPath.settle(rows)) },
+  }
 }

@@ -6,13 +6,12 @@ import { size } from '../../../../scripts/testing/size.ts'
 import type { PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
 import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
 import { type HeartbeatItem, heartbeatBatch } from '../../../src/store/leasing/heartbeat-runs.ts'
-import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { putQueue } from '../../../src/store/leasing/queues.ts'
 import { releaseBatch } from '../../../src/store/leasing/release-runs.ts'
 import { type FinishItem, finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { insertBulk } from '../../../src/testing/store/bulk.ts'
-import { finished, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
+import { finished, leasesFor, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { openNode, until } from '../../../src/testing/store/store.ts'
 
 /** Hazard 8: batches of several nodes over the same rows never deadlock. */
@@ -123,7 +122,7 @@ test('leases from the same queues, each in an order of its own, while these are 
   }
   const leasing = async (node: PostgresStore, kinds: string[]) => {
     while (put < 2 * rounds) {
-      const [leases] = await node.write(leaseBatch([scene.leaseItem({ queues: shuffled(queues), kinds, max: 2 })]))
+      const [leases] = await node.write(leasesFor([scene.leaseItem({ queues: shuffled(queues), kinds, max: 2 })]))
       for (const lease of leases ?? []) await node.write(releaseBatch([scene.releaseItem(lease)]))
     }
   }

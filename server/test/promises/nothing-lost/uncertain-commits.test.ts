@@ -11,7 +11,6 @@ import { body } from '../../../src/store/conformance/submit.ts'
 import type { PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
 import { publishBatch } from '../../../src/store/events/publish.ts'
 import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
-import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { findQuota, findReservation, setQuota } from '../../../src/store/limits/quotas.ts'
 import type { Command } from '../../../src/store/port.ts'
 import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
@@ -22,7 +21,7 @@ import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { changeSetting } from '../../../src/store/system/settings.ts'
 import { recordTriggers } from '../../../src/store/triggers/record-triggers.ts'
 import { createEnrollToken } from '../../../src/store/workers/register-worker.ts'
-import { finished, only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
+import { finished, leasesFor, only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { openNode, sql, unique, until } from '../../../src/testing/store/store.ts'
 
 /** Hazard 10: a socket that is cut around a COMMIT. Whatever became of it, the caller hears of one effect, once. */
@@ -141,7 +140,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     const [item, poll] = [scene.item({ key: 'k' }), scene.leaseItem()]
     const submitted = await cutOnce(cut, submitAndLease([item], { polls: [poll], from: null }, renderForTest))
     expect(submitted).toMatchObject({ kind: 'unheard', outcomes: [{ kind: 'created', jobId: item.jobId }] })
-    expect(await node.write(leaseBatch([poll]))).toMatchObject([[{ jobId: item.jobId, attempt: 1 }]])
+    expect(await node.write(leasesFor([poll]))).toMatchObject([[{ jobId: item.jobId, attempt: 1 }]])
     expect(await jobs()).toHaveLength(2)
   })
 
@@ -173,7 +172,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
 
   test('a lease hands out what was asked for, and no run is left to nobody', async () => {
     for (let i = 0; i < 5; i++) await scene.submitted()
-    const leases = only(await cutOnce(cut, leaseBatch([scene.leaseItem({ max: 2 })])))
+    const leases = only(await cutOnce(cut, leasesFor([scene.leaseItem({ max: 2 })])))
     expect(leases.map(({ attempt }) => attempt)).toEqual([1, 1])
     const assigned = await sql(
       node,

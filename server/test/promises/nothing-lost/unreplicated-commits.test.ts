@@ -8,10 +8,9 @@ import { killAll, serve } from '../../../src/cli/testing/cli.ts'
 import { check, keptIn, Submitters } from '../../../src/cli/testing/submitters.ts'
 import { StoreUnavailable } from '../../../src/core/node/store-errors.ts'
 import { openPostgres, type PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
-import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
-import { finished, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
+import { finished, leasesFor, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql, until } from '../../../src/testing/store/store.ts'
 
 /** The standby is away, and somebody cancels each COMMIT's wait for it: PostgreSQL then says that it has committed. */
@@ -88,7 +87,7 @@ describe.each(['direct', 'pooled'])('over %s connections', (how) => {
     const writes = [
       store.write(submitJobs([alone], renderForTest)),
       store.write(submitJobs([labelled], renderForTest)),
-      store.write(leaseBatch([leasing.leaseItem()])),
+      store.write(leasesFor([leasing.leaseItem()])),
       store.write(finishBatch([ending.endItem(lease, finished())])),
     ]
     writes.forEach((write, i) => {

@@ -4,13 +4,12 @@ import { toMicros } from '../../../src/core/limits/quota.ts'
 import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
 import { findResult } from '../../../src/store/jobs/read-jobs.ts'
 import { heartbeatBatch } from '../../../src/store/leasing/heartbeat-runs.ts'
-import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { findQuota } from '../../../src/store/limits/quotas.ts'
 import type { Command } from '../../../src/store/port.ts'
 import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { startBatch } from '../../../src/store/runs/start-runs.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
-import { failed, finished, only, Scene } from '../../../src/testing/store/scene.ts'
+import { failed, finished, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
 /** Two commands on one run, from two nodes on PostgreSQL: exactly one wins, or the result is that of some order. */
@@ -105,7 +104,7 @@ describe('two leases', () => {
   test('one run goes to one of two nodes', async () => {
     const scene = newScene()
     await scene.submitted()
-    const lease = (workerId: string) => leaseBatch([scene.leaseItem({ workerId })])
+    const lease = (workerId: string) => leasesFor([scene.leaseItem({ workerId })])
     const [a, b] = await nodes.meet(lease('a'), lease('b'))
     expect([only(a).length, only(b).length]).toEqual([1, 0])
   })
@@ -114,7 +113,7 @@ describe('two leases', () => {
     const scene = newScene()
     for (let i = 0; i < 4; i++) await scene.submitted()
     const item = scene.leaseItem({ max: 2 })
-    const [a, b] = await nodes.meet(leaseBatch([item]), leaseBatch([{ ...item, token: 'another' }]))
+    const [a, b] = await nodes.meet(leasesFor([item]), leasesFor([{ ...item, token: 'another' }]))
     expect(only(a)).toHaveLength(2)
     expect(b).toEqual(a)
   })
@@ -122,9 +121,9 @@ describe('two leases', () => {
   test('a run that is being canceled is not leased, and one that is being leased can be canceled', async () => {
     const scene = newScene()
     const first = await scene.submitted()
-    expect(await nodes.meet(cancelJob(first), leaseBatch([scene.leaseItem()]))).toEqual([{ kind: 'canceled' }, [[]]])
+    expect(await nodes.meet(cancelJob(first), leasesFor([scene.leaseItem()]))).toEqual([{ kind: 'canceled' }, [[]]])
     const second = await scene.submitted()
-    expect(await nodes.meet(leaseBatch([scene.leaseItem()]), cancelJob(second))).toMatchObject([
+    expect(await nodes.meet(leasesFor([scene.leaseItem()]), cancelJob(second))).toMatchObject([
       [[{ jobId: second }]],
       { kind: 'canceled' },
     ])

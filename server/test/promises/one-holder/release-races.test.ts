@@ -2,14 +2,13 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
 import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
-import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { putQueue } from '../../../src/store/leasing/queues.ts'
 import { releaseBatch } from '../../../src/store/leasing/release-runs.ts'
 import { storeLogs } from '../../../src/store/logs/run-logs.ts'
 import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { startBatch } from '../../../src/store/runs/start-runs.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
-import { finished, only, Scene } from '../../../src/testing/store/scene.ts'
+import { finished, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 
 /** Giving runs back, and queues with a limit, from two nodes on PostgreSQL at the same time. */
 
@@ -68,7 +67,7 @@ describe('a release', () => {
     const lease = await scene.leased()
     const [, taken] = await nodes.meet(
       releaseBatch([scene.releaseItem(lease)]),
-      leaseBatch([scene.leaseItem({ workerId: 'next' })]),
+      leasesFor([scene.leaseItem({ workerId: 'next' })]),
     )
     expect(only(taken), 'not committed yet').toEqual([])
     expect(await scene.leased({ workerId: 'next' })).toMatchObject({ runId: lease.runId, attempt: 2 })
@@ -96,7 +95,7 @@ describe('hazard 2: a queue with a limit', () => {
   test('the second of two nodes waits for the first and counts what it took', async () => {
     const scene = await limited(3)
     await scene.submitAll(Array.from({ length: 9 }, () => scene.item()))
-    const lease = (workerId: string) => leaseBatch([scene.leaseItem({ workerId, max: 2 })])
+    const lease = (workerId: string) => leasesFor([scene.leaseItem({ workerId, max: 2 })])
     const [a, b] = await nodes.meet(lease('a'), lease('b'))
     expect([only(a).length, only(b).length]).toEqual([2, 1])
   })
@@ -106,7 +105,7 @@ describe('hazard 2: a queue with a limit', () => {
       const scene = await limited(5)
       await scene.submitAll(Array.from({ length: 20 }, () => scene.item()))
       const lease = (_: unknown, i: number) =>
-        (i % 2 === 0 ? nodes.a() : nodes.b()).write(leaseBatch([scene.leaseItem({ workerId: `w${i}`, max: 2 })]))
+        (i % 2 === 0 ? nodes.a() : nodes.b()).write(leasesFor([scene.leaseItem({ workerId: `w${i}`, max: 2 })]))
       const leases = (await Promise.all(Array.from({ length: 8 }, lease))).flat(2)
       expect(leases).toHaveLength(5)
     }

@@ -2,7 +2,7 @@ import pg from 'pg'
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
-import { type LeaseItem, leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
+import type { LeaseItem } from '../../../src/store/leasing/lease-runs.ts'
 import { putQueue, type QueueSettings } from '../../../src/store/leasing/queues.ts'
 import { setQuota } from '../../../src/store/limits/quotas.ts'
 import type { Command } from '../../../src/store/port.ts'
@@ -15,7 +15,7 @@ import {
 } from '../../../src/store/submission/submit-and-lease.ts'
 import { revokeWorker } from '../../../src/store/workers/workers.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
-import { only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
+import { leasesFor, only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
 /** A submission that is leased in the same statement by somebody who waits for it. */
@@ -98,7 +98,7 @@ describe('what it leaves behind is what a submit and a lease after it leave behi
     const polls = [first, first, first, second, second]
     const { leases } = leased(await nodes.a().write(offered(items, polls)))
     expect(leases.map(({ payload }) => payload)).toEqual(['0', '1', '2', '3', '4'])
-    const [again, too] = await nodes.b().write(leaseBatch([first, second]))
+    const [again, too] = await nodes.b().write(leasesFor([first, second]))
     expect([...(again ?? []), ...(too ?? [])]).toEqual(leases)
   })
 })
@@ -152,7 +152,7 @@ describe('it is declined, and nothing is done,', () => {
     const scene = await newScene()
     await scene.submitted()
     const poll = scene.leaseItem()
-    await nodes.b().write(leaseBatch([poll]))
+    await nodes.b().write(leasesFor([poll]))
     await declined(offered([scene.item()], [poll]), true)
   })
 
@@ -213,20 +213,20 @@ describe('it meets', () => {
     const gate = await nodes.gate()
     const submitting = nodes.a().write(gate.hold(offered([scene.item()], [poll])))
     await gate.reached()
-    const asking = nodes.b().write(leaseBatch([poll]))
+    const asking = nodes.b().write(leasesFor([poll]))
     await gate.open()
     const { leases } = leased(await submitting)
     expect([[], leases]).toContainEqual(only(await asking))
     // Asked again, it is kept for longer.
     const kept = leases.map((lease) => ({ ...lease, leaseExpiresAtMs: expect.any(Number) }))
-    expect(await nodes.b().write(leaseBatch([poll]))).toEqual([kept])
+    expect(await nodes.b().write(leasesFor([poll]))).toEqual([kept])
   })
 
   test('its own poll, which is being answered on another node', async () => {
     const scene = await newScene()
     const poll = scene.leaseItem()
     await scene.submitted()
-    const [answer, submitted] = await nodes.meet(leaseBatch([poll]), offered([scene.item()], [poll]))
+    const [answer, submitted] = await nodes.meet(leasesFor([poll]), offered([scene.item()], [poll]))
     expect(answer).toMatchObject([[{ attempt: 1 }]])
     expect(submitted).toEqual({ kind: 'declined', plain: true })
   })

@@ -2,13 +2,12 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
 import { heartbeatBatch } from '../../../src/store/leasing/heartbeat-runs.ts'
-import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { startBatch } from '../../../src/store/runs/start-runs.ts'
 import { createEnrollToken, type RegisterItem, registerWorker } from '../../../src/store/workers/register-worker.ts'
 import { findWorkerToken, noteSeen, renewToken, revokeWorker, settleToken } from '../../../src/store/workers/workers.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
-import { finished, only, Scene } from '../../../src/testing/store/scene.ts'
+import { finished, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql, unique } from '../../../src/testing/store/store.ts'
 
 /** Two commands on one worker, from two nodes on PostgreSQL: the result is that of some order, and revoked is for good. */
@@ -84,7 +83,7 @@ describe('revoke against a lease', () => {
   test.each([[['work']], [[]]])('what was leased first is fenced: kinds %j', async (kinds) => {
     const scene = await newScene()
     await scene.submitted()
-    const [leases, revoked] = await nodes.meet(leaseBatch([scene.leaseItem({ kinds })]), revoke(scene))
+    const [leases, revoked] = await nodes.meet(leasesFor([scene.leaseItem({ kinds })]), revoke(scene))
     expect(leases).toMatchObject([[{ attempt: 1 }]])
     expect(revoked).toMatchObject({ kind: 'revoked', leases: 1 })
     expect(await liveLeases(scene)).toEqual([])
@@ -93,7 +92,7 @@ describe('revoke against a lease', () => {
   test('a worker that was revoked first leases nothing', async () => {
     const scene = await newScene()
     const jobId = await scene.submitted()
-    const [revoked, leases] = await nodes.meet(revoke(scene), leaseBatch([scene.leaseItem()]))
+    const [revoked, leases] = await nodes.meet(revoke(scene), leasesFor([scene.leaseItem()]))
     expect(revoked).toMatchObject({ kind: 'revoked', leases: 0 })
     expect(leases).toEqual([[]])
     expect(await scene.state(jobId)).toBe('PENDING')
@@ -105,11 +104,11 @@ describe('revoke against a lease', () => {
       await scene.submitAll(Array.from({ length: 40 }, () => scene.item()))
       let revoked = false
       const poll = async (node: ReturnType<typeof nodes.a>) => {
-        while (!revoked) await node.write(leaseBatch([scene.leaseItem({ max: 2, startId: 'start' })]))
-        return node.write(leaseBatch([scene.leaseItem()]))
+        while (!revoked) await node.write(leasesFor([scene.leaseItem({ max: 2, startId: 'start' })]))
+        return node.write(leasesFor([scene.leaseItem()]))
       }
       const end = async () => {
-        await nodes.b().write(leaseBatch([scene.leaseItem()]))
+        await nodes.b().write(leasesFor([scene.leaseItem()]))
         await nodes.a().write(revoke(scene))
         revoked = true
       }
@@ -241,7 +240,7 @@ describe('being seen waits for nobody', () => {
     const scene = await newScene()
     await scene.submitted()
     await sql(nodes.a(), 'UPDATE ichido.workers SET last_seen_at = 1')
-    await nodes.meet(leaseBatch([scene.leaseItem()]), noteSeen([{ workerId: scene.workerId, agoMs: 0 }]))
+    await nodes.meet(leasesFor([scene.leaseItem()]), noteSeen([{ workerId: scene.workerId, agoMs: 0 }]))
     const text = 'SELECT worker_id FROM ichido.workers WHERE last_seen_at > 1'
     expect(await sql(nodes.a(), text)).toEqual([{ worker_id: scene.workerId }])
   })

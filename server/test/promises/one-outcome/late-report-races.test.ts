@@ -1,7 +1,6 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
-import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { promoteDue } from '../../../src/store/leasing/promote-runs.ts'
 import { finishBatch, type Report } from '../../../src/store/runs/finish-runs.ts'
 import { finishLate } from '../../../src/store/runs/late-reports.ts'
@@ -10,7 +9,7 @@ import { revokeWorker } from '../../../src/store/workers/workers.ts'
 import { Reaper } from '../../../src/testing/nodes/reaper.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { lapsedRun, register } from '../../../src/testing/store/lapsed.ts'
-import { failed, finished, type Holding, only, Scene } from '../../../src/testing/store/scene.ts'
+import { failed, finished, type Holding, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 import { byRunAt } from '../../../src/testing/store/tags.ts'
 
@@ -34,7 +33,7 @@ describe('a late result against the lease of the next run by another worker', ()
     const scene = newScene()
     const lease = await lapsedRun(scene)
     await scene.age(400_000)
-    return { scene, lease, other: leaseBatch([scene.leaseItem({ workerId: 'other', startId: 'other' })]) }
+    return { scene, lease, other: leasesFor([scene.leaseItem({ workerId: 'other', startId: 'other' })]) }
   }
 
   test('the result was first: the other worker gets nothing', async () => {

@@ -1,8 +1,7 @@
 import { describe, expect, test } from 'vitest'
-import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { startBatch } from '../../../src/store/runs/start-runs.ts'
 import { testServices } from '../../../src/testing/services/services.ts'
-import { Scene } from '../../../src/testing/store/scene.ts'
+import { leasesFor, Scene } from '../../../src/testing/store/scene.ts'
 import { eachEngine } from '../../../src/testing/store/store.ts'
 
 /** Hazard 17: an answer that got lost burns no attempt, and a heartbeat breaks no start. */
@@ -10,7 +9,7 @@ eachEngine(({ engine, store }) => {
   test('lease, start and finish, each asked again as if the answer was lost: attempt 1, one of everything', async () => {
     const scene = new Scene(store())
     const jobId = await scene.submitted()
-    const poll = leaseBatch([scene.leaseItem()])
+    const poll = leasesFor([scene.leaseItem()])
     const [first] = await store().write(poll)
     const [again] = await store().write(poll)
     expect(again).toEqual(first)

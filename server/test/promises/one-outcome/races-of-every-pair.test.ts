@@ -4,7 +4,6 @@ import { full, size } from '../../../../scripts/testing/size.ts'
 import { isFinal, type RunState } from '../../../src/core/run/run-state.ts'
 import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
 import { heartbeatBatch } from '../../../src/store/leasing/heartbeat-runs.ts'
-import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { releaseBatch } from '../../../src/store/leasing/release-runs.ts'
 import type { Command } from '../../../src/store/port.ts'
 import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
@@ -16,7 +15,7 @@ import { revokeWorker } from '../../../src/store/workers/workers.ts'
 import { seize } from '../../../src/testing/nodes/reaper.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { retry } from '../../../src/testing/store/dead-letters.ts'
-import { failed, finished, type Holding, only, Scene } from '../../../src/testing/store/scene.ts'
+import { failed, finished, type Holding, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
 /** Every pair of commands on one run, from two nodes on PostgreSQL: what comes of it is what comes of some order of them. */
@@ -117,7 +116,7 @@ const NOTHING = 'nothing'
 function party(verb: Verb, { scene, jobId, held, seen }: Given, nth: number): Party {
   switch (verb) {
     case 'lease':
-      return telling(leaseBatch([scene.leaseItem({ token: nth === 0 ? 'next' : 'other' })]), (leases) => {
+      return telling(leasesFor([scene.leaseItem({ token: nth === 0 ? 'next' : 'other' })]), (leases) => {
         const lease = leases[0]?.[0]
         return lease && `attempt ${lease.attempt}`
       })

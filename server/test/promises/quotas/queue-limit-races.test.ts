@@ -1,11 +1,10 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { leaseBatch } from '../../../src/store/leasing/lease-runs.ts'
 import { putQueue, type QueueSettings } from '../../../src/store/leasing/queues.ts'
 import { integer } from '../../../src/store/statement.ts'
 import { submitAndLease } from '../../../src/store/submission/submit-and-lease.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
-import { only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
+import { leasesFor, only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
 /** A queue is paused or limited for the first time while a lease from it is under way on another node. */
@@ -41,7 +40,7 @@ describe.each(FIRST)('before it is %s', (_, settings) => {
     ['is about to take', [], 'enter_lease'],
   ])('what a lease %s is waited for, and counted', async (_, kinds, after) => {
     const scene = await newScene(4)
-    const lease = () => leaseBatch([scene.leaseItem({ max: 2, kinds })])
+    const lease = () => leasesFor([scene.leaseItem({ max: 2, kinds })])
     const gate = await nodes.gate()
     const leasing = nodes.a().write(gate.hold(lease(), after))
     await gate.reached()
@@ -65,7 +64,7 @@ describe.each(FIRST)('before it is %s', (_, settings) => {
 describe.each(FIRST)('while it is being %s', (_, settings) => {
   test.each<[string[]]>([[['work']], [[]]])('a lease waits, and takes no more than it may: kinds %j', async (kinds) => {
     const scene = await newScene(4)
-    const lease = () => leaseBatch([scene.leaseItem({ max: 4, kinds })])
+    const lease = () => leasesFor([scene.leaseItem({ max: 4, kinds })])
     const [, answer] = await nodes.meet(put(scene, settings), lease())
     const taken = [...only(answer), ...only(await nodes.b().write(lease()))]
     expect(taken).toHaveLength(settings.paused ? 0 : 2)
@@ -81,7 +80,7 @@ describe.each(FIRST)('while it is being %s', (_, settings) => {
 
 test('leases from one queue do not wait for each other, nor for times that are set for it', async () => {
   const scene = await newScene(2)
-  const lease = () => leaseBatch([scene.leaseItem()])
+  const lease = () => leasesFor([scene.leaseItem()])
   const gate = await nodes.gate()
   const leasing = nodes.a().write(gate.hold(lease()))
   await gate.reached()
