@@ -28,10 +28,14 @@ async function compile(
       files,
     }),
   )
-  const { stdout } = await run(process.execPath, [compiler, '--project', config, '--pretty', 'false'], {
-    cwd: folder,
-    env: { ...process.env, GOGC },
-  }).catch((error: { stdout: string }) => error)
+  const { stdout } = await run(
+    process.execPath,
+    [compiler, '--project', config, '--pretty', 'false', '--checkers', '1'],
+    {
+      cwd: folder,
+      env: { ...process.env, GOGC },
+    },
+  ).catch((error: { stdout: string }) => error)
   return stdout.split('\n').filter(Boolean)
 }
 

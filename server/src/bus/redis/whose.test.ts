@@ -1,11 +1,15 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { full } from '../../../../scripts/testing/size.ts'
 import { anEvent, REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../../testing/nodes/redis.ts'
 import { until } from '../../testing/store/store.ts'
 
 /** A Redis that other programs use too: their keys stay as they are, and stop nobody. */
 
-describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
+/** At full size on every kind: acl.test.ts and redis.test.ts run on a cluster in each size. */
+const KINDS = full ? REDIS_KINDS : (['single'] as const)
+
+describe.each(KINDS)('on a %s Redis', (kind) => {
   let redis: TestRedis
   let scene: RedisScene
   beforeAll(async () => {

@@ -34,7 +34,7 @@ afterEach(async () => {
 })
 
 test('finish, heartbeat and cancel over the same rows on three nodes', { timeout: 1_800_000 }, async () => {
-  const count = size(6_000, 300_000)
+  const count = size(3_000, 300_000)
   const nodes = await threeNodes()
   const runs = await insertBulk(nodes[0], { count, state: 'RUNNING', workerId: 'w' })
   await observer.query('ANALYZE')
@@ -113,7 +113,7 @@ test('leases from the same queues, each in an order of its own, while these are 
   const queues = Array.from({ length: 8 }, (_, i) => `${scene.queue}-${i}`)
   await scene.submitAll(queues.flatMap((queue) => Array.from({ length: 20 }, () => scene.item({ queue }))))
   const settings = [{ paused: true }, { paused: false, maxConcurrent: 3 }, { maxConcurrent: null }]
-  const rounds = size(60, 1_000)
+  const rounds = size(30, 1_000)
   let put = 0
   const setting = async (node: PostgresStore) => {
     for (let i = 0; i < rounds; i++, put++)
