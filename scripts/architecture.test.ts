@@ -1,23 +1,20 @@
 import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { breaches, type Entries } from './architecture/check.ts'
+import { breaches, type Entries, libraryBreaches } from './architecture/check.ts'
+import { LIBRARY } from './architecture/rules.ts'
 import { root } from './boot/fetch-packages.mjs'
+import { packageEntries } from './docs/packages.ts'
 
-/** What each package's `exports` name under the condition that leads to its sources. */
-function packageEntries(folder: string): [string, string][] {
-  const { name, exports } = JSON.parse(readFileSync(join(root, folder, 'package.json'), 'utf8'))
-  return Object.entries<Record<string, string>>(exports).flatMap(([path, targets]) => {
-    const source = targets['ichido-source']
-    return source ? [[name + path.slice(1), join(folder, source)]] : []
-  })
-}
+const paths = globSync(['server/src/**/*.ts', 'sdk/src/**/*.ts'], { cwd: root })
+const repository = new Map(paths.map((path) => [path, readFileSync(join(root, path), 'utf8')]))
 
 test('imports go one way, without cycles, and the world is injected', () => {
-  const paths = globSync(['server/src/**/*.ts', 'sdk/src/**/*.ts'], { cwd: root })
-  const sources = new Map(paths.map((path) => [path, readFileSync(join(root, path), 'utf8')]))
-  const entries = new Map([...packageEntries('server'), ...packageEntries('sdk')])
-  expect(breaches(sources, entries)).toEqual([])
+  expect(breaches(repository, packageEntries())).toEqual([])
+})
+
+test('the library reaches nothing of the server, and only packages that it brings along', () => {
+  expect(libraryBreaches(repository, packageEntries())).toEqual([])
 })
 
 describe('the check itself', () => {
@@ -95,6 +92,27 @@ describe('the check itself', () => {
       Object.fromEntries(Array.from({ length: count }, (_, i) => [`sdk/src/client/a${i}.ts`, '']))
     expect(check({ ...folder(20), 'sdk/src/client/a.test.ts': '' })).toEqual([])
     expect(check(folder(21))).toEqual(['sdk/src/client has 21 files; at most 20 make a room.'])
+  })
+
+  test('finds what the library reaches of the server, through the SDK and by lazy imports and types', () => {
+    const files = {
+      ...Object.fromEntries(LIBRARY.map((path) => [path, ''])),
+      'server/src/library/index.ts': "export * from '@ichido/sdk'; export const open = () => import('./embed.ts')",
+      'server/src/library/embed.ts': "import type { Redis } from '../node/redis.ts'; import 'pg'; import 'node:fs'",
+      'server/src/node/redis.ts': "import '../bus/redis/link.ts'",
+      'server/src/bus/redis/link.ts': "import '@redis/client'",
+      'sdk/src/index.ts': "import 'fastify/types'",
+      'server/src/http/server/app.ts': "import 'fastify'",
+    }
+    const found = libraryBreaches(new Map(Object.entries(files)), entries)
+    expect(found).toEqual([
+      'The library reaches @redis/client: server/src/library/index.ts → server/src/library/embed.ts → ' +
+        'server/src/node/redis.ts → server/src/bus/redis/link.ts.',
+      'The library reaches fastify/types: server/src/library/index.ts → sdk/src/index.ts.',
+      'The library reaches server/src/bus/redis/link.ts: server/src/library/index.ts → server/src/library/embed.ts → ' +
+        'server/src/node/redis.ts.',
+    ])
+    expect(libraryBreaches(new Map(), entries)).toContain('server/src/library/index.ts is missing.')
   })
 
   test('finds cycles, through types too, and none where there is none', () => {

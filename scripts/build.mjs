@@ -1,42 +1,94 @@
-// The `prepack` of both packages: JavaScript, declarations and assets into <package>/dist. Node does not strip types
-// below node_modules, so what is published is not what runs in the repository.
+// The `prepack` of the packages: JavaScript, declarations and assets into <package>/dist. Node does not strip types
+// below node_modules, so the files that are published are not those that run in the repository.
 import { spawnSync } from 'node:child_process'
 import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { bundleAgent } from './bundle-agent.mjs'
+import { bundleLibrary } from './bundle-library.mjs'
 
-// In the order in which they build: the server's declarations lean on the SDK's.
-const PACKAGES = ['sdk', 'server']
 const ASSETS = /\.(html|sql|lua|css|js|svg)$/
 const SHEBANG = '#!/usr/bin/env node\n'
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
-const wanted = PACKAGES.indexOf(process.argv[2] ?? '')
-if (wanted < 0) {
-  process.stderr.write(`usage: node scripts/build.mjs ${PACKAGES.join(' | ')}\n`)
+
+/** The declarations of the others lean on the SDK's. */
+const BUILDS = {
+  sdk: buildSdk,
+  async library() {
+    buildSdk()
+    await buildLibrary()
+  },
+  async server() {
+    buildSdk()
+    await buildServer()
+  },
+}
+
+const build = BUILDS[process.argv[2] ?? '']
+if (build === undefined) {
+  process.stderr.write(`usage: node scripts/build.mjs ${Object.keys(BUILDS).join(' | ')}\n`)
   process.exit(2)
 }
-for (const name of PACKAGES.slice(0, wanted + 1)) build(join(root, name))
-// What the server hands out at /agent.mjs.
-if (PACKAGES[wanted] === 'server') writeFileSync(join(root, 'server', 'dist', 'agent.mjs'), await bundleAgent())
+await build()
 
-function build(folder) {
+function buildSdk() {
+  compileAll('sdk')
+}
+
+async function buildServer() {
+  const { bin } = compileAll('server')
+  for (const file of Object.values(bin)) makeProgram(join(root, 'server', file))
+  // What the server hands out at /agent.mjs.
+  writeFileSync(join(root, 'server', 'dist', 'agent.mjs'), await bundleAgent())
+}
+
+/** Of the server's sources, all that the library's entries lead to. */
+async function buildLibrary() {
+  const { dependencies, exports } = begin('library')
+  const dist = join(root, 'library', 'dist')
+  const licences = await bundleLibrary(dist, Object.keys(dependencies))
+  const notices = [...licences].sort().map(([name, text]) => `${name}\n\n${text.trim()}\n`)
+  writeFileSync(join(dist, 'THIRD-PARTY.txt'), `This package contains parts of:\n\n${notices.join('\n---\n\n')}`)
+  const all = join(dist, 'all')
+  compile('library')
+  for (const { types } of Object.values(exports)) {
+    if (types !== undefined) keepDeclarations(all, dist, join(root, 'library', types).slice(dist.length + 1))
+  }
+  rmSync(all, { recursive: true })
+}
+
+/** A declaration and those that it imports; the compiler writes those of the whole engine. */
+function keepDeclarations(all, dist, file) {
+  if (existsSync(join(dist, file))) return
+  cpSync(join(all, file), join(dist, file))
+  for (const [, path] of readFileSync(join(dist, file), 'utf8').matchAll(/(?:from |import\()'(\.[^']*)'/g)) {
+    keepDeclarations(all, dist, join(dirname(file), path.replace(/\.[jt]s$/, '.d.ts')))
+  }
+}
+
+function begin(name) {
+  const folder = join(root, name)
   rmSync(join(folder, 'dist'), { recursive: true, force: true })
-  compile(folder)
+  // npm packs it from the package's own folder only.
+  cpSync(join(root, 'LICENSE'), join(folder, 'LICENSE'))
+  return JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))
+}
+
+function compileAll(name) {
+  const manifest = begin(name)
+  const folder = join(root, name)
+  compile(name)
   for (const file of readdirSync(join(folder, 'src'), { recursive: true })) {
     if (ASSETS.test(file)) copyAsset(join(folder, 'src', file), join(folder, 'dist', file))
   }
-  // npm packs these two from the package's own folder only.
-  for (const file of ['README.md', 'LICENSE']) cpSync(join(root, file), join(folder, file))
-  const { bin = {} } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))
-  for (const file of Object.values(bin)) makeProgram(join(folder, file))
+  return manifest
 }
 
-/** Only written: `npm test` checks the types, and an application that uses what was packed. */
-function compile(folder) {
+/** Only written: `npm test` checks the types, and an application that uses the packed files. */
+function compile(name) {
   const compiler = join(root, 'node_modules', 'typescript', 'bin', 'tsc')
-  const args = [compiler, '--project', join(folder, 'tsconfig.build.json')]
+  const args = [compiler, '--project', join(root, name, 'tsconfig.build.json')]
   // npm reads what `npm pack --json` prints; the compiler's words go elsewhere.
   const { status } = spawnSync(process.execPath, args, { stdio: ['ignore', process.stderr.fd, process.stderr.fd] })
   if (status !== 0) process.exit(status ?? 1)

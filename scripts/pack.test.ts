@@ -1,17 +1,24 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { globSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { cacheDir, root } from './boot/fetch-packages.mjs'
 import { withLock } from './boot/lock.mjs'
 import { runNpm } from './boot/npm.mjs'
+import { freshDatabase } from './testing/services.ts'
 
 const run = promisify(execFile)
 const INSTALL_WITHIN_MS = 300_000
+/** In the order in which they are published: each depends on those before it. */
+const PACKAGES = ['sdk', 'library', 'server']
+
+/** What an application gets with `npm install ichido`. */
+const LIBRARY_MAX = { packages: 30, bytes: 15_000_000, modules: 60 }
+const IMPORTS = 10
 
 const APP = `
 import { defineKind, Fatal, open } from 'ichido'
@@ -73,64 +80,184 @@ const refused = () => once.fetch(new Request('http://shop'), { route: 'r', user:
 console.log(JSON.stringify([await post(), await post(), database.prepare('SELECT * FROM orders').all().length, typeof refused]))
 `
 
+/** Which files an import loads, and how long it takes. */
+const IMPORT = `
+import { registerHooks } from 'node:module'
+const files = []
+registerHooks({ load: (url, context, next) => (files.push(url), next(url, context)) })
+const began = performance.now()
+await import(process.argv[2])
+console.log(JSON.stringify({ ms: performance.now() - began, files: files.filter((url) => url.startsWith('file:')) }))
+`
+
+/** A handler that holds up its event loop: only the thread tells of it. */
+const BLOCKED = `
+import { defineKind, open } from 'ichido'
+const told = Promise.withResolvers()
+const ichido = await open({ databaseUrl: process.argv[2], onTrouble: (_, error) => told.resolve(error.message) })
+const kind = defineKind('blocked')
+ichido.handle(kind, () => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_500))
+await ichido.submit(kind, null)
+console.log(await told.promise)
+await ichido.close()
+`
+
 const TSCONFIG = {
   compilerOptions: { strict: true, target: 'es2024', module: 'nodenext', types: ['node'], noEmit: true },
   files: ['app.ts', 'orders.ts'],
 }
 
+const FILES = {
+  'tsconfig.json': JSON.stringify(TSCONFIG),
+  'app.ts': APP,
+  'orders.ts': ORDERS,
+  'import.mjs': IMPORT,
+  'blocked.mjs': BLOCKED,
+}
+
+let folder: string
+/** An application that uses the library. */
 let app: string
+/** A folder with the server. */
+let program: string
+let installed: { packages: string[]; bytes: number }
+
 beforeAll(async () => {
-  app = mkdtempSync(join(tmpdir(), 'ichido-app-'))
-  writeFileSync(join(app, 'package.json'), '{"private":true,"type":"module"}')
-  writeFileSync(join(app, 'tsconfig.json'), JSON.stringify(TSCONFIG))
-  writeFileSync(join(app, 'app.ts'), APP)
-  writeFileSync(join(app, 'orders.ts'), ORDERS)
-  // Both packages are built in place: two runs on one clone must not do it at the same time.
+  folder = mkdtempSync(join(tmpdir(), 'ichido-pack-'))
+  app = join(folder, 'app')
+  program = join(folder, 'program')
+  for (const each of [app, program]) {
+    mkdirSync(each)
+    writeFileSync(join(each, 'package.json'), '{"private":true,"type":"module"}')
+  }
+  for (const [name, text] of Object.entries(FILES)) writeFileSync(join(app, name), text)
+  // The packages are built in place: two runs on one clone must not do it at the same time.
   await withLock(
     join(cacheDir, 'pack.lock'),
     () => {},
     async () => {
-      // The server's build has built the SDK.
-      await runNpm(['pack', '--pack-destination', app], join(root, 'server'))
-      await runNpm(['pack', '--ignore-scripts', '--pack-destination', app], join(root, 'sdk'))
+      // As a release does it, but for sending them: this builds them, too.
+      for (const name of PACKAGES) await runNpm(['publish', '--dry-run', '--offline'], join(root, name))
+      for (const name of PACKAGES) {
+        await runNpm(['pack', '--ignore-scripts', '--pack-destination', folder], join(root, name))
+      }
     },
   )
-  const tarballs = readdirSync(app).filter((name) => name.endsWith('.tgz'))
-  expect(tarballs).toHaveLength(2)
-  const local = tarballs.map((name) => `./${name}`)
-  await runNpm(['install', '--ignore-scripts', '--prefer-offline', ...local, 'zod@4', '@types/node@24'], app)
+  const tarballs = readdirSync(folder).filter((name) => name.endsWith('.tgz'))
+  expect(tarballs).toHaveLength(PACKAGES.length)
+  const local = (wanted: RegExp) => tarballs.filter((name) => wanted.test(name)).map((name) => join(folder, name))
+  const install = (into: string, ...specs: string[]) =>
+    runNpm(['install', '--ignore-scripts', '--prefer-offline', ...specs], into)
+  await install(app, ...local(/^ichido-(sdk-)?\d/))
+  installed = weigh(join(app, 'node_modules'))
+  await install(app, 'zod@4', '@types/node@24')
+  await install(program, ...local(/^ichido-(sdk|server)-/))
 }, INSTALL_WITHIN_MS)
 
-afterAll(() => rmSync(app, { recursive: true, force: true }))
+afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-test('the packages hold what runs, and neither sources nor tests', () => {
-  const files = globSync('node_modules/{ichido,@ichido/sdk}/**/*', { cwd: app }).filter((path) =>
-    /\.[a-z]+$/.test(path),
-  )
-  expect(files.filter((path) => /(?<!\.d)\.ts$|\.test\.|\/testing\/|\/conformance/.test(path))).toEqual([])
-  expect(files).toContain('node_modules/ichido/dist/index.js')
-  expect(files).toContain('node_modules/ichido/dist/idempotency/index.js')
-  expect(files).toContain('node_modules/ichido/dist/bus/lua/publish.lua')
-  expect(files).toContain('node_modules/ichido/dist/bus/lua/route.lua')
-  expect(files).toContain('node_modules/@ichido/sdk/dist/index.d.ts')
+/** As npm lists it, and as the files are long. */
+function weigh(modules: string): { packages: string[]; bytes: number } {
+  const { packages } = JSON.parse(readFileSync(join(modules, '.package-lock.json'), 'utf8'))
+  const sizes = globSync('**/*', { cwd: modules }).map((path) => statSync(join(modules, path)))
+  const bytes = sizes.filter((found) => found.isFile()).reduce((sum, { size }) => sum + size, 0)
+  return { packages: Object.keys(packages).map((path) => path.replace(/^node_modules\//, '')), bytes }
+}
+
+const filesIn = (at: string, name: string) =>
+  globSync('**/*.*', { cwd: join(at, 'node_modules', name) }).filter((path) => !path.startsWith('node_modules/'))
+
+describe('the packages', () => {
+  test('hold what runs, and neither sources nor tests', () => {
+    const library = filesIn(app, 'ichido')
+    const sdk = filesIn(app, '@ichido/sdk')
+    const server = filesIn(program, '@ichido/server')
+    const foreign = /(?<!\.d)\.ts$|\.test\.|\/testing\/|\/conformance/
+    expect([...library, ...sdk, ...server].filter((path) => foreign.test(path))).toEqual([])
+    expect(library).toContain('dist/library/index.js')
+    expect(library).toContain('dist/library/spare-heart-thread.js')
+    expect(library).toContain('dist/idempotency/index.js')
+    expect(library).toContain('dist/store/backup/backup-thread.js')
+    expect(library).toContain('dist/THIRD-PARTY.txt')
+    expect(sdk).toContain('dist/index.d.ts')
+    expect(server).toContain('dist/bus/lua/publish.lua')
+    expect(server).toContain('dist/bus/lua/route.lua')
+    expect(server).toContain('dist/agent.mjs')
+  })
+
+  test.each(PACKAGES)('%s says what npm and people need to know', (name) => {
+    const manifest = JSON.parse(readFileSync(join(root, name, 'package.json'), 'utf8'))
+    const { version } = JSON.parse(readFileSync(join(root, 'sdk', 'package.json'), 'utf8'))
+    expect(manifest).toMatchObject({
+      // One number for all three: they are released together, and each asks for the SDK of its own release.
+      version,
+      ...(name === 'sdk' ? {} : { dependencies: { '@ichido/sdk': version } }),
+      license: 'MIT',
+      files: ['dist'],
+      publishConfig: { access: 'public', provenance: true },
+      engines: { node: expect.stringMatching(/^>=/) },
+      description: expect.stringMatching(/\w{3}/),
+    })
+    const at = join(name === 'server' ? program : app, 'node_modules', manifest.name)
+    expect(readFileSync(join(at, 'LICENSE'), 'utf8')).toBe(readFileSync(join(root, 'LICENSE'), 'utf8'))
+    expect(readFileSync(join(at, 'README.md'), 'utf8')).toContain(`npm install ${manifest.name}`)
+  })
 })
 
-test('an application type-checks against them', async () => {
-  const compiler = join(root, 'node_modules', 'typescript', 'bin', 'tsc')
-  const { stdout } = await run(process.execPath, [compiler, '--project', app]).catch((error) => error)
-  expect(stdout).toBe('')
-})
+describe('an application', () => {
+  test('installs few and small packages', () => {
+    const { packages, bytes } = installed
+    console.log(`npm install ichido: ${packages.length} packages, ${(bytes / 1e6).toFixed(1)} MB`)
+    const heavy = /fastify|swagger|helmet|commander|pino|redis|prometheus|close-with-grace/
+    expect(packages.filter((name) => heavy.test(name))).toEqual([])
+    expect(packages.length).toBeLessThanOrEqual(LIBRARY_MAX.packages)
+    expect(bytes).toBeLessThanOrEqual(LIBRARY_MAX.bytes)
+  })
 
-test('it submits, handles, watches and closes on SQLite', async () => {
-  const { stdout } = await run(process.execPath, ['app.ts', join(app, 'data')], { cwd: app })
-  const { stages, ...rest } = JSON.parse(stdout)
-  expect(rest).toEqual({ typed: 160, same: true, calls: 1, unused: 2 })
-  expect(stages).toContain('progress')
-})
+  test.each(['ichido', 'ichido/idempotency'])('loads little of them when it imports %s', async (name) => {
+    const times: number[] = []
+    let files: string[] = []
+    for (let i = 0; i < IMPORTS; i++) {
+      const { stdout } = await run(process.execPath, ['import.mjs', name], { cwd: app })
+      const found = JSON.parse(stdout)
+      times.push(found.ms)
+      files = found.files
+    }
+    const median = times.sort((a, b) => a - b)[IMPORTS / 2]?.toFixed(0)
+    console.log(`import of ${name}: ${files.length} files, ${median} ms in the middle of ${IMPORTS}`)
+    const packages = files.map((url) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(url)?.[1])
+    // Neither the engine nor PostgreSQL's client, before a store is opened.
+    expect(new Set(packages)).toEqual(
+      new Set(packages.filter((each) => /^(@?ichido.*|eventsource-parser)$/.test(`${each}`))),
+    )
+    expect(files.filter((url) => url.includes('embed'))).toEqual([])
+    expect(files.length).toBeLessThanOrEqual(LIBRARY_MAX.modules)
+  })
 
-test('idempotency keys in front of a handler', async () => {
-  const { stdout } = await run(process.execPath, ['orders.ts'], { cwd: app })
-  expect(JSON.parse(stdout)).toEqual(['201 null {"item":"tea"}', '201 true {"item":"tea"}', 1, 'function'])
+  test('type-checks against them', async () => {
+    const compiler = join(root, 'node_modules', 'typescript', 'bin', 'tsc')
+    const { stdout } = await run(process.execPath, [compiler, '--project', app]).catch((error) => error)
+    expect(stdout).toBe('')
+  })
+
+  test('submits, handles, watches and closes on SQLite', async () => {
+    const { stdout } = await run(process.execPath, ['app.ts', join(app, 'data')], { cwd: app })
+    const { stages, ...rest } = JSON.parse(stdout)
+    expect(rest).toEqual({ typed: 160, same: true, calls: 1, unused: 2 })
+    expect(stages).toContain('progress')
+  })
+
+  test('has a thread that keeps the lease of a handler that holds up its event loop', async () => {
+    const database = await freshDatabase()
+    const { stdout } = await run(process.execPath, ['blocked.mjs', database.url], { cwd: app })
+    expect(stdout).toContain('A handler held up the event loop for')
+    await database.leave()
+  })
+
+  test('puts idempotency keys in front of a handler', async () => {
+    const { stdout } = await run(process.execPath, ['orders.ts'], { cwd: app })
+    expect(JSON.parse(stdout)).toEqual(['201 null {"item":"tea"}', '201 true {"item":"tea"}', 1, 'function'])
+  })
 })
 
 test('the program serves the API and the page', async () => {
@@ -138,9 +265,9 @@ test('the program serves the API and the page', async () => {
     ...process.env,
     PATH: `${join(process.execPath, '..')}:${process.env.PATH}`,
     PORT: '0',
-    DATA_DIR: join(app, 'served'),
+    DATA_DIR: join(program, 'served'),
   }
-  const server = spawn(join(app, 'node_modules', '.bin', 'ichido'), ['serve', '--json'], { env })
+  const server = spawn(join(program, 'node_modules', '.bin', 'ichido'), ['serve', '--json'], { env })
   try {
     const [line] = await once(createInterface(server.stdout), 'line')
     const { url } = JSON.parse(line)

@@ -6,9 +6,12 @@ import {
   INJECTED,
   isSql,
   isTest,
+  LIBRARY,
+  LIBRARY_MAY_USE,
   PURE,
   PURE_MAY_USE,
   ROOMS,
+  SERVER_ONLY,
   STORE_ROOM,
   WORLD_GLOBALS,
   WORLD_MEMBERS,
@@ -34,6 +37,30 @@ export function breaches(sources: Sources, entries: Entries): string[] {
     ...crowdedFolders([...files.keys()]),
     ...[...files].flatMap(([path, facts]) => [...impurities(path, facts), ...worldUses(path, facts)]),
   ]
+}
+
+/** Whatever the library's package would have to bring along beyond what it may, with the way that leads there. */
+export function libraryBreaches(sources: Sources, entries: Entries): string[] {
+  const found: string[] = []
+  const done = new Set<string>()
+  const walk = (path: string, trail: readonly string[]): void => {
+    if (done.has(path)) return
+    done.add(path)
+    const text = sources.get(path)
+    const way = [...trail, path]
+    const tell = (what: string, by: readonly string[]) => found.push(`The library reaches ${what}: ${by.join(' → ')}.`)
+    if (text === undefined) return
+    if (SERVER_ONLY.some((prefix) => path.startsWith(prefix))) tell(path, trail)
+    const facts = readFacts(path, text)
+    for (const { from } of facts.imports) {
+      const isPackage = !from.startsWith('.') && !from.startsWith('node:') && !entries.has(from)
+      if (isPackage && !LIBRARY_MAY_USE.some((name) => from === name || from.startsWith(`${name}/`))) tell(from, way)
+    }
+    for (const target of ownImports(path, facts, entries)) walk(target, way)
+  }
+  for (const entry of LIBRARY) walk(entry, [])
+  const missing = LIBRARY.filter((entry) => !sources.has(entry))
+  return [...missing.map((entry) => `${entry} is missing.`), ...found.sort()]
 }
 
 function ownImports(path: string, { imports }: Facts, entries: Entries): string[] {

@@ -1,3 +1,5 @@
+import { ENTRIES } from '../bundle-library.mjs'
+
 const CORE = 'server/src/core/'
 const CONTRACT = 'server/src/contract/'
 const STORE = 'server/src/store/'
@@ -98,6 +100,15 @@ export const FILES_PER_FOLDER_MAX = 20
 /** Not part of the product; nothing of the product may import it. */
 export const isTest = (path: string): boolean =>
   /\.test\.ts$|\/testing\/|\/conformance(\/|\.ts$)|\/fixtures\//.test(path)
+
+/** Where the package `ichido` begins: its entries, and the threads that they start. */
+export const LIBRARY = ENTRIES.map((name) => `server/src/${name}.ts`)
+
+/** Published with `@ichido/server` only. */
+export const SERVER_ONLY = ['server/src/http/', 'server/src/cli/', 'server/src/bus/redis/', 'server/src/node/server.ts']
+
+/** Of the packages of others: what its manifest and the SDK's name, and what is bundled into it. */
+export const LIBRARY_MAY_USE = ['pg', 'zod', 'croner', 'uuid', 'eventsource-parser', 'idb']
 
 /** No I/O, no clock, no randomness, no await. */
 export const PURE = [CORE, CONTRACT]

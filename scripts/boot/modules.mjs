@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { cacheDir, root } from './fetch-packages.mjs'
 import { withLock } from './lock.mjs'
 import { checkLockFile } from './lock-file.mjs'
@@ -21,7 +21,8 @@ export async function ensureModules(nodeMajor) {
     if (read(stampFile) === stamp) return
     const lock = JSON.parse(lockText)
     checkLockFile(lock)
-    if (!installedByHand(lock)) await install()
+    if (installedByHand(lock)) linkOwn(lock)
+    else await install()
     writeFileSync(stampFile, stamp)
   })
 }
@@ -52,6 +53,18 @@ function installedByHand(lock) {
     if (!found) return !fits(want)
     return found.version === want.version && found.integrity === want.integrity
   })
+}
+
+/** The packages of this repository: a pull may have brought one, or moved one to another folder. */
+function linkOwn(lock) {
+  for (const [path, { link, resolved }] of Object.entries(lock.packages)) {
+    if (!link) continue
+    const [from, to] = [join(root, path), join(root, resolved)]
+    if (existsSync(from) && realpathSync(from) === realpathSync(to)) continue
+    rmSync(from, { force: true })
+    mkdirSync(dirname(from), { recursive: true })
+    symlinkSync(to, from, 'junction')
+  }
 }
 
 function read(path) {

@@ -4,13 +4,13 @@ import { root } from '../boot/fetch-packages.mjs'
 
 /** What the packages export: `@ichido/sdk/worker` → `sdk/src/worker/index.ts`. */
 export function packageEntries(): Map<string, string> {
-  const entries = ['sdk', 'server'].flatMap((folder) => {
+  const entries = ['sdk', 'library'].flatMap((folder) => {
     const { name, exports } = JSON.parse(readFileSync(join(root, folder, 'package.json'), 'utf8')) as {
       name: string
-      exports: Record<string, { 'ichido-source': string }>
+      exports: Record<string, { 'ichido-source'?: string }>
     }
-    return Object.entries(exports).map(
-      ([path, targets]) => [join(name, path), join(folder, targets['ichido-source'])] as const,
+    return Object.entries(exports).flatMap(([path, { 'ichido-source': source }]) =>
+      source === undefined ? [] : [[join(name, path), join(folder, source)] as const],
     )
   })
   return new Map(entries)

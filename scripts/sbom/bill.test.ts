@@ -25,7 +25,7 @@ test('the command prints a bill with every package of the lock file that ships, 
     .map(([path, { version }]) => `${path.replace(/^.*node_modules\//, '')}@${version}`)
   expect(shipped.length).toBeGreaterThan(50)
   expect(new Set(listed)).toEqual(new Set([...shipped, `@ichido/sdk@${lock.packages.sdk?.version}`]))
-  expect(bill).toMatchObject({ bomFormat: 'CycloneDX', metadata: { component: { name: 'ichido' } } })
+  expect(bill).toMatchObject({ bomFormat: 'CycloneDX', metadata: { component: { group: '@ichido', name: 'server' } } })
   const fastify = bill.components.find(({ name }) => name === 'fastify')
   const integrity = lock.packages['node_modules/fastify']?.integrity ?? ''
   expect(fastify?.hashes?.[0]?.content).toBe(Buffer.from(integrity.slice(7), 'base64').toString('hex'))

@@ -1,6 +1,6 @@
 import type { LockedPackage, LockFile } from '../boot/lock-file.mjs'
 
-/** The package that people install. */
+/** The package that people run. */
 const SUBJECT = 'server'
 const FOLDER = 'node_modules/'
 
@@ -9,13 +9,16 @@ type Placed = LockedPackage & { path: string; name: string; version: string }
 /** The packages that ship, as CycloneDX 1.5: all packages of a lock file but those that only development needs. */
 export function billOfMaterials(lock: LockFile, { serial, timestamp }: { serial: string; timestamp: string }) {
   const all = new Map(Object.entries(lock.packages).map(([path, each]) => [path, placed(path, each)]))
-  const shipped = [...all.values()].filter(({ path, link, dev }) => path !== '' && link !== true && dev !== true)
+  const subject = all.get(SUBJECT)
+  if (subject === undefined) throw new Error(`package-lock.json has no package in ${SUBJECT}`)
+  // The other packages of this repository are installed on their own, if it does not depend on them.
+  const isInstalled = (each: Placed) =>
+    each === subject || each.path.includes(FOLDER) || Object.hasOwn(subject.dependencies ?? {}, each.name)
+  const shipped = [...all.values()].filter((each) => each.link !== true && each.dev !== true && isInstalled(each))
   // One that is there twice, for two packages that depend on it, is the same package.
   const unique = [...new Map(shipped.map((each) => [refOf(each), each])).values()].sort((a, b) =>
     refOf(a) < refOf(b) ? -1 : 1,
   )
-  const subject = all.get(SUBJECT)
-  if (subject === undefined) throw new Error(`package-lock.json has no package in ${SUBJECT}`)
   const dependencies = new Map<string, Set<string>>()
   for (const each of shipped) {
     const known = dependencies.get(refOf(each)) ?? new Set()

@@ -11,11 +11,11 @@ const fromClone = import.meta.url.endsWith('.ts')
 /** A line that people can paste into their shell to run one of our own commands. */
 export function commandLine(rest: string, env: Readonly<Record<string, string>> = {}): string {
   const settings = Object.entries(env).map(([name, value]) => `${name}=${shellWord(value)} `)
-  return `${settings.join('')}${fromClone ? 'npm run -s ichido --' : 'npx ichido'} ${rest}`
+  return `${settings.join('')}${fromClone ? 'npm run -s ichido --' : 'npx @ichido/server'} ${rest}`
 }
 
 export function startLine(): string {
-  return fromClone ? 'npm start' : 'npx ichido serve --local-worker'
+  return fromClone ? 'npm start' : 'npx @ichido/server serve --local-worker'
 }
 
 export function shellWord(text: string): string {

@@ -1,0 +1,1 @@
+export * from '../server/src/idempotency/index.ts'

@@ -1,0 +1,2 @@
+export const ENTRIES: readonly string[]
+export function bundleLibrary(outDir: string, dependencies: readonly string[]): Promise<Map<string, string>>
