@@ -1,6 +1,7 @@
 import type { OutgoingHttpHeaders } from 'node:http'
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyReply } from 'fastify'
+import { HEARTBEAT_MS, LIFETIME_MS } from '../../services/events/feeds.ts'
 import type { Framing, Sink } from '../../services/events/subscriber.ts'
 import { iso } from '../../services/iso.ts'
 import { waitSignal } from '../routes/context.ts'
@@ -23,10 +24,6 @@ export interface SseEvent {
 }
 
 const HEARTBEAT = ':\n\n'
-/** Proxies cut off what is silent for a minute, many even earlier. */
-const HEARTBEAT_MS = 15_000
-/** Then the client comes again with its token, which may not be good any more. */
-const LIFETIME_MS = 15 * 60_000
 /** What clients are told to wait before they come again. */
 const RETRY_MS = 1_000
 
@@ -35,7 +32,7 @@ export function streamSignal(reply: FastifyReply, { world, draining }: StreamCon
   const late = new AbortController()
   reply.raw.once(
     'close',
-    world.after(LIFETIME_MS, () => late.abort()),
+    world.after(LIFETIME_MS.max, () => late.abort()),
   )
   return AbortSignal.any([waitSignal(reply, draining), late.signal])
 }

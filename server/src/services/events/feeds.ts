@@ -21,10 +21,10 @@ export interface FeedOpening {
 /** Wake-ups may get lost: all jobs that are followed are looked at by themselves this often, in one query. */
 const POLL_MS = 1_000
 const POLL_JOBS_MAX = 1_000
-/** Proxies cut off what is silent for a minute, many even earlier. */
-const HEARTBEAT_MS = 15_000
-/** After so long a client comes again with its token, which may not be good any more. Not all at the same time. */
-const LIFETIME_MS = { min: 12 * 60_000, max: 15 * 60_000 }
+/** Proxies cut off a stream that is silent for a minute, and some do so earlier. */
+export const HEARTBEAT_MS = 15_000
+/** A stream ends after this long: the client connects again with its token, which may be revoked by then. Not all clients at once. */
+export const LIFETIME_MS = { min: 12 * 60_000, max: 15 * 60_000 }
 
 /** Everybody on this node who follows the events of jobs: one feed for each job, however many follow it. */
 export class Feeds {
