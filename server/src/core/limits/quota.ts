@@ -2,7 +2,9 @@
 export const MICROS = 1_000_000
 export const WARN_FROM = 0.8
 
-export type CostPeriod = 'day' | 'month'
+export const COST_PERIODS = ['day', 'month'] as const
+
+export type CostPeriod = (typeof COST_PERIODS)[number]
 
 export interface Quota {
   maxConcurrent: number | null

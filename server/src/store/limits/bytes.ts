@@ -1,26 +1,22 @@
 import type { ByteQuota } from '../../core/limits/quota.ts'
-import { each, integer, integerOrNull, query, type Row, text, type Work } from '../statement.ts'
+import { each, query, type RowOf, type Work } from '../statement.ts'
 import * as sql from './bytes.sql.ts'
 import { lockUsersOf } from './users.ts'
 
-/** Locks a user before bytes of it are stored. Without a limit its row is only kept as it is, and nothing is counted. */
+/** Locks a user before bytes of it are stored. The row of a user without a limit is only shared, and nothing is counted. */
 export function* lockForBytes(userId: string): Work<ByteQuota> {
-  const [row] = yield* lockUsersOf([userId])
-  const quota = toByteQuota(row)
-  for (const counted of yield* countBytes([{ ...quota, userId }])) quota.usedBytes = integer(counted, 'used_bytes')
+  const [user] = yield* lockUsersOf([userId])
+  const quota: ByteQuota = { maxBytes: user?.max_bytes ?? null, usedBytes: user?.used_bytes ?? null }
+  for (const { used_bytes } of yield* countBytes([{ ...quota, userId }])) quota.usedBytes = used_bytes
   return quota
 }
 
-export function toByteQuota(row: Row | undefined): ByteQuota {
-  return { maxBytes: integerOrNull(row, 'max_bytes'), usedBytes: integerOrNull(row, 'used_bytes') }
-}
-
-/** Counts what those with a limit have stored, whose rows are locked and who have not been counted since it was set. */
-export function* countBytes(users: readonly (ByteQuota & { userId: string })[]): Work<Row[]> {
+/** Counts the bytes of users with a limit that have not been counted since the limit was set. Their rows are locked. */
+export function* countBytes(users: readonly (ByteQuota & { userId: string })[]): Work<RowOf<typeof sql.countBytes>[]> {
   const uncounted = users.filter(({ maxBytes, usedBytes }) => maxBytes !== null && usedBytes === null)
   return yield* each(
     sql.countBytes,
-    uncounted.map(({ userId }) => [userId]),
+    uncounted.map(({ userId }) => ({ user_id: userId })),
   )
 }
 
@@ -28,29 +24,31 @@ export function* countBytes(users: readonly (ByteQuota & { userId: string })[]):
 export function* addBytes(changes: Iterable<readonly [userId: string, bytes: number]>): Work<void> {
   const sums = new Map<string, number>()
   for (const [userId, bytes] of changes) if (bytes !== 0) sums.set(userId, (sums.get(userId) ?? 0) + bytes)
-  yield* each(sql.addBytes, [...sums].sort())
+  yield* each(
+    sql.addBytes,
+    [...sums].sort().map(([user_id, bytes]) => ({ user_id, bytes })),
+  )
 }
 
-/** Takes rows that were just deleted, each with its user and bytes: nothing is freed but by who removed it. */
-export function* freeBytes(removed: readonly Row[]): Work<void> {
-  yield* addBytes(removed.map((row) => [text(row, 'user_id'), -(integerOrNull(row, 'bytes') ?? 0)]))
+/** Takes rows that this transaction has just deleted: only the transaction that removes a row frees its bytes. */
+export function* freeBytes(removed: readonly { user_id: string; bytes: number | null }[]): Work<void> {
+  yield* addBytes(removed.map(({ user_id, bytes }) => [user_id, -(bytes ?? 0)]))
 }
 
 /**
- * Takes rows that are to be removed, each with its id and its user, and locks the users, as far as that can be without waiting:
- * who removes what is old has time. Answers with the ids of those whose users are locked. A user that is set a limit meanwhile is counted
- * before or after, not in between.
+ * Takes rows that are to be removed, and locks their users without waiting: removing old rows is not urgent. Answers with the
+ * ids of the rows whose users are locked. A user that gets a limit meanwhile is counted before or after, not in between.
  */
-export function* lockOwners(rows: readonly Row[]): Work<string[]> {
-  const users = [...new Set(rows.map((row) => text(row, 'user_id')))].sort()
+export function* lockOwners(rows: readonly { id: string; user_id: string }[]): Work<string[]> {
+  const users = [...new Set(rows.map(({ user_id }) => user_id))].sort()
   const busy = yield* each(
     sql.lockOwners,
-    users.map((id) => [id]),
+    users.map((user_id) => ({ user_id })),
   )
-  const left = new Set(busy.map((row) => text(row, 'user_id')))
-  return rows.flatMap((row) => (left.has(text(row, 'user_id')) ? [] : [text(row, 'id')]))
+  const left = new Set(busy.map(({ user_id }) => user_id))
+  return rows.flatMap(({ id, user_id }) => (left.has(user_id) ? [] : [id]))
 }
 
 export function* lockOwnersOf(jobIds: readonly string[]): Work<string[]> {
-  return yield* lockOwners(yield* query(sql.readOwners, JSON.stringify(jobIds)))
+  return yield* lockOwners(yield* query(sql.readOwners, { job_ids: JSON.stringify(jobIds) }))
 }

@@ -1,14 +1,17 @@
 import { statement } from '../statement.ts'
 
-/** Takes a user. Until this transaction ends, nobody else begins an operation of this user. */
+/** Until this transaction ends, no other transaction begins an operation of this user. */
 export const lockOperations = statement('lock_operations', {
-  postgres: `SELECT pg_advisory_xact_lock(hashtextextended('ichido.operations ' || $1::text, 0))`,
+  params: { actor: 'text' },
+  row: {},
+  postgres: `SELECT pg_advisory_xact_lock(hashtextextended('ichido.operations ' || $actor::text, 0))`,
   sqlite: [],
 })
 
-/** Takes a user and an operation that is not counted: how many others of this user have not ended. */
-export const countOperations = statement(
-  'count_operations',
-  `SELECT (SELECT count(*) FROM ichido.redrives WHERE state = 'running' AND actor = $1 AND id <> $2)
-    + (SELECT count(*) FROM ichido.backfills WHERE state = 'running' AND actor = $1 AND id <> $2) AS count`,
-)
+/** Counts the operations of the user that have not ended, without the operation `id`. */
+export const countOperations = statement('count_operations', {
+  params: { actor: 'text', id: 'text' },
+  row: { count: 'integer' },
+  sql: `SELECT (SELECT count(*) FROM ichido.redrives WHERE state = 'running' AND actor = $actor AND id <> $id)
+    + (SELECT count(*) FROM ichido.backfills WHERE state = 'running' AND actor = $actor AND id <> $id) AS count`,
+})

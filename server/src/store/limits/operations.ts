@@ -1,5 +1,5 @@
 import { type Command, command } from '../port.ts'
-import { integer, one, query, type Work } from '../statement.ts'
+import { query, type Work } from '../statement.ts'
 import { countOperations, lockOperations } from './operations.sql.ts'
 
 /** An operation that is about to begin, and how many of its user's may run at a time. */
@@ -15,8 +15,9 @@ export interface NewOperation {
  */
 export function withinOperations<T>({ id, actor, max }: NewOperation, begin: Command<T>): Command<T | null> {
   return command(begin.name, function* work(again): Work<T | null> {
-    yield* query(lockOperations, actor)
-    const others = integer(yield* one(countOperations, actor, id), 'count')
-    return others < max ? yield* begin.work(again) : null
+    yield* query(lockOperations, { actor })
+    const [others] = yield* query(countOperations, { actor, id })
+    if (others === undefined) throw new Error('The count of operations has no row')
+    return others.count < max ? yield* begin.work(again) : null
   })
 }

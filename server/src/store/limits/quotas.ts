@@ -1,25 +1,11 @@
-import { type ByteQuota, type CostPeriod, MICROS, periodStartMs, type Quota } from '../../core/limits/quota.ts'
+import { type ByteQuota, MICROS, periodStartMs, type Quota } from '../../core/limits/quota.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import {
-  each,
-  flag,
-  integer,
-  integerOrNull,
-  now,
-  one,
-  query,
-  type Row,
-  type SqlValue,
-  select,
-  text,
-  type Work,
-} from '../statement.ts'
+import { each, now, one, query, type RowOf, type SqlValue, select, type Work } from '../statement.ts'
 import { RESERVATION, RESERVATION_ROW, readReservation } from '../submission/reservations.sql.ts'
 import { type Reservation, toReservation } from '../submission/reservations.ts'
 import { forgetBytes, readBytes } from './bytes.sql.ts'
-import { toByteQuota } from './bytes.ts'
 import {
   addUsers,
   countInUse,
@@ -28,7 +14,8 @@ import {
   putQuota,
   readQuota,
   readSpent,
-  readUsers,
+  USER_ROW,
+  usersAfter,
 } from './quotas.sql.ts'
 
 export interface QuotaUse extends Omit<Quota, 'maxBytes'>, ByteQuota {
@@ -46,7 +33,9 @@ export interface UserUse extends QuotaUse {
 
 export function findQuota(userId: string): Command<QuotaUse> {
   return command('find_quota', function* work(): Work<QuotaUse> {
-    const user = { userId, ...toLimits(yield* one(readQuota, userId)) }
+    const row = yield* one(readQuota, { user_id: userId })
+    if (row === undefined) throw new Error('The default limits have no row')
+    const user = { userId, ...toLimits(row) }
     const withUse = yield* countUse([user])
     return withUse(user)
   })
@@ -55,10 +44,10 @@ export function findQuota(userId: string): Command<QuotaUse> {
 /** In the order of their ids; `*` is none of them. */
 export function listUsers(limit: number, after: string | null): Command<Listed<UserUse>> {
   return command('list_users', function* work(): Work<Listed<UserUse>> {
-    const rows = yield* query(readUsers(limit + 1), after ?? '')
+    const rows = yield* select(USER_ROW, usersAfter(limit + 1), [after ?? ''])
     const users = rows.slice(0, limit).map((row) => ({
-      userId: text(row, 'user_id'),
-      createdAtMs: integerOrNull(row, 'created_at'),
+      userId: row.user_id,
+      createdAtMs: row.created_at,
       ...toLimits(row),
     }))
     const withUse = yield* countUse(users)
@@ -69,31 +58,35 @@ export function listUsers(limit: number, after: string | null): Command<Listed<U
 type Limits = Omit<Quota, 'maxBytes'> & ByteQuota & { custom: boolean }
 type Limited = Limits & { userId: string }
 
-function toLimits(row: Row | undefined): Limits {
+function toLimits(row: RowOf<typeof readQuota>): Limits {
   return {
-    custom: flag(row, 'custom'),
-    period: text(row, 'period') as CostPeriod,
-    maxConcurrent: integerOrNull(row, 'max_concurrent'),
-    costLimitMicros: integerOrNull(row, 'cost_limit_micros'),
-    ...toByteQuota(row),
+    custom: row.custom,
+    period: row.period,
+    maxConcurrent: row.max_concurrent,
+    costLimitMicros: row.cost_limit_micros,
+    maxBytes: row.max_bytes,
+    usedBytes: row.used_bytes,
   }
 }
 
-/** What is used of the limits, counted for all of the users at once. */
+/** Counts the use of the limits, for all users at once. */
 function* countUse(users: readonly Limited[]): Work<<T extends Limited>(user: T) => T & QuotaUse> {
   const nowMs = yield* now()
-  const byUser = (rows: readonly Row[]) => new Map(rows.map((row) => [text(row, 'user_id'), row]))
-  const instants = users.map(({ userId }) => [userId, nowMs])
-  const periods = users.map(({ userId, period }) => [userId, period, periodStartMs(period, nowMs)])
-  const inUse = byUser(yield* each(countInUse, instants))
-  const spent = byUser(yield* each(readSpent, periods))
+  const instants = users.map(({ userId }) => ({ user_id: userId, at: nowMs }))
+  const periods = users.map(({ userId, period }) => ({
+    user_id: userId,
+    period,
+    period_start: periodStartMs(period, nowMs),
+  }))
+  const inUse = new Map((yield* each(countInUse, instants)).map((row) => [row.user_id, row]))
+  const spent = new Map((yield* each(readSpent, periods)).map((row) => [row.user_id, row.spent_micros]))
   const stored = yield* readStored(users)
   return (user) => ({
     ...user,
     usedBytes: stored.get(user.userId) ?? null,
-    activeJobs: integer(inUse.get(user.userId), 'active'),
-    activeReservations: integer(inUse.get(user.userId), 'reserved'),
-    spentMicros: integerOrNull(spent.get(user.userId), 'spent_micros') ?? 0,
+    activeJobs: inUse.get(user.userId)?.active ?? 0,
+    activeReservations: inUse.get(user.userId)?.reserved ?? 0,
+    spentMicros: spent.get(user.userId) ?? 0,
   })
 }
 
@@ -102,22 +95,28 @@ function* readStored(users: readonly Limited[]): Work<Map<string, number>> {
   const stored = new Map<string, number>()
   for (const { userId, maxBytes, usedBytes } of users) {
     if (maxBytes === null || userId === DEFAULT_USER) continue
-    stored.set(userId, usedBytes ?? integer(yield* one(readBytes, userId), 'used_bytes'))
+    stored.set(userId, usedBytes ?? (yield* one(readBytes, { user_id: userId }))?.used_bytes ?? 0)
   }
   return stored
 }
 
 const DEFAULT_USER = '*'
 
-/** @param by who asked for it; null: nobody is to be told of. What changes nothing is not told of either. */
+/** @param by who asked for it; null: the change is not recorded. A change to the same limits is not recorded either. */
 export function setQuota(userId: string, quota: Quota, by: By | null = null): Command<void> {
   return command('put_quota', function* work(again): Work<void> {
-    yield* each(addUsers, [[userId]])
-    // Users before the default: so does everybody else who locks both.
-    if (userId === DEFAULT_USER) yield* query(forgetBytes)
+    yield* each(addUsers, [{ user_id: userId }])
+    // Users are locked before the default, as in every transaction that locks both.
+    if (userId === DEFAULT_USER) yield* query(forgetBytes, {})
     const [before, after] = [yield* lockOwn(userId), describe(quota)]
     if (by !== null && (yield* isRecorded(again, by))) return
-    yield* query(putQuota, userId, quota.maxConcurrent, quota.costLimitMicros, quota.period, quota.maxBytes ?? null)
+    yield* query(putQuota, {
+      user_id: userId,
+      max_concurrent: quota.maxConcurrent,
+      cost_limit_micros: quota.costLimitMicros,
+      period: quota.period,
+      max_bytes: quota.maxBytes ?? null,
+    })
     const changed = JSON.stringify(before) !== JSON.stringify(after)
     if (by !== null && changed) yield* record(by, 'quota.put', userId, before, after)
   })
@@ -129,7 +128,7 @@ export function clearQuota(userId: string, by: By | null = null): Command<boolea
     const before = yield* lockOwn(userId)
     if (by !== null && (yield* isRecorded(again, by))) return true
     if (before === null) return false
-    yield* query(deleteQuota, userId)
+    yield* query(deleteQuota, { user_id: userId })
     if (by !== null) yield* record(by, 'quota.delete', userId, before, null)
     return true
   })
@@ -137,9 +136,15 @@ export function clearQuota(userId: string, by: By | null = null): Command<boolea
 
 /** Null when the user has no limits of its own. */
 function* lockOwn(userId: string): Work<ReturnType<typeof describe> | null> {
-  const row = yield* one(lockQuota, userId)
-  if (!flag(row, 'custom')) return null
-  return describe(toLimits(row))
+  const row = yield* one(lockQuota, { user_id: userId })
+  if (!row?.custom) return null
+  const { max_concurrent, cost_limit_micros, period, max_bytes } = row
+  return describe({
+    maxConcurrent: max_concurrent,
+    costLimitMicros: cost_limit_micros,
+    period,
+    maxBytes: max_bytes,
+  })
 }
 
 function describe({ maxConcurrent, costLimitMicros, period, maxBytes = null }: Quota) {

@@ -1,9 +1,9 @@
 import { type Command, command } from '../port.ts'
-import { each, integer, query, text, type Work } from '../statement.ts'
-import { fence, type Term } from '../system/leadership.ts'
+import { each, query, type Work } from '../statement.ts'
+import type { Term } from '../system/leadership.ts'
 import * as sql from './user-names.sql.ts'
 
-export type NameSort = 'queue' | 'domain' | 'label'
+export type NameSort = (typeof sql.NAME_SORTS)[number]
 
 export interface UserName {
   userId: string
@@ -27,16 +27,16 @@ export function claimNames(namings: readonly Naming[], max: NamesMax): Command<(
     const users = [...new Set(namings.flat().map(({ userId }) => userId))].sort()
     yield* each(
       sql.lockNames,
-      users.map((userId) => [userId]),
+      users.map((user_id) => ({ user_id })),
     )
-    const groups = new Map(namings.flat().map((name) => [groupOf(name), [name.userId, name.sort]]))
+    const groups = new Map(namings.flat().map((name) => [groupOf(name), { user_id: name.userId, sort: name.sort }]))
     const counts = new Map<string, number>()
     for (const row of yield* each(sql.countNames, [...groups.values()])) {
-      counts.set(`${text(row, 'user_id')}\n${text(row, 'sort')}`, integer(row, 'count'))
+      counts.set(`${row.user_id}\n${row.sort}`, row.count)
     }
     const known = new Set<string>()
     for (const row of yield* each(sql.readNames, [...names.values()].map(toRow))) {
-      known.add(`${text(row, 'user_id')}\n${text(row, 'sort')}\n${text(row, 'name')}`)
+      known.add(`${row.user_id}\n${row.sort}\n${row.name}`)
     }
 
     const claimed = new Map<string, UserName>()
@@ -61,11 +61,11 @@ export function claimNames(namings: readonly Naming[], max: NamesMax): Command<(
 
 export function removeNames(term: Term, ageMs: number, max: number): Command<number> {
   return command('remove_user_names', function* work(): Work<number> {
-    return (yield* query(sql.removeNames, ...fence(term), max, ageMs)).length
+    return (yield* query(sql.removeNames, { ...term, max, age_ms: ageMs })).length
   })
 }
 
-const toRow = ({ userId, sort, name }: UserName) => [userId, sort, name]
+const toRow = ({ userId, sort, name }: UserName) => ({ user_id: userId, sort, name })
 
 /** No part can hold a line break. */
 const groupOf = ({ userId, sort }: UserName) => `${userId}\n${sort}`

@@ -1,6 +1,5 @@
-import type { ByteQuota, CostPeriod, Quota } from '../../core/limits/quota.ts'
-import { periodStartMs } from '../../core/limits/quota.ts'
-import { each, flag, integer, integerOrNull, type Row, text, type Work } from '../statement.ts'
+import { type ByteQuota, periodStartMs, type Quota } from '../../core/limits/quota.ts'
+import { each, type RowOf, type Work } from '../statement.ts'
 import { expireReservations } from '../submission/reservations.sql.ts'
 import { addUsers, countInUse, lockUsers, readSpent, shareUsers } from './quotas.sql.ts'
 
@@ -26,34 +25,37 @@ export interface LockedUsers {
 export function* lockAndCount(userIds: Iterable<string>): Work<LockedUsers> {
   const locked = yield* lockUsersOf(userIds)
   // The row that was locked last tells a time when all of them were.
-  const nowMs = Math.max(...locked.map((row) => integer(row, 'now')))
-  const users = new Map(locked.map((row) => [text(row, 'user_id'), toUser(row)]))
+  const nowMs = Math.max(...locked.map((row) => row.now))
+  const users = new Map(locked.map((row) => [row.user_id, toUser(row)]))
 
   const limited = [...users.values()].filter((user) => user.maxConcurrent !== null)
   const counts = yield* each(
     countInUse,
-    limited.map((user) => [user.userId, nowMs]),
+    limited.map((user) => ({ user_id: user.userId, at: nowMs })),
   )
   for (const row of counts) {
-    const user = users.get(text(row, 'user_id'))
-    if (user) user.inUse = integer(row, 'active') + integer(row, 'reserved')
+    const user = users.get(row.user_id)
+    if (user) user.inUse = row.active + row.reserved
   }
   yield* each(
     expireReservations,
-    counts.filter((row) => flag(row, 'lapsed')).map((row) => ({ user_id: text(row, 'user_id'), at: nowMs })),
+    counts.filter(({ lapsed }) => lapsed).map(({ user_id }) => ({ user_id, at: nowMs })),
   )
-  return { users, nowMs, countedAtMs: Math.max(nowMs, ...counts.map((row) => integer(row, 'now'))) }
+  return { users, nowMs, countedAtMs: Math.max(nowMs, ...counts.map((row) => row.now)) }
 }
 
-/** In the order of their ids. Those without limits are shared. */
-export function* lockUsersOf(userIds: Iterable<string>): Work<Row[]> {
+/** A user's limits in force, read under its lock. */
+export type UserLimits = RowOf<typeof lockUsers>
+
+/** Locks users in the order of their ids. The rows of users without limits are shared. */
+export function* lockUsersOf(userIds: Iterable<string>): Work<UserLimits[]> {
   return yield* lock([...new Set(userIds)].sort())
 }
 
-function* lock(ids: readonly string[]): Work<Row[]> {
-  const rowsOf = (users: readonly string[]) => users.map((id) => [id])
+function* lock(ids: readonly string[]): Work<UserLimits[]> {
+  const rowsOf = (users: readonly string[]) => users.map((user_id) => ({ user_id }))
   const unlimited = yield* each(shareUsers, rowsOf(ids))
-  const shared = new Set(unlimited.map((row) => text(row, 'user_id')))
+  const shared = new Set(unlimited.map(({ user_id }) => user_id))
   const rest = ids.filter((id) => !shared.has(id))
   if (rest.length === 0) return unlimited
   const limited = yield* each(lockUsers, rowsOf(rest))
@@ -65,22 +67,24 @@ function* lock(ids: readonly string[]): Work<Row[]> {
 /** Only for users with a cost limit; under their lock. Takes the instant that what is let in will be charged at. */
 export function* readCosts(users: Iterable<LockedUser>, chargedAtMs: number): Work<void> {
   const limited = [...users].filter((user) => user.costLimitMicros !== null)
-  const rows = limited.map((user) => [user.userId, user.period, periodStartMs(user.period, chargedAtMs)])
-  const found = new Map(
-    (yield* each(readSpent, rows)).map((row) => [text(row, 'user_id'), integer(row, 'spent_micros')]),
-  )
+  const counters = limited.map(({ userId, period }) => ({
+    user_id: userId,
+    period,
+    period_start: periodStartMs(period, chargedAtMs),
+  }))
+  const found = new Map((yield* each(readSpent, counters)).map((row) => [row.user_id, row.spent_micros]))
   for (const user of limited) user.spentMicros = found.get(user.userId) ?? 0
 }
 
-function toUser(row: Row): LockedUser {
+function toUser(row: UserLimits): LockedUser {
   return {
-    userId: text(row, 'user_id'),
-    maxConcurrent: integerOrNull(row, 'max_concurrent'),
-    costLimitMicros: integerOrNull(row, 'cost_limit_micros'),
-    period: text(row, 'period') as CostPeriod,
+    userId: row.user_id,
+    maxConcurrent: row.max_concurrent,
+    costLimitMicros: row.cost_limit_micros,
+    period: row.period,
     inUse: 0,
     spentMicros: 0,
-    maxBytes: integerOrNull(row, 'max_bytes'),
-    usedBytes: integerOrNull(row, 'used_bytes'),
+    maxBytes: row.max_bytes,
+    usedBytes: row.used_bytes,
   }
 }

@@ -1,6 +1,6 @@
 import { periodStartMs } from '../../core/limits/quota.ts'
 import { addSpent, readRefunds } from '../limits/quotas.sql.ts'
-import { each, integer, type SqlValue, text, type Work } from '../statement.ts'
+import { each, type ParamsOf, type Work } from '../statement.ts'
 
 export interface CostChange {
   userId: string
@@ -11,14 +11,14 @@ export interface CostChange {
 
 /** Both the day's and the month's counter are kept, so that a quota can change its period without forgetting. */
 export function* changeCosts(changes: readonly CostChange[]): Work<void> {
-  const sums = new Map<string, SqlValue[]>()
+  const sums = new Map<string, ParamsOf<typeof addSpent>>()
   for (const { userId, chargedAtMs, micros } of changes) {
     if (micros === 0) continue
     for (const period of ['day', 'month'] as const) {
       const start = periodStartMs(period, chargedAtMs)
       const name = JSON.stringify([userId, period, start])
-      const sum = Number(sums.get(name)?.[3] ?? 0) + micros
-      sums.set(name, [userId, period, start, sum])
+      const spent = (sums.get(name)?.spent_micros ?? 0) + micros
+      sums.set(name, { user_id: userId, period, period_start: start, spent_micros: spent })
     }
   }
   const rows = [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row)
@@ -29,13 +29,13 @@ export function* changeCosts(changes: readonly CostChange[]): Work<void> {
 export function* giveBack(runIds: readonly string[]): Work<void> {
   const refunds = yield* each(
     readRefunds,
-    runIds.map((id) => [id]),
+    runIds.map((run_id) => ({ run_id })),
   )
   yield* changeCosts(
     refunds.map((row) => ({
-      userId: text(row, 'user_id'),
-      chargedAtMs: integer(row, 'charged_at'),
-      micros: -integer(row, 'estimated_cost_micros'),
+      userId: row.user_id,
+      chargedAtMs: row.charged_at,
+      micros: -row.estimated_cost_micros,
     })),
   )
 }

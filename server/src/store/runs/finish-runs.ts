@@ -2,7 +2,7 @@ import type { RunCommand, RunRefusal, RunState } from '../../core/run/run-state.
 import { findFatalCodes } from '../leasing/queues.ts'
 import { readCharges } from '../limits/quotas.sql.ts'
 import { type Command, command, type FastPath } from '../port.ts'
-import { each, eachStep, integer, one, type ParamsOf, type RowOf, readRows, text, type Work } from '../statement.ts'
+import { each, eachStep, one, type ParamsOf, type RowOf, readRows, type Work } from '../statement.ts'
 import { countNow } from '../system/count-now.ts'
 import { type Failure, type Followed, followFailures } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
@@ -181,15 +181,15 @@ function* settleCosts(ended: readonly Ended[]): Work<void> {
   }
   const charges = yield* each(
     readCharges,
-    [...costs.keys()].map((id) => [id]),
+    [...costs.keys()].map((job_id) => ({ job_id })),
   )
   yield* changeCosts(
     charges.flatMap((row) => {
-      const cost = costs.get(text(row, 'job_id'))
+      const cost = costs.get(row.job_id)
       if (cost === undefined) return []
-      const more = cost.costMicros - integer(row, 'estimated_cost_micros')
+      const more = cost.costMicros - row.estimated_cost_micros
       const micros = cost.state === 'SUCCEEDED' ? more : Math.max(0, more)
-      return [{ userId: text(row, 'user_id'), chargedAtMs: integer(row, 'charged_at'), micros }]
+      return [{ userId: row.user_id, chargedAtMs: row.charged_at, micros }]
     }),
   )
 }

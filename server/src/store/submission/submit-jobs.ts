@@ -182,8 +182,8 @@ function* admitFresh(
 ): Work<{ admitted: Admitted[]; repeats: [SubmitItem, SubmitItem][] }> {
   yield* readCosts(users.values(), countedAtMs)
   for (const row of yield* countBytes([...users.values()])) {
-    const user = users.get(text(row, 'user_id'))
-    if (user) user.usedBytes = integer(row, 'used_bytes')
+    const user = users.get(row.user_id)
+    if (user) user.usedBytes = row.used_bytes
   }
   const held = new Map<string, string>()
   const wanted = items.flatMap(({ reservationId, userId }) =>

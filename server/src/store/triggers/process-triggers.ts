@@ -2,11 +2,11 @@ import type { TriggerOutcome } from '@ichido/sdk/protocol'
 import type { Definition } from '../../core/schedule/definition.ts'
 import { decide, matches, type TriggerRule } from '../../core/schedule/trigger.ts'
 import { addUsers, shareUsers } from '../limits/quotas.sql.ts'
-import { lockUsersOf } from '../limits/users.ts'
+import { lockUsersOf, type UserLimits } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
 import { definitionItem, type Maker, resultOf, submitUnkeyed } from '../schedules/definition-jobs.ts'
 import { toDefinition } from '../schedules/definitions.ts'
-import { each, query, type Row, type RowOf, text, type Work } from '../statement.ts'
+import { each, query, type RowOf, type Work } from '../statement.ts'
 import type { UntaggedItem } from '../submission/submission.ts'
 import type { Term } from '../system/leadership.ts'
 import * as sql from './triggers.sql.ts'
@@ -87,7 +87,7 @@ export function processTriggers(
   const place = new Map(triggers.map(({ triggerId }, i) => [triggerId, i]))
   return command('process_triggers', function* work(): Work<Processed> {
     const users = yield* hasty ? shareUnlimited(userIds) : lockUsersOf(userIds)
-    const counted = new Set(users.map((row) => text(row, 'user_id')))
+    const counted = new Set(users.map(({ user_id }) => user_id))
     const definitions = (yield* each(sql.shareOnTopics, topicsOf(triggers))).map(toDefinition).filter(hasRule)
     const locked = yield* query(sql.lockUnprocessed, { ...term, ids })
     if (locked.length === 0) return { triggers: 0, made: [] }
@@ -114,8 +114,8 @@ export function processTriggers(
 }
 
 /** Waits for nobody who submits: users with limits are left out. */
-function* shareUnlimited(userIds: readonly string[]): Work<Row[]> {
-  const ids = [...new Set(userIds)].sort().map((id) => [id])
+function* shareUnlimited(userIds: readonly string[]): Work<UserLimits[]> {
+  const ids = [...new Set(userIds)].sort().map((user_id) => ({ user_id }))
   yield* each(addUsers, ids)
   return yield* each(shareUsers, ids)
 }
