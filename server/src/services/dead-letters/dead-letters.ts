@@ -13,13 +13,14 @@ import { type Artifact, listArtifacts } from '../../store/artifacts/artifacts.ts
 import {
   countDeadLetters,
   type DeadFilter,
+  type DeadGroup,
+  type DeadLetter,
   type DeadPlace,
   findDeadLetter,
   groupDeadLetters,
   listDeadLetters,
 } from '../../store/dead-letters/dead-letters.ts'
 import { type RetryOutcome, retryJob } from '../../store/jobs/retry-jobs.ts'
-import { integer, integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
 import type { Deps } from '../deps.ts'
 import { iso } from '../iso.ts'
 import type { JobService } from '../jobs/jobs.ts'
@@ -84,7 +85,7 @@ export function createDeadLetterService(
       requireId('dead letter', jobId)
       const row = await store.read(findDeadLetter(jobId))
       const user = visibleUser(caller)
-      if (row === undefined || (user !== null && user !== text(row, 'user_id'))) throw notFound('dead letter', jobId)
+      if (row === undefined || (user !== null && user !== row.user_id)) throw notFound('dead letter', jobId)
       return { ...renderDeadLetter(row), job: await jobs.get(caller, jobId) }
     },
 
@@ -103,12 +104,8 @@ export function createDeadLetterService(
     async counts() {
       const { queues, redrivesRunning } = await store.read(countDeadLetters(COUNTED_QUEUES_MAX, COUNTED_EACH_MAX))
       return {
-        queues: queues.map((row) => ({
-          queue: text(row, 'queue'),
-          count: integer(row, 'count'),
-          // Null if its last one went between the two looks.
-          oldestMs: integerOrNull(row, 'oldest_ms') ?? 0,
-        })),
+        // Null if the last dead letter was resolved between the two looks.
+        queues: queues.map(({ queue, count, oldest_ms }) => ({ queue, count, oldestMs: oldest_ms ?? 0 })),
         redrivesRunning,
       }
     },
@@ -145,7 +142,7 @@ export function createDeadLetterService(
       const replayed = outcome.kind === 'replayed'
       if (!replayed) meter.retried('person')
       if (letter !== undefined && !replayed) {
-        meter.deadLetterResolved('replaced', Math.max(0, world.now() - integer(letter, 'dead_at')))
+        meter.deadLetterResolved('replaced', Math.max(0, world.now() - letter.dead_at))
       }
       return { job: await jobs.get(caller, outcome.jobId), replayed }
     },
@@ -189,34 +186,20 @@ function refusal(outcome: Extract<RetryOutcome, { kind: 'refused' }>): IchidoErr
   }
 }
 
-function renderListed(row: Row): DeadLetterShape {
+function renderListed(row: DeadLetter): DeadLetterShape {
   const letter = renderDeadLetter(row)
   return { ...letter, error_message: clip(letter.error_message, LISTED_MESSAGE_MAX) }
 }
 
-function renderDeadLetter(row: Row): DeadLetterShape {
-  return {
-    job_id: text(row, 'job_id'),
-    run_id: text(row, 'run_id'),
-    queue: text(row, 'queue'),
-    kind: text(row, 'kind'),
-    user_id: text(row, 'user_id'),
-    error_code: text(row, 'error_code'),
-    error_message: text(row, 'error_message'),
-    retry_count: integer(row, 'retry_count'),
-    dead_at: iso(integer(row, 'dead_at')),
-    redrive_id: textOrNull(row, 'redrive_id'),
-  }
+function renderDeadLetter(row: DeadLetter): DeadLetterShape {
+  return { ...row, dead_at: iso(row.dead_at) }
 }
 
-function renderGroup(row: Row): DeadLetterGroup {
+function renderGroup(row: DeadGroup): DeadLetterGroup {
   return {
-    queue: text(row, 'queue'),
-    kind: text(row, 'kind'),
-    error_code: text(row, 'error_code'),
-    count: integer(row, 'count'),
-    first_dead_at: iso(integer(row, 'first_dead_at')),
-    last_dead_at: iso(integer(row, 'last_dead_at')),
-    sample_message: clip(text(row, 'sample_message'), LISTED_MESSAGE_MAX),
+    ...row,
+    first_dead_at: iso(row.first_dead_at),
+    last_dead_at: iso(row.last_dead_at),
+    sample_message: clip(row.sample_message, LISTED_MESSAGE_MAX),
   }
 }

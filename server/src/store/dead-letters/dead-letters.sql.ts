@@ -1,29 +1,45 @@
 import { GIVEN_BACK } from '../limits/quotas.sql.ts'
 import { statement } from '../statement.ts'
 
-export const DEAD_LETTER_COLUMNS = `d.job_id, d.run_id, d.queue, d.kind, d.user_id, d.error_code, d.error_message,
-  d.retry_count, d.dead_at, d.redrive_id`
+export const DEAD_LETTER_ROW = {
+  job_id: 'text',
+  run_id: 'text',
+  queue: 'text',
+  kind: 'text',
+  user_id: 'text',
+  error_code: 'text',
+  error_message: 'text',
+  retry_count: 'integer',
+  dead_at: 'integer',
+  redrive_id: 'text?',
+} as const
 
-export const readDeadLetter = statement(
-  'read_dead_letter',
-  `SELECT ${DEAD_LETTER_COLUMNS} FROM ichido.dead_letters d WHERE d.job_id = $1`,
-)
+export const DEAD_LETTER_COLUMNS = Object.keys(DEAD_LETTER_ROW)
+  .map((column) => `d.${column}`)
+  .join(', ')
+
+export const readDeadLetter = statement('read_dead_letter', {
+  params: { job_id: 'text' },
+  row: DEAD_LETTER_ROW,
+  sql: `SELECT ${DEAD_LETTER_COLUMNS} FROM ichido.dead_letters d WHERE d.job_id = $job_id`,
+})
 
 /**
- * Takes how many queues at most, and up to how many of each to count: a million are never read. From queue to queue, in the
- * order of their names, by the index.
+ * Counts up to a maximum in each queue: a million dead letters are never read. Goes from queue to queue, in the order of their
+ * names, by the index.
  */
-export const countDead = statement(
-  'count_dead',
-  `WITH RECURSIVE q AS (
+export const countDead = statement('count_dead', {
+  params: { queues_max: 'integer', each_max: 'integer' },
+  row: { queue: 'text', count: 'integer', oldest_ms: 'integer?' },
+  sql: `WITH RECURSIVE q AS (
       SELECT min(queue) AS queue FROM ichido.dead_letters WHERE queue > ''
       UNION ALL
       SELECT (SELECT min(d.queue) FROM ichido.dead_letters d WHERE d.queue > q.queue) FROM q WHERE q.queue IS NOT NULL)
     SELECT q.queue,
-      (SELECT count(*) FROM (SELECT 1 FROM ichido.dead_letters d WHERE d.queue = q.queue LIMIT $2) c) AS count,
+      (SELECT count(*) FROM (SELECT 1 FROM ichido.dead_letters d WHERE d.queue = q.queue LIMIT $each_max) c) AS count,
       (SELECT now_ms() - min(d.dead_at) FROM ichido.dead_letters d WHERE d.queue = q.queue) AS oldest_ms
-    FROM q WHERE q.queue IS NOT NULL LIMIT $1`,
-)
+    FROM q WHERE q.queue IS NOT NULL LIMIT $queues_max`,
+})
 
 /** Takes jobs that were retried or replaced, and their runs that ended; answers how long each was a dead letter. */
 export const resolveDeadLetters = statement('resolve_dead_letters', {

@@ -2,29 +2,23 @@ import type { DeadLetterFilter } from '@ichido/sdk/protocol'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
 import {
-  integer,
+  exactlyOne,
   one,
   query,
-  type Row,
+  type RowOf,
+  readRows,
+  type SqlType,
   type SqlValue,
-  type Statement,
   statement,
-  text,
+  type Values,
   type Work,
 } from '../statement.ts'
-import { countDead, DEAD_LETTER_COLUMNS, readDeadLetter } from './dead-letters.sql.ts'
-import { countRunning } from './redrives.sql.ts'
+import { countDead, DEAD_LETTER_COLUMNS, DEAD_LETTER_ROW, readDeadLetter } from './dead-letters.sql.ts'
+import { countRunning, type DeadFilter } from './redrives.sql.ts'
 
-export interface DeadFilter {
-  queue: string | null
-  kind: string | null
-  errorCode: string | null
-  userId: string | null
-  deadFromMs: number | null
-  deadToMs: number | null
-  /** Somewhere in the error's message; upper and lower case are the same. */
-  text: string | null
-}
+export type { DeadFilter } from './redrives.sql.ts'
+
+export type DeadLetter = Values<typeof DEAD_LETTER_ROW>
 
 export const EVERY_DEAD_LETTER: DeadFilter = {
   queue: null,
@@ -61,7 +55,7 @@ export function listDeadLetters(
   filter: DeadFilter,
   limit: number,
   after: DeadPlace | null,
-): Command<Omit<Listed<Row>, 'next'> & { next: DeadPlace | null }> {
+): Command<Omit<Listed<DeadLetter>, 'next'> & { next: DeadPlace | null }> {
   return command('list_dead_letters', function* work() {
     const params: SqlValue[] = []
     const where = conditions(filter, params)
@@ -71,42 +65,53 @@ export function listDeadLetters(
     }
     const sql = `SELECT ${DEAD_LETTER_COLUMNS} FROM ichido.dead_letters d WHERE ${where.join(' AND ')}
       ORDER BY d.dead_at DESC, d.job_id DESC LIMIT ${limit + 1}`
-    const rows = yield* query(asking(sql), ...params)
+    const rows = yield* ask(DEAD_LETTER_ROW, sql, params)
     const page = rows.slice(0, limit)
     const last = page.at(-1)
     const more = rows.length > limit && last !== undefined
-    return { rows: page, next: more ? { deadAtMs: integer(last, 'dead_at'), jobId: text(last, 'job_id') } : null }
+    return { rows: page, next: more ? { deadAtMs: last.dead_at, jobId: last.job_id } : null }
   })
 }
 
+const GROUP_ROW = {
+  queue: 'text',
+  kind: 'text',
+  error_code: 'text',
+  count: 'integer',
+  first_dead_at: 'integer',
+  last_dead_at: 'integer',
+  sample_message: 'text',
+} as const
+
+export type DeadGroup = Values<typeof GROUP_ROW>
+
 /** The largest groups first: dead letters of one queue, kind and error code mostly have one cause. */
-export function groupDeadLetters(filter: DeadFilter, limit: number): Command<Row[]> {
-  return command('group_dead_letters', function* work(): Work<Row[]> {
+export function groupDeadLetters(filter: DeadFilter, limit: number): Command<DeadGroup[]> {
+  return command('group_dead_letters', function* work(): Work<DeadGroup[]> {
     const params: SqlValue[] = []
     const where = conditions(filter, params)
     const sql = `SELECT d.queue, d.kind, d.error_code, count(*) AS count, min(d.dead_at) AS first_dead_at,
         max(d.dead_at) AS last_dead_at, min(d.error_message) AS sample_message
       FROM ichido.dead_letters d WHERE ${where.join(' AND ')}
       GROUP BY d.queue, d.kind, d.error_code ORDER BY count(*) DESC, d.queue, d.kind, d.error_code LIMIT ${limit}`
-    return yield* query(asking(sql), ...params)
+    return yield* ask(GROUP_ROW, sql, params)
   })
 }
 
 export interface DeadLetterRows {
-  /** Each with its `count` and `oldest_ms`. */
-  queues: Row[]
+  queues: RowOf<typeof countDead>[]
   redrivesRunning: number
 }
 
 export function countDeadLetters(queuesMax: number, eachMax: number): Command<DeadLetterRows> {
   return command('count_dead_letters', function* work(): Work<DeadLetterRows> {
-    const queues = yield* query(countDead, queuesMax, eachMax)
-    return { queues, redrivesRunning: integer(yield* one(countRunning), 'count') }
+    const queues = yield* query(countDead, { queues_max: queuesMax, each_max: eachMax })
+    return { queues, redrivesRunning: (yield* exactlyOne(countRunning, {})).count }
   })
 }
 
-export function findDeadLetter(jobId: string): Command<Row | undefined> {
-  return command('find_dead_letter', () => one(readDeadLetter, jobId))
+export function findDeadLetter(jobId: string): Command<DeadLetter | undefined> {
+  return command('find_dead_letter', () => one(readDeadLetter, { job_id: jobId }))
 }
 
 /** What of a filter stands in a WHERE; the values go to `params`. */
@@ -123,10 +128,13 @@ export function conditions(filter: DeadFilter, params: SqlValue[]): string[] {
   return where
 }
 
-/** SQLite's LIKE is what PostgreSQL calls ILIKE. */
-export function asking(sql: string): Statement {
-  return statement('', { postgres: sql, sqlite: sql.replaceAll(' ILIKE ', ' LIKE ') })
+/** Runs a text with the conditions of a filter. SQLite's LIKE is PostgreSQL's ILIKE. */
+export function* ask<R extends Columns>(row: R, sql: string, params: readonly SqlValue[]): Work<Values<R>[]> {
+  const asked = statement('', { postgres: sql, sqlite: sql.replaceAll(' ILIKE ', ' LIKE ') })
+  return readRows({ row }, yield* query(asked, ...params))
 }
+
+type Columns = Readonly<Record<string, SqlType>>
 
 function escaped(text: string): string {
   return text.replace(/[!%_]/g, '!$&')

@@ -3,9 +3,9 @@ import { type RetryOutcome, retryJobs } from '../jobs/retry-jobs.ts'
 import type { TagsFor } from '../leasing/fair-tags.ts'
 import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import { each, integer, one, query, type Row, type SqlValue, text, type Work } from '../statement.ts'
-import { fence, type Term } from '../system/leadership.ts'
-import { asking, conditions } from './dead-letters.ts'
+import { each, exactlyOne, one, query, type RowOf, type SqlValue, type Work } from '../statement.ts'
+import type { Term } from '../system/leadership.ts'
+import { ask, conditions } from './dead-letters.ts'
 import { countsOf, type Redrive, toRedrive } from './redrive.ts'
 import * as sql from './redrives.sql.ts'
 
@@ -39,14 +39,14 @@ const LAST_JOB = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
  */
 export function stepRedrive(term: Term, item: StepItem): Command<Stepped> {
   return command('redrive', function* work(): Work<Stepped> {
-    const seen = yield* one(sql.readRedrive, item.redriveId)
+    const seen = yield* one(sql.readRedrive, { id: item.redriveId })
     if (seen === undefined) return { retried: [], ended: false }
     const ahead = yield* readNext(toRedrive(seen), item)
-    yield* lockUsersOf(ahead.map((letter) => text(letter, 'user_id')))
-    const row = yield* one(sql.takeStep, ...fence(term), item.redriveId, item.version)
+    yield* lockUsersOf(ahead.map((letter) => letter.user_id))
+    const row = yield* one(sql.takeStep, { ...term, id: item.redriveId, version: item.version })
     if (row === undefined) return { retried: [], ended: false }
     const redrive = toRedrive(row)
-    if (redrive.marked) return yield* redriveSome(redrive, item, integer(row, 'now'))
+    if (redrive.marked) return yield* redriveSome(redrive, item, row.now)
     yield* markSome(redrive)
     return { retried: [], ended: false }
   })
@@ -62,23 +62,33 @@ function* markSome({ redriveId, filter, beganAtMs, at, matched }: Redrive): Work
     ORDER BY d.dead_at, d.job_id LIMIT ${MARK_MAX}`
   const mark = `UPDATE ichido.dead_letters AS d SET redrive_id = ${bind(redriveId)} WHERE d.job_id IN (${found}) AND ${sql.FREE}
     RETURNING job_id, dead_at`
-  const rows = yield* query(asking(mark), ...params)
+  const rows = yield* ask({ job_id: 'text', dead_at: 'integer' } as const, mark, params)
   // The count that the redrive began with was a forecast.
   const before = at.deadAtMs === 0 ? 0 : matched
-  const last = rows.map(placeOf).sort(byPlace).at(-1)
-  if (last === undefined) yield* query(sql.recordMarked, redriveId, true, before, 0, NO_JOB)
-  else yield* query(sql.recordMarked, redriveId, false, before + rows.length, last.deadAtMs, last.jobId)
+  const last = rows.sort(byPlace).at(-1)
+  yield* query(sql.recordMarked, {
+    id: redriveId,
+    marked: last === undefined,
+    matched: before + rows.length,
+    at_dead_at: last?.dead_at ?? 0,
+    at_job_id: last?.job_id ?? NO_JOB,
+  })
 }
 
-const placeOf = (row: Row) => ({ deadAtMs: integer(row, 'dead_at'), jobId: text(row, 'job_id') })
-type Place = ReturnType<typeof placeOf>
-const byPlace = (a: Place, b: Place) => a.deadAtMs - b.deadAtMs || (a.jobId < b.jobId ? -1 : 1)
+interface Place {
+  dead_at: number
+  job_id: string
+}
+
+const byPlace = (a: Place, b: Place) => a.dead_at - b.dead_at || (a.job_id < b.job_id ? -1 : 1)
+
+type Marked = RowOf<typeof sql.readMarked>
 
 /** The dead letters of the next step. */
-function* readNext({ redriveId, marked, at, perSecond }: Redrive, { nextRunIds }: StepItem): Work<Row[]> {
+function* readNext({ redriveId, marked, at, perSecond }: Redrive, { nextRunIds }: StepItem): Work<Marked[]> {
   if (!marked) return []
   const max = Math.min(nextRunIds.length, perSecond === null ? Infinity : Math.ceil(perSecond / STEPS_PER_SECOND))
-  return yield* query(sql.readMarked, redriveId, at.userId, at.jobId, max)
+  return yield* query(sql.readMarked, { redrive_id: redriveId, user_id: at.userId, job_id: at.jobId, max })
 }
 
 function* redriveSome(redrive: Redrive, item: StepItem, nowMs: number): Work<Stepped> {
@@ -89,7 +99,7 @@ function* redriveSome(redrive: Redrive, item: StepItem, nowMs: number): Work<Ste
   if (last === undefined) return yield* endPass(redrive, item, first ? 0 : redrive.waiting, nowMs)
 
   const outcomes = yield* retryJobs(
-    rows.map((row, i) => ({ jobId: text(row, 'job_id'), nextRunId: item.nextRunIds[i] ?? missing() })),
+    rows.map((row, i) => ({ jobId: row.job_id, nextRunId: item.nextRunIds[i] ?? missing() })),
     false,
     item.tagsFor,
   )
@@ -99,24 +109,23 @@ function* redriveSome(redrive: Redrive, item: StepItem, nowMs: number): Work<Ste
   const skipped = refused.filter((outcome) => !meetsFullQuota(outcome))
   yield* each(
     sql.unmark,
-    skipped.map(({ jobId }) => [redriveId, jobId]),
+    skipped.map(({ jobId }) => ({ redrive_id: redriveId, job_id: jobId })),
   )
 
-  const [userId, jobId] = [text(last, 'user_id'), text(last, 'job_id')]
+  const { user_id, job_id } = last
   // A user's turn is over with the first that its quota refuses; the rest is not even tried before the next pass.
-  const full = waiting.some((outcome) => outcome.jobId === jobId)
-  const rest = full ? integer(yield* one(sql.countMarked, redriveId, userId, jobId), 'count') : 0
+  const full = waiting.some((outcome) => outcome.jobId === job_id)
+  const rest = full ? (yield* exactlyOne(sql.countMarked, { redrive_id: redriveId, user_id, job_id })).count : 0
   const paceMs = perSecond === null ? 0 : Math.ceil((retried.length * 1000) / perSecond)
-  yield* query(
-    sql.recordStep,
-    redriveId,
-    userId,
-    full ? LAST_JOB : jobId,
-    redrive.redriven + retried.length,
-    (first ? 0 : redrive.waiting) + waiting.length + rest,
-    redrive.skipped + skipped.length,
-    nowMs + paceMs,
-  )
+  yield* query(sql.recordStep, {
+    id: redriveId,
+    at_user_id: user_id,
+    at_job_id: full ? LAST_JOB : job_id,
+    redriven: redrive.redriven + retried.length,
+    waiting: (first ? 0 : redrive.waiting) + waiting.length + rest,
+    skipped: redrive.skipped + skipped.length,
+    next_at: nowMs + paceMs,
+  })
   return { retried, ended: false }
 }
 
@@ -128,10 +137,11 @@ function meetsFullQuota(outcome: RetryOutcome): boolean {
 function* endPass(redrive: Redrive, item: StepItem, waiting: number, nowMs: number): Work<Stepped> {
   const { redriveId, redriven, skipped } = redrive
   if (waiting > 0) {
-    yield* query(sql.recordStep, redriveId, '', NO_JOB, redriven, waiting, skipped, nowMs + QUOTA_WAIT_MS)
+    const start = { at_user_id: '', at_job_id: NO_JOB, next_at: nowMs + QUOTA_WAIT_MS }
+    yield* query(sql.recordStep, { id: redriveId, ...start, redriven, waiting, skipped })
     return { retried: [], ended: false }
   }
-  const ended = toRedrive((yield* one(sql.endRedrive, redriveId, 'done')) ?? missing())
+  const ended = toRedrive(yield* exactlyOne(sql.endRedrive, { id: redriveId, state: 'done' }))
   yield* record({ id: item.auditId, actor: ended.actor }, 'redrive.done', redriveId, null, countsOf(ended))
   return { retried: [], ended: true }
 }

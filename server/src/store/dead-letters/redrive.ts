@@ -1,23 +1,10 @@
+import type { RedriveState } from '@ichido/sdk/protocol'
 import { record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import {
-  each,
-  flag,
-  integer,
-  integerOrNull,
-  one,
-  query,
-  type Row,
-  type SqlValue,
-  statement,
-  text,
-  type Work,
-} from '../statement.ts'
-import { asking, conditions, type DeadFilter, renderFilter } from './dead-letters.ts'
+import { each, exactlyOne, one, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
+import { ask, conditions, type DeadFilter, renderFilter } from './dead-letters.ts'
 import * as sql from './redrives.sql.ts'
-
-export type RedriveState = 'running' | 'done' | 'aborted'
 
 /** A redrive: many dead letters retried one after the other, as one thing that can be watched and aborted. */
 export interface Redrive {
@@ -61,34 +48,37 @@ function* matching(filter: DeadFilter, jobIds: readonly string[] | null): Work<n
   const where = [...conditions(filter, params), sql.FREE]
   if (jobIds !== null) where.push(`d.job_id IN (${jobIds.map((id) => `$${params.push(id)}`).join()})`)
   const count = `SELECT count(*) AS count FROM ichido.dead_letters d WHERE ${where.join(' AND ')}`
-  return integer(yield* one(asking(count), ...params), 'count')
+  const [found] = yield* ask({ count: 'integer' } as const, count, params)
+  return found?.count ?? 0
 }
 
 /** Listed dead letters are marked at once; those that match a filter by the steps that follow, however many they are. */
 export function beginRedrive(item: NewRedrive): Command<Redrive> {
   return command('begin_redrive', function* work(again): Work<Redrive> {
     const { redriveId, actor, filter, jobIds, perSecond } = item
-    const unheard = again ? yield* one(sql.readRedrive, redriveId) : undefined
+    const unheard = again ? yield* one(sql.readRedrive, { id: redriveId }) : undefined
     if (unheard !== undefined) return toRedrive(unheard)
     let matched = 0
     if (jobIds === null) matched = yield* matching(filter, null)
     else {
-      const rows = [...new Set(jobIds)].sort().map((jobId) => [redriveId, jobId, filter.userId])
+      const listed = [...new Set(jobIds)].sort()
+      const rows = listed.map((jobId) => ({ redrive_id: redriveId, job_id: jobId, user_id: filter.userId }))
       matched = (yield* each(sql.markListed, rows)).length
     }
     const stored = JSON.stringify(jobIds === null ? filter : null)
-    yield* query(sql.insertRedrive, redriveId, actor, stored, perSecond, jobIds !== null, matched)
+    const marked = jobIds !== null
+    yield* query(sql.insertRedrive, { id: redriveId, actor, filter: stored, per_second: perSecond, marked, matched })
     const asked = jobIds === null ? { filter: renderFilter(filter) } : { job_ids: jobIds }
     const after = { ...asked, matched, per_second: perSecond }
     yield* record({ id: item.auditId, actor }, 'redrive.begin', redriveId, null, after)
-    return toRedrive((yield* one(sql.readRedrive, redriveId)) ?? missing())
+    return toRedrive(yield* exactlyOne(sql.readRedrive, { id: redriveId }))
   })
 }
 
 /** Null when it is not running any more. A step that is under way ends first; after the answer none follows. */
 export function abortRedrive(redriveId: string, actor: string, auditId: string): Command<Redrive | null> {
   return command('abort_redrive', function* work(): Work<Redrive | null> {
-    const row = yield* one(sql.endRedrive, redriveId, 'aborted')
+    const row = yield* one(sql.endRedrive, { id: redriveId, state: 'aborted' })
     if (row === undefined) return null
     const redrive = toRedrive(row)
     yield* record({ id: auditId, actor }, 'redrive.abort', redriveId, null, countsOf(redrive))
@@ -98,7 +88,7 @@ export function abortRedrive(redriveId: string, actor: string, auditId: string):
 
 export function findRedrive(redriveId: string): Command<Redrive | null> {
   return command('find_redrive', function* work(): Work<Redrive | null> {
-    const row = yield* one(sql.readRedrive, redriveId)
+    const row = yield* one(sql.readRedrive, { id: redriveId })
     return row === undefined ? null : toRedrive(row)
   })
 }
@@ -112,7 +102,7 @@ export function listRedrives(actor: string | null, limit: number, after: string 
     if (after !== null) where.push(`id < $${params.push(after)}`)
     const list = `SELECT ${sql.REDRIVE_COLUMNS} FROM ichido.redrives WHERE ${where.join(' AND ')}
       ORDER BY id DESC LIMIT ${limit + 1}`
-    const rows = (yield* query(statement('', list), ...params)).map(toRedrive)
+    const rows = (yield* select(sql.REDRIVE_ROW, list, params)).map(toRedrive)
     const page = rows.slice(0, limit)
     return { rows: page, next: rows.length > limit ? (page.at(-1)?.redriveId ?? null) : null }
   })
@@ -127,11 +117,8 @@ export interface RunningRedrive {
 
 export function runningRedrives(max: number): Command<RunningRedrive[]> {
   return command('running_redrives', function* work(): Work<RunningRedrive[]> {
-    return (yield* query(sql.readRunning, max)).map((row) => ({
-      redriveId: text(row, 'id'),
-      version: integer(row, 'version'),
-      inMs: integer(row, 'in_ms'),
-    }))
+    const rows = yield* query(sql.readRunning, { max })
+    return rows.map(({ id, version, in_ms }) => ({ redriveId: id, version, inMs: in_ms }))
   })
 }
 
@@ -139,26 +126,22 @@ export function countsOf({ matched, redriven, waiting, skipped }: Redrive) {
   return { matched, redriven, waiting, skipped }
 }
 
-export function toRedrive(row: Row): Redrive {
+export function toRedrive(row: Values<typeof sql.REDRIVE_ROW>): Redrive {
   return {
-    redriveId: text(row, 'id'),
-    actor: text(row, 'actor'),
-    filter: JSON.parse(text(row, 'filter')) as DeadFilter | null,
-    perSecond: integerOrNull(row, 'per_second'),
-    state: text(row, 'state') as RedriveState,
-    version: integer(row, 'version'),
-    marked: flag(row, 'marked'),
-    at: { deadAtMs: integer(row, 'at_dead_at'), userId: text(row, 'at_user_id'), jobId: text(row, 'at_job_id') },
-    matched: integer(row, 'matched'),
-    redriven: integer(row, 'redriven'),
-    waiting: integer(row, 'waiting'),
-    skipped: integer(row, 'skipped'),
-    nextAtMs: integer(row, 'next_at'),
-    beganAtMs: integer(row, 'began_at'),
-    endedAtMs: integerOrNull(row, 'ended_at'),
+    redriveId: row.id,
+    actor: row.actor,
+    filter: row.filter,
+    perSecond: row.per_second,
+    state: row.state,
+    version: row.version,
+    marked: row.marked,
+    at: { deadAtMs: row.at_dead_at, userId: row.at_user_id, jobId: row.at_job_id },
+    matched: row.matched,
+    redriven: row.redriven,
+    waiting: row.waiting,
+    skipped: row.skipped,
+    nextAtMs: row.next_at,
+    beganAtMs: row.began_at,
+    endedAtMs: row.ended_at,
   }
-}
-
-function missing(): never {
-  throw new Error('A redrive that was just inserted is there')
 }
