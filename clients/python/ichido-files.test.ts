@@ -260,7 +260,7 @@ print(json.dumps(ichido._INHERITED))`
     const failed = await submit({ outputs: ['out.txt'], fail: true })
     expect(await plane.jobIn(failed, 'FAILED')).toMatchObject({ error: { code: 'LookupError' } })
     const { stderr } = await stopped(worker)
-    expect(stderr).not.toContain('out of reach')
+    expect(stderr).not.toContain('cannot be reached')
     proxy.close()
   })
 

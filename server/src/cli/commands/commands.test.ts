@@ -109,7 +109,7 @@ describe('demo and submit', () => {
     expect(canceled.code).toBe(1)
     expect(canceled.stderr).toContain('has ended: FAILED (ALREADY_ENDED)')
     expect(late.code).toBe(3)
-    expect(late.stderr).toContain('it goes on')
+    expect(late.stderr).toContain('it continues')
     expect(late.stderr).toContain('jobs show')
   })
 

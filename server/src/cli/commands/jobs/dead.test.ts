@@ -91,7 +91,7 @@ describe('dead', () => {
     const again = await ichido('dead', 'redrive', one)
     expect([again.code, again.stderr]).toEqual([1, expect.stringContaining('None of these jobs is a dead letter.')])
     const matching = ['dead', 'redrive', '--all-matching', '--queue', 'some']
-    expect((await ichido(...matching, '--dry-run')).stderr).toBe('2 would be redriven.\n')
+    expect((await ichido(...matching, '--dry-run')).stderr).toBe('2 dead letters would be redriven.\n')
     expect(await json(...matching)).toMatchObject({ state: 'done', matched: 2, redriven: 2 })
     const [pending, redrives] = await Promise.all([
       json('jobs', 'list', '--queue', 'some', '--state', 'PENDING'),

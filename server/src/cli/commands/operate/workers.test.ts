@@ -75,7 +75,7 @@ test('enroll as JSON; without a program the line has a place for it', async () =
   const made = await json('enroll', 'pc', '--queue', 'a', '--ttl', '5m')
   expect(made).toMatchObject({ label: 'pc', queues: ['a'], ttl_seconds: 300, public_url: null })
   expect(made.command).toContain(`--enroll ${made.enroll_token} --name pc --queue a --exec <YOUR PROGRAM>`)
-  expect((await ichido('enroll', 'pc', '--queue', 'a')).stderr).toContain('in the place of <YOUR PROGRAM>')
+  expect((await ichido('enroll', 'pc', '--queue', 'a')).stderr).toContain('Replace <YOUR PROGRAM> with')
   // Nothing of it is run: not even what stands before the place.
   const pasted = spawnSync('sh', ['-c', `touch ${join(folder, 'ran')} && ${made.command}\n`], { cwd: folder })
   expect(pasted.status).not.toBe(0)
