@@ -210,7 +210,7 @@ test.concurrent('a leading ./ of the command means the folder that the agent was
     new RegExp(`job ${well} \\(k, attempt 1\\) began\n.*job ${well} .* succeeded, after \\d+\\.\\d s`),
   )
   expect(said).toContain(`job ${badly} (k, attempt 1) failed with EXIT_3: The program exited with code 3, after`)
-  expect(said).not.toContain('waits for what runs')
+  expect(said).not.toContain('waits for its runs')
   expect(said).toMatch(/stopped\n$/)
 })
 
