@@ -112,7 +112,7 @@ print(json.dumps(client.result(client.submit('talk', 1, queue='tls').id)['attemp
   writeFileSync(otherCert, other.cert)
   writeFileSync(otherKey, other.key)
   const strange = await serve({ ...served, TLS_CERT_FILE: otherCert, TLS_KEY_FILE: otherKey })
-  const refusal = /out of reach: .*CERTIFICATE_VERIFY_FAILED/
+  const refusal = /cannot be reached: .*CERTIFICATE_VERIFY_FAILED/
   await vi.waitFor(() => expect(worker.said()).toMatch(refusal), WITHIN)
   await strange.stop()
   const back = await serve({ ...served, TLS_CERT_FILE: certFile })

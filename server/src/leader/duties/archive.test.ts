@@ -406,7 +406,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await textOf(services(), jobId)).toBe('a\nb\n')
       for (const ref of ['../../etc/passwd', `logs/00/${v7()}.${v7()}.jsonl.gz`, '']) {
         await sql(store(), 'UPDATE ichido.run_logs SET log_ref = $2 WHERE run_id = $1', runId, ref)
-        await unreadable(jobId, /cannot find$/)
+        await unreadable(jobId, /cannot read$/)
       }
     })
 

@@ -178,7 +178,7 @@ eachServices(
         const unnamed = await registered(services(), { enrollToken: await made() })
         expect(unnamed.worker_id).toBe(worker.worker_id)
         const asOther = workers().register({ enrollToken: await made(), ...anew(other) })
-        await expect(asOther).rejects.toEqual(refused('Nothing shows'))
+        await expect(asOther).rejects.toEqual(refused('The caller must prove'))
       })
 
       test('without proof it is refused, and the enroll token can still be used', async () => {
@@ -186,10 +186,10 @@ eachServices(
         const enrollToken = await enrolled(services())
         for (const workerToken of [undefined, 'ichido_worker_guessed', other.worker_token]) {
           const asked = workers().register({ enrollToken, workerId: worker.worker_id, workerToken })
-          await expect(asked).rejects.toEqual(refused('Nothing shows'))
+          await expect(asked).rejects.toEqual(refused('The caller must prove'))
         }
         const stranger = workers().register({ enrollToken, workerId: world.uuid(), workerToken: worker.worker_token })
-        await expect(stranger).rejects.toEqual(refused('Nothing shows'))
+        await expect(stranger).rejects.toEqual(refused('The caller must prove'))
         expect(await registered(services(), { enrollToken, ...anew(worker) })).toMatchObject({
           worker_id: worker.worker_id,
         })
