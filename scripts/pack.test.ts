@@ -250,7 +250,7 @@ describe('an application', () => {
   test('has a thread that keeps the lease of a handler that holds up its event loop', async () => {
     const database = await freshDatabase()
     const { stdout } = await run(process.execPath, ['blocked.mjs', database.url], { cwd: app })
-    expect(stdout).toContain('A handler held up the event loop for')
+    expect(stdout).toContain('A handler blocked the event loop for')
     await database.leave()
   })
 
