@@ -17,8 +17,8 @@ export default defineConfig({
     // Loading the modules anew for every file took a third of the run. What a test file changes in its process it puts back.
     isolate: false,
     execArgv: ['--conditions=ichido-source'],
-    // Many files mostly wait: for a lease to lapse, a process to end. More than two beyond the cores starve each other.
-    maxWorkers: Math.min(8, availableParallelism() + 2),
+    // Many files mostly wait: for a lease to lapse, a process to end. More than one beyond the cores starves the others.
+    maxWorkers: Math.min(8, availableParallelism() + 1),
     // A test that hangs is found a little later; one that starts processes on a machine under load is not taken for it.
     testTimeout: (full ? 30 : 3) * MINUTE_MS,
     hookTimeout: (full ? 10 : 3) * MINUTE_MS,

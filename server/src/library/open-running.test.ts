@@ -105,9 +105,10 @@ eachEmbedded(({ ichido, storage, engine }) => {
   })
 
   test('a run that outlives its lease time keeps its lease', async () => {
-    const kind = defineKind(unique('long'), { leaseTtlSeconds: 1, continuationSeconds: 1 })
+    const kind = defineKind(unique('long'), { leaseTtlSeconds: 2, continuationSeconds: 3 })
+    // Longer than lease and continuation together. Both are longer than a busy machine may keep a process waiting.
     ichido().handle(kind, async ({ signal }) => {
-      await new Promise((resolve) => setTimeout(resolve, 3_000))
+      await new Promise((resolve) => setTimeout(resolve, 6_500))
       return signal.aborted
     })
     const job = await ichido().submit(kind, null)
