@@ -33,10 +33,15 @@ async function connect(): Promise<pg.Client> {
 
 let schemas = 0
 const newSchema = () => `s${++schemas}`
+/** The buses of a schema that are connected and have woken their subscribers because of it. */
+const connected = new Map<string, Set<PostgresBus>>()
 
 function bus(schema: string, changes: Partial<PostgresBusOptions> = {}): PostgresBus {
   const opened = new PostgresBus({ world: realWorld, connect, schema, ...changes })
   buses.push(opened)
+  const ofSchema = connected.get(schema) ?? new Set()
+  connected.set(schema, ofSchema)
+  opened.subscribe('queue:connected', () => ofSchema.add(opened))
   return opened
 }
 
@@ -47,11 +52,14 @@ async function listeners(schema: string): Promise<number[]> {
   return rows.map(({ pid }) => pid)
 }
 
-/** Buses that have said nothing yet: once they do, their last query is another. */
+/**
+ * Waits until so many buses listen, and have woken their subscribers as each new connection does: who subscribes now
+ * hears the test's own wake-ups alone. A bus that has sent something is not counted, because its last query is another.
+ */
 async function listening(schema: string, count: number): Promise<number[]> {
   return until(`${count} listeners`, async () => {
     const pids = await listeners(schema)
-    return pids.length === count && pids
+    return pids.length === count && (connected.get(schema)?.size ?? 0) >= count && pids
   })
 }
 
@@ -93,11 +101,13 @@ test('a transaction can carry a wake-up of its own', async () => {
   const a = bus(schema)
   await listening(schema, 1)
   const woken = counting(a, 'queue:x')
-  await observer.query('BEGIN')
-  await observer.query('SELECT pg_notify($1, $2)', [channelOf(schema), 'queue:x'])
+  const writer = await connect()
+  await writer.query('BEGIN')
+  await writer.query('SELECT pg_notify($1, $2)', [channelOf(schema), 'queue:x'])
   expect(woken()).toBe(0)
-  await observer.query('COMMIT')
+  await writer.query('COMMIT')
   await heard('the wake-up', woken)
+  await writer.end()
 })
 
 test('behind a pooler it tells the other nodes, and does not listen itself', async () => {
