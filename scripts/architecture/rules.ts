@@ -15,7 +15,7 @@ export type Room = { files: string; mayImport: string[] }
  * of its subject, and these neighbours: their services and their rooms of the store.
  */
 const NEIGHBOURS = {
-  submission: ['dead-letters', 'leasing', 'limits'],
+  submission: ['leasing', 'limits'],
   leasing: ['limits'],
   runs: ['jobs', 'leasing'],
   jobs: ['leasing', 'runs', 'system', 'workers'],
@@ -46,10 +46,7 @@ const PORTS = [
 ]
 
 /** What stands in no room of the services is for all of them. */
-const SHARED_SERVICES = [
-  ...['deps', 'fresh-read', 'iso', 'not-found', 'wait'].map((name) => `${SERVICES}${name}.ts`),
-  `${SERVICES}batching/`,
-]
+const SHARED_SERVICES = [...['answers', 'deps', 'wait'].map((name) => `${SERVICES}${name}.ts`), `${SERVICES}batching/`]
 
 const serviceRooms = SUBJECTS.map((subject): Room => {
   const rooms = [subject, ...NEIGHBOURS[subject]].flatMap((room) => [`${SERVICES}${room}/`, `${STORE}${room}/`])

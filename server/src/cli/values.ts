@@ -1,7 +1,7 @@
 import { readFileSync, readSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { InvalidArgumentError } from 'commander'
-import { isUuid } from '../contract/common/list.ts'
+import { isUuid } from '../contract/common.ts'
 import { findJsonProblem } from '../core/json/strict-json.ts'
 import { parseKey } from '../core/keys/key.ts'
 

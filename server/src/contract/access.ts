@@ -1,7 +1,8 @@
-import { ROLES, SECONDS_MAX } from '@ichido/sdk/protocol'
+import { type AuditShape, ROLES, SECONDS_MAX, type TokenShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import { instant, listQuery, time } from './common.ts'
 
-/** Users are named by whoever makes their tokens: a name, a mail address, a service account. */
+/** The admin who makes a token chooses the user's name: a name, a mail address or a service account. */
 export const userName = z
   .string()
   .regex(
@@ -22,3 +23,43 @@ export const createTokenRequest = z.strictObject({
     .optional()
     .meta({ description: 'How long the token works; default: until it is revoked' }),
 })
+
+export const token = z
+  .object({
+    token_id: z.uuid(),
+    user_id: z.string(),
+    role: z.enum(ROLES),
+    name: z.string(),
+    created_at: time,
+    expires_at: time.nullable(),
+    revoked_at: time.nullable(),
+  })
+  .meta({ id: 'Token' }) satisfies z.ZodType<TokenShape>
+
+export const newToken = z.object({
+  token_id: z.uuid(),
+  token: z.string().meta({ description: 'The secret, shown only in this answer' }),
+})
+
+const word = z.string().min(1).max(256)
+
+export const listAuditQuery = z.strictObject({
+  actor: word.optional().meta({ description: 'The user who made the change' }),
+  action: word.optional().meta({ description: 'The change, such as `job.cancel`' }),
+  subject: word.optional().meta({ description: 'The id or name of the changed thing' }),
+  from: instant.optional().meta({ description: 'At this instant or later' }),
+  to: instant.optional().meta({ description: 'Before this instant' }),
+  ...listQuery,
+})
+
+export const auditEntry = z
+  .object({
+    audit_id: z.uuid(),
+    actor: z.string(),
+    action: z.string(),
+    subject: z.string(),
+    before: z.unknown().meta({ description: 'Null: it did not exist before' }),
+    after: z.unknown().meta({ description: 'Null: it no longer exists' }),
+    created_at: time,
+  })
+  .meta({ id: 'AuditEntry' }) satisfies z.ZodType<AuditShape>

@@ -1,10 +1,11 @@
 import type { ArtifactShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { ARTIFACT_STATES, ARTIFACTS_PER_JOB_MAX } from '../core/run/artifact.ts'
+import { time, uuid } from './common.ts'
 
 const NAME_BYTES_MAX = 255
 
-/** A plain file name: workers make files of it, so it leads nowhere else and hides nothing. */
+/** A plain file name: workers create files with this name, so it must not leave the folder or be hidden. */
 export const artifactName = z
   .string()
   .regex(
@@ -21,10 +22,10 @@ const sha256 = z
   .toLowerCase()
   .regex(/^[0-9a-f]{64}$/, 'must be a SHA-256 as 64 hexadecimal digits')
 
-/** Beyond what any setting allows; each server has its own limit. */
+/** More than any setting allows; each server has its own limit. */
 const SIZE_MAX = 2 ** 50
 
-export const awaitedArtifact = z.strictObject({
+const awaitedArtifact = z.strictObject({
   name: artifactName,
   sha256: sha256
     .optional()
@@ -52,7 +53,7 @@ export const uploadTtlSeconds = z
 export const uploadQuery = z
   .object({
     name: artifactName,
-    job_id: z.uuid().toLowerCase().optional().meta({ description: 'The job that waits for it' }),
+    job_id: uuid.optional().meta({ description: 'The job that waits for it' }),
     lease_id: z.string().max(128).optional().meta({ description: 'For workers: the lease of the run that made it' }),
     sha256: sha256.optional(),
     size_bytes: z.coerce.number().int().min(0).max(SIZE_MAX).optional(),
@@ -63,8 +64,6 @@ export const uploadQuery = z
   })
 
 export type UploadQuery = z.output<typeof uploadQuery>
-
-const time = z.iso.datetime()
 
 export const artifact = z
   .object({

@@ -1,10 +1,14 @@
-import type { DeadLetterDetail, DeadLetterGroup, DeadLetterShape, RedriveShape } from '@ichido/sdk/protocol'
-import { REDRIVE_STATES } from '@ichido/sdk/protocol'
+import {
+  type DeadLetterDetail,
+  type DeadLetterGroup,
+  type DeadLetterShape,
+  REDRIVE_STATES,
+  type RedriveShape,
+} from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { userName } from './access.ts'
-import { instant, isUuid, listQuery } from './common/list.ts'
-import { jobDetail } from './common/shapes.ts'
-import { name } from './submit.ts'
+import { instant, isUuid, listQuery, name, time, uuid } from './common.ts'
+import { jobDetail } from './jobs.ts'
 
 export const REDRIVE_JOBS_MAX = 1_000
 export const PER_SECOND_MAX = 10_000
@@ -19,17 +23,15 @@ const filterFields = {
   text: z.string().min(1).max(256).optional().meta({ description: "A text that the error's message contains" }),
 }
 
-const filterObject = z.strictObject(filterFields)
-export type DeadFilterInput = z.output<typeof filterObject>
-
 export const groupsQuery = z.strictObject(filterFields)
+export type DeadFilterInput = z.output<typeof groupsQuery>
+
 export const listDeadLettersQuery = z.strictObject({ ...filterFields, ...listQuery })
-export const listRedrivesQuery = z.strictObject(listQuery)
 
 export const redriveRequest = z
   .strictObject({
-    job_ids: z.array(z.uuid().toLowerCase()).min(1).max(REDRIVE_JOBS_MAX).optional(),
-    filter: filterObject.optional().meta({ description: 'All that match; `{}` matches every dead letter' }),
+    job_ids: z.array(uuid).min(1).max(REDRIVE_JOBS_MAX).optional(),
+    filter: groupsQuery.optional().meta({ description: 'All that match; `{}` matches every dead letter' }),
     dry_run: z.boolean().optional().meta({ description: 'Only count, change nothing' }),
     per_second: z
       .int()
@@ -46,8 +48,6 @@ export const redriveRequest = z
 export const retryRequest = z.strictObject({
   payload: z.unknown().optional().meta({ description: 'Submit a new job with this payload in place of the old job' }),
 })
-
-const time = z.iso.datetime()
 
 const deadLetterFields = z.object({
   job_id: z.uuid(),
@@ -112,13 +112,5 @@ export const redrive = z
 
 export const dryRun = z.object({ dry_run: z.literal(true), matched: z.int() })
 
-/** Dead letters are listed by when they became that, so a place in the list is an instant and a job. */
-export function encodePlace({ deadAtMs, jobId }: { deadAtMs: number; jobId: string }): string {
-  return Buffer.from(`dead:${deadAtMs}:${jobId}`).toString('base64url')
-}
-
-export function decodePlace(cursor: string): { deadAtMs: number; jobId: string } | null {
-  const [, deadAt, jobId = ''] =
-    /^dead:(\d{1,15}):(.{36})$/.exec(Buffer.from(cursor, 'base64url').toString('latin1')) ?? []
-  return deadAt !== undefined && isUuid(jobId) ? { deadAtMs: Number(deadAt), jobId } : null
-}
+/** Dead letters are listed by the time of their end, so a place in the list is an instant and a job. */
+export const isDeadPlace = (text: string): boolean => /^\d{1,15}:[0-9a-f-]{36}$/.test(text) && isUuid(text.slice(-36))

@@ -16,16 +16,13 @@ import {
   OVERLAPS,
   type Schedule,
 } from '../core/schedule/schedule.ts'
-import { listQuery } from './common/list.ts'
-import { stage } from './common/stages.ts'
-import { name, submitRequest } from './submit.ts'
+import { name, time } from './common.ts'
+import { stage, submitRequest } from './submit.ts'
 import { toTriggerRuleShape, triggerRule, triggerRuleRequest } from './triggers.ts'
 
 const DAY_SECONDS = 86_400
 const TICKS_MAX = 100
 const TICKS_DEFAULT = 10
-
-export const definitionParams = z.object({ name })
 
 const scheduleFields = {
   cron: z
@@ -108,15 +105,11 @@ export const putDefinitionRequest = z
   })
   .meta({ id: 'DefinitionReplacement' })
 
-export const listDefinitionsQuery = z.strictObject(listQuery)
-
 const ticksLimit = z.int().min(1).max(TICKS_MAX)
 
 export const ticksQuery = z.strictObject({ limit: z.coerce.number().pipe(ticksLimit).default(TICKS_DEFAULT) })
 
 export const previewRequest = z.strictObject({ schedule: scheduleRequest, limit: ticksLimit.default(TICKS_DEFAULT) })
-
-const time = z.iso.datetime()
 
 const schedule = z.object(scheduleFields).meta({ id: 'Schedule' }) satisfies z.ZodType<ScheduleShape>
 
@@ -165,7 +158,7 @@ export const ticks = z.object({
   ),
 })
 
-/** With the defaults in the place of what was left out. */
+/** Missing fields get their defaults. */
 export function toSchedule(input: ScheduleRequest): Schedule {
   const ms = (instant: string | null | undefined) => (instant == null ? null : Date.parse(instant))
   return {
@@ -182,7 +175,7 @@ export function toSchedule(input: ScheduleRequest): Schedule {
 
 type ContentShape = Pick<DefinitionShape, keyof DefinitionShape & keyof DefinitionRequest>
 
-/** What somebody wrote, with the defaults in the place of what was left out: for answers, and for the audit. */
+/** The stored fields with their defaults, for answers and for the audit. */
 export function toContentShape(content: DefinitionContent): ContentShape {
   const { policy, stages, schedule, on } = content
   const { backoff } = policy

@@ -1,10 +1,13 @@
-import type { EventOfAllShape, EventShape, EventsOfAllShape, JobStateShape } from '@ichido/sdk/protocol'
-import { JOB_STATES, SEQ_MAX } from '@ichido/sdk/protocol'
+import {
+  type EventOfAllShape,
+  type EventShape,
+  type EventsOfAllShape,
+  JOB_STATES,
+  type JobStateShape,
+  SEQ_MAX,
+} from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { isUuid, listQuery } from './common/list.ts'
-import { name } from './common/name.ts'
-
-/** Events: what workers publish, and what is told of them. */
+import { decodeCursor, encodeCursor, isUuid, listQuery, name, time, uuid } from './common.ts'
 
 const EVENTS_MAX = 1_000
 
@@ -14,7 +17,7 @@ const published = {
   data: z.unknown().optional(),
 }
 
-/** An event as S4 puts it into a stream: without a cursor, which those of nodes have. The rest of it is not looked at. */
+/** An event that S4 puts into a stream. It has no cursor, unlike the events of nodes. Its other fields are ignored. */
 export const foreignEvent = z.object({ job_id: z.string(), cursor: z.undefined().optional(), ...published })
 
 export const publishRequest = z.strictObject({
@@ -25,8 +28,6 @@ export const publishResponse = z.object({
   data: z.array(z.object({ accepted: z.boolean().meta({ description: 'False: the event was already stored' }) })),
 })
 
-const time = z.iso.datetime()
-
 const eventFields = {
   cursor: z.int().meta({ description: 'A number without gaps within the job, in the order of delivery' }),
   stage: z.string(),
@@ -36,6 +37,11 @@ const eventFields = {
 }
 
 export const event = z.object(eventFields).meta({ id: 'Event' }) satisfies z.ZodType<EventShape>
+
+export const events = z.object({
+  events: z.array(event),
+  ended: z.boolean().meta({ description: 'No further event can come' }),
+})
 
 export const jobState = z
   .object({
@@ -49,7 +55,7 @@ export const jobState = z
   .meta({ id: 'JobStateNow' }) satisfies z.ZodType<JobStateShape>
 
 export const listEventsQuery = z.strictObject({
-  job_id: z.uuid().toLowerCase().optional(),
+  job_id: uuid.optional(),
   kind: name.optional(),
   queue: name.optional(),
   domain: name.optional(),
@@ -68,14 +74,15 @@ export const eventsOfAll = z.object({
 }) satisfies z.ZodType<EventsOfAllShape>
 
 const LIST = 'events'
+const PLACE = /^(\d{1,15}):([^:]+):(\d{1,15})$/
 
-/** A place among the events of all jobs, opaque on purpose. */
+/** A place among the events of all jobs. */
 export function encodePlace({ tx, jobId, n }: { tx: number; jobId: string; n: number }): string {
-  return Buffer.from(`${LIST}:${tx}:${jobId}:${n}`).toString('base64url')
+  return encodeCursor(LIST, `${tx}:${jobId}:${n}`)
 }
 
 export function decodePlace(cursor: string): { tx: number; jobId: string; n: number } | null {
-  const [list, tx = '', jobId = '', n = '', ...rest] = Buffer.from(cursor, 'base64url').toString('latin1').split(':')
-  if (list !== LIST || rest.length > 0 || !isUuid(jobId) || !/^\d{1,15}$/.test(tx) || !/^\d{1,15}$/.test(n)) return null
-  return { tx: Number(tx), jobId, n: Number(n) }
+  const place = decodeCursor(LIST, cursor, (text) => PLACE.test(text))
+  const [, tx, jobId = '', n] = PLACE.exec(place ?? '') ?? []
+  return isUuid(jobId) ? { tx: Number(tx), jobId, n: Number(n) } : null
 }

@@ -1,19 +1,18 @@
-import { JOB_STATES } from '@ichido/sdk/protocol'
+import {
+  JOB_STATES,
+  type JobDetail,
+  type JobShape,
+  type OnceShape,
+  type ResultShape,
+  type RunErrorShape,
+  type RunShape,
+  WAITING_REASONS,
+  type WaitingForShape,
+} from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { parseKey } from '../core/keys/key.ts'
 import { userName } from './access.ts'
-import { instant, listQuery } from './common/list.ts'
-import { LABEL_NAME_PATTERN, name } from './submit.ts'
-
-export const BATCH_MAX = 1_000
-
-/** The items are checked one by one, so that a bad one is answered in its place and the others are carried out. */
-export const batchRequest = z.strictObject({
-  jobs: z
-    .array(z.unknown().meta({ $ref: '#/components/schemas/SubmitRequestInput' }))
-    .min(1)
-    .max(BATCH_MAX),
-})
+import { dedupeKey, instant, listQuery, name, state, time } from './common.ts'
+import { LABEL_NAME_PATTERN } from './submit.ts'
 
 const states = z
   .string()
@@ -34,15 +33,7 @@ const label = z
   })
   .meta({ description: 'A label of the job, as name:value' })
 
-const key = z
-  .string()
-  .transform((text, context) => {
-    const parsed = parseKey(text)
-    if (parsed.ok) return parsed.key
-    context.addIssue({ code: 'custom', message: parsed.problem })
-    return z.NEVER
-  })
-  .meta({ description: 'The idempotency key that the job was submitted with' })
+const key = dedupeKey.meta({ description: 'The idempotency key that the job was submitted with' })
 
 export const listJobsQuery = z.strictObject({
   state: states.optional(),
@@ -88,3 +79,117 @@ export const eventsQuery = z.strictObject({
     .meta({ description: 'A stream token for this job, in place of an API token, which does not belong in a URL' }),
   wait_seconds: waitSeconds,
 })
+
+const runError = z
+  .object({
+    code: z.string(),
+    message: z.string().meta({ description: 'At most 1,000 characters in a list' }),
+    traceback: z.string().optional().meta({ description: 'Left out of lists' }),
+  })
+  .meta({ id: 'RunError' }) satisfies z.ZodType<RunErrorShape>
+
+const run = z
+  .object({
+    run_id: z.uuid(),
+    run_no: z.int(),
+    state,
+    version: z.int(),
+    attempt: z.int(),
+    retry_count: z.int(),
+    run_at: time,
+    created_at: time,
+    assigned_worker_id: z.string().nullable(),
+    assigned_at: time.nullable(),
+    lease_expires_at: time.nullable(),
+    started_at: time.nullable(),
+    finished_at: time.nullable(),
+    continuation_state: z.enum(['NONE', 'CONFIRMING']).meta({
+      description: 'CONFIRMING: the worker is silent. The run ends without it at the deadline',
+    }),
+    continuation_check_deadline_at: time.nullable(),
+    cancel_requested_at: time.nullable(),
+    error: runError.nullable(),
+  })
+  .meta({ id: 'Run' }) satisfies z.ZodType<RunShape>
+
+const jobFields = z.object({
+  job_id: z.uuid(),
+  kind: z.string(),
+  queue: z.string(),
+  user_id: z.string(),
+  state,
+  priority: z.int(),
+  attempt: z.int(),
+  retry_count: z.int(),
+  labels: z.record(z.string(), z.string()),
+  estimated_cost: z.number(),
+  created_at: time,
+  run_at: time,
+  awaits_artifacts: z.boolean().meta({ description: 'The job waits until its artifacts have arrived' }),
+  started_at: time.nullable(),
+  finished_at: time.nullable(),
+  cancel_requested_at: time.nullable(),
+  replaces_job_id: z.uuid().nullable(),
+  definition: z.string().nullable().meta({ description: 'The definition that made it' }),
+  scheduled_for: time.nullable().meta({ description: 'The tick that made it' }),
+  error: runError.nullable(),
+})
+
+export const job = jobFields.meta({ id: 'Job' }) satisfies z.ZodType<JobShape>
+
+const waitingFor = z
+  .object({
+    reason: z.enum(WAITING_REASONS),
+    message: z.string(),
+    queue: z.string().optional(),
+    command: z.string().optional().meta({ description: 'A command that would help' }),
+    run_at: time.optional(),
+    since: time.optional(),
+    max_concurrent: z.int().optional(),
+    running: z.int().optional(),
+    artifacts: z.array(z.string()).optional().meta({ description: 'The names of the missing artifacts' }),
+    redrive_id: z.uuid().optional(),
+  })
+  .meta({ id: 'WaitingFor' }) satisfies z.ZodType<WaitingForShape>
+
+const once = z
+  .object({
+    duplicates_refused: z.int().meta({
+      description:
+        'How often its key came with a different request, a second outcome differed, or an event was already stored',
+    }),
+    replays_served: z
+      .int()
+      .meta({ description: 'How often a stored answer was given again, to its key or to the same outcome' }),
+    stale_writes_fenced: z
+      .int()
+      .meta({ description: 'How many writes had an old lease, version or epoch and changed nothing' }),
+    reassignments: z.int().meta({ description: 'How often it went to another worker before it started' }),
+  })
+  .meta({ id: 'Once' }) satisfies z.ZodType<OnceShape>
+
+export const jobDetail = jobFields
+  .extend({
+    payload: z.unknown(),
+    policy: z.record(z.string(), z.unknown()),
+    traceparent: z.string().nullable(),
+    idempotency_key: z.string().nullable(),
+    trigger_id: z.uuid().nullable().meta({ description: 'The trigger that made it, while the trigger is kept' }),
+    waiting_for: waitingFor.nullable().meta({ description: 'Why no worker has it; null if it does not wait' }),
+    runs: z.array(run),
+    once,
+  })
+  .meta({ id: 'JobDetail' }) satisfies z.ZodType<JobDetail>
+
+export const result = z
+  .object({
+    job_id: z.uuid(),
+    state,
+    result: z.unknown(),
+    summary_text: z.string().nullable(),
+    freqs_csv: z.string().nullable(),
+    meta: z.unknown(),
+    cost: z.number().nullable(),
+    finished_at: time.nullable(),
+  })
+  .meta({ id: 'Result' }) satisfies z.ZodType<ResultShape>

@@ -1,19 +1,15 @@
-import type { LeaseShape } from '@ichido/sdk/protocol'
-import { COST_MAX, ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX, JOB_STATES } from '@ichido/sdk/protocol'
+import { COST_MAX, ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX, JOB_STATES, type LeaseShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { LOG_STREAMS } from '../core/run/run-log.ts'
-import { errorBody } from './common/shapes.ts'
+import { errorBody, name, time } from './common.ts'
 import { WAIT_SECONDS_MAX } from './jobs.ts'
-import { name } from './submit.ts'
-
-/** What workers ask for and report, and what they are answered. */
 
 export const LEASE_MAX = 1_000
 export const LEASE_WAIT_SECONDS = 20
 const NAMES_MAX = 100
 const ITEMS_MAX = 1_000
 
-/** Made by workers to tell their calls and processes apart. */
+/** A name by which a worker tells its calls and processes apart. */
 const callName = z
   .string()
   .regex(/^[\x21-\x7e]{1,128}$/, 'must be 1 to 128 visible ASCII characters')
@@ -34,7 +30,7 @@ export const leaseRequest = z
   .strictObject({ ...leaseFields, wait_seconds: waitSeconds.default(LEASE_WAIT_SECONDS) })
   .meta({ id: 'LeaseRequest' })
 
-/** A report is not held back for work, unless the worker says so. */
+/** By default the answer to a report does not wait for work. */
 const nextRequest = z
   .strictObject({ ...leaseFields, wait_seconds: waitSeconds.default(0) })
   .optional()
@@ -69,7 +65,7 @@ export const logsRequest = z.strictObject({
       z.strictObject({
         n: z.int().min(0).max(LOG_N_MAX).meta({ description: 'The worker counts from 0; a repeat is ignored' }),
         stream: z.enum(LOG_STREAMS),
-        // A run's log is limited in bytes: chunks without any would never come to an end.
+        // The log of a run is limited in bytes, which does not limit empty chunks.
         text: z.string().min(1),
       }),
     )
@@ -123,7 +119,7 @@ export type FailureInput = Omit<z.output<typeof failedRequest>, 'next'>
 export const resultItem = z.strictObject({ lease_id: leaseId, ...resultFields }).meta({ id: 'ResultItem' })
 export const failureItem = z.strictObject({ lease_id: leaseId, ...failureFields }).meta({ id: 'FailureItem' })
 
-/** The items are checked one by one, so that a bad one is answered in its place and the others are recorded. */
+/** The items are checked one by one, so that a bad item does not fail the others. */
 export const reportRequest = z.strictObject({
   reports: z
     .array(
@@ -137,7 +133,6 @@ export const reportRequest = z.strictObject({
   next: nextRequest,
 })
 
-const time = z.iso.datetime()
 const state = z.enum(JOB_STATES)
 
 export const lease = z

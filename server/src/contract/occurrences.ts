@@ -1,13 +1,11 @@
-import type { BackfillShape, OccurrenceShape } from '@ichido/sdk/protocol'
-import { BACKFILL_STATES, OCCURRENCE_OUTCOMES } from '@ichido/sdk/protocol'
+import { BACKFILL_STATES, type BackfillShape, OCCURRENCE_OUTCOMES, type OccurrenceShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { ORIGINS } from '../core/schedule/ticks.ts'
-import { instant, listQuery } from './common/list.ts'
-import { definitionParams } from './definitions.ts'
+import { instant, listQuery, nameParams, time, uuid } from './common.ts'
 
 export const BACKFILL_TICKS_MAX = 10_000
 
-/** None, or an empty one. */
+/** No body, or an empty object. */
 export const runRequest = z.strictObject({}).nullish()
 
 export const occurrencesQuery = z.strictObject({
@@ -16,8 +14,7 @@ export const occurrencesQuery = z.strictObject({
   ...listQuery,
 })
 
-export const backfillsQuery = z.strictObject(listQuery)
-export const backfillParams = definitionParams.extend({ backfill_id: z.uuid().toLowerCase() })
+export const backfillParams = nameParams.extend({ backfill_id: uuid })
 
 export const backfillRequest = z.strictObject({
   from: instant.meta({ description: 'Ticks at this instant or later' }),
@@ -26,8 +23,6 @@ export const backfillRequest = z.strictObject({
   }),
   dry_run: z.boolean().optional().meta({ description: 'Only count, change nothing' }),
 })
-
-const time = z.iso.datetime()
 
 export const occurrence = z
   .object({
@@ -73,13 +68,5 @@ export const backfillDryRun = z.object({
   would_make: z.int(),
 })
 
-/** The ledger is read back from an instant. */
-export function encodeInstant(list: string, atMs: number): string {
-  return Buffer.from(`${list}:${atMs}`).toString('base64url')
-}
-
-export function decodeInstant(list: string, cursor: string): number | null {
-  const text = Buffer.from(cursor, 'base64url').toString('latin1')
-  const at = /^-?\d{1,15}$/.exec(text.slice(list.length + 1))?.[0]
-  return at !== undefined && text === `${list}:${at}` ? Number(at) : null
-}
+/** A place in the ledger is an instant, in milliseconds. */
+export const isInstant = (text: string): boolean => /^-?\d{1,15}$/.test(text)

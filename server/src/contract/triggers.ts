@@ -1,19 +1,24 @@
-import type {
-  RecordedTriggerShape,
-  TriggerDetail,
-  TriggerEntryShape,
-  TriggerOutcomeShape,
-  TriggerRequest,
-  TriggerRuleRequest,
-  TriggerRuleShape,
-  TriggerShape,
+import {
+  HOOK_SCHEMES,
+  type HookRequest,
+  type HookShape,
+  type PutHookResponse,
+  type RecordedTriggerShape,
+  TRIGGER_OUTCOMES,
+  TRIGGER_STATES,
+  TRIGGERS_MAX,
+  type TriggerDetail,
+  type TriggerEntryShape,
+  type TriggerOutcomeShape,
+  type TriggerRequest,
+  type TriggerRuleRequest,
+  type TriggerRuleShape,
+  type TriggerShape,
 } from '@ichido/sdk/protocol'
-import { TRIGGER_OUTCOMES, TRIGGER_STATES, TRIGGERS_MAX } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { KEY_MAX_LENGTH, parseKey } from '../core/keys/key.ts'
+import { KEY_MAX_LENGTH } from '../core/keys/key.ts'
 import { CONDITIONS_MAX, type TriggerRule, WHEN_PAUSED } from '../core/schedule/trigger.ts'
-import { listQuery } from './common/list.ts'
-import { name } from './common/name.ts'
+import { dedupeKey, listQuery, name, time, uuid } from './common.ts'
 
 const scalar = z.union([z.string(), z.number(), z.boolean(), z.null()], {
   error: 'must be a string, a number, true, false or null',
@@ -40,7 +45,7 @@ export const triggerRuleRequest = z
 
 export const triggerRule = z.object(ruleFields).meta({ id: 'TriggerRule' }) satisfies z.ZodType<TriggerRuleShape>
 
-/** With the defaults in the place of what was left out. */
+/** Missing fields get their defaults. */
 export function toTriggerRule(input: TriggerRuleRequest): TriggerRule {
   return { topic: input.topic, where: input.where ?? {}, whenPaused: input.when_paused ?? 'keep' }
 }
@@ -49,24 +54,20 @@ export function toTriggerRuleShape({ topic, where, whenPaused }: TriggerRule): T
   return { topic, where: { ...where }, when_paused: whenPaused }
 }
 
-const dedupeKey = z
-  .string()
-  .superRefine((text, context) => {
-    const parsed = parseKey(text)
-    if (!parsed.ok) context.addIssue({ code: 'custom', message: parsed.problem })
-  })
-  .meta({ description: `A key that identifies what happened: 1 to ${KEY_MAX_LENGTH} visible ASCII characters` })
+const key = dedupeKey.meta({
+  description: `A key that identifies what happened: 1 to ${KEY_MAX_LENGTH} visible ASCII characters`,
+})
 const data = z.unknown().optional().meta({ description: 'Any JSON up to 256 KiB; default null' })
 
 export const triggerRequest = z
-  .strictObject({ topic: name, dedupe_key: dedupeKey, data })
+  .strictObject({ topic: name, dedupe_key: key, data })
   .meta({ id: 'TriggerRequest' }) satisfies z.ZodType<TriggerRequest>
 
-/** One, or many under `triggers`. */
+/** One trigger, or several under `triggers`. */
 export const recordRequest = z
   .strictObject({
     topic: name.optional(),
-    dedupe_key: dedupeKey.optional(),
+    dedupe_key: key.optional(),
     data,
     triggers: z
       .array(triggerRequest)
@@ -86,7 +87,7 @@ export const recordRequest = z
   })
   .meta({ id: 'RecordTriggersRequest' })
 
-export const triggerParams = z.object({ trigger_id: z.uuid().toLowerCase() })
+export const triggerParams = z.object({ trigger_id: uuid })
 
 export const listTriggersQuery = z.strictObject({
   topic: name.optional(),
@@ -94,10 +95,6 @@ export const listTriggersQuery = z.strictObject({
   state: z.enum(TRIGGER_STATES).optional(),
   ...listQuery,
 })
-
-export const definitionTriggersQuery = z.strictObject(listQuery)
-
-const time = z.iso.datetime()
 
 export const recordedTrigger = z
   .object({
@@ -147,3 +144,39 @@ export const triggerShape = triggerFields.meta({ id: 'Trigger' }) satisfies z.Zo
 export const triggerDetail = triggerFields
   .extend({ data: z.unknown() })
   .meta({ id: 'TriggerDetail' }) satisfies z.ZodType<TriggerDetail>
+
+const scheme = z.enum(HOOK_SCHEMES).meta({
+  description: '`standard`: Standard Webhooks (also under its `svix-` headers). `github`: X-Hub-Signature-256.',
+})
+const topic = name.meta({
+  description:
+    'The topic of its triggers. With the scheme `github`, the name of the event is appended: `github` becomes `github.push`',
+})
+
+export const putHookRequest = z
+  .strictObject({
+    scheme,
+    topic,
+    secret: z.string().max(256).optional().meta({
+      description: 'Default: a new hook gets a new secret, and an existing hook keeps its secret',
+    }),
+  })
+  .meta({ id: 'HookRequest' }) satisfies z.ZodType<HookRequest>
+
+const hookFields = {
+  name: z.string(),
+  scheme,
+  topic: z.string(),
+  user_id: z.string().meta({ description: 'The owner of its triggers' }),
+  created_at: time,
+  updated_at: time,
+}
+
+export const hook = z.object(hookFields).meta({ id: 'Hook' }) satisfies z.ZodType<HookShape>
+
+export const putHookResponse = z
+  .object({
+    ...hookFields,
+    secret: z.string().nullable().meta({ description: 'Shown only once, if the server made it' }),
+  })
+  .meta({ id: 'PutHookResponse' }) satisfies z.ZodType<PutHookResponse>

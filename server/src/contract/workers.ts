@@ -1,21 +1,19 @@
-import type {
-  DetachedShape,
-  EnrollTokenShape,
-  RegisteredShape,
-  RenewedShape,
-  RevokedShape,
-  WorkerShape,
+import {
+  type DetachedShape,
+  type EnrollTokenShape,
+  type RegisteredShape,
+  type RenewedShape,
+  type RevokedShape,
+  WORKER_STATES,
+  type WorkerShape,
 } from '@ichido/sdk/protocol'
-import { WORKER_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { listQuery } from './common/list.ts'
-import { name } from './submit.ts'
+import { name, time, uuid } from './common.ts'
 
 export const QUEUES_MAX = 100
 const META_BYTES_MAX = 16 * 1024
 const ENROLL_TTL_SECONDS_MAX = 30 * 24 * 3600
 
-const time = z.iso.datetime()
 export const shownText = z
   .string()
   .max(128)
@@ -35,11 +33,7 @@ export const enrollRequest = z.strictObject({
     .max(ENROLL_TTL_SECONDS_MAX)
     .optional()
     .meta({ description: 'How long the token can register a worker; default 3600' }),
-  worker_id: z
-    .uuid()
-    .toLowerCase()
-    .optional()
-    .meta({ description: 'The worker that registers again and keeps its identity' }),
+  worker_id: uuid.optional().meta({ description: 'The worker that registers again and keeps its identity' }),
 })
 
 export const registerRequest = z.strictObject({
@@ -56,11 +50,7 @@ export const registerRequest = z.strictObject({
     )
     .optional()
     .meta({ description: 'Any facts about the machine, for people' }),
-  worker_id: z
-    .uuid()
-    .toLowerCase()
-    .optional()
-    .meta({ description: 'The earlier id of the worker, to keep its leases' }),
+  worker_id: uuid.optional().meta({ description: 'The earlier id of the worker, to keep its leases' }),
   worker_token: secret
     .optional()
     .meta({ description: 'The last token of the worker as proof of its identity; it may have expired' }),
@@ -68,8 +58,6 @@ export const registerRequest = z.strictObject({
     description: 'A random text that the worker makes, so that it can repeat a registration whose answer got lost',
   }),
 })
-
-export const listWorkersQuery = z.strictObject(listQuery)
 
 const shownQueues = z.array(z.string()).nullable().meta({ description: 'Null: all queues' })
 

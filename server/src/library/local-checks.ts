@@ -1,18 +1,9 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import type { z } from 'zod'
-import { describeProblem } from '../core/json/problem.ts'
 import { findJsonProblem } from '../core/json/strict-json.ts'
 import { StoreUnavailable } from '../core/node/store-errors.ts'
 import { StoreFull } from '../core/node/store-full.ts'
 
 /** What HTTP does for calls over the wire, for those inside the process. */
-
-export function check<T>(schema: z.ZodType<T>, value: unknown): T {
-  const parsed = schema.safeParse(value)
-  if (parsed.success) return parsed.data
-  const { field, message } = describeProblem(parsed.error)
-  throw new IchidoError('INVALID_PAYLOAD', message, { field })
-}
 
 /** What does not survive a round trip through JSON is refused here as it is over HTTP. */
 export function checkJson(value: unknown, field: string): string {

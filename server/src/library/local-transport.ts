@@ -20,10 +20,10 @@ import {
 } from '@ichido/sdk/protocol'
 import { unlessAborted } from '@ichido/sdk/world'
 import { uploadQuery } from '../contract/artifacts.ts'
-import { isUuid } from '../contract/common/list.ts'
-import { batchRequest, listJobsQuery } from '../contract/jobs.ts'
-import { listReservationsQuery, reserveRequest } from '../contract/quotas.ts'
-import { type SubmitInput, submitOwner, submitRequest } from '../contract/submit.ts'
+import { check, isUuid } from '../contract/common.ts'
+import { listJobsQuery } from '../contract/jobs.ts'
+import { listReservationsQuery, reserveRequest } from '../contract/limits.ts'
+import { batchRequest, type SubmitInput, submitOwner, submitRequest } from '../contract/submit.ts'
 import { triggerRequest } from '../contract/triggers.ts'
 import { parseKey } from '../core/keys/key.ts'
 import type { Caller } from '../core/limits/roles.ts'
@@ -31,7 +31,7 @@ import type { Services } from '../services/index.ts'
 import { refusalError, type Submission, type SubmitOptions } from '../services/submission/submit-job.ts'
 import { EVERY_JOB } from '../store/jobs/list-jobs.ts'
 import type { SubmitOutcome } from '../store/submission/submission.ts'
-import { check, checkJson, toOutage } from './local-checks.ts'
+import { checkJson, toOutage } from './local-checks.ts'
 
 /** Carries a submission out on a transaction of the caller's own. */
 export type SubmitIn = (

@@ -1,10 +1,11 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { LeaseCall, RunReport, WorkerTransport } from '@ichido/sdk/worker'
+import { check } from '../contract/common.ts'
 import { publishRequest } from '../contract/events.ts'
-import { toMicros } from '../core/limits/quota.ts'
 import type { Services } from '../services/index.ts'
+import { toReport } from '../services/runs/runs.ts'
 import type { Report } from '../store/runs/finish-runs.ts'
-import { check, checkJson, toOutage } from './local-checks.ts'
+import { checkJson, toOutage } from './local-checks.ts'
 
 /** The worker's transport inside the process. */
 export function localWorkerTransport(
@@ -60,7 +61,7 @@ export function localWorkerTransport(
 /** Answers with why it was refused. */
 async function record(services: Services, workerId: string, report: RunReport): Promise<IchidoError | null> {
   try {
-    const outcome = await services.runs.finish(workerId, report.leaseId, toReport(report)).catch(throwOutage)
+    const outcome = await services.runs.finish(workerId, report.leaseId, reportOf(report)).catch(throwOutage)
     return outcome.kind === 'refused' ? new IchidoError(outcome.reason) : null
   } catch (error) {
     if (error instanceof IchidoError) return error
@@ -68,20 +69,10 @@ async function record(services: Services, workerId: string, report: RunReport): 
   }
 }
 
-function toReport(report: RunReport): Report {
-  if ('failure' in report) {
-    const { code, message, traceback, retryable } = report.failure
-    return { verb: 'fail', error: { code, message, ...(traceback === undefined ? {} : { traceback }) }, retryable }
-  }
-  const { result, meta, cost } = report.result
-  return {
-    verb: 'finish',
-    result: checkJson(result, 'result'),
-    summaryText: null,
-    freqsCsv: null,
-    meta: meta === undefined ? null : checkJson(meta, 'meta'),
-    costMicros: cost === undefined ? null : toMicros(cost),
-  }
+function reportOf(report: RunReport): Report {
+  if ('result' in report) return toReport(report.result, checkJson)
+  const { code, message, traceback, retryable } = report.failure
+  return toReport({ error_code: code, error_message: message, traceback, retryable })
 }
 
 function throwOutage(error: unknown): never {

@@ -1,7 +1,7 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import { LockTimeout, StoreUnavailable } from '../core/node/store-errors.ts'
 import { StoreFull } from '../core/node/store-full.ts'
-import type { FullTime } from '../services/system/full-disks.ts'
+import type { FullTime } from '../services/system/alerts.ts'
 import { isContention } from '../store/engines/postgres/errors.ts'
 
 export interface TroubleLogOptions {

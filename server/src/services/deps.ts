@@ -6,9 +6,9 @@ import { DEFAULT_ARTIFACT_BYTES_MAX } from '../core/run/artifact.ts'
 import { PAYLOAD_BYTES_MAX } from '../core/run/job.ts'
 import type { LogArchive } from '../log-archive/port.ts'
 import type { Store } from '../store/port.ts'
-import type { FullDisks } from './system/full-disks.ts'
+import type { FullDisks } from './system/alerts.ts'
+import type { PromiseCounters } from './system/counters.ts'
 import type { Meter } from './system/meter.ts'
-import type { PromiseCounters } from './system/promise-counters.ts'
 import type { Settings } from './system/settings.ts'
 
 /** What every service works with; chosen once, in main.ts or open.ts. */

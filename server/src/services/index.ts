@@ -1,13 +1,11 @@
 import type { FixedSettings } from '../core/limits/settings.ts'
-import { type AccessService, createAccessService } from './access/access.ts'
-import { type AuditService, createAuditService } from './access/audit.ts'
+import { type AccessService, type AuditService, createAccessService, createAuditService } from './access/access.ts'
 import { createStreamTokenService, type StreamTokenService } from './access/stream-tokens.ts'
 import { type ArtifactService, createArtifactService } from './artifacts/artifacts.ts'
 import { createDeadLetterService, type DeadLetterService } from './dead-letters/dead-letters.ts'
 import { createRedriveService, type RedriveService } from './dead-letters/redrives.ts'
 import type { Deps } from './deps.ts'
-import { createEventService, type EventService } from './events/events.ts'
-import { createForeignEvents, type ForeignEvents } from './events/foreign-events.ts'
+import { createEventService, createForeignEvents, type EventService, type ForeignEvents } from './events/events.ts'
 import { createJobService, type JobService } from './jobs/jobs.ts'
 import { createFairTags, type FairTags } from './leasing/fair-tags.ts'
 import { PollDispatcher } from './leasing/poll-dispatcher.ts'
@@ -17,21 +15,28 @@ import { createQuotaService, type QuotaService } from './limits/quotas.ts'
 import { UserNames } from './limits/user-names.ts'
 import { createLogService, type LogService } from './logs/logs.ts'
 import { createRunService, noting, type RunService } from './runs/runs.ts'
-import { type BackfillService, createBackfillService } from './schedules/backfills.ts'
 import { createDefinitionService, type DefinitionService } from './schedules/definitions.ts'
-import { createOccurrenceService, type OccurrenceService } from './schedules/occurrences.ts'
+import {
+  type BackfillService,
+  createBackfillService,
+  createOccurrenceService,
+  type OccurrenceService,
+} from './schedules/occurrences.ts'
 import { createKeyService, type KeyService } from './submission/keys.ts'
 import { createReservationService, type ReservationService } from './submission/reservations.ts'
 import { createSubmitToWaitingPolls } from './submission/submit-and-lease.ts'
 import { createSubmitService, renderAccepted, type SubmitService } from './submission/submit-job.ts'
-import { type AlertService, createAlertService } from './system/alerts.ts'
+import { type AlertService, createAlertService, FullDisks } from './system/alerts.ts'
 import { type BackupService, createBackupService } from './system/backups.ts'
-import { FullDisks } from './system/full-disks.ts'
-import { countingByMinute, createMinuteCounts, type MinuteCounts } from './system/minute-counts.ts'
-import { createPromiseCounters, type PromiseCounters } from './system/promise-counters.ts'
+import {
+  countingByMinute,
+  createMinuteCounts,
+  createPromiseCounters,
+  type MinuteCounts,
+  type PromiseCounters,
+} from './system/counters.ts'
 import { createSettingsService, type SettingsService } from './system/settings.ts'
-import { createHookService, type HookService } from './triggers/hooks.ts'
-import { createTriggerService, type TriggerService } from './triggers/triggers.ts'
+import { createHookService, createTriggerService, type HookService, type TriggerService } from './triggers/triggers.ts'
 import { createWorkerService, type WorkerService } from './workers/workers.ts'
 
 /** Every use case there is. Routes, the embedded library and the command line all go through these. */

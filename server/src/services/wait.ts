@@ -1,12 +1,12 @@
-import type { World } from '@ichido/sdk/world'
+import { sleep, type World } from '@ichido/sdk/world'
 import type { Bus, Topic } from '../bus/port.ts'
 
-/** Wake-ups may get lost; whoever waits looks by itself this often, unless something else tells it in the end. */
+/** Wake-ups may get lost, so a waiting call also looks this often. */
 const POLL_MS = 1_000
 
 /**
- * Calls `look` now and after every wake-up, until it finds something, the time is up or the signal aborts.
- * The subscription stands before the first look, so nothing can happen unseen in between.
+ * Calls `look` now and after every wake-up, until it finds something, the timeout has passed or the signal aborts. It
+ * subscribes before the first look, so that it misses nothing in between.
  */
 export async function waitFor<T>(
   { world, bus }: { world: World; bus: Bus },
@@ -43,10 +43,46 @@ export async function waitFor<T>(
         signal?.addEventListener('abort', done, { once: true })
         wake = done
       })
-      // Nobody is there any more to take what a look may find; a lease would be held for nothing.
+      // The caller has gone. A look could lease a run that nobody takes.
       if (signal?.aborted) return null
     }
   } finally {
     for (const end of subscriptions) end()
   }
+}
+
+/**
+ * Shares reads: calls that come before a read begins share it. One read runs at a time. A call during a read waits for the
+ * next one, because the running read may have looked before the call.
+ */
+export function freshRead<T>(read: () => Promise<T>): () => Promise<T> {
+  let last: Promise<unknown> = Promise.resolve()
+  let next: Promise<T> | null = null
+  return () => {
+    next ??= last.then(() => {
+      next = null
+      const reading = read()
+      last = reading.catch(() => {})
+      return reading
+    })
+    return next
+  }
+}
+
+/** Shares reads: a call during a read gets the result of that read. */
+export function sharedRead<T>(read: () => Promise<T>): () => Promise<T> {
+  let reading: Promise<T> | null = null
+  return () => {
+    reading ??= read().finally(() => {
+      reading = null
+    })
+    return reading
+  }
+}
+
+/** The result of the work, or `late` if it takes longer than the timeout. */
+export async function within<T, Late>(world: World, ms: number, work: Promise<T>, late: Late): Promise<T | Late> {
+  const done = new AbortController()
+  const tooLate = sleep(world, ms, done.signal).then(() => late)
+  return Promise.race([work, tooLate]).finally(() => done.abort())
 }

@@ -1,5 +1,5 @@
 import { NAME_PATTERN } from '@ichido/sdk/protocol'
-import { isUuid } from '../../contract/common/list.ts'
+import { isUuid } from '../../contract/common.ts'
 import { foreignEvent } from '../../contract/events.ts'
 import type { ForeignEvent, StoredEvent } from '../../core/events/event.ts'
 import { remember } from '../../core/node/remember.ts'

@@ -1,11 +1,18 @@
-import type { ErrorBody, JobDetail, JobShape, Page, ReservationShape, SubmitResponse } from '@ichido/sdk/protocol'
-import { ROLES } from '@ichido/sdk/protocol'
+import {
+  type ErrorBody,
+  type JobDetail,
+  type JobShape,
+  type Page,
+  type ReservationShape,
+  ROLES,
+  type SubmitResponse,
+} from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Role } from '../../core/limits/roles.ts'
 import { realWorld } from '../../node/world.ts'
 import { type Answer, type TestApp, testApp } from '../../testing/http/app.ts'
 import { ENGINES } from '../../testing/services/services.ts'
-import { FAILURES_MAX, WINDOW_MS } from './failure-limit.ts'
+import { FAILURES_MAX, WINDOW_MS } from './rates.ts'
 
 const code = (answer: Answer) => (answer.body as ErrorBody).error.code
 

@@ -6,14 +6,12 @@ import { isOutage } from '../../core/node/store-errors.ts'
 import { type AccessService, LOCAL_ADMIN } from '../../services/access/access.ts'
 import { STREAM_TOKEN_PREFIX } from '../../services/access/stream-tokens.ts'
 import type { Services } from '../../services/index.ts'
+import { within } from '../../services/wait.ts'
 import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../../services/workers/workers.ts'
-import { within } from '../metrics/shared-read.ts'
 import { STORE_TIMEOUT_MS, type StoreCheck } from '../metrics/store-check.ts'
 import type { ClientAddresses } from './client-address.ts'
-import { credentialsOf, sentToken } from './credentials.ts'
-import { FailureLimit } from './failure-limit.ts'
 import { type DirectRequest, openModeRefusal } from './open-mode.ts'
-import type { RequestRates } from './request-rates.ts'
+import { FailureLimit, type RequestRates } from './rates.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -201,4 +199,54 @@ function streamTokenOf({ query, headers }: FastifyRequest): string | undefined {
   if (inUrl !== undefined) return String(inUrl)
   const token = sentToken(headers)
   return token?.startsWith(STREAM_TOKEN_PREFIX) ? token : undefined
+}
+
+/** What a request says about its sender: a token, nothing at all, or something that cannot be read as a token. */
+export type Credentials = { kind: 'token'; token: string } | { kind: 'none' } | { kind: 'unreadable'; problem: string }
+
+const NONE: Credentials = { kind: 'none' }
+const TOKEN = /^[\x21-\x7e]+$/
+
+/**
+ * The only place that reads a token from the headers of a request. Node keeps the first of several Authorization headers,
+ * and joins several X-API-Key headers with a comma and a space, which no token has.
+ */
+export function credentialsOf(headers: IncomingHttpHeaders): Credentials {
+  const { authorization, 'x-api-key': apiKey } = headers
+  const fromAuthorization = authorization === undefined ? NONE : readAuthorization(authorization)
+  if (apiKey === undefined || fromAuthorization.kind === 'unreadable') return fromAuthorization
+  const fromApiKey = readToken(String(apiKey).trim(), 'X-API-Key must be one token')
+  if (fromAuthorization.kind === 'none' || fromApiKey.kind !== 'token') return fromApiKey
+  if (fromApiKey.token === fromAuthorization.token) return fromApiKey
+  return unreadable('Authorization and X-API-Key carry different tokens; send one of them')
+}
+
+/** Undefined: there is none, or none that can be read. */
+export function sentToken(headers: IncomingHttpHeaders): string | undefined {
+  const credentials = credentialsOf(headers)
+  return credentials.kind === 'token' ? credentials.token : undefined
+}
+
+function readAuthorization(header: string): Credentials {
+  const [, scheme = '', value = ''] = /^(\w+) +(\S+) *$/.exec(header) ?? []
+  switch (scheme.toLowerCase()) {
+    case 'bearer':
+      return readToken(value, BAD_AUTHORIZATION)
+    case 'basic': {
+      const [, password = ''] = /^[^:]*:(.*)$/s.exec(Buffer.from(value, 'base64').toString('utf8')) ?? []
+      return readToken(password, 'HTTP Basic must have the token as its password, with any user name')
+    }
+    default:
+      return unreadable(BAD_AUTHORIZATION)
+  }
+}
+
+const BAD_AUTHORIZATION = 'Authorization must be Bearer <token>, or Basic with the token as the password'
+
+function readToken(text: string, problem: string): Credentials {
+  return TOKEN.test(text) ? { kind: 'token', token: text } : unreadable(problem)
+}
+
+function unreadable(problem: string): Credentials {
+  return { kind: 'unreadable', problem }
 }

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type TestApp, testApp } from '../../testing/http/app.ts'
 import { beginPublishing } from '../../testing/services/publishing.ts'
 import { registered } from '../../testing/services/workers.ts'
-import { credentialsOf } from './credentials.ts'
-import { FAILURES_MAX } from './failure-limit.ts'
+import { credentialsOf } from './auth.ts'
+import { FAILURES_MAX } from './rates.ts'
 
 const basic = (password: string, user = 'ci') => `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`
 

@@ -1,29 +1,29 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { IchidoError } from '@ichido/sdk/protocol'
-import type { FastifyBaseLogger, FastifyInstance, FastifyReply, RawServerDefault } from 'fastify'
+import { IchidoError, type Page } from '@ichido/sdk/protocol'
+import type { World } from '@ichido/sdk/world'
+import type { FastifyBaseLogger, FastifyInstance, RawServerDefault } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
-import { decodeCursor, encodeCursor } from '../../contract/common/list.ts'
+import { decodeCursor, encodeCursor, uuid } from '../../contract/common.ts'
 import type { Feeds } from '../../services/events/feeds.ts'
 import type { Services } from '../../services/index.ts'
 import type { MismatchStatus } from '../server/errors.ts'
-import type { Seats } from '../streaming/stream.ts'
+import type { Seats } from '../server/streams.ts'
 
-/** What routes need to parse, call and render. */
 export interface RouteContext {
   services: Services
   mismatchStatus: MismatchStatus
-  /** Where people and workers reach the server, if it was told. */
+  /** The URL of the server for people and workers, if it is configured. */
   publicUrl: string | null
-  /** Aborted when the server begins to stop: whoever waits is answered at once. */
+  world: World
+  /** Aborted when the server begins to stop: waiting calls are then answered at once. */
   draining: AbortSignal
-  /** For answers that go on for long: each takes one. */
+  /** Each long answer takes a seat. */
   seats: { logs: Seats; events: Seats; polls: Seats }
-  /** Of the events of jobs. */
   feeds: Feeds
 }
 
-/** An app whose handlers know their requests' types from their schemas. */
+/** An app whose handlers get the types of their requests from the schemas. */
 export type ApiInstance = FastifyInstance<
   RawServerDefault,
   IncomingMessage,
@@ -32,27 +32,20 @@ export type ApiInstance = FastifyInstance<
   ZodTypeProvider
 >
 
-export const jobParams = z.object({ job_id: z.uuid().toLowerCase() })
+export const jobParams = z.object({ job_id: uuid })
 
-/** Ends a wait when the client has gone away or the server stops. */
-export function waitSignal(reply: FastifyReply, draining: AbortSignal): AbortSignal {
-  const gone = new AbortController()
-  // Whoever went away while its token was looked up does not go away again.
-  if (reply.raw.destroyed) gone.abort()
-  else reply.raw.once('close', () => gone.abort())
-  return AbortSignal.any([gone.signal, draining])
-}
-
-export function cursorIn(list: string, cursor: string | undefined, isId?: (text: string) => boolean): string | null {
-  if (cursor === undefined) return null
-  const id = decodeCursor(list, cursor, isId)
-  if (id !== null) return id
-  throw new IchidoError('INVALID_PAYLOAD', 'cursor must be the next_cursor of an earlier answer of this list', {
-    field: 'cursor',
-  })
-}
-
-export function cursorOut<T>(list: string, page: { data: T[]; next_cursor: string | null }): typeof page {
-  const { data, next_cursor } = page
+/** Answers with a page of a list. A cursor of another list is refused. @param isPlace checks the cursor; the default is an id. */
+export async function listPage<T>(
+  list: string,
+  { limit, cursor }: { limit: number; cursor?: string | undefined },
+  read: (limit: number, after: string | null) => Promise<Page<T>>,
+  isPlace?: (text: string) => boolean,
+): Promise<Page<T>> {
+  const after = cursor === undefined ? null : decodeCursor(list, cursor, isPlace)
+  if (cursor !== undefined && after === null) {
+    const message = 'cursor must be the next_cursor of an earlier answer of this list'
+    throw new IchidoError('INVALID_PAYLOAD', message, { field: 'cursor' })
+  }
+  const { data, next_cursor } = await read(limit, after)
   return { data, next_cursor: next_cursor === null ? null : encodeCursor(list, next_cursor) }
 }

@@ -9,55 +9,49 @@ import { Feeds } from '../../services/events/feeds.ts'
 import type { Services } from '../../services/index.ts'
 import { installAuth } from '../auth/auth.ts'
 import { createClientAddresses, type TrustProxy } from '../auth/client-address.ts'
-import { RequestRates } from '../auth/request-rates.ts'
+import { RequestRates } from '../auth/rates.ts'
 import { CLOUD_PATH, cloudRoutes } from '../compat/cloud/cloud.ts'
-import { cloudErrorBody } from '../compat/cloud/errors.ts'
+import { cloudErrorBody } from '../compat/cloud/shapes.ts'
 import { zpeRoutes } from '../compat/zpe/zpe.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import { createStoreCheck } from '../metrics/store-check.ts'
-import { auditRoutes } from '../routes/access/audit.ts'
-import { tokenRoutes } from '../routes/access/tokens.ts'
-import { userRoutes } from '../routes/access/users.ts'
-import { artifactRoutes } from '../routes/artifacts/artifacts.ts'
+import { htmlRoutes } from '../page/page-routes.ts'
+import { auditRoutes, tokenRoutes, userRoutes } from '../routes/access.ts'
+import { artifactRoutes } from '../routes/artifacts.ts'
 import type { RouteContext } from '../routes/context.ts'
-import { deadLetterRoutes } from '../routes/dead-letters/dead-letters.ts'
-import { redriveRoutes } from '../routes/dead-letters/redrives.ts'
-import { allEventRoutes, stateRoutes } from '../routes/events/all-events.ts'
-import { eventRoutes, streamTokenRoutes } from '../routes/events/events.ts'
-import { jobRoutes } from '../routes/jobs/jobs.ts'
-import { queueRoutes } from '../routes/limits/queues.ts'
-import { quotaRoutes } from '../routes/limits/quotas.ts'
-import { logRoutes } from '../routes/logs/logs.ts'
-import { finishRoutes } from '../routes/runs/finish.ts'
-import { leaseRoutes } from '../routes/runs/leases.ts'
-import { outcomeRoutes } from '../routes/runs/outcomes.ts'
-import { definitionRoutes } from '../routes/schedules/definitions.ts'
-import { occurrenceRoutes } from '../routes/schedules/occurrences.ts'
-import { type HotSubmitOptions, hotSubmit } from '../routes/submission/fast-route.ts'
-import { keyRoutes } from '../routes/submission/keys.ts'
-import { reservationRoutes } from '../routes/submission/reservations.ts'
-import { submitRoutes } from '../routes/submission/submit.ts'
-import { alertRoutes } from '../routes/system/alerts.ts'
-import { backupRoutes } from '../routes/system/backups.ts'
-import { healthRoutes } from '../routes/system/health.ts'
-import { settingRoutes } from '../routes/system/settings.ts'
-import { deliveryRoutes, hookRoutes } from '../routes/triggers/hooks.ts'
-import { triggerRoutes } from '../routes/triggers/triggers.ts'
-import { agentRoutes } from '../routes/workers/agent.ts'
-import { workerRoutes } from '../routes/workers/workers.ts'
-import { EVENT_FRAMING } from '../streaming/sse.ts'
-import { limitStalls, Seats } from '../streaming/stream.ts'
-import { BODY_BYTES_MAX, installBodies } from './bodies.ts'
-import { limitBodyTime } from './body-time.ts'
-import { createClientErrorHandler } from './client-errors.ts'
-import { limitConnections } from './connections.ts'
+import { deadLetterRoutes, redriveRoutes } from '../routes/dead-letters.ts'
+import { definitionRoutes } from '../routes/definitions.ts'
+import { allEventRoutes, eventRoutes, stateRoutes, streamTokenRoutes } from '../routes/events.ts'
+import { type FastRouteOptions, fastRoute } from '../routes/fast-route.ts'
+import { finishRoutes } from '../routes/finish.ts'
+import { healthRoutes } from '../routes/health.ts'
+import { jobRoutes, outcomeRoutes } from '../routes/jobs.ts'
+import { leaseRoutes } from '../routes/leases.ts'
+import { queueRoutes, quotaRoutes, reservationRoutes } from '../routes/limits.ts'
+import { logRoutes } from '../routes/logs.ts'
+import { occurrenceRoutes } from '../routes/occurrences.ts'
+import { keyRoutes, submitRoutes } from '../routes/submit.ts'
+import { alertRoutes, backupRoutes, settingRoutes } from '../routes/system.ts'
+import { deliveryRoutes, hookRoutes, triggerRoutes } from '../routes/triggers.ts'
+import { agentRoutes, workerRoutes } from '../routes/workers.ts'
+import { EVENT_FRAMING, limitStalls, Seats } from '../server/streams.ts'
+import { installBodies } from './bodies.ts'
+import { BODY_BYTES_MAX } from './body-limits.ts'
+import { createClientErrorHandler, limitBodyTime, limitConnections } from './connections.ts'
 import { cors } from './cors.ts'
-import { errorAnswer, errorBody, installErrors, logError, type MismatchStatus, toIchidoError } from './errors.ts'
-import { htmlRoutes } from './html.ts'
-import { collectPaths, refuseOtherMethods } from './methods.ts'
+import {
+  collectPaths,
+  errorAnswer,
+  errorBody,
+  installErrors,
+  installValidation,
+  logError,
+  type MismatchStatus,
+  refuseOtherMethods,
+  toIchidoError,
+} from './errors.ts'
+import { requestId } from './headers.ts'
 import { installDescription } from './openapi.ts'
-import { requestId } from './request-id.ts'
-import { installValidation } from './validation.ts'
 
 declare module 'fastify' {
   interface FastifyInstance {
@@ -109,7 +103,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   const stopping = new AbortController()
   const rates = new RequestRates(services.deps)
   const addresses = createClientAddresses(options.trustProxy)
-  const hot: HotSubmitOptions = {
+  const fast: FastRouteOptions = {
     services,
     metrics,
     rates,
@@ -134,7 +128,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     // What arrives on an open connection during close() is served; the answer closes the connection.
     return503OnClosing: false,
     serverFactory: (framework) =>
-      createHttpServer(options.tls, withOrigins(options, roles.has('api') ? hotSubmit(hot, framework) : framework)),
+      createHttpServer(options.tls, withOrigins(options, roles.has('api') ? fastRoute(fast, framework) : framework)),
     clientErrorHandler: createClientErrorHandler(world),
     frameworkErrors: (error, _request, reply) => void answerError(reply, error),
   })
@@ -185,6 +179,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
         services,
         mismatchStatus,
         publicUrl: publicBase(options),
+        world,
         draining: stopping.signal,
         seats: createSeats(services.deps),
         feeds,

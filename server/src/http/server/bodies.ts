@@ -4,32 +4,20 @@ import type { World } from '@ichido/sdk/world'
 import type { FastifyInstance, FastifyRequest, RequestPayload } from 'fastify'
 import { parseStrictJson } from '../../core/json/strict-json.ts'
 import type { ClientAddresses } from '../auth/client-address.ts'
-import { goneAway } from '../streaming/stream.ts'
-import { BodyBudget } from './body-budget.ts'
-import { JsonGauge, type JsonLimits } from './json-gauge.ts'
+import { disconnected } from '../server/streams.ts'
+import { BATCH_BODY_BYTES_MAX, BodyBudget, JsonGauge, type JsonLimits } from './body-limits.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The route reports what went wrong: its text is taken as it is, and the service mends what cannot be stored. */
+    /** The route takes reports of failures: it accepts any text, and the service replaces what cannot be stored. */
     takesAnyText?: true
   }
 }
 
-/** Of the routes that take many jobs, reports, events, triggers or lines of a log at once: 1,000 of 16 KiB each. */
-export const BATCH_BODY_BYTES_MAX = 16 * 1024 * 1024
-
-/** For all that a body says beside a payload or a result, and for bodies that have neither. */
-const ENVELOPE_BYTES_MAX = 128 * 1024
-
-/** The limit of a route whose bodies hold one payload, or one result, of this many bytes at most. */
-export const bodyBytesFor = (bytesMax: number) => bytesMax + ENVELOPE_BYTES_MAX
-
-export const BODY_BYTES_MAX = bodyBytesFor(0)
-
-/** Of the routes that anybody may call. */
+/** The limit of public routes. */
 const PUBLIC_BODY_BYTES_MAX = 64 * 1024
 
-/** A smaller body cannot hold much of anything. It is read and parsed as it comes. */
+/** A body up to this size is parsed at once, without a budget and a queue. */
 const SMALL_BODY_BYTES = 64 * 1024
 
 const JSON_LIMITS: JsonLimits = { membersMax: 50_000, elementsMax: 1_000_000 }
@@ -37,9 +25,9 @@ const BATCH_JSON_LIMITS: JsonLimits = { ...JSON_LIMITS, membersMax: 100_000 }
 
 type BodyWorld = Pick<World, 'soon' | 'monotonic' | 'after'>
 
-/** Bodies are JSON, and strictly so: what would be stored as something else than was sent is refused. */
+/** Bodies are strict JSON: a value that would be stored differently from what was sent is refused. */
 export function installBodies(app: FastifyInstance, world: BodyWorld, addresses: ClientAddresses): void {
-  const turns = new PerUserQueue(world)
+  const queue = new ParseQueue(world)
   app.removeAllContentTypeParsers()
   app.addHook('onRoute', (route) => {
     if (route.config?.ability === 'public') route.bodyLimit ??= PUBLIC_BODY_BYTES_MAX
@@ -61,18 +49,18 @@ export function installBodies(app: FastifyInstance, world: BodyWorld, addresses:
         }
         done(null, parsed)
       }
-      if (body.length > SMALL_BODY_BYTES) turns.take(parse)
+      if (body.length > SMALL_BODY_BYTES) queue.add(parse)
       else parse()
     },
   )
-  // An empty body is none, whatever it is called: `curl -d ''` says that it is a form.
+  // An empty body counts as no body, whatever its type: `curl -d ''` sends a form.
   app.addContentTypeParser('*', ({ headers }, _payload, done) => {
     const isEmpty = (headers['content-length'] ?? '0') === '0' && headers['transfer-encoding'] === undefined
     done(isEmpty ? null : new IchidoError('UNSUPPORTED_MEDIA_TYPE'), undefined)
   })
 }
 
-/** Large bodies are read when there is room for them in memory, and only as long as there is not too much in them. */
+/** Reads a large body when there is room for it in memory, and stops when it has too many parts. */
 function holdLargeBodies(app: FastifyInstance, world: BodyWorld, addresses: ClientAddresses): void {
   const budget = new BodyBudget(world)
   const given = new WeakMap<FastifyRequest, () => void>()
@@ -80,8 +68,8 @@ function holdLargeBodies(app: FastifyInstance, world: BodyWorld, addresses: Clie
   app.addHook('preParsing', (request, reply, payload, done) => {
     const bytes = largeBodyBytes(request)
     if (bytes === null) return done(null, payload)
-    // Whoever went away while its token was looked up does not go away again: its room would be taken for ever.
-    if (reply.raw.destroyed) return done(goneAway())
+    // If the client disconnected during authentication, no `close` would give the room back.
+    if (reply.raw.destroyed) return done(disconnected())
     const { caller, worker } = request
     const sender = caller?.userId ?? worker?.workerId ?? addresses.of(request)
     const giveBack = budget.take(sender, bytes, () => {
@@ -91,14 +79,14 @@ function holdLargeBodies(app: FastifyInstance, world: BodyWorld, addresses: Clie
     given.set(request, giveBack)
     reply.raw.once('close', giveBack)
   })
-  // It is parsed: from now on it is the handler's.
+  // The body is parsed, and the handler owns it.
   app.addHook('preHandler', (request, _reply, done) => {
     given.get(request)?.()
     done()
   })
 }
 
-/** Null for a small one, for one that is refused for its length anyway, and for those that are never held whole. */
+/** Null for a small body, for one that is refused for its length, and for a stream. */
 function largeBodyBytes({ headers, routeOptions: { bodyLimit, config } }: FastifyRequest): number | null {
   if (config.streams === true) return null
   const length = headers['content-length']
@@ -109,32 +97,32 @@ function largeBodyBytes({ headers, routeOptions: { bodyLimit, config } }: Fastif
 function gauged(payload: RequestPayload, limits: JsonLimits): JsonGauge {
   const gauge = new JsonGauge(limits)
   payload.once('error', (error) => gauge.destroy(error))
-  // The rest is read and dropped: a client that is still sending would not see the answer.
+  // The rest is read and dropped, because a client that is still sending would not see the answer.
   gauge.once('error', () => payload.resume())
   return payload.pipe(gauge)
 }
 
-/** Each in a turn of its own, so that what has arrived meanwhile is served between two of them. */
-class PerUserQueue {
+/** Parses large bodies one at a time, each in its own turn of the event loop, so that other requests run in between. */
+class ParseQueue {
   readonly #world: Pick<World, 'soon'>
   readonly #tasks: (() => void)[] = []
-  #isDue = false
+  #scheduled = false
 
   constructor(world: Pick<World, 'soon'>) {
     this.#world = world
   }
 
-  take(task: () => void): void {
+  add(task: () => void): void {
     this.#tasks.push(task)
-    if (!this.#isDue) this.#arrange()
+    if (!this.#scheduled) this.#schedule()
   }
 
-  #arrange(): void {
-    this.#isDue = this.#tasks.length > 0
-    if (!this.#isDue) return
+  #schedule(): void {
+    this.#scheduled = this.#tasks.length > 0
+    if (!this.#scheduled) return
     this.#world.soon(() => {
       const task = this.#tasks.shift()
-      this.#arrange()
+      this.#schedule()
       task?.()
     })
   }

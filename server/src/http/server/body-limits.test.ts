@@ -1,10 +1,14 @@
 import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
-import { text } from 'node:stream/consumers'
+import { Readable } from 'node:stream'
+import { buffer, text } from 'node:stream/consumers'
+import { pipeline } from 'node:stream/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
 import { type TestApp, testApp } from '../../testing/http/app.ts'
 import { registeredWorker, type WorkerCalls } from '../../testing/http/worker-calls.ts'
+import { BodyBudget, JsonGauge } from './body-limits.ts'
 
 const KIB = 1024
 const MIB = 1024 * KIB
@@ -171,4 +175,99 @@ test('a sender that goes away while its token is looked up takes no room for its
   const next = begin(token, LARGE_JOBS.length)
   next.write(LARGE_JOBS)
   expect(await text(next)).toMatch(/^HTTP\/1\.1 200 /)
+})
+
+test('a sender waits for room of its own, and others do not wait for it', () => {
+  const budget = new BodyBudget(new FakeWorld())
+  const entered: string[] = []
+  const take = (sender: string, mib: number) => budget.take(sender, mib * MIB, () => entered.push(`${sender} ${mib}`))
+  const first = take('a', 10)
+  const second = take('a', 7)
+  take('a', 6)
+  take('b', 16)
+  expect(entered).toEqual(['a 10', 'a 6', 'b 16'])
+  first()
+  first()
+  expect(entered.at(-1)).toBe('a 7')
+  second()
+  expect(entered).toHaveLength(4)
+})
+
+test('all senders together have so much, whoever gives up waiting is not let in', () => {
+  const budget = new BodyBudget(new FakeWorld())
+  const entered: number[] = []
+  const giveBack = Array.from({ length: 10 }, (_, i) => budget.take(`user ${i}`, 16 * MIB, () => entered.push(i)))
+  expect(entered).toEqual([0, 1, 2, 3, 4, 5, 6, 7])
+  giveBack[8]?.()
+  giveBack[3]?.()
+  expect(entered).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 9])
+  for (const one of giveBack) one()
+  budget.take('alone', 1000 * MIB, () => entered.push(1000))
+  expect(entered.at(-1)).toBe(1000)
+})
+
+test('a sender that sends without a pause is let in twice a second', async () => {
+  const world = new FakeWorld()
+  const budget = new BodyBudget(world)
+  let entered = 0
+  const send = () => {
+    const giveBack = budget.take('a', 16 * MIB, () => {
+      entered++
+      world.soon(() => {
+        giveBack()
+        send()
+      })
+    })
+  }
+  send()
+  await settled()
+  expect(entered).toBe(2)
+  for (let i = 0; i < 4; i++) {
+    await world.pass(500)
+    await settled()
+    expect(entered).toBe(3 + i)
+  }
+  let other = false
+  budget.take('b', 16 * MIB, () => {
+    other = true
+  })
+  expect(other).toBe(true)
+})
+
+/** In pieces of so many bytes, so that strings and escapes are cut anywhere. */
+async function through(text: string, pieceBytes: number): Promise<string> {
+  const bytes = Buffer.from(text)
+  const pieces = Array.from({ length: Math.ceil(bytes.length / pieceBytes) }, (_, i) =>
+    bytes.subarray(i * pieceBytes, (i + 1) * pieceBytes),
+  )
+  const gauge = new JsonGauge({ membersMax: 4, elementsMax: 3 })
+  const [read] = await Promise.all([buffer(gauge), pipeline(Readable.from(pieces), gauge)])
+  return read.toString()
+}
+
+const FITS = [
+  '{"a":1,"b":[]}',
+  '[1,2,3,4]',
+  // Nothing in a string counts, not even after a quote or a backslash that is escaped.
+  JSON.stringify('{[:,"\\{[:,{[:,{[:,'),
+  JSON.stringify(['\\', ',,,,', '"::::']),
+]
+
+test.each(FITS)('%s is let through as it is, however it is cut', async (text) => {
+  for (const bytes of [1, 2, 3, 5, 100]) expect(await through(text, bytes)).toBe(text)
+})
+
+test.each([
+  ['{"a":1,"b":{"c":[{}]}}', 'The request body has more than 4 names, arrays and objects'],
+  ['{"a":0,"b":0,"c":0,"d":0}', 'The request body has more than 4 names, arrays and objects'],
+  ['[1,2,3,4,5]', 'The request body has more than 3 elements'],
+])('%s is too much, however it is cut', async (text, words) => {
+  for (const bytes of [1, 2, 3, 100]) await expect(through(text, bytes)).rejects.toThrow(words)
+})
+
+test('nesting is refused before anything looks at it', async () => {
+  await expect(through('['.repeat(100), 100)).rejects.toMatchObject({
+    code: 'INVALID_PAYLOAD',
+    message: 'The body is nested more than 64 levels deep',
+  })
 })

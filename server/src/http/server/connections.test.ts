@@ -11,7 +11,7 @@ import { type TestApp, testApp } from '../../testing/http/app.ts'
 import { selfSigned } from '../../testing/http/certificate.ts'
 import { until } from '../../testing/store/store.ts'
 import { createMetrics } from '../metrics/metrics.ts'
-import { createClientErrorHandler } from './client-errors.ts'
+import { createClientErrorHandler } from './connections.ts'
 
 type Changes = NonNullable<Parameters<typeof testApp>[1]>
 type Limits = Partial<Record<'connections_max' | 'connections_per_address_max', number>>

@@ -1,11 +1,14 @@
-import type { Server } from 'node:http'
+import type { IncomingMessage, Server } from 'node:http'
+import type { Socket } from 'node:net'
+import { ERRORS, IchidoError } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
-import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
+import type { ConnectionError, FastifyBaseLogger, FastifyInstance } from 'fastify'
 import type { Deps } from '../../services/deps.ts'
 import type { SettingsService } from '../../services/system/settings.ts'
 import { type ClientAddresses, peerGroup } from '../auth/client-address.ts'
 import type { Metrics } from '../metrics/metrics.ts'
-import { Seats } from '../streaming/stream.ts'
+import { Seats } from '../server/streams.ts'
+import { errorBody, JSON_TYPE } from './errors.ts'
 
 export interface ConnectionLimits {
   deps: Pick<Deps, 'world' | 'meter'>
@@ -104,4 +107,80 @@ function atMostEvery(ms: number, world: Pick<World, 'monotonic'>, act: () => voi
     lastMs = nowMs
     act()
   }
+}
+
+const REASONS: Readonly<Record<number, string>> = {
+  400: 'Bad Request',
+  408: 'Request Timeout',
+  431: 'Request Header Fields Too Large',
+}
+
+/** For a client to read the answer. */
+const LINGER_MS = 2_000
+
+/** Answers what Node's parser refuses before there is a request: by hand, in the form of every other error. */
+export function createClientErrorHandler(world: Pick<World, 'after' | 'uuid'>) {
+  return (trouble: Pick<ConnectionError, 'code'>, socket: Socket): void => {
+    // Before TLS is agreed on, nothing that is written would arrive, and the socket would wait for it.
+    const isUnheard = trouble.code === 'ECONNRESET' || /^ERR_(SSL|TLS)/.test(trouble.code)
+    if (isUnheard || !socket.writable) return void socket.destroy()
+    const error = toError(trouble.code)
+    const { status, retryable } = ERRORS[error.code]
+    const requestId = world.uuid()
+    const body = JSON.stringify(errorBody(error, requestId))
+    const head = [
+      `HTTP/1.1 ${status} ${REASONS[status]}`,
+      `Content-Type: ${JSON_TYPE}`,
+      `Content-Length: ${Buffer.byteLength(body)}`,
+      `Should-Retry: ${retryable}`,
+      `X-Request-Id: ${requestId}`,
+      'Connection: close',
+    ]
+    socket.end(`${head.join('\r\n')}\r\n\r\n${body}`)
+    // A client that does not close its end would keep the connection for ever.
+    socket.once(
+      'close',
+      world.after(LINGER_MS, () => void socket.destroy()),
+    )
+  }
+}
+
+function toError(code: string): IchidoError {
+  if (code === 'HPE_HEADER_OVERFLOW') return new IchidoError('HEADERS_TOO_LARGE')
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new IchidoError('REQUEST_TIMEOUT')
+  return new IchidoError('INVALID_PAYLOAD', 'The request is not valid HTTP')
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** The route takes its body as it comes, for as long as something comes. */
+    streams?: true
+  }
+}
+
+const BODY_WITHIN_MS = 120_000
+
+/**
+ * A body that drips in byte by byte does not hold its connection for ever, be it awaited or answered already. Node knows one
+ * limit for all requests, and an upload may take hours.
+ */
+export function limitBodyTime(app: FastifyInstance, world: Pick<World, 'after' | 'uuid'>): void {
+  const refuse = createClientErrorHandler(world)
+
+  function limit(raw: IncomingMessage, whenLate: () => void): void {
+    const callOff = world.after(BODY_WITHIN_MS, whenLate)
+    raw.once('end', callOff).once('close', callOff)
+  }
+
+  // Nearly every body has arrived by the time it is looked for.
+  app.addHook('preParsing', ({ raw, routeOptions }, _reply, payload, done) => {
+    if (raw.complete === false && routeOptions.config.streams !== true) {
+      limit(raw, () => refuse({ code: 'ERR_HTTP_REQUEST_TIMEOUT' }, raw.socket))
+    }
+    done(null, payload)
+  })
+  app.addHook('onResponse', ({ raw }, _reply, done) => {
+    if (raw.complete === false) limit(raw, () => void raw.socket.destroy())
+    done()
+  })
 }

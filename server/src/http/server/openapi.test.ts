@@ -1,6 +1,12 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { z } from 'zod'
-import * as shapes from '../../contract/common/shapes.ts'
+import { newToken, token as tokenShape } from '../../contract/access.ts'
+import { errorBody, page } from '../../contract/common.ts'
+import { events } from '../../contract/events.ts'
+import { jobDetail, job as jobShape } from '../../contract/jobs.ts'
+import { newReservation, quota, reservation, user } from '../../contract/limits.ts'
+import { batchResponse, key, submitResponse } from '../../contract/submit.ts'
+import { stats } from '../../contract/system.ts'
 import { EVERY_JOB } from '../../store/jobs/list-jobs.ts'
 import { type Call, type TestApp, testApp } from '../../testing/http/app.ts'
 
@@ -165,27 +171,27 @@ describe('what is answered', () => {
 
   test('has exactly the fields that are described', async () => {
     const request = { kind: 'work', idempotency_key: 'k', labels: { a: 'b' } }
-    await expectAsDescribed(shapes.submitResponse, 'POST', '/v1/jobs', { body: request })
-    await expectAsDescribed(shapes.batchResponse, 'POST', '/v1/jobs/batch', { body: { jobs: [request, {}] } })
-    await expectAsDescribed(shapes.page(shapes.job), 'GET', '/v1/jobs')
+    await expectAsDescribed(submitResponse, 'POST', '/v1/jobs', { body: request })
+    await expectAsDescribed(batchResponse, 'POST', '/v1/jobs/batch', { body: { jobs: [request, {}] } })
+    await expectAsDescribed(page(jobShape), 'GET', '/v1/jobs')
     const [job] = (await http.services.jobs.list({ userId: 'local', role: 'admin' }, EVERY_JOB, 1, null)).data
-    await expectAsDescribed(shapes.jobDetail, 'GET', `/v1/jobs/${job?.job_id}`)
-    await expectAsDescribed(shapes.events, 'GET', `/v1/jobs/${job?.job_id}/events`)
-    await expectAsDescribed(shapes.page(shapes.key), 'GET', '/v1/idempotency-keys')
-    await expectAsDescribed(shapes.newReservation, 'POST', '/v1/reservations')
-    await expectAsDescribed(shapes.page(shapes.reservation), 'GET', '/v1/reservations')
-    await expectAsDescribed(shapes.quota, 'GET', '/v1/quotas/local')
-    await expectAsDescribed(shapes.page(shapes.user), 'GET', '/v1/users')
-    await expectAsDescribed(shapes.stats, 'GET', '/v1/stats')
-    await expectAsDescribed(shapes.errorBody, 'GET', '/v1/jobs/none')
+    await expectAsDescribed(jobDetail, 'GET', `/v1/jobs/${job?.job_id}`)
+    await expectAsDescribed(events, 'GET', `/v1/jobs/${job?.job_id}/events`)
+    await expectAsDescribed(page(key), 'GET', '/v1/idempotency-keys')
+    await expectAsDescribed(newReservation, 'POST', '/v1/reservations')
+    await expectAsDescribed(page(reservation), 'GET', '/v1/reservations')
+    await expectAsDescribed(quota, 'GET', '/v1/quotas/local')
+    await expectAsDescribed(page(user), 'GET', '/v1/users')
+    await expectAsDescribed(stats, 'GET', '/v1/stats')
+    await expectAsDescribed(errorBody, 'GET', '/v1/jobs/none')
 
     const { runs } = http.services
     const [lease] = await runs.lease('w', { queues: ['default'], kinds: ['work'], max: 1, waitMs: 0, startId: 's' })
     const error = { code: 'BROKEN', message: 'it broke', traceback: 'here' }
     await runs.finish('w', lease?.lease_id ?? '', { verb: 'fail', error, retryable: false })
-    await expectAsDescribed(shapes.jobDetail, 'GET', `/v1/jobs/${lease?.job_id}`)
-    await expectAsDescribed(shapes.newToken, 'POST', '/v1/tokens', { body: { user_id: 'ann', role: 'admin' } })
+    await expectAsDescribed(jobDetail, 'GET', `/v1/jobs/${lease?.job_id}`)
+    await expectAsDescribed(newToken, 'POST', '/v1/tokens', { body: { user_id: 'ann', role: 'admin' } })
     const token = await http.token('bob', 'admin')
-    await expectAsDescribed(shapes.page(shapes.token), 'GET', '/v1/tokens', { token })
+    await expectAsDescribed(page(tokenShape), 'GET', '/v1/tokens', { token })
   })
 })

@@ -3,7 +3,7 @@ import { ERRORS, type ErrorCode } from '@ichido/sdk/protocol'
 import type { FastifyInstance } from 'fastify'
 import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod'
 import { z } from 'zod'
-import { errorBody } from '../../contract/common/shapes.ts'
+import { errorBody } from '../../contract/common.ts'
 import { KEY_MAX_LENGTH } from '../../core/keys/key.ts'
 
 declare module 'fastify' {

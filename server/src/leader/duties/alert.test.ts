@@ -1,7 +1,7 @@
 import type { AlertShape, Page } from '@ichido/sdk/protocol'
 import { v7 } from 'uuid'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { alert as shape } from '../../contract/alerts.ts'
+import { alert as shape } from '../../contract/system.ts'
 import { LOCAL_ADMIN } from '../../services/access/access.ts'
 import type { Term } from '../../store/system/leadership.ts'
 import { testApp } from '../../testing/http/app.ts'

@@ -1,4 +1,4 @@
-import type { FullDisks } from '../../services/system/full-disks.ts'
+import type { FullDisks } from '../../services/system/alerts.ts'
 import type { Store } from '../../store/port.ts'
 import { recordAlerts } from '../../store/system/alerts.ts'
 import type { Term } from '../../store/system/leadership.ts'

@@ -1,6 +1,6 @@
 import { type Blobs, SHARDS } from '../../blobs/port.ts'
 import type { Bus } from '../../bus/port.ts'
-import { isUuid } from '../../contract/common/list.ts'
+import { isUuid } from '../../contract/common.ts'
 import type { Meter } from '../../services/system/meter.ts'
 import type { Settings } from '../../services/system/settings.ts'
 import {

@@ -1,11 +1,12 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { IchidoError, type TokenShape } from '@ichido/sdk/protocol'
+import { type AuditShape, IchidoError, type Page, type TokenShape } from '@ichido/sdk/protocol'
+import type { World } from '@ichido/sdk/world'
 import { type Caller, can, type Role } from '../../core/limits/roles.ts'
 import * as store from '../../store/access/access.ts'
+import { type AuditEntry, type AuditFilter, listAudit } from '../../store/access/audit.ts'
+import { iso, isoOrNull, notFound, renderPage, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { freshRead } from '../fresh-read.ts'
-import { iso, isoOrNull } from '../iso.ts'
-import { notFound, requireId } from '../not-found.ts'
+import { freshRead } from '../wait.ts'
 
 export interface NewToken {
   userId: string
@@ -16,43 +17,37 @@ export interface NewToken {
 
 export interface AccessService {
   /**
-   * Whether a token was ever made here; from then on, for good, everybody needs one. Until then each call asks the store, for
-   * any node or command may make the first token, and open mode ends for all of them at once.
+   * Whether a token was ever made. From then on every request needs a token. Until then each call asks the store, because
+   * any node or command can make the first token, and open mode then ends on all nodes at once.
    */
   isAuthRequired(): Promise<boolean>
-  /** Who a token belongs to; null when it is unknown, expired or revoked. */
+  /** The owner of a token; null if the token is unknown, expired or revoked. */
   authenticate(token: string): Promise<Caller | null>
-  /** What `authenticate` would say, if it was asked just now; null: ask it. */
+  /** The answer of `authenticate` from memory; null: not known, ask it. */
   knownCaller(token: string): Caller | null
-  /** Who a token belonged to when the store was last asked, within the hour: for when it cannot be asked. */
+  /** The owner by the last answer of the store, up to an hour ago. It is used while the store does not answer. */
   lastKnownCaller(token: string): Caller | null
-  /** Whether no token had been made when the store was last asked. */
+  /** Whether no token existed by the last answer of the store. */
   wasOpen(): boolean
-  /** The secret is shown once, in this answer; only its hash is kept. */
+  /** Only this answer has the secret; the store keeps its hash. */
   createToken(caller: Caller, token: NewToken): Promise<{ token: string; token_id: string }>
   listTokens(caller: Caller): Promise<TokenShape[]>
   revokeToken(caller: Caller, tokenId: string): Promise<void>
 }
 
-/** The caller of open mode, and of the command line that works on the store itself. */
+/** The caller in open mode, and in commands that open the store directly. */
 export const LOCAL_ADMIN: Caller = { userId: 'local', role: 'admin' }
 
-/** A token that was just seen is trusted for this long without asking the store; so long can a revoked one live on. */
 const TRUST_MS = 1_000
 const TRUSTED_MAX = 10_000
 const REMEMBERED_MS = 3_600_000
 const SECRET_BYTES = 32
 
 export function createAccessService({ world, store: db }: Pick<Deps, 'world' | 'store'>): AccessService {
-  const trusted = new Map<string, { caller: Caller; untilMs: number }>()
+  const trusted = new TrustedTokens<Caller>(world)
   let required = false
   let seenOpen = false
   const readRequired = freshRead(() => db.read(store.readAuthRequired()))
-
-  function trustedCaller(hash: string): Caller | null {
-    const known = trusted.get(hash)
-    return known !== undefined && known.untilMs > world.monotonic() ? known.caller : null
-  }
 
   function administer(caller: Caller): void {
     if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
@@ -63,32 +58,28 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
   return {
     async isAuthRequired() {
       if (required) return true
-      // Another reading, or a token made here, may have ended it meanwhile.
+      // Another read, or a token made here, may have set it meanwhile.
       required = (await readRequired()) || required
       seenOpen = !required
       return required
     },
 
-    knownCaller: (token) => trustedCaller(hashToken(token)),
-    lastKnownCaller(token) {
-      const known = trusted.get(hashToken(token))
-      return known !== undefined && known.untilMs + REMEMBERED_MS > world.monotonic() ? known.caller : null
-    },
+    knownCaller: (token) => trusted.get(hashToken(token)),
+    lastKnownCaller: (token) => trusted.get(hashToken(token), REMEMBERED_MS),
     wasOpen: () => seenOpen && !required,
 
     async authenticate(token) {
       const hash = hashToken(token)
-      const known = trustedCaller(hash)
+      const known = trusted.get(hash)
       if (known !== null) return known
       const found = await db.read(store.findToken(hash))
       if (found === null || !sameHash(found.tokenHash, hash)) {
-        trusted.delete(hash)
+        trusted.forget(hash)
         return null
       }
       const { tokenId, userId, role } = found
       const caller = { tokenId, userId, role }
-      if (trusted.size >= TRUSTED_MAX) trusted.clear()
-      trusted.set(hash, { caller, untilMs: world.monotonic() + TRUST_MS })
+      trusted.keep(hash, caller)
       return caller
     },
 
@@ -112,9 +103,38 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
       administer(caller)
       requireId('token', tokenId)
       const found = await db.write(store.revokeToken(tokenId, by(caller)))
-      trusted.clear()
+      trusted.forgetAll()
       if (!found) throw notFound('token', tokenId)
     },
+  }
+}
+
+/** Holders of tokens that the store has confirmed a moment ago. A revoked token can live on for this moment. */
+export class TrustedTokens<Holder> {
+  readonly #world: Pick<World, 'monotonic'>
+  readonly #known = new Map<string, { holder: Holder; untilMs: number }>()
+
+  constructor(world: Pick<World, 'monotonic'>) {
+    this.#world = world
+  }
+
+  /** @param graceMs how long a holder is still known after its time. */
+  get(hash: string, graceMs = 0): Holder | null {
+    const known = this.#known.get(hash)
+    return known !== undefined && known.untilMs + graceMs > this.#world.monotonic() ? known.holder : null
+  }
+
+  keep(hash: string, holder: Holder): void {
+    if (this.#known.size >= TRUSTED_MAX) this.#known.clear()
+    this.#known.set(hash, { holder, untilMs: this.#world.monotonic() + TRUST_MS })
+  }
+
+  forget(hash: string): void {
+    this.#known.delete(hash)
+  }
+
+  forgetAll(): void {
+    this.#known.clear()
   }
 }
 
@@ -122,7 +142,7 @@ export function hashToken(token: string): string {
   return createHash('sha256').update(token).digest('hex')
 }
 
-/** The index found it by equality already; comparing again in constant time costs nothing and leaks nothing. */
+/** The index has compared the hash already. Comparing again in constant time costs little and leaks nothing. */
 export function sameHash(a: string, b: string): boolean {
   return a.length === b.length && timingSafeEqual(Buffer.from(a), Buffer.from(b))
 }
@@ -137,4 +157,22 @@ function renderToken(token: store.Token): TokenShape {
     expires_at: isoOrNull(token.expiresAtMs),
     revoked_at: isoOrNull(token.revokedAtMs),
   }
+}
+
+/** Reads the audit. The commands that make the changes write it. */
+export interface AuditService {
+  list(caller: Caller, filter: AuditFilter, limit: number, cursor: string | null): Promise<Page<AuditShape>>
+}
+
+export function createAuditService({ store }: Deps): AuditService {
+  return {
+    async list(caller, filter, limit, cursor) {
+      if (!can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
+      return renderPage(await store.read(listAudit(filter, limit, cursor)), renderEntry)
+    },
+  }
+}
+
+function renderEntry({ auditId, createdAtMs, ...entry }: AuditEntry): AuditShape {
+  return { audit_id: auditId, ...entry, created_at: iso(createdAtMs) }
 }

@@ -5,12 +5,11 @@ import { ARTIFACTS_PER_JOB_MAX, type ByteRange, OUTPUTS_PER_RUN_MAX } from '../.
 import { type Artifact, findArtifact, holdsLease, listArtifacts } from '../../store/artifacts/artifacts.ts'
 import { findJobs } from '../../store/jobs/read-jobs.ts'
 import { text } from '../../store/statement.ts'
+import { notFound, requireId } from '../answers.ts'
 import { blobsOf, type Deps } from '../deps.ts'
-import { notFound, requireId } from '../not-found.ts'
-import { renderArtifact } from './render-artifact.ts'
-import { createUpload, receivedOf, type Uploaded, type UploadRequest } from './upload-artifact.ts'
+import { createUpload, receivedOf, renderArtifact, type Uploaded, type UploadRequest } from './upload-artifact.ts'
 
-/** Who asks: a user, or a worker for the jobs that it holds. */
+/** A user, or a worker that reads files of the jobs that it holds. */
 export type Reader = { caller: Caller } | { workerId: string }
 
 export interface FoundArtifact {
@@ -22,7 +21,7 @@ export interface FoundArtifact {
 
 export interface ArtifactService {
   upload(sender: Reader, request: UploadRequest): Promise<Uploaded>
-  /** What is known of an artifact, and how much of it is here. */
+  /** The artifact, and how many of its bytes have arrived. */
   progress(reader: Reader, artifactId: string): Promise<{ artifact: ArtifactShape; receivedBytes: number }>
   find(reader: Reader, artifactId: string): Promise<FoundArtifact>
   ofJob(reader: Reader, jobId: string): Promise<ArtifactShape[]>

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { type ArtifactShape, IchidoError } from '@ichido/sdk/protocol'
 import { type Blobs, type Receiving, TooManyParts, UploadGone } from '../../blobs/port.ts'
 import { type BytesRefusal, bytesLeft, refuseBytes } from '../../core/limits/quota.ts'
-import { type Caller, can } from '../../core/limits/roles.ts'
+import { type Caller, mayChange, mayRead } from '../../core/limits/roles.ts'
 import { DEFAULT_UPLOAD_TTL_SECONDS, OUTPUTS_PER_RUN_MAX } from '../../core/run/artifact.ts'
 import {
   type Artifact,
@@ -16,9 +16,8 @@ import {
 import { findJobs } from '../../store/jobs/read-jobs.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
 import { text } from '../../store/statement.ts'
+import { iso, isoOrNull, notFound } from '../answers.ts'
 import { blobsOf, type Deps } from '../deps.ts'
-import { notFound } from '../not-found.ts'
-import { renderArtifact } from './render-artifact.ts'
 
 export interface UploadRequest {
   name: string
@@ -26,27 +25,27 @@ export interface UploadRequest {
   leaseId: string | null
   sha256: string | null
   sizeBytes: number | null
-  /** Where the sender goes on; null: it begins at the beginning. */
+  /** Where the upload continues; null: it begins. */
   fromByte: number | null
-  /** What the sender says that it is going to send now. */
+  /** The length of this request, if the sender says it. */
   contentLength: number | null
   source: AsyncIterable<Uint8Array>
 }
 
 export type Uploaded =
   | { kind: 'ready' | 'repeated'; artifact: ArtifactShape; receivedBytes: number }
-  /** A part of it is here; the rest is to come. */
+  /** A part has arrived, and the rest is missing. */
   | { kind: 'partial'; artifact: ArtifactShape; receivedBytes: number }
-  /** The sender has gone away. */
+  /** The sender has disconnected. */
   | { kind: 'cut' }
 
 const UPLOAD_TTL_MS = DEFAULT_UPLOAD_TTL_SECONDS * 1000
-/** A stream that goes on says so to the store this often, or four times within its time. */
+/** A running upload renews its deadline this often, or four times within the deadline. */
 const RENEW_MS = 15_000
 
 type Sender = { caller: Caller } | { workerId: string }
 
-/** Bytes first, row last: an artifact that is ready is on disk, whatever happens in between. */
+/** The bytes are stored before the row, so an artifact that is ready is on disk even after a crash. */
 export function createUpload(deps: Deps): (sender: Sender, request: UploadRequest) => Promise<Uploaded> {
   const { store, world, bus, limits } = deps
 
@@ -59,17 +58,15 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
     }
     if (leaseId !== null)
       throw new IchidoError('FORBIDDEN', 'Only the worker that holds the lease can send files with it')
-    const { userId } = sender.caller
-    if (jobId === null) return { kind: 'unbound', userId }
+    const { caller } = sender
+    if (jobId === null) return { kind: 'unbound', userId: caller.userId }
     const [job] = await store.read(findJobs([jobId]))
-    if (job === undefined) throw notFound('job', jobId)
-    if (text(job, 'user_id') !== userId && !can(sender.caller, 'operate')) {
-      throw can(sender.caller, 'readAll') ? new IchidoError('FORBIDDEN') : notFound('job', jobId)
-    }
+    if (job === undefined || !mayRead(caller, text(job, 'user_id'))) throw notFound('job', jobId)
+    if (!mayChange(caller, text(job, 'user_id'))) throw new IchidoError('FORBIDDEN')
     return { kind: 'input', jobId }
   }
 
-  /** Renews the upload's time as bytes come, and ends it when nobody waits for them any more. */
+  /** Renews the deadline of the upload while bytes arrive, and ends the upload if its job or lease has ended. */
   function renewal(owner: UploadOwner, artifactId: string, ttlMs: number) {
     let lastMs = world.monotonic()
     return async (force = false) => {
@@ -79,7 +76,7 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
     }
   }
 
-  /** Puts what has come in its place, and then says so. */
+  /** Moves the bytes to their place, and then marks the artifact as ready. */
   async function complete(
     blobs: Blobs,
     owner: UploadOwner,
@@ -106,14 +103,14 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
     return { kind: outcome.kind, artifact: renderArtifact(outcome.artifact), receivedBytes: sealed.sizeBytes }
   }
 
-  /** The bytes that come, after those that are here. */
+  /** Appends the new bytes to the ones that have arrived. */
   async function receive(request: UploadRequest, owner: UploadOwner, open: Opened): Promise<Uploaded> {
     const blobs = blobsOf(deps)
     const { artifact, uploadTtlMs, quota } = open
     const { artifactId } = artifact
     const wanted = expected(artifact, request)
     const bytesMax = Math.min(limits.artifactBytesMax, wanted.sizeBytes ?? limits.artifactBytesMax, bytesLeft(quota))
-    /** By the quota, where that is what stands in the way. */
+    /** The refusal of too many bytes: by the quota if the quota is the limit. */
     const over = () => {
       const refusal = refuseBytes(quota, bytesMax + 1)
       return bytesMax < bytesLeft(quota) || refusal === null ? tooLong(wanted.sizeBytes, bytesMax) : full(refusal)
@@ -156,21 +153,21 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
   }
 }
 
-/** How much of an upload is here, for whoever sends it or asks. */
+/** How many bytes of an upload have arrived. */
 export async function receivedOf(blobs: Blobs, artifactId: string): Promise<number> {
   return blobs.received(artifactId).catch((error: unknown) => {
     throw asRefusal(error)
   })
 }
 
-/** That there are too many parts is the sender's doing. */
+/** Too many parts are an error of the sender. */
 function asRefusal(error: unknown): unknown {
   return error instanceof TooManyParts ? new IchidoError('INVALID_PAYLOAD', error.message) : error
 }
 
 type Opened = Extract<OpenOutcome, { kind: 'open' }>
 
-/** What the job says goes before what the sender says; they may not differ. */
+/** The job and the sender may both give a hash and a size, which must agree. */
 function expected(artifact: Artifact, request: UploadRequest): { sha256: string | null; sizeBytes: number | null } {
   for (const [field, known, said] of [
     ['sha256', artifact.sha256, request.sha256],
@@ -182,7 +179,7 @@ function expected(artifact: Artifact, request: UploadRequest): { sha256: string 
   return { sha256: artifact.sha256 ?? request.sha256, sizeBytes: artifact.sizeBytes ?? request.sizeBytes }
 }
 
-/** What is here already is not sent again: by its hash, by its end, or else by comparing what comes. */
+/** The artifact is ready. It is the same by its hash, by an offset at its end, or by the bytes that come. */
 async function repeat(artifact: Artifact, request: UploadRequest, bytesMax: number): Promise<Uploaded> {
   const atEnd = request.sha256 === null && request.fromByte === artifact.sizeBytes
   const sha256 = request.sha256 ?? (atEnd ? artifact.sha256 : await hashOf(request, bytesMax))
@@ -257,4 +254,18 @@ function tooLong(sizeBytes: number | null, bytesMax: number): IchidoError {
         field: 'size_bytes',
       })
     : new IchidoError('PAYLOAD_TOO_LARGE', `An artifact may have up to ${bytesMax} bytes`)
+}
+
+export function renderArtifact(artifact: Artifact): ArtifactShape {
+  return {
+    artifact_id: artifact.artifactId,
+    job_id: artifact.jobId,
+    run_id: artifact.runId,
+    name: artifact.name,
+    sha256: artifact.sha256,
+    size_bytes: artifact.sizeBytes,
+    state: artifact.state,
+    created_at: iso(artifact.createdAtMs),
+    expires_at: isoOrNull(artifact.expiresAtMs),
+  }
 }

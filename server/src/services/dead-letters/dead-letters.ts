@@ -4,10 +4,11 @@ import {
   type DeadLetterShape,
   IchidoError,
   type JobDetail,
+  type Page,
 } from '@ichido/sdk/protocol'
 import type { SubmitInput } from '../../contract/submit.ts'
 import { clip } from '../../core/json/clip.ts'
-import { type Caller, mayChange, visibleUser } from '../../core/limits/roles.ts'
+import { type Caller, mayChange, mayRead } from '../../core/limits/roles.ts'
 import { ARTIFACTS_PER_JOB_MAX } from '../../core/run/artifact.ts'
 import { type Artifact, listArtifacts } from '../../store/artifacts/artifacts.ts'
 import {
@@ -15,50 +16,42 @@ import {
   type DeadFilter,
   type DeadGroup,
   type DeadLetter,
-  type DeadPlace,
   findDeadLetter,
   groupDeadLetters,
   listDeadLetters,
 } from '../../store/dead-letters/dead-letters.ts'
 import { type RetryOutcome, retryJob } from '../../store/jobs/retry-jobs.ts'
+import { iso, notFound, requireId, visibleTo } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../iso.ts'
 import type { JobService } from '../jobs/jobs.ts'
 import { LISTED_MESSAGE_MAX } from '../jobs/render.ts'
 import type { FairTags } from '../leasing/fair-tags.ts'
-import { notFound, requireId } from '../not-found.ts'
-import { policyOf, refusalError, type SubmitService } from '../submission/submit-job.ts'
-import { retryRefusal } from './retry-refusal.ts'
+import { policyOf, refusalError, retryRefusal, type SubmitService } from '../submission/submit-job.ts'
 
 export type { DeadFilter } from '../../store/dead-letters/dead-letters.ts'
 
 export interface DeadLetterService {
   get(caller: Caller, jobId: string): Promise<DeadLetterDetail>
-  list(caller: Caller, filter: DeadFilter, limit: number, after: DeadPlace | null): Promise<DeadLetterPage>
+  /** A place in the list is the time when the job became a dead letter, a colon, and the id of the job. */
+  list(caller: Caller, filter: DeadFilter, limit: number, after: string | null): Promise<Page<DeadLetterShape>>
   /** By queue, kind and error code; the largest first. */
   groups(caller: Caller, filter: DeadFilter): Promise<DeadLetterGroup[]>
   counts(): Promise<DeadLetterCounts>
-  /** The same job again: its next run is due now, with a fresh retry budget. */
+  /** The same job gets another run, due now, with a full retry budget. */
   retry(caller: Caller, jobId: string): Promise<JobDetail>
-  /** A new job with another payload in the place of the old one, which is then no dead letter any more. */
+  /** A new job with another payload replaces the old job, which is then no longer a dead letter. */
   replace(caller: Caller, jobId: string, payload: unknown, key: string | null): Promise<Replaced>
 }
 
-/** What is parked, by queue, and how many redrives are at it. */
 export interface DeadLetterCounts {
-  /** Of so many queues, and counted up to so many in each, that a look at a million of them costs little. */
+  /** The number of queues and the count of each have a maximum, so that counting a million dead letters costs little. */
   queues: { queue: string; count: number; oldestMs: number }[]
   redrivesRunning: number
 }
 
-export interface DeadLetterPage {
-  data: DeadLetterShape[]
-  next: DeadPlace | null
-}
-
 export interface Replaced {
   job: JobDetail
-  /** The key was used for this before. */
+  /** The key was used for this replacement before. */
   replayed: boolean
 }
 
@@ -84,27 +77,28 @@ export function createDeadLetterService(
     async get(caller, jobId) {
       requireId('dead letter', jobId)
       const row = await store.read(findDeadLetter(jobId))
-      const user = visibleUser(caller)
-      if (row === undefined || (user !== null && user !== row.user_id)) throw notFound('dead letter', jobId)
+      if (row === undefined || !mayRead(caller, row.user_id)) throw notFound('dead letter', jobId)
       return { ...renderDeadLetter(row), job: await jobs.get(caller, jobId) }
     },
 
     async list(caller, filter, limit, after) {
-      const visible = limitTo(caller, filter)
-      if (visible === null) return { data: [], next: null }
-      const { rows, next } = await store.read(listDeadLetters(visible, limit, after))
-      return { data: rows.map(renderListed), next }
+      const visible = visibleTo(caller, filter)
+      if (visible === null) return { data: [], next_cursor: null }
+      const [deadAtMs = '', id = ''] = after?.split(':') ?? []
+      const place = after === null ? null : { deadAtMs: Number(deadAtMs), jobId: id }
+      const { rows, next } = await store.read(listDeadLetters(visible, limit, place))
+      return { data: rows.map(renderListed), next_cursor: next && `${next.deadAtMs}:${next.jobId}` }
     },
 
     async groups(caller, filter) {
-      const visible = limitTo(caller, filter)
+      const visible = visibleTo(caller, filter)
       return visible === null ? [] : (await store.read(groupDeadLetters(visible, GROUPS_MAX))).map(renderGroup)
     },
 
     async counts() {
       const { queues, redrivesRunning } = await store.read(countDeadLetters(COUNTED_QUEUES_MAX, COUNTED_EACH_MAX))
       return {
-        // Null if the last dead letter was resolved between the two looks.
+        // Null if the last dead letter was resolved between the two reads.
         queues: queues.map(({ queue, count, oldest_ms }) => ({ queue, count, oldestMs: oldest_ms ?? 0 })),
         redrivesRunning,
       }
@@ -124,7 +118,7 @@ export function createDeadLetterService(
     async replace(caller, jobId, payload, key) {
       const job = await own(caller, jobId)
       const letter = await store.read(findDeadLetter(jobId))
-      // It stays the job of whoever submitted the old one, and counts against that user's quota.
+      // The new job belongs to the user of the old one, and counts against that user's quota.
       const owner: Caller = { userId: job.user_id, role: caller.role }
       const artifacts = inputsOf(await store.read(listArtifacts(jobId, ARTIFACTS_PER_JOB_MAX)))
       const outcome = await submission.submit(
@@ -149,25 +143,18 @@ export function createDeadLetterService(
   }
 }
 
-/** All that says how the old job was to be run, except its key, which stays the old job's. */
+/** The request of the old job, except its key, which stays with the old job. */
 function inputOf(job: JobDetail, payload: unknown): SubmitInput {
   const { kind, queue, priority, labels, estimated_cost, traceparent } = job
   const trace = traceparent === null ? {} : { traceparent }
   return { kind, queue, priority, labels, estimated_cost, payload, ...trace }
 }
 
-/** Content that was sent for the old job is not asked for again. */
+/** Files that were sent for the old job need not be sent again. */
 function inputsOf(artifacts: readonly Artifact[]): NonNullable<SubmitInput['artifacts']> {
   return artifacts.flatMap(({ runId, name, sha256, sizeBytes }) =>
     runId === null ? [{ name, sha256: sha256 ?? undefined, size_bytes: sizeBytes ?? undefined }] : [],
   )
-}
-
-/** What of the filter a caller may see; null: nothing. */
-export function limitTo(caller: Caller, filter: DeadFilter): DeadFilter | null {
-  const user = visibleUser(caller)
-  if (user === null) return filter
-  return filter.userId === null || filter.userId === user ? { ...filter, userId: user } : null
 }
 
 function refusal(outcome: Extract<RetryOutcome, { kind: 'refused' }>): IchidoError {

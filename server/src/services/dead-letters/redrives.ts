@@ -1,5 +1,5 @@
 import { IchidoError, type Page, type RedriveShape } from '@ichido/sdk/protocol'
-import { type Caller, can, mayChange, visibleUser } from '../../core/limits/roles.ts'
+import { type Caller, can, mayChange, mayRead, visibleUser } from '../../core/limits/roles.ts'
 import { type DeadFilter, renderFilter } from '../../store/dead-letters/dead-letters.ts'
 import {
   abortRedrive,
@@ -9,13 +9,11 @@ import {
   listRedrives,
   type Redrive,
 } from '../../store/dead-letters/redrive.ts'
+import { iso, isoOrNull, notFound, renderPage, requireId, visibleTo } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { iso, isoOrNull } from '../iso.ts'
-import { beginOperation } from '../limits/operations.ts'
-import { notFound, requireId } from '../not-found.ts'
-import { limitTo } from './dead-letters.ts'
+import { beginOperation } from '../limits/maximum.ts'
 
-/** Which dead letters: those of a list, or all that match. */
+/** The dead letters of a list, or all that match. */
 export interface RedriveChoice {
   jobIds: readonly string[] | null
   filter: DeadFilter
@@ -23,27 +21,26 @@ export interface RedriveChoice {
 
 export interface RedriveService {
   count(caller: Caller, choice: RedriveChoice): Promise<number>
-  /** The leader carries it out, from now on and across restarts. */
+  /** The leader runs it, also after a restart. */
   begin(caller: Caller, choice: RedriveChoice, perSecond: number | null): Promise<RedriveShape>
   get(caller: Caller, redriveId: string): Promise<RedriveShape>
   list(caller: Caller, limit: number, cursor: string | null): Promise<Page<RedriveShape>>
-  /** What was redriven stays so. */
+  /** Jobs that were already redriven stay so. */
   abort(caller: Caller, redriveId: string): Promise<RedriveShape>
 }
 
 export function createRedriveService(deps: Deps): RedriveService {
   const { world, store } = deps
   function allowed(caller: Caller, filter: DeadFilter): DeadFilter {
-    const mine = can(caller, 'submit') ? limitTo(caller, filter) : null
-    if (mine === null) throw new IchidoError('FORBIDDEN', 'Only operators can redrive dead letters of other users')
-    return mine
+    const visible = can(caller, 'submit') ? visibleTo(caller, filter) : null
+    if (visible !== null) return visible
+    throw new IchidoError('FORBIDDEN', 'Only operators can redrive dead letters of other users')
   }
 
   async function visible(caller: Caller, redriveId: string): Promise<Redrive> {
     requireId('redrive', redriveId)
     const found = await store.read(findRedrive(redriveId))
-    const user = visibleUser(caller)
-    if (found === null || (user !== null && user !== found.actor)) throw notFound('redrive', redriveId)
+    if (found === null || !mayRead(caller, found.actor)) throw notFound('redrive', redriveId)
     return found
   }
 
@@ -59,8 +56,7 @@ export function createRedriveService(deps: Deps): RedriveService {
     get: async (caller, redriveId) => renderRedrive(await visible(caller, redriveId)),
 
     async list(caller, limit, cursor) {
-      const { rows, next } = await store.read(listRedrives(visibleUser(caller), limit, cursor))
-      return { data: rows.map(renderRedrive), next_cursor: next }
+      return renderPage(await store.read(listRedrives(visibleUser(caller), limit, cursor)), renderRedrive)
     },
 
     async abort(caller, redriveId) {
@@ -69,7 +65,7 @@ export function createRedriveService(deps: Deps): RedriveService {
       const aborted = await store.write(abortRedrive(redriveId, caller.userId, world.uuid()))
       if (aborted !== null) return renderRedrive(aborted)
       const { state } = await visible(caller, redriveId)
-      // An abort whose answer got lost is sent again.
+      // The client repeats an abort whose answer got lost.
       if (state === 'aborted') return renderRedrive(await visible(caller, redriveId))
       throw new IchidoError('ALREADY_ENDED', `Redrive ${redriveId} is ${state}`, { state })
     },

@@ -1,17 +1,20 @@
 import { type EventOfAllShape, type EventShape, IchidoError, type JobStateShape } from '@ichido/sdk/protocol'
+import { isUuid } from '../../contract/common.ts'
+import type { ForeignEvent, IngestedEvent } from '../../core/events/event.ts'
+import { findJsonProblem } from '../../core/json/strict-json.ts'
 import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import { BadValue } from '../../core/node/store-errors.ts'
 import { isFinal } from '../../core/run/run-state.ts'
 import { type EventFilter, findAllEvents, type PlacedEvent } from '../../store/events/all-events.ts'
 import { type EventRow, findEvents, findLatestState } from '../../store/events/events.ts'
 import { findCursorOfSeq } from '../../store/events/feeds.ts'
+import { type IngestOutcome, ingestEvents } from '../../store/events/ingest-events.ts'
 import { type PublishItem, type PublishOutcome, publishBatch } from '../../store/events/publish.ts'
 import { type EventPlace, findLastPlace } from '../../store/events/walk-events.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
+import { iso, notFound, requireId } from '../answers.ts'
 import { Batcher } from '../batching/batcher.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../iso.ts'
-import { notFound, requireId } from '../not-found.ts'
 import { waitFor } from '../wait.ts'
 import { UNKNOWN_CURSOR } from './job-feed.ts'
 
@@ -31,11 +34,11 @@ export interface NewEvent {
 }
 
 export interface EventService {
-  /** False when the event was stored before. */
+  /** False: the event was already stored. */
   publish(workerId: string, leaseId: string, event: NewEvent): Promise<boolean>
-  /** The same for several events of one run: all of them or, when one cannot be published, none. */
+  /** Publishes several events of one run, or none if one is refused. */
   publishAll(workerId: string, leaseId: string, events: readonly NewEvent[]): Promise<boolean[]>
-  /** The events after a cursor, as many as an answer may have; waits up to `waitMs` when there is none yet. */
+  /** A page of events after a cursor. It waits up to `waitMs` if there is none yet. */
   read(
     caller: Caller,
     jobId: string,
@@ -43,22 +46,25 @@ export interface EventService {
     waitMs: number,
     signal?: AbortSignal,
   ): Promise<{ events: EventShape[]; ended: boolean }>
-  /** Where a reader goes on that has seen this seq. Seq 0 is also what readers send that have seen nothing. */
+  /** The cursor after which a reader continues that has seen this seq. Readers that have seen nothing also send 0. */
   cursorOfSeq(jobId: string, lastSeq: number): Promise<number>
-  /** How the job stands now: the last event of all, and of each stage. */
+  /** The state of the job, its last event, and the last event of each stage. */
   state(caller: Caller, jobId: string): Promise<JobStateShape>
-  /** The events of all jobs after a place, for operators; null when the place is of another store. */
+  /** The events of all jobs after a place, for operators; null if the place belongs to another store. */
   list(filter: EventFilter, after: EventPlace, limit: number): Promise<EventList | null>
-  /** The place after all events that can be listed by now. */
+  /** The place after all events that can be listed now. */
   lastPlace(): Promise<EventPlace>
 }
 
 const PAGE_MAX = 1_000
 /** 1,000 events may have 64 MiB. */
 const PAGE_BYTES_MAX = 4 * 1024 * 1024
-export const DATA_BYTES_MAX = 64 * 1024
-/** Few are often of one run, whose lock they would have to wait for anyway; and together they are one write to each reader. */
+const DATA_BYTES_MAX = 64 * 1024
+/** Small batches are often of one run, and would wait for its lock. Together they are one write to each reader. */
 const BATCH = { itemsMax: 1_000, bytesMax: 8 * 1024 * 1024, inFlightMax: 2, besideMin: 16 }
+/** One batch at a time, because two batches could change the order of a job's events. */
+const INGEST_BATCH = { itemsMax: 500, bytesMax: 8 * 1024 * 1024, inFlightMax: 1 }
+const REFUSED: IngestOutcome = { kind: 'refused' }
 
 export function createEventService(deps: Deps): EventService {
   const { world, store, bus, evidence, meter } = deps
@@ -115,7 +121,7 @@ export function createEventService(deps: Deps): EventService {
         if (found === null || !mayRead(caller, found.userId)) throw notFound('job', jobId)
         const events = found.events.map(renderEvent)
         const seen = events.at(-1)?.cursor ?? after
-        // A page that is not full has all that is kept; retention may have removed the last ones.
+        // A page that is not full has all stored events. Retention may have removed the last ones.
         const ended = isFinal(found.state) && (seen >= found.lastN || !isFull(found.events))
         return events.length > 0 || ended ? { events, ended } : null
       }
@@ -137,7 +143,7 @@ export function createEventService(deps: Deps): EventService {
         domain: found.rules.domain,
         state: found.state,
         attempt: found.attempt,
-        // An event of a stage may have come in since the last one of all was read.
+        // An event of a stage may have been stored after the last event was read.
         event: [...last, ...stages].reduce<EventShape | null>((a, b) => (a && a.cursor >= b.cursor ? a : b), null),
         stages: Object.fromEntries(stages.map((event) => [event.stage, event])),
       }
@@ -174,4 +180,60 @@ function isFull(page: readonly EventRow[]): boolean {
 
 function renderEvent({ n, stage, seq, data, created_at }: EventRow): EventShape {
   return { cursor: n, stage, seq, data: JSON.parse(data) as unknown, timestamp: iso(created_at) }
+}
+
+/** Stores the events that other programs put into streams of Redis. */
+export interface ForeignEvents {
+  /**
+   * Stores each event once, and keeps the order of the events of a job. The answer is null for an entry that is not an event
+   * or cannot be stored. Such entries are only counted, because no program waits for an answer. It throws if the store does
+   * not answer. Then the caller sends all of them again.
+   */
+  ingest(events: readonly (ForeignEvent | null)[]): Promise<(IngestedEvent | null)[]>
+}
+
+export function createForeignEvents(deps: Deps): ForeignEvents {
+  const { world, store, bus, meter } = deps
+  const batcher = new Batcher<ForeignEvent, IngestOutcome>({
+    name: 'ingest',
+    world,
+    ...INGEST_BATCH,
+    bytesOf: ({ data }) => data.length + 200,
+    userOf: ({ jobId }) => jobId,
+    onBatch: meter.batch,
+    run: (items) => store.write(ingestEvents(items)),
+  })
+
+  async function ingestAll(events: readonly ForeignEvent[]): Promise<IngestOutcome[]> {
+    const settled = await batcher.addAll(events, (event) => event)
+    return settled.map((one) => {
+      if (one.status === 'fulfilled') return one.value
+      if (one.reason instanceof BadValue) return REFUSED
+      throw one.reason
+    })
+  }
+
+  return {
+    async ingest(events) {
+      const problems = events.map(problemOf)
+      const fit = events.flatMap((event, i) => (event === null || problems[i] !== null ? [] : event))
+      const ingested = (await ingestAll(fit)).values()
+      return problems.map((problem) => {
+        const outcome = problem ?? ingested.next().value ?? REFUSED
+        meter.ingested(outcome.kind, 1)
+        if (outcome.kind === 'unknown' || outcome.kind === 'refused') return null
+        const { event, last } = outcome
+        if (outcome.kind === 'stored') bus.wake([`job:${event.jobId}`], { cursor: event.n, events: [event] })
+        return { event, last }
+      })
+    },
+  }
+}
+
+/** The same rules as for the events of workers. */
+function problemOf(event: ForeignEvent | null): IngestOutcome | null {
+  if (event === null) return REFUSED
+  const { jobId, data } = event
+  if (!isUuid(jobId)) return { kind: 'unknown' }
+  return Buffer.byteLength(data) > DATA_BYTES_MAX || findJsonProblem(data, 'data') !== null ? REFUSED : null
 }

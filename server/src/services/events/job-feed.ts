@@ -1,35 +1,39 @@
 import type { News } from '../../bus/port.ts'
+import type { StoredEvent } from '../../core/events/event.ts'
 import { isOutage } from '../../core/node/store-errors.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { type EventRow, type EventRows, findEvents } from '../../store/events/events.ts'
 import type { Store } from '../../store/port.ts'
-import { notFound } from '../not-found.ts'
-import { batchesOf, type EventBatch, type ToldEvent } from './event-batch.ts'
-import { KeptBatches } from './kept-batches.ts'
+import { notFound } from '../answers.ts'
 
+/** Batches are written whole, so a stalled reader holds at most this much, or one larger event. */
+const BATCH_BYTES_MAX = 64 * 1024
 /** Events of one read; each has up to 64 KiB. */
 export const PAGE_MAX = 64
-/** What a feed keeps for readers that are a little behind: the more of them, the more; the last batch always. */
+/** A feed keeps this much for readers that are a little behind, and always the last batch. */
 const TAIL_BYTES = { perFollower: 16 * 1024, max: 1024 * 1024 }
-/** What it keeps of what was read for those who are further behind. */
+/** It keeps this much of the pages that were read for readers far behind. */
 const BEHIND_BYTES = { perFollower: 16 * 1024, max: 4 * 1024 * 1024 }
 
-/** No event comes right after it: everything before was lost. */
+/** The cursor of a reader that has lost all events before. No event follows it directly. */
 export const UNKNOWN_CURSOR = -1
 
+/** The part of an event that readers get. */
+export type ToldEvent = Pick<StoredEvent, 'n' | 'stage' | 'seq' | 'data' | 'createdAtMs'>
+
 export interface FeedPage extends Omit<EventRows, 'events'> {
-  /** Without a gap from the cursor on. */
+  /** The events after the cursor, without a gap. */
   events: ToldEvent[]
-  /** What comes after the cursor is not kept any more, or the cursor is none that was given out. */
+  /** The events after the cursor are no longer stored, or the cursor was never given out. */
   lost: boolean
 }
 
-/** A page whose events are framed, for all who want it. */
+/** A page of framed events, which several readers can share. */
 export interface FramedPage extends Omit<FeedPage, 'events'> {
   batches: readonly EventBatch[]
 }
 
-/** Null when there is no such job (any more). */
+/** Null if there is no such job, or no longer. */
 export async function readPage(store: Store, jobId: string, after: number, max: number): Promise<FeedPage | null> {
   const found = await store.read(findEvents(jobId, after, max))
   if (found === null) return null
@@ -43,28 +47,27 @@ function toTold({ n, stage, seq, data, created_at }: EventRow): ToldEvent {
   return { n, stage, seq, data, createdAtMs: created_at }
 }
 
-/** Who is told of what a feed has. */
 export interface Follower {
-  /** There may be something new. */
+  /** There may be new events. */
   pump(): void
-  /** There is nothing any more, and why. */
+  /** The feed has ended with an error. */
   fail(error: unknown): void
 }
 
 /**
- * The events of one job as they come, read once for all who follow it. The store is the truth: a wake-up only says that it
- * is worth a look.
+ * The events of one job as they come, read once for all its readers. The store is the truth: a wake-up only says that a
+ * look is worthwhile.
  */
 export class JobFeed {
   readonly jobId: string
   readonly followers = new Set<Follower>()
-  /** The cursor up to which it has read. */
+  /** The cursor of the last event that the feed has read. */
   seen: number
   /** The last events, without a gap up to `seen`. */
   tail: EventBatch[] = []
   /** The cursor after which the tail begins. */
   tailAfter: number
-  /** How the job has ended, once everything up to its end was read. */
+  /** The final state of the job, after all its events were read. */
   ended: RunState | null = null
   readonly #behind = new KeptBatches()
   readonly #reading = new Map<number, Promise<FramedPage | null>>()
@@ -72,7 +75,7 @@ export class JobFeed {
   readonly #frame: (event: ToldEvent) => string
   #tailBytes = 0
   #looking = false
-  /** There may be events up to here. */
+  /** The highest cursor that a wake-up has named. */
   #heardOf = 0
 
   constructor(store: Store, frame: (event: ToldEvent) => string, jobId: string, seen: number) {
@@ -83,7 +86,7 @@ export class JobFeed {
     this.#frame = frame
   }
 
-  /** What was stored right after what it has read is as good as read. */
+  /** Events that directly follow the last read event need no read. */
   hear({ cursor, events = [] }: News = { cursor: Number.POSITIVE_INFINITY }): void {
     if (!this.#looking && events.length > 0 && events.every(({ n }, i) => n === this.seen + 1 + i)) {
       this.#append(events)
@@ -92,31 +95,31 @@ export class JobFeed {
     void this.look(cursor)
   }
 
-  /** @param cursor of the event that was heard of, if that is known: it may have been read by now. */
+  /** @param cursor of the new event, if known: the feed may have read it already. */
   async look(cursor = Number.POSITIVE_INFINITY): Promise<void> {
     this.#heardOf = Math.max(this.#heardOf, cursor)
     if (this.#looking) return
     this.#looking = true
     try {
       while (this.#heardOf > this.seen && this.followers.size > 0) {
-        // Whatever was said of it: one look is enough.
+        // One read covers all wake-ups before it.
         this.#heardOf = 0
         this.#take(await readPage(this.#store, this.jobId, this.seen, PAGE_MAX))
       }
     } catch (error) {
-      // A store that does not answer is asked again by the next poll.
+      // After an outage the next poll reads again.
       if (!isOutage(error)) this.#fail(error)
     } finally {
       this.#looking = false
     }
   }
 
-  /** The batch after a cursor that the tail does not reach back to, if it was read lately. */
+  /** The batch after a cursor before the tail, if it was read lately. */
   keptAfter(cursor: number): EventBatch | undefined {
     return this.#behind.after(cursor)
   }
 
-  /** Reads on from there. Whoever wants the same meanwhile is answered along. */
+  /** Reads the next page. Calls for the same cursor share one read. */
   readAfter(cursor: number, max: number): Promise<FramedPage | null> {
     const reading = this.#reading.get(cursor) ?? this.#readAfter(cursor, max)
     this.#reading.set(cursor, reading)
@@ -157,7 +160,7 @@ export class JobFeed {
     }
     if (page.lost) this.#skipTo(page.lastN)
     else this.#append(page.events)
-    // A page that was full, or the end was not that of these events: there is more to know.
+    // The page was full, or there are later events: read again.
     if (this.seen !== page.lastN || page.events.length === PAGE_MAX) this.#heardOf = Number.POSITIVE_INFINITY
     this.ended = isFinal(page.state) && this.seen >= page.lastN ? page.state : null
     this.pump()
@@ -177,11 +180,85 @@ export class JobFeed {
     }
   }
 
-  /** Each reader finds out by itself what it has missed. */
+  /** Each reader finds out by itself which events it has missed. */
   #skipTo(cursor: number): void {
     this.tail = []
     this.#tailBytes = 0
     this.seen = cursor
     this.tailAfter = cursor
+  }
+}
+
+/** Consecutive framed events of a job, in one buffer that all readers share. */
+export class EventBatch {
+  readonly bytes: Buffer
+  /** The cursor of the last event. */
+  readonly last: number
+  readonly #ends: readonly number[]
+
+  /** @param ends the offset in the bytes at which each event ends. */
+  constructor(bytes: Buffer, last: number, ends: readonly number[]) {
+    this.bytes = bytes
+    this.last = last
+    this.#ends = ends
+  }
+
+  /** The bytes of the events after a cursor. */
+  after(cursor: number): Buffer {
+    const left = this.last - cursor
+    const end = left < this.#ends.length ? this.#ends[this.#ends.length - 1 - left] : 0
+    return end === 0 ? this.bytes : this.bytes.subarray(end)
+  }
+}
+
+function batchesOf(events: readonly ToldEvent[], frame: (event: ToldEvent) => string): EventBatch[] {
+  const batches: EventBatch[] = []
+  let frames: Buffer[] = []
+  let ends: number[] = []
+  let length = 0
+  const close = (last: number) => {
+    if (frames.length > 0) batches.push(new EventBatch(Buffer.concat(frames), last, ends))
+    frames = []
+    ends = []
+    length = 0
+  }
+  for (const event of events) {
+    const bytes = Buffer.from(frame(event))
+    if (length + bytes.length > BATCH_BYTES_MAX) close(event.n - 1)
+    frames.push(bytes)
+    length += bytes.length
+    ends.push(length)
+  }
+  close(events.at(-1)?.n ?? 0)
+  return batches
+}
+
+/** Batches that were read for readers far behind, by the cursor before them. Many readers have the same cursor. */
+class KeptBatches {
+  readonly #batches = new Map<number, EventBatch>()
+  #bytes = 0
+
+  after(cursor: number): EventBatch | undefined {
+    return this.#batches.get(cursor)
+  }
+
+  /** The first batch follows the cursor, and each other batch follows the one before. The oldest batches are dropped. */
+  keep(cursor: number, batches: readonly EventBatch[], bytesMax: number): void {
+    let after = cursor
+    for (const batch of batches) {
+      this.#drop(after)
+      this.#batches.set(after, batch)
+      this.#bytes += batch.bytes.length
+      after = batch.last
+    }
+    for (const oldest of this.#batches.keys()) {
+      if (this.#bytes <= bytesMax) return
+      this.#drop(oldest)
+    }
+  }
+
+  #drop(cursor: number): void {
+    this.#bytes -= this.#batches.get(cursor)?.bytes.length ?? 0
+    this.#batches.delete(cursor)
   }
 }

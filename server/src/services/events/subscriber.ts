@@ -2,11 +2,19 @@ import type { JobStateShape } from '@ichido/sdk/protocol'
 import { isOutage } from '../../core/node/store-errors.ts'
 import type { RunState } from '../../core/run/run-state.ts'
 import { LOCAL_ADMIN } from '../access/access.ts'
-import { notFound } from '../not-found.ts'
+import { notFound } from '../answers.ts'
 import type { Meter } from '../system/meter.ts'
-import type { EventBatch, ToldEvent } from './event-batch.ts'
 import type { EventService } from './events.ts'
-import { type FeedPage, type Follower, type FramedPage, type JobFeed, PAGE_MAX, UNKNOWN_CURSOR } from './job-feed.ts'
+import {
+  type EventBatch,
+  type FeedPage,
+  type Follower,
+  type FramedPage,
+  type JobFeed,
+  PAGE_MAX,
+  type ToldEvent,
+  UNKNOWN_CURSOR,
+} from './job-feed.ts'
 
 /** Where a subscriber's events go. */
 export interface Sink {

@@ -10,7 +10,7 @@ import {
   type WaitingForShape,
 } from '@ichido/sdk/protocol'
 import { MICROS } from '../../core/limits/quota.ts'
-import { type Caller, mayChange, mayRead, visibleUser } from '../../core/limits/roles.ts'
+import { type Caller, mayChange, mayRead } from '../../core/limits/roles.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { waitingFor } from '../../core/run/waiting.ts'
 import { type CancelOutcome, cancelJob } from '../../store/jobs/cancel-job.ts'
@@ -19,10 +19,9 @@ import { countListed, type JobFilter, listJobs } from '../../store/jobs/list-job
 import { countJobs, findJob, findReportedCosts, findResult } from '../../store/jobs/read-jobs.ts'
 import { findObstacles } from '../../store/runs/waiting.ts'
 import { integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
+import { isoOrNull, notFound, renderPage, requireId, visibleTo } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { isoOrNull } from '../iso.ts'
 import type { RecentPolls } from '../leasing/recent-polls.ts'
-import { notFound, requireId } from '../not-found.ts'
 import { waitFor } from '../wait.ts'
 import { ONLINE_MS } from '../workers/workers.ts'
 import { renderDetail, renderListed } from './render.ts'
@@ -32,7 +31,7 @@ export { EVERY_JOB, type JobFilter } from '../../store/jobs/list-jobs.ts'
 
 export interface JobService {
   get(caller: Caller, jobId: string): Promise<JobDetail>
-  /** `offset` jobs after the cursor, or after the newest, are left out. */
+  /** Skips `offset` jobs after the cursor, or from the newest. */
   list(
     caller: Caller,
     filter: JobFilter,
@@ -40,25 +39,25 @@ export interface JobService {
     cursor: string | null,
     offset?: number,
   ): Promise<Page<JobShape>>
-  /** How many `list` would come to, counted up to `max`. */
+  /** The number of jobs that `list` has, counted up to `max`. */
   count(caller: Caller, filter: JobFilter, max: number): Promise<number>
-  /** What workers reported as the cost of these jobs, by job; of jobs that the caller has been shown. */
+  /** The costs that workers reported, by job. It does not check the caller: ask only for jobs of its list. */
   reportedCosts(jobIds: readonly string[]): Promise<ReadonlyMap<string, number>>
   /** The outcome of a job that has ended; waits up to `waitMs` for the end. */
   result(caller: Caller, jobId: string, waitMs: number, signal?: AbortSignal): Promise<ResultShape>
   cancel(caller: Caller, jobId: string): Promise<{ job: JobDetail; outcome: CancelOutcome['kind'] }>
-  /** Removes a job that has ended, with all that belongs to it; a refusal says what is in the way. */
+  /** Removes an ended job with its logs, events and files, or says why it cannot. */
   delete(caller: Caller, jobId: string): Promise<DeleteRefusal | 'deleted'>
   counts(): Promise<Record<string, number>>
 }
 
-/** Not begun, or a dead letter whose turn in a redrive is to come. */
+/** The states of a job that has not started, or that waits as a dead letter in a redrive. */
 const MAY_WAIT: readonly string[] = ['PENDING', 'ORPHANED', 'FAILED', 'TIMED_OUT'] satisfies RunState[]
 
-export function createJobService(deps: Deps, sightings: RecentPolls): JobService {
+export function createJobService(deps: Deps, recentPolls: RecentPolls): JobService {
   const { store, bus, evidence } = deps
 
-  /** What a caller may not see does not exist for it. */
+  /** A job that the caller may not see is not found. */
   async function visible(caller: Caller, jobId: string): Promise<JobDetail> {
     requireId('job', jobId)
     const found = await store.read(findJob(jobId))
@@ -68,7 +67,7 @@ export function createJobService(deps: Deps, sightings: RecentPolls): JobService
     return renderDetail(found, waitingFor, evidence.total(found.once, ids))
   }
 
-  /** Its owner may change a job, and so may an operator. */
+  /** The owner and operators may change a job. */
   async function changeable(caller: Caller, jobId: string): Promise<void> {
     const job = await visible(caller, jobId)
     if (!mayChange(caller, job.user_id)) throw new IchidoError('FORBIDDEN')
@@ -76,7 +75,7 @@ export function createJobService(deps: Deps, sightings: RecentPolls): JobService
 
   async function reasonToWait(job: Row): Promise<WaitingForShape | null> {
     if (!MAY_WAIT.includes(text(job, 'state'))) return null
-    const askedAgoMs = sightings.agoMs(text(job, 'queue'), text(job, 'kind'))
+    const askedAgoMs = recentPolls.agoMs(text(job, 'queue'), text(job, 'kind'))
     return waitingFor(await store.read(findObstacles(job, askedAgoMs, ONLINE_MS)))
   }
 
@@ -84,15 +83,14 @@ export function createJobService(deps: Deps, sightings: RecentPolls): JobService
     get: visible,
 
     async list(caller, filter, limit, cursor, offset) {
-      const seen = visibleOf(caller, filter)
-      if (seen === null) return { data: [], next_cursor: null }
-      const { rows, next } = await store.read(listJobs(seen, limit, cursor, offset))
-      return { data: rows.map(renderListed), next_cursor: next }
+      const visible = visibleTo(caller, filter)
+      if (visible === null) return { data: [], next_cursor: null }
+      return renderPage(await store.read(listJobs(visible, limit, cursor, offset)), renderListed)
     },
 
     async count(caller, filter, max) {
-      const seen = visibleOf(caller, filter)
-      return seen === null ? 0 : store.read(countListed(seen, max))
+      const visible = visibleTo(caller, filter)
+      return visible === null ? 0 : store.read(countListed(visible, max))
     },
 
     async reportedCosts(jobIds) {
@@ -111,7 +109,7 @@ export function createJobService(deps: Deps, sightings: RecentPolls): JobService
         const found = await look()
         return isFinal(found.state) ? found : null
       }
-      // Told to wait no longer, it looks once more: the end of the job may be what it was told for.
+      // After an abort it looks once more, because the job may have ended just then.
       const { row, state } = (await waitFor(deps, [`job:${jobId}`], waitMs, ended, signal)) ?? (await look())
       if (isFinal(state)) return renderResult(jobId, row)
       throw new IchidoError('RESULT_NOT_READY', `Job ${jobId} is ${state}; its result can be read when it has ended`, {
@@ -147,13 +145,6 @@ export function createJobService(deps: Deps, sightings: RecentPolls): JobService
       return Object.fromEntries(await store.read(countJobs()))
     },
   }
-}
-
-/** The filter as far as the caller may see; null: none of it. */
-function visibleOf(caller: Caller, filter: JobFilter): JobFilter | null {
-  const own = visibleUser(caller)
-  if (own !== null && filter.userId !== null && filter.userId !== own) return null
-  return { ...filter, userId: own ?? filter.userId }
 }
 
 function renderResult(jobId: string, row: Row): ResultShape {

@@ -7,7 +7,7 @@ import type { JobPolicy } from '../../core/run/job.ts'
 import type { JobRows } from '../../store/jobs/read-jobs.ts'
 import { integer, integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
 import type { PromiseCounts } from '../../store/system/promise-counters.ts'
-import { iso, isoOrNull } from '../iso.ts'
+import { iso, isoOrNull } from '../answers.ts'
 
 /** Rows of the store, in the wire's words. */
 

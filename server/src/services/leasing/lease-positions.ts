@@ -1,11 +1,13 @@
-import type { Leased, LeaseFrom, LeaseItem, Position } from '../../store/leasing/lease-runs.ts'
+import type { KindRotation, Leased, LeaseFrom, LeaseItem, Position } from '../../store/leasing/lease-runs.ts'
 import type { Deps } from '../deps.ts'
 
-/** A queue that has handed out fewer runs has no past worth stepping around. */
+/** A queue with fewer leased runs has few dead index entries. */
 const PAST_RUNS = 10_000
-/** How long something that came in before the position may wait while there is work behind it. */
+/** A run that came in before the position waits at most this long, while there is work behind it. */
 const FULL_SCAN_MS = 200
 const PLACES_MAX = 1_000
+/** Beyond this, the rotation of the queue that was used longest ago is forgotten. */
+const ROTATIONS_MAX = 10_000
 
 interface Place {
   last: Position | null
@@ -14,9 +16,9 @@ interface Place {
 }
 
 /**
- * Where the scans of a busy queue go on. On PostgreSQL what was leased stays in the index until no snapshot can see it:
- * under an open dump a scan from the beginning takes longer with every lease. So it goes on from the last leased run, and
- * starts from the beginning now and then, and whenever there is nothing behind it.
+ * The position from which scans of a busy queue continue. On PostgreSQL, leased runs stay in the index until no snapshot can
+ * see them: during a long dump, a scan from the beginning takes longer with every lease. So a scan continues from the last
+ * leased run. It starts from the beginning at intervals, and when there is nothing behind the position.
  */
 export class LeasePositions {
   readonly #deps: Pick<Deps, 'world' | 'store'>
@@ -34,6 +36,7 @@ export class LeasePositions {
     place.fullScanAtMs = nowMs
     return null
   }
+
   record(items: readonly LeaseItem[], answers: readonly (readonly Leased[])[]): void {
     if (this.#deps.store.engine === 'sqlite') return
     const lasts = new Map<Place, Leased>()
@@ -62,4 +65,23 @@ export class LeasePositions {
 
 function isBehind(a: Position, b: Position): boolean {
   return a.priority < b.priority || (a.priority === b.priority && a.fairTag > b.fairTag)
+}
+
+/** The place in the rotation of kinds, for queues with more kinds than one statement looks at. */
+export class KindRotations {
+  readonly #places = new Map<string, string>()
+
+  get places(): KindRotation {
+    return this.#places
+  }
+
+  keep(moved: KindRotation): void {
+    for (const [queue, last] of moved) {
+      this.#places.delete(queue)
+      if (last === null) continue
+      const [oldest] = this.#places.keys()
+      if (this.#places.size >= ROTATIONS_MAX && oldest !== undefined) this.#places.delete(oldest)
+      this.#places.set(queue, last)
+    }
+  }
 }

@@ -2,8 +2,7 @@ import { type Leased, type LeaseItem, leaseBatch, type Position } from '../../st
 import { isFull, nameOf } from '../../store/leasing/leased.ts'
 import type { Deps } from '../deps.ts'
 import type { FairTags } from './fair-tags.ts'
-import { KindRotations } from './kind-rotations.ts'
-import { LeasePositions } from './lease-positions.ts'
+import { KindRotations, LeasePositions } from './lease-positions.ts'
 
 /** Wake-ups may get lost; then the queues that somebody waits for are looked at this often: a second is what it may take. */
 const POLL_MS = 800

@@ -8,15 +8,15 @@ import {
   type QueueSettings,
   toSettings,
 } from '../../store/leasing/queues.ts'
+import { isoOrNull, renderPage } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { isoOrNull } from '../iso.ts'
 
 export interface QueueService {
-  /** A queue that nobody has used yet is empty. */
+  /** An unused queue is empty. */
   get(name: string): Promise<QueueShape>
-  /** By name, after that of the page before. */
+  /** In the order of names. */
   list(limit: number, after: string | null): Promise<Page<QueueShape>>
-  /** Changes what is given and leaves the rest. */
+  /** Fields that are left out stay. */
   put(caller: Caller, name: string, changes: Partial<QueueSettings>): Promise<QueueShape>
 }
 
@@ -27,13 +27,12 @@ export function createQueueService({ world, store, bus }: Deps): QueueService {
       return render(name, settings, counts)
     },
     async list(limit, after) {
-      const { rows, next } = await store.read(findQueues(limit, after))
-      return { data: rows.map((row) => render(row.name, row, row)), next_cursor: next }
+      return renderPage(await store.read(findQueues(limit, after)), (row) => render(row.name, row, row))
     },
     async put(caller, name, changes) {
       const audit = { id: world.uuid(), actor: caller.userId }
       const { settings, counts } = await store.write(putQueue(name, changes, audit))
-      // It may be open again, or have room.
+      // The queue may be resumed or have room now.
       bus.wake([`queue:${name}`])
       return render(name, settings, counts)
     },

@@ -2,15 +2,15 @@ import { IchidoError, type Page, type QuotaShape, type UserShape } from '@ichido
 import { MICROS, type Quota, toMicros } from '../../core/limits/quota.ts'
 import { type Caller, can, mayRead } from '../../core/limits/roles.ts'
 import { clearQuota, findQuota, listUsers, type QuotaUse, setQuota } from '../../store/limits/quotas.ts'
+import { isoOrNull, renderPage } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { isoOrNull } from '../iso.ts'
 
-/** The limits of everybody who has none of their own. */
+/** The limits of users without own limits. */
 export const DEFAULT_QUOTA_USER = '*'
 
 export interface QuotaService {
   get(caller: Caller, userId: string): Promise<QuotaShape>
-  /** Everybody who ever had a token, was given limits, submitted or reserved; in the order of their ids. */
+  /** All users who ever had a token or limits, or submitted or reserved, in the order of their ids. */
   listUsers(caller: Caller, limit: number, cursor: string | null): Promise<Page<UserShape>>
   put(caller: Caller, userId: string, limits: QuotaLimits): Promise<QuotaShape>
   /** Back to the default limits. */
@@ -38,9 +38,10 @@ export function createQuotaService({ world, store }: Deps): QuotaService {
     },
     async listUsers(caller, limit, cursor) {
       if (!can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
-      const { rows, next } = await store.read(listUsers(limit, cursor))
-      const data = rows.map((user) => ({ ...renderQuota(user), created_at: isoOrNull(user.createdAtMs) }))
-      return { data, next_cursor: next }
+      return renderPage(await store.read(listUsers(limit, cursor)), (user) => ({
+        ...renderQuota(user),
+        created_at: isoOrNull(user.createdAtMs),
+      }))
     },
     async put(caller, userId, limits) {
       if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')

@@ -2,12 +2,22 @@ import { IchidoError, type RunLogShape } from '@ichido/sdk/protocol'
 import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import type { RunState } from '../../core/run/run-state.ts'
 import { type ArchivedChunk, type LogFile, LogUnreadable, logFileOf } from '../../log-archive/port.ts'
-import { findLogs, type LogAmount, type LogPlace, type LogRow, type LogRows } from '../../store/logs/run-logs.ts'
+import {
+  findLogs,
+  LOG_END,
+  type LogAmount,
+  type LogPlace,
+  type LogRow,
+  type LogRows,
+} from '../../store/logs/run-logs.ts'
+import { iso, notFound } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../iso.ts'
-import { notFound } from '../not-found.ts'
 
-/** Who reads the log of which job. */
+const TAIL_LENGTH_MAX = 1024 * 1024
+const TAIL_CHUNKS_MAX = 10_000
+const TAIL_STEP = { chunksMax: 100, bytesMax: 256 * 1024 }
+
+/** The job whose log is read, and the reader. */
 export interface LogSource extends Pick<Deps, 'store' | 'logArchive'> {
   caller: Caller
   jobId: string
@@ -15,21 +25,21 @@ export interface LogSource extends Pick<Deps, 'store' | 'logArchive'> {
 
 export interface LogPart {
   chunks: RunLogShape[]
-  /** False: this was the last that there is now. */
+  /** False: there is no more at the moment. */
   more: boolean
-  /** Of the job, before the last was looked for. */
+  /** The state of the job before the last read. */
   state: RunState | null
 }
 
-/** True when it is enough. */
+/** True: enough. */
 type Take = (chunk: RunLogShape, bytes: number) => boolean
 
-/** Reads the log of a job part by part, wherever it is, and whether or not it is moved meanwhile. */
+/** Reads the log of a job in parts, from the store or from files, even if the log is archived meanwhile. */
 export class LogReader {
   readonly #source: LogSource
   #place: LogPlace
   #open: (ArchivedLog & { chunks: AsyncGenerator<ArchivedChunk> }) | null = null
-  /** What it has found before. */
+  /** The file that was tried last. */
   #triedFileId: string | null = null
 
   constructor(source: LogSource, after: LogPlace) {
@@ -51,7 +61,7 @@ export class LogReader {
       const amount = { chunksMax: chunksMax - chunks.length, bytesMax: bytesMax - bytes }
       const { rows, state } = await lookAt(this.#source, 'after', this.#place, amount)
       for (const row of rows) {
-        // A file that cannot be read must not cost what was read before it.
+        // The chunks before a file are returned first, because the file may be unreadable.
         if (row.log_ref !== null && chunks.length > 0) return { chunks, more: true, state: null }
         const archived = archivedLog(row)
         if (archived !== null) {
@@ -74,7 +84,7 @@ export class LogReader {
     this.#open = { ...archived, chunks: readArchived(this.#source, archived, afterN) }
   }
 
-  /** True when enough was taken; false when the log of the run has come to its end. */
+  /** True: enough was taken. False: the log of the run has ended. */
   async #readFile(take: Take): Promise<boolean> {
     if (this.#open === null) return false
     const { runNo, lastN, file, chunks } = this.#open
@@ -85,7 +95,7 @@ export class LogReader {
       }
       this.#place = { runNo, n: lastN }
     } catch (error) {
-      // It may have been removed with its job since the store was looked at: the next look tells.
+      // The file may have been removed with its job since the store was read. The next read shows it.
       if (!(error instanceof LogUnreadable) || this.#triedFileId === file.fileId) throw unavailable(error)
       this.#triedFileId = file.fileId
     }
@@ -94,8 +104,8 @@ export class LogReader {
   }
 }
 
-/** What a caller may not see does not exist for it. */
-export async function lookAt(
+/** A job that the caller may not see is not found. */
+async function lookAt(
   { store, caller, jobId }: LogSource,
   way: 'after' | 'before',
   place: LogPlace,
@@ -106,21 +116,21 @@ export async function lookAt(
   return found
 }
 
-/** A row that stands for the whole log of a run. */
-export interface ArchivedLog {
+/** An archived log: one row stands for the whole log of a run. */
+interface ArchivedLog {
   runNo: number
   lastN: number
   file: LogFile
 }
 
-export function archivedLog({ run_id, run_no, n, log_ref }: LogRow): ArchivedLog | null {
+function archivedLog({ run_id, run_no, n, log_ref }: LogRow): ArchivedLog | null {
   if (log_ref === null) return null
   const file = logFileOf(log_ref)
   if (file?.runId === run_id) return { runNo: run_no, lastN: n, file }
   throw new IchidoError('LOG_UNAVAILABLE', `The log of run ${run_id} is in a file whose name this version cannot read`)
 }
 
-export function readArchived({ logArchive }: LogSource, { file, lastN }: ArchivedLog, afterN: number) {
+function readArchived({ logArchive }: LogSource, { file, lastN }: ArchivedLog, afterN: number) {
   if (logArchive !== undefined) return logArchive.read(file, afterN, lastN)
   throw new IchidoError(
     'LOG_UNAVAILABLE',
@@ -128,16 +138,88 @@ export function readArchived({ logArchive }: LogSource, { file, lastN }: Archive
   )
 }
 
-export function unavailable(error: unknown): unknown {
+function unavailable(error: unknown): unknown {
   return error instanceof LogUnreadable ? new IchidoError('LOG_UNAVAILABLE', error.message) : error
 }
 
-export function renderStored({ run_id, run_no, n, stream, chunk, created_at }: LogRow): RunLogShape {
+function renderStored({ run_id, run_no, n, stream, chunk, created_at }: LogRow): RunLogShape {
   if (chunk === null) throw new Error(`Chunk ${n} of run ${run_id} is not stored`)
   return { run_id, run_no, n, stream, text: chunk, created_at: iso(created_at) }
 }
 
-export function renderArchived(run_no: number, { runId }: LogFile, chunk: ArchivedChunk): RunLogShape {
+function renderArchived(run_no: number, { runId }: LogFile, chunk: ArchivedChunk): RunLogShape {
   const { n, stream, text, createdAtMs } = chunk
   return { run_id: runId, run_no, n, stream, text, created_at: iso(createdAtMs) }
+}
+
+/** The last lines of the log of a job, or fewer if they are long. */
+export async function readTail(source: LogSource, lines: number): Promise<RunLogShape[]> {
+  const tail = new Tail(lines)
+  let before: LogPlace = LOG_END
+  for (;;) {
+    const { rows } = await lookAt(source, 'before', before, TAIL_STEP)
+    for (const row of rows) {
+      const archived = archivedLog(row)
+      const chunks = archived === null ? [renderStored(row)] : await lastOfFile(source, archived, before)
+      for (const chunk of chunks) if (!tail.take(chunk)) return tail.chunks.reverse()
+      // All of the file was taken, because the tail is not full.
+      before = { runNo: row.run_no, n: archived === null ? row.n : -1 }
+    }
+    if (rows.length === 0) return tail.chunks.reverse()
+  }
+}
+
+/** The end of a file, as much as a tail can hold, last chunk first. The file is read from its beginning. */
+async function lastOfFile(source: LogSource, archived: ArchivedLog, before: LogPlace): Promise<RunLogShape[]> {
+  const endN = before.runNo === archived.runNo ? before.n : Number.POSITIVE_INFINITY
+  const kept: RunLogShape[] = []
+  let length = 0
+  try {
+    for await (const chunk of readArchived(source, archived, -1)) {
+      if (chunk.n >= endN) break
+      kept.push(renderArchived(archived.runNo, archived.file, chunk))
+      length += chunk.text.length
+      for (let [first] = kept; first !== undefined; [first] = kept) {
+        if (length - first.text.length < TAIL_LENGTH_MAX && kept.length <= TAIL_CHUNKS_MAX) break
+        length -= first.text.length
+        kept.shift()
+      }
+    }
+  } catch (error) {
+    throw unavailable(error)
+  }
+  return kept.reverse()
+}
+
+/** Takes chunks from the last to the first, until it has enough lines. */
+class Tail {
+  /** Last chunk first. */
+  readonly chunks: RunLogShape[] = []
+  #lines: number
+  #length = 0
+
+  constructor(lines: number) {
+    this.#lines = lines
+  }
+
+  /** False: it has enough. */
+  take(chunk: RunLogShape): boolean {
+    const from = Math.max(this.#beginningIn(chunk.text), chunk.text.length - (TAIL_LENGTH_MAX - this.#length))
+    const text = chunk.text.slice(from)
+    this.#length += text.length
+    if (text !== '') this.chunks.push({ ...chunk, text })
+    return this.#lines > 0 && this.#length < TAIL_LENGTH_MAX && this.chunks.length < TAIL_CHUNKS_MAX
+  }
+
+  /** The offset at which the first wanted line begins, or 0. A line feed at the very end belongs to the last line. */
+  #beginningIn(text: string): number {
+    let end = this.#length === 0 && text.endsWith('\n') ? text.length - 1 : text.length
+    while (end > 0) {
+      const at = text.lastIndexOf('\n', end - 1)
+      if (at < 0) return 0
+      if (--this.#lines === 0) return at + 1
+      end = at
+    }
+    return 0
+  }
 }

@@ -5,42 +5,41 @@ import type { Caller } from '../../core/limits/roles.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { LOG_START, type LogAmount, type LogChunk, type LogPlace, storeLogs } from '../../store/logs/run-logs.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
+import { notFound, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { notFound, requireId } from '../not-found.ts'
 import { waitFor } from '../wait.ts'
-import { type LogPart, LogReader, type LogSource } from './log-reader.ts'
-import { readTail } from './log-tail.ts'
+import { type LogPart, LogReader, type LogSource, readTail } from './log-reader.ts'
 
-/** Where to begin: after a place, or with the last so many lines. */
+/** Where to begin: after a place, or with a number of last lines. */
 export type LogBeginning = { after: LogCursor | null } | { tail: number }
 
 /** A `LogPlace` as `run_no.n`. */
 export type LogCursor = string
 
-/** Something that was written, or that the job has ended and all of it was told. */
+/** A chunk, or the end: the job has ended and everything was sent. */
 export type LogStep = { kind: 'chunk'; chunk: RunLogShape } | { kind: 'end'; state: RunState }
 
 export interface LogService {
   /** How many chunks were new. */
   append(workerId: string, leaseId: string, chunks: readonly LogChunk[]): Promise<number>
-  /** What all runs of a job wrote, oldest first. */
+  /** A page of the log of all runs, oldest first. */
   read(caller: Caller, jobId: string, beginning: LogBeginning, limit: number): Promise<Page<RunLogShape>>
-  /** All of it that there is now, in parts. */
+  /** The whole log so far, in parts. */
   readAll(caller: Caller, jobId: string, beginning: LogBeginning): Promise<AsyncGenerator<RunLogShape>>
-  /** The same, and then what is written, as it comes, until the job has ended. */
+  /** The log so far, and then new chunks as they come, until the job has ended. */
   follow(caller: Caller, jobId: string, beginning: LogBeginning, signal: AbortSignal): Promise<AsyncGenerator<LogStep>>
 }
 
-/** Of one run; what a program writes beyond it is cut off. */
+/** The limit of the log of one run; the rest is cut off. */
 export const LOG_BYTES_MAX = 10 * 1024 * 1024
 const PAGE_BYTES_MAX = 4 * 1024 * 1024
-/** What a reader that takes its time has in memory at most, or a single chunk. */
+/** A slow reader holds at most this much in memory, or one larger chunk. */
 const PART: LogAmount = { chunksMax: 100, bytesMax: 256 * 1024 }
 
 export function createLogService(deps: Deps): LogService {
   const { store, bus, evidence } = deps
 
-  /** The first part, and who reads on from there. Refuses who may not see the job. */
+  /** The first part, and a reader for the rest. Refuses a caller who may not see the job. */
   async function open(caller: Caller, jobId: string, beginning: LogBeginning, amount = PART) {
     requireId('job', jobId)
     const source: LogSource = { ...deps, caller, jobId }
@@ -116,7 +115,7 @@ async function* stepsOf(reader: LogReader, first: LogPart, wait: Wait): AsyncGen
   }
 }
 
-/** Also everything that was written has been read then. */
+/** The job has ended, and the whole log was read. */
 function hasEnded(part: LogPart): part is LogPart & { state: RunState } {
   return !part.more && part.state !== null && isFinal(part.state)
 }

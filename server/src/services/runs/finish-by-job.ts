@@ -3,9 +3,8 @@ import { leasesOnJob } from '../../store/leasing/job-leases.ts'
 import type { FinishOutcome, Report } from '../../store/runs/finish-runs.ts'
 import { findLateness, type Lateness } from '../../store/runs/late-reports.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
+import { iso, notFound, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../iso.ts'
-import { notFound, requireId } from '../not-found.ts'
 import type { RunService } from './runs.ts'
 
 export interface JobHeld {

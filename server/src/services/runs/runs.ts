@@ -5,6 +5,7 @@ import { stagesOf } from '../../core/events/seq.ts'
 import { clip } from '../../core/json/clip.ts'
 import { storableText } from '../../core/json/storable-text.ts'
 import { requestHash } from '../../core/keys/request-hash.ts'
+import { toMicros } from '../../core/limits/quota.ts'
 import { DEFAULT_LEASE_TTL_MS } from '../../core/run/job.ts'
 import { isFinal } from '../../core/run/run-state.ts'
 import { findCancels } from '../../store/jobs/cancel-job.ts'
@@ -22,12 +23,12 @@ import { finishLate } from '../../store/runs/late-reports.ts'
 import type { RunError } from '../../store/runs/run-error.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../../store/runs/start-runs.ts'
+import { notFound } from '../answers.ts'
 import { Batcher, type BatcherOptions } from '../batching/batcher.ts'
 import type { Deps } from '../deps.ts'
 import { LeaseRoom } from '../leasing/lease-room.ts'
 import type { PollDispatcher } from '../leasing/poll-dispatcher.ts'
 import type { RecentPolls } from '../leasing/recent-polls.ts'
-import { notFound } from '../not-found.ts'
 import { waitFor } from '../wait.ts'
 
 export type { HeartbeatOutcome } from '../../store/leasing/heartbeat-runs.ts'
@@ -242,6 +243,36 @@ function runOf(leaseId: string): string {
   const runId = runIdOf(leaseId)
   if (runId === null) throw notFound('lease', leaseId)
   return runId
+}
+
+/** The end of a run in the words of the wire. */
+export type ToldEnd =
+  | {
+      result?: unknown
+      summary_text?: string | null | undefined
+      freqs_csv?: string | null | undefined
+      meta?: unknown
+      cost?: number | undefined
+    }
+  | { error_code: string; error_message: string; traceback?: string | null | undefined; retryable: boolean }
+
+/** @param toJson writes a field as JSON, or throws. */
+export function toReport(
+  told: ToldEnd,
+  toJson: (value: unknown, field: string) => string = (value) => JSON.stringify(value ?? null),
+): Report {
+  if ('error_code' in told) {
+    const { error_code: code, error_message: message, traceback, retryable } = told
+    return { verb: 'fail', error: { code, message, ...(traceback == null ? {} : { traceback }) }, retryable }
+  }
+  return {
+    verb: 'finish',
+    result: toJson(told.result, 'result'),
+    summaryText: told.summary_text ?? null,
+    freqsCsv: told.freqs_csv ?? null,
+    meta: told.meta === undefined ? null : toJson(told.meta, 'meta'),
+    costMicros: told.cost === undefined ? null : toMicros(told.cost),
+  }
 }
 
 /** A report about a failure never fails for its text. */

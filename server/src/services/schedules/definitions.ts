@@ -11,14 +11,13 @@ import { templateProblem } from '../../core/schedule/trigger.ts'
 import { offsetAt } from '../../core/schedule/zone.ts'
 import * as store from '../../store/schedules/definitions.ts'
 import { readClock } from '../../store/system/leadership.ts'
+import { iso, isoOrNull, notFound, renderPage } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { iso, isoOrNull } from '../iso.ts'
-import { priorityProblem } from '../limits/priority.ts'
+import { priorityProblem } from '../limits/maximum.ts'
 import type { UserNames } from '../limits/user-names.ts'
-import { notFound } from '../not-found.ts'
 import { payloadText, policyOf } from '../submission/submit-job.ts'
 
-/** What a definition lends to a job that is submitted under its name. */
+/** The part of a definition that goes into a job that is submitted under its name. */
 export interface Template {
   definitionId: string
   kind: string
@@ -32,12 +31,12 @@ export interface DefinitionService {
   create(caller: Caller, name: string, input: DefinitionInput): Promise<DefinitionShape>
   get(name: string): Promise<DefinitionShape>
   list(limit: number, after: string | null): Promise<Page<DefinitionShape>>
-  /** Puts another in its place; refused when it has another version than the one that is named. */
+  /** Replaces it. The change is refused if the definition has another version than the named one. */
   update(caller: Caller, name: string, input: DefinitionInput, version: number | null): Promise<DefinitionShape>
   remove(caller: Caller, name: string): Promise<void>
   pause(caller: Caller, name: string): Promise<DefinitionShape>
   resume(caller: Caller, name: string): Promise<DefinitionShape>
-  /** The next ticks of one that is stored; none without a schedule. */
+  /** The next ticks of a stored definition; none without a schedule. */
   ticks(name: string, limit: number): Promise<TickShape[]>
   /** The next ticks of a rule. */
   preview(schedule: Schedule, limit: number): Promise<TickShape[]>
@@ -80,8 +79,7 @@ export function createDefinitionService(deps: Deps, names: UserNames): Definitio
     get: async (name) => shown(name, await deps.store.read(store.findDefinition(name))),
 
     async list(limit, after) {
-      const { rows, next } = await deps.store.read(store.listDefinitions(limit, after))
-      return { data: rows.map(render), next_cursor: next }
+      return renderPage(await deps.store.read(store.listDefinitions(limit, after)), render)
     },
 
     async update(caller, name, input, version) {
@@ -106,7 +104,7 @@ export function createDefinitionService(deps: Deps, names: UserNames): Definitio
 
     async resume(caller, name) {
       const resumed = await deps.store.write(store.resumeDefinition(name, by(caller)))
-      // Triggers may have waited for it.
+      // Triggers may have waited for the end of the pause.
       if (resumed !== null && resumed.on !== null) deps.bus.wake(['triggers'])
       return shown(name, resumed)
     },

@@ -1,16 +1,26 @@
-import { IchidoError, type OccurrenceShape } from '@ichido/sdk/protocol'
+import { type BackfillShape, IchidoError, type OccurrenceShape, type Page } from '@ichido/sdk/protocol'
+import { BACKFILL_TICKS_MAX } from '../../contract/occurrences.ts'
 import type { Caller } from '../../core/limits/roles.ts'
 import { DEFAULT_QUEUE } from '../../core/run/job.ts'
 import type { Definition } from '../../core/schedule/definition.ts'
+import { ticksBetween } from '../../core/schedule/schedule.ts'
 import { GRACE_MS, lastTicks } from '../../core/schedule/ticks.ts'
 import { takesData } from '../../core/schedule/trigger.ts'
+import type { Store } from '../../store/port.ts'
+import {
+  abortBackfill,
+  type Backfill,
+  beginBackfill,
+  findBackfill,
+  listBackfills,
+} from '../../store/schedules/backfills.ts'
 import { findDefinitionNow } from '../../store/schedules/definitions.ts'
-import { findOccurrences, type Occurrence, readScheduleCounts } from '../../store/schedules/occurrences.ts'
+import { findKnown, findOccurrences, type Occurrence, readScheduleCounts } from '../../store/schedules/occurrences.ts'
 import { runDefinition } from '../../store/schedules/run-definition.ts'
 import type { SubmitOutcome } from '../../store/submission/submission.ts'
+import { iso, isoOrNull, notFound, renderPage, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { iso, isoOrNull } from '../iso.ts'
-import { notFound } from '../not-found.ts'
+import { beginOperation } from '../limits/maximum.ts'
 import type { SubmitService } from '../submission/submit-job.ts'
 
 export interface LedgerRange {
@@ -19,10 +29,14 @@ export interface LedgerRange {
   toMs: number | null
 }
 
+export interface PastRange extends LedgerRange {
+  fromMs: number
+}
+
 export interface OccurrenceService {
   /**
-   * Expected and actual ticks, newest first, before the instant that the page before ended with. Whatever is expected and not
-   * recorded shows, so that a schedule that has stopped is seen.
+   * Expected and recorded ticks, newest first, before the last instant of the previous page. Expected ticks without a record
+   * show that a schedule has stopped.
    */
   ledger(
     name: string,
@@ -30,25 +44,21 @@ export interface OccurrenceService {
     limit: number,
     beforeMs: number | null,
   ): Promise<{ data: OccurrenceShape[]; nextMs: number | null }>
-  /** A job of the definition now, of the user whose jobs it makes; the audit says who asked for it. */
+  /** Makes a job of the definition now, for its owner. The audit has the caller. */
   run(caller: Caller, name: string, key: string | null): Promise<SubmitOutcome>
   /** For metrics. */
   counts(): Promise<{ overdue: number; waiting: number }>
 }
 
-/** Keys of run now do not meet those of submissions. */
+/** The keys of these jobs are separate from those of submissions. */
 const OPERATION = 'run'
+/** Ticks that one statement looks up. */
+const LOOKUP_MAX = 1_000
 
 export function createOccurrenceService({ world, store }: Deps, submission: SubmitService): OccurrenceService {
-  async function find(name: string) {
-    const { definition, nowMs } = await store.read(findDefinitionNow(name))
-    if (definition === null) throw notFound('definition', name)
-    return { definition, nowMs }
-  }
-
   return {
     async ledger(name, range, limit, beforeMs) {
-      const { definition, nowMs } = await find(name)
+      const { definition, nowMs } = await findNow(store, name)
       const fromMs = range.fromMs ?? Number.MIN_SAFE_INTEGER
       const toMs = Math.min(range.toMs ?? nowMs + 1, beforeMs ?? Number.MAX_SAFE_INTEGER)
       const max = limit + 1
@@ -64,7 +74,7 @@ export function createOccurrenceService({ world, store }: Deps, submission: Subm
     },
 
     async run(caller, name, key) {
-      const { definition } = await find(name)
+      const { definition } = await findNow(store, name)
       const { id, userId, kind, queue, priority, labels, policy } = definition
       const by = { id: world.uuid(), actor: caller.userId }
       const payload = JSON.parse(definition.payload) as unknown
@@ -86,7 +96,7 @@ export function createOccurrenceService({ world, store }: Deps, submission: Subm
   }
 }
 
-/** Of what was expected before the last change only the next tick is known: it may have been another rule. */
+/** Before the last change the rule may have been another, so of that time only the next tick is known. */
 function expectedTicks(definition: Definition, fromMs: number, toMs: number, max: number): number[] {
   const { schedule, nextTickAtMs, updatedAtMs } = definition
   if (schedule === null) return []
@@ -94,14 +104,14 @@ function expectedTicks(definition: Definition, fromMs: number, toMs: number, max
   try {
     return [...new Set([...next, ...lastTicks(schedule, Math.max(fromMs, updatedAtMs + 1), toMs, max)])]
   } catch {
-    // A time zone that this node does not know.
+    // This node does not know the time zone.
     return next
   }
 }
 
 function renderRecorded(one: Occurrence, nowMs: number): OccurrenceShape {
   const { scheduledForMs, outcome, origin } = one
-  // What waits is later with every look.
+  // A waiting tick gets later until its job is made.
   const untilMs = outcome === 'job' ? one.updatedAtMs : nowMs
   const telling = origin === 'schedule' && outcome !== 'skipped'
   return {
@@ -130,4 +140,115 @@ function renderExpected({ pausedAtMs }: Definition, atMs: number, nowMs: number)
     created_at: null,
     late_seconds: paused || lateMs < 0 ? null : lateMs / 1000,
   }
+}
+
+export interface BackfillCounts {
+  matched: number
+  made_before: number
+  skipped: number
+  would_make: number
+}
+
+export interface BackfillService {
+  count(name: string, range: PastRange): Promise<BackfillCounts>
+  /** The leader runs it, also after a restart. */
+  begin(caller: Caller, name: string, range: PastRange): Promise<BackfillShape>
+  get(name: string, backfillId: string): Promise<BackfillShape>
+  list(name: string, limit: number, after: string | null): Promise<Page<BackfillShape>>
+  /** Jobs that were already made stay. */
+  abort(caller: Caller, name: string, backfillId: string): Promise<BackfillShape>
+}
+
+export function createBackfillService(deps: Deps): BackfillService {
+  const { world, store } = deps
+  async function ticksOf(name: string, range: PastRange) {
+    const { definition, nowMs } = await findNow(store, name)
+    const { schedule } = definition
+    const { fromMs, toMs } = { ...range, toMs: range.toMs ?? nowMs }
+    if (schedule === null) throw refusal('from', `The definition ${name} has no schedule, and no ticks`)
+    if (fromMs >= toMs) throw refusal('to', 'to must be after from')
+    if (toMs > nowMs) throw refusal('to', 'to must not be in the future')
+    const ticks = ticksBetween(schedule, fromMs, toMs, BACKFILL_TICKS_MAX + 1)
+    if (ticks.length > BACKFILL_TICKS_MAX) {
+      throw refusal('from', `The range has more than ${BACKFILL_TICKS_MAX} ticks: use a shorter range`)
+    }
+    return { definition, schedule, fromMs, toMs, ticks }
+  }
+
+  async function findOf(definition: Definition, backfillId: string): Promise<Backfill> {
+    requireId('backfill', backfillId)
+    const found = await store.read(findBackfill(backfillId))
+    if (found === null || found.definitionId !== definition.id) throw notFound('backfill', backfillId)
+    return found
+  }
+
+  return {
+    async count(name, range) {
+      const { definition, ticks } = await ticksOf(name, range)
+      const counts = { made: 0, skipped: 0 }
+      for (let i = 0; i < ticks.length; i += LOOKUP_MAX) {
+        const known = await store.read(findKnown(definition.id, ticks.slice(i, i + LOOKUP_MAX)))
+        for (const what of known.values()) counts[what]++
+      }
+      const { made, skipped } = counts
+      return { matched: ticks.length, made_before: made, skipped, would_make: ticks.length - made - skipped }
+    },
+
+    async begin(caller, name, range) {
+      const { ticks, ...found } = await ticksOf(name, range)
+      const item = { backfillId: world.uuid(), ...found, matched: ticks.length }
+      const by = { id: world.uuid(), actor: caller.userId }
+      return renderBackfill(name, await beginOperation(deps, item.backfillId, caller, beginBackfill(item, by)))
+    },
+
+    async get(name, backfillId) {
+      const { definition } = await findNow(store, name)
+      return renderBackfill(name, await findOf(definition, backfillId))
+    },
+
+    async list(name, limit, after) {
+      const { definition } = await findNow(store, name)
+      return renderPage(await store.read(listBackfills(definition.id, limit, after)), (row) =>
+        renderBackfill(name, row),
+      )
+    },
+
+    async abort(caller, name, backfillId) {
+      const { definition } = await findNow(store, name)
+      await findOf(definition, backfillId)
+      const aborted = await store.write(abortBackfill(backfillId, name, { id: world.uuid(), actor: caller.userId }))
+      const now = aborted ?? (await findOf(definition, backfillId))
+      // The client repeats an abort whose answer got lost.
+      if (now.state === 'aborted') return renderBackfill(name, now)
+      throw new IchidoError('ALREADY_ENDED', `Backfill ${backfillId} is ${now.state}`, { state: now.state })
+    },
+  }
+}
+
+function refusal(field: string, message: string): IchidoError {
+  return new IchidoError('INVALID_PAYLOAD', message, { field })
+}
+
+function renderBackfill(name: string, backfill: Backfill): BackfillShape {
+  const { actor, state, matched, made, madeBefore, skipped } = backfill
+  return {
+    backfill_id: backfill.backfillId,
+    definition: name,
+    actor,
+    state,
+    from: iso(backfill.fromMs),
+    to: iso(backfill.toMs),
+    matched,
+    made,
+    made_before: madeBefore,
+    skipped,
+    began_at: iso(backfill.beganAtMs),
+    ended_at: isoOrNull(backfill.endedAtMs),
+  }
+}
+
+async function findNow(store: Store, name: string): Promise<{ definition: Definition; nowMs: number }> {
+  const { definition, nowMs } = await store.read(findDefinitionNow(name))
+  if (definition === null) throw notFound('definition', name)
+  return { definition, nowMs }
 }

@@ -1,14 +1,14 @@
 import { IchidoError, type KeyShape, type Page } from '@ichido/sdk/protocol'
 import { type Caller, mayChange, visibleUser } from '../../core/limits/roles.ts'
 import { extendKeyTo, findKeys, listKeys, type StoredKey } from '../../store/submission/keys.ts'
+import { iso, renderPage } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../iso.ts'
 
 export interface KeyService {
-  /** One user's key may be used for several operations, and several users may use the same key: all that match. */
+  /** All entries of a key: several users may use the same key, and one user may use it for several operations. */
   get(caller: Caller, key: string): Promise<KeyShape[]>
   list(caller: Caller, activeOnly: boolean, limit: number, cursor: string | null): Promise<Page<KeyShape>>
-  /** Lets the key live for this long from now; a key is never shortened. */
+  /** Extends the lifetime of a key to this long from now. A lifetime is never shortened. */
   extend(caller: Caller, key: string, ttlHours: number): Promise<KeyShape[]>
 }
 
@@ -23,8 +23,7 @@ export function createKeyService({ store }: Deps): KeyService {
     get: async (caller, key) => (await visible(caller, key)).map(renderKey),
 
     async list(caller, activeOnly, limit, cursor) {
-      const { rows, next } = await store.read(listKeys(visibleUser(caller), activeOnly, limit, cursor))
-      return { data: rows.map(renderKey), next_cursor: next }
+      return renderPage(await store.read(listKeys(visibleUser(caller), activeOnly, limit, cursor)), renderKey)
     },
 
     async extend(caller, key, ttlHours) {

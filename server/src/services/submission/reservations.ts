@@ -1,17 +1,20 @@
 import { IchidoError, type NewReservationShape, type Page, type ReservationShape } from '@ichido/sdk/protocol'
-import { type Caller, mayRead, visibleUser } from '../../core/limits/roles.ts'
+import type { World } from '@ichido/sdk/world'
+import { type Caller, mayRead } from '../../core/limits/roles.ts'
+import { StoreUnavailable } from '../../core/node/store-errors.ts'
 import { findReservation, listReservations } from '../../store/limits/quotas.ts'
 import type { Command } from '../../store/port.ts'
 import { consumeSlot, type Reservation, releaseSlot, reserveSlot } from '../../store/submission/reservations.ts'
-import { PerUserQueue } from '../batching/per-user-queue.ts'
+import { iso, notFound, renderPage, requireId, visibleTo } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { iso } from '../iso.ts'
-import { notFound, requireId } from '../not-found.ts'
+import { within } from '../wait.ts'
 
 export const DEFAULT_RESERVATION_TTL_SECONDS = 300
+/** As long as the store retries a command. */
+const TURN_WAIT_MAX_MS = 15_000
 
 export interface ReservationService {
-  /** With an id that the caller has chosen it can be asked for again when the answer got lost. */
+  /** With an id that the caller chooses, the caller can repeat the call if the answer got lost. */
   reserve(caller: Caller, ttlSeconds?: number, reservationId?: string): Promise<NewReservationShape>
   consume(caller: Caller, reservationId: string, jobId: string): Promise<ReservationShape>
   release(caller: Caller, reservationId: string): Promise<ReservationShape>
@@ -69,11 +72,11 @@ export function createReservationService({ world, store, meter }: Deps): Reserva
       return renderReservation(found)
     },
 
-    async list(caller, { userId, activeOnly, limit, cursor }) {
-      const own = visibleUser(caller)
-      if (own !== null && userId !== null && userId !== own) return { data: [], next_cursor: null }
-      const { rows, next } = await store.read(listReservations(own ?? userId, activeOnly, limit, cursor))
-      return { data: rows.map(renderReservation), next_cursor: next }
+    async list(caller, filter) {
+      const visible = visibleTo(caller, filter)
+      if (visible === null) return { data: [], next_cursor: null }
+      const { userId, activeOnly, limit, cursor } = visible
+      return renderPage(await store.read(listReservations(userId, activeOnly, limit, cursor)), renderReservation)
     },
   }
 }
@@ -86,5 +89,43 @@ function renderReservation(reservation: Reservation): ReservationShape {
     created_at: iso(reservation.createdAtMs),
     expires_at: iso(reservation.expiresAtMs),
     job_id: reservation.jobId,
+  }
+}
+
+/** One call of a user at a time: several would wait for the same row, each on a connection that other users need. */
+export class PerUserQueue {
+  readonly #world: World
+  readonly #last = new Map<string, Promise<void>>()
+
+  constructor(world: World) {
+    this.#world = world
+  }
+
+  async take<T>(user: string, call: () => Promise<T>): Promise<T> {
+    const before = this.#last.get(user)
+    const mine = Promise.withResolvers<void>()
+    this.#last.set(user, mine.promise)
+    try {
+      if (before !== undefined) await this.#await(before)
+      return await call()
+    } finally {
+      // The next call also waits for the calls before, if this one has given up.
+      void Promise.resolve(before).then(mine.resolve)
+      if (this.#last.get(user) === mine.promise) void mine.promise.then(() => this.#forget(user, mine.promise))
+    }
+  }
+
+  async #await(before: Promise<void>): Promise<void> {
+    const isLate = await within(
+      this.#world,
+      TURN_WAIT_MAX_MS,
+      before.then(() => false),
+      true,
+    )
+    if (isLate) throw new StoreUnavailable('Timed out waiting for a lock on this user')
+  }
+
+  #forget(user: string, mine: Promise<void>): void {
+    if (this.#last.get(user) === mine) this.#last.delete(user)
   }
 }

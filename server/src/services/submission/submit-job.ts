@@ -18,11 +18,11 @@ import {
   withTags,
 } from '../../store/submission/submission.ts'
 import { submitJobs, submitUntagged } from '../../store/submission/submit-jobs.ts'
+import { notFound } from '../answers.ts'
 import { Batcher } from '../batching/batcher.ts'
-import { retryRefusal } from '../dead-letters/retry-refusal.ts'
 import { blobsOf, type Deps } from '../deps.ts'
 import type { FairTags } from '../leasing/fair-tags.ts'
-import { priorityProblem } from '../limits/priority.ts'
+import { priorityProblem } from '../limits/maximum.ts'
 import type { UserNames } from '../limits/user-names.ts'
 import type { SubmitToWaitingPolls } from './submit-and-lease.ts'
 
@@ -276,4 +276,29 @@ function refusalDetails(refusal: SubmitRefusal): Record<string, unknown> {
   if (refusal.code === 'IDEMPOTENCY_KEY_REUSED') return { job_id: refusal.jobId }
   if ('details' in refusal) return refusal.details
   return refusal.code === 'INVALID_PAYLOAD' ? { field: refusal.field } : {}
+}
+
+/** The refusal for a job that can be neither retried nor replaced. */
+export function retryRefusal(
+  jobId: string,
+  refusal: Extract<SubmitRefusal, { replaces: unknown }>['replaces'],
+): IchidoError {
+  switch (refusal.reason) {
+    case 'NOT_FOUND':
+      return notFound('job', jobId)
+    case 'NOT_ENDED': {
+      const { state, canceling } = refusal
+      const why = canceling ? 'its cancellation is in progress' : 'only a job that has ended can be retried'
+      return new IchidoError('NOT_ENDED', `Job ${jobId} is ${state}: ${why}`, { state, cancel_requested: canceling })
+    }
+    case 'ALREADY_ENDED': {
+      const message = `Job ${jobId} has succeeded; there is nothing to retry`
+      return new IchidoError('ALREADY_ENDED', message, { state: refusal.state })
+    }
+    case 'ALREADY_REPLACED': {
+      const { byJobId } = refusal
+      const message = `Job ${jobId} was replaced by job ${byJobId}; retry that job`
+      return new IchidoError('ALREADY_REPLACED', message, { job_id: byJobId })
+    }
+  }
 }

@@ -14,7 +14,7 @@ import {
 import { nearest } from '../../core/node/nearest.ts'
 import type { Store } from '../../store/port.ts'
 import { changeSetting, findSettings, type StoredSetting } from '../../store/system/settings.ts'
-import { isoOrNull } from '../iso.ts'
+import { isoOrNull } from '../answers.ts'
 
 /** What is in force now, on this node; asked anew whenever it matters, so that a change needs no restart. */
 export interface Settings {

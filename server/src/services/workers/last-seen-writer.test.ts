@@ -3,7 +3,7 @@ import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
 import { callerOf, eachServices } from '../../testing/services/each-services.ts'
 import { ageWorker, registered } from '../../testing/services/workers.ts'
 import { sql, until } from '../../testing/store/store.ts'
-import { LastSeenWriter } from './last-seen-writer.ts'
+import { LastSeenWriter } from './workers.ts'
 
 describe('who was heard of', () => {
   function collect(write: (ids: string[]) => Promise<void> = async () => {}) {

@@ -1,27 +1,27 @@
-import type {
-  DetachedShape,
-  EnrollTokenShape,
-  Page,
-  RegisteredShape,
-  RenewedShape,
-  RevokedShape,
-  WorkerShape,
+import {
+  type DetachedShape,
+  type EnrollTokenShape,
+  IchidoError,
+  type Page,
+  type RegisteredShape,
+  type RenewedShape,
+  type RevokedShape,
+  type WorkerShape,
 } from '@ichido/sdk/protocol'
-import { IchidoError } from '@ichido/sdk/protocol'
+import type { World } from '@ichido/sdk/world'
 import { type Caller, can } from '../../core/limits/roles.ts'
 import { createEnrollToken, type RegisterOutcome, registerWorker } from '../../store/workers/register-worker.ts'
+import type { Sign } from '../../store/workers/workers.ts'
 import * as store from '../../store/workers/workers.ts'
-import { hashToken, sameHash } from '../access/access.ts'
+import { hashToken, sameHash, TrustedTokens } from '../access/access.ts'
+import { iso, isoOrNull, notFound, renderPage, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { iso, isoOrNull } from '../iso.ts'
 import type { RecentPolls } from '../leasing/recent-polls.ts'
-import { notFound, requireId } from '../not-found.ts'
-import { LastSeenWriter } from './last-seen-writer.ts'
 
-/** Who a worker token belongs to. */
+/** The owner of a worker token. */
 export interface WorkerIdentity {
   workerId: string
-  /** The queues it may lease from; null: all of them. */
+  /** The queues that it may lease from; null: all. */
   queues: readonly string[] | null
   tokenHash: string
 }
@@ -31,7 +31,7 @@ export interface Enrollment {
   /** The queues that the worker may lease from; without them, all. */
   queues?: readonly string[] | undefined
   ttlSeconds?: number | undefined
-  /** The worker that is to register anew; without it, a new one. */
+  /** The worker that may register again; without it, a new worker. */
   workerId?: string | undefined
 }
 
@@ -40,28 +40,28 @@ export interface Registration {
   name?: string | undefined
   queues?: readonly string[] | undefined
   meta?: Record<string, unknown> | undefined
-  /** Who the worker was before, and the token by which it was known, expired or not. */
+  /** The earlier id of the worker, and its last token, which may have expired. */
   workerId?: string | undefined
   workerToken?: string | undefined
-  /** Names this registration: sent again under the same name, it is answered again. */
+  /** Identifies this registration, so that a repeat gets the same answer. */
   registerId?: string | undefined
 }
 
 export interface WorkerService {
-  /** Null when the token is unknown or its time is up. */
+  /** Null if the token is unknown or has expired. */
   authenticate(token: string): Promise<WorkerIdentity | 'revoked' | null>
-  /** The token is shown once, in this answer; only its hash is kept. */
+  /** Only this answer has the token; the store keeps its hash. */
   enroll(caller: Caller, enrollment: Enrollment): Promise<Omit<EnrollTokenShape, 'public_url'>>
-  /** Null when the enroll token is unknown, used or its time is up. */
+  /** Null if the enroll token is unknown, used or has expired. */
   register(registration: Registration): Promise<RegisteredShape | null>
   renew(worker: WorkerIdentity): Promise<RenewedShape>
-  /** It stops, and is not waited for; until it is heard of again. */
+  /** The worker stops. Its next call makes it online again. */
   detach(worker: WorkerIdentity): Promise<DetachedShape>
   get(caller: Caller, workerId: string): Promise<WorkerShape>
   list(caller: Caller, limit: number, cursor: string | null): Promise<Page<WorkerShape>>
-  /** For good: the worker's tokens are refused, and nothing it still reports counts. */
+  /** Permanent: the tokens of the worker are refused, and its later reports do not count. */
   revoke(caller: Caller, workerId: string): Promise<RevokedShape>
-  /** Notes that it was heard of; written later, together with others. */
+  /** Notes that the worker called. The store gets this later, together with others. */
   seen(workerId: string): void
   counts(): Promise<Record<WorkerShape['state'], number>>
 }
@@ -73,33 +73,34 @@ const SECRET_BYTES = 32
 export const DEFAULT_ENROLL_TTL_SECONDS = 3600
 /** The seed's 7 days. */
 export const WORKER_TOKEN_TTL_MS = 7 * 24 * 3600 * 1000
-/** How long a token goes on when another one has taken its place: requests that are on their way still carry it. */
+/** How long a renewed token still works, because requests on their way still have it. */
 export const TOKEN_GRACE_MS = 10 * 60 * 1000
-/** For so long a worker that slept through its token's end can prove who it was. */
+/** For this long an expired token proves the identity of a worker that was offline. */
 const TOKEN_KEEP_MS = 90 * 24 * 3600 * 1000
-/** More than the longest wait for work (50 s) and the rest between two notes of having been seen. */
+/** More than the longest wait for work (50 s) plus `SEEN_EVERY_MS`. */
 export const ONLINE_MS = 90_000
+/** The store hears of the same worker only this often. */
+const SEEN_EVERY_MS = 10_000
+/** Sightings wait this long for others, to share a transaction. */
+const GATHER_MS = 1_000
 
 /**
- * A token that was just seen is trusted for this long without asking the store. On another node a revoked worker is let
- * in for as long, but it changes nothing there: its leases are fenced, and whoever leases looks at its row again.
+ * Another node may let a revoked worker in for a moment. The worker changes nothing there: its leases are fenced, and leasing
+ * checks its row again.
  */
-const TRUST_MS = 1_000
-const TRUSTED_MAX = 10_000
+type Trusted = TrustedTokens<WorkerIdentity>
 
-type Trusted = Map<string, { identity: WorkerIdentity; untilMs: number }>
-
-export function createWorkerService(deps: Deps, sightings: RecentPolls): WorkerService {
+export function createWorkerService(deps: Deps, recentPolls: RecentPolls): WorkerService {
   const { world, store: db } = deps
-  const trusted: Trusted = new Map()
+  const trusted: Trusted = new TrustedTokens(world)
   const seen = new LastSeenWriter(world, (signs) => db.write(store.noteSeen(signs)))
   return {
     ...registration(deps),
     ...tokens(deps, trusted),
-    ...administration(deps, trusted, sightings),
+    ...administration(deps, trusted, recentPolls),
     seen: (workerId) => seen.add(workerId),
     async detach({ workerId }) {
-      sightings.forget(workerId)
+      recentPolls.forget(workerId)
       seen.forget(workerId)
       const detached = await db.write(store.detachWorker(workerId))
       if (detached === null) throw notFound('worker', workerId)
@@ -154,15 +155,14 @@ function tokens({ world, store: db }: Deps, trusted: Trusted): Pick<WorkerServic
     async authenticate(token) {
       const hash = hashToken(token)
       const known = trusted.get(hash)
-      if (known !== undefined && known.untilMs > world.monotonic()) return known.identity
-      trusted.delete(hash)
+      if (known !== null) return known
+      trusted.forget(hash)
       const found = await db.read(store.findWorkerToken(hash))
       if (found === null || !sameHash(found.tokenHash, hash)) return null
       if (found.state !== 'valid') return found.state === 'revoked' ? 'revoked' : null
       if (found.fresh) await db.write(store.settleToken(found.workerId, hash, TOKEN_GRACE_MS))
       const identity = { workerId: found.workerId, queues: found.queues, tokenHash: hash }
-      if (trusted.size >= TRUSTED_MAX) trusted.clear()
-      trusted.set(hash, { identity, untilMs: world.monotonic() + TRUST_MS })
+      trusted.keep(hash, identity)
       return identity
     },
 
@@ -172,7 +172,7 @@ function tokens({ world, store: db }: Deps, trusted: Trusted): Pick<WorkerServic
       const times = { ttlMs: WORKER_TOKEN_TTL_MS, keepMs: TOKEN_KEEP_MS }
       const made = await db.write(store.renewToken({ workerId, tokenHash, newTokenHash: hashToken(token), ...times }))
       if (made !== null) return { worker_token: token, expires_at: iso(made.expiresAtMs) }
-      trusted.delete(tokenHash)
+      trusted.forget(tokenHash)
       const found = await db.read(store.findWorkerToken(tokenHash))
       throw found?.state === 'revoked' ? wasRevoked() : new IchidoError('UNAUTHENTICATED')
     },
@@ -183,7 +183,7 @@ const NO_WORKERS = { online: 0, detached: 0, unseen: 0, revoked: 0 }
 
 type Administration = Pick<WorkerService, 'get' | 'list' | 'revoke' | 'counts'>
 
-function administration({ world, store: db, bus }: Deps, trusted: Trusted, sightings: RecentPolls): Administration {
+function administration({ world, store: db, bus }: Deps, trusted: Trusted, recentPolls: RecentPolls): Administration {
   return {
     async get(caller, workerId) {
       if (!can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
@@ -195,16 +195,15 @@ function administration({ world, store: db, bus }: Deps, trusted: Trusted, sight
 
     async list(caller, limit, cursor) {
       if (!can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
-      const { rows, next } = await db.read(store.listWorkers(limit, cursor))
-      return { data: rows.map(renderWorker), next_cursor: next }
+      return renderPage(await db.read(store.listWorkers(limit, cursor)), renderWorker)
     },
 
     async revoke(caller, workerId) {
       if (!can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
       requireId('worker', workerId)
       const outcome = await db.write(store.revokeWorker(workerId, caller.userId, world.uuid()))
-      trusted.clear()
-      sightings.forget(workerId)
+      trusted.forgetAll()
+      recentPolls.forget(workerId)
       if (outcome === null) throw notFound('worker', workerId)
       const revoked = { worker_id: workerId, revoked_at: iso(outcome.revokedAtMs) }
       if (outcome.kind === 'repeated') return { ...revoked, fenced_leases: 0, revoked_tokens: 0 }
@@ -216,7 +215,7 @@ function administration({ world, store: db, bus }: Deps, trusted: Trusted, sight
   }
 }
 
-/** Refuses a worker that asks for work of a queue it was not enrolled for. */
+/** Refuses a lease from a queue that the worker was not enrolled for. */
 export function requireQueues(worker: Pick<WorkerIdentity, 'queues'>, queues: readonly string[]): void {
   const { queues: allowed } = worker
   const outside = allowed === null ? undefined : queues.find((queue) => !allowed.includes(queue))
@@ -266,5 +265,48 @@ function renderWorker(worker: store.Worker): WorkerShape {
     detached_at: isoOrNull(worker.detachedAtMs),
     revoked_at: isoOrNull(worker.revokedAtMs),
     live_leases: worker.liveLeases,
+  }
+}
+
+/** Collects the times when workers called, so that no call waits for this write. */
+export class LastSeenWriter {
+  readonly #world: Pick<World, 'monotonic' | 'after'>
+  readonly #write: (signs: Sign[]) => Promise<void>
+  readonly #notedMs = new Map<string, number>()
+  readonly #waiting = new Set<string>()
+
+  constructor(world: Pick<World, 'monotonic' | 'after'>, write: (signs: Sign[]) => Promise<void>) {
+    this.#world = world
+    this.#write = write
+  }
+
+  add(workerId: string): void {
+    const nowMs = this.#world.monotonic()
+    const notedMs = this.#notedMs.get(workerId)
+    if (notedMs !== undefined && nowMs - notedMs < SEEN_EVERY_MS) return
+    this.#notedMs.set(workerId, nowMs)
+    if (this.#waiting.size === 0) this.#world.after(GATHER_MS, () => this.#flush())
+    this.#waiting.add(workerId)
+  }
+
+  /** The worker has detached: earlier calls do not make it online, and its next call does so at once. */
+  forget(workerId: string): void {
+    this.#waiting.delete(workerId)
+    this.#notedMs.delete(workerId)
+  }
+
+  #flush(): void {
+    const ids = [...this.#waiting].sort()
+    this.#waiting.clear()
+    const nowMs = this.#world.monotonic()
+    const signs = ids.map((workerId) => ({
+      workerId,
+      agoMs: Math.ceil(nowMs - (this.#notedMs.get(workerId) ?? nowMs)),
+    }))
+    for (const [id, notedMs] of this.#notedMs) if (nowMs - notedMs >= SEEN_EVERY_MS) this.#notedMs.delete(id)
+    // If the write fails, the next request of the worker is written instead.
+    this.#write(signs).catch(() => {
+      for (const id of ids) this.#notedMs.delete(id)
+    })
   }
 }

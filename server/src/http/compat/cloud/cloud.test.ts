@@ -6,8 +6,7 @@ import { type Answer, type Call, type TestApp, testApp } from '../../../testing/
 import { finish, lease } from '../../../testing/http/cloud-worker.ts'
 import { ENGINES } from '../../../testing/services/services.ts'
 import { sql } from '../../../testing/store/store.ts'
-import type { CloudError } from './errors.ts'
-import type { CloudAnswer, CloudJob } from './shapes.ts'
+import type { CloudAnswer, CloudError, CloudJob } from './shapes.ts'
 
 const SUBMIT = '/api/cloud/jobs/submit?provider=replicate'
 

@@ -3,14 +3,12 @@ import type { FastifyInstance } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import type { Caller } from '../../../core/limits/roles.ts'
-import type { DeleteRefusal } from '../../../services/jobs/jobs.ts'
-import { EVERY_JOB, type JobFilter } from '../../../services/jobs/jobs.ts'
+import { type DeleteRefusal, EVERY_JOB, type JobFilter } from '../../../services/jobs/jobs.ts'
 import { callerOf } from '../../auth/auth.ts'
-import { type ApiInstance, cursorIn, cursorOut, jobParams, type RouteContext } from '../../routes/context.ts'
-import { keyOf } from '../../routes/submission/submit-key.ts'
-import { bodyBytesFor } from '../../server/bodies.ts'
+import { type ApiInstance, jobParams, listPage, type RouteContext } from '../../routes/context.ts'
+import { keyOf } from '../../routes/submit.ts'
+import { bodyBytesFor } from '../../server/body-limits.ts'
 import { WITH_BODY } from '../../server/openapi.ts'
-import { cloudAnswers } from './errors.ts'
 import { cloudLogRoutes } from './logs.ts'
 import { type CloudMetricsOptions, cloudMetricRoutes } from './metrics.ts'
 import {
@@ -18,6 +16,7 @@ import {
   COUNTED_MAX,
   cancelAnswer,
   cloudAnswer,
+  cloudAnswers,
   cloudJob,
   cloudJobs,
   cloudStatus,
@@ -36,7 +35,6 @@ import { submitCloud } from './submit.ts'
 
 export const CLOUD_PATH = '/api/cloud'
 const JOBS = `${CLOUD_PATH}/jobs`
-const LIST = 'cloud'
 
 const tags = ['compat: cloud']
 
@@ -96,7 +94,7 @@ function readRoutes(api: ApiInstance, { services: { jobs, deps } }: RouteContext
       },
     },
     async (request) => {
-      const { provider, status, job_type, limit, offset, cursor } = request.query
+      const { provider, status, job_type, offset, cursor } = request.query
       if (offset > 0 && cursor !== undefined) {
         const message = 'offset and cursor exclude each other; send one of them'
         throw new IchidoError('INVALID_PAYLOAD', message, { field: 'offset' })
@@ -105,8 +103,9 @@ function readRoutes(api: ApiInstance, { services: { jobs, deps } }: RouteContext
       const caller = callerOf(request)
       const label = provider === undefined ? null : { name: PROVIDER_LABEL, value: provider }
       const filter: JobFilter = { ...EVERY_JOB, ...jobsWith(status), kind: KIND, label }
-      const page = cursorOut(LIST, await jobs.list(caller, filter, limit, cursorIn(LIST, cursor), offset))
-      const { data, next_cursor } = page
+      const { data, next_cursor } = await listPage('cloud', request.query, (limit, after) =>
+        jobs.list(caller, filter, limit, after, offset),
+      )
       const isLast = cursor === undefined && next_cursor === null && (data.length > 0 || offset === 0)
       const total = isLast ? offset + data.length : await jobs.count(caller, filter, COUNTED_MAX + 1)
       // The store's clock has told which of them have this status.

@@ -3,8 +3,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { StoreUnavailable } from '../../../core/node/store-errors.ts'
 import { DEFAULT_LIMITS } from '../../../services/deps.ts'
 import { type Answer, type Call, type TestApp, testApp } from '../../../testing/http/app.ts'
-import { FAILURES_MAX } from '../../auth/failure-limit.ts'
-import type { CloudError } from './errors.ts'
+import { FAILURES_MAX } from '../../auth/rates.ts'
+import type { CloudError } from './shapes.ts'
 
 const JOB = '01990f3a-7c1e-7b52-9d4e-3f6a8b2c1d07'
 const body = { config_name_to_load: 'lora' }

@@ -4,8 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Answer, type TestApp, testApp } from '../../../testing/http/app.ts'
 import { finish, lease, WORKER } from '../../../testing/http/cloud-worker.ts'
 import { ENGINES } from '../../../testing/services/services.ts'
-import type { CloudError } from './errors.ts'
-import type { CloudAnswer, CloudJob } from './shapes.ts'
+import type { CloudAnswer, CloudError, CloudJob } from './shapes.ts'
 
 const SUBMIT = '/api/cloud/jobs/submit?provider=replicate'
 

@@ -5,15 +5,13 @@ import type { LogStep } from '../../../services/logs/logs.ts'
 import { callerOf } from '../../auth/auth.ts'
 import { type ApiInstance, jobParams, type RouteContext } from '../../routes/context.ts'
 import { JSON_TYPE } from '../../server/errors.ts'
-import { SSE_TYPE, type SseEvent, sendEvents, streamSignal } from '../../streaming/sse.ts'
-import { sendParts } from '../../streaming/stream.ts'
-import { cloudAnswers } from './errors.ts'
-import { followQuery, requireCloud, statusOfState } from './shapes.ts'
+import { SSE_TYPE, type SseEvent, sendEvents, sendParts } from '../../server/streams.ts'
+import { cloudAnswers, followQuery, requireCloud, statusOfState } from './shapes.ts'
 
 const tags = ['compat: cloud']
 const PATH = '/api/cloud/jobs/:job_id/logs'
 const FROM_THE_START = { after: null }
-/** A longer one is cut in two. */
+/** A longer line is cut in two. */
 const LINE_LENGTH_MAX = 64 * 1024
 
 const wholeLog = z.object({ job_id: z.uuid(), logs: z.string() }).meta({ id: 'CloudLogs' })
@@ -22,17 +20,17 @@ const STREAM = {
   content: { [SSE_TYPE]: { schema: z.string() } },
 }
 
-/** What the runs of a job wrote, as SimpleTuner tells it: one text, or an event for each line. */
+/** The log of a job in the form of SimpleTuner: one text, or an event for each line. */
 export function cloudLogRoutes(api: ApiInstance, context: RouteContext): void {
-  const { jobs, logs, deps } = context.services
-  const streaming = { ...context, world: deps.world }
+  const { jobs, logs } = context.services
 
-  async function follow(request: FastifyRequest, reply: FastifyReply, jobId: string): Promise<FastifyReply> {
-    const steps = await logs.follow(callerOf(request), jobId, FROM_THE_START, streamSignal(reply, streaming))
-    return sendEvents(reply, streaming, lineEvents(steps))
+  function follow(request: FastifyRequest, reply: FastifyReply, jobId: string): Promise<FastifyReply> {
+    return sendEvents(reply, context, async (signal) =>
+      lineEvents(await logs.follow(callerOf(request), jobId, FROM_THE_START, signal)),
+    )
   }
 
-  /** Refuses what is no cloud job of the caller's, and takes a seat: a log may go on for long. */
+  /** Refuses a job that is not a cloud job of the caller, and takes a seat, because a log can be long. */
   async function open(request: FastifyRequest, reply: FastifyReply, jobId: string): Promise<void> {
     const caller = callerOf(request)
     requireCloud(await jobs.get(caller, jobId))
@@ -42,7 +40,7 @@ export function cloudLogRoutes(api: ApiInstance, context: RouteContext): void {
   api.get(
     PATH,
     {
-      // A HEAD would follow the log for nobody.
+      // A HEAD request would open a stream that no client reads.
       exposeHeadRoute: false,
       config: { ability: 'readOwn' },
       schema: {
@@ -67,7 +65,7 @@ export function cloudLogRoutes(api: ApiInstance, context: RouteContext): void {
       await open(request, reply, jobId)
       if (request.query.follow) return follow(request, reply, jobId)
       const chunks = await logs.readAll(callerOf(request), jobId, FROM_THE_START)
-      return sendParts(reply, streaming, JSON_TYPE, asJson(jobId, chunks))
+      return sendParts(reply, context, JSON_TYPE, asJson(jobId, chunks))
     },
   )
 
@@ -91,14 +89,14 @@ export function cloudLogRoutes(api: ApiInstance, context: RouteContext): void {
   )
 }
 
-/** Part by part: a log may have ten megabytes for each run. */
+/** The answer is sent in parts, because a log can have 10 MiB for each run. */
 async function* asJson(jobId: string, chunks: AsyncIterable<RunLogShape>): AsyncGenerator<string> {
   yield `{"job_id":${JSON.stringify(jobId)},"logs":"`
   for await (const { text } of chunks) yield JSON.stringify(text).slice(1, -1)
   yield '"}'
 }
 
-/** A carriage return ends a line too, as in progress bars: an event could not hold it. */
+/** A carriage return, as in progress bars, also ends a line, because an event cannot contain it. */
 async function* lineEvents(steps: AsyncIterable<LogStep>): AsyncGenerator<SseEvent> {
   let rest = ''
   for await (const step of steps) {
@@ -107,7 +105,7 @@ async function* lineEvents(steps: AsyncIterable<LogStep>): AsyncGenerator<SseEve
       yield { event: 'done', line: statusOfState(step.state) }
       return
     }
-    // A line feed may follow with the next chunk: then both end one line.
+    // A carriage return at the end waits for the next chunk, which may begin with its line feed.
     const lines = (rest + step.chunk.text).split(/\r\n|\n|\r(?!$)/)
     rest = lines.pop() ?? ''
     for (const line of lines) yield { line }

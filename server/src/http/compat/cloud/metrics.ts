@@ -4,7 +4,7 @@ import { admit, money, quotaMessage, toMicros, WARN_FROM } from '../../../core/l
 import { callerOf } from '../../auth/auth.ts'
 import type { StoreCheck } from '../../metrics/store-check.ts'
 import type { ApiInstance, RouteContext } from '../../routes/context.ts'
-import { cloudAnswers } from './errors.ts'
+import { cloudAnswers } from './shapes.ts'
 
 export interface CloudMetricsOptions {
   version: string

@@ -3,11 +3,11 @@ import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import { z } from 'zod'
 import type { Services } from '../../../services/index.ts'
 import { finishByJob } from '../../../services/runs/finish-by-job.ts'
-import type { Report } from '../../../services/runs/runs.ts'
+import { type ToldEnd, toReport } from '../../../services/runs/runs.ts'
 import { requireQueues, WORKER_TOKEN_TTL_MS } from '../../../services/workers/workers.ts'
 import { callerOf, workerOf } from '../../auth/auth.ts'
 import { type ApiInstance, jobParams } from '../../routes/context.ts'
-import { bodyBytesFor } from '../../server/bodies.ts'
+import { bodyBytesFor } from '../../server/body-limits.ts'
 import { answers, WITH_BODY } from '../../server/openapi.ts'
 import {
   ZPE,
@@ -152,15 +152,8 @@ function finishRoutes(app: ApiInstance, services: Services): void {
       },
     },
     async (request) => {
-      const { lease_id, result, summary_text, freqs_csv, meta } = request.body
-      const outcome = await report(request, request.params.job_id, lease_id, {
-        verb: 'finish',
-        result: JSON.stringify(result),
-        summaryText: summary_text,
-        freqsCsv: freqs_csv,
-        meta: meta == null ? null : JSON.stringify(meta),
-        costMicros: null,
-      })
+      const { lease_id, meta, ...told } = request.body
+      const outcome = await report(request, request.params.job_id, lease_id, { ...told, meta: meta ?? undefined })
       return { ok: true as const, idempotent: outcome.kind === 'repeated' }
     },
   )
@@ -182,18 +175,17 @@ function finishRoutes(app: ApiInstance, services: Services): void {
       },
     },
     async (request) => {
-      const { lease_id, error_code, error_message, traceback, retryable } = request.body
-      const error = { code: error_code, message: error_message, ...(traceback == null ? {} : { traceback }) }
-      const jobId = request.params.job_id
-      const outcome = await report(request, jobId, lease_id, { verb: 'fail', error, retryable: retryable ?? true })
+      const { lease_id, retryable, ...told } = request.body
+      const failure = { ...told, retryable: retryable ?? true }
+      const outcome = await report(request, request.params.job_id, lease_id, failure)
       return { ok: true as const, requeued: outcome.next !== null, retry_count: outcome.retryCount }
     },
   )
 
-  function report(request: FastifyRequest, jobId: string, said: string | null | undefined, what: Report) {
+  function report(request: FastifyRequest, jobId: string, said: string | null | undefined, told: ToldEnd) {
     const { workerId } = workerOf(request)
     const header = request.headers[LEASE_HEADER]
     const leaseId = said ?? (typeof header === 'string' ? header : null)
-    return finishByJob(services.deps, services.runs, { workerId, jobId, kind: ZPE, leaseId }, what)
+    return finishByJob(services.deps, services.runs, { workerId, jobId, kind: ZPE, leaseId }, toReport(told))
   }
 }

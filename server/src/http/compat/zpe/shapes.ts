@@ -3,7 +3,6 @@ import { z } from 'zod'
 import { failedRequest } from '../../../contract/leases.ts'
 import { enrollRequest, registerRequest, shownText } from '../../../contract/workers.ts'
 import { LONGER_LEASE } from '../../../services/runs/finish-by-job.ts'
-import { countAtoms } from './pw-atoms.ts'
 
 /** S1's requests and answers. What they do not name is ignored. */
 
@@ -153,4 +152,27 @@ function detailOf(job: JobDetail, status: ZpeStatus): string | null {
     return `No result came before the lease ended at ${run.lease_expires_at}; if calculations take longer, ${LONGER_LEASE}`
   }
   return errorText(run.error)
+}
+
+const POSITIONS = /^\s*ATOMIC_POSITIONS\b/i
+/** Where the next card or namelist of an input of pw.x begins. */
+const NEXT =
+  /^\s*(&|\/|(ATOMIC_SPECIES|ATOMIC_POSITIONS|ATOMIC_VELOCITIES|ATOMIC_FORCES|K_POINTS|ADDITIONAL_K_POINTS|CELL_PARAMETERS|CONSTRAINTS|OCCUPATIONS|SOLVENTS|HUBBARD)\b)/i
+/** A symbol and three coordinates. */
+const WORDS_OF_ATOM = 4
+
+/** How many atoms an input of pw.x has: the lines of its card ATOMIC_POSITIONS with a symbol and three coordinates. */
+export function countAtoms(content: string): number {
+  const lines = content.split(/\r?\n/)
+  const begin = lines.findIndex((line) => POSITIONS.test(line)) + 1
+  if (begin === 0) return 0
+  const card = lines.slice(begin)
+  const end = card.findIndex((line) => NEXT.test(line))
+  const own = end === -1 ? card : card.slice(0, end)
+  return own.filter((line) => wordsOf(line).length >= WORDS_OF_ATOM).length
+}
+
+function wordsOf(line: string): string[] {
+  const [text = ''] = line.split(/[!#]/, 1)
+  return text.split(/\s+/).filter((word) => word !== '')
 }

@@ -1,0 +1,118 @@
+import type { World } from '@ichido/sdk/world'
+import type { Caller } from '../../core/limits/roles.ts'
+import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import type { Deps } from '../../services/deps.ts'
+import { maximumReached } from '../../services/limits/maximum.ts'
+import type { WorkerIdentity } from '../../services/workers/workers.ts'
+
+/** A bucket holds so many seconds' worth of requests: a burst passes, a flood does not. */
+const BURST_SECONDS = 10
+/** The oldest bucket is forgotten first, and is full when its token comes again. */
+const BUCKETS_MAX = 10_000
+
+type RateSetting = 'token_requests_per_second_max' | 'worker_requests_per_second_max'
+
+/** Requests that may still come now, and when that was known. */
+interface Bucket {
+  left: number
+  atMs: number
+}
+
+/**
+ * How many requests a token or a worker sends to this node: a token bucket for each, in memory. It costs a look-up and a
+ * look at the clock. Open mode has none: its one caller sits at the machine.
+ */
+export class RequestRates {
+  readonly #deps: Pick<Deps, 'world' | 'settings' | 'meter'>
+  readonly #buckets = new Map<string, Bucket>()
+
+  constructor(deps: Pick<Deps, 'world' | 'settings' | 'meter'>) {
+    this.#deps = deps
+  }
+
+  /** Takes one request out of the caller's bucket; false: it is empty. */
+  admits(caller: Caller): boolean {
+    return caller === LOCAL_ADMIN || this.#take(nameOf(caller), 'token_requests_per_second_max') > 0
+  }
+
+  /** Throws the answer to a caller that has sent too many. */
+  admit(caller: Caller): void {
+    if (!this.admits(caller)) throw this.#refusal('token_requests_per_second_max', 'This token')
+  }
+
+  /** By its name: a renewed token makes no second worker. */
+  admitWorker({ workerId }: WorkerIdentity): void {
+    if (this.#take(workerId, 'worker_requests_per_second_max') > 0) return
+    throw this.#refusal('worker_requests_per_second_max', 'This worker')
+  }
+
+  /** How many were left, this one among them; below 1: it is refused, and costs nothing. */
+  #take(name: string, setting: RateSetting): number {
+    const perSecond = this.#deps.settings.get(setting)
+    const nowMs = this.#deps.world.monotonic()
+    const bucket = this.#buckets.get(name) ?? this.#fill(name, perSecond * BURST_SECONDS, nowMs)
+    const refilled = bucket.left + ((nowMs - bucket.atMs) * perSecond) / 1000
+    bucket.left = Math.min(refilled, perSecond * BURST_SECONDS)
+    bucket.atMs = nowMs
+    if (bucket.left < 1) return 0
+    return bucket.left--
+  }
+
+  #fill(name: string, left: number, atMs: number): Bucket {
+    if (this.#buckets.size >= BUCKETS_MAX) {
+      const [oldest] = this.#buckets.keys()
+      if (oldest !== undefined) this.#buckets.delete(oldest)
+    }
+    const bucket = { left, atMs }
+    this.#buckets.set(name, bucket)
+    return bucket
+  }
+
+  #refusal(setting: RateSetting, who: string) {
+    return maximumReached(this.#deps, {
+      setting,
+      says: (max) => `${who} has sent more than ${max} requests a second for a while`,
+      advice: 'wait as long as Retry-After says, put several jobs or reports into one request',
+      // By then there is a request in the bucket again, whatever the rate.
+      retryAfterMs: 1_000,
+    })
+  }
+}
+
+/** A stream token stands for its user: it names no token. */
+function nameOf({ tokenId, userId }: Caller): string {
+  return tokenId ?? `user ${userId}`
+}
+
+export const FAILURES_MAX = 10
+export const WINDOW_MS = 60_000
+/** The oldest is forgotten first: an attacker with many addresses cannot fill the memory. */
+const ADDRESSES_MAX = 10_000
+
+/** Counts failed authentications per client address: so many a minute are answered 401, the rest 429. */
+export class FailureLimit {
+  readonly #world: Pick<World, 'monotonic'>
+  readonly #windows = new Map<string, { failures: number; endsMs: number }>()
+
+  constructor(world: Pick<World, 'monotonic'>) {
+    this.#world = world
+  }
+
+  /** Notes one more failure; the answer is how many seconds the address has to wait, or null. */
+  record(address: string): number | null {
+    const nowMs = this.#world.monotonic()
+    const window = this.#windows.get(address)
+    if (window !== undefined && window.endsMs > nowMs) {
+      window.failures++
+      return window.failures > FAILURES_MAX ? Math.ceil((window.endsMs - nowMs) / 1000) : null
+    }
+    // Put in anew, so that the map's order is that of the windows' ends.
+    this.#windows.delete(address)
+    if (this.#windows.size >= ADDRESSES_MAX) {
+      const [oldest] = this.#windows.keys()
+      if (oldest !== undefined) this.#windows.delete(oldest)
+    }
+    this.#windows.set(address, { failures: 1, endsMs: nowMs + WINDOW_MS })
+    return null
+  }
+}

@@ -1,0 +1,88 @@
+import { page } from '../../contract/common.ts'
+import { job, jobDetail, listJobsQuery, result, resultQuery } from '../../contract/jobs.ts'
+import { EVERY_JOB } from '../../services/jobs/jobs.ts'
+import { callerOf } from '../auth/auth.ts'
+import { answers } from '../server/openapi.ts'
+import { waitSignal } from '../server/streams.ts'
+import { type ApiInstance, jobParams, listPage, type RouteContext } from './context.ts'
+
+export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
+  app.get(
+    '/v1/jobs',
+    {
+      config: { ability: 'readOwn' },
+      schema: {
+        tags: ['jobs'],
+        summary: 'List jobs, newest first',
+        querystring: listJobsQuery,
+        response: answers({ 200: ['A page of jobs', page(job)] }),
+      },
+    },
+    async (request) => {
+      const { query } = request
+      const filter = {
+        ...EVERY_JOB,
+        states: query.state ?? [],
+        userId: query.user_id ?? null,
+        queue: query.queue ?? null,
+        kind: query.kind ?? null,
+        label: query.label ?? null,
+        key: query.key ?? null,
+        createdFromMs: query.created_after ?? null,
+        createdToMs: query.created_before ?? null,
+      }
+      return listPage('jobs', query, (limit, after) => services.jobs.list(callerOf(request), filter, limit, after))
+    },
+  )
+
+  app.get(
+    '/v1/jobs/:job_id',
+    {
+      config: { ability: 'readOwn' },
+      schema: {
+        tags: ['jobs'],
+        summary: 'Show a job with its runs',
+        params: jobParams,
+        response: answers({ 200: ['The job', jobDetail] }, 'NOT_FOUND'),
+      },
+    },
+    (request) => services.jobs.get(callerOf(request), request.params.job_id),
+  )
+
+  app.post(
+    '/v1/jobs/:job_id/cancel',
+    {
+      config: { ability: 'submit' },
+      schema: {
+        tags: ['jobs'],
+        summary: 'Cancel a job',
+        description:
+          'A waiting job ends at once. A running job is asked to stop, and ends CANCELED when it has stopped.',
+        params: jobParams,
+        response: answers({ 200: ['The job', jobDetail] }, 'NOT_FOUND', 'ALREADY_ENDED'),
+      },
+    },
+    async (request) => (await services.jobs.cancel(callerOf(request), request.params.job_id)).job,
+  )
+}
+
+/** What a job has come to; the answer may be held back until there is something to say. */
+export function outcomeRoutes(app: ApiInstance, { services, draining }: RouteContext): void {
+  app.get(
+    '/v1/jobs/:job_id/result',
+    {
+      config: { ability: 'readOwn' },
+      schema: {
+        tags: ['jobs'],
+        summary: "Show a job's result, or wait for it",
+        params: jobParams,
+        querystring: resultQuery,
+        response: answers({ 200: ['The result', result] }, 'NOT_FOUND', 'RESULT_NOT_READY', 'JOB_FAILED'),
+      },
+    },
+    (request, reply) => {
+      const waitMs = request.query.wait_seconds * 1000
+      return services.jobs.result(callerOf(request), request.params.job_id, waitMs, waitSignal(reply, draining))
+    },
+  )
+}
