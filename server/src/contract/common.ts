@@ -5,7 +5,7 @@ import { parseKey } from '../core/keys/key.ts'
 
 /** The parts that the requests and answers of several rooms share. */
 
-export const LIST_LIMIT_MAX = 200
+const LIST_LIMIT_MAX = 200
 export const LIST_LIMIT_DEFAULT = 50
 
 /** Reads a value by its schema, and throws the refusal that names the first wrong field. */

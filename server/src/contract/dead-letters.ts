@@ -10,8 +10,8 @@ import { userName } from './access.ts'
 import { instant, isUuid, listQuery, name, time, uuid } from './common.ts'
 import { jobDetail } from './jobs.ts'
 
-export const REDRIVE_JOBS_MAX = 1_000
-export const PER_SECOND_MAX = 10_000
+const REDRIVE_JOBS_MAX = 1_000
+const PER_SECOND_MAX = 10_000
 
 const filterFields = {
   queue: name.optional(),

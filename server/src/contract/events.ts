@@ -63,7 +63,7 @@ export const listEventsQuery = z.strictObject({
   ...listQuery,
 })
 
-export const eventOfAll = z
+const eventOfAll = z
   .object({ job_id: z.uuid(), kind: z.string(), queue: z.string(), domain: z.string(), ...eventFields })
   .meta({ id: 'EventOfAll' }) satisfies z.ZodType<EventOfAllShape>
 

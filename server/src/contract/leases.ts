@@ -5,7 +5,7 @@ import { errorBody, name, time } from './common.ts'
 import { WAIT_SECONDS_MAX } from './jobs.ts'
 
 export const LEASE_MAX = 1_000
-export const LEASE_WAIT_SECONDS = 20
+const LEASE_WAIT_SECONDS = 20
 const NAMES_MAX = 100
 const ITEMS_MAX = 1_000
 

@@ -21,9 +21,9 @@ import { errorBody, listQuery, name, state, time, uuid, yesOrNo } from './common
 export const LABEL_NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 const labelName = z.string().regex(LABEL_NAME_PATTERN, 'must be 1 to 128 letters, digits, dots, dashes or underscores')
 
-export const LABELS_MAX = 32
-export const KEY_TTL_HOURS_MAX = 366 * 24
-export const BATCH_MAX = 1_000
+const LABELS_MAX = 32
+const KEY_TTL_HOURS_MAX = 366 * 24
+const BATCH_MAX = 1_000
 const STAGES_MAX = 100
 
 function numberWithin({ min, max, whole, above = false }: NumberLimits): z.ZodNumber {

@@ -52,7 +52,7 @@ export function workerOf(request: FastifyRequest): WorkerIdentity {
  */
 const CHALLENGE = 'Bearer realm="ichido"'
 
-export interface AuthOptions {
+interface AuthOptions {
   services: Services
   openMode: boolean
   checkStore: StoreCheck
@@ -202,7 +202,7 @@ function streamTokenOf({ query, headers }: FastifyRequest): string | undefined {
 }
 
 /** What a request says about its sender: a token, nothing at all, or something that cannot be read as a token. */
-export type Credentials = { kind: 'token'; token: string } | { kind: 'none' } | { kind: 'unreadable'; problem: string }
+type Credentials = { kind: 'token'; token: string } | { kind: 'none' } | { kind: 'unreadable'; problem: string }
 
 const NONE: Credentials = { kind: 'none' }
 const TOKEN = /^[\x21-\x7e]+$/

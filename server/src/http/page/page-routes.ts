@@ -21,7 +21,7 @@ const POLICY = [
 ].join('; ')
 
 /** The first page. It is public, as it shows nothing by itself: what it asks the API for needs the caller's token. */
-export async function pageRoutes(app: FastifyInstance): Promise<void> {
+async function pageRoutes(app: FastifyInstance): Promise<void> {
   for (const { path, file, type } of FILES) {
     const content = readFileSync(new URL(file, import.meta.url))
     const etag = `"${createHash('sha256').update(content).digest('base64url')}"`

@@ -21,7 +21,7 @@ const readiness = z.object({
   }),
 })
 
-export interface HealthOptions {
+interface HealthOptions {
   metrics: Metrics
   checkStore: StoreCheck
 }

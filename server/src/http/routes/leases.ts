@@ -217,7 +217,7 @@ export function mayLease(
 }
 
 /** Of a worker that `mayLease`. */
-export async function leaseFor(
+async function leaseFor(
   { services, draining }: RouteContext,
   request: FastifyRequest,
   reply: FastifyReply,

@@ -10,7 +10,7 @@ import type { Metrics } from '../metrics/metrics.ts'
 import { Seats } from '../server/streams.ts'
 import { errorBody, JSON_TYPE } from './errors.ts'
 
-export interface ConnectionLimits {
+interface ConnectionLimits {
   deps: Pick<Deps, 'world' | 'meter'>
   settings: Pick<SettingsService, 'get' | 'onChange'>
   metrics: Pick<Metrics, 'connections'>

@@ -52,7 +52,7 @@ export function errorBody(error: IchidoError, requestId: string): ErrorBody {
 }
 
 /** The body of an error. The paths of a seed have the seed's own form. */
-export type ErrorForm = (error: IchidoError, requestId: string) => object
+type ErrorForm = (error: IchidoError, requestId: string) => object
 
 export function statusOf(error: IchidoError, mismatchStatus: MismatchStatus): number {
   return error.code === 'IDEMPOTENCY_KEY_REUSED' ? mismatchStatus : error.status

@@ -13,7 +13,7 @@ declare module 'fastify' {
   }
 }
 
-export interface DescriptionOptions {
+interface DescriptionOptions {
   version: string
   publicUrl: string | null
 }

@@ -178,7 +178,7 @@ function dropWhenStalled(raw: ServerResponse): void {
   raw.setTimeout(STALL_MS, () => raw.destroy())
 }
 
-export interface SeatOptions {
+interface SeatOptions {
   /** The setting with the maximum for one user, worker or address. */
   setting:
     | 'event_streams_per_user_max'

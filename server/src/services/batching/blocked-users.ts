@@ -1,7 +1,7 @@
 import type { World } from '@ichido/sdk/world'
 import type { LockTimeout } from '../../core/node/store-errors.ts'
 
-export interface BlockedUsersOptions<Waiting> {
+interface BlockedUsersOptions<Waiting> {
   world: World
   /** How many of the first of a line fit into one batch. */
   fit(line: readonly Waiting[]): number

@@ -49,7 +49,7 @@ export interface DeadLetterCounts {
   redrivesRunning: number
 }
 
-export interface Replaced {
+interface Replaced {
   job: JobDetail
   /** The key was used for this replacement before. */
   replayed: boolean

@@ -14,7 +14,7 @@ import type { Deps } from '../deps.ts'
 import { beginOperation } from '../limits/maximum.ts'
 
 /** The dead letters of a list, or all that match. */
-export interface RedriveChoice {
+interface RedriveChoice {
   jobIds: readonly string[] | null
   filter: DeadFilter
 }

@@ -22,7 +22,7 @@ interface Holding {
   counting: Promise<void> | null
 }
 
-export interface Room {
+interface Room {
   /** How many of those that were asked for may be leased; 0: none but those of an earlier answer to the same poll. */
   readonly max: number
   /** So many were. */

@@ -27,12 +27,12 @@ interface Line {
 }
 
 /** A job that is about to be submitted, as far as its place in the queue goes. */
-export interface ComingJob extends Position {
+interface ComingJob extends Position {
   runId: string
 }
 
 /** Waiting polls for jobs that are about to be submitted. No look takes these polls until the match has ended. */
-export interface PollMatch {
+interface PollMatch {
   /** One for each job, in the order of the jobs; all of them ask for the same kinds. */
   polls: readonly LeaseItem[]
   /** Jobs that have waited longer are looked for from here on; null: from the beginning. */

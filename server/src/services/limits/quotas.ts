@@ -6,7 +6,7 @@ import { isoOrNull, renderPage } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 
 /** The limits of users without own limits. */
-export const DEFAULT_QUOTA_USER = '*'
+const DEFAULT_QUOTA_USER = '*'
 
 export interface QuotaService {
   get(caller: Caller, userId: string): Promise<QuotaShape>
@@ -17,7 +17,7 @@ export interface QuotaService {
   clear(caller: Caller, userId: string): Promise<QuotaShape>
 }
 
-export interface QuotaLimits {
+interface QuotaLimits {
   max_concurrent: number | null
   cost_limit: number | null
   period: 'day' | 'month'

@@ -14,7 +14,7 @@ import { type LogPart, LogReader, type LogSource, readTail } from './log-reader.
 export type LogBeginning = { after: LogCursor | null } | { tail: number }
 
 /** A `LogPlace` as `run_no.n`. */
-export type LogCursor = string
+type LogCursor = string
 
 /** A chunk, or the end: the job has ended and everything was sent. */
 export type LogStep = { kind: 'chunk'; chunk: RunLogShape } | { kind: 'end'; state: RunState }
@@ -31,7 +31,7 @@ export interface LogService {
 }
 
 /** The limit of the log of one run; the rest is cut off. */
-export const LOG_BYTES_MAX = 10 * 1024 * 1024
+const LOG_BYTES_MAX = 10 * 1024 * 1024
 const PAGE_BYTES_MAX = 4 * 1024 * 1024
 /** A slow reader holds at most this much in memory, or one larger chunk. */
 const PART: LogAmount = { chunksMax: 100, bytesMax: 256 * 1024 }

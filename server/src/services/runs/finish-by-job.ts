@@ -7,7 +7,7 @@ import { iso, notFound, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 import type { RunService } from './runs.ts'
 
-export interface JobHeld {
+interface JobHeld {
   workerId: string
   jobId: string
   kind: string

@@ -64,7 +64,7 @@ export interface RunService {
   release(workerId: string, leaseId: string): Promise<ReleaseOutcome>
 }
 
-export interface ReportGuards {
+interface ReportGuards {
   version?: number | undefined
   leaderEpoch?: number | undefined
   /** The worker sends no heartbeats: its report also counts after its lease, as long as nobody was handed the job since. */

@@ -18,7 +18,7 @@ import type { UserNames } from '../limits/user-names.ts'
 import { payloadText, policyOf } from '../submission/submit-job.ts'
 
 /** The part of a definition that goes into a job that is submitted under its name. */
-export interface Template {
+interface Template {
   definitionId: string
   kind: string
   queue: string | null

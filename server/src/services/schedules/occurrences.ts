@@ -23,7 +23,7 @@ import type { Deps } from '../deps.ts'
 import { beginOperation } from '../limits/maximum.ts'
 import type { SubmitService } from '../submission/submit-job.ts'
 
-export interface LedgerRange {
+interface LedgerRange {
   fromMs: number | null
   /** Exclusive; null: now. */
   toMs: number | null
@@ -142,7 +142,7 @@ function renderExpected({ pausedAtMs }: Definition, atMs: number, nowMs: number)
   }
 }
 
-export interface BackfillCounts {
+interface BackfillCounts {
   matched: number
   made_before: number
   skipped: number

@@ -9,7 +9,7 @@ import { iso, notFound, renderPage, requireId, visibleTo } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 import { within } from '../wait.ts'
 
-export const DEFAULT_RESERVATION_TTL_SECONDS = 300
+const DEFAULT_RESERVATION_TTL_SECONDS = 300
 /** As long as the store retries a command. */
 const TURN_WAIT_MAX_MS = 15_000
 
@@ -22,7 +22,7 @@ export interface ReservationService {
   list(caller: Caller, filter: ReservationFilter): Promise<Page<ReservationShape>>
 }
 
-export interface ReservationFilter {
+interface ReservationFilter {
   userId: string | null
   activeOnly: boolean
   limit: number

@@ -50,7 +50,7 @@ export interface Submission {
   options: SubmitOptions
 }
 
-export const SUBMIT_OPERATION = 'submit'
+const SUBMIT_OPERATION = 'submit'
 
 export interface SubmitService {
   submit(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<SubmitOutcome>
@@ -77,7 +77,7 @@ export interface SubmitService {
 const BATCH_ITEMS_MAX = 1_000
 const BATCH_BYTES_MAX = 4 * 1024 * 1024
 
-export interface SubmitParts {
+interface SubmitParts {
   fairTags: FairTags
   names: UserNames
   submitToWaitingPolls: SubmitToWaitingPolls

@@ -54,7 +54,7 @@ export interface FullTime {
   endedAtMs: number | null
 }
 
-export interface FullDisksOptions {
+interface FullDisksOptions {
   world: Pick<World, 'now' | 'uuid'>
   store: Store
   blobs?: Blobs | undefined

@@ -27,7 +27,7 @@ export interface PromiseCounters {
   close(): Promise<void>
 }
 
-export interface PromiseCountersOptions {
+interface PromiseCountersOptions {
   world: World
   store: Store
   settings: Settings

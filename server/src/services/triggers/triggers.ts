@@ -40,7 +40,7 @@ const HOOK_SECRET_BYTES = 32
 /** Operators and admins make hooks, so a hook can send the same triggers as they can. */
 const HOOK_SENDER_ROLE = 'operator'
 
-export interface TriggerQuery {
+interface TriggerQuery {
   topic: string | null
   /** The name of a definition. */
   definition: string | null
@@ -163,7 +163,7 @@ function renderMade({ outcome, job_id, reason, field, updated_at }: TriggerOutco
 }
 
 /** The trigger of a delivery and its owner; or why the delivery was not signed with the secret of the hook. */
-export type CheckedDelivery =
+type CheckedDelivery =
   | { kind: 'verified'; sender: Caller; topic: string; dedupeKey: string }
   | { kind: 'refused'; problem: string }
 

@@ -224,7 +224,7 @@ export function requireCloud<Job extends Pick<JobShape, 'kind' | 'job_id'>>(job:
  * Errors below `/api/cloud`. S0's clients read `success` and `error`, and SimpleTuner's own CLI reads `detail`; each prints
  * what it finds, so both are the sentence. What the native form has besides stands beside them.
  */
-export const cloudError = z
+const cloudError = z
   .object({
     success: z.literal(false),
     error: z.string(),

@@ -15,7 +15,7 @@ import {
 
 const OPERATION = 'cloud.submit'
 
-export interface CloudSubmission {
+interface CloudSubmission {
   provider: string
   body: CloudSubmit
   key: string | null

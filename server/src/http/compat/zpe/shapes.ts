@@ -9,8 +9,8 @@ import { LONGER_LEASE } from '../../../services/runs/finish-by-job.ts'
 /** The queue and the kind of S1's jobs, and the definition that may lend them a policy. */
 export const ZPE = 'zpe'
 
-export const ZPE_STATUSES = ['queued', 'started', 'finished', 'failed'] as const
-export type ZpeStatus = (typeof ZPE_STATUSES)[number]
+const ZPE_STATUSES = ['queued', 'started', 'finished', 'failed'] as const
+type ZpeStatus = (typeof ZPE_STATUSES)[number]
 
 const STATUS_OF: Readonly<Record<JobState, ZpeStatus>> = {
   PENDING: 'queued',
