@@ -279,3 +279,10 @@ export function flag(row: Row | undefined, column: string): boolean {
   const value = row?.[column]
   return value === true || value === 1
 }
+
+/** A page of a list. `found` has one entry more than the page if another page follows. */
+export function pageOf<Entry, Place>(found: readonly Entry[], limit: number, placeOf: (entry: Entry) => Place) {
+  const rows = found.slice(0, limit)
+  const last = rows.at(-1)
+  return { rows, next: found.length > limit && last !== undefined ? placeOf(last) : null }
+}

@@ -17,6 +17,7 @@ import {
 import { findDefinitionNow } from '../../store/schedules/definitions.ts'
 import { findKnown, findOccurrences, type Occurrence, readScheduleCounts } from '../../store/schedules/occurrences.ts'
 import { runDefinition } from '../../store/schedules/run-definition.ts'
+import { pageOf } from '../../store/statement.ts'
 import type { SubmitOutcome } from '../../store/submission/submission.ts'
 import { iso, isoOrNull, notFound, renderPage, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
@@ -68,9 +69,8 @@ export function createOccurrenceService({ world, store }: Deps, submission: Subm
         ...recorded.map((one) => ({ atMs: one.scheduledForMs, shape: renderRecorded(one, nowMs) })),
         ...unrecorded.map((atMs) => ({ atMs, shape: renderExpected(definition, atMs, nowMs) })),
       ].sort((a, b) => b.atMs - a.atMs)
-      const page = entries.slice(0, limit)
-      const nextMs = entries.length > limit ? (page.at(-1)?.atMs ?? null) : null
-      return { data: page.map(({ shape }) => shape), nextMs }
+      const { rows, next } = pageOf(entries, limit, ({ atMs }) => atMs)
+      return { data: rows.map(({ shape }) => shape), nextMs: next }
     },
 
     async run(caller, name, key) {

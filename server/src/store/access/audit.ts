@@ -1,6 +1,6 @@
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { one, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
+import { one, pageOf, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
 import { AUDIT_ROW, insertAudit, readAuditTime } from './audit.sql.ts'
 
 /** Who asks for a change, and the id of the entry that will tell of it, made before the transaction begins. */
@@ -64,8 +64,7 @@ export function listAudit(filter: AuditFilter, limit: number, after: string | nu
     const list = `SELECT ${Object.keys(AUDIT_ROW)} FROM ichido.audit WHERE ${where.join(' AND ')}
       ORDER BY created_at DESC, id DESC LIMIT ${limit + 1}`
     const found = (yield* select(AUDIT_ROW, list, params)).map(toEntry)
-    const rows = found.slice(0, limit)
-    return { rows, next: found.length > limit ? (rows.at(-1)?.auditId ?? null) : null }
+    return pageOf(found, limit, ({ auditId }) => auditId)
   })
 }
 

@@ -4,6 +4,7 @@ import { type Command, command } from '../port.ts'
 import {
   exactlyOne,
   one,
+  pageOf,
   query,
   type RowOf,
   readRows,
@@ -66,10 +67,7 @@ export function listDeadLetters(
     const sql = `SELECT ${DEAD_LETTER_COLUMNS} FROM ichido.dead_letters d WHERE ${where.join(' AND ')}
       ORDER BY d.dead_at DESC, d.job_id DESC LIMIT ${limit + 1}`
     const rows = yield* ask(DEAD_LETTER_ROW, sql, params)
-    const page = rows.slice(0, limit)
-    const last = page.at(-1)
-    const more = rows.length > limit && last !== undefined
-    return { rows: page, next: more ? { deadAtMs: last.dead_at, jobId: last.job_id } : null }
+    return pageOf(rows, limit, (row) => ({ deadAtMs: row.dead_at, jobId: row.job_id }))
   })
 }
 

@@ -2,7 +2,7 @@ import type { RedriveState } from '@ichido/sdk/protocol'
 import { record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { each, exactlyOne, one, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
+import { each, exactlyOne, one, pageOf, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
 import { ask, conditions, type DeadFilter, renderFilter } from './dead-letters.ts'
 import * as sql from './redrives.sql.ts'
 
@@ -103,8 +103,7 @@ export function listRedrives(actor: string | null, limit: number, after: string 
     const list = `SELECT ${sql.REDRIVE_COLUMNS} FROM ichido.redrives WHERE ${where.join(' AND ')}
       ORDER BY id DESC LIMIT ${limit + 1}`
     const rows = (yield* select(sql.REDRIVE_ROW, list, params)).map(toRedrive)
-    const page = rows.slice(0, limit)
-    return { rows: page, next: rows.length > limit ? (page.at(-1)?.redriveId ?? null) : null }
+    return pageOf(rows, limit, ({ redriveId }) => redriveId)
   })
 }
 

@@ -1,7 +1,7 @@
 import { HELD_MS } from '../../core/run/artifact.ts'
 import { FINAL_STATES, type RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { integer, one, query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
+import { integer, one, pageOf, query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
 import { LISTED_COLUMNS } from './jobs.sql.ts'
 
@@ -48,8 +48,7 @@ export function listJobs(filter: JobFilter, limit: number, after: string | null,
     const { sql, params } = unionOf(filter, LISTED_COLUMNS, offset + limit + 1, after)
     const page = `${sql} ORDER BY job_id DESC LIMIT ${limit + 1} OFFSET ${offset}`
     const rows = yield* query(statement('', page), ...params)
-    const shown = rows.slice(0, limit)
-    return { rows: shown, next: rows.length > limit ? text(shown.at(-1), 'job_id') : null }
+    return pageOf(rows, limit, (row) => text(row, 'job_id'))
   })
 }
 

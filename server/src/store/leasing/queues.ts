@@ -1,7 +1,7 @@
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { each, exactlyOne, one, query, type RowOf, type Work } from '../statement.ts'
+import { each, exactlyOne, one, pageOf, query, type RowOf, type Work } from '../statement.ts'
 import { readyKinds } from './leases.sql.ts'
 import {
   closeQueue,
@@ -48,8 +48,7 @@ function* readBoth(name: string): Work<QueueRows> {
 export function findQueues(limit: number, after: string | null): Command<Listed<ListedQueue>> {
   return command('find_queues', function* work(): Work<Listed<ListedQueue>> {
     const found = yield* query(listQueues, { max: limit + 1, after: after ?? '' })
-    const rows = found.slice(0, limit)
-    return { rows, next: found.length > limit ? (rows.at(-1)?.name ?? null) : null }
+    return pageOf(found, limit, ({ name }) => name)
   })
 }
 

@@ -2,7 +2,7 @@ import { type ByteQuota, MICROS, periodStartMs, type Quota } from '../../core/li
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { each, now, one, query, type RowOf, type SqlValue, select, type Work } from '../statement.ts'
+import { each, now, one, pageOf, query, type RowOf, type SqlValue, select, type Work } from '../statement.ts'
 import { RESERVATION, RESERVATION_ROW, readReservation } from '../submission/reservations.sql.ts'
 import { type Reservation, toReservation } from '../submission/reservations.ts'
 import { forgetBytes, readBytes } from './bytes.sql.ts'
@@ -45,13 +45,14 @@ export function findQuota(userId: string): Command<QuotaUse> {
 export function listUsers(limit: number, after: string | null): Command<Listed<UserUse>> {
   return command('list_users', function* work(): Work<Listed<UserUse>> {
     const rows = yield* select(USER_ROW, usersAfter(limit + 1), [after ?? ''])
-    const users = rows.slice(0, limit).map((row) => ({
+    const page = pageOf(rows, limit, (row) => row.user_id)
+    const users = page.rows.map((row) => ({
       userId: row.user_id,
       createdAtMs: row.created_at,
       ...toLimits(row),
     }))
     const withUse = yield* countUse(users)
-    return { rows: users.map(withUse), next: rows.length > limit ? (users.at(-1)?.userId ?? null) : null }
+    return { rows: users.map(withUse), next: page.next }
   })
 }
 
@@ -167,9 +168,8 @@ export function listReservations(
     if (after !== null) where.push(`reservation_id < ${bind(after)}`)
     const sql = `SELECT ${RESERVATION}, now_ms() AS now FROM ichido.job_reservations WHERE ${where.join(' AND ')}
       ORDER BY reservation_id DESC LIMIT ${limit + 1}`
-    const rows = yield* select(RESERVATION_ROW, sql, params)
-    const page = rows.slice(0, limit).map(toReservation)
-    return { rows: page, next: rows.length > limit ? (page.at(-1)?.reservationId ?? null) : null }
+    const found = (yield* select(RESERVATION_ROW, sql, params)).map(toReservation)
+    return pageOf(found, limit, ({ reservationId }) => reservationId)
   })
 }
 

@@ -5,7 +5,7 @@ import { type By, isRecorded, record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import { each, exactlyOne, one, query, type Values, type Work } from '../statement.ts'
+import { each, exactlyOne, one, pageOf, query, type Values, type Work } from '../statement.ts'
 import type { Term } from '../system/leadership.ts'
 import * as sql from './backfills.sql.ts'
 import type { Maker } from './definition-jobs.ts'
@@ -81,8 +81,7 @@ export function listBackfills(definitionId: string, limit: number, after: string
   return command('list_backfills', function* work(): Work<Listed<Backfill>> {
     const page = { definition_id: definitionId, limit: limit + 1, after: after ?? LAST }
     const found = (yield* query(sql.listBackfills, page)).map(toBackfill)
-    const rows = found.slice(0, limit)
-    return { rows, next: found.length > limit ? (rows.at(-1)?.backfillId ?? null) : null }
+    return pageOf(found, limit, ({ backfillId }) => backfillId)
   })
 }
 

@@ -7,7 +7,7 @@ import { isZone } from '../../core/schedule/zone.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { each, exactlyOne, now, one, query, type Values, type Work } from '../statement.ts'
+import { each, exactlyOne, now, one, pageOf, query, type Values, type Work } from '../statement.ts'
 import * as sql from './definitions.sql.ts'
 import { insertOccurrences } from './ticks.sql.ts'
 
@@ -49,8 +49,7 @@ export function listDefinitions(limit: number, after: string | null): Command<Li
     const found = (yield* query(sql.listDefinitions, { limit: limit + 1, after: after ?? FIRST_PAGE })).map(
       toDefinition,
     )
-    const rows = found.slice(0, limit)
-    return { rows, next: found.length > limit ? (rows.at(-1)?.id ?? null) : null }
+    return pageOf(found, limit, ({ id }) => id)
   })
 }
 

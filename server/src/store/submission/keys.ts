@@ -1,6 +1,6 @@
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { each, now, one, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
+import { each, now, one, pageOf, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
 import type { Term } from '../system/leadership.ts'
 import { expireKeys, extendKey, findKey, JOB_ACTIVE, KEY_COLUMNS, KEY_ROW, rememberKeys } from './keys.sql.ts'
 
@@ -47,9 +47,8 @@ export function listKeys(
       where.push(`(k.expires_at > ${bind(nowMs)} OR ${JOB_ACTIVE})`)
     }
     const sql = `SELECT ${KEY_COLUMNS} FROM ${from} WHERE ${where.join(' AND ')} ORDER BY ${lead} DESC LIMIT ${limit + 1}`
-    const rows = yield* select(KEY_ROW, sql, params)
-    const page = rows.slice(0, limit).map((row) => toKey(row, nowMs))
-    return { rows: page, next: rows.length > limit ? (page.at(-1)?.jobId ?? null) : null }
+    const found = (yield* select(KEY_ROW, sql, params)).map((row) => toKey(row, nowMs))
+    return pageOf(found, limit, ({ jobId }) => jobId)
   })
 }
 

@@ -1,7 +1,7 @@
 import type { AlertRule } from '@ichido/sdk/protocol'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { query, type SqlValue, select, type Values, type Work } from '../statement.ts'
+import { pageOf, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
 import * as sql from './alerts.sql.ts'
 import type { Term } from './leadership.ts'
 
@@ -94,8 +94,7 @@ export function listAlerts({ all, rule }: AlertFilter, limit: number, after: str
     const list = `SELECT ${Object.keys(sql.ALERT_ROW)} FROM ichido.alerts WHERE ${where.join(' AND ')}
       ORDER BY id DESC LIMIT ${limit + 1}`
     const found = (yield* select(sql.ALERT_ROW, list, params)).map(toAlert)
-    const rows = found.slice(0, limit)
-    return { rows, next: found.length > limit ? (rows.at(-1)?.alertId ?? null) : null }
+    return pageOf(found, limit, ({ alertId }) => alertId)
   })
 }
 

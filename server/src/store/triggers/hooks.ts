@@ -2,7 +2,7 @@ import type { HookScheme } from '@ichido/sdk/protocol'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { exactlyOne, one, query, type Values, type Work } from '../statement.ts'
+import { exactlyOne, one, pageOf, query, type Values, type Work } from '../statement.ts'
 import * as sql from './hooks.sql.ts'
 
 export interface Hook {
@@ -76,8 +76,7 @@ export function deleteHook(name: string, by: By): Command<boolean> {
 export function listHooks(limit: number, after: string | null): Command<Listed<Hook>> {
   return command('list_hooks', function* work(): Work<Listed<Hook>> {
     const found = (yield* query(sql.listHooks, { limit: limit + 1, after: after ?? '' })).map(toHook)
-    const rows = found.slice(0, limit)
-    return { rows, next: found.length > limit ? (rows.at(-1)?.name ?? null) : null }
+    return pageOf(found, limit, ({ name }) => name)
   })
 }
 

@@ -5,6 +5,7 @@ import {
   each,
   exactlyOne,
   one,
+  pageOf,
   query,
   type RowOf,
   type SqlValue,
@@ -59,10 +60,9 @@ export function listTriggers(filter: TriggerFilter, limit: number, after: string
     const list = `SELECT g.id, g.user_id, g.topic, g.dedupe_key, g.created_at, g.processed_at, g.settled_at
       FROM ${from}ichido.triggers g ${condition} ORDER BY ${id} DESC LIMIT ${limit + 1}`
     const found = yield* select(sql.TRIGGER_ROW, list, params)
-    const page = found.slice(0, limit)
-    const outcomes = yield* outcomesOf(page)
-    const rows = page.map((trigger) => ({ trigger, outcomes: outcomes.get(trigger.id) ?? [] }))
-    return { rows, next: found.length > limit ? (page.at(-1)?.id ?? null) : null }
+    const page = pageOf(found, limit, ({ id }) => id)
+    const outcomes = yield* outcomesOf(page.rows)
+    return { ...page, rows: page.rows.map((trigger) => ({ trigger, outcomes: outcomes.get(trigger.id) ?? [] })) }
   })
 }
 
@@ -95,8 +95,7 @@ export function readTriggerLedger(
   return command('read_trigger_ledger', function* work(): Work<Listed<TriggerEntryRow>> {
     const page = { definition_id: definitionId, after: after ?? FIRST_PAGE, limit: limit + 1 }
     const found = yield* query(sql.readLedger, page)
-    const rows = found.slice(0, limit)
-    return { rows, next: found.length > limit ? (rows.at(-1)?.trigger_id ?? null) : null }
+    return pageOf(found, limit, (row) => row.trigger_id)
   })
 }
 

@@ -2,7 +2,19 @@ import { DEFAULT_CONTINUATION_SECONDS } from '../../core/run/job.ts'
 import { record } from '../access/audit.ts'
 import { type Command, command } from '../port.ts'
 import { recordMoves } from '../runs/lifecycle.ts'
-import { each, flag, integer, integerOrNull, one, query, type Row, text, textOrNull, type Work } from '../statement.ts'
+import {
+  each,
+  flag,
+  integer,
+  integerOrNull,
+  one,
+  pageOf,
+  query,
+  type Row,
+  text,
+  textOrNull,
+  type Work,
+} from '../statement.ts'
 import * as sql from './workers.sql.ts'
 
 /** The queues that a worker may lease from; null: all of them. */
@@ -147,8 +159,7 @@ export function findWorker(workerId: string): Command<Worker | null> {
 export function listWorkers(limit: number, cursor: string | null): Command<{ rows: Worker[]; next: string | null }> {
   return command('list_workers', function* work() {
     const found = (yield* query(sql.listWorkers, limit + 1, cursor)).map(toWorker)
-    const rows = found.slice(0, limit)
-    return { rows, next: found.length > limit ? (rows.at(-1)?.workerId ?? null) : null }
+    return pageOf(found, limit, ({ workerId }) => workerId)
   })
 }
 
