@@ -15,13 +15,13 @@ import { FailureLimit, type RequestRates } from './rates.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** What the caller of a route must be able to do; every route says it. `worker`: only workers call it. */
+    /** The ability that a caller of the route needs; every route names it. `worker`: only workers call it. */
     ability?: Ability | 'public' | 'worker'
-    /** Beside those who have the ability, workers may call it too. */
+    /** Workers may also call it. */
     workersToo?: boolean
-    /** While the store does not answer, whoever it has let in not long ago may call it. */
+    /** While the store does not answer, callers that it has accepted lately may call it. */
     evenWithoutStore?: boolean
-    /** A stream token of the job in its path will do. */
+    /** The route also accepts a stream token of the job in its path. */
     streamTokens?: boolean
   }
   interface FastifyRequest {
@@ -29,26 +29,26 @@ declare module 'fastify' {
     worker: WorkerIdentity | null
   }
   interface FastifyInstance {
-    /** Throws the answer to a request whose credentials, wherever it carries them, are wrong. */
+    /** Throws the refusal of a request with wrong credentials. */
     refuseCredentials(request: FastifyRequest, reply: FastifyReply, message?: string): never
   }
 }
 
-/** Who sent the request; every route whose ability is neither `public` nor `worker` has a caller. */
+/** Every route whose ability is neither `public` nor `worker` has a caller. */
 export function callerOf(request: FastifyRequest): Caller {
   if (request.caller === null) throw new Error(`${request.method} ${request.url} has no caller`)
   return request.caller
 }
 
-/** Which worker sent the request; on a route for others too, `request.worker` tells whether one did. */
+/** On a route that callers and workers share, `request.worker` is null for callers. */
 export function workerOf(request: FastifyRequest): WorkerIdentity {
   if (request.worker === null) throw new Error(`${request.method} ${request.url} was not sent by a worker`)
   return request.worker
 }
 
 /**
- * Basic is taken but never asked for: a browser that is asked for it opens a password dialog over the dashboard, and then
- * sends the password with every request to this server, also with those that a page of another site starts.
+ * The server accepts Basic but never asks for it. A browser that is asked opens a password dialog over the dashboard,
+ * and then sends the password with every request to this server, also with requests that a page of another site starts.
  */
 const CHALLENGE = 'Bearer realm="ichido"'
 
@@ -60,14 +60,14 @@ interface AuthOptions {
   addresses: ClientAddresses
 }
 
-/** Puts a caller or a worker on each request, before its body is read. */
+/** Sets the caller or the worker of each request, before its body is read. */
 export function installAuth(app: FastifyInstance, options: AuthOptions): void {
   const { services, openMode, checkStore, rates, addresses } = options
   const { access, workers, streamTokens, deps } = services
   const failures = new FailureLimit(deps.world)
 
-  // A right token is never held up, whoever fails from the same address: 256 random bits are not guessed, and one
-  // broken client behind a shared proxy must not lock its neighbours out. The limit spares the log and the client.
+  // A valid token is never delayed by failures from the same address: 256 random bits cannot be guessed, and one broken
+  // client behind a shared proxy must not lock out its neighbours. The limit protects the log.
   function refuseCredentials(request: FastifyRequest, reply: FastifyReply, message?: string): never {
     const waitSeconds = failures.record(addresses.of(request))
     if (waitSeconds !== null) {
@@ -95,7 +95,7 @@ export function installAuth(app: FastifyInstance, options: AuthOptions): void {
     return (await access.authenticate(tokenOf(request, reply, 'token'))) ?? refuseCredentials(request, reply)
   }
 
-  /** What is asked for when the store is away is told without it. */
+  /** These routes also answer while the store is down. */
   async function authenticateFromMemory(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
     const known = () => {
       const { headers } = request
@@ -124,7 +124,7 @@ export function installAuth(app: FastifyInstance, options: AuthOptions): void {
   async function authenticateStream(request: FastifyRequest, reply: FastifyReply, token: string): Promise<Caller> {
     const { job_id: jobId } = request.params as { job_id: string }
     const caller = await streamTokens.verify(token, jobId.toLowerCase())
-    // A stream token of open mode does not reach further than open mode itself.
+    // A stream token of open mode is bound by the rules of open mode.
     if (caller === LOCAL_ADMIN) requireDirect(request)
     return caller ?? refuseCredentials(request, reply, 'The stream token is wrong, for another job, or has expired')
   }
@@ -156,8 +156,8 @@ export function installAuth(app: FastifyInstance, options: AuthOptions): void {
 }
 
 /**
- * Who sent a request, as far as it can be told before the framework has it; null: it takes more than a look. In open mode
- * the store is asked, as ever.
+ * The caller of a request before the framework has it; null: the framework must find out. In open mode the store is
+ * asked every time.
  */
 export function callerAtOnce(
   access: AccessService,
@@ -174,12 +174,12 @@ export function callerAtOnce(
   )
 }
 
-/** Also such as cannot be read: whoever sends credentials means to be somebody, and is never open mode's `local`. */
+/** Unreadable credentials count, too: a request with credentials is never the `local` of open mode. */
 function bringsCredentials(headers: IncomingHttpHeaders): boolean {
   return credentialsOf(headers).kind !== 'none'
 }
 
-/** Of whoever is served as open mode's `local`. */
+/** Refuses a request that open mode may not serve as `local`. */
 function requireDirect(request: FastifyRequest): void {
   const problem = openModeRefusal(direct(request))
   if (problem !== null) throw new IchidoError('OPEN_MODE_REFUSED', problem)
@@ -193,7 +193,7 @@ function sentByWorker(request: FastifyRequest): boolean {
   return sentToken(request.headers)?.startsWith(WORKER_TOKEN_PREFIX) ?? false
 }
 
-/** In the URL, from an EventSource; or where other tokens are. */
+/** An EventSource sends it in the URL. Other clients send it like other tokens. */
 function streamTokenOf({ query, headers }: FastifyRequest): string | undefined {
   const { stream_token: inUrl } = query as { stream_token?: unknown }
   if (inUrl !== undefined) return String(inUrl)
@@ -201,7 +201,7 @@ function streamTokenOf({ query, headers }: FastifyRequest): string | undefined {
   return token?.startsWith(STREAM_TOKEN_PREFIX) ? token : undefined
 }
 
-/** What a request says about its sender: a token, nothing at all, or something that cannot be read as a token. */
+/** The credentials of a request: a token, none, or something that is not a token. */
 type Credentials = { kind: 'token'; token: string } | { kind: 'none' } | { kind: 'unreadable'; problem: string }
 
 const NONE: Credentials = { kind: 'none' }
@@ -221,7 +221,7 @@ export function credentialsOf(headers: IncomingHttpHeaders): Credentials {
   return unreadable('Authorization and X-API-Key carry different tokens; send one of them')
 }
 
-/** Undefined: there is none, or none that can be read. */
+/** Undefined: the request has no token, or an unreadable one. */
 export function sentToken(headers: IncomingHttpHeaders): string | undefined {
   const credentials = credentialsOf(headers)
   return credentials.kind === 'token' ? credentials.token : undefined

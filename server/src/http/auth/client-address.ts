@@ -5,19 +5,19 @@ import { addressGroup } from '../../core/node/client-address.ts'
 
 export type TrustProxy = boolean | string
 
-/** Where requests come from, as far as nobody can forge it. */
+/** The addresses of clients, as far as they cannot be forged. */
 export interface ClientAddresses {
-  /** For Fastify: whose X-Forwarded-* headers are believed. */
+  /** For Fastify: the proxies whose X-Forwarded-* headers count. */
   trust: boolean | ((address: string) => boolean)
-  /** Its connections are those of many clients. */
+  /** A proxy has the connections of many clients. */
   isProxy(peer: string | undefined): boolean
-  /** What failures and open requests are counted under. */
+  /** The group by which failures and open requests are counted. */
   of(request: Pick<FastifyRequest, 'ip' | 'raw'>): string
 }
 
 export function createClientAddresses(trustProxy: TrustProxy): ClientAddresses {
   if (typeof trustProxy === 'boolean') {
-    // Where everybody is believed, the header is as good as who wrote it: only the peer is sure.
+    // If every header is trusted, a client can forge it. Only the peer is certain.
     return { trust: trustProxy, isProxy: () => trustProxy, of: ({ raw }) => peerGroup(raw) }
   }
   const proxies = listOf(trustProxy)
@@ -28,7 +28,7 @@ export function createClientAddresses(trustProxy: TrustProxy): ClientAddresses {
   return {
     trust: isProxy,
     isProxy,
-    // The last address in the header that none of our proxies has: the proxy before it has seen it.
+    // The last address in the header that is not one of the proxies: a proxy has seen it.
     of: ({ ip, raw }) => addressGroup(ip) ?? peerGroup(raw),
   }
 }
@@ -38,7 +38,7 @@ export function peerGroup({ socket }: Pick<IncomingMessage, 'socket'>): string {
   return addressGroup(remoteAddress) ?? remoteAddress
 }
 
-/** Throws when one of them is no address. */
+/** Throws if one of them is not an address. */
 function listOf(addresses: string): BlockList {
   const list = new BlockList()
   for (const text of addresses.split(',')) {

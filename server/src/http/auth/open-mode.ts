@@ -24,7 +24,7 @@ const PROXY_PREFIXES = [
 ].join('|')
 const PROXY_HEADER = new RegExp(`^(${PROXY_HEADERS}|(${PROXY_PREFIXES})(-.*)?)$`)
 
-/** What is looked at of a request, whichever way it is served. */
+/** The facts of a request that open mode checks. */
 export interface DirectRequest {
   headers: IncomingHttpHeaders
   httpVersion: string
@@ -32,11 +32,11 @@ export interface DirectRequest {
 }
 
 /**
- * Why a request may not be served without credentials, or null. The server listens on this machine only; what is kept
- * out here is what reaches it all the same: a proxy, and web pages of other sites in a browser on this machine.
+ * Why a request may not be served without credentials, or null. The server listens on this machine only. This refuses
+ * requests that reach it anyway: through a proxy, or from web pages of other sites in a browser on this machine.
  */
 export function openModeRefusal({ headers, httpVersion, protocol }: DirectRequest): string | null {
-  // As nginx before 1.29.7 speaks to what it passes requests on to; clients have spoken 1.1 for decades.
+  // nginx before 1.29.7 sends HTTP/1.0 to its upstreams. Clients have sent 1.1 for decades.
   if (httpVersion !== '1.1') {
     return `Without tokens the server does not work behind a proxy, and this request came by HTTP/${httpVersion}; make a token`
   }

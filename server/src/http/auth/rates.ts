@@ -5,22 +5,22 @@ import type { Deps } from '../../services/deps.ts'
 import { maximumReached } from '../../services/limits/maximum.ts'
 import type { WorkerIdentity } from '../../services/workers/workers.ts'
 
-/** A bucket holds so many seconds' worth of requests: a burst passes, a flood does not. */
+/** A bucket holds the requests of this many seconds, so that a burst passes. */
 const BURST_SECONDS = 10
-/** The oldest bucket is forgotten first, and is full when its token comes again. */
+/** Beyond this, the oldest bucket is dropped. It is full when its token comes again. */
 const BUCKETS_MAX = 10_000
 
 type RateSetting = 'token_requests_per_second_max' | 'worker_requests_per_second_max'
 
-/** Requests that may still come now, and when that was known. */
+/** The requests that are left, and when they were counted. */
 interface Bucket {
   left: number
   atMs: number
 }
 
 /**
- * How many requests a token or a worker sends to this node: a token bucket for each, in memory. It costs a look-up and a
- * look at the clock. Open mode has none: its one caller sits at the machine.
+ * Limits the requests of each token and worker on this node, with token buckets in memory. It costs a look-up and a
+ * read of the clock. Open mode has no limit, because its caller is on the machine.
  */
 export class RequestRates {
   readonly #deps: Pick<Deps, 'world' | 'settings' | 'meter'>
@@ -30,23 +30,23 @@ export class RequestRates {
     this.#deps = deps
   }
 
-  /** Takes one request out of the caller's bucket; false: it is empty. */
+  /** Takes one request out of the caller's bucket; false: the bucket is empty. */
   admits(caller: Caller): boolean {
     return caller === LOCAL_ADMIN || this.#take(nameOf(caller), 'token_requests_per_second_max') > 0
   }
 
-  /** Throws the answer to a caller that has sent too many. */
+  /** Throws the refusal if the bucket is empty. */
   admit(caller: Caller): void {
     if (!this.admits(caller)) throw this.#refusal('token_requests_per_second_max', 'This token')
   }
 
-  /** By its name: a renewed token makes no second worker. */
+  /** The bucket belongs to the worker, so a renewed token does not get a second one. */
   admitWorker({ workerId }: WorkerIdentity): void {
     if (this.#take(workerId, 'worker_requests_per_second_max') > 0) return
     throw this.#refusal('worker_requests_per_second_max', 'This worker')
   }
 
-  /** How many were left, this one among them; below 1: it is refused, and costs nothing. */
+  /** The requests that were left, with this one; below 1: it is refused, and takes nothing. */
   #take(name: string, setting: RateSetting): number {
     const perSecond = this.#deps.settings.get(setting)
     const nowMs = this.#deps.world.monotonic()
@@ -73,23 +73,23 @@ export class RequestRates {
       setting,
       says: (max) => `${who} has sent more than ${max} requests a second for a while`,
       advice: 'wait as long as Retry-After says, put several jobs or reports into one request',
-      // By then there is a request in the bucket again, whatever the rate.
+      // After a second every bucket has a request again.
       retryAfterMs: 1_000,
     })
   }
 }
 
-/** A stream token stands for its user: it names no token. */
+/** A stream token has no id, so its user counts. */
 function nameOf({ tokenId, userId }: Caller): string {
   return tokenId ?? `user ${userId}`
 }
 
 export const FAILURES_MAX = 10
 export const WINDOW_MS = 60_000
-/** The oldest is forgotten first: an attacker with many addresses cannot fill the memory. */
+/** Beyond this, the oldest address is dropped, so that an attacker cannot fill the memory. */
 const ADDRESSES_MAX = 10_000
 
-/** Counts failed authentications per client address: so many a minute are answered 401, the rest 429. */
+/** Counts failed authentications by client address: the first ones in a minute are answered 401, the rest 429. */
 export class FailureLimit {
   readonly #world: Pick<World, 'monotonic'>
   readonly #windows = new Map<string, { failures: number; endsMs: number }>()
@@ -98,7 +98,7 @@ export class FailureLimit {
     this.#world = world
   }
 
-  /** Notes one more failure; the answer is how many seconds the address has to wait, or null. */
+  /** Counts a failure. The answer is how many seconds the address must wait, or null. */
   record(address: string): number | null {
     const nowMs = this.#world.monotonic()
     const window = this.#windows.get(address)
@@ -106,7 +106,7 @@ export class FailureLimit {
       window.failures++
       return window.failures > FAILURES_MAX ? Math.ceil((window.endsMs - nowMs) / 1000) : null
     }
-    // Put in anew, so that the map's order is that of the windows' ends.
+    // Inserted again, so that the map is ordered by the ends of the windows.
     this.#windows.delete(address)
     if (this.#windows.size >= ADDRESSES_MAX) {
       const [oldest] = this.#windows.keys()

@@ -8,17 +8,17 @@ import type { TriggerCounts } from '../../services/triggers/triggers.ts'
 import { createMeter, SECONDS } from './meter.ts'
 
 export interface Metrics {
-  /** For the services, which count without knowing of Prometheus. */
+  /** Services count with it, without knowing Prometheus. */
   meter: Meter
-  /** Says what is running. */
+  /** Sets the version. */
   built(version: string): void
   connections: {
     opened(): void
     closed(): void
-    /** Closed at once: the node has as many as it may, or the address has. */
+    /** The connection was closed at once, because the node or the address has reached its maximum. */
     refused(limit: 'node' | 'address'): void
   }
-  /** One answered request; `route` is the template, never the path: paths hold ids and keys. */
+  /** Counts an answered request. `route` is the template, because paths contain ids and keys. */
   answered(request: AnsweredRequest): void
   contentType: string
   render(counts: Counts): Promise<string>
@@ -29,11 +29,11 @@ interface AnsweredRequest {
   route: string
   status: number
   elapsedMs: number
-  /** `Ichido-Attempt`: how often the client has made this call by now. */
+  /** `Ichido-Attempt`: the number of this try of the client. */
   attempt: string | string[] | undefined
 }
 
-/** By state, as the store has them; null when it cannot say. */
+/** The numbers of the store; null if it did not answer. */
 export interface Counts {
   storeUp: boolean
   jobs: Readonly<Record<string, number>> | null
@@ -42,14 +42,14 @@ export interface Counts {
   deadLetters: DeadLetterCounts | null
   schedules: { overdue: number; waiting: number } | null
   triggers: TriggerCounts | null
-  /** Those that are open, by rule. */
+  /** Open alerts, by rule. */
   alerts: Readonly<Record<string, number>> | null
-  /** Of this node. */
+  /** The disks of this node. */
   disks: readonly DiskUse[]
   certificateEndsAtMs: number | undefined
-  /** 1 for each place that this node found full, else 0. */
+  /** 1 for each full disk of this node, else 0. */
   full: Readonly<Record<FullPlace, number>>
-  /** Of the events of jobs, on this node. */
+  /** The open event streams of this node. */
   subscribers: { current: number; behind: number }
 }
 
@@ -250,7 +250,7 @@ function createTriggerGauges(registers: Registry[]): (counts: TriggerCounts | nu
   }
 }
 
-/** A gauge without labels would be 0 of itself, and say that all is well when nobody knows. */
+/** A gauge without labels would show 0, as if all were well, while the number is unknown. */
 function setOrLeaveOut(gauge: Gauge, value: number | undefined): void {
   if (value === undefined) gauge.remove()
   else gauge.set(value)

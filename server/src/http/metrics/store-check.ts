@@ -2,14 +2,14 @@ import type { World } from '@ichido/sdk/world'
 import type { Deps } from '../../services/deps.ts'
 import { sharedRead, within } from '../../services/wait.ts'
 
-/** For what is told of the store, and does not wait for it. */
+/** Health and metrics wait this long for the store. */
 export const STORE_TIMEOUT_MS = 2_000
-/** A store that was away when it was last asked has this long to show that it is back: a look takes a few milliseconds. */
+/** After an outage, a check waits only this long: a store that is back answers within a few milliseconds. */
 const BACK_WITHIN_MS = 100
 
 export type StoreCheck = () => Promise<'ok' | 'cannot be reached' | 'does not answer'>
 
-/** Whether the store answers: one look for readiness, for the metrics, and for who may see them without it. */
+/** Checks whether the store answers. Readiness, metrics and authentication during an outage share one check. */
 export function createStoreCheck(world: World, store: Pick<Deps['store'], 'health'>): StoreCheck {
   let known: Awaited<ReturnType<StoreCheck>> = 'ok'
   const look = sharedRead(async () => {
@@ -27,7 +27,9 @@ const COSTLY_MS = 50
 const KEPT_FOR = 10
 const KEPT_MS_MAX = 5_000
 
-/** A reading that took long is kept for a while: pages that poll must not keep a large store busy with counting. */
+/**
+ * Keeps the result of a slow read for a while, so that pages that poll do not keep a large store busy with counting.
+ */
 export function rationedRead<T>(world: Pick<World, 'monotonic'>, read: () => Promise<T>): () => Promise<T> {
   let kept: { value: T; untilMs: number } | null = null
   const readNow = sharedRead(async () => {

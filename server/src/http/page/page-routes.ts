@@ -13,20 +13,20 @@ const FILES = [
   { path: '/page-icon.svg', file: 'page-icon.svg', type: 'image/svg+xml' },
 ] as const
 
-/** Nothing inline and nothing from elsewhere: what a job's payload says can never run. */
+/** No inline code and nothing from other sites, so that a script in a job's payload can never run. */
 const POLICY = [
   "default-src 'none'",
   ...['script-src', 'style-src', 'img-src', 'connect-src'].map((what) => `${what} 'self'`),
   ...['base-uri', 'form-action', 'frame-ancestors'].map((what) => `${what} 'none'`),
 ].join('; ')
 
-/** The first page. It is public, as it shows nothing by itself: what it asks the API for needs the caller's token. */
+/** The dashboard. It is public, because its data come from the API, which needs the caller's token. */
 async function pageRoutes(app: FastifyInstance): Promise<void> {
   for (const { path, file, type } of FILES) {
     const content = readFileSync(new URL(file, import.meta.url))
     const etag = `"${createHash('sha256').update(content).digest('base64url')}"`
     app.get(path, { config: { ability: 'public' }, schema: { hide: true } }, (request, reply) => {
-      // The page's links are relative, so that it works under any base path; for that it must end in a slash.
+      // The links of the page are relative, so that it works under any base path. So its path must end in a slash.
       const [asked = ''] = request.url.split('?', 1)
       if (!asked.endsWith(path)) return reply.redirect(`${asked}/`)
       reply.header('content-security-policy', POLICY).header('cache-control', 'no-cache').header('etag', etag)
@@ -36,7 +36,7 @@ async function pageRoutes(app: FastifyInstance): Promise<void> {
   }
 }
 
-/** What is meant for browsers: the page and the API's documentation, which need no credentials by themselves. */
+/** The dashboard and the documentation of the API, which need no credentials. */
 export async function htmlRoutes(app: FastifyInstance, { secure }: { secure: boolean }): Promise<void> {
   await app.register(helmet, {
     contentSecurityPolicy: {
@@ -54,7 +54,7 @@ export async function htmlRoutes(app: FastifyInstance, { secure }: { secure: boo
         frameAncestors: ["'none'"],
       },
     },
-    // Over plain HTTP it would be ignored; on a name that is shared with other services it would break them.
+    // Browsers ignore it over plain HTTP. On a host name that other services share, it would break them.
     strictTransportSecurity: secure,
   })
   await app.register(async (docs) => {
@@ -64,7 +64,7 @@ export async function htmlRoutes(app: FastifyInstance, { secure }: { secure: boo
     await docs.register(swaggerUi, {
       routePrefix: '/docs',
       indexPrefix: app.prefix,
-      // Without the bar at the top: there is one API to explore, and the logo in it is another project's.
+      // No bar at the top: there is one API to explore, and the bar shows the logo of another project.
       uiConfig: { validatorUrl: null, layout: 'BaseLayout' },
       theme: { title: 'Ichido' },
     })

@@ -14,7 +14,7 @@ import { answers, WITH_BODY } from '../server/openapi.ts'
 import { jobParams, type RouteContext } from './context.ts'
 
 const BYTES = 'application/octet-stream'
-/** A sender that says nothing for this long is gone; what it has sent stays. */
+/** A sender that sends nothing for this long is disconnected. The bytes that have arrived stay. */
 const SILENCE_MS = 60_000
 
 const params = z.object({ artifact_id: z.uuid().toLowerCase() })
@@ -56,7 +56,7 @@ export async function artifactRoutes(scope: FastifyInstance, { services }: Route
           if (error instanceof IchidoError && error.code === 'UPLOAD_OFFSET_MISMATCH') {
             reply.header('upload-offset', String(error.details.upload_offset))
           }
-          // Else the rest would be read to its end only to be thrown away.
+          // Otherwise the rest of the body would be read and dropped.
           const tooLarge = error instanceof IchidoError && error.code === 'PAYLOAD_TOO_LARGE'
           if (tooLarge || error instanceof StoreFull) reply.header('connection', 'close')
           throw error
@@ -138,7 +138,7 @@ const UPLOAD_REFUSALS = [
 
 const STATUS_OF = { ready: 201, repeated: 200, partial: 202 } as const
 
-/** Bodies of these routes are not JSON: they are handed on as they come, and never held in memory. */
+/** The bodies of these routes are streams of bytes, never whole in memory. */
 function takeBytes(scope: FastifyInstance): void {
   scope.removeAllContentTypeParsers()
   scope.addContentTypeParser(BYTES, (_request, payload, done) => done(null, payload))
@@ -169,7 +169,7 @@ function uploadOf(request: FastifyRequest, query: UploadQuery, world: World) {
   }
 }
 
-/** The chunks as they come; a sender that says nothing for too long is cut off. */
+/** The chunks as they come. A silent sender is disconnected. */
 async function* heard(raw: IncomingMessage, world: World): AsyncGenerator<Uint8Array> {
   const listen = () => world.after(SILENCE_MS, () => raw.destroy())
   let callOff = listen()

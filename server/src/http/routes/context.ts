@@ -34,7 +34,10 @@ export type ApiInstance = FastifyInstance<
 
 export const jobParams = z.object({ job_id: uuid })
 
-/** Answers with a page of a list. A cursor of another list is refused. @param isPlace checks the cursor; the default is an id. */
+/**
+ * Answers with a page of a list, and refuses a cursor of another list. @param isPlace checks the place in the cursor;
+ * the default is an id.
+ */
 export async function listPage<T>(
   list: string,
   { limit, cursor }: { limit: number; cursor?: string | undefined },

@@ -17,10 +17,10 @@ const worker = { ability: 'worker' } as const
 const REFUSED = [...LOST, 'NOT_STARTED', 'OUTCOME_ALREADY_RECORDED', 'VERSION_MISMATCH', 'EPOCH_MISMATCH'] as const
 const REPEATS = 'The same report again gets the same answer. With `next`, the call also leases the next runs.'
 
-/** How runs ended, by their workers' word. */
+/** Workers report here how runs ended. */
 export function finishRoutes(app: ApiInstance, context: RouteContext): void {
   const { services } = context
-  // A failure is cut to what is kept of it. It has as much room, for a long one is recorded, too.
+  // A failure has the same limit: a long one is cut and recorded, not refused.
   const bodyLimit = bodyBytesFor(services.deps.limits.resultBytesMax)
 
   async function finish(workerId: string, leaseId: string, input: contract.ResultInput | contract.FailureInput) {
@@ -82,7 +82,7 @@ export function finishRoutes(app: ApiInstance, context: RouteContext): void {
     '/v1/leases/report',
     {
       bodyLimit: BATCH_BODY_BYTES_MAX,
-      // For the failures among them; a result is looked at by itself.
+      // Any text is allowed for the failures. The results are checked one by one.
       config: { ...worker, takesAnyText: true },
       schema: {
         tags,
@@ -98,7 +98,7 @@ export function finishRoutes(app: ApiInstance, context: RouteContext): void {
       if (next !== undefined) mayLease(context, request, reply, next)
       const recorded = Promise.all(reports.map((item) => recordItem(workerId, item, request.id)))
       if (next === undefined) return { data: await recorded }
-      // Neither waits for the other: the database does both at once.
+      // The database does both at the same time.
       const [data, leases] = await Promise.all([recorded, leaseNext(context, request, reply, next)])
       return { data, leases }
     },

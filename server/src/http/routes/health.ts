@@ -8,7 +8,7 @@ import { answers } from '../server/openapi.ts'
 import type { ApiInstance, RouteContext } from './context.ts'
 
 const tags = ['health']
-/** Each is several series for whoever scrapes them: the first of them by name. */
+/** Each queue has several series, so only the first ones by name are shown. */
 const COUNTED_QUEUES_MAX = 1_000
 const health = z.object({ status: z.literal('ok') })
 const readiness = z.object({
@@ -39,9 +39,9 @@ export function healthRoutes(
   const scheduleCounts = rationedRead(world, () => services.occurrences.counts())
   const triggerCounts = rationedRead(world, () => services.triggers.counts())
   const alertCounts = rationedRead(world, () => services.alerts.counts())
-  /** Null: the store is away. */
+  /** Null: the store did not answer in time. */
   const inTime = <T>(read: Promise<T>) => within(world, STORE_TIMEOUT_MS, read, null).catch(() => null)
-  /** Of a store that is known to be away nothing is read: it would be waited for. */
+  /** If the store is down, nothing is read, because each read would wait for it. */
   async function readCounts(storeUp: boolean) {
     const read = <T>(count: () => Promise<T>) => (storeUp ? inTime(count()) : null)
     const [jobs, workers, queues, deadLetters, schedules, triggers, alerts] = await Promise.all([
@@ -113,7 +113,7 @@ export function healthRoutes(
       },
     },
     async (_request, reply) => {
-      // The other numbers are wanted most when the store is gone.
+      // The other numbers matter most when the store is down.
       const storeUp = (await checkStore()) === 'ok'
       const used = (await disks?.().catch(() => null)) ?? []
       const machine = { disks: used, certificateEndsAtMs, full: fullDisks.counts }

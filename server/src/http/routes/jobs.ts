@@ -66,7 +66,6 @@ export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
   )
 }
 
-/** What a job has come to; the answer may be held back until there is something to say. */
 export function outcomeRoutes(app: ApiInstance, { services, draining }: RouteContext): void {
   app.get(
     '/v1/jobs/:job_id/result',

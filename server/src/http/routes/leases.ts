@@ -15,7 +15,6 @@ const tags = ['leases']
 const params = contract.leaseParams
 const worker = { ability: 'worker' } as const
 
-/** What workers do with runs, apart from telling how they ended. */
 export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
   const { services } = context
   app.post(
@@ -201,10 +200,10 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
   )
 }
 
-/** What a call about a lease that is not the caller's any more is refused with. */
+/** The refusals of a call with a lease that the caller does not hold. */
 export const LOST = ['NOT_FOUND', 'LEASE_LOST', 'ALREADY_ENDED'] as const
 
-/** Asked before anything is recorded: a refusal says that nothing was done. */
+/** Checked before anything is recorded, so that a refusal means that nothing was done. */
 export function mayLease(
   { seats }: RouteContext,
   request: FastifyRequest,
@@ -216,7 +215,7 @@ export function mayLease(
   if (wait_seconds > 0) seats.polls.take(identity.workerId, reply)
 }
 
-/** Of a worker that `mayLease`. */
+/** Call `mayLease` first. */
 async function leaseFor(
   { services, draining }: RouteContext,
   request: FastifyRequest,
@@ -230,7 +229,7 @@ async function leaseFor(
   return services.runs.lease(workerId, call, waitSignal(reply, draining))
 }
 
-/** Along with a report, which is recorded whether the worker may hold more or not. */
+/** Leases along with a report, which counts even if the worker may hold no more leases. */
 export async function leaseNext(...call: Parameters<typeof leaseFor>): ReturnType<typeof leaseFor> {
   try {
     return await leaseFor(...call)

@@ -143,9 +143,9 @@ function administrationRoutes(app: ApiInstance, { services: { workers } }: Route
   )
 }
 
-/** In the package, where the build puts it. */
+/** The built file in the package. */
 const BUILT = new URL('../../agent.mjs', import.meta.url)
-/** In a clone, what makes it. */
+/** The bundler, in a clone of the repository. */
 const BUNDLER = new URL('../../../../scripts/bundle-agent.mjs', import.meta.url)
 
 interface AgentFile {
@@ -153,7 +153,7 @@ interface AgentFile {
   etag: string
 }
 
-/** The agent as one file, for machines that are to become workers. It is public: it holds no secret. */
+/** The agent as one file, for new worker machines. It is public, because it contains no secret. */
 export function agentRoutes(app: FastifyInstance): void {
   let made: Promise<AgentFile> | null = null
   const agentFile = () => {

@@ -56,8 +56,8 @@ import { installDescription } from './openapi.ts'
 declare module 'fastify' {
   interface FastifyInstance {
     /**
-     * Begins to stop: from now on /readyz answers 503, whoever waits for a result or an event is answered, and each
-     * answer closes its connection. Requests are still served; `close()` then waits for those that are running.
+     * Begins to stop: /readyz answers 503, waiting calls are answered at once, and each answer closes its connection.
+     * Requests are still served; `close()` then waits for the running ones.
      */
     startDraining(): void
   }
@@ -65,21 +65,21 @@ declare module 'fastify' {
 
 export interface HttpOptions {
   services: Services
-  /** Which routes it has; all of them, unless it says otherwise. */
+  /** The routes of the node; default: all. */
   roles?: ReadonlySet<NodeRole> | undefined
-  /** True only where `openModeProblem` finds none: then no token is needed until the first one was made. */
+  /** True only if `openModeProblem` finds no problem. Then no token is needed until the first one is made. */
   openMode: boolean
   mismatchStatus: MismatchStatus
-  /** Whose X-Forwarded-* headers are believed: nobody's, everybody's, or those of a list of addresses. */
+  /** The proxies whose X-Forwarded-* headers count: none, all, or a list of addresses. */
   trustProxy: TrustProxy
-  /** Before every path: '' or, say, '/ichido'. */
+  /** A prefix of every path: '', or for example '/ichido'. */
   basePath: string
-  /** Whose pages may call it from a browser, beside its own. */
+  /** The sites whose pages may call the server from a browser, beside its own. */
   allowedOrigins?: AllowedOrigins | null | undefined
   publicUrl: string | null
-  /** The contents of the files. */
+  /** PEM texts. */
   tls: { cert: string; key: string } | null
-  /** Files that this process may have open, where it can be told. */
+  /** The maximum of open files of this process, if it is known. */
   openFilesMax?: number | null | undefined
   logger: FastifyBaseLogger | false
   metrics: Metrics
@@ -89,12 +89,12 @@ export interface HttpOptions {
 const HEADER_BYTES_MAX = 16 * 1024
 /** A key has up to 256 characters, each of which may be percent-encoded. */
 const PARAM_LENGTH_MAX = 256 * 3
-/** Longer than the idle time of common load balancers, so that it is never us who close first. */
+/** Longer than the idle timeout of common load balancers, so that the server never closes first. */
 const KEEP_ALIVE_MS = 72_000
-/** For the head of a request, and for the handshake of TLS before it. Silence is given up as well. */
+/** The timeout of the TLS handshake and of the request headers. */
 const HEADERS_WITHIN_MS = 15_000
 const LOOK_FOR_LATE_MS = 5_000
-/** Each of them reads the store by itself. */
+/** Each stream of a log reads the store by itself. */
 const LOG_STREAMS_MAX = 500
 
 export async function createApp(options: HttpOptions): Promise<FastifyInstance> {
@@ -118,14 +118,14 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   }
   const app: FastifyInstance = Fastify({
     ...(options.logger === false ? { logger: false } : { loggerInstance: options.logger }),
-    // A logger for each request costs more than the few requests that are logged are worth.
+    // Few requests are logged, so a logger for each request would cost too much.
     childLoggerFactory: (logger) => logger,
     logController: new LogController({ disableRequestLogging: true }),
     genReqId: (request) => requestId(request, world),
     bodyLimit: BODY_BYTES_MAX,
     trustProxy: addresses.trust,
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
-    // What arrives on an open connection during close() is served; the answer closes the connection.
+    // A request that arrives during close() is served. Its answer closes the connection.
     return503OnClosing: false,
     serverFactory: (framework) =>
       createHttpServer(options.tls, withOrigins(options, roles.has('api') ? fastRoute(fast, framework) : framework)),
@@ -240,13 +240,13 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
 function createSeats(deps: Deps): RouteContext['seats'] {
   return {
     logs: new Seats(deps, { setting: 'log_streams_per_user_max', what: 'streams', nodeMax: LOG_STREAMS_MAX }),
-    // `Limits.subscribersMax` bounds those of the node.
+    // `Limits.subscribersMax` limits the event streams of the node.
     events: new Seats(deps, { setting: 'event_streams_per_user_max', what: 'streams' }),
     polls: new Seats(deps, { setting: 'polls_per_worker_max', what: 'waiting calls' }),
   }
 }
 
-/** PUBLIC_URL may leave out what BASE_PATH says. */
+/** PUBLIC_URL may lack the base path. */
 export function publicBase({ publicUrl, basePath }: Pick<HttpOptions, 'publicUrl' | 'basePath'>): string | null {
   return publicUrl !== null && new URL(publicUrl).pathname === '/' ? publicUrl + basePath : publicUrl
 }
@@ -254,7 +254,7 @@ export function publicBase({ publicUrl, basePath }: Pick<HttpOptions, 'publicUrl
 function withOrigins({ allowedOrigins, openMode, services }: HttpOptions, listener: RequestListener): RequestListener {
   if (allowedOrigins == null) return listener
   const { access } = services
-  // While the store is away, what was known last counts: the page can then read the 503.
+  // While the store is down, the last known answer counts, so that the page can read the 503.
   const isOpen = async () => openMode && !(await access.isAuthRequired().catch(() => !access.wasOpen()))
   return cors(allowedOrigins, isOpen, listener)
 }
@@ -262,7 +262,7 @@ function withOrigins({ allowedOrigins, openMode, services }: HttpOptions, listen
 function createHttpServer(tls: HttpOptions['tls'], listener: RequestListener): Server {
   const limits = {
     maxHeaderSize: HEADER_BYTES_MAX,
-    // `limitBodyTime` sees to it. Left to itself, this would turn the limit of headers off as well.
+    // `limitBodyTime` limits it. The default of Node would turn the timeout of the headers off, too.
     requestTimeout: 0,
     headersTimeout: HEADERS_WITHIN_MS,
     connectionsCheckingInterval: LOOK_FOR_LATE_MS,

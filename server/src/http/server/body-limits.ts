@@ -13,12 +13,12 @@ export const bodyBytesFor = (bytesMax: number) => bytesMax + ENVELOPE_BYTES_MAX
 
 export const BODY_BYTES_MAX = bodyBytesFor(0)
 
-/** All bodies of this node that are being read, and those of one sender: whole batches, or as much in smaller ones. */
+/** The bodies that this node reads at the same time, in all and of one sender. */
 const NODE_BYTES_MAX = 128 * 1024 * 1024
 const SENDER_BYTES_MAX = 16 * 1024 * 1024
-/** Of one sender, on average: two whole batches a second. */
+/** The average rate of one sender: two whole batches a second. */
 const SENDER_BYTES_PER_MS = (32 * 1024 * 1024) / 1_000
-/** How far a sender may be ahead of that. */
+/** How far a sender may be ahead of its average rate. */
 const AHEAD_MS = 500
 const SENDERS_MAX = 10_000
 
@@ -29,13 +29,13 @@ interface Waiting {
 }
 
 /**
- * Room for large bodies that are held in memory until they are parsed. A body for which there is none is left in the socket.
- * One sender can fill its own share only, at its own pace, so that others are let in however slow or fast it sends.
+ * Memory for large bodies until they are parsed. A body without room stays in the socket. Each sender has its own share
+ * and rate, so that no sender keeps others out.
  */
 export class BodyBudget {
   readonly #world: Pick<World, 'monotonic' | 'after'>
   readonly #held = new Map<string, number>()
-  /** Until when what each sender has sent would have taken at the pace that it may have on average. */
+  /** When each sender has paid for its bodies, at the average rate. */
   readonly #paidUntilMs = new Map<string, number>()
   readonly #waiting = new Set<Waiting>()
   #total = 0
@@ -45,7 +45,10 @@ export class BodyBudget {
     this.#world = world
   }
 
-  /** Calls back when there is room; the answer gives it back, or gives up waiting for it. Twice is once. */
+  /**
+   * Calls back when there is room. The returned function gives the room back, or stops waiting for it. It may be called
+   * twice.
+   */
   take(sender: string, bytes: number, enter: () => void): () => void {
     const asked: Waiting = { sender, bytes, enter }
     this.#waiting.add(asked)
@@ -66,7 +69,7 @@ export class BodyBudget {
     for (const asked of this.#waiting) {
       const { sender, bytes, enter } = asked
       const own = this.#held.get(sender) ?? 0
-      // Alone it may always be: a limit that is larger than the share must not wait for ever.
+      // One body alone always fits, because a route's limit may be larger than the share.
       const fits = own === 0 || own + bytes <= SENDER_BYTES_MAX
       if (!fits || (this.#total > 0 && this.#total + bytes > NODE_BYTES_MAX)) continue
       const aheadMs = (this.#paidUntilMs.get(sender) ?? nowMs) - nowMs
@@ -100,9 +103,9 @@ export class BodyBudget {
 }
 
 export interface JsonLimits {
-  /** Names, arrays and objects: each costs about a microsecond to check and to parse, on the one thread there is. */
+  /** Names, arrays and objects: each takes about a microsecond to check and parse. */
   readonly membersMax: number
-  /** Of arrays; they cost a tenth of that. */
+  /** Elements of arrays: they take a tenth of that. */
   readonly elementsMax: number
 }
 
@@ -110,8 +113,8 @@ const QUOTE = 0x22
 const BACKSLASH = 0x5c
 
 /**
- * Counts while a large body arrives, piece by piece, and refuses it as soon as there is too much in it: 16 MiB of tiny names
- * took five seconds in which nobody else was served. It does not ask whether the bytes are JSON at all.
+ * Counts the parts of a large body while it arrives, and refuses it when it has too many: 16 MiB of tiny names blocked
+ * the event loop for five seconds. It does not check whether the bytes are JSON.
  */
 export class JsonGauge extends Transform {
   readonly #limits: JsonLimits

@@ -15,18 +15,18 @@ interface ConnectionLimits {
   settings: Pick<SettingsService, 'get' | 'onChange'>
   metrics: Pick<Metrics, 'connections'>
   addresses: ClientAddresses
-  /** Files that this process may have open; null when it cannot be told. */
+  /** The maximum of open files of this process; null if unknown. */
   openFilesMax: number | null
 }
 
-/** The rest is for the store, artifacts and logs: a node without a free file can do nothing at all. */
+/** The other files are for the store, artifacts and logs, without which a node can do nothing. */
 const SHARE_OF_FILES = 0.8
 const SAY_AGAIN_MS = 60_000
 const MAKE_ROOM_AGAIN_MS = 1_000
 
 /**
- * So many connections a node has, and so many of them one address. What comes beyond is closed at once, without an answer:
- * a refusal must not hold a file. Behind proxies it is not connections that are counted by address but open requests.
+ * Limits the connections of the node and of each address. More connections are closed at once without an answer,
+ * because an answer would hold a file. Behind proxies it counts the open requests of each address instead.
  */
 export function limitConnections(app: FastifyInstance, limits: ConnectionLimits): void {
   const { deps, settings, metrics, addresses } = limits
@@ -55,7 +55,7 @@ export function limitConnections(app: FastifyInstance, limits: ConnectionLimits)
     say('address', { address, max: settings.get('connections_per_address_max') }, words)
   })
 
-  // Where every header is believed, no client behind a proxy can be told from another.
+  // If every header is trusted, clients behind a proxy cannot be told apart.
   if (typeof addresses.trust === 'boolean') return
   const seats = new Seats({ settings, meter: deps.meter }, { setting: 'connections_per_address_max', what: 'requests' })
   app.addHook('onRequest', async (request, reply) => {
@@ -88,7 +88,7 @@ function limitPeers(
   })
 }
 
-/** An attack would fill the log as well. */
+/** A rate limit for log lines, because an attack would fill the log. */
 function sayRarely(log: FastifyBaseLogger, world: Pick<World, 'monotonic'>) {
   const saidAtMs = new Map<string, number>()
   return (why: string, fields: object, words: string): void => {
@@ -115,13 +115,13 @@ const REASONS: Readonly<Record<number, string>> = {
   431: 'Request Header Fields Too Large',
 }
 
-/** For a client to read the answer. */
+/** How long a client may read the answer. */
 const LINGER_MS = 2_000
 
-/** Answers what Node's parser refuses before there is a request: by hand, in the form of every other error. */
+/** Answers requests that Node's parser refuses, in the form of every other error. */
 export function createClientErrorHandler(world: Pick<World, 'after' | 'uuid'>) {
   return (trouble: Pick<ConnectionError, 'code'>, socket: Socket): void => {
-    // Before TLS is agreed on, nothing that is written would arrive, and the socket would wait for it.
+    // During the TLS handshake an answer would not arrive, and the socket would wait for it.
     const isUnheard = trouble.code === 'ECONNRESET' || /^ERR_(SSL|TLS)/.test(trouble.code)
     if (isUnheard || !socket.writable) return void socket.destroy()
     const error = toError(trouble.code)
@@ -137,7 +137,7 @@ export function createClientErrorHandler(world: Pick<World, 'after' | 'uuid'>) {
       'Connection: close',
     ]
     socket.end(`${head.join('\r\n')}\r\n\r\n${body}`)
-    // A client that does not close its end would keep the connection for ever.
+    // A client that does not close its end would keep the connection open.
     socket.once(
       'close',
       world.after(LINGER_MS, () => void socket.destroy()),
@@ -153,7 +153,7 @@ function toError(code: string): IchidoError {
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The route takes its body as it comes, for as long as something comes. */
+    /** The route reads its body as a stream, without a time limit. */
     streams?: true
   }
 }
@@ -161,8 +161,8 @@ declare module 'fastify' {
 const BODY_WITHIN_MS = 120_000
 
 /**
- * A body that drips in byte by byte does not hold its connection for ever, be it awaited or answered already. Node knows one
- * limit for all requests, and an upload may take hours.
+ * Limits how long a body may take, also after the answer. Node has one limit for all requests, and an upload may take
+ * hours.
  */
 export function limitBodyTime(app: FastifyInstance, world: Pick<World, 'after' | 'uuid'>): void {
   const refuse = createClientErrorHandler(world)
@@ -172,7 +172,7 @@ export function limitBodyTime(app: FastifyInstance, world: Pick<World, 'after' |
     raw.once('end', callOff).once('close', callOff)
   }
 
-  // Nearly every body has arrived by the time it is looked for.
+  // Nearly every body has arrived by now.
   app.addHook('preParsing', ({ raw, routeOptions }, _reply, payload, done) => {
     if (raw.complete === false && routeOptions.config.streams !== true) {
       limit(raw, () => refuse({ code: 'ERR_HTTP_REQUEST_TIMEOUT' }, raw.socket))

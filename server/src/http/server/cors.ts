@@ -2,7 +2,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import type { AllowedOrigins } from '../../core/node/allowed-origins.ts'
 
 const METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE'
-/** What scripts of another origin may read of an answer, beside its body and type. */
+/** The headers that scripts of another origin may read. */
 const EXPOSED = [
   'Accept-Ranges',
   'Allow',
@@ -18,13 +18,13 @@ const EXPOSED = [
   'X-Request-Id',
 ].join(', ')
 const CREDENTIALS = ['authorization', 'x-api-key']
-/** For so long a browser need not ask again. */
+/** Browsers cache the answer to a preflight for this long. */
 const PREFLIGHT_SECONDS = '600'
 
 /**
- * Lets pages of other origins call the server. It stands in front of everything that answers, so that errors, streams and
- * the fast way of submitting carry the same headers. In open mode it lets nobody in: there the server's only protection
- * from the pages of a browser on the same machine is that it serves its own origin alone.
+ * Lets pages of other origins call the server. It runs before every other handler, so that errors, streams and the fast
+ * route have the same headers. In open mode it allows no other origin: there the same-origin rule is the only
+ * protection from pages in a browser on the same machine.
  */
 export function cors(
   origins: AllowedOrigins,
@@ -48,7 +48,7 @@ export function cors(
   }
 }
 
-/** Before anybody is asked for a token: a browser sends none with this question. */
+/** A preflight has no token. */
 function answerPreflight({ headers }: IncomingMessage, response: ServerResponse, exact: boolean): void {
   const wanted = String(headers['access-control-request-headers'] ?? '')
     .split(',')

@@ -10,14 +10,14 @@ import { BODY_BYTES_MAX } from './body-limits.ts'
 
 export const JSON_TYPE = 'application/json; charset=utf-8'
 
-/** What a key that comes back with another request is answered with: Ichido's own 409, or the IETF draft's 422. */
+/** The status for a key that was used with another request: 409, or the 422 of the IETF draft. */
 export type MismatchStatus = 409 | 422
 
 const RETRY_AFTER_SECONDS: Partial<Record<ErrorCode, number>> = { UNAVAILABLE: 1, STORE_FULL: 5 }
-/** Of a path that there is not. */
+/** The length to which an unknown path is cut. */
 const PATH_MAX = 201
 
-/** Fastify's own refusals, in our words. */
+/** Fastify's errors as errors of the table. */
 const FRAMEWORK_ERRORS: Readonly<Record<string, (bodyBytesMax: number) => IchidoError>> = {
   FST_ERR_CTP_INVALID_MEDIA_TYPE: () => new IchidoError('UNSUPPORTED_MEDIA_TYPE'),
   FST_ERR_CTP_BODY_TOO_LARGE: (bytesMax) =>
@@ -26,11 +26,11 @@ const FRAMEWORK_ERRORS: Readonly<Record<string, (bodyBytesMax: number) => Ichido
     new IchidoError('INVALID_PAYLOAD', 'The body is not as long as Content-Length says'),
   FST_ERR_BAD_URL: () => new IchidoError('INVALID_PAYLOAD', 'The path has a percent-encoding that is not valid UTF-8'),
   FST_ERR_MAX_PARAM_LENGTH: () => new IchidoError('NOT_FOUND'),
-  // A path that leads out of the folder of /docs, or has a NUL.
+  // The path leaves the folder of /docs, or has a NUL.
   FST_STATIC_FORBIDDEN_PATH: () => new IchidoError('NOT_FOUND'),
 }
 
-/** Whatever was thrown, as one of the errors of the table; what nobody expected is INTERNAL and says nothing more. */
+/** An error of the table for anything that was thrown. An unexpected error is INTERNAL, without details. */
 export function toIchidoError(error: unknown, bodyBytesMax = BODY_BYTES_MAX): IchidoError {
   if (error instanceof IchidoError) return error
   if (error instanceof StoreFull) return new IchidoError('STORE_FULL', error.message, { place: error.place })
@@ -38,7 +38,8 @@ export function toIchidoError(error: unknown, bodyBytesMax = BODY_BYTES_MAX): Ic
   if (error instanceof BadValue)
     return new IchidoError('INVALID_PAYLOAD', 'The store cannot hold a value of this request')
   if (error instanceof Error && 'code' in error && typeof error.code === 'string') {
-    // Node's error for a client that went away while it was sending. Other connections have the code, but not the message.
+    // Node throws this if a client disconnects while it sends. Errors of other connections have the code, but not the
+    // message.
     if (error.code === 'ECONNRESET' && error.message === 'aborted')
       return new IchidoError('INVALID_PAYLOAD', 'The body broke off')
     const known = FRAMEWORK_ERRORS[error.code]
@@ -51,7 +52,7 @@ export function errorBody(error: IchidoError, requestId: string): ErrorBody {
   return { error: { code: error.code, message: error.message, details: error.details, request_id: requestId } }
 }
 
-/** The body of an error. The paths of a seed have the seed's own form. */
+/** The form of an error body. The compat paths have their own. */
 type ErrorForm = (error: IchidoError, requestId: string) => object
 
 export function statusOf(error: IchidoError, mismatchStatus: MismatchStatus): number {
@@ -60,14 +61,14 @@ export function statusOf(error: IchidoError, mismatchStatus: MismatchStatus): nu
 
 type AnswerError = (reply: FastifyReply, thrown: unknown) => FastifyReply
 
-/** So that a request_id leads somewhere: what nobody expected is always logged, what was refused at `info`. */
+/** Logs an error with its request_id: unexpected errors always, refusals at `info`. */
 export function logError(log: FastifyBaseLogger, thrown: unknown, request: Asked): void {
   const { code } = toIchidoError(thrown)
   if (code === 'INTERNAL') log.error({ err: thrown, ...request }, 'a request failed')
   else log.info({ ...request, code, why: thrown instanceof Error ? thrown.message : '' }, 'a request was refused')
 }
 
-/** Without its query, which may hold a token. */
+/** The request without its query, which may contain a token. */
 export interface Asked {
   requestId: string
   method: string
@@ -94,7 +95,7 @@ export function errorAnswer(
   return { status: statusOf(error, mismatchStatus), headers, body: JSON.stringify(form(error, requestId)) }
 }
 
-/** Answers every error of every route, and paths that do not exist, in the form that errors have there. */
+/** Answers the errors of all routes, and of unknown paths. */
 export function installErrors(
   app: FastifyInstance,
   mismatchStatus: MismatchStatus,
@@ -116,18 +117,18 @@ export function installErrors(
   const notFound = ({ method, url }: FastifyRequest) =>
     new IchidoError('NOT_FOUND', `There is no ${method} ${pathOf(url)}`)
   app.setNotFoundHandler((request, reply) => answer(reply, notFound(request)))
-  // Before its body is read.
+  // The refusal comes before the body is read.
   app.addHook('onRequest', (request, _reply, done) => done(request.is404 ? notFound(request) : undefined))
   return answer
 }
 
-/** Without the query, and without the host and credentials that a request line in absolute form has. */
+/** The path without the query, and without the host and credentials of an absolute request line. */
 function pathOf(url: string): string {
   const path = url.split('?', 1)[0] ?? ''
   return clip(path.replace(/^\w+:\/\/[^/]*/, ''), PATH_MAX)
 }
 
-/** The schemas that describe the API check what comes in; what goes out is typed, and sent as it is. */
+/** The schemas check requests. Answers are typed, and sent without a check. */
 export function installValidation(app: FastifyInstance): void {
   app.setValidatorCompiler(compileValidator)
   app.setSerializerCompiler(() => JSON.stringify)
@@ -136,7 +137,7 @@ export function installValidation(app: FastifyInstance): void {
 const compileValidator: FastifySchemaCompiler<unknown> = ({ schema, httpPart }: FastifyRouteSchemaDef<unknown>) => {
   if (!(schema instanceof z.ZodType)) throw new TypeError('A route describes its requests with zod')
   return (data: unknown) => {
-    // Fastify says null for a body that is not there: then every field is missing.
+    // Fastify passes null if there is no body. Then every field is missing.
     const parsed = schema.safeParse(httpPart === 'body' ? (data ?? {}) : data)
     if (parsed.success) return { value: parsed.data }
     return { error: httpPart === 'params' ? noSuch(parsed.error, data) : refusal(parsed.error, httpPart) }
@@ -148,7 +149,7 @@ function refusal(error: z.ZodError, httpPart: string | undefined): IchidoError {
   return new IchidoError('INVALID_PAYLOAD', message, { field })
 }
 
-/** A path that cannot be the name of anything is the path of nothing. */
+/** A path parameter of the wrong form cannot name anything, so it is not found. */
 function noSuch(error: z.ZodError, params: unknown): IchidoError {
   const { field, message } = describeProblem(error)
   const [issue] = error.issues
@@ -168,7 +169,7 @@ export function collectPaths(app: FastifyInstance): ReadonlySet<string> {
   return paths
 }
 
-/** Without it a path that exists would be answered 404 under another method. */
+/** Answers 405 for other methods of a known path; Fastify would answer 404. */
 export function refuseOtherMethods(app: FastifyInstance, paths: Iterable<string>): void {
   for (const url of paths) {
     const taken = app.supportedMethods.filter((method) => app.hasRoute({ method, url }))

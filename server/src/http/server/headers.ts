@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http'
 import type { World } from '@ichido/sdk/world'
 import type { FastifyReply } from 'fastify'
 
-/** Which of the media types that are offered the client likes best (RFC 9110, 12.5.1); the first, if none of them. */
+/** The offered media type that the client prefers (RFC 9110, 12.5.1), or the first one. */
 export function preferredType<T extends string>(accept: string | undefined, offered: readonly [T, ...T[]]): T {
   const asked = (accept ?? '')
     .split(',')
@@ -27,15 +27,15 @@ function matches(offered: string, asked: string): boolean {
   return asked === '*/*' || offered === asked || (asked.endsWith('/*') && offered.startsWith(asked.slice(0, -1)))
 }
 
-/** Tells caches that the answer depends on Accept, beside what is told already. */
+/** Tells caches that the answer depends on Accept. It keeps an existing Vary. */
 export function varyByAccept(reply: FastifyReply): void {
   const before = reply.raw.getHeader('vary')
   reply.header('vary', before === undefined ? 'accept' : `${String(before)}, accept`)
 }
 
 /**
- * A file to keep, whatever it holds: no browser is to show it as a page of this server. The name is there twice, because
- * `curl -OJ` and other simple clients know the plain form only (RFC 6266).
+ * A header that makes browsers save the file, so that its content never runs as a page of this server. The name is
+ * there twice, because `curl -OJ` and other simple clients read only the plain form (RFC 6266).
  */
 export function attachment(name: string): string {
   const plain = name.replace(/[^\x20-\x7e]|["\\%]/gu, '_')
@@ -48,7 +48,7 @@ export function attachment(name: string): string {
 
 const SANE = /^[\x21-\x7e]{1,128}$/
 
-/** The caller's own id where it is fit to be logged and echoed, else a new one. */
+/** The caller's id if it is safe to log and echo, else a new one. */
 export function requestId({ headers }: Pick<IncomingMessage, 'headers'>, world: Pick<World, 'uuid'>): string {
   const given = headers['x-request-id']
   return typeof given === 'string' && SANE.test(given) ? given : world.uuid()

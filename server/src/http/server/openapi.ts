@@ -8,7 +8,7 @@ import { KEY_MAX_LENGTH } from '../../core/keys/key.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The route looks at the header Idempotency-Key. */
+    /** The route reads the header Idempotency-Key. */
     takesKey?: true
   }
 }
@@ -18,7 +18,7 @@ interface DescriptionOptions {
   publicUrl: string | null
 }
 
-/** Describes every route that is registered after it. */
+/** Describes every route that is registered after this call. */
 export async function installDescription(app: FastifyInstance, options: DescriptionOptions): Promise<void> {
   await app.register(swagger, {
     openapi: {
@@ -45,7 +45,7 @@ export async function installDescription(app: FastifyInstance, options: Descript
   })
 }
 
-/** The same token in each of them; `credentialsOf` reads it. */
+/** Each scheme carries the same token; `credentialsOf` reads it. */
 const SCHEMES = {
   token: { type: 'http', scheme: 'bearer' },
   apiKey: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
@@ -63,7 +63,7 @@ const KEY_HEADER = {
   },
 }
 
-/** What any route with a caller may answer with. */
+/** The errors of any route with a caller. */
 const EVERYWHERE: readonly ErrorCode[] = [
   'INVALID_PAYLOAD',
   'UNAUTHENTICATED',
@@ -76,10 +76,10 @@ const EVERYWHERE: readonly ErrorCode[] = [
   'UNAVAILABLE',
 ]
 
-/** For routes that read a body. */
+/** The errors of routes that read a body. */
 export const WITH_BODY: readonly ErrorCode[] = ['PAYLOAD_TOO_LARGE', 'UNSUPPORTED_MEDIA_TYPE']
 
-/** Any request but a GET may bring a body, wanted or not. */
+/** Any request but a GET may have a body, even if the route needs none. */
 function withBodyRefusals(response: unknown): unknown {
   const described = response as Record<string, object> | undefined
   const like = described?.[400]
@@ -88,12 +88,12 @@ function withBodyRefusals(response: unknown): unknown {
   return { ...Object.fromEntries(refusals), ...described }
 }
 
-/** The answers of a route: what it gives when all is well, and each error it has a code for. */
+/** The answers of a route: its successes, and each error that it has a code for. */
 export function answers(good: Record<number, Answer>, ...codes: ErrorCode[]): Record<number, object> {
   return answersWith(errorBody, good, ...codes)
 }
 
-/** The same for routes whose errors have a form of their own. */
+/** The same for routes with another form of errors. */
 export function answersWith(
   form: z.ZodType,
   good: Record<number, Answer>,
@@ -129,7 +129,7 @@ interface Described {
   components?: { schemas?: Record<string, unknown> }
 }
 
-/** Each schema comes in a form for requests and one for answers; what no route refers to is noise. */
+/** Each schema has a form for requests and one for answers. Forms without a reference are removed. */
 function withoutUnused<Document extends Described>(document: Document): Document {
   const schemas = document.components?.schemas ?? {}
   const used = new Set<string>()
