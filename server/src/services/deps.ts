@@ -11,22 +11,22 @@ import type { PromiseCounters } from './system/counters.ts'
 import type { Meter } from './system/meter.ts'
 import type { Settings } from './system/settings.ts'
 
-/** What every service works with; chosen once, in main.ts or open.ts. */
+/** The dependencies of the services. main.ts and open.ts choose them. */
 export interface Deps {
   world: World
   store: Store
   bus: Bus
-  /** Absent where this node keeps no artifacts. */
+  /** Absent if this node keeps no artifacts. */
   blobs?: Blobs
-  /** Absent where this node cannot see archived logs: then it archives none. */
+  /** Absent if this node cannot read archived logs. Then it archives none. */
   logArchive?: LogArchive
-  /** Absent where events have no way but the store. */
+  /** Absent without Redis: then events go only through the store. */
   relay?: Relay
-  /** Absent where this node keeps nothing on a disk of its own. */
+  /** Absent if this node writes to no disk of its own. */
   disks?: Disks
-  /** Absent where the jobs are in PostgreSQL, which has its own. */
+  /** Absent with PostgreSQL, which has its own backups. */
   backups?: Backups
-  /** Of the certificate that this node serves; absent where it serves none. */
+  /** The expiry of the certificate of this node; absent without one. */
   certificateEndsAtMs?: number | undefined
   meter: Meter
   limits: Limits
@@ -35,16 +35,16 @@ export interface Deps {
   fullDisks: FullDisks
 }
 
-/** How full the disks are that this node writes to. */
+/** The free space of the disks that this node writes to. */
 export type Disks = () => Promise<DiskUse[]>
 
 export interface DiskUse {
   folder: string
-  /** From 0 to 1, of what this process may use. */
+  /** From 0 to 1, of the space that this process may use. */
   freeRatio: number
 }
 
-/** Copies of an embedded store, made while the node works. */
+/** Copies of an embedded store, made while the node runs. */
 export interface Backups {
   make(): Promise<{ name: string; rows: number; bytes: number }>
   /** The oldest first. */
@@ -57,7 +57,7 @@ export interface Limits {
   resultBytesMax: number
   batchItemsMax: number
   artifactBytesMax: number
-  /** Who may follow the events of jobs on this node at the same time. */
+  /** The maximum of open event streams of this node. */
   subscribersMax: number
 }
 

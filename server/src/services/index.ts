@@ -39,7 +39,7 @@ import { createSettingsService, type SettingsService } from './system/settings.t
 import { createHookService, createTriggerService, type HookService, type TriggerService } from './triggers/triggers.ts'
 import { createWorkerService, type WorkerService } from './workers/workers.ts'
 
-/** Every use case there is. Routes, the embedded library and the command line all go through these. */
+/** All use cases. Routes, the embedded library and the command line use them. */
 export interface Services {
   deps: Deps
   submission: SubmitService
@@ -74,7 +74,7 @@ export interface Services {
 
 type GivenDeps = Omit<Deps, 'settings' | 'evidence' | 'fullDisks'>
 
-/** `fixed` is what the environment says of settings. */
+/** `fixed`: settings from the environment. */
 export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Services {
   const fullDisks = new FullDisks(given)
   const watched = watch(given, fullDisks)
@@ -127,7 +127,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
   }
 }
 
-/** All that may fill a disk goes through the one that knows of full ones. */
+/** All writes to disks go through `FullDisks`, which notices full ones. */
 function watch(given: GivenDeps, fullDisks: FullDisks): GivenDeps {
   const { blobs, logArchive } = given
   return {

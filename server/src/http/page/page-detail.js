@@ -17,7 +17,7 @@ export function clearDetail(id) {
   problem('detail-problem', null)
 }
 
-/** `result` is there when the job has succeeded. */
+/** A succeeded job has a `result`. */
 export function showDetail(job) {
   const text = JSON.stringify(job)
   if (text === shown) return
@@ -27,7 +27,7 @@ export function showDetail(job) {
   cancel.hidden = !ACTIVE.has(job.state)
   cancel.disabled = job.cancel_requested_at !== null
   $('detail-facts').replaceChildren(...facts(job).flatMap(([name, value]) => [element('dt', { text: name }), value]))
-  // What the only run ended with is the job's error, which stands above.
+  // The error of a single run is the job's error, which is already shown above.
   const alone = job.runs.length === 1 && job.error !== null
   $('detail-runs').replaceChildren(...job.runs.flatMap((run) => runRows(run, alone)))
   setText($('detail-payload'), JSON.stringify(job.payload, null, 2))

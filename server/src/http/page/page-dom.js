@@ -1,4 +1,4 @@
-// Nodes of the page. What comes from the server becomes text, never markup.
+// Nodes of the page. Data of the server become text, never markup.
 
 export const STATES = ['PENDING', 'ASSIGNED', 'RUNNING', 'ORPHANED', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED']
 /** Jobs that can still be canceled. */
@@ -22,7 +22,7 @@ export function element(tag, { text, data, ...properties } = {}, ...children) {
   return node
 }
 
-/** Touches the page only where something changed: selections stay, nothing flickers. */
+/** Changes the page only where the text differs, so that selections stay and nothing flickers. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text
 }
@@ -33,7 +33,7 @@ export function setPill(node, job) {
   setText(node, ACTIVE.has(job.state) && job.cancel_requested_at ? 'Canceling' : label(job.state))
 }
 
-/** A length of time that goes on until `to`, or until now; of an age only the first unit is of interest. */
+/** A duration until `to`, or until now. An age shows only its first unit. */
 export function setSpan(node, from, to, units = 2) {
   if (from === null) {
     delete node.dataset.from
@@ -54,7 +54,7 @@ export function tick(node) {
   setText(node, units === '1' && ms < 1_000 ? 'now' : duration(ms).slice(0, Number(units)).join(' '))
 }
 
-/** Its units, largest first. */
+/** The units of a duration, largest first. */
 function duration(ms) {
   const seconds = Math.floor(ms / 1_000)
   if (seconds < 1) return [`${ms} ms`]
@@ -64,7 +64,7 @@ function duration(ms) {
   return [`${Math.floor(seconds / 86_400)} d`, `${Math.floor((seconds % 86_400) / 3_600)} h`]
 }
 
-/** Why a job or run ended; empty where the state says it all, as Canceled does. A code that the message begins with is said once. */
+/** Why a job or run ended; empty if the state says it, as in Canceled. A code at the start of the message is not repeated. */
 export function errorText({ state, error }) {
   if (error === null || (state === 'CANCELED' && error.code === state)) return ''
   const { code, message } = error
@@ -76,7 +76,7 @@ export async function copy(button) {
   try {
     await navigator.clipboard.writeText(text)
   } catch {
-    // Browsers give the clipboard to secure pages only; elsewhere a selection can still be copied.
+    // Only secure pages may write to the clipboard. On other pages the selected text can be copied.
     const area = element('textarea', { value: text, className: 'unseen' })
     document.body.append(area)
     area.select()
@@ -89,10 +89,10 @@ export async function copy(button) {
   setTimeout(() => setText(button, before), COPIED_MS)
 }
 
-/** Where commands look for the server when nothing tells them. */
+/** The default server of the command line. */
 const DEFAULT_URLS = ['http://127.0.0.1:8001', 'http://localhost:8001']
 
-/** A line that people can paste into their shell, which reaches the server that this page came from. */
+/** A command to paste into a shell. It calls the server of this page. */
 export function commandLine(rest) {
   const url = new URL('.', location.href).href.replace(/\/$/, '')
   const word = /^[\w@%+=:,./-]+$/.test(url) ? url : `'${url.replaceAll("'", '%27')}'`

@@ -1,4 +1,4 @@
-// The first page: jobs with their states, live. No framework and no build.
+// The dashboard: jobs with their states, live. It has no framework and no build.
 
 import { clearDetail, showDetail } from './page-detail.js'
 import {
@@ -20,7 +20,7 @@ import {
 const REFRESH_MS = 1_000
 const TIMEOUT_MS = 10_000
 const ROWS_MAX = 50
-/** A screen reader is told of new counts this often at most. */
+/** Screen readers hear of new counts at most this often. */
 const SUMMARY_MS = 5_000
 const TOKEN = 'ichido.token'
 const small = matchMedia('(max-width: 74.99rem)')
@@ -184,7 +184,7 @@ function hashChanged() {
   refresh()
 }
 
-/** On small screens the panel lies over the rest, which then cannot be reached behind it. */
+/** On small screens the panel covers the rest of the page, which is then inert. */
 function coverRest() {
   for (const part of document.querySelectorAll('.top, .filters, .list')) part.inert = chosen !== null && small.matches
 }
@@ -221,7 +221,7 @@ async function refresh() {
   try {
     await load()
     reachedMs = Date.now()
-    // It may have been hidden while the answer was on its way.
+    // The page may have been hidden meanwhile.
     if (document.hidden) live('paused', 'Paused')
     else live('on', 'Live')
     problem('trouble', null)
@@ -257,7 +257,7 @@ async function load() {
 
 let outcome = null
 
-/** The job, with its result once it has one; that is asked for once, as it stays. */
+/** The job, with its result if it has one. A result does not change, so it is read once. */
 async function loadJob(id) {
   const path = `v1/jobs/${encodeURIComponent(id)}`
   const job = await call(path)
@@ -266,7 +266,7 @@ async function loadJob(id) {
   return { ...job, result: outcome.result }
 }
 
-/** What this caller may not see, or what is gone, does not stop the rest of the page. */
+/** A refused or failed call does not stop the rest of the page. */
 async function orRefused(answer) {
   try {
     return await answer
@@ -286,7 +286,7 @@ function failed(error) {
     problem('trouble', `The server refused: ${error.message}`)
   } else {
     live('off', 'Offline')
-    const since = reachedMs === 0 ? '' : ` What you see is from ${new Date(reachedMs).toLocaleTimeString()}.`
+    const since = reachedMs === 0 ? '' : ` The page shows the state of ${new Date(reachedMs).toLocaleTimeString()}.`
     problem('trouble', `The server cannot be reached. Trying again every second.${since}`)
   }
 }
@@ -334,7 +334,7 @@ $('rows').addEventListener('click', (event) => {
   if (id === chosen) closeDetail()
   else location.hash = id
 })
-// A name that is half typed matches nothing: it counts when it is known, or finished.
+// A half-typed name matches nothing, so the filter waits for a known or finished name.
 $('queue').addEventListener('input', () => (queues.has($('queue').value) || $('queue').value === '') && chooseQueue())
 $('queue').addEventListener('change', chooseQueue)
 $('clear').addEventListener('click', () => choose('', ''))

@@ -9,15 +9,18 @@ import type { JobService } from '../jobs/jobs.ts'
 import { type AccessService, hashToken, LOCAL_ADMIN } from './access.ts'
 
 /**
- * For browsers, whose EventSource sends no headers: what stands in a URL ends up in logs and histories, so it opens the
- * events of one job only, and not for long. It is signed with a key that only the API token gives, and checked against the
- * public half that stands beside that token's hash: every node can check it, nobody who reads the database can make one,
- * and it ends with the API token.
+ * Tokens for browsers, whose EventSource sends no headers. URLs end up in logs and histories, so a token opens the
+ * events of one job for a short time. It is signed with a key that is derived from the API token, and checked with the
+ * public half, which is stored beside the hash of the API token. So every node can check a token, nobody can make one
+ * from the database, and it ends with the API token.
  */
 export interface StreamTokenService {
   /** @param apiToken what the caller authenticated with; undefined in open mode. */
   create(caller: Caller, jobId: string, apiToken: string | undefined): Promise<StreamTokenShape>
-  /** With the rights that the API token has now; null when that has ended, or this is forged, for another job or too old. */
+  /**
+   * The caller with the current rights of the API token; null if that token has ended, or if this one is forged,
+   * expired or for another job.
+   */
   verify(token: string, jobId: string): Promise<Caller | null>
 }
 
@@ -25,10 +28,10 @@ export const STREAM_TOKEN_PREFIX = 'ichido_stream_'
 const FORM = /^ichido_stream_([\w-]+)\.([\w-]+)$/
 const TTL_MS = 5 * 60_000
 const SECRET_BYTES = 32
-/** What the API token is hashed with here must never be what it is stored under. */
+/** The API token is stored under another hash than the one with this text. */
 const PURPOSE = 'ichido stream token'
 
-/** The id of the API token; null: it was asked for in open mode. */
+/** The job, the expiry, and the id of the API token; null: it was made in open mode. */
 const content = z.tuple([z.uuid(), z.int(), z.uuid().nullable()])
 
 export function createStreamTokenService(
@@ -36,13 +39,16 @@ export function createStreamTokenService(
   jobs: JobService,
   access: Pick<AccessService, 'isAuthRequired'>,
 ): StreamTokenService {
-  /** In memory alone: nothing in the store may be worth an admin's streams. So another node does not take it. */
+  /**
+   * The key of open mode is only in memory, so that the store contains nothing that opens an admin's streams. Another
+   * node does not accept its tokens.
+   */
   const openKey = keyFrom(world.secret(SECRET_BYTES))
 
   /** The public half is stored when it is first needed. */
   async function tokenIdOf(apiToken: string, key: KeyObject): Promise<string> {
     const found = await store.read(findToken(hashToken(apiToken)))
-    // It was valid a moment ago.
+    // The token was valid a moment ago, and has been revoked since.
     if (found === null) throw new IchidoError('UNAUTHENTICATED')
     if (found.streamKey === null) await store.write(keepStreamKey(found.tokenId, publicHalf(key)))
     return found.tokenId
@@ -82,7 +88,7 @@ export function createStreamTokenService(
 
 type Content = z.output<typeof content>
 
-/** Of anybody who sends something that looks like a token: not believed before its signature was checked. */
+/** The content of a possible token. Its signature is not checked yet. */
 function contentOf(text: string): Content | null {
   try {
     return content.parse(JSON.parse(Buffer.from(text, 'base64url').toString()))
@@ -95,7 +101,7 @@ const CURVE = { kty: 'OKP', crv: 'Ed25519' }
 /** PKCS #8 of an Ed25519 key, up to its 32 bytes (RFC 8410). */
 const PKCS8 = Buffer.from('302e020100300506032b657004220420', 'hex')
 
-/** Always the same one from the same secret, which has 256 random bits: it cannot be found from the public half. */
+/** The same secret gives the same key. The secret has 256 random bits, so the public half does not reveal it. */
 function keyFrom(secret: string): KeyObject {
   const seed = createHmac('sha256', secret).update(PURPOSE).digest()
   return createPrivateKey({ key: Buffer.concat([PKCS8, seed]), format: 'der', type: 'pkcs8' })

@@ -7,20 +7,20 @@ export interface BatcherOptions<Item, Outcome> {
   world: World
   itemsMax: number
   bytesMax: number
-  /** How many batches may be under way. More of them are smaller, and each has its fixed cost. */
+  /** How many batches may run at the same time. More batches are smaller, and each has a fixed cost. */
   inFlightMax: number
-  /** Fewer items than these wait for the batch under way instead of going beside it; one will do, unless it is said. */
+  /** Fewer items than this wait for the running batch instead of starting beside it; default 1. */
   besideMin?: number
   /**
-   * What waits is shared out among the batches that may begin. More than this is not: it is one large call, and leaves the other
-   * place to the next one; halved, both would wait for each other.
+   * Up to this many items are divided among the batches that may begin. More items are one large call, which leaves the
+   * second place to the next call. Divided, both calls would wait for each other.
    */
   sharedOutMax?: number
-  /** Carries out the items in one transaction; one outcome for each, in their order. */
+  /** Runs the items in one transaction. It returns one outcome for each, in their order. */
   run(items: Item[]): Promise<Outcome[]>
   /** How much of `bytesMax` an item takes. */
   bytesOf(item: Item): number
-  /** Whose turn it is: a user that sends much does not keep the others out. */
+  /** The user of an item. Users take turns, so that a busy one does not keep others out. */
   userOf(item: Item): string
   onBatch?(batch: { name: string; items: number; elapsedMs: number }): void
 }
@@ -29,11 +29,13 @@ interface Waiting<Item, Outcome> {
   item: Item
   bytes: number
   call: Call<Outcome>
-  /** Its place in the call. */
+  /** The index of the item in its call. */
   place: number
 }
 
-/** What was asked for together: one promise for all of it, for one for each took a seventh of a call with 1,000 items. */
+/**
+ * The items of one call share one promise: a promise for each took a seventh of the time of a call with 1,000 items.
+ */
 interface Call<Outcome> {
   settled: PromiseSettledResult<Outcome>[]
   open: number
@@ -41,8 +43,8 @@ interface Call<Outcome> {
 }
 
 /**
- * Group commit: what arrived while one batch was being committed is the next batch. It never waits for a timer, so a
- * lone item waits for nobody. Few batches are under way at a time: large statements beat many connections.
+ * Group commit: the items that arrive during one commit are the next batch. It never waits for a timer, so a single
+ * item does not wait. Few batches run at the same time, because large statements beat many connections.
  */
 export class Batcher<Item, Outcome> {
   readonly #options: BatcherOptions<Item, Outcome>
@@ -70,7 +72,7 @@ export class Batcher<Item, Outcome> {
   }
 
   /**
-   * Each has its own outcome, in its place, also one that cannot be made an item. They may be carried out in different
+   * Each item has its own outcome, at its index, also one that `toItem` refuses. The items may run in different
    * batches, as if they had come one by one.
    */
   addAll<Given>(given: readonly Given[], toItem: (one: Given) => Item): Promise<PromiseSettledResult<Outcome>[]> {
@@ -89,7 +91,7 @@ export class Batcher<Item, Outcome> {
   }
 
   #queue(item: Item, call: Call<Outcome>, place: number): void {
-    // Asked here, where an item that cannot be measured fails its own caller and nobody else.
+    // These calls may throw, and then only this item fails.
     const user = this.#options.userOf(item)
     const waiting = { item, bytes: this.#options.bytesOf(item), call, place }
     if (this.#apart.has(user)) return void this.#apart.push(user, waiting)
@@ -103,12 +105,12 @@ export class Batcher<Item, Outcome> {
     if (this.#scheduled || this.#size === 0 || !this.#mayBegin()) return
     this.#scheduled = true
     const size = this.#size
-    // Calls that arrive in the same turn of the event loop belong together; and a store that answers synchronously
-    // must not keep new requests from being read.
+    // Calls of the same turn of the event loop belong together, and a store that answers synchronously must not keep
+    // new requests from being read.
     this.#options.world.soon(() => {
       this.#scheduled = false
-      // While requests keep this process busy, who waits for the batch under way loses nothing: one of 24 jobs costs the
-      // database less than two of 12. Only when nothing more comes does the next one go beside it.
+      // While more items arrive, it is better to wait for the running batch: one batch of 24 jobs costs the database
+      // less than two of 12. The next batch starts beside it only when no more items come.
       const growing = this.#inFlight > 0 && this.#size > size && this.#size < this.#options.itemsMax
       if (!growing) void this.#next()
       this.#schedule()
@@ -142,15 +144,15 @@ export class Batcher<Item, Outcome> {
       const line = this.#waiting.get(user)
       if (line === undefined) continue
       this.#waiting.delete(user)
-      // Put back at the end: who was served last waits longest.
+      // The user goes to the end, because it was served last.
       if (line.length > count) this.#waiting.set(user, line.slice(count))
     }
     return batch
   }
 
   /**
-   * One item that the store cannot hold must not fail its neighbours: the batch is halved until it stands alone. What was held
-   * up is the answer, and not settled.
+   * A bad item must not fail its neighbours: the batch is halved until the bad item is alone. Items that ran into a
+   * lock are returned, and not settled.
    */
   async #carryOut(batch: Waiting<Item, Outcome>[]): Promise<HeldBatch<Waiting<Item, Outcome>> | null> {
     try {
@@ -175,7 +177,7 @@ export class Batcher<Item, Outcome> {
     }
   }
 
-  /** Each user by itself: one waits for whoever keeps its rows, the others for nobody. */
+  /** From now on each of these users runs alone, so that only the blocked one waits. */
   #setApart({ waiting, error }: HeldBatch<Waiting<Item, Outcome>>): void {
     const lines = Map.groupBy(waiting, ({ item }) => this.#options.userOf(item))
     for (const [user, line] of lines) {
@@ -195,7 +197,7 @@ export class Batcher<Item, Outcome> {
   }
 }
 
-/** One of each line in turn, until the batch is full; one that is too large for any goes alone. */
+/** Takes one item of each user in turn, until the batch is full. An item that is larger than a batch goes alone. */
 function take<One extends { bytes: number }>(
   lines: ReadonlyMap<string, readonly One[]>,
   itemsMax: number,

@@ -3,12 +3,12 @@ import type { LockTimeout } from '../../core/node/store-errors.ts'
 
 interface BlockedUsersOptions<Waiting> {
   world: World
-  /** How many of the first of a line fit into one batch. */
+  /** How many items at the head of a line fit into one batch. */
   fit(line: readonly Waiting[]): number
-  /** Settles all but those that were held up, which it answers with. */
+  /** Settles the items, except those that ran into a lock, which it returns. */
   carryOut(batch: Waiting[]): Promise<HeldBatch<Waiting> | null>
   reject(waiting: Waiting, error: LockTimeout): void
-  /** The user was carried out: with what it has sent since, it is one of many again. */
+  /** The user is no longer blocked. Its later items go back to the normal batches. */
   rejoin(user: string, line: Waiting[]): void
 }
 
@@ -19,10 +19,10 @@ export interface HeldBatch<Waiting> {
 
 interface Line<Waiting> {
   entries: Entry<Waiting>[]
-  /** Somebody keeps what this very user needs. Unless it is known, the user may only have stood beside such a one. */
+  /** This user is known to be blocked by a lock. Otherwise it may only have shared a batch with a blocked user. */
   isHeld: boolean
   underWay: boolean
-  /** The last time that it was held up, and why. */
+  /** The last time that it ran into the lock, and the error. */
   heldAtMs: number
   error: LockTimeout
 }
@@ -32,17 +32,22 @@ interface Entry<Waiting> {
   untilMs: number
 }
 
-/** Under way at a time, and how many of them may be of users who are held: the others never wait for these. */
+/**
+ * How many users run at the same time, and how many of them may be blocked ones. Others never wait for blocked users.
+ */
 const LANES_MAX = 2
 const HELD_LANES_MAX = 1
-/** As long as the store tries a command again that comes alone. */
+/** As long as the store retries a single command. */
 const HELD_FOR_MS = 15_000
-/** So long a user that was held has a line of its own, also when nothing is left in it: others do not find out anew that it is. */
+/**
+ * A blocked user keeps its own line for this long, even an empty one, so that its next items do not block other users
+ * again.
+ */
 const REMEMBERED_MS = 60_000
 
 /**
- * Users who are carried out by themselves, because somebody keeps what one of them needs. Each try ends when the store has no
- * more patience for a row; those who are held take turns until their time is up.
+ * Users who run alone, because a lock blocks one of them. Each try ends with the lock timeout of the store. The blocked
+ * users take turns until the deadline of their items.
  */
 export class BlockedUsers<Waiting> {
   readonly #options: BlockedUsersOptions<Waiting>
@@ -56,13 +61,13 @@ export class BlockedUsers<Waiting> {
     return this.#lines.has(user)
   }
 
-  /** What a user sends meanwhile. */
+  /** Adds an item of a user who runs alone. */
   push(user: string, waiting: Waiting): void {
     this.#lines.get(user)?.entries.push({ waiting, untilMs: this.#options.world.monotonic() + HELD_FOR_MS })
     this.#serve()
   }
 
-  /** Sets apart those who were held up together, each with what else it has sent. */
+  /** Separates the users of a batch that ran into a lock, each with its other items. */
   hold(lines: ReadonlyMap<string, readonly Waiting[]>, error: LockTimeout): void {
     const heldAtMs = this.#options.world.monotonic()
     for (const [user, held] of lines) {
@@ -79,7 +84,7 @@ export class BlockedUsers<Waiting> {
     for (let next = this.#next(); next !== null; next = this.#next()) void this.#carryOut(...next)
   }
 
-  /** Whose time is up hears so, whether or not it is its turn. */
+  /** Rejects the items whose deadline has passed. */
   #giveUpOverdue(): void {
     const nowMs = this.#options.world.monotonic()
     for (const [user, line] of this.#lines) {
@@ -91,7 +96,7 @@ export class BlockedUsers<Waiting> {
     }
   }
 
-  /** Of those who are held the one whose turn it is; before them all others. */
+  /** The next user: first those who are not known to be blocked, then the blocked ones in turn. */
   #next(): [string, Line<Waiting>] | null {
     const underWay = [...this.#lines.values()].filter((line) => line.underWay)
     if (underWay.length >= LANES_MAX) return null
@@ -106,7 +111,7 @@ export class BlockedUsers<Waiting> {
     line.underWay = true
     const held = await this.#options.carryOut(batch.map(({ waiting }) => waiting))
     line.underWay = false
-    // Whose turn it was stands last.
+    // The user goes to the end of the order.
     this.#lines.delete(user)
     if (held === null) {
       this.#options.rejoin(

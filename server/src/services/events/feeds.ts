@@ -12,25 +12,28 @@ import { FIRST_PAGE_MAX, type Framing, type Sink, Subscriber, type SubscriberDep
 export type FeedBeginning = { after: number } | { lastSeq: number }
 
 export interface FeedOpening {
-  /** The job has ended, and nothing comes after the place that was asked for. */
+  /** The job has ended, and there is no event after the requested cursor. */
   over: boolean
-  /** Begins to tell. */
+  /** Begins to send events to the sink. */
   subscribe(sink: Sink): Subscriber
 }
 
-/** Wake-ups may get lost: all jobs that are followed are looked at by themselves this often, in one query. */
+/** Wake-ups may get lost, so one query looks at all followed jobs this often. */
 const POLL_MS = 1_000
 const POLL_JOBS_MAX = 1_000
-/** Proxies cut off a stream that is silent for a minute, and some do so earlier. */
+/** Proxies close a connection that is silent for a minute, and some close it earlier. */
 export const HEARTBEAT_MS = 15_000
-/** A stream ends after this long: the client connects again with its token, which may be revoked by then. Not all clients at once. */
+/**
+ * A stream ends after this long, so that the client connects again with its token, which may be revoked. The times
+ * differ, so that not all clients connect at once.
+ */
 export const LIFETIME_MS = { min: 12 * 60_000, max: 15 * 60_000 }
 
-/** Everybody on this node who follows the events of jobs: one feed for each job, however many follow it. */
+/** All readers of events on this node, with one feed for each job. */
 export class Feeds {
   readonly #deps: Pick<Deps, 'world' | 'bus' | 'limits' | 'store'> & SubscriberDeps
   readonly #feeds = new Map<string, { feed: JobFeed; unsubscribe: () => void }>()
-  /** Until when each of them stays. */
+  /** The end of the lifetime of each subscriber. */
   readonly #subscribers = new Map<Subscriber, number>()
   #opening = 0
   #callOffPoll: (() => void) | null = null
@@ -42,7 +45,7 @@ export class Feeds {
     this.#deps = { world, bus, limits, store, meter, events, framing }
   }
 
-  /** How many there are who have taken all that there is, and how many who have not. */
+  /** How many readers have all events, and how many do not. */
   get counts(): { current: number; behind: number } {
     const behind = [...this.#subscribers.keys()].filter(({ isBehind }) => isBehind).length
     return { current: this.#subscribers.size - behind, behind }
@@ -75,7 +78,7 @@ export class Feeds {
     }
   }
 
-  /** Ends all streams, so that clients come again elsewhere. */
+  /** Ends all streams, so that clients connect to another node. */
   stop(): void {
     this.#stopped = true
     for (const subscriber of this.#subscribers.keys()) subscriber.stop()
@@ -87,7 +90,7 @@ export class Feeds {
     if (known !== undefined) return known.feed
     const feed = new JobFeed(store, framing.event, jobId, lastN)
     this.#feeds.set(jobId, { feed, unsubscribe: bus.subscribe(`job:${jobId}`, (news) => feed.hear(news)) })
-    // For what came in before the subscription stood.
+    // Events may have been stored before the subscription began.
     world.soon(() => void feed.look())
     return feed
   }
@@ -119,7 +122,7 @@ export class Feeds {
     this.#callOffPoll = null
     this.#polling = true
     this.#tend()
-    // A store that does not answer is asked again the next time.
+    // After an outage the next poll reads again.
     await this.#lookAtAll().catch(() => {})
     this.#polling = false
     if (this.#subscribers.size > 0) this.#pollLater()

@@ -16,21 +16,21 @@ import {
   UNKNOWN_CURSOR,
 } from './job-feed.ts'
 
-/** Where a subscriber's events go. */
+/** The receiver of a subscriber's events. */
 export interface Sink {
-  /** False: it is to be given nothing more before it has drained. */
+  /** False: write nothing more until it has drained. */
   write(bytes: Buffer | string): boolean
   end(): void
-  /** Says why, and ends. */
+  /** Sends the error, and ends. */
   fail(error: unknown): void
 }
 
-/** How what a subscriber is told is written down. */
+/** The format of a stream. */
 export interface Framing {
   event(event: ToldEvent): string
-  /** What lies between was lost: from here it goes on after `cursor`. */
+  /** Some events were lost. The stream continues after `cursor`. */
   reset(state: JobStateShape, cursor: number): string
-  /** The job has ended and everything was told. */
+  /** The job has ended, and everything was sent. */
   end(state: RunState): string
   heartbeat: string
 }
@@ -41,12 +41,12 @@ export interface SubscriberDeps {
   meter: Pick<Meter, 'streamBroken'>
 }
 
-/** Most have few events to catch up on, and some have large ones. */
+/** Most readers have few events to catch up on, and some events are large. */
 export const FIRST_PAGE_MAX = 16
 
 /**
- * One who follows a feed at a pace of its own. What it has not taken yet stays in the store: it holds no more than the batch
- * that its sink was given last.
+ * A reader of a feed at its own pace. Events that it has not taken stay in the store: it holds at most the last batch
+ * that it gave to its sink.
  */
 export class Subscriber implements Follower {
   readonly #deps: SubscriberDeps
@@ -72,7 +72,7 @@ export class Subscriber implements Follower {
     return this.#stalled || this.#cursor < this.#feed.seen
   }
 
-  /** With what was read when its place was looked for. */
+  /** Begins with the page that was read when it opened. */
   begin(page: FeedPage): void {
     this.#feed.followers.add(this)
     void this.#pull(async () => this.#feed.framed(page))
@@ -104,14 +104,14 @@ export class Subscriber implements Follower {
     if (!this.#stalled) this.#write(this.#deps.framing.heartbeat)
   }
 
-  /** Ends the stream where it is: whoever follows comes again, here or elsewhere. */
+  /** Ends the stream. The client connects again, here or to another node. */
   stop(): void {
     if (this.#closed) return
     this.close()
     this.#sink.end()
   }
 
-  /** The sink takes nothing any more. */
+  /** The sink is closed. */
   close(): void {
     if (this.#closed) return
     this.#closed = true
@@ -137,7 +137,7 @@ export class Subscriber implements Follower {
     }
   }
 
-  /** Others who were behind may have read what it wants. */
+  /** Another reader that is behind may have read the same batches. */
   #takeKept(): void {
     while (this.#cursor < this.#feed.tailAfter && !this.#stalled) {
       const batch = this.#feed.keptAfter(this.#cursor)
@@ -149,7 +149,7 @@ export class Subscriber implements Follower {
   #takePage(batches: readonly EventBatch[]): void {
     const before = this.#cursor
     this.#take(batches)
-    // What it could not take was read for nothing.
+    // The next page is smaller if the reader could not take this one.
     this.#pageMax = Math.min(PAGE_MAX, Math.max(1, (this.#cursor - before) * 2))
   }
 
@@ -162,7 +162,7 @@ export class Subscriber implements Follower {
       if (page.lost) await this.#reset(page.lastN)
       else this.#takePage(page.batches)
     } catch (error) {
-      // The feed's next poll goes on from here.
+      // After an outage the next poll of the feed continues here.
       if (!isOutage(error)) this.fail(error)
       return
     } finally {
@@ -173,7 +173,7 @@ export class Subscriber implements Follower {
 
   async #reset(lastN: number): Promise<void> {
     const { events, framing, meter } = this.#deps
-    // Should the store not answer now, the next page is lost, too.
+    // If the store does not answer now, the next page counts as lost, too.
     this.#cursor = UNKNOWN_CURSOR
     const state = await events.state(LOCAL_ADMIN, this.#feed.jobId)
     if (this.#closed) return

@@ -9,7 +9,7 @@ import { integer, integerOrNull, type Row, text, textOrNull } from '../../store/
 import type { PromiseCounts } from '../../store/system/promise-counters.ts'
 import { iso, isoOrNull } from '../answers.ts'
 
-/** Rows of the store, in the wire's words. */
+/** Renders rows of the store in the form of the API. */
 
 const time = (row: Row, column: string) => isoOrNull(integerOrNull(row, column))
 
@@ -18,7 +18,7 @@ function errorOf(row: Row): RunErrorShape | null {
   return error === null ? null : (JSON.parse(error) as RunErrorShape)
 }
 
-/** A list has up to 200 errors: each says what it is, and the one who asks for it alone is told the rest. */
+/** A list has up to 200 errors, so their messages are cut. The detail of a job has the whole message. */
 export const LISTED_MESSAGE_MAX = 1_000
 
 export function renderListed(row: Row): JobShape {
@@ -100,7 +100,7 @@ export function renderDetail(
   }
 }
 
-/** Takes the attempt that each run had come to: how often one was handed to another worker without having started. */
+/** How often a run went to another worker before it started, from the last attempt of each run. */
 function reassignments(attempts: readonly number[]): number {
   return attempts.reduce((sum, attempt, i) => sum + Math.max(0, attempt - (attempts[i - 1] ?? 0) - 1), 0)
 }

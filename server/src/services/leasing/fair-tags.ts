@@ -8,9 +8,9 @@ import {
 } from '../../store/leasing/fair-tags.ts'
 import type { Deps } from '../deps.ts'
 
-/** What another node has given out is known here so much later at most. */
+/** This node learns of the tags of other nodes within this time. */
 const KNOWN_MS = 1_000
-/** How long a node keeps to itself how far it has leased. */
+/** A node shares its last leased tags this often. */
 const SHARE_MS = 500
 const QUEUES_MAX = 1_000
 const USERS_MAX = 10_000
@@ -18,9 +18,9 @@ const USERS_MAX = 10_000
 interface QueueTime {
   queue: string
   priority: number
-  /** As the store has it. */
+  /** The value of the store. */
   tag: number
-  /** The highest one that was leased here and is not in the store yet; 0: none. */
+  /** The highest tag that was leased here and is not in the store yet; 0: none. */
   leasedTag: number
   users: Map<string, UserTags>
 }
@@ -33,14 +33,13 @@ interface UserTags {
 }
 
 /**
- * A run's tag is its user's next one among the runs of one priority in a queue, by which they are ordered: behind the user's own
- * last one, and not before the queue's time, which is the last tag that was leased. So a user with one job comes right after
- * those that are being worked on, not behind all jobs of a user with many. Both are read from the store, so that all nodes
- * agree, and kept in memory for a second: within a user and a priority, jobs are ordered as they were submitted, over all
- * nodes up to that second.
+ * Ready runs of one priority in a queue are ordered by tag. A new tag is behind the user's own last tag, and not before
+ * the time of the queue, which is the last leased tag. So a user with one job comes right after the jobs that are being
+ * worked on, not behind all jobs of a user with many. Both values come from the store, so that all nodes agree, and are
+ * cached for a second. The jobs of one user and priority keep their order, across nodes up to that second.
  */
 export interface FairTags {
-  /** In the transaction that makes runs ready. */
+  /** Runs in the transaction that makes runs ready. */
   tagsFor: TagsFor
   /** From memory; null: the store must be asked. */
   known(places: readonly Place[]): number[] | null
@@ -48,7 +47,7 @@ export interface FairTags {
   find(places: readonly Place[]): Promise<number[]>
   /** A run with this tag was leased. */
   leased(queue: string, tag: number, priority: number): void
-  /** Tells the other nodes how far this one has leased. */
+  /** Writes the last leased tags for the other nodes. */
   share(): Promise<void>
   /** Shares for the last time. */
   close(): Promise<void>
@@ -60,7 +59,7 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
   let asking: Promise<unknown> | null = null
 
   function timeOf(queue: string, priority: number): QueueTime {
-    // Each priority has a time of its own: a high one runs ahead of the others.
+    // Each priority has its own time, because a high priority runs ahead of the others.
     const name = `${priority} ${queue}`
     let time = queues.get(name)
     if (time === undefined) {
@@ -93,7 +92,7 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
       const time = timeOf(queue, priority)
       time.tag = timeTag
       const user = time.users.get(userId)
-      // A transaction that is under way has tags that the store does not show yet; a refused submission has none for long.
+      // The store does not show the tags of a running transaction yet. Tags of a refused submission are forgotten soon.
       const ours = user !== undefined && askedAtMs - user.givenAtMs < KNOWN_MS ? user.lastTag : 0
       if (time.users.size >= USERS_MAX) time.users.clear()
       time.users.set(userId, { givenAtMs: 0, ...user, lastTag: Math.max(lastTag, ours), askedAtMs })
@@ -111,12 +110,12 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
     })
   }
 
-  /** One after the other: who came first has the lower tag. */
+  /** One call after the other, so that an earlier call gets lower tags. */
   async function ask(places: readonly Place[], before: Promise<unknown> | null): Promise<number[]> {
     await before?.catch(() => {})
     const askedAtMs = world.monotonic()
     const asked = unknown(places, askedAtMs)
-    // On a connection that writes, whose planner is held to the indexes.
+    // A write connection, because its planner is forced to use the indexes.
     if (asked.length > 0) learn(await store.write(findLastTags(asked)), askedAtMs)
     return give(places, world.monotonic())
   }
@@ -132,7 +131,7 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
     })
   }
 
-  /** The last lease of a busy time is told of, too. A failure is tried again with the next lease. */
+  /** Delayed, so that the last lease of a busy time is shared, too. After a failure the next lease tries again. */
   function shareSoon(): void {
     callOffSharing ??= world.after(SHARE_MS, () => {
       callOffSharing = null

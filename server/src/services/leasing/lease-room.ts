@@ -3,36 +3,39 @@ import type { Deps } from '../deps.ts'
 import { maximumReached } from '../limits/maximum.ts'
 
 const setting = 'leases_per_worker_max'
-/** Of the maximum: when so many were leased since the last count, they are counted again, and nobody waits for it. */
+/**
+ * When a worker has leased this share of the maximum since the last count, its leases are counted again in the
+ * background.
+ */
 const UNCOUNTED_SHARE = 0.1
-/** The one that asked first is forgotten first, and counted anew when it comes again. */
+/** Beyond this, the worker that asked first is dropped, and counted again when it comes back. */
 const WORKERS_MAX = 10_000
 const RETRY_AFTER_MS = 5_000
 
-/** What this node knows of the leases of a worker. Their sum is never less than what this node let it have. */
+/** The leases of a worker, as this node knows them. The sum is never less than what this node has granted. */
 interface Holding {
-  /** By the store, in the last count that began. */
+  /** The number in the store, by the last count that began. */
   counted: number
-  /** How many it had got from this node when that count began. */
+  /** How many leases this node had granted when that count began. */
   leasedBefore: number
-  /** How many it has got from this node by now. */
+  /** How many leases this node has granted by now. */
   leased: number
-  /** By polls that have not been answered. */
+  /** Leases that open polls have asked for. */
   asked: number
   counting: Promise<void> | null
 }
 
 interface Room {
-  /** How many of those that were asked for may be leased; 0: none but those of an earlier answer to the same poll. */
+  /** How many leases may be granted; 0: only those of an earlier answer to the same poll. */
   readonly max: number
-  /** So many were. */
+  /** Reports how many leases were granted. */
   settle(leased: number): void
 }
 
 /**
- * How many more leases a worker may have. The store is asked only once a worker has leased a tenth of the maximum since the
- * last time: what it finishes, here or elsewhere, is not counted before. Of one node it is exact. What other nodes hand out
- * between two counts comes on top: a tenth of the maximum for each of them, and what they lease during a count.
+ * Limits the leases of a worker. It counts in the store only after a worker has leased a tenth of the maximum since the
+ * last count, because finished runs are not subtracted in between. On one node the limit is exact. With other nodes, a
+ * worker can exceed it by a tenth of the maximum for each node, and by the leases during a count.
  */
 export class LeaseRoom {
   readonly #deps: Pick<Deps, 'store' | 'settings' | 'meter'>
@@ -48,11 +51,11 @@ export class LeaseRoom {
     const uncounted = () => holding.leased - holding.leasedBefore
     const free = () => max - holding.counted - uncounted() - holding.asked
     if (free() < wanted) {
-      // One that is under way may have missed what has just ended.
+      // A running count may have missed a run that has just ended.
       await holding.counting?.catch(() => {})
       await this.#count(workerId, holding)
     } else if (uncounted() + wanted > max * UNCOUNTED_SHARE && holding.counting === null) {
-      // A store that does not answer is asked again by the next.
+      // After an outage the next call counts again.
       this.#count(workerId, holding).catch(() => {})
     }
     const granted = Math.max(0, Math.min(wanted, free()))
@@ -66,7 +69,7 @@ export class LeaseRoom {
     }
   }
 
-  /** For a worker that has no room left. */
+  /** The refusal of a worker that holds the maximum. */
   refusal(workerId: string) {
     return maximumReached(this.#deps, {
       setting,

@@ -4,16 +4,16 @@ import type { Deps } from '../deps.ts'
 import type { FairTags } from './fair-tags.ts'
 import { KindRotations, LeasePositions } from './lease-positions.ts'
 
-/** Wake-ups may get lost; then the queues that somebody waits for are looked at this often: a second is what it may take. */
+/** Wake-ups may get lost, so the queues with waiting polls are read this often: a lease may take a second. */
 const POLL_MS = 800
-/** A transaction beyond this many polls or runs gains nothing and holds its locks longer. */
+/** A larger transaction gains nothing and holds its locks longer. */
 const POLLS_MAX = 100
 const RUNS_MAX = 1_000
-/** For how many runs those who wait ask after a wake-up; when all of them are there, the next ask for more at once. */
+/** How many runs the waiting polls ask for after a wake-up. If they get all of them, the next polls ask for more. */
 const PROBE_RUNS = 16
 const PROBE_GROWTH = 4
 
-/** Those who wait for the same kinds of the same queue, who came first first. */
+/** The polls for the same kinds of the same queue, oldest first. */
 interface Line {
   name: string
   queue: string
@@ -22,52 +22,52 @@ interface Line {
   /** There may be work. */
   woken: boolean
   probeRuns: number
-  /** Until then its polls are not matched: the last time they could not be served right away. */
+  /** Its polls are not matched before this time, because the last match failed. */
   matchFromMs: number
 }
 
-/** A job that is about to be submitted, as far as its place in the queue goes. */
+/** The place in the queue of a job that is being submitted. */
 interface ComingJob extends Position {
   runId: string
 }
 
-/** Waiting polls for jobs that are about to be submitted. No look takes these polls until the match has ended. */
+/** Waiting polls for jobs that are being submitted. No look takes these polls until the match has ended. */
 interface PollMatch {
-  /** One for each job, in the order of the jobs; all of them ask for the same kinds. */
+  /** One poll for each job, in the order of the jobs. All of them ask for the same kinds. */
   polls: readonly LeaseItem[]
-  /** Jobs that have waited longer are looked for from here on; null: from the beginning. */
+  /** The position from which older jobs are searched; null: from the beginning. */
   from: Position | null
-  /** The jobs were leased with their submission, each by its poll. */
+  /** The jobs were leased by their polls. */
   settle(leases: readonly Leased[]): void
-  /** The jobs were not leased. `again`: a match is worth a try the next time. */
+  /** The jobs were not leased. `again`: the next match may succeed. */
   decline(again: boolean): void
-  /** The answer of the store was lost: nobody knows whether the jobs were leased. */
+  /** The answer of the store was lost, so the jobs may have been leased. */
   unheard(): void
 }
 
 interface Poll {
   item: LeaseItem
-  /** A worker that has lost the connection may ask again under the same one before this poll is known to be gone. */
+  /** Identifies the poll. A worker that reconnects may poll with the same name before this poll is known to be gone. */
   name: string
   lines: Line[]
-  /** Has not been looked for yet, or must be once more. */
+  /** The poll has not been part of a look yet, or must be part of one again. */
   fresh: boolean
-  /** Does not wait any longer than until the look or the match that it is part of has ended. */
+  /** The poll ends with the look or match that it is part of. */
   over: boolean
-  /** Whoever asked has gone. */
+  /** The caller has disconnected. */
   gone: boolean
-  /** There may have been work for it while it was matched. */
+  /** A look has skipped the poll, because it was matched. */
   passedOver: boolean
   settle(leases: Leased[]): void
   reject(error: unknown): void
 }
 
-/** Polls that are looked for together, and the queues to look at for each. */
+/** The polls of one look, and the queues to read for each. */
 type Chosen = ReadonlyMap<Poll, readonly string[]>
 
 /**
- * Where all polls of a node stand. One transaction looks for many of them, one statement for all that want the same; and
- * when a queue is woken, only as many look as there is work for: a hundred who wait cost one look a second.
+ * All polls of a node. One transaction leases for many polls, with one statement for all that want the same. After a
+ * wake-up only as many polls look as there is work for: a hundred waiting polls cost one look a second.
  */
 export class PollDispatcher {
   readonly #deps: Deps
@@ -77,9 +77,9 @@ export class PollDispatcher {
   readonly #subscriptions = new Map<string, { lines: Set<Line>; end: () => void }>()
   readonly #fresh = new Set<Poll>()
   readonly #inLook = new Set<Poll>()
-  /** By their names. */
+  /** Matched polls by name. */
   readonly #matched = new Map<string, Poll>()
-  /** How many polls stand here under a name. */
+  /** The number of polls with the same name. */
   readonly #names = new Map<string, number>()
   readonly #fairTags: FairTags
   #looking = false
@@ -91,7 +91,7 @@ export class PollDispatcher {
     this.#fairTags = fairTags
   }
 
-  /** Leases now, or as soon as there is work; nothing when the time is up or the signal aborts before. */
+  /** Leases now, or as soon as there is work. The answer is empty if the time has passed or the signal aborts first. */
   lease(item: LeaseItem, waitMs: number, signal?: AbortSignal): Promise<Leased[]> {
     if (signal?.aborted) return Promise.resolve([])
     return new Promise((resolve, reject) => {
@@ -123,14 +123,14 @@ export class PollDispatcher {
           reject(error)
         },
       }
-      // It stands in line before the first look, so that nothing can happen unseen in between.
+      // The poll joins its lines before the first look, so that it misses no wake-up.
       this.#join(poll)
       this.#fresh.add(poll)
       this.#look()
     })
   }
 
-  /** Waiting polls for jobs of one kind in one queue, if there are enough of them and no look is under way for them. */
+  /** Waiting polls for jobs of one kind in one queue, if there are enough and none is part of a look. */
   match(queue: string, kind: string, jobs: readonly ComingJob[]): PollMatch | null {
     const subscription = this.#subscriptions.get(queue)
     if (subscription === undefined) return null
@@ -143,12 +143,12 @@ export class PollDispatcher {
     return null
   }
 
-  /** One for each of so many jobs. */
+  /** One waiting poll for each job; null: there are not enough. */
   #idle(line: Line, jobs: number): Poll[] | null {
     const idle: Poll[] = []
     for (const poll of line.polls) {
       if (this.#inLook.has(poll)) return null
-      // One of two who ask under one name is gone, and nobody knows which.
+      // Of two polls with the same name one is gone, and it is unknown which.
       if (poll.fresh || this.#matched.has(poll.name) || this.#names.get(poll.name) !== 1) continue
       for (let i = 0; i < poll.item.max && idle.length < jobs; i++) idle.push(poll)
       if (idle.length === jobs) return idle
@@ -158,10 +158,10 @@ export class PollDispatcher {
 
   #matchWith(line: Line, polls: readonly Poll[], jobs: readonly ComingJob[]): PollMatch | null {
     const from = this.#positions.from(line.queue, line.kinds)
-    // Whether anything of any kind has waited longer can only be seen from the beginning.
+    // Without kinds, only a scan from the beginning shows whether an older job waits.
     if (from !== null && line.kinds.length === 0) return null
     const inOrder = jobs.map((job, i) => ({ job, i })).sort((a, b) => orderOf(a.job, b.job))
-    /** The poll of each job, in the order of the jobs. */
+    /** The poll of each job, by the index of the job. */
     const pollOf = new Map(inOrder.map(({ i }, place) => [i, polls[place]]))
     const each = new Set(polls)
     for (const poll of each) this.#matched.set(poll.name, poll)
@@ -208,7 +208,7 @@ export class PollDispatcher {
     this.#deps.bus.wake(leases.map(({ jobId }) => `job:${jobId}` as const))
   }
 
-  /** A poll that is part of a look or of a match is answered with what comes of that. */
+  /** A poll that is part of a look or a match ends with its result. */
   #end(poll: Poll): void {
     if (this.#inLook.has(poll) || this.#matched.get(poll.name) === poll) poll.over = true
     else poll.settle([])
@@ -278,7 +278,7 @@ export class PollDispatcher {
     })
   }
 
-  /** One look at a time: what arrives while it is under way is part of the next. */
+  /** One look at a time. Polls that arrive during a look are part of the next. */
   #look(): void {
     if (this.#looking) return
     this.#looking = true
@@ -289,13 +289,13 @@ export class PollDispatcher {
     let polls = this.#choose()
     while (polls.size > 0) {
       const unserved = await this.#lookFor(polls)
-      // Before anybody else is looked for, so that nobody's large payloads can keep them from theirs.
+      // Unserved polls come first, so that large payloads of others cannot delay them again.
       polls = unserved.size > 0 ? unserved : this.#choose()
     }
     this.#looking = false
   }
 
-  /** Of each line that was woken the first few, and who came since the last look. */
+  /** The first polls of each woken line, and the new polls. */
   #choose(): Chosen {
     const chosen = new Map<Poll, readonly string[]>()
     let runs = 0
@@ -317,7 +317,7 @@ export class PollDispatcher {
         const queues = chosen.get(poll)
         if (queues?.includes(line.queue)) continue
         if (queues === undefined && !take(poll, poll.fresh ? poll.item.queues : [line.queue])) return chosen
-        // In the order that the worker gave them.
+        // In the order of the worker's queues.
         if (queues !== undefined) {
           chosen.set(
             poll,
@@ -335,7 +335,7 @@ export class PollDispatcher {
     return chosen
   }
 
-  /** Answers with those who got nothing, for whom there may be something when the others are served. */
+  /** Returns the polls that got nothing because the answer was full. The next look serves them. */
   async #lookFor(chosen: Chosen): Promise<Chosen> {
     const { world, store, meter } = this.#deps
     const polls = [...chosen.keys()]
@@ -379,7 +379,7 @@ export class PollDispatcher {
       poll.fresh = false
       if (leases.length > 0 || poll.over) poll.settle(leases)
     })
-    // Where everybody got all that they asked for, or that there was room for, there may be more, for those behind them.
+    // If all polls of a line got everything that they asked for, there may be more for the next ones.
     for (const [line, { full }] of probed) {
       line.probeRuns = full ? Math.min(RUNS_MAX, line.probeRuns * PROBE_GROWTH) : PROBE_RUNS
       if (full && line.polls.size > 0) line.woken = true

@@ -1,13 +1,13 @@
 import type { World } from '@ichido/sdk/world'
 
-/** So long after its last poll a worker counts as there: the longest poll takes 50 s. */
+/** A worker counts as present for this long after its last poll. The longest poll takes 50 s. */
 const SEEN_MS = 60_000
 const ANY_KIND = '*'
 const PLACES_MAX = 10_000
 
 /**
- * Which queues and kinds this node was asked for work of. Workers inside a node's own process are in no table: an idle one
- * takes what comes, and a busy one holds runs, which every node sees; this tells of the moments in between.
+ * The queues and kinds that workers have polled on this node. Workers inside the process of a node are in no table. An
+ * idle one takes every new job, and a busy one holds runs, which every node sees. This covers the moments in between.
  */
 export class RecentPolls {
   readonly #world: Pick<World, 'monotonic'>
@@ -17,7 +17,7 @@ export class RecentPolls {
     this.#world = world
   }
 
-  /** A worker asks for work; no kinds: any. */
+  /** Notes a poll; no kinds: any kind. */
   note(workerId: string, queues: readonly string[], kinds: readonly string[]): void {
     const sighting = { workerId, atMs: this.#world.monotonic() }
     if (this.#seen.size >= PLACES_MAX) this.#seen.clear()
@@ -26,12 +26,12 @@ export class RecentPolls {
     }
   }
 
-  /** It asks no more. Another worker of its queues, if there is one, is in the table. */
+  /** The worker has stopped. Other workers of its queues are in the table. */
   forget(workerId: string): void {
     for (const [place, sighting] of this.#seen) if (sighting.workerId === workerId) this.#seen.delete(place)
   }
 
-  /** How many ms ago somebody last asked; null: not lately. */
+  /** The age of the last poll in ms; null: no recent poll. */
   agoMs(queue: string, kind: string): number | null {
     const seen = [ANY_KIND, kind].map((one) => this.#seen.get(place(queue, one))?.atMs ?? Number.NEGATIVE_INFINITY)
     const agoMs = this.#world.monotonic() - Math.max(...seen)
@@ -39,7 +39,7 @@ export class RecentPolls {
   }
 }
 
-/** Neither name can hold a space. */
+/** Names have no spaces. */
 function place(queue: string, kind: string): string {
   return `${queue} ${kind}`
 }

@@ -25,13 +25,13 @@ interface NameRefusal {
 }
 
 /**
- * Queues, domains and names of labels: each takes memory on every node, and a domain also takes streams in Redis, so a user may
- * have so many of each. A new name is claimed in the store before the submission that brings it. A node remembers the
- * names that it has claimed, so all other submissions cost a few look-ups.
+ * Limits how many queues, domains and label names a user may use, because each takes memory on every node, and a domain
+ * also takes streams in Redis. A new name is claimed in the store before its submission. A node remembers its claimed
+ * names, so other submissions cost a few look-ups.
  */
 export class UserNames {
   readonly #deps: Pick<Deps, 'world' | 'store' | 'settings'>
-  /** By user, then by sort and name: until when the claim need not be renewed. */
+  /** By user, then by sort and name: until when the claim is valid. */
   readonly #known = new Map<string, Record<NameSort, Map<string, number>>>()
   #knownCount = 0
   #claiming: Promise<unknown> | null = null

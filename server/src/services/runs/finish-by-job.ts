@@ -11,17 +11,17 @@ interface JobHeld {
   workerId: string
   jobId: string
   kind: string
-  /** As the worker says; null when it does not. */
+  /** The lease that the worker names, or null. */
   leaseId: string | null
 }
 
-/** What to do about calculations that take longer than their lease; it goes on after what happened. */
+/** The advice for calculations that take longer than their lease. It continues a sentence. */
 export const LONGER_LEASE = 'raise lease_ttl_seconds of its queue or definition'
 
 /**
- * A report of a worker that sends no heartbeats and names the job instead of its lease (S1). One that says no lease means its
- * own last one on that job, so that a report that is sent again is known as the same. A report that comes after its lease
- * counts as long as nobody was handed the job since.
+ * A report of a worker that sends no heartbeats and names the job instead of the lease (S1). Without a lease, it means
+ * the worker's last lease on that job, so that a repeat is known as the same report. A report after the end of its
+ * lease counts if no other worker got the job since.
  */
 export async function finishByJob(
   deps: Deps,
@@ -47,7 +47,7 @@ export async function finishByJob(
   return outcome
 }
 
-/** The same error, in words that tell what became of the job, where the report came too late. */
+/** The same error with a message that says what happened to the job, if the report came too late. */
 async function refusal(deps: Deps, { jobId, workerId, leaseId }: JobHeld, error: IchidoError): Promise<IchidoError> {
   if (error.code !== 'LEASE_LOST' && error.code !== 'ALREADY_ENDED') return error
   const runId = leaseId === null ? null : runIdOf(leaseId)

@@ -35,44 +35,44 @@ export type { HeartbeatOutcome } from '../../store/leasing/heartbeat-runs.ts'
 export type { FinishOutcome, Report } from '../../store/runs/finish-runs.ts'
 
 export interface LeaseRequest {
-  /** Asked in this order. */
+  /** The queues, in this order. */
   queues: readonly string[]
-  /** None: any kind. */
+  /** Empty: any kind. */
   kinds: readonly string[]
   max: number
   waitMs: number
-  /** Names this poll; asked again under the same name, the answer is the same. */
+  /** Identifies this poll: a repeat gets the same leases. */
   pollId?: string | undefined
-  /** Set: the runs are started at once by the process of this name. */
+  /** If set, the runs start at once, by the process with this id. */
   startId?: string | undefined
-  /** For runs whose job and queue do not say how long a lease lasts. */
+  /** For runs without a lease time of their job or queue. */
   leaseTtlMs?: number | undefined
 }
 
-/** What a worker, known by its id, does with runs. */
+/** The calls of a worker, which is known by its id. */
 export interface RunService {
   lease(workerId: string, request: LeaseRequest, signal?: AbortSignal): Promise<LeaseShape[]>
   start(workerId: string, leaseId: string, startId: string, version?: number): Promise<StartOutcome>
   heartbeat(workerId: string, leaseId: string): Promise<HeartbeatOutcome>
   /**
-   * The leases whose runs are to stop, as soon as there are others than the known ones; none when the time is up. Writes
-   * nothing: a heartbeat tells the same, later.
+   * The leases whose runs must stop, as soon as there is one that is not known; none after the wait time. It writes
+   * nothing. A heartbeat says the same, but later.
    */
   cancels(workerId: string, known: readonly string[], waitMs: number, signal?: AbortSignal): Promise<string[]>
   finish(workerId: string, leaseId: string, report: Report, guards?: ReportGuards): Promise<FinishOutcome>
-  /** Gives a run back; it costs the job no retry. */
+  /** Gives a run back, without a retry. */
   release(workerId: string, leaseId: string): Promise<ReleaseOutcome>
 }
 
 interface ReportGuards {
   version?: number | undefined
   leaderEpoch?: number | undefined
-  /** The worker sends no heartbeats: its report also counts after its lease, as long as nobody was handed the job since. */
+  /** The worker sends no heartbeats: its report counts after its lease, too, if no other worker got the job since. */
   late?: boolean | undefined
 }
 
 const LEASE_TOKEN_BYTES = 16
-/** What follows a success. */
+/** No run follows a success. */
 const NO_RUN = ''
 
 export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunService {
@@ -107,7 +107,7 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
   }
   const bytesOf = (item: FinishItem) => bytesOfReport(item.report) + 300
   const ends = batcher<FinishItem, FinishOutcome>('finish', (items) => endAll(items, false), { bytesOf })
-  // What a job has cost is charged to its user, whose row a transaction of the user's own may keep for as long as it likes.
+  // A cost is charged to the user, whose row a transaction of an application may lock for long.
   const costs = batcher<FinishItem & { ownerId: string }, FinishOutcome>('finish', (items) => endAll(items, true), {
     bytesOf,
     userOf: ({ ownerId }) => ownerId,
@@ -131,7 +131,7 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
     return outcome
   }
 
-  /** Of a worker that has gone while it was leased, and cannot ask for it again: its poll has no name. */
+  /** The worker disconnected during the lease, and cannot repeat its poll, which has no name. */
   async function giveBack({ runId, leaseId, workerId }: Leased): Promise<void> {
     await releases.add({ runId, workerId, leaseId, nextRunId: world.uuid() })
   }
@@ -154,7 +154,7 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
       try {
         leases = await dispatcher.lease(item, room.max === 0 ? 0 : request.waitMs, signal)
       } catch (error) {
-        // They may have been leased by a commit that nobody heard of.
+        // A commit without an answer may have leased all of them.
         room.settle(room.max)
         throw error
       }
@@ -245,7 +245,7 @@ function runOf(leaseId: string): string {
   return runId
 }
 
-/** The end of a run in the words of the wire. */
+/** The end of a run in the form of the API. */
 export type ToldEnd =
   | {
       result?: unknown
@@ -275,12 +275,12 @@ export function toReport(
   }
 }
 
-/** A report about a failure never fails for its text. */
+/** A failure report is never refused because of its text. */
 function mended(report: Report): Report {
   return report.verb === 'finish' ? report : { ...report, error: mapTexts(report.error, storableText) }
 }
 
-/** The SDK's workers send no more. */
+/** The SDK's workers cut these texts, too. */
 function clipped(report: Report): Report {
   if (report.verb === 'finish') return report
   const max = { code: Number.POSITIVE_INFINITY, message: ERROR_MESSAGE_MAX, traceback: ERROR_TRACEBACK_MAX }
@@ -295,7 +295,7 @@ function mapTexts(
   return traceback === undefined ? error : { ...error, traceback: change(traceback, 'traceback') }
 }
 
-/** Without meta: a repeated report may carry another time stamp and is still the same outcome. */
+/** Without meta, because a repeated report may have another time stamp and is still the same outcome. */
 function outcomeHash(report: Report): string {
   if (report.verb === 'fail')
     return requestHash({ verb: 'fail', code: report.error.code, message: report.error.message })
@@ -304,7 +304,7 @@ function outcomeHash(report: Report): string {
   return requestHash({ verb: 'finish', result: JSON.parse(result ?? 'null') as unknown, summaryText, freqsCsv })
 }
 
-/** Of the many that have nothing to tell. */
+/** Most reports have no result. */
 const NO_RESULT_HASH = requestHash({ verb: 'finish', result: null, summaryText: null, freqsCsv: null })
 
 function bytesOfReport(report: Report): number {
@@ -336,7 +336,7 @@ function renderLease(leased: Leased): LeaseShape {
   }
 }
 
-/** The same service, which notes each worker that asks for work. */
+/** The same service, with recent polls noted. */
 export function noting(runs: RunService, recentPolls: RecentPolls): RunService {
   return {
     ...runs,

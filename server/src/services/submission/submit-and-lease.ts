@@ -12,8 +12,8 @@ export type SubmitToWaitingPolls = (
 ) => Promise<SubmitOutcome[] | null>
 
 /**
- * Matches a submission with the polls that wait for it, so that one statement submits the jobs and leases them. Neither
- * submitting nor leasing knows of the other.
+ * Matches a submission with waiting polls, so that one statement submits the jobs and leases them. Neither submitting
+ * nor leasing knows of the other.
  */
 export function createSubmitToWaitingPolls(
   { store, meter }: Deps,
@@ -48,7 +48,7 @@ export function createSubmitToWaitingPolls(
         return submission.outcomes
       case 'declined':
         match.decline(!submission.plain)
-        // A submission that is not plain after all would fail on the fast path again.
+        // The submission is not plain, so the fast path would fail again.
         return store.write(submission.plain ? alone() : { ...alone(), fastPath: undefined })
     }
   }

@@ -28,20 +28,20 @@ import type { SubmitToWaitingPolls } from './submit-and-lease.ts'
 
 export type { SubmitOutcome } from '../../store/submission/submission.ts'
 
-/** What differs between the native API and a compat adapter that serves the same service. */
+/** The differences between the native API and the compat adapters. */
 export interface SubmitOptions {
   key: string | null
-  /** Keys of different operations do not meet. */
+  /** Each operation has its own keys. */
   operation?: string
-  /** What the key stands for; unless given, all that the request says about the job. */
+  /** The request that the key stands for; default: the whole job. */
   hashOver?: unknown
-  /** Write a consumed reservation beside the job, as S0 has it. */
+  /** Stores a consumed reservation beside the job, like S0. */
   consumedReservation?: boolean
-  /** Holds where the request itself says nothing. */
+  /** Used for fields that the request does not set. */
   policy?: JobPolicy
-  /** The ended job that this one takes the place of. */
+  /** The ended job that this job replaces. */
   replacesJobId?: string
-  /** The definition that it is made by. */
+  /** The definition that makes the job. */
   definitionId?: string
 }
 
@@ -54,17 +54,19 @@ const SUBMIT_OPERATION = 'submit'
 
 export interface SubmitService {
   submit(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<SubmitOutcome>
-  /** Many in one call. Each has its own outcome, in its place; one that cannot be read or fails keeps no other back. */
+  /**
+   * Submits many jobs in one call. Each has its own outcome, at its index, and a bad one does not affect the others.
+   */
   submitMany<Given>(
     caller: Caller,
     given: readonly Given[],
     read: (one: Given) => Submission,
   ): Promise<PromiseSettledResult<SubmitOutcome>[]>
-  /** The same as a command, for a transaction of the caller's own, which also wakes the workers when it commits. */
+  /** The same as a command for a transaction of the caller. The commit also wakes the workers. */
   prepare(caller: Caller, input: SubmitInput, options: SubmitOptions): Command<SubmitOutcome[]>
-  /** What `submit` would answer now. Nothing of it stays. */
+  /** The answer that `submit` would give now. It stores nothing. */
   rehearse(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<SubmitOutcome>
-  /** By a command that does more than that. */
+  /** Submits by a command that does more than that. */
   submitBy(
     commandOf: (item: SubmitItem, render: RenderAccepted) => Command<SubmitOutcome>,
     caller: Caller,
@@ -73,7 +75,7 @@ export interface SubmitService {
   ): Promise<SubmitOutcome>
 }
 
-/** A transaction beyond this many rows or bytes gains nothing and holds its locks longer. */
+/** A larger transaction gains nothing and holds its locks longer. */
 const BATCH_ITEMS_MAX = 1_000
 const BATCH_BYTES_MAX = 4 * 1024 * 1024
 
@@ -136,11 +138,12 @@ export function createSubmitService(deps: Deps, { fairTags, names, submitToWaiti
         const { input, options } = read(one)
         return toItem(deps, caller, input, options)
       }),
-    // All of it on the caller's connection: one more of the same pool might never come while callers hold them all.
+    // Everything runs on the caller's connection. A second connection of the same pool might never be free while
+    // callers hold all of them.
     prepare: (caller, input, options) =>
       submitUntagged([toItem(deps, caller, input, options)], fairTags.tagsFor, renderAccepted),
     async rehearse(caller, input, options) {
-      // A rehearsal takes no turn from the user's jobs.
+      // A rehearsal does not change the fair tags.
       const items = withTags([toItem(deps, caller, input, options)], [0])
       const [outcome] = await rehearse(deps.store, submitJobs(items, renderAccepted))
       if (outcome === undefined) throw new Error('Every submission has an outcome')
@@ -160,7 +163,7 @@ function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitO
   const payload = payloadText(deps, input.payload)
   const { world } = deps
   const queue = input.queue ?? DEFAULT_QUEUE
-  // The priority of a definition was looked at when it was written.
+  // The priority of a definition was checked when it was stored.
   const problem = options.definitionId === undefined ? priorityProblem(deps, caller, input.priority) : null
   return {
     jobId: world.uuid(),
@@ -224,7 +227,7 @@ function keyOf(input: SubmitInput, options: SubmitOptions): SubmitItem['key'] {
   }
 }
 
-/** A retry may come with another trace, another reservation or a longer life for its key, and is still the same request. */
+/** A retry with another trace, reservation or key lifetime is still the same request. */
 function whatTheKeyStandsFor(input: SubmitInput): object {
   const { idempotency_key, key_ttl_hours, traceparent, reservation_id, ...request } = input
   return request
@@ -253,7 +256,7 @@ export function policyOf(input: { [Field in PolicyField]?: SubmitInput[Field] | 
   return policy
 }
 
-/** The body of the first answer and, stored with the key, of every replay. */
+/** The body of the first answer. It is stored with the key for every replay. */
 export function renderAccepted(accepted: Accepted): string {
   return JSON.stringify({
     job_id: accepted.jobId,

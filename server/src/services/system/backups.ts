@@ -5,7 +5,10 @@ import type { Deps } from '../deps.ts'
 
 export interface BackupService {
   create(caller: Caller): Promise<BackupShape>
-  /** Makes one if the last one is older than `backup_interval_seconds`; answers with how long to wait for the next one. */
+  /**
+   * Makes a backup if the last one is older than `backup_interval_seconds`. The answer is how long to wait for the next
+   * one.
+   */
   createIfDue(): Promise<number | null>
 }
 
@@ -14,7 +17,7 @@ type BackupDeps = Pick<Deps, 'world' | 'store' | 'settings' | 'backups'>
 export function createBackupService({ world, store, settings, backups }: BackupDeps): BackupService {
   let underWay: Promise<BackupShape> | null = null
 
-  /** Who asks while one is being made waits for it, and then has one made that holds what was there when it was asked for. */
+  /** A call during a backup waits for it, and then makes another one, which has everything up to the call. */
   async function make(): Promise<BackupShape> {
     while (underWay !== null) await underWay.catch(() => {})
     underWay = makeNow()
@@ -41,7 +44,7 @@ export function createBackupService({ world, store, settings, backups }: BackupD
       const intervalMs = settings.get('backup_interval_seconds') * 1_000
       if (intervalMs === 0 || backups === undefined) return null
       const ageMs = world.now() - (backups.list().at(-1)?.createdAtMs ?? Number.NEGATIVE_INFINITY)
-      // A clock that went back leaves a backup of the future, which must not put the next one off.
+      // After a clock went back, the last backup may be in the future. It must not delay the next one.
       if (ageMs >= 0 && ageMs < intervalMs) return intervalMs - ageMs
       await make()
       return intervalMs

@@ -1,62 +1,61 @@
 import type { TriggerOutcome } from '@ichido/sdk/protocol'
 import type { SettingName } from '../../core/limits/settings.ts'
 
-/** What services count, whoever listens: the metrics page, a test, or nobody. */
+/** The counters of the services, for the metrics or a test. */
 export interface Meter {
   submitted(outcome: 'created' | 'replayed' | 'refused', keyed: boolean, code: string | null): void
   /** Jobs that were leased by the statement that stored them. */
   leasedAtSubmit(jobs: number): void
   reservation(outcome: 'reserved' | 'consumed' | 'released' | 'refused'): void
-  /** A worker has started a run, so long after it was due. */
+  /** A worker has started a run this long after it was due. */
   started(waitedMs: number): void
-  /** A run has ended. Its job had failed so often since it was submitted, or since a person or a redrive tried it again. */
+  /**
+   * A run has ended. `retries`: how often its job had failed since it was submitted, retried by a person or redriven.
+   */
   ended(state: string, retries?: number): void
   /** A worker has reported the end of a run, and how long it took. */
   reported(state: string, tookMs: number): void
-  /** A job was given its next run: by its policy after a failure, by a person, or by a redrive. */
+  /** A job got its next run: by its policy after a failure, by a person, or by a redrive. */
   retried(by: 'policy' | 'person' | 'redrive'): void
-  /** A worker's write came too late, or from who does not hold the lease. */
+  /** A write of a worker was refused, because it was late or had another lease. */
   fenced(verb: string, reason: string): void
   deadLetterMade(): void
-  /** What became of a dead letter, and how long it was one. */
+  /** A dead letter was resolved, this long after it became one. */
   deadLetterResolved(how: 'retried' | 'redriven' | 'replaced', parkedMs: number): void
-  /** What became of a tick, and how long after it was due; null for one of the past. */
+  /** The outcome of a tick, and how late it was; null for a tick of the past. */
   ticked(outcome: 'job' | 'skipped' | 'waiting_quota' | 'waiting_overlap', lateMs: number | null): void
-  /** What became of a trigger that was sent. */
+  /** A trigger was received. */
   triggered(outcome: 'recorded' | 'duplicate'): void
-  /** What a trigger made of a definition. */
+  /** The outcome of a trigger for a definition. */
   triggerDecided(outcome: TriggerOutcome): void
-  /** What this node knows of leadership: whether it leads and trusts its term, and the epoch. */
+  /** Whether this node leads and trusts its term, and the epoch. */
   leadership(leads: boolean, epoch: number): void
-  /** The log of a run has left the store: its bytes, and those of its file. */
+  /** The log of a run was moved to a file. */
   logArchived(logBytes: number, fileBytes: number): void
-  /** A loop has come to the end of a tick. */
+  /** A loop has finished a tick. */
   looped(name: string, atMs: number): void
-  /** Rows that were past their retention, by table. */
+  /** Expired rows that were removed, by table. */
   removed(table: string, count: number): void
   /** How long retention has been behind with removing; 0 when nothing is left. */
   retentionBehind(ms: number): void
   /**
-   * Events that this node added to Redis, found there, left to the leader's sweep, swept as the leader, or skipped because
-   * their stream is another program's.
+   * Events that this node added to Redis, found there, left to the sweep of the leader, swept as the leader, or skipped
+   * because their stream belongs to another program.
    */
   relayed(outcome: 'added' | 'repeated' | 'left' | 'swept' | 'skipped', count: number): void
-  /** Keys in Redis that hold something that is not Ichido's, each time that this node meets one. */
+  /** Keys in Redis with foreign data, counted each time that this node meets one. */
   redisKeysSkipped(count: number): void
-  /** Whether Redis is full, or drops keys when it is. */
+  /** Whether Redis is full, or is set to drop keys when it is full. */
   redisTrouble(trouble: 'full' | 'evicts', is: boolean): void
-  /** Events that this node took from Redis's streams to the gateways, or that another had taken before. */
+  /** Events that this node took from streams of Redis, new or already taken by another node. */
   routed(outcome: 'new' | 'repeated', count: number): void
-  /**
-   * Events that other programs put into Redis's streams, each time that a router meets one: stored now, stored before, of no job that there is, or not fit to be
-   * stored.
-   */
+  /** Events that other programs put into streams of Redis: stored, already stored, of an unknown job, or refused. */
   ingested(outcome: 'stored' | 'repeated' | 'unknown' | 'refused', count: number): void
-  /** Of what a subscriber has not seen something is not kept any more; or it took nothing for so long that it was cut off. */
+  /** A stream continued with a reset, or was dropped because the reader took nothing for too long. */
   streamBroken(how: 'reset' | 'dropped'): void
-  /** Of how many jobs something was not counted, for too many were waiting to be written. */
+  /** Jobs whose counts are incomplete, because too many counts waited to be written. */
   evidenceLost(jobs: number): void
-  /** A request was refused, for what it asks for would pass the maximum that this setting names. */
+  /** A request was refused, because it would exceed the maximum of this setting. */
   maximumReached(setting: SettingName): void
   batch(batch: { name: string; items: number; elapsedMs: number }): void
 }

@@ -16,15 +16,15 @@ import type { Store } from '../../store/port.ts'
 import { changeSetting, findSettings, type StoredSetting } from '../../store/system/settings.ts'
 import { isoOrNull } from '../answers.ts'
 
-/** What is in force now, on this node; asked anew whenever it matters, so that a change needs no restart. */
+/** The values in force on this node. Read them whenever they are needed, so that a change needs no restart. */
 export interface Settings {
   get(name: SettingName): number
 }
 
 export interface SettingsService extends Settings {
-  /** Reads what is stored: before the node serves, when a change was made, and now and then. */
+  /** Reads the stored values: at the start of the node, after a change, and at intervals. */
   refresh(): Promise<void>
-  /** Called whenever something else is in force on this node than before. */
+  /** The callback runs after every change of a value on this node. */
   onChange(callback: () => void): void
   list(): Promise<SettingShape[]>
   show(name: string): Promise<SettingShape>
@@ -45,7 +45,7 @@ export function createSettingsService(
   async function refresh(): Promise<void> {
     const turn = ++asked
     const found = await store.read(findSettings())
-    // An answer that was overtaken is out of date.
+    // A later read has already answered.
     if (turn < answered) return
     answered = turn
     const before = stored
@@ -95,7 +95,7 @@ export function createSettingsService(
   }
 }
 
-/** The defaults, for whoever has no node. */
+/** The defaults, for code without a node. */
 export const defaultSettings: Settings = { get: (name) => SETTINGS[name].default }
 
 function administer(caller: Caller): void {
@@ -109,7 +109,7 @@ function known(name: string): SettingName {
   throw new IchidoError('NOT_FOUND', message, { names: SETTING_NAMES })
 }
 
-/** A newer node may have stored what this one would not allow, or does not know. */
+/** A newer node may have stored a value that this one does not allow or know. */
 function inForce(found: readonly StoredSetting[]): FixedSettings {
   return Object.fromEntries(
     found.flatMap(({ name, value }) =>

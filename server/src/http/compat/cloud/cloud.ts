@@ -38,7 +38,9 @@ const JOBS = `${CLOUD_PATH}/jobs`
 
 const tags = ['compat: cloud']
 
-/** S0's own wire contract: its clients call `curl -sf` and read the body, so a refusal is a 200 that says so. */
+/**
+ * The wire contract of S0. Its clients call `curl -sf` and read the body, so a refusal is a 200 with `success: false`.
+ */
 export async function cloudRoutes(app: FastifyInstance, context: RouteContext & CloudMetricsOptions): Promise<void> {
   const api = app.withTypeProvider<ZodTypeProvider>()
   submitRoute(api, context)
@@ -108,7 +110,7 @@ function readRoutes(api: ApiInstance, { services: { jobs, deps } }: RouteContext
       )
       const isLast = cursor === undefined && next_cursor === null && (data.length > 0 || offset === 0)
       const total = isLast ? offset + data.length : await jobs.count(caller, filter, COUNTED_MAX + 1)
-      // The store's clock has told which of them have this status.
+      // The store has selected the jobs by its own clock, so all of them have this status.
       const shown = (await render(data)).map((job) => (status === undefined ? job : { ...job, status }))
       const total_capped = total > COUNTED_MAX
       return { jobs: shown, total: Math.min(total, COUNTED_MAX), total_capped, next_cursor }

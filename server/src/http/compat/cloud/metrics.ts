@@ -64,7 +64,7 @@ const health = z
   })
   .meta({ id: 'CloudStatus' })
 
-/** What SimpleTuner tells of the caller's limits and of the server, in its words. */
+/** The caller's limits and the health of the server, in the form of SimpleTuner. */
 export function cloudMetricRoutes(
   api: ApiInstance,
   { services, version, checkStore }: RouteContext & CloudMetricsOptions,
@@ -105,7 +105,7 @@ export function cloudMetricRoutes(
     },
   )
 
-  // SimpleTuner's CLI asks for the second path.
+  // The CLI of SimpleTuner calls the second path.
   for (const path of ['/api/cloud/metrics/status', '/api/cloud/health']) {
     api.get(
       path,

@@ -5,10 +5,10 @@ import { submitRequest } from '../../../contract/submit.ts'
 import { EVERY_JOB, type JobFilter } from '../../../services/jobs/jobs.ts'
 import { answersWith } from '../../server/openapi.ts'
 
-/** S0's requests and answers. */
+/** The requests and answers of S0. */
 
 export const KIND = 'cloud.train'
-/** Lists show labels, not payloads. */
+/** Labels, because lists do not show payloads. */
 export const PROVIDER_LABEL = 'cloud.provider'
 export const CONFIG_LABEL = 'cloud.config'
 const DEFAULT_PROVIDER = 'replicate'
@@ -17,8 +17,8 @@ export const CLOUD_STATUSES = ['pending', 'uploading', 'queued', 'running', 'com
 export type CloudStatus = (typeof CLOUD_STATUSES)[number]
 
 /**
- * What S0 calls the states of a run. Two of its words have no state of their own: a PENDING run that waits for artifacts is
- * `uploading`, as every job is in its first answer, and one whose time has not come is `pending`.
+ * The words of S0 for the states of a run. Two of its words have no state: a PENDING run that waits for artifacts is
+ * `uploading`, as every job is in its first answer, and a PENDING run that is not due is `pending`.
  */
 const STATUS_OF: Readonly<Record<JobState, CloudStatus>> = {
   PENDING: 'queued',
@@ -38,12 +38,12 @@ export function cloudStatus(
   nowMs: number,
 ): CloudStatus {
   if (job.awaits_artifacts) return 'uploading'
-  // A run that was due from the start is so whatever the difference between the store's clock and this one.
+  // A run without a delay is due, even if the clocks of the store and this node differ.
   const waits = job.state === 'PENDING' && job.run_at > job.created_at && Date.parse(job.run_at) > nowMs
   return waits ? 'pending' : STATUS_OF[job.state]
 }
 
-/** The jobs that have this status: what `cloudStatus` tells of one job, for the store to find. */
+/** The filter for the jobs with this status, by the same rules as `cloudStatus`. */
 export function jobsWith(status: CloudStatus | undefined): Pick<JobFilter, 'states' | 'pendingFor'> {
   if (status === undefined) return EVERY_JOB
   if (status === 'pending') return { states: ['PENDING'], pendingFor: 'run_at' }
@@ -58,7 +58,7 @@ const provider = z
   .regex(PROVIDER, 'must be 1 to 64 letters, digits, dots, dashes or underscores')
   .meta({ description: 'The job goes to the queue `cloud.<provider>`' })
 
-/** Pydantic clients send null for what they leave open. */
+/** Pydantic clients send null for fields without a value. */
 const open = <T extends z.ZodType>(schema: T) => schema.nullish()
 
 export const submitQuery = z.object({
@@ -74,7 +74,7 @@ const configName = z
   .max(CONFIG_NAME_MAX)
   .regex(/^\P{Cc}*$/u, 'must not have control characters')
 
-/** Fields that are not named here are real clients' too: they go to the worker as they are. */
+/** Real clients send other fields, too. They go to the worker unchanged. */
 export const submitBody = z
   .looseObject({
     config_name_to_load: open(configName.min(1)).meta({
@@ -106,10 +106,10 @@ export const submitBody = z
 export type CloudSubmit = z.output<typeof submitBody>
 
 const LIMIT_MAX = 500
-/** Of `offset` and of `total`: more are neither skipped nor counted, for both cost as much as reading the jobs. */
+/** The maximum of `offset` and `total`, because skipping and counting cost as much as reading the jobs. */
 export const COUNTED_MAX = 10_000
 
-/** Clients send more than this server has a use for, like `sync_active`; only what would mislead is refused. */
+/** Clients send other parameters, too, such as `sync_active`. They are ignored. */
 export const listCloudQuery = z.object({
   provider: provider.optional(),
   status: z.enum(CLOUD_STATUSES).optional(),
@@ -214,15 +214,15 @@ export const cancelAnswer = z.object({
 
 export const deleteAnswer = z.object({ success: z.boolean(), job_id: z.uuid(), error: z.string().nullable() })
 
-/** A job of another kind is none of S0's. */
+/** A job of another kind is not found. */
 export function requireCloud<Job extends Pick<JobShape, 'kind' | 'job_id'>>(job: Job): Job {
   if (job.kind !== KIND) throw new IchidoError('NOT_FOUND', `There is no cloud job ${job.job_id}`)
   return job
 }
 
 /**
- * Errors below `/api/cloud`. S0's clients read `success` and `error`, and SimpleTuner's own CLI reads `detail`; each prints
- * what it finds, so both are the sentence. What the native form has besides stands beside them.
+ * Errors below `/api/cloud`. The clients of S0 read `success` and `error`, and the CLI of SimpleTuner reads `detail`.
+ * Each prints what it finds, so both have the message. The other fields are those of the native form.
  */
 const cloudError = z
   .object({

@@ -28,7 +28,7 @@ export async function submitCloud(
   { provider, body, key, dryRun }: CloudSubmission,
 ): Promise<CloudAnswer> {
   const found = body.config_name_to_load == null ? null : await services.definitions.find(body.config_name_to_load)
-  // Whoever may submit sees what it is lent: of other jobs' definitions that is nobody's business here.
+  // A caller who may submit sees the payload of the definition, so only definitions of this kind count.
   const definition = found?.kind === KIND ? found : null
   const input = toInput(provider, body, definition?.queue ?? `cloud.${provider}`, definition?.payload)
   const { submission } = services
@@ -36,7 +36,7 @@ export async function submitCloud(
     key,
     operation: OPERATION,
     hashOver: namedBy(provider, body),
-    // One that the caller brings is consumed by the job; otherwise S0's row is written beside it.
+    // The job consumes a reservation that the caller names. Otherwise a consumed one is stored, as in S0.
     consumedReservation: input.reservation_id === undefined,
     policy: definition?.policy ?? {},
     ...(definition === null ? {} : { definitionId: definition.definitionId }),
@@ -48,7 +48,9 @@ export async function submitCloud(
   return dryRun ? { ...answer, dry_run: true } : answer
 }
 
-/** The payload is made of the body's fields, and the sender knows those: the largest is the one to make smaller. */
+/**
+ * The payload consists of the fields of the body. The refusal names the largest field, which the sender should shorten.
+ */
 function inFieldsOf(body: CloudSubmit, error: unknown): unknown {
   if (!(error instanceof IchidoError) || error.details.field !== 'payload') return error
   const sizeOf = (name: string) => JSON.stringify(body[name] ?? null).length
@@ -57,8 +59,8 @@ function inFieldsOf(body: CloudSubmit, error: unknown): unknown {
 }
 
 /**
- * What a key stands for. Under a name it is provider and name alone: S0's CI example sends another tracker_run_name under the
- * same key, and means the same job. A config without a name is known by what is in it.
+ * The request that a key stands for. With a name it is the provider and the name, because S0's CI example sends another
+ * tracker_run_name with the same key and means the same job. Without a name it is the config.
  */
 function namedBy(provider: string, { config_name_to_load: name, config, dataloader_config }: CloudSubmit): object {
   if (name != null) return { provider, config: name }
@@ -76,9 +78,9 @@ async function answerTo(
   const { quota_warnings, cost_limit_warning } = JSON.parse(outcome.body) as SubmitResponse
   const warnings = { quota_warnings, cost_limit_warning }
   const replayed = outcome.kind === 'replayed'
-  // A job that is due at once waits for no artifact.
+  // A job that is due at once does not wait for artifacts.
   if (dryRun && !replayed) return { ...NO_JOB, ...warnings, success: true, data_uploaded: outcome.due }
-  // Without artifacts nothing can be outstanding, and a first answer has nothing to ask for.
+  // Only a replay, or a job with artifacts, has a state worth reading.
   const job = replayed || hasArtifacts ? await whatIsKept(jobs, caller, outcome.jobId) : null
   return {
     success: true,
@@ -91,7 +93,7 @@ async function answerTo(
   }
 }
 
-/** A key may outlive what is kept of its job. */
+/** Null: retention has removed the job, and its key still exists. */
 async function whatIsKept(jobs: Services['jobs'], caller: Caller, jobId: string): Promise<JobShape | null> {
   try {
     return await jobs.get(caller, jobId)

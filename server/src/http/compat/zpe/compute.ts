@@ -26,11 +26,11 @@ import {
 const tags = ['compat: zpe']
 const workerParams = z.object({ worker_id: z.uuid().toLowerCase() })
 const LEASE_HEADER = 'x-lease-id'
-/** Unless the definition or the queue says otherwise. */
+/** The default, if neither the definition nor the queue sets it. */
 const LEASE_TTL_MS = 3_600_000
 const REFUSALS = ['NOT_FOUND', 'LEASE_LOST', 'OUTCOME_ALREADY_RECORDED', 'ALREADY_ENDED', ...WITH_BODY] as const
 
-/** What S1's workers call, and who lets them in. */
+/** The routes of S1's workers, and of the operators who enroll them. */
 export async function zpeComputeRoutes(app: FastifyInstance, { services }: { services: Services }): Promise<void> {
   const api = app.withTypeProvider<ZodTypeProvider>()
   identityRoutes(api, services)
@@ -104,7 +104,7 @@ function identityRoutes(app: ApiInstance, { workers }: Services): void {
 }
 
 async function leaseRoute(app: FastifyInstance, { services }: { services: Services }): Promise<void> {
-  // A lease has no body; what clients send nonetheless is not looked at, as S1 does not.
+  // A lease has no body. Like S1, the server ignores a body that clients send anyway.
   app.removeContentTypeParser('*')
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, _body, done) => done(null, undefined))
   app.withTypeProvider<ZodTypeProvider>().post(

@@ -4,9 +4,9 @@ import { failedRequest } from '../../../contract/leases.ts'
 import { enrollRequest, registerRequest, shownText } from '../../../contract/workers.ts'
 import { LONGER_LEASE } from '../../../services/runs/finish-by-job.ts'
 
-/** S1's requests and answers. What they do not name is ignored. */
+/** The requests and answers of S1. Other fields are ignored. */
 
-/** The queue and the kind of S1's jobs, and the definition that may lend them a policy. */
+/** The queue and the kind of S1's jobs, and the definition that may set their policy. */
 export const ZPE = 'zpe'
 
 const ZPE_STATUSES = ['queued', 'started', 'finished', 'failed'] as const
@@ -25,15 +25,15 @@ const STATUS_OF: Readonly<Record<JobState, ZpeStatus>> = {
 
 const ATOMS_MAX = 10_000
 
-/** Pydantic clients send null for what they leave open. */
+/** Pydantic clients send null for fields without a value. */
 const open = <T extends z.ZodType>(schema: T) => schema.nullish()
 
-/** What S1's own back end knows; a worker stops at any other. */
+/** The modes of S1's back end. A worker stops at any other. */
 const CALC_MODES = ['new', 'continue'] as const
 
 /**
- * The whole of it is the payload, with the fields that are not named here: workers know more of them than S1 does. Every
- * worker would fail on a job that is refused here, four times and hours later.
+ * The whole body is the payload, with fields that are not named here, because workers know more fields than S1. It
+ * refuses jobs on which every worker would fail, four times and hours later.
  */
 export const zpeJob = z
   .looseObject({
@@ -141,13 +141,13 @@ export function renderState(job: JobDetail): z.output<typeof zpeState> {
   }
 }
 
-/** Of a job that waits for its next try, why the last one failed. */
+/** The error of the last failed run, also while the job waits for its next run. */
 function detailOf(job: JobDetail, status: ZpeStatus): string | null {
   if (job.state === 'CANCELED') return 'The job was canceled'
   if (status !== 'failed' && status !== 'queued') return null
   const run = job.runs.findLast(({ error }) => error !== null)
   if (run?.error == null) return null
-  // S1's workers are not to be heard of: it says what is known, and what helps.
+  // S1's workers send no heartbeats, so a lost worker means that the lease was too short.
   if (run.error.code === 'WORKER_LOST' && run.lease_expires_at !== null) {
     return `No result came before the lease ended at ${run.lease_expires_at}; if calculations take longer, ${LONGER_LEASE}`
   }
@@ -155,13 +155,15 @@ function detailOf(job: JobDetail, status: ZpeStatus): string | null {
 }
 
 const POSITIONS = /^\s*ATOMIC_POSITIONS\b/i
-/** Where the next card or namelist of an input of pw.x begins. */
+/** The beginning of the next card or namelist. */
 const NEXT =
   /^\s*(&|\/|(ATOMIC_SPECIES|ATOMIC_POSITIONS|ATOMIC_VELOCITIES|ATOMIC_FORCES|K_POINTS|ADDITIONAL_K_POINTS|CELL_PARAMETERS|CONSTRAINTS|OCCUPATIONS|SOLVENTS|HUBBARD)\b)/i
 /** A symbol and three coordinates. */
 const WORDS_OF_ATOM = 4
 
-/** How many atoms an input of pw.x has: the lines of its card ATOMIC_POSITIONS with a symbol and three coordinates. */
+/**
+ * The number of atoms in an input of pw.x: the lines of its card ATOMIC_POSITIONS with a symbol and three coordinates.
+ */
 export function countAtoms(content: string): number {
   const lines = content.split(/\r?\n/)
   const begin = lines.findIndex((line) => POSITIONS.test(line)) + 1

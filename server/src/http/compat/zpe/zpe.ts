@@ -25,7 +25,7 @@ interface ZpeContext {
   mismatchStatus: MismatchStatus
 }
 
-/** S1's own wire contract: what its front end calls is here, what its workers call in zpe-compute.ts. */
+/** The wire contract of S1: the routes of its front end are here, and those of its workers in compute.ts. */
 export async function zpeRoutes(app: FastifyInstance, context: ZpeContext): Promise<void> {
   const api = app.withTypeProvider<ZodTypeProvider>()
   submitRoute(api, context)
@@ -65,7 +65,9 @@ function submitRoute(app: ApiInstance, { services, mismatchStatus }: ZpeContext)
   )
 }
 
-/** S1's workers send no heartbeats: a lease that lapsed before the run's time is up would start a second calculation. */
+/**
+ * S1's workers send no heartbeats. If a lease ended before the timeout of its run, a second calculation would start.
+ */
 function zpePolicy(lent: JobPolicy): JobPolicy {
   const { timeout_seconds = 0, lease_ttl_seconds = 0 } = lent
   const leaseSeconds = Math.max(lease_ttl_seconds, Math.ceil(timeout_seconds))
