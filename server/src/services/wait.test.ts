@@ -32,7 +32,7 @@ function wait(timeoutMs: number, signal?: AbortSignal, looking: () => Promise<st
   return state
 }
 
-test('what is there already is found without waiting', async () => {
+test('a result that exists is found without waiting', async () => {
   found = 'it'
   const state = wait(5_000)
   await settled()
@@ -41,7 +41,7 @@ test('what is there already is found without waiting', async () => {
   expect(world.pendingMs).toEqual([])
 })
 
-test('a wake-up of any of the topics is a look', async () => {
+test('a wake-up of any topic causes a look', async () => {
   const state = wait(5_000)
   await settled()
   bus.wake(['queue:other'])
@@ -69,7 +69,7 @@ test('a wake-up during a look is not missed', async () => {
   expect(looks).toBe(2)
 })
 
-test('without any wake-up it looks by itself every second', async () => {
+test('without a wake-up it looks every second', async () => {
   const state = wait(60_000)
   await world.pass(3_500)
   expect(looks).toBe(4)
@@ -80,7 +80,7 @@ test('without any wake-up it looks by itself every second', async () => {
   expect(state.answer).toBe('it')
 })
 
-test('it looks once more when the time is up, and then answers null', async () => {
+test('it looks once more at the timeout, and then answers null', async () => {
   const state = wait(1_300)
   await world.pass(1_299)
   expect(state.answer).toBeUndefined()
@@ -89,14 +89,14 @@ test('it looks once more when the time is up, and then answers null', async () =
   expect(looks).toBe(3)
 })
 
-test('without time to wait it looks once', async () => {
+test('with a timeout of 0 it looks once', async () => {
   const state = wait(0)
   await settled()
   expect(state.answer).toBeNull()
   expect(looks).toBe(1)
 })
 
-test('called off, it looks no more', async () => {
+test('after an abort it looks no more', async () => {
   const controller = new AbortController()
   const state = wait(5_000, controller.signal)
   await settled()
@@ -108,7 +108,7 @@ test('called off, it looks no more', async () => {
   expect(world.pendingMs).toEqual([])
 })
 
-test('called off from the beginning, it looks once: whoever asks still hears how things stand', async () => {
+test('aborted from the beginning, it still looks once', async () => {
   const state = wait(5_000, AbortSignal.abort())
   await settled()
   expect(state.answer).toBeNull()
@@ -119,7 +119,7 @@ test('called off from the beginning, it looks once: whoever asks still hears how
   expect(next.answer).toBe('it')
 })
 
-test('what a look found before it was called off is still handed over', async () => {
+test('a result that was found before the abort is returned', async () => {
   const controller = new AbortController()
   const looking = Promise.withResolvers<string>()
   const state = wait(5_000, controller.signal, () => looking.promise)
@@ -129,7 +129,7 @@ test('what a look found before it was called off is still handed over', async ()
   expect(state.answer).toBe('it')
 })
 
-test('nothing stays subscribed, however it ends', async () => {
+test('it always ends its subscriptions', async () => {
   const subscribed = () => {
     let count = 0
     const subscribe = bus.subscribe.bind(bus)
@@ -167,7 +167,7 @@ function slow() {
 
 const turn = () => new Promise((resolve) => setImmediate(resolve))
 
-test('whoever asks while a reading is under way shares the next one', async () => {
+test('calls during a read share the next one', async () => {
   const { ask, answers, set } = slow()
   const first = [ask(), ask()]
   await turn()
@@ -183,7 +183,7 @@ test('whoever asks while a reading is under way shares the next one', async () =
   expect(await Promise.all(second)).toEqual([1, 1])
 })
 
-test('a reading that fails holds up nobody', async () => {
+test('a failed read does not block the next one', async () => {
   const { ask, answers, set } = slow()
   set(-1)
   const failing = expect(ask()).rejects.toThrow('away')

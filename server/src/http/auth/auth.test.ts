@@ -55,7 +55,7 @@ describe.each(ENGINES)('open mode on %s', (engine) => {
     { origin: 'null' },
     { 'sec-fetch-site': 'cross-site' },
     { 'sec-fetch-site': 'same-site' },
-  ])('hazard 25: what may come through a proxy or from another site is refused: %j', async (headers) => {
+  ])('hazard 25: a request from a proxy or another site is refused: %j', async (headers) => {
     for (const [method, path] of [
       ['GET', '/v1/jobs'],
       ['POST', '/v1/jobs'],
@@ -71,7 +71,7 @@ describe.each(ENGINES)('open mode on %s', (engine) => {
     expect(await http.call('GET', path, { headers: { host: 'ichido.example.com' } })).toMatchObject({ status: 200 })
   })
 
-  test('hazard 25: once a token was made credentials are required for good, also after the last one is revoked', async () => {
+  test('hazard 25: after the first token, credentials are required for good', async () => {
     const made = await http.call('POST', '/v1/tokens', { body: { user_id: 'ann', role: 'admin', name: 'laptop' } })
     expect(made).toMatchObject({ status: 201, body: { token: expect.stringMatching(/^ichido_/) } })
     const { token, token_id } = made.body as { token: string; token_id: string }
@@ -92,14 +92,14 @@ describe.each(ENGINES)('open mode on %s', (engine) => {
   })
 })
 
-describe('on another address than this machine', () => {
+describe('on an address outside this machine', () => {
   let http: TestApp
   beforeAll(async () => {
     http = await testApp('sqlite', { openMode: false })
   })
   afterAll(() => http.close())
 
-  test('a token is needed before any was made', async () => {
+  test('a token is required even before the first one is made', async () => {
     const answer = await http.call('GET', '/v1/jobs')
     expect(answer).toMatchObject({ status: 401, headers: { 'www-authenticate': 'Bearer realm="ichido"' } })
     expect(code(answer)).toBe('UNAUTHENTICATED')
@@ -221,7 +221,7 @@ describe('failed authentication', () => {
 
   const from = (address: string) => ({ 'x-forwarded-for': address })
 
-  test('is limited per address, and a right token is not', async () => {
+  test('is limited by address, and a valid token is not', async () => {
     const token = await http.token('ann', 'viewer')
     const fail = (address: string) => http.call('GET', '/v1/jobs', { token: 'wrong', headers: from(address) })
     for (let i = 0; i < FAILURES_MAX; i++) {
@@ -246,7 +246,7 @@ describe('failed authentication', () => {
     expect(await fail('192.0.2.1')).toMatchObject({ status: 401 })
   })
 
-  test('counts every scheme that is not ours', async () => {
+  test('counts every unknown scheme', async () => {
     const fail = () => http.call('GET', '/v1/jobs', { headers: { ...from('192.0.2.9'), authorization: 'Digest YTpi' } })
     const refused = { status: 401, body: { error: { message: expect.stringContaining('must be Bearer <token>') } } }
     for (let i = 0; i < FAILURES_MAX; i++) expect(await fail()).toMatchObject(refused)
@@ -281,7 +281,7 @@ describe('failed authentication', () => {
     expect(await failures(http, call)).toEqual(LIMITED)
   })
 
-  test('counts the peer where everybody is believed: its header can be forged', async () => {
+  test('counts the peer if every header is trusted, because headers can be forged', async () => {
     const believing = await testApp('sqlite', { trustProxy: true })
     await believing.token('ann', 'viewer')
     expect(await failures(believing, (i) => ({ headers: from(`192.0.2.${i}`) }))).toEqual(LIMITED)

@@ -67,12 +67,12 @@ describe('a server with tokens', () => {
 
   const get = (path: string, headers: Record<string, string>) => http.call('GET', path, { headers })
 
-  test.each(EACH_WAY)('takes an API token as %s on every route', async (_, as) => {
+  test.each(EACH_WAY)('accepts an API token as %s on every route', async (_, as) => {
     for (const path of ['/v1/jobs', '/api/cloud/jobs'])
       expect(await get(path, as(token))).toMatchObject({ status: 200 })
   })
 
-  test.each(EACH_WAY)('takes a worker token as %s', async (_, as) => {
+  test.each(EACH_WAY)('accepts a worker token as %s', async (_, as) => {
     const made = await registered(http.services, { name: 'w', queues: ['q'] })
     const lease = { queues: ['q'], kinds: ['k'], wait_seconds: 0 }
     expect(await http.call('POST', '/v1/leases', { body: lease, headers: as(made.worker_token) })).toMatchObject({
@@ -80,7 +80,7 @@ describe('a server with tokens', () => {
     })
   })
 
-  test.each(EACH_WAY)('takes a stream token as %s', async (_, as) => {
+  test.each(EACH_WAY)('accepts a stream token as %s', async (_, as) => {
     const run = await beginPublishing(http.services, {}, { userId: 'ann', role: 'submitter' })
     await run.succeed()
     const made = await http.call('POST', `/v1/jobs/${run.jobId}/stream-token`, { token })
@@ -103,7 +103,7 @@ describe('a server with tokens', () => {
     })
   }
 
-  test.each(EACH_WAY)('knows a token sent as %s on the short way of a submission', async (_, as) => {
+  test.each(EACH_WAY)('accepts a token sent as %s on the fast route', async (_, as) => {
     await get('/v1/jobs', as(token))
     const before = framework
     const headers = { 'content-type': 'application/json', ...as(token) }
@@ -130,7 +130,7 @@ describe('a server with tokens', () => {
     expect(await get('/v1/jobs', { ...from, ...as(token) })).toMatchObject({ status: 200 })
   })
 
-  test('logs and echoes no token, however it was sent', async () => {
+  test('logs and echoes no token', async () => {
     const secret = 'ichido_not-to-be-seen'
     const answers: string[] = []
     for (const [, as] of EACH_WAY) {

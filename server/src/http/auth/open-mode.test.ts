@@ -78,7 +78,7 @@ test.each([
   expect(refusal({ [name]: '' })).toContain(`carries ${name};`)
 })
 
-test('nothing that browsers, tracers and our own clients send means a proxy', () => {
+test('headers of browsers, tracers and our clients do not mean a proxy', () => {
   const sent = `accept accept-charset accept-encoding accept-language access-control-request-headers
     access-control-request-method b3 baggage cache-control connection content-disposition content-encoding content-length
     content-type cookie device-memory dnt downlink dpr expect from ichido-attempt idempotency-key if-match
@@ -114,7 +114,7 @@ describe.each(Object.entries(PROXIES))('behind %s that adds no header', (_, star
   const post = (url: string, path: string, body: object) =>
     fetch(url + path, { method: 'POST', body: JSON.stringify(body), headers: { 'content-type': 'application/json' } })
 
-  test('nobody is let in without a token, on the fast route neither', async () => {
+  test('a request without a token is refused, also on the fast route', async () => {
     for (const [path, body] of [
       ['/v1/tokens', { user_id: 'eve', role: 'admin' }],
       ['/v1/jobs', { kind: 'work' }],
@@ -133,7 +133,7 @@ describe.each(Object.entries(PROXIES))('behind %s that adds no header', (_, star
     expect((await post(direct, '/v1/jobs', { kind: 'work' })).status).toBe(201)
   })
 
-  test('it sends what nginx sends', async () => {
+  test('it sends the same headers as nginx', async () => {
     const heard: string[] = []
     const target = createServer((socket) => {
       socket.on('data', (bytes) => {
@@ -196,7 +196,7 @@ describe('two nodes on PostgreSQL', () => {
   /** After a few of them failures are answered with 429. */
   const REFUSED = expect.stringMatching(/^(UNAUTHENTICATED|RATE_LIMITED)$/)
 
-  test('a request that brings credentials is never open mode’s', async () => {
+  test('a request with credentials is never served in open mode', async () => {
     for (const headers of [
       { authorization: 'Bearer ichido_unknown' },
       { authorization: 'Bearer ichido_worker_unknown' },

@@ -43,14 +43,14 @@ describe('a bucket', () => {
     expect(admitted(rate)).toBe(20)
   })
 
-  test('is of one token: no other token is held up, of the same user neither', () => {
+  test('belongs to one token, and does not delay other tokens of the user', () => {
     const rate = rates()
     admitted(rate)
     expect(admitted(rate, { ...amy, tokenId: 'another' })).toBe(20)
     expect(admitted(rate, { userId: 'amy', role: 'submitter' })).toBe(20)
   })
 
-  test('follows the setting, up and down', () => {
+  test('follows changes of the setting', () => {
     const rate = rates()
     admitted(rate)
     perSecond = 100
@@ -61,11 +61,11 @@ describe('a bucket', () => {
     expect(admitted(rate)).toBe(10)
   })
 
-  test('is none for the caller of open mode', () => {
+  test('does not exist for the caller of open mode', () => {
     expect(admitted(rates(), LOCAL_ADMIN)).toBe(100_000)
   })
 
-  test('is forgotten when 10,000 others came after it: the memory is bounded', () => {
+  test('is dropped after 10,000 newer ones, so the memory is bounded', () => {
     const rate = rates()
     admitted(rate)
     for (let i = 0; i < 10_000; i++) rate.admits({ ...amy, tokenId: `token ${i}` })
@@ -84,7 +84,7 @@ describe('over HTTP', () => {
   })
   afterEach(() => http.close())
 
-  test('a token that sends too much is told so, how long to wait, and what to change; it is counted', async () => {
+  test('a busy token gets a 429 with Retry-After and advice, and is counted', async () => {
     const token = await http.token('amy', 'submitter')
     const ask = () => http.call('GET', '/v1/jobs', { token })
     for (let i = 0; i < 10; i++) expect((await ask()).status).toBe(200)
@@ -104,7 +104,7 @@ describe('over HTTP', () => {
     expect((await ask()).status).toBe(200)
   })
 
-  test('both ways of a submit take from one bucket, and what is refused makes no job', async () => {
+  test('the fast route shares the bucket, and a refusal makes no job', async () => {
     const token = await http.token('amy', 'submitter')
     const url = await http.app.listen({ host: '127.0.0.1', port: 0 })
     // What the framework has to see first, and what need not go through it.
@@ -124,7 +124,7 @@ describe('over HTTP', () => {
     expect(await sql(http.services.deps.store, 'SELECT id FROM ichido.jobs')).toHaveLength(6)
   })
 
-  test('a worker has a bucket of its own, whatever its token is called by now', async () => {
+  test('a worker keeps its bucket after its token was renewed', async () => {
     const { worker_token: first } = await registered(http.services)
     const renewed = await http.call('POST', '/v1/workers/renew', { token: first })
     expect(renewed.status).toBe(200)
@@ -140,7 +140,7 @@ describe('over HTTP', () => {
   })
 })
 
-test('an address may fail so often in a window, then it waits for the end of the window', () => {
+test('after too many failures an address waits for the end of the window', () => {
   let nowMs = 0
   const limit = new FailureLimit({ monotonic: () => nowMs })
   for (let i = 0; i < FAILURES_MAX; i++) expect(limit.record('a')).toBeNull()
@@ -152,7 +152,7 @@ test('an address may fail so often in a window, then it waits for the end of the
   expect(limit.record('a')).toBeNull()
 })
 
-test('the oldest of many addresses is forgotten: the memory is bounded', () => {
+test('the oldest address is dropped, so the memory is bounded', () => {
   const limit = new FailureLimit({ monotonic: () => 0 })
   for (let i = 0; i <= FAILURES_MAX; i++) limit.record('the first')
   for (let i = 0; i < 10_000; i++) limit.record(`address ${i}`)

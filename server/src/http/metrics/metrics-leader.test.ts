@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { createMetrics } from './metrics.ts'
 
-test('who leads, in which epoch, and when each loop last ran', async () => {
+test('the leader, its epoch, and the last run of each loop', async () => {
   const { meter, render } = createMetrics()
   const counts = {
     storeUp: true,
@@ -28,7 +28,7 @@ test('who leads, in which epoch, and when each loop last ran', async () => {
   expect(await page()).toMatch(/^ichido_leader_epoch 8$/m)
 })
 
-test('what only the store knows is left out while it cannot be asked, and is there again', async () => {
+test('numbers of the store are left out during an outage, and come back', async () => {
   const { render } = createMetrics()
   const none = {
     jobs: null,

@@ -40,7 +40,7 @@ async function exported(): Promise<Set<string>> {
 
 const named = (text: string) => [...new Set(text.match(/\bichido_[a-z_]+\b/g))].sort()
 
-test('every metric that the rules of deploy/ ask for is exported, and each alert says what to do', async () => {
+test('every metric in the rules of deploy/ is exported, and each alert has advice', async () => {
   const known = await exported()
   const { groups } = parse(read('deploy/prometheus-rules.yml')) as { groups: { rules: Rule[] }[] }
   const rules = groups.flatMap(({ rules }) => rules)
@@ -56,7 +56,7 @@ test('every metric that the rules of deploy/ ask for is exported, and each alert
   }
 })
 
-test('the rules of deploy/ have the figures of the leader, which are those of seed S3', () => {
+test('the rules of deploy/ have the thresholds of the leader and of seed S3', () => {
   const { groups } = parse(read('deploy/prometheus-rules.yml')) as { groups: { rules: Rule[] }[] }
   const exprOf = (name: string) =>
     groups.flatMap(({ rules }) => rules).find(({ alert }) => alert === name)?.expr ?? expect.fail(name)

@@ -66,7 +66,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await metric('ichido_fenced_writes_total{verb="finish",reason="OUTCOME_ALREADY_RECORDED"}')).toBe(1)
   })
 
-  test('whether a queue is paused, and its limit where it has one', async () => {
+  test('whether a queue is paused, and its limit', async () => {
     const paused = () => metric('ichido_queue_paused{queue="held"}')
     const limit = () => metric('ichido_queue_limit{queue="held"}')
     await submit({ queue: 'held' })
@@ -110,7 +110,7 @@ describe.each(ENGINES)('%s', (engine) => {
     await shown(found).toEqual([1, 1, 1])
   })
 
-  test('calls that a client makes again, by what came of them', async () => {
+  test('retried calls of clients, by their outcome', async () => {
     for (const [path, attempts] of [
       ['/v1/jobs', ['1', '2', '3']],
       ['/v1/jobs/none', ['1', '2']],

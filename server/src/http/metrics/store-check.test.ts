@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { sharedRead } from '../../services/wait.ts'
 import { rationedRead } from './store-check.ts'
 
-test('who asks while a reading is under way shares it; who asks later gets a new one', async () => {
+test('calls during a read share it, and a later call reads again', async () => {
   let readings = 0
   const read = sharedRead(async () => ++readings)
   expect(await Promise.all([read(), read(), read()])).toEqual([1, 1, 1])
@@ -19,7 +19,7 @@ test('a failure is shared, not kept', async () => {
   expect(await read()).toBe(2)
 })
 
-test('a reading is kept in proportion to what it cost, and never for long', async () => {
+test('a read is cached in proportion to its cost, and never for long', async () => {
   let nowMs = 0
   let tookMs = 10
   let readings = 0

@@ -63,7 +63,7 @@ const pill = (id: string, text: string) => rowOf(id).locator('.pill', { hasText:
 const openDetail = (id: string) => page.getByRole('button', { name: `Details of job ${id.slice(-8)}` }).click()
 
 describe('the page', () => {
-  test('is served with its types, a strict policy and tags that save a second transfer', async () => {
+  test('is served with its types, a strict policy and ETags', async () => {
     for (const [path, type] of [
       ['/', 'text/html; charset=utf-8'],
       ['/page.js', 'text/javascript; charset=utf-8'],
@@ -85,7 +85,7 @@ describe('the page', () => {
     }
   })
 
-  test('without jobs shows the line that submits one, and nothing to complain about', async () => {
+  test('without jobs shows the command that submits one, and no error', async () => {
     await page.goto(url)
     const line = `ICHIDO_URL=${url} npm run -s ichido -- demo`
     await page.getByText(line).waitFor()
@@ -220,7 +220,7 @@ test('jobs are filtered by state and queue', async () => {
   await rowOf(other).waitFor()
 })
 
-test('it says when the server cannot be reached, and goes on by itself', async () => {
+test('it shows an outage of the server, and recovers by itself', async () => {
   const id = await submit()
   await page.goto(url)
   await rowOf(id).waitFor()
@@ -234,7 +234,7 @@ test('it says when the server cannot be reached, and goes on by itself', async (
   expect(await page.locator('#live').innerText()).toBe('Live')
 })
 
-test('a tab that nobody sees asks for nothing', async () => {
+test('a hidden tab sends no requests', async () => {
   await page.clock.install()
   await page.goto(url)
   await page.locator('#live[data-live="on"]').waitFor()
@@ -280,7 +280,7 @@ test('with credentials required it asks for a token, and keeps it for the tab', 
   await field.waitFor()
 })
 
-test('a submitter sees its own jobs, without the counts of everybody', async () => {
+test('a submitter sees its own jobs, without the counts of all', async () => {
   await submit()
   const token = await http.token('ann', 'submitter')
   const mine = await http.call('POST', '/v1/jobs', { body: { kind: 'work' }, token })
@@ -292,7 +292,7 @@ test('a submitter sees its own jobs, without the counts of everybody', async () 
   expect(await page.locator('.chip b').first().innerText()).toBe('–')
 })
 
-describe('for everybody', () => {
+describe('accessibility', () => {
   test('every control has a name, and the table its caption and headings', async () => {
     await submit()
     await page.goto(url)
@@ -327,7 +327,7 @@ describe('for everybody', () => {
     await page.locator('.open:focus').waitFor()
   })
 
-  test.each(['light', 'dark'] as const)('text stands out in %s', async (colorScheme) => {
+  test.each(['light', 'dark'] as const)('text has enough contrast in %s', async (colorScheme) => {
     await submit()
     await submit()
     await http.services.jobs.cancel(LOCAL_ADMIN, await submit())

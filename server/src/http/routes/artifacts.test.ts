@@ -59,7 +59,7 @@ describe.each(ENGINES)('%s', (engine) => {
     return http.app.inject({ method: 'GET', url, headers: all })
   }
 
-  test('an artifact is sent, told of and fetched, whole and in ranges', async () => {
+  test('an artifact is sent, listed and fetched, whole and in ranges', async () => {
     const bytes = someBytes(1_000)
     const { job_id } = await submit([{ name: '結果 (1).bin' }])
     const sent = await send({ name: '結果 (1).bin', job_id }, bytes)
@@ -100,7 +100,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('what is here already is not sent again', async () => {
+  test('stored content is not sent again', async () => {
     const bytes = someBytes(100)
     const { job_id } = await submit([{ name: 'a' }])
     const query = { name: 'a', job_id, sha256: sha256Of(bytes) }
@@ -116,7 +116,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('parts are put together', async () => {
+  test('an upload in parts is put together', async () => {
     const bytes = someBytes(3_000)
     const { job_id } = await submit([{ name: 'a', size_bytes: 3_000, sha256: sha256Of(bytes) }])
     const query = { name: 'a', job_id }
@@ -149,7 +149,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await fetchBytes(idOf(first))).rawPayload).toEqual(bytes)
   })
 
-  test('of an upload in too many parts both the sender and who asks for its end are told so', async () => {
+  test('an upload in too many parts is refused, to the sender and to readers', async () => {
     const { job_id } = await submit([{ name: 'a', size_bytes: 2_000 }])
     const first = await send({ name: 'a', job_id }, someBytes(1))
     const uploads = join(folder, 'uploads', idOf(first))
@@ -163,7 +163,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await send({ name: 'a', job_id }, someBytes(2_000))).status).toBe(201)
   })
 
-  test('a connection that breaks in the middle, and goes on after', async () => {
+  test('a broken upload continues after a reconnect', async () => {
     const bytes = someBytes(200_000)
     const { job_id } = await submit([{ name: 'a', sha256: sha256Of(bytes) }])
     const [{ artifact_id }] = (
@@ -189,7 +189,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(rest).toMatchObject({ status: 201, body: { sha256: sha256Of(bytes), size_bytes: 200_000 } })
   })
 
-  test('what is wrong with it is said, and nothing is kept', async () => {
+  test('a bad upload is refused with the reason, and nothing is stored', async () => {
     const bytes = someBytes(50)
     const { job_id } = await submit([{ name: 'a' }])
     const error = (status: number, code: string, message: RegExp = /./) => ({
@@ -238,7 +238,7 @@ describe.each(ENGINES)('%s', (engine) => {
     }
   })
 
-  test('a worker fetches the inputs of its job and leaves outputs, for as long as it holds the lease', async () => {
+  test('a worker reads inputs and sends outputs while it holds the lease', async () => {
     const [input, output] = [someBytes(10), someBytes(20)]
     const { job_id, queue } = await submit([{ name: 'in' }])
     const sent = await send({ name: 'in', job_id }, input)
@@ -265,7 +265,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 })
 
-test('without a folder, jobs that wait for artifacts are refused, and all others are not', async () => {
+test('without a folder, only jobs with artifacts are refused', async () => {
   const http = await testApp('sqlite')
   const off = { status: 503, body: { error: { code: 'ARTIFACTS_OFF' } } }
   expect(await http.call('POST', '/v1/jobs', { body: { kind: 'k', artifacts: [{ name: 'a' }] } })).toMatchObject(off)

@@ -202,7 +202,7 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     ['/calc/zpe/compute/servers/register', 413, 'The request body is larger than 65536 bytes'],
     ['/v1/nothing', 404, 'There is no POST /v1/nothing'],
     ['/healthz', 405, /^POST is not allowed for this path/],
-  ])('%s: of a large body that anybody may send nothing is read', async (path, status, words) => {
+  ])('%s: a large body on a public route is not read', async (path, status, words) => {
     // Not JSON: whoever read it would say so.
     const { message } = expectRefusal(await http.call('POST', path, raw('x'.repeat(65_537))), status)
     if (typeof words === 'string') expect(message).toBe(words)
@@ -255,7 +255,7 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     else expect(message).toMatch(words)
   })
 
-  test('an empty body is no body, whatever it is called', async () => {
+  test('an empty body counts as no body, whatever its type', async () => {
     const path = '/v1/jobs/01900000-0000-7000-8000-000000000000/cancel'
     const form = { 'content-type': 'application/x-www-form-urlencoded' }
     expectRefusal(await http.call('POST', path, { body: '', headers: form }), 404)
@@ -280,7 +280,7 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     expect(await http.services.access.isAuthRequired()).toBe(false)
   })
 
-  test('a batch with text that cannot be stored is refused as a whole, and says which job has it', async () => {
+  test('a batch with text that cannot be stored is refused, and names the job', async () => {
     const body = '{"jobs":[{"kind":"work"},{"kind":"work","payload":{"note":"\\u0000"}}]}'
     const { message, details } = expectRefusal(await http.call('POST', '/v1/jobs/batch', { body }), 400)
     expect(message).toBe('jobs.1.payload.note has a NUL character in a string')
@@ -288,14 +288,14 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     expect(await stored()).toEqual(Array(3).fill({ data: [], next_cursor: null }))
   })
 
-  test('an item of a batch whose run_at has passed says so, and leaves the others alone', async () => {
+  test('a bad run_at in a batch is refused alone', async () => {
     const jobs = [{ kind: 'work', run_at: inDays(-1) }, {}]
     const { status, body } = await http.call('POST', '/v1/jobs/batch', { body: { jobs } })
     expect(status).toBe(200)
     expect(body).toMatchObject({ data: ['run_at', 'kind'].map((field) => ({ error: { details: { field } } })) })
   })
 
-  test.each([257, 769])('a key of %i characters in a path names nothing', async (length) => {
+  test.each([257, 769])('a key of %i characters in a path is not found', async (length) => {
     expectRefusal(await http.call('GET', `/v1/idempotency-keys/${'k'.repeat(length)}`), 404)
   })
 

@@ -25,7 +25,7 @@ describe.each(ENGINES)('batches on %s', (engine) => {
 
   const total = async () => Object.values(await http.services.jobs.counts()).reduce((sum, n) => sum + n, 0)
 
-  test('1,000 jobs are accepted, each in its place, and replayed as they were', async () => {
+  test('1,000 jobs are accepted in their order, and replayed alike', async () => {
     const jobs = Array.from({ length: 1_000 }, (_, i) => ({ kind: `k${i}`, idempotency_key: `batch-${i}` }))
     const first = await submit(jobs)
     expect(first.map(({ body }) => body?.kind)).toEqual(jobs.map(({ kind }) => kind))
@@ -44,7 +44,7 @@ describe.each(ENGINES)('batches on %s', (engine) => {
     expect(await total()).toBe(before)
   })
 
-  test('one that is refused does not keep the others back', async () => {
+  test('a refused job does not affect the others', async () => {
     const before = await total()
     const outcomes = await submit([
       { kind: 'good', idempotency_key: 'mixed-1' },
@@ -76,7 +76,7 @@ describe.each(ENGINES)('batches on %s', (engine) => {
     expect(await total()).toBe(before + 2)
   })
 
-  test('a batch does not pass a quota', async () => {
+  test('a batch does not exceed a quota', async () => {
     await http.call('PUT', '/v1/quotas/local', { body: { max_concurrent: (await total()) + 3 } })
     const outcomes = await submit(Array.from({ length: 10 }, () => ({ kind: 'work' })))
     expect(outcomes.filter(({ status }) => status === 201)).toHaveLength(3)
@@ -86,7 +86,7 @@ describe.each(ENGINES)('batches on %s', (engine) => {
     await http.call('DELETE', '/v1/quotas/local')
   })
 
-  test('a key for the batch as a whole would promise what it does not keep', async () => {
+  test('a key for the whole batch is refused', async () => {
     const call = { body: { jobs: [{ kind: 'work' }] }, headers: { 'idempotency-key': 'k' } }
     const answer = await http.call('POST', '/v1/jobs/batch', call)
     expect(answer).toMatchObject({

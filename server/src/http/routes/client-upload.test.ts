@@ -57,7 +57,7 @@ const bytes = someBytes(BYTES)
 const upload = (options: Partial<UploadOptions> = {}, content: Blob | Uint8Array = bytes) =>
   client.artifacts.upload(content, { name: unique('file'), ...options })
 
-test('an upload that breaks in the middle of a part goes on within it', async () => {
+test('an upload that breaks in a part continues within it', async () => {
   cutAt(PART + 512 * 1024)
   const told: number[] = []
   const path = join(folder, 'sent-from-here')
@@ -71,12 +71,12 @@ test('an upload that breaks in the middle of a part goes on within it', async ()
   expect(told.at(-1)).toBe(BYTES)
 })
 
-test('an upload that breaks in its first part begins anew', async () => {
+test('an upload that breaks in its first part starts again', async () => {
   cutAt(1024 * 1024)
   expect(await upload()).toMatchObject({ state: 'ready', sha256: sha256Of(bytes) })
 })
 
-test('when the answer to the last part is lost, all of it is there', async () => {
+test('a lost answer to the last part does no harm', async () => {
   const job = await client.submit(unique('waits'), null, { artifacts: [{ name: 'its' }] })
   up = 0
   cutAt(BYTES, 'down')
@@ -89,7 +89,7 @@ test('when the answer to the last part is lost, all of it is there', async () =>
   expect(await upload({}, short)).toMatchObject({ state: 'ready', sha256: sha256Of(short) })
 })
 
-test('a call that another process gave up goes on where that was, if a hash tells; what is there is not sent at all', async () => {
+test('with a hash, an upload continues the one of another process', async () => {
   const given = { name: unique('file'), sha256: sha256Of(bytes) }
   const controller = new AbortController()
   const onProgress = ({ sentBytes }: UploadProgress) => sentBytes === PART && controller.abort(new Error('gone'))
@@ -102,7 +102,7 @@ test('a call that another process gave up goes on where that was, if a hash tell
   expect(up).toBeLessThan(100_000)
 })
 
-test('without a hash, what another call has left is not taken for the beginning of these bytes', async () => {
+test('without a hash, an upload does not continue the one of another call', async () => {
   const name = unique('file')
   const controller = new AbortController()
   const stop = () => controller.abort(new Error('gone'))

@@ -108,7 +108,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
     expect(Date.parse(often?.first_dead_at ?? '')).toBeLessThanOrEqual(Date.parse(often?.last_dead_at ?? ''))
   })
 
-  test('say in lists, also in the list of jobs, what went wrong, and all of it when asked for alone', async () => {
+  test('have a short error in lists, and the whole error in the detail', async () => {
     const queue = unique('long')
     const error = { code: 'LONG', message: 'm'.repeat(5_000), traceback: 't'.repeat(40_000) }
     const id = await dead({ queue }, error)
@@ -124,7 +124,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
     expect(shown).toMatchObject({ error_message: error.message, job: { error } })
   })
 
-  test('are shown with their job, and only to who may see them', async () => {
+  test('are shown with their job, and only to readers of the job', async () => {
     const jobId = await dead({ payload: { n: 1 } })
     const detail = await read<DeadLetterDetail>(`/v1/dead-letters/${jobId}`, mine)
     expect(detail).toMatchObject({
@@ -143,7 +143,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
   })
 
   describe('a retry', () => {
-    test('is the same job again, with or without a body', async () => {
+    test('runs the same job again, with or without a body', async () => {
       for (const body of [undefined, {}]) {
         const jobId = await dead()
         const answer = await call('POST', `/v1/jobs/${jobId}/retry`, { token: mine, ...(body && { body }) })
@@ -155,7 +155,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
       }
     })
 
-    test('is refused while the job is being canceled, and for what is not there', async () => {
+    test('is refused during a cancellation, and for an unknown job', async () => {
       const queue = unique('q')
       const { body } = await call('POST', '/v1/jobs', { body: { kind: 'work', queue } })
       const { job_id } = body as { job_id: string }
@@ -174,7 +174,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
       ])
     })
 
-    test('with another payload is a new job in the place of the old one, once for a key', async () => {
+    test('with another payload makes a replacement, once for each key', async () => {
       const jobId = await dead({ queue: unique('edit'), labels: { a: 'b' }, max_attempts: 7, payload: { n: 1 } })
       const send = () =>
         call('POST', `/v1/jobs/${jobId}/retry`, { body: { payload: { n: 2 } }, headers: { 'idempotency-key': jobId } })
@@ -198,7 +198,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
       expect(nothing).toMatchObject({ status: 201, body: { payload: null } })
     })
 
-    test('is refused for a job that was replaced, and a replacement of one that was retried, or succeeded', async () => {
+    test('is refused after a replacement, and a replacement after a retry or success', async () => {
       const jobId = await dead()
       const replaced = await call('POST', `/v1/jobs/${jobId}/retry`, { body: { payload: 1 } })
       for (const body of [{}, { payload: 2 }]) {
@@ -218,7 +218,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
       ])
     })
 
-    test('with another payload passes the quota of whose job it is', async () => {
+    test('with another payload checks the quota of the owner', async () => {
       const full = await http.token('full', 'submitter')
       const jobId = await dead({}, undefined, full)
       const admin = await http.token('admin', 'admin')
@@ -242,7 +242,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
       })
     }
 
-    test('is counted first, begun, watched and listed', async () => {
+    test('can be counted, begun, shown and listed', async () => {
       const queue = unique('redrive')
       for (let i = 0; i < 3; i++) await dead({ queue })
       const redrive = (body: object) => call('POST', '/v1/dead-letters/redrive', { body })
@@ -280,7 +280,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
       expect(entries.data.map(({ after }) => after)).toEqual([{ filter: { queue }, matched: 3, per_second: 100 }])
     })
 
-    test('is aborted by who began it or an operator, and the same abort again is the same answer', async () => {
+    test('can be aborted by its actor or an operator, and the abort is idempotent', async () => {
       await dead()
       const begun = await call('POST', '/v1/dead-letters/redrive', { token: mine, body: { filter: {} } })
       const { redrive_id } = begun.body as RedriveShape
@@ -296,7 +296,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
       }
     })
 
-    test('of a submitter reaches only its own, in a list and in a filter', async () => {
+    test('of a submitter includes only its own jobs, by list and by filter', async () => {
       const jobId = await dead()
       const poor = await http.token('poor', 'submitter')
       const asPoor = (body: object) => call('POST', '/v1/dead-letters/redrive', { token: poor, body })
@@ -308,7 +308,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
       expect(await read(`/v1/dead-letters/${jobId}`)).toMatchObject({ redrive_id: null })
     })
 
-    test('says what it lacks or has too much of', async () => {
+    test('is refused with the missing or extra field', async () => {
       const id = '00000000-0000-7000-8000-000000000000'
       for (const body of [
         {},
@@ -329,7 +329,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
     })
   })
 
-  test('are counted when they are made and when they are dealt with, with the time in between', async () => {
+  test('are counted when made and when resolved, with the time in between', async () => {
     const value = async (series: string) => {
       const { text } = await call('GET', '/metrics')
       return Number(

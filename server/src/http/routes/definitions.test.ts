@@ -60,7 +60,7 @@ describe.each(ENGINES)('%s', (engine) => {
     return dueAt
   }
 
-  test('is kept as it was written, with the defaults for what was not', async () => {
+  test('is stored as sent, with defaults for missing fields', async () => {
     const made = await defined({ schedule: NIGHTLY })
     expect(shape.parse(made)).toEqual(made)
     expect(made).toMatchObject({
@@ -140,7 +140,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await http.call('GET', '/v1/definitions?cursor=x')).toMatchObject({ status: 400 })
   })
 
-  test('a name that is taken is refused, to whoever comes second', async () => {
+  test('a name that exists is refused', async () => {
     const name = unique('definition')
     const answers = await Promise.all(Array.from({ length: 8 }, (_, n) => create({ name, kind: `k${n}` })))
     expect(answers.map(({ status }) => status).sort()).toEqual([201, ...Array<number>(7).fill(409)])
@@ -150,7 +150,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await audited(name)).toHaveLength(1)
   })
 
-  test('of changes to one version one is made, the others are refused with the version that it has', async () => {
+  test('of several changes to one version one wins, and the others are refused', async () => {
     const { name } = await defined()
     const answers = await Promise.all(
       Array.from({ length: 8 }, (_, n) => put(name, { kind: 'work', priority: n, version: 1 })),
@@ -167,7 +167,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await audited(name)).toHaveLength(5)
   })
 
-  test('every change is in the audit, with what was before and after it', async () => {
+  test('every change is in the audit, with before and after', async () => {
     const { name, definition_id } = await defined({ payload: { n: 1 } })
     await put(name, { kind: 'other', payload: { n: 2 }, schedule: NIGHTLY })
     for (const verb of ['pause', 'pause', 'resume', 'resume']) expect((await post(name, verb)).status).toBe(200)
@@ -190,7 +190,7 @@ describe.each(ENGINES)('%s', (engine) => {
     ])
   })
 
-  test('the audit shows no change that nobody made', async () => {
+  test('the audit has no entry for a change without effect', async () => {
     const { name } = await defined({ max_attempts: 3 })
     const { definition_id, paused, paused_at, user_id, next_tick_at, last_tick_at, created_at, updated_at, ...read } =
       await get(name)
@@ -201,7 +201,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(after).toEqual({ definition_id, version: 2, ...content })
   })
 
-  test('what is not there is not found, whatever is asked of it', async () => {
+  test('an unknown definition is not found by any call', async () => {
     for (const name of [unique('none'), '..', '%00', 'a b', 'x'.repeat(129)]) {
       const path = `/v1/definitions/${encodeURIComponent(name)}`
       const answers = await Promise.all([
@@ -216,7 +216,7 @@ describe.each(ENGINES)('%s', (engine) => {
     }
   })
 
-  test('a name can be used again after it was deleted, by another definition', async () => {
+  test('the name of a deleted definition can be used again', async () => {
     const old = await defined({ schedule: NIGHTLY })
     await http.call('DELETE', `/v1/definitions/${old.name}`)
     const made = await defined({ name: old.name })
@@ -224,7 +224,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 
   describe('a pause', () => {
-    test('records its ticks as skipped, and what comes next comes after it', async () => {
+    test('records its ticks as skipped, and the next tick comes after it', async () => {
       const hourly = await defined({ schedule: HOURLY })
       const paused = (await post(hourly.name, 'pause')).body as DefinitionShape
       expect(paused).toMatchObject({ paused: true, paused_at: expect.any(String), version: 2 })
@@ -236,7 +236,7 @@ describe.each(ENGINES)('%s', (engine) => {
       ])
     })
 
-    test('leaves alone what was made up for meanwhile', async () => {
+    test('leaves backfilled ticks alone', async () => {
       const hourly = await defined({ schedule: HOURLY })
       await post(hourly.name, 'pause')
       const first = await overdue(hourly, 4 * 3_600_000)
@@ -259,7 +259,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await ledger(yearly)).toEqual([])
     })
 
-    test('does not keep a rule from being changed; the ticks until then were those of the old one', async () => {
+    test('allows a change of the rule, and earlier ticks follow the old rule', async () => {
       const hourly = await defined({ schedule: HOURLY })
       await post(hourly.name, 'pause')
       const first = await overdue(hourly, 3_600_000)
@@ -273,14 +273,14 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 
   describe('a change', () => {
-    test('of something else leaves the next tick where it is', async () => {
+    test('of another field keeps the next tick', async () => {
       const made = await defined({ schedule: NIGHTLY })
       const due = await overdue(made, 3 * DAY_MS)
       const changed = (await put(made.name, { kind: 'other', schedule: NIGHTLY })).body as DefinitionShape
       expect(Date.parse(changed.next_tick_at ?? '')).toBe(due)
     })
 
-    test('of the rule does not lose a tick that is due already, and counts from then on', async () => {
+    test('of the rule keeps a tick that is already due', async () => {
       const made = await defined({ schedule: { cron: '0 0 1 1 *' } })
       const sooner = (await put(made.name, { kind: 'work', schedule: { cron: '* * * * * *' } })).body as DefinitionShape
       expect(Date.parse(sooner.next_tick_at ?? '') - Date.now()).toBeLessThan(60_000)
@@ -289,12 +289,12 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(Date.parse(later.next_tick_at ?? '')).toBe(due)
     })
 
-    test('that takes the schedule away ends its ticks', async () => {
+    test('that removes the schedule ends its ticks', async () => {
       const made = await defined({ schedule: NIGHTLY })
       expect((await put(made.name, { kind: 'work' })).body).toMatchObject({ schedule: null, next_tick_at: null })
     })
 
-    test('of something else is allowed when the schedule has ended', async () => {
+    test('of another field is allowed after the end of the schedule', async () => {
       const ends_at = new Date(Date.now() + 3_600_000).toISOString()
       const made = await defined({ schedule: { cron: '* * * * *', ends_at } })
       const past = made.schedule && { ...made.schedule, ends_at: '2020-01-01T00:00:00.000Z' }
@@ -307,7 +307,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('the next ticks of one that is stored and of a rule that is not', async () => {
+  test('the next ticks of a stored and of an unstored rule', async () => {
     const { name } = await defined({ schedule: NIGHTLY })
     const stored = ticksShape.parse(await ask(`${name}/ticks`)).data
     expect(stored).toHaveLength(10)
@@ -338,7 +338,7 @@ describe.each(ENGINES)('%s', (engine) => {
     }
   })
 
-  test('what was committed unheard is not done again', async () => {
+  test('a change whose answer was lost is not made twice', async () => {
     const { store } = http.services.deps
     const twice = async <T>(command: Command<T>) => {
       const first = await store.write(command)
@@ -462,7 +462,7 @@ describe('is refused with the name of the field', () => {
     expect({ status, field: (body as ErrorBody).error.details.field }).toEqual({ status: 400, field })
   })
 
-  test('a payload that is too large', async () => {
+  test('a large payload', async () => {
     const payload = 'x'.repeat(DEFAULT_LIMITS.payloadBytesMax)
     const refused = { status: 413, body: { error: { code: 'PAYLOAD_TOO_LARGE', details: { field: 'payload' } } } }
     expect(await create({ name: unique('definition'), kind: 'work', payload })).toMatchObject(refused)
@@ -472,7 +472,7 @@ describe('is refused with the name of the field', () => {
   })
 })
 
-test('viewers look, operators change, and submitters do neither', async () => {
+test('viewers read, operators change, and submitters do neither', async () => {
   const http = await testApp('sqlite')
   const [viewer, submitter, operator] = await Promise.all([
     http.token('v', 'viewer'),

@@ -76,7 +76,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     return client
   }
 
-  test('are told from the first one, then as they come, and end with the job; a page says the same', async () => {
+  test('are streamed from the first one until the end of the job, like in a page', async () => {
     pace.pollMs = HOUR_MS
     const run = await beginPublishing(http.services)
     await run.progress(1, { text: 'one\ntwo\u2028' })
@@ -105,7 +105,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     expect((await http.call('GET', pathOf(run.jobId), { headers: { accept: '*/*' } })).body).toEqual(page.body)
   })
 
-  test('go on after Last-Event-ID, a cursor or a seq, also when late ones of a lower seq came since', async () => {
+  test('continue after Last-Event-ID, a cursor or a seq, with late lower seqs', async () => {
     const run = await beginPublishing(http.services, { stages: 'eco2', seq_scope: 'job' })
     for (const [stage, seq] of [
       ['vision', 10],
@@ -140,7 +140,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     expect([over.status, await over.ended, over.frames]).toEqual([204, true, []])
   })
 
-  test('what comes in between replay and live is neither lost nor told twice', async () => {
+  test('are neither lost nor sent twice between replay and live', async () => {
     pace.pollMs = HOUR_MS
     const run = await beginPublishing(http.services, { stages: 'eco2', seq_scope: 'job' })
     await run.publish({ stage: 'rule', seq: 20 })
@@ -156,7 +156,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     expect([cursorsOf(first), cursorsOf(second)]).toEqual([upTo(8), upTo(8, 3)])
   })
 
-  test('many join while many are published', async () => {
+  test('reach many readers that join while many are published', async () => {
     const run = await beginPublishing(http.services)
     const joining: Promise<SseClient>[] = []
     for (let i = 0; i < 40; i++) {
@@ -173,7 +173,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     }
   })
 
-  test('reset, with the latest state, where what comes next is not kept or the place is unknown', async () => {
+  test('reset with the latest state if the next event or the place is unknown', async () => {
     const run = await beginPublishing(http.services)
     await run.progress(5, 'x')
     const ahead = await follow(run.jobId, '', { 'last-event-id': '999999' })
@@ -211,7 +211,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     }
   })
 
-  test('of all jobs are told as they come, from now on or after a place, also those of one kind only', async () => {
+  test('of all jobs are streamed from now on or after a place, with a filter', async () => {
     pace.pollMs = 20
     const kind = unique('kind')
     const before = await beginPublishing(http.services, { kind })
@@ -249,7 +249,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     }
   })
 
-  test('of all jobs: who hears of none of them is told where to go on, all the same', async () => {
+  test('of all jobs send an id to a reader whose filter matches nothing', async () => {
     pace.pollMs = 20
     const live = await open(`${url}/v1/events?kind=${unique('kind')}`)
     const run = await beginPublishing(http.services)
@@ -266,7 +266,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     expect(jobs).toEqual([next.jobId, next.jobId])
   })
 
-  test('are read once, however often they are heard of', async () => {
+  test('are read once for several wake-ups', async () => {
     pace.pollMs = HOUR_MS
     // Of what another node stores this one hears nothing by itself.
     const run = await beginPublishing(createServices({ ...http.services.deps, bus: new EmbeddedBus() }))
@@ -289,7 +289,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     expect(pagesRead - before).toBe(3)
   })
 
-  test('are not read where they were stored, unless something is missing before them', async () => {
+  test('are not read on the node that stored them, unless one is missing', async () => {
     pace.pollMs = HOUR_MS
     const run = await beginPublishing(http.services)
     const client = await followed(run)
@@ -315,7 +315,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     expect(cursorsOf(client)).toEqual(upTo(6))
   })
 
-  test('are kept for nobody who went away before they were there', async () => {
+  test('are not kept for a reader that has disconnected', async () => {
     const run = await beginPublishing(http.services)
     const responses: ServerResponse[] = []
     const listen = (_: unknown, response: ServerResponse) => void responses.push(response)
@@ -336,7 +336,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     await until('nobody', async () => (await metric(http, CURRENT)) + (await metric(http, BEHIND)) === 0)
   })
 
-  test('are found by themselves when no wake-up comes', async () => {
+  test('are found by polling when no wake-up comes', async () => {
     pace.pollMs = 50
     const run = await beginPublishing(http.services)
     const client = await follow(run.jobId)
@@ -350,7 +350,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     expect([await client.ended, cursorsOf(client)]).toEqual([true, upTo(5)])
   })
 
-  test('go on when the store does, after it did not answer', async () => {
+  test('continue after an outage of the store', async () => {
     pace.pollMs = 20
     const run = await beginPublishing(http.services)
     const client = await follow(run.jobId)
@@ -363,7 +363,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     expect([await client.ended, cursorsOf(client)]).toEqual([true, upTo(5)])
   })
 
-  test('of a job that is gone are a problem', async () => {
+  test('of a deleted job end with a problem', async () => {
     pace.pollMs = 50
     const run = await beginPublishing(http.services)
     const client = await follow(run.jobId)

@@ -90,7 +90,7 @@ test.each<[string, (n: string) => Call]>([
   expect(hot).toBe(true)
 })
 
-test('a body in pieces, and many at once', async () => {
+test('a body in pieces, and many requests at once', async () => {
   expect((await bothWays({ body: JOB }, { body: JOB, pieces: 5 })).seen.status).toBe(201)
   const answers = await Promise.all(Array.from({ length: 20 }, () => over('/v1/jobs', { body: JOB })))
   expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([201]))
@@ -121,7 +121,7 @@ test.each<[string, Call]>([
   expect((await bothWays(call)).hot).toBe(false)
 })
 
-test('with tokens: known ones take the short way, others do not', async () => {
+test('known tokens take the fast route, others do not', async () => {
   for (const role of ['submitter', 'viewer'] as const) tokens[role] = await plane.token('full', role)
   const { submitter = '', viewer = '' } = tokens
   const full = await bothWays({ body: JOB, token: submitter })

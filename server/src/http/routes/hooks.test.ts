@@ -61,7 +61,7 @@ describe.each(ENGINES)('hooks on %s', (engine) => {
     expect(body as TriggerDetail).toMatchObject({ topic, user_id, data: { order: { id: 7 } } })
   })
 
-  test('a delivery that is sent again is answered with the first trigger and makes none', async () => {
+  test('a repeated delivery gets the first trigger and makes none', async () => {
     const { name, topic, secret } = await withSecret()
     const first = await deliver(name, standard(secret, 'msg_1', '{"try": 1}'))
     const again = await deliver(name, standard(secret, 'msg_1', '{"try": 2}'))
@@ -78,7 +78,7 @@ describe.each(ENGINES)('hooks on %s', (engine) => {
     expect(await triggersOf(two.topic)).toHaveLength(1)
   })
 
-  test('the name of a GitHub event ends the topic of its trigger', async () => {
+  test('the name of a GitHub event is appended to the topic', async () => {
     const topic = unique('github')
     const { name, secret } = await made({ scheme: 'github', topic })
     const answer = await deliver(name, github(secret ?? '', 'd-1', 'push', '{"ref": "refs/heads/main"}'))
@@ -120,7 +120,7 @@ describe.each(ENGINES)('hooks on %s', (engine) => {
     expect(await triggersOf(topic)).toEqual([])
   })
 
-  test('the secret is shown once, to whoever made the hook, and stands in no list and no audit', async () => {
+  test('the secret is shown once, and is in no list and no audit', async () => {
     const { secret, ...hook } = await made()
     expect(secret).toMatch(/^whsec_/)
     expect(hookSchema.parse((await http.call('GET', `/v1/hooks/${hook.name}`)).body)).toEqual(hook)
@@ -133,7 +133,7 @@ describe.each(ENGINES)('hooks on %s', (engine) => {
     for (const { text } of [list, audit]) expect(text).not.toContain(secret?.slice(6))
   })
 
-  test('of ten that make one hook at once, one is shown the secret, and it is the right one', async () => {
+  test('of ten concurrent makers of a hook, one gets the secret', async () => {
     const name = unique('hook')
     const answers = await Promise.all(
       Array.from({ length: 10 }, () => put(name, { scheme: 'standard', topic: 'race' })),
@@ -144,7 +144,7 @@ describe.each(ENGINES)('hooks on %s', (engine) => {
     expect((await deliver(name, standard(secrets[0] ?? '', 'm', '{}'))).status).toBe(201)
   })
 
-  test('of ten that deliver one webhook at once, one makes a trigger', async () => {
+  test('of ten concurrent deliveries, one makes a trigger', async () => {
     const { name, topic, secret } = await withSecret()
     const call = standard(secret, 'msg_1', '{}')
     const answers = await Promise.all(Array.from({ length: 10 }, () => deliver(name, call)))
@@ -152,7 +152,7 @@ describe.each(ENGINES)('hooks on %s', (engine) => {
     expect(await triggersOf(topic)).toHaveLength(1)
   })
 
-  test('another secret takes the place of the old one', async () => {
+  test('a new secret replaces the old one', async () => {
     const { name, secret } = await withSecret()
     const given = `whsec_${Buffer.alloc(24, 7).toString('base64')}`
     expect(await put(name, { scheme: 'standard', topic: 'orders', secret: given })).toMatchObject({
@@ -182,7 +182,7 @@ describe.each(ENGINES)('hooks on %s', (engine) => {
     expect((await http.call('GET', `/v1/hooks/${name}`)).body).toMatchObject({ scheme: 'standard' })
   })
 
-  test('hooks are listed by name, a page at a time, and a deleted hook takes nothing', async () => {
+  test('hooks are listed by name in pages, and a deleted hook accepts nothing', async () => {
     const { name, secret } = await withSecret()
     const names: string[] = []
     for (let cursor = ''; ; ) {
@@ -199,7 +199,7 @@ describe.each(ENGINES)('hooks on %s', (engine) => {
     expect((await deliver(name, standard(secret, 'm', '{}'))).status).toBe(404)
   })
 
-  test('a change and a deletion whose commit was not heard of are made once', async () => {
+  test('a change or deletion whose answer was lost is made once', async () => {
     const { store, world } = http.services.deps
     const by = () => ({ id: world.uuid(), actor: 'tester' })
     const name = unique('hook')
@@ -228,7 +228,7 @@ describe.each(ENGINES)('hooks on %s', (engine) => {
   })
 })
 
-test('operators make hooks, viewers see them, submitters neither; a delivery needs no token', async () => {
+test('operators make hooks, viewers see them, and a delivery needs no token', async () => {
   const http = await testApp('sqlite')
   const body = { scheme: 'standard', topic: 'orders' }
   const tokens = await Promise.all(
@@ -248,7 +248,7 @@ test('operators make hooks, viewers see them, submitters neither; a delivery nee
   await http.close()
 })
 
-test('wrong signatures are limited like wrong tokens, and right ones are not held up by them', async () => {
+test('wrong signatures are limited like wrong tokens, and do not delay valid ones', async () => {
   const http = await testApp('sqlite')
   const { body } = await http.call('PUT', '/v1/hooks/h', { body: { scheme: 'standard', topic: 't' } })
   const call = standard((body as PutHookResponse).secret ?? '', 'msg_1', '{}')

@@ -77,7 +77,7 @@ describe.each(ENGINES)('keys on %s', (engine) => {
     expect(await jobsOf(key)).toBe(1)
   })
 
-  test('a header may be quoted or bare, and the body may say it instead: the same key', async () => {
+  test('a bare header, a quoted header and the body name the same key', async () => {
     const first = await submit('ci/build-7', { kind: 'work' })
     const quoted = await submit('"ci/build-7"', { kind: 'work' })
     const inBody = await http.call('POST', '/v1/jobs', { body: { kind: 'work', idempotency_key: 'ci/build-7' } })
@@ -86,19 +86,19 @@ describe.each(ENGINES)('keys on %s', (engine) => {
     expect(await jobsOf('ci/build-7')).toBe(1)
   })
 
-  test('a header and a body that differ are refused', async () => {
+  test('a header that differs from the body is refused', async () => {
     const answer = await submit('one', { kind: 'work', idempotency_key: 'two' })
     expect(answer).toMatchObject({ status: 400, headers: { 'should-retry': 'false' } })
     expect(code(answer)).toBe('KEY_CONFLICT')
     expect([await jobsOf('one'), await jobsOf('two')]).toEqual([0, 0])
   })
 
-  test('without a key every request is a job of its own', async () => {
+  test('without a key every request makes a job', async () => {
     const [one, two] = await Promise.all([1, 2].map(() => http.call('POST', '/v1/jobs', { body: { kind: 'work' } })))
     expect(one?.text).not.toBe(two?.text)
   })
 
-  test('200 requests at once with one key are one job', async () => {
+  test('200 concurrent requests with one key make one job', async () => {
     const answers = await Promise.all(Array.from({ length: 200 }, () => submit('burst', { kind: 'work' })))
     expect(new Set(answers.map(({ text }) => text)).size).toBe(1)
     expect(answers.filter(({ headers }) => headers['idempotent-replayed'] === undefined)).toHaveLength(1)
@@ -125,7 +125,7 @@ describe.each(ENGINES)('keys on %s', (engine) => {
     expect(job.idempotency_key).toBe(key)
   })
 
-  test('a key lives for as long as asked, and longer when told; never shorter', async () => {
+  test('a key lives as long as requested, and can only be extended', async () => {
     await http.call('POST', '/v1/jobs', { body: { kind: 'work', idempotency_key: 'long', key_ttl_hours: 1 } })
     const hours = async () => {
       const { data } = (await http.call('GET', '/v1/idempotency-keys/long')).body as { data: KeyShape[] }
@@ -140,7 +140,7 @@ describe.each(ENGINES)('keys on %s', (engine) => {
     expect(await hours()).toBeGreaterThan(47.9)
   })
 
-  test('the list of keys is complete, and can show only those in force', async () => {
+  test('the list of keys is complete, and can show only active keys', async () => {
     const all: string[] = []
     let cursor = ''
     do {
@@ -155,7 +155,7 @@ describe.each(ENGINES)('keys on %s', (engine) => {
     expect(active.data.map(({ key }) => key)).toEqual(all)
   })
 
-  test('a key whose time is up is in force until its job has ended, and then it is free', async () => {
+  test('an expired key is active until its job has ended, and then it is free', async () => {
     const short = { kind: 'work', idempotency_key: 'short', key_ttl_hours: 1e-9 }
     const first = await http.call('POST', '/v1/jobs', { body: short })
     const { job_id } = first.body as SubmitResponse
@@ -169,7 +169,7 @@ describe.each(ENGINES)('keys on %s', (engine) => {
   })
 })
 
-describe('a mismatch as the IETF draft has it', () => {
+describe('a mismatch by the IETF draft', () => {
   let http: TestApp
   beforeAll(async () => {
     http = await testApp('sqlite', { mismatchStatus: 422 })

@@ -58,7 +58,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await everything(lease.job_id)).toEqual(before)
   }
 
-  test('after the run was handed to another worker', async () => {
+  test('after reassignment to another worker', async () => {
     const lease = await leased(first, false)
     await sql(
       http.services.deps.store,
@@ -107,7 +107,7 @@ describe.each(ENGINES)('%s', (engine) => {
     await expectRefused(first, canceled, ['ALREADY_ENDED', 'LEASE_LOST'])
   })
 
-  test('two results at once: one is recorded, and the other told so', async () => {
+  test('two concurrent results: one is recorded, and the other is refused', async () => {
     for (let round = 0; round < 10; round++) {
       const lease = await leased(first)
       const answers = await Promise.all(
@@ -119,7 +119,7 @@ describe.each(ENGINES)('%s', (engine) => {
     }
   })
 
-  test('a result against a cancel: it ends once, as whichever was first', async () => {
+  test('a result and a cancel: the run ends once, by the first of them', async () => {
     for (let round = 0; round < 10; round++) {
       const lease = await leased(first)
       const [report, canceled] = await Promise.all([

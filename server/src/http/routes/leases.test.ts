@@ -84,7 +84,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('failed tells what comes next, and tells the same again', async () => {
+  test('failed says what comes next, and a repeat says the same', async () => {
     const lease = await leased()
     const failure = { error_code: 'BROKEN', error_message: 'it broke', traceback: 'here' }
     const first = await report(lease, 'failed', failure)
@@ -99,7 +99,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await report(fatal, 'failed', { ...failure, retryable: false })).body).toEqual({ ...dead, repeated: true })
   })
 
-  test('release gives an assigned run to the next, and a running one a next run; neither costs a retry', async () => {
+  test('release frees an assigned run or makes the next run, without a retry', async () => {
     const assigned = await leased({ max_attempts: 1 }, {})
     expect((await report(assigned, 'release')).body).toEqual({ state: 'ORPHANED' })
     expect((await report(assigned, 'release')).body).toEqual({ state: 'ORPHANED' })
@@ -116,7 +116,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(job.runs[0]?.error?.code).toBe('RELEASED')
   })
 
-  test('finish and lease next in one call, asked again as if the answer was lost', async () => {
+  test('finish and lease in one call can be repeated after a lost answer', async () => {
     const first = await leased()
     await http.services.submission.submit(LOCAL_ADMIN, { kind: 'work', queue: first.queue }, { key: null })
     const next = { queues: [first.queue], start: true, poll_id: unique('poll') }
@@ -130,7 +130,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await report(second, 'failed', failure)).body).toMatchObject({ state: 'FAILED', leases: [] })
   })
 
-  test('who may not have the next runs is refused before anything is recorded', async () => {
+  test('a refused lease of the next runs records nothing', async () => {
     const { queue, jobId } = await submit()
     const bound = await registeredWorker(http, [queue])
     const [own] = await bound.lease(queue, { start: true })
@@ -145,7 +145,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await state(jobId)).toBe('RUNNING')
   })
 
-  test('a report on a run that was leased and not started says what is missing', async () => {
+  test('a report on a run that has not started is refused', async () => {
     const lease = await leased({}, {})
     for (const [verb, body] of [
       ['result', { result: 1 }],
@@ -157,7 +157,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await report(lease, 'result', { result: 1 })).body).toMatchObject({ state: 'SUCCEEDED' })
   })
 
-  test('a batch of reports: each has its own outcome, in its place', async () => {
+  test('each report of a batch has its own outcome', async () => {
     const { queue } = await submit()
     for (let i = 0; i < 3; i++) await http.call('POST', '/v1/jobs', { body: { kind: 'work', queue } })
     const [a, b, c] = await worker.lease(queue, { max: 3, start: true })
@@ -192,7 +192,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('heartbeats of many: those that are held and those that are not', async () => {
+  test('a batch of heartbeats extends held leases and refuses others', async () => {
     const [held, lost] = [await leased(), await leased()]
     await report(lost, 'result')
     await http.services.jobs.cancel(LOCAL_ADMIN, held.job_id)
@@ -209,7 +209,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('a worker waits for those of its runs that are to stop', async () => {
+  test('a worker waits for the runs that must stop', async () => {
     const cancels = async (body: object) => {
       const answer = await worker.post('/v1/leases/cancels', body)
       expect(answer.status).toBe(200)
@@ -238,7 +238,7 @@ describe.each(ENGINES)('%s', (engine) => {
     }
   })
 
-  test('any kind, several queues in their order, and only those the worker may lease from', async () => {
+  test('a lease covers any kind, queues in order, and only allowed queues', async () => {
     const [a, b] = [unique('queue'), unique('queue')]
     const bodies = [
       { kind: 'x', queue: b },
@@ -320,7 +320,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await state(lease.job_id)).toBe('RUNNING')
   })
 
-  test('a body of another type, no token, and a token that is none', async () => {
+  test('refused: a wrong media type, no token, and a bad token', async () => {
     const { token } = worker
     const headers = { 'content-type': 'text/plain' }
     const call = { headers, token, body: 'queues' }
@@ -330,7 +330,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await http.call('POST', '/v1/leases', { body, token: 'x' })).status).toBe(401)
   })
 
-  test('an empty body will do where nothing must be said', async () => {
+  test('an empty body is accepted if no field is required', async () => {
     const lease = await leased()
     const { token } = worker
     const beat = await http.call('POST', `/v1/leases/${lease.lease_id}/heartbeat`, { token })

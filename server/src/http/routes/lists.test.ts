@@ -44,7 +44,7 @@ describe.each(ENGINES)('lists on %s', (engine) => {
     return found
   }
 
-  test('pages are complete, newest first, and stable while jobs are made and move', async () => {
+  test('pages are complete, newest first, and stable during changes', async () => {
     const made: string[] = []
     for (let i = 0; i < 25; i++) made.push(await submit({ kind: 'page', queue: 'paging' }))
     made.reverse()
@@ -58,7 +58,7 @@ describe.each(ENGINES)('lists on %s', (engine) => {
     expect(await walk('/v1/jobs?queue=paging&limit=4', meanwhile)).toEqual(made)
   })
 
-  test('a cursor of another list is refused, and an empty list has none', async () => {
+  test('a cursor of another list is refused, and an empty list has no cursor', async () => {
     const { next_cursor } = await read('/v1/jobs?queue=paging&limit=1')
     expect(next_cursor).toMatch(/^[\w-]+$/)
     expect(await http.call('GET', `/v1/reservations?cursor=${next_cursor}`)).toMatchObject({ status: 400 })
@@ -126,7 +126,7 @@ describe.each(ENGINES)('lists on %s', (engine) => {
     expect(await quota()).toMatchObject({ active_reservations: 0 })
   })
 
-  test('a reservation is found at submit however its id is written', async () => {
+  test('a reservation is found by its id in upper or lower case', async () => {
     const token = await http.token('carol', 'submitter')
     const made = await http.call('POST', '/v1/reservations', { token, body: {} })
     const { reservation_id } = made.body as ReservationShape
@@ -139,7 +139,7 @@ describe.each(ENGINES)('lists on %s', (engine) => {
     })
   })
 
-  test('quotas: limits of a user and of everybody, refusals that say so, warnings from 80 % on', async () => {
+  test('quotas: own and default limits, refusals, warnings from 80 %', async () => {
     const token = await http.token('ann', 'submitter')
     const admin = await http.token('root', 'admin')
     const asAnn = (body: object) => http.call('POST', '/v1/jobs', { token, body })
@@ -180,7 +180,7 @@ describe.each(ENGINES)('lists on %s', (engine) => {
     expect(await asAnn({ kind: 'work' })).toMatchObject({ status: 201 })
   })
 
-  test('users: by their ids, page by page, each as its quota says', async () => {
+  test('users are listed by id in pages, each with its quota', async () => {
     const admin = await http.token('zoe', 'admin')
     const get = async <T>(path: string) => (await http.call('GET', path, { token: admin })).body as T
     await http.call('PUT', '/v1/quotas/walt', { token: admin, body: { max_concurrent: 2 } })

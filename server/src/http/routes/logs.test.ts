@@ -49,7 +49,7 @@ async function follow(jobId: string, query = '', headers: Record<string, string>
 const textsOf = (client: SseClient) =>
   client.frames.filter(({ event }) => event === 'log').map(({ data }) => (data as { text: string }).text)
 
-describe('what the client accepts says how it is answered', () => {
+describe('the Accept header sets the form', () => {
   test.each([
     [undefined, 'a/b'],
     ['*/*', 'a/b'],
@@ -88,7 +88,7 @@ describe('what the client accepts says how it is answered', () => {
     expect((await get(pathOf(run.jobId, '?limit=2'))).body).toMatchObject({ next_cursor: '1.1' })
   })
 
-  test('nothing was written yet: an empty answer', async () => {
+  test('a log without chunks is an empty answer', async () => {
     const { jobId } = await begin()
     expect(await get(pathOf(jobId), { accept: 'text/plain' })).toMatchObject({ status: 200, text: '' })
     expect((await get(pathOf(jobId, '?tail=10'))).body).toEqual({ data: [], next_cursor: null })
@@ -117,14 +117,14 @@ describe('what the client accepts says how it is answered', () => {
   })
 })
 
-describe('a log that is followed', () => {
+describe('a followed log', () => {
   /** More than the buffers of a connection hold. */
   const MANY = 150
   async function fill(run: Writing): Promise<void> {
     for (let i = 0; i < MANY; i += 10) await run.write(...Array<string>(10).fill('x'.repeat(64 * 1024)))
   }
 
-  test('is told from its beginning, then as it is written, over all runs, and ends with the job', async () => {
+  test('is streamed from its beginning over all runs, until the job ends', async () => {
     const queue = unique('q')
     const run = await begin(queue)
     await run.write('before\n')
@@ -151,7 +151,7 @@ describe('a log that is followed', () => {
     ])
   })
 
-  test('goes on after Last-Event-ID, whatever else is asked for', async () => {
+  test('continues after Last-Event-ID, regardless of the query', async () => {
     const run = await begin()
     await run.write('a', 'b', 'c')
     await run.succeed()
@@ -167,7 +167,7 @@ describe('a log that is followed', () => {
     }
   })
 
-  test('from its last lines on', async () => {
+  test('can begin with its last lines', async () => {
     const run = await begin()
     await run.write('one\ntwo\n', 'three\n')
     const client = await follow(run.jobId, '?tail=2')
@@ -177,7 +177,7 @@ describe('a log that is followed', () => {
     expect(textsOf(client)).toEqual(['two\n', 'three\n', 'four\n'])
   })
 
-  test('is woken, and finds by itself what it was not woken for', async () => {
+  test('is woken, and polls for chunks without a wake-up', async () => {
     turned = { [POLL_MS]: 3_600_000 }
     const run = await begin()
     const woken = await follow(run.jobId)
@@ -197,7 +197,7 @@ describe('a log that is followed', () => {
     woken.close()
   })
 
-  test('sends heartbeats while nothing is written, and after a while asks to come again', async () => {
+  test('sends heartbeats while idle, and ends after its lifetime', async () => {
     turned = { [HEARTBEAT_MS]: 5 }
     const run = await begin()
     const client = await follow(run.jobId)
@@ -208,7 +208,7 @@ describe('a log that is followed', () => {
     expect(short.frames).toEqual([])
   })
 
-  test('a reader that takes nothing holds up nobody, has little in memory here, and catches up', async () => {
+  test('lets a stalled reader delay nobody, use little memory and catch up', async () => {
     const run = await begin()
     const responses: ServerResponse[] = []
     const listen = (_: unknown, response: ServerResponse) => void responses.push(response)
@@ -232,7 +232,7 @@ describe('a log that is followed', () => {
     expect(slow.frames.at(-1)).toMatchObject({ event: 'end' })
   })
 
-  test('ends at once when the server stops, also for a reader that takes nothing', async () => {
+  test('ends at once when the server stops, also for a stalled reader', async () => {
     const stopping = await testApp('sqlite')
     const base = await stopping.app.listen({ host: '127.0.0.1', port: 0 })
     const run = await beginWriting(stopping.services)
@@ -250,7 +250,7 @@ describe('a log that is followed', () => {
     await stopping.close()
   })
 
-  test('by as many as there is room for, and by one user', async () => {
+  test('is limited by node and by user', async () => {
     const run = await begin()
     const open = await Promise.all(Array.from({ length: 50 }, () => follow(run.jobId)))
     const refused = await get(pathOf(run.jobId), { accept: 'text/plain' })
@@ -262,7 +262,7 @@ describe('a log that is followed', () => {
   })
 })
 
-test('an archived log is read like any other; what cannot be read is an error that says so', async () => {
+test('an archived log is read like any other, and an unreadable one is an error', async () => {
   const place = await testArchive()
   http.services.deps.logArchive = place.logArchive
   const { store } = http.services.deps
@@ -296,7 +296,7 @@ test('an archived log is read like any other; what cannot be read is an error th
   place.remove()
 })
 
-test('a log is for those who may see its job', async () => {
+test('a log is visible to readers of its job', async () => {
   const closed = await testApp('sqlite')
   const token = await closed.token('local', 'submitter')
   const [viewer, other] = [await closed.token('v', 'viewer'), await closed.token('o', 'submitter')]

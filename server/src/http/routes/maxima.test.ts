@@ -9,14 +9,14 @@ import { unique } from '../../testing/store/store.ts'
 
 const errorOf = ({ body }: Answer) => (body as ErrorBody).error
 
-describe.each(ENGINES)('what one user may have on %s', (engine) => {
+describe.each(ENGINES)('maxima of one user on %s', (engine) => {
   let http: TestApp
   beforeAll(async () => {
     http = await testApp(engine)
   })
   afterAll(() => http.close())
 
-  test('redrives and backfills that run: so many together, and each that ends makes room', async () => {
+  test('running redrives and backfills share a maximum', async () => {
     await http.services.settings.put(LOCAL_ADMIN, 'operations_per_user_max', 2)
     const definition = unique('definition')
     const schedule = { cron: '0 0 * * *' }
@@ -51,7 +51,7 @@ describe.each(ENGINES)('what one user may have on %s', (engine) => {
     expect((await http.call('POST', `${path}/backfills/${backfill_id}/abort`)).status).toBe(200)
     expect((await redrive()).status).toBe(202)
   })
-  test('leases that a worker holds: it gets what is left of them, and is refused when there is nothing left', async () => {
+  test('a worker gets the leases that are left, and then a refusal', async () => {
     await http.services.settings.put(LOCAL_ADMIN, 'leases_per_worker_max', 3)
     const worker = await registeredWorker(http)
     const queue = unique('queue')
@@ -80,7 +80,7 @@ describe.each(ENGINES)('what one user may have on %s', (engine) => {
     expect(await other.lease(queue, { max: 5 })).toHaveLength(2)
   })
 
-  test('polls of a worker that come at once do not pass the maximum', async () => {
+  test('concurrent polls of a worker do not exceed the maximum', async () => {
     await http.services.settings.put(LOCAL_ADMIN, 'leases_per_worker_max', 10)
     const worker = await registeredWorker(http)
     const queue = unique('queue')
@@ -96,7 +96,7 @@ describe.each(ENGINES)('what one user may have on %s', (engine) => {
     for (const { lease_id } of held(answers).slice(0, 3)) await worker.post(`/v1/leases/${lease_id}/release`)
     expect(held(await Promise.all([ask(), ask()]))).toHaveLength(3)
   })
-  test('queues, domains and labels that a user names: one more is refused, those before go on', async () => {
+  test('a new queue, domain or label beyond the maximum is refused', async () => {
     const names = { queues_per_user_max: 2, domains_per_user_max: 3, labels_per_user_max: 1 }
     for (const [name, value] of Object.entries(names)) await http.services.settings.put(LOCAL_ADMIN, name, value)
     const [amy, bob] = [await http.token(unique('amy'), 'operator'), await http.token(unique('bob'), 'submitter')]

@@ -32,7 +32,7 @@ async function defined(body: object = {}): Promise<string> {
 const shown = async (jobId: string) =>
   (await http.call('GET', `/v1/jobs/${jobId}`, { token: token.ops })).body as JobDetail
 
-test('run now makes a job of the template, for the user of the definition, and one for each key', async () => {
+test('run now makes a job for the owner of the definition, one for each key', async () => {
   const name = await defined({ schedule: null, max_attempts: 7 })
   const keyed = { headers: { 'idempotency-key': 'once' } }
   const first = await call('POST', `${name}/run`, { ...keyed, token: token.other })
@@ -56,7 +56,7 @@ test('run now makes a job of the template, for the user of the definition, and o
   ])
 })
 
-test('run now takes no payload: the job is as the definition says', async () => {
+test('run now takes no payload', async () => {
   const name = await defined()
   expect(await call('POST', `${name}/run`, { body: { payload: 1 } })).toMatchObject({
     status: 400,
@@ -65,7 +65,7 @@ test('run now takes no payload: the job is as the definition says', async () => 
   expect(await call('POST', `${name}/run`, { body: {} })).toMatchObject({ status: 201 })
 })
 
-test('run now meets the quota of that user', async () => {
+test('run now checks the quota of the owner', async () => {
   const name = await defined()
   const admin = await http.token('root', 'admin')
   const limit = (max_concurrent: number | null) =>
@@ -75,7 +75,7 @@ test('run now meets the quota of that user', async () => {
   await limit(null)
 })
 
-test('a backfill is counted, begun, shown, listed and aborted', async () => {
+test('a backfill can be counted, begun, shown, listed and aborted', async () => {
   const name = await defined()
   const to = Math.floor(Date.now() / 60_000) * 60_000
   const body = { from: new Date(to - 300_000).toISOString(), to: new Date(to).toISOString() }
@@ -140,12 +140,12 @@ test.each([
   ['GET', 'occurrences?cursor=bm9wZQ', undefined, 'cursor'],
   ['GET', 'occurrences?limit=0', undefined, 'limit'],
   ['GET', 'occurrences?from=now', undefined, 'from'],
-])('%s %s %j is refused, and says which field', async (method, path, body, field) => {
+])('%s %s %j is refused with the field', async (method, path, body, field) => {
   const answer = await call(method, `${await defined()}/${path}`, body === undefined ? {} : { body })
   expect(answer).toMatchObject({ status: 400, body: { error: { code: 'INVALID_PAYLOAD', details: { field } } } })
 })
 
-test('viewers read and change nothing; submitters do neither; what is not there is 404', async () => {
+test('viewers only read, submitters do neither, and unknown names are 404', async () => {
   const name = await defined()
   const body = { from: '2026-01-01T00:00:00Z', to: '2026-01-01T01:00:00Z' }
   for (const [role, status] of [
@@ -162,7 +162,7 @@ test('viewers read and change nothing; submitters do neither; what is not there 
   expect((await call('POST', 'none/backfill', { body })).status).toBe(404)
 })
 
-test('metrics tell of schedules that are overdue and of ticks that wait', async () => {
+test('metrics count overdue schedules and waiting ticks', async () => {
   const name = await defined()
   await sql(http.services.deps.store, 'UPDATE ichido.job_definitions SET next_tick_at = 1 WHERE name = $1', name)
   const { text } = await http.call('GET', '/metrics', { token: token.viewer })

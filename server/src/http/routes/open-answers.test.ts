@@ -33,7 +33,7 @@ const set = (name: SettingName, value: number) => http.services.settings.put(LOC
 const errorOf = ({ body }: Answer) => (body as ErrorBody).error
 const SSE = { accept: 'text/event-stream' }
 
-test('one user has so many event streams open, and each that ends makes room', async () => {
+test('the event streams of a user have a maximum, and an ended one makes room', async () => {
   await set('event_streams_per_user_max', 2)
   const run = await beginPublishing(http.services)
   const path = pathOf(run.jobId)
@@ -55,7 +55,7 @@ test('one user has so many event streams open, and each that ends makes room', a
   await until('room for another', async () => (await fetch(url + path, { headers: SSE, signal: over.signal })).ok)
 })
 
-test('streams of logs and of all events share a maximum that is a setting, too', async () => {
+test('streams of logs and of all events share a maximum', async () => {
   await set('log_streams_per_user_max', 1)
   const all = await open(`${url}/v1/events`)
   const refused = await http.call('GET', '/v1/events', { headers: SSE })
@@ -83,7 +83,7 @@ async function waiting(worker: WorkerCalls, count: number, queue: string): Promi
   return calls
 }
 
-test('one worker has so many calls waiting; a report along with a call too many is not recorded', async () => {
+test('the waiting calls of a worker have a maximum, before a report is recorded', async () => {
   await set('polls_per_worker_max', 2)
   const worker = await registeredWorker(http)
   const queue = unique('queue')

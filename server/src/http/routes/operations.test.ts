@@ -29,7 +29,7 @@ describe('request ids', () => {
     expect(errorOf(await http.call('GET', '/nothing', { headers })).request_id).toBe(id)
   })
 
-  test.each(['', 'x'.repeat(129), 'a b', 'a\tb', 'é'])('%j is replaced by one of our own', async (id) => {
+  test.each(['', 'x'.repeat(129), 'a b', 'a\tb', 'é'])('%j is replaced by a new id', async (id) => {
     const { headers } = await http.call('GET', '/healthz', { headers: { 'x-request-id': id } })
     expect(headers['x-request-id']).toMatch(/^[0-9a-f-]{36}$/)
   })
@@ -43,14 +43,14 @@ describe('errors', () => {
     }),
   })
 
-  test('a store that is out of reach is 503, and the same request may come again', async () => {
+  test('an outage of the store is 503, and the request can be repeated', async () => {
     open = await testApp('sqlite', failing(new StoreUnavailable('password of db.internal was wrong')))
     const answer = await open.call('GET', '/v1/jobs')
     expect(answer).toMatchObject({ status: 503, headers: { 'retry-after': '1', 'should-retry': 'true' } })
     expect(errorOf(answer)).toMatchObject({ code: 'UNAVAILABLE', message: ERRORS.UNAVAILABLE.sentence })
   })
 
-  test('what nobody expected is 500, says nothing, and is logged under the request id', async () => {
+  test('an unexpected error is a 500 without details, logged by request id', async () => {
     const lines: string[] = []
     const logger = pino({ level: 'info' }, { write: (line: string) => void lines.push(line) })
     open = await testApp('sqlite', { ...failing(new TypeError('the secret inside')), logger })
@@ -70,13 +70,13 @@ describe('errors', () => {
     })
   })
 
-  test('a route that does not say who may call it is for nobody', async () => {
+  test('a route without an ability refuses everybody', async () => {
     open = await testApp('sqlite')
     open.app.get('/forgotten', () => 'the secret inside')
     expect(errorOf(await open.call('GET', '/forgotten')).code).toBe('INTERNAL')
   })
 
-  test('a refusal is logged at info under its request id, without what its query may hold; a success never', async () => {
+  test('a refusal is logged at info without its query, and a success is not', async () => {
     const lines: object[] = []
     const logger = pino({ level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) })
     open = await testApp('sqlite', { logger })
@@ -104,7 +104,7 @@ describe('errors', () => {
 })
 
 describe('readiness', () => {
-  test('a store that fails is named, and the process is up all the same', async () => {
+  test('a failing store is named, and the process stays up', async () => {
     open = await testApp('sqlite', {
       alter: (services) => ({
         ...services,
@@ -120,7 +120,7 @@ describe('readiness', () => {
     expect(await open.call('GET', '/healthz')).toMatchObject({ status: 200, body: { status: 'ok' } })
   })
 
-  test('a store that does not answer is not waited for', async () => {
+  test('readiness does not wait for a silent store', async () => {
     const world = { ...realWorld, after: (_ms: number, callback: () => void) => realWorld.after(0, callback) }
     open = await testApp('sqlite', {
       alter: (services) => ({
@@ -167,7 +167,7 @@ describe('metrics without a store', () => {
   test.each([
     ['cannot be reached', gone],
     ['does not answer', silent],
-  ])('in open mode, when it %s: the numbers of the process are told', async (_, away) => {
+  ])('in open mode, if it %s, have the numbers of the process', async (_, away) => {
     const { call } = await start()
     expect((await call('GET', '/metrics')).text).toContain('ichido_jobs{')
     asked = away
@@ -180,7 +180,7 @@ describe('metrics without a store', () => {
   test.each([
     ['cannot be reached', gone],
     ['does not answer', silent],
-  ])('one that is known to be away, as it %s, is not read, and hardly waited for', async (_, away) => {
+  ])('do not read a store that is known to be down, because it %s', async (_, away) => {
     const { call } = await start()
     expect((await call('GET', '/metrics')).text).toMatch(/^ichido_store_up 1$/m)
     asked = away
@@ -197,7 +197,7 @@ describe('metrics without a store', () => {
     expect(waitsMs.filter((ms) => ms < 2_000)).toEqual([100, 100])
   })
 
-  test('whoever was let in before is let in, and nobody else, and nowhere else', async () => {
+  test('accept callers that were accepted before, on no other route', async () => {
     const { call, token } = await start()
     const [viewer, submitter, unseen] = [
       await token('ann', 'viewer'),
@@ -231,7 +231,7 @@ describe.each(ENGINES)('on %s', (engine) => {
     return line === undefined ? undefined : Number(line.slice(series.length + 1))
   }
 
-  test('the store answers: ready', async () => {
+  test('is ready when the store answers', async () => {
     expect(await http.call('GET', '/readyz')).toMatchObject({
       status: 200,
       body: { status: 'ready', checks: { store: 'ok', server: 'ok' } },
@@ -291,7 +291,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       .toMatchObject({ CANCELED: 1, RUNNING: 0 })
   })
 
-  test('a job with its runs; its events; its result when it has ended', async () => {
+  test('a job has its runs, its events, and its result at the end', async () => {
     const payload = { deep: [1, { é: null }] }
     const made = await submit({ kind: 'work', queue: 'q', payload, labels: { a: 'b' }, max_attempts: 2, priority: 3 })
     const { job_id } = made.body as SubmitResponse

@@ -32,7 +32,7 @@ describe.each(ENGINES)('the highest priority of a role on %s', (engine) => {
   const submit = (role: Role, body: object) => call(role, 'POST', '/v1/jobs', { kind: 'work', ...body })
   const jobIdOf = ({ body }: Answer) => (body as SubmitResponse).job_id
 
-  test('a submit up to it is accepted, above it is refused with the field', async () => {
+  test('a submission up to it is accepted, and above it is refused', async () => {
     expect((await submit('submitter', { priority: 100 })).status).toBe(201)
     const refused = await submit('submitter', { priority: 101 })
     expect([refused.status, errorOf(refused)]).toMatchObject([400, SUBMITTER])
@@ -43,13 +43,13 @@ describe.each(ENGINES)('the highest priority of a role on %s', (engine) => {
     }
   })
 
-  test('of a batch that item alone is refused', async () => {
+  test('in a batch only that item is refused', async () => {
     const jobs = [{ kind: 'work' }, { kind: 'work', priority: 101 }, { kind: 'work', priority: 100 }]
     const { body } = await call('submitter', 'POST', '/v1/jobs/batch', { jobs })
     expect(body).toMatchObject({ data: [{ status: 201 }, { status: 400, error: SUBMITTER }, { status: 201 }] })
   })
 
-  test('a repeat gets the first answer, although the maximum is lower by now', async () => {
+  test('a repeat gets the first answer after the maximum was lowered', async () => {
     const body = { priority: 90, idempotency_key: unique('key') }
     const first = await submit('submitter', body)
     await http.services.settings.put(LOCAL_ADMIN, 'submitter_priority_max', 10)
@@ -57,7 +57,7 @@ describe.each(ENGINES)('the highest priority of a role on %s', (engine) => {
     expect((await submit('submitter', { ...body, idempotency_key: unique('key') })).status).toBe(400)
   })
 
-  test('a definition is held against the role that writes it; its jobs have its priority from then on', async () => {
+  test('a definition is checked when it is stored, and its jobs keep the priority', async () => {
     await http.services.settings.put(LOCAL_ADMIN, 'operator_priority_max', 500)
     const name = unique('definition')
     const write = (method: string, path: string, priority: number) =>
@@ -74,7 +74,7 @@ describe.each(ENGINES)('the highest priority of a role on %s', (engine) => {
     expect(await http.services.jobs.get(LOCAL_ADMIN, jobIdOf(run))).toMatchObject({ priority: 500, user_id: 'amy' })
   })
 
-  test('a job above it is retried as it is, but replaced only by who may ask for its priority', async () => {
+  test('a job above it can be retried, but replaced only by a role that may use it', async () => {
     const jobId = jobIdOf(await submit('operator', { priority: 900 }))
     await call('operator', 'POST', `/v1/jobs/${jobId}/cancel`)
     const replace = (role: Role) => call(role, 'POST', `/v1/jobs/${jobId}/retry`, { payload: { other: true } })

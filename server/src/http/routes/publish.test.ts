@@ -61,7 +61,7 @@ test.each(BAD)('%s is refused by its field, and nothing is published', async (_,
   expect((await get(`/v1/jobs/${lease.job_id}/state`, tokens.owner)).body).toMatchObject({ stages: {} })
 })
 
-test('published, repeated, and shown: the state of the job and the events of all', async () => {
+test('events are published once, and shown in the state and in all events', async () => {
   const lease = await leased({ stages: [{ name: 'cut', from: 100, to: 110 }], domain: 'wood', seq_scope: 'job' })
   expect(lease.stages).toEqual({ cut: { from: 100, to: 110 } })
   const events = [
@@ -96,7 +96,7 @@ test('published, repeated, and shown: the state of the job and the events of all
   ])
 })
 
-test('the events of all are for operators, by cursors of that list', async () => {
+test('all events are for operators, with cursors of that list', async () => {
   for (const token of [tokens.owner, tokens.viewer]) expect((await get('/v1/events', token)).status).toBe(403)
   const forged = [
     'x',

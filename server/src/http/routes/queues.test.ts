@@ -21,7 +21,7 @@ describe.each(ENGINES)('%s', (engine) => {
   const put = (queue: string, body: object) => http.call('PUT', `/v1/queues/${queue}`, { body })
   const get = async (queue: string) => (await http.call('GET', `/v1/queues/${queue}`)).body
 
-  test('a queue tells what is set and how much work it has', async () => {
+  test('a queue has its settings and the amount of work', async () => {
     const name = unique('queue')
     const empty = await get(name)
     expect(shape.parse(empty)).toEqual(empty)
@@ -39,7 +39,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(data.map((queue) => queue.name)).toEqual(data.map((queue) => queue.name).toSorted())
   })
 
-  test('the list comes in pages, by name, each queue once', async () => {
+  test('the list has pages by name, with each queue once', async () => {
     const prefix = unique('paged')
     const names = Array.from({ length: 5 }, (_, i) => `${prefix}-${i}`)
     // Some have settings, some have work, some both.
@@ -86,7 +86,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await put(name, { fatal_error_codes: null })).body).toMatchObject({ fatal_error_codes: null })
   })
 
-  test('pause and limit hold for workers, and a worker that waits is told when there is room', async () => {
+  test('workers obey pause and limit, and a waiting one is woken when there is room', async () => {
     const name = unique('queue')
     for (let i = 0; i < 4; i++) await submit(name)
     expect((await put(name, { paused: true })).body).toMatchObject({ paused: true, paused_at: expect.any(String) })
@@ -111,7 +111,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('after result_ttl_seconds status, result and files are gone, in the words of every contract', async () => {
+  test('after result_ttl_seconds status, result and files are 404 in every contract', async () => {
     const { store } = http.services.deps
     const seconds = 3600
     for (const name of ['zpe', 'cloud.lab']) await put(name, { result_ttl_seconds: seconds })
@@ -167,12 +167,12 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((answer.body as ErrorBody).error.message).toMatch(message)
   })
 
-  test('a name that is none is nothing', async () => {
+  test('a bad name is not found', async () => {
     expect((await http.call('GET', '/v1/queues/a%20b')).status).toBe(404)
   })
 })
 
-test('only operators may set a queue, and only who sees all may see it', async () => {
+test('only operators set a queue, and only readers of all see it', async () => {
   const http = await testApp('sqlite')
   const tokens = { viewer: '', submitter: '', operator: '' }
   for (const role of ['viewer', 'submitter', 'operator'] as const) tokens[role] = await http.token(role, role)

@@ -30,7 +30,7 @@ describe.each(ENGINES)('text that cannot be stored, on %s', (engine) => {
     return lease
   }
 
-  test('of a failure is mended, and the same failure again is known as such', async () => {
+  test('of a failure is replaced, and a repeat is known', async () => {
     const { job_id, lease_id } = await leased()
     const body = { error_code: `E${BROKEN}`, error_message: BROKEN, traceback: BROKEN }
     const failed = () => worker.post(`/v1/leases/${lease_id}/failed`, body)
@@ -42,7 +42,7 @@ describe.each(ENGINES)('text that cannot be stored, on %s', (engine) => {
     expect(dead).toMatchObject({ status: 200, body: { error_message: MENDED } })
   })
 
-  test('of a failure of an S1 worker is mended, be it bytes that are no UTF-8', async () => {
+  test('of a failure of an S1 worker is replaced, also bytes that are not UTF-8', async () => {
     const zpe = await ZpeWorker.register(http)
     const jobId = await submitZpe(http)
     await zpe.leased()
@@ -53,7 +53,7 @@ describe.each(ENGINES)('text that cannot be stored, on %s', (engine) => {
     })
   })
 
-  test('of a log is mended', async () => {
+  test('of a log is replaced', async () => {
     const { job_id, lease_id } = await leased()
     const body = bytes('{"chunks":[{"n":0,"stream":"stdout","text":"\xe9 \\u0000\\ud800\\n"}]}')
     const answer = await http.call('POST', `/v1/leases/${lease_id}/logs`, { body, token: worker.token })
@@ -62,7 +62,7 @@ describe.each(ENGINES)('text that cannot be stored, on %s', (engine) => {
     expect(page).toMatchObject({ data: [{ text: '\ufffd \ufffd\ufffd\n' }] })
   })
 
-  test('of several reports is mended in failures, and refused in a result by its field', async () => {
+  test('of several reports is replaced in failures, and refused in results', async () => {
     const [bad, good, failed] = [await leased(), await leased(), await leased()]
     const { body } = await worker.post('/v1/leases/report', {
       reports: [
@@ -82,7 +82,7 @@ describe.each(ENGINES)('text that cannot be stored, on %s', (engine) => {
     expect((await detail(failed.job_id)).error).toMatchObject({ message: MENDED })
   })
 
-  test('of a result is refused, as before', async () => {
+  test('of a result is refused', async () => {
     const { lease_id } = await leased()
     const answer = await worker.post(`/v1/leases/${lease_id}/result`, { result: BROKEN })
     expect(answer).toMatchObject({ status: 400, body: { error: { details: { field: 'result' } } } })

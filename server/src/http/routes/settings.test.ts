@@ -42,7 +42,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       .toReversed()
 
   describe('settings', () => {
-    test('are listed with their bounds, each is shown, changed, and put back to its default', async () => {
+    test('are listed with bounds, shown, changed and reset', async () => {
       const { data } = await read<Page<SettingShape>>('/v1/settings')
       expect(data.map(({ name }) => name)).toEqual(SETTING_NAMES)
       for (const each of data) expect(setting.parse(each)).toEqual(each)
@@ -82,7 +82,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       expect(await entries(name)).toEqual([])
     })
 
-    test('one that there is not is answered with the nearest, and with all that there are', async () => {
+    test('the refusal of an unknown name has the nearest one and all names', async () => {
       const unknown = { status: 404, code: 'NOT_FOUND', details: { names: SETTING_NAMES } }
       const message = 'There is no setting reap_intervall; the nearest is reap_interval_seconds'
       for (const answer of [
@@ -100,7 +100,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       expect(errorOf(await put('auth_required', 0))).toMatchObject(unknown)
     })
 
-    test('viewers may look, admins alone may change', async () => {
+    test('viewers may read, and only admins may change', async () => {
       const change = (token: string) => call('PUT', '/v1/settings/reap_batch_max', { body: { value: 5 }, token })
       for (const role of ['viewer', 'operator'] as const) {
         expect((await call('GET', '/v1/settings', { token: tokens[role] })).status).toBe(200)
@@ -110,7 +110,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       expect((await call('GET', '/v1/settings', { token: tokens.submitter })).status).toBe(403)
     })
 
-    test('what a newer node has stored, and this one does not allow, is not in force', async () => {
+    test('a stored value that this node does not allow is not in force', async () => {
       await put('redrive_batch_max', 5)
       await sql(http.services.deps.store, "UPDATE ichido.settings SET value = '70000' WHERE name = 'redrive_batch_max'")
       await http.services.settings.refresh()
@@ -130,7 +130,7 @@ describe.each(ENGINES)('on %s', (engine) => {
     }
     const cancel = (jobId: string, token = tokens.operator) => call('POST', `/v1/jobs/${jobId}/cancel`, { token })
 
-    test('tells of a cancel once, whoever asks again', async () => {
+    test('has one entry for a repeated cancel', async () => {
       const { job_id: waiting } = await submit()
       expect([(await cancel(waiting)).status, (await cancel(waiting)).status]).toEqual([200, 200])
       expect(await entries(waiting)).toEqual([
@@ -157,7 +157,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       expect(await entries(mine), 'a call of the library').toMatchObject([{ actor: 'local' }])
     })
 
-    test('tells of retries and redrives; what is refused leaves no entry', async () => {
+    test('has retries and redrives, but no refused calls', async () => {
       const { job_id, queue } = await submit()
       const worker = await registeredWorker(http)
       const [lease] = await worker.lease(queue, { start: true })
@@ -177,7 +177,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       ])
     })
 
-    test('tells of quotas, from their first limits back to those of everybody', async () => {
+    test('has quotas, from the first limits to the default', async () => {
       const user = unique('user')
       const set = (body: object, token = tokens.admin) => call('PUT', `/v1/quotas/${user}`, { body, token })
       const first = { max_concurrent: 5, cost_limit: 1.5, period: 'day', max_bytes: null }
@@ -193,7 +193,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       ])
     })
 
-    test('tells of tokens, workers and queues, and never of secrets', async () => {
+    test('has tokens, workers and queues, but no secrets', async () => {
       const asked = { user_id: 'ci', role: 'submitter', name: 'build', ttl_seconds: 60 }
       const made = (await call('POST', '/v1/tokens', { body: asked })).body as { token: string; token_id: string }
       for (let i = 0; i < 2; i++) expect((await call('DELETE', `/v1/tokens/${made.token_id}`)).status).toBe(204)
@@ -230,7 +230,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       }
     })
 
-    test('is listed newest first, page by page, by who, what, to what and when', async () => {
+    test('is listed newest first in pages, by actor, action, subject and time', async () => {
       const [queue, other] = [unique('queue'), unique('queue')]
       for (let i = 1; i <= 5; i++) await call('PUT', `/v1/queues/${queue}`, { body: { max_concurrent: i } })
       await call('PUT', `/v1/queues/${other}`, { body: { paused: true }, token: tokens.operator })
@@ -264,7 +264,7 @@ describe.each(ENGINES)('on %s', (engine) => {
       expect(errorOf(await call('GET', `/v1/audit?${query}`))).toMatchObject({ status: 400, details: { field } })
     })
 
-    test('is for operators, and nobody writes or removes anything there', async () => {
+    test('is for operators, and cannot be changed', async () => {
       for (const role of ['viewer', 'submitter'] as const) {
         expect((await call('GET', '/v1/audit', { token: tokens[role] })).status).toBe(403)
       }

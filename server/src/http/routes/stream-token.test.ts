@@ -94,7 +94,7 @@ test('opens nothing else, and not for long', async () => {
   for (const each of forged) expect([each, (await open(each)).status]).toEqual([each, expect.toBeOneOf([401, 429])])
 })
 
-test('ends with the API token that asked for it', async () => {
+test('ends with its API token', async () => {
   const statusAfter = async (change: string | ((tokenId: string) => Promise<unknown>)) => {
     const apiToken = await here.token('viewer', 'viewer')
     const token = await streamToken(run.jobId, apiToken)
@@ -111,7 +111,7 @@ test('ends with the API token that asked for it', async () => {
   expect(await statusAfter("UPDATE ichido.api_tokens SET role = 'submitter' WHERE token_id = $1")).toBe(404)
 })
 
-test('is made by nobody who reads the database', async () => {
+test('cannot be made from the database', async () => {
   const token = await streamToken()
   const [, , tokenId = ''] = contentOf(token)
   const { store } = here.services.deps
@@ -148,7 +148,7 @@ test('of open mode ends with open mode', async () => {
   await opened.close()
 })
 
-test('is made by those who may see the job', async () => {
+test('can be made by readers of the job', async () => {
   const stranger = await here.token('stranger', 'submitter')
   const answer = await here.call('POST', `/v1/jobs/${run.jobId}/stream-token`, { token: stranger })
   expect(answer.status).toBe(404)
@@ -159,7 +159,7 @@ test('is made by those who may see the job', async () => {
   )
 })
 
-test('of open mode is as little for proxies and pages of other sites as open mode itself', async () => {
+test('of open mode is refused through proxies and from other sites', async () => {
   const plane = await testApp('sqlite')
   const { jobId } = await beginPublishing(plane.services, {}, LOCAL_ADMIN)
   const made = await plane.call('POST', `/v1/jobs/${jobId}/stream-token`)

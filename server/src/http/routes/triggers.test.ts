@@ -49,7 +49,7 @@ describe.each(ENGINES)('%s', (engine) => {
     return name
   }
 
-  test('a trigger is recorded once: the same key again is answered with the first', async () => {
+  test('a trigger is recorded once, and a repeat gets the first one', async () => {
     const trigger = { topic: unique('topic'), dedupe_key: unique('key'), data: { n: 1 } }
     const first = await send(trigger)
     expect([first.status, first.headers['idempotent-replayed']]).toEqual([201, undefined])
@@ -62,7 +62,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(elsewhere, 'another user has keys of its own').toMatchObject({ status: 201, body: { duplicate: false } })
   })
 
-  test('many are recorded together; a key that is there twice is folded', async () => {
+  test('many are recorded together, and a repeated key counts once', async () => {
     const [topic, known] = [unique('topic'), unique('key')]
     const { body: before } = await send({ topic, dedupe_key: known })
     const keys = [unique('b'), known, unique('a')]
@@ -78,7 +78,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect([again.status, again.headers['idempotent-replayed']]).toEqual([200, 'true'])
   })
 
-  test('what is refused names its field and stores nothing', async () => {
+  test('a refusal names its field and stores nothing', async () => {
     const good = { topic: 't', dedupe_key: 'k' }
     const large = 'x'.repeat(TRIGGER_DATA_BYTES_MAX)
     const before = await stored()
@@ -111,7 +111,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await send({ ...good, dedupe_key: unique('k'), data: large.slice(2) })).toMatchObject({ status: 201 })
   })
 
-  test('the list, the trigger, the ledger and the job tell of each other', async () => {
+  test('the list, the trigger, the ledger and the job refer to each other', async () => {
     const topic = unique('topic')
     const name = await defined({ topic, where: { kind: 'good' } }, { payload: { is: { $from: 'kind' } } })
     const triggers = ['good', 'bad'].map((kind) => ({ topic, dedupe_key: unique('key'), data: { kind } }))
@@ -158,7 +158,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(text).toMatch(/^ichido_triggers_unprocessed 0$/m)
   })
 
-  test('the list goes on from its cursor, and takes no other list’s', async () => {
+  test('the list continues at its cursor, and refuses cursors of other lists', async () => {
     const topic = unique('topic')
     const triggers = Array.from({ length: 5 }, () => ({ topic, dedupe_key: unique('key') }))
     await send({ triggers })
@@ -179,7 +179,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await get(`/v1/triggers/${crypto.randomUUID()}`)).toMatchObject({ status: 404 })
   })
 
-  test('a submitter triggers definitions of its own user only; whoever may run them, any', async () => {
+  test('a submitter triggers only its own definitions, and operators trigger all', async () => {
     const topic = unique('topic')
     const name = await defined({ topic })
     const own = unique('definition')
@@ -234,7 +234,7 @@ describe('definitions with `on`', () => {
     })
   })
 
-  test('are refused with the field when the rule or the template cannot be', async () => {
+  test('are refused with the field if the rule or the template is wrong', async () => {
     const on = { topic: 't' }
     for (const [body, field] of [
       [{ on: {} }, 'on.topic'],
@@ -258,7 +258,7 @@ describe('definitions with `on`', () => {
     expect((await http.call('GET', '/v1/definitions?limit=200')).text).not.toContain('$from')
   })
 
-  test('that take fields of a trigger cannot be run without one', async () => {
+  test('that use fields of a trigger cannot run without one', async () => {
     const { body } = await create({ on: { topic: 't' }, payload: { $from: 'a' } })
     const { name } = body as DefinitionShape
     expect(await http.call('POST', `/v1/definitions/${name}/run`)).toMatchObject({

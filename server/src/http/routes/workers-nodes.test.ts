@@ -45,7 +45,7 @@ describe('a worker that is revoked at another node', () => {
     expect(await here.services.workers.revoke(LOCAL_ADMIN, workerId)).toMatchObject({ fenced_leases: 1 })
   }
 
-  test('changes nothing there any more', async () => {
+  test('changes nothing there', async () => {
     const { worker, lease } = await leased(true)
     await revoke(worker)
     const report = { result: { ok: true } }
@@ -64,7 +64,7 @@ describe('a worker that is revoked at another node', () => {
     expect(job).toMatchObject({ body: { state: 'RUNNING', runs: [{ assigned_worker_id: worker.workerId }] } })
   })
 
-  test('leases nothing there any more, and what it had is for others', async () => {
+  test('leases nothing there, and its runs go to others', async () => {
     const { worker, lease, queue } = await leased(false)
     await revoke(worker)
     const polled = await worker.post('/v1/leases', { queues: [queue], wait_seconds: 0 })
@@ -73,7 +73,7 @@ describe('a worker that is revoked at another node', () => {
     expect(await other.lease(queue)).toMatchObject([{ job_id: lease.job_id, attempt: 2 }])
   })
 
-  test('a wait for work that it began before ends with nothing', async () => {
+  test('gets nothing from a poll that it began before', async () => {
     const { here, there } = nodes()
     const queue = unique('queue')
     const worker = await registeredWorker(there)
@@ -97,7 +97,7 @@ describe('a worker that is revoked at another node', () => {
     expect(registered).toMatchObject({ status: 403, body: { error: { message: 'This worker was revoked' } } })
   })
 
-  test('is told so as soon as its token is looked at again', async () => {
+  test('is refused as soon as its token is checked again', async () => {
     const { worker, lease } = await leased(true)
     await revoke(worker)
     await expect

@@ -96,7 +96,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
     described(shapes.revoked, await http.call('DELETE', `/v1/workers/${worker_id}`))
   })
 
-  test('a used enroll token is refused, a lost answer is given again', async () => {
+  test('a used enroll token is refused, and a lost answer can be repeated', async () => {
     const enroll_token = await enroll(http)
     const body = { enroll_token, register_id: 'a-random-name-of-16-characters' }
     const first = await http.call('POST', '/v1/workers/register', { body })
@@ -107,7 +107,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
     expect(code(other)).toBe('UNAUTHENTICATED')
   })
 
-  test('a token whose time is up is 401, on the next look of every node', async () => {
+  test('an expired token is 401 at the next check of every node', async () => {
     const worker = await register(http)
     expect(await renew(http, worker.worker_token)).toMatchObject({ status: 200 })
     await ageWorker(http.services.deps.store, worker.worker_id, 8 * 24 * 3_600_000)
@@ -122,7 +122,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
     expect(await register(http, stranger)).toMatchObject({ error: { code: 'FORBIDDEN' } })
   })
 
-  test('in open mode a worker needs its token nonetheless', async () => {
+  test('in open mode a worker needs its token, too', async () => {
     expect(await http.call('GET', '/v1/jobs')).toMatchObject({ status: 200 })
     const without = await renew(http)
     expect(without).toMatchObject({ status: 401, headers: { 'www-authenticate': 'Bearer realm="ichido"' } })
@@ -133,7 +133,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
     expect(await renew(http, worker_token, headers)).toMatchObject({ status: 200 })
   })
 
-  test('whoever calls is seen', async () => {
+  test('a call makes a worker online', async () => {
     const { worker_id, worker_token } = await register(http)
     await ageWorker(http.services.deps.store, worker_id, 3_600_000)
     expect(await http.call('GET', `/v1/workers/${worker_id}`)).toMatchObject({ body: { state: 'unseen' } })
@@ -143,7 +143,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
       .toMatchObject({ state: 'online' })
   })
 
-  test('whoever says that it stops is detached, and that call is no sign of life', async () => {
+  test('a detached worker is not online', async () => {
     const { worker_id, worker_token: token } = await register(http)
     const detach = (given: object) => http.call('POST', '/v1/workers/detach', given)
     expect(await detach({})).toMatchObject({ status: 401 })
@@ -160,7 +160,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
     expect(await http.call('GET', `/v1/workers/${worker_id}`)).toMatchObject({ body: { state: 'detached' } })
   })
 
-  test('the metrics tell of workers by state', async () => {
+  test('the metrics count workers by state', async () => {
     const { text } = await http.call('GET', '/metrics')
     const [{ online } = { online: -1 }] = await sql(
       http.services.deps.store,
@@ -216,7 +216,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
     ['GET', `/v1/workers/${NOBODY}`, undefined],
     ['DELETE', `/v1/workers/${NOBODY}`, undefined],
     ['POST', '/v1/workers/enroll-tokens', { worker_id: NOBODY }],
-  ])('%s %s of a worker that is not there', async (method, path, body) => {
+  ])('%s %s of an unknown worker is 404', async (method, path, body) => {
     const answer = await http.call(method, path, { body })
     expect(answer).toMatchObject({ status: 404 })
     expect(code(answer)).toBe('NOT_FOUND')
@@ -250,7 +250,7 @@ describe.each(ENGINES)('who may do what with workers on %s', (engine) => {
     expect(found).toEqual(expected)
   })
 
-  test('a worker token opens nothing but what is for workers', async () => {
+  test('a worker token opens only routes for workers', async () => {
     const { worker_token: token } = await register(http, {}, admin)
     for (const [method, path] of [
       ['GET', '/v1/jobs'],
@@ -265,7 +265,7 @@ describe.each(ENGINES)('who may do what with workers on %s', (engine) => {
     }
   })
 
-  test('a route for workers too takes their token, and refuses it as any other does', async () => {
+  test('a shared route accepts worker tokens, and refuses wrong ones', async () => {
     const { worker_id, worker_token: token } = await register(http, {}, admin)
     const path = `/v1/artifacts/${NOBODY}`
     expect(await http.call('GET', path, { token: admin })).toMatchObject({ status: 404 })

@@ -81,7 +81,7 @@ async function promise(operation: string, bytes: number, token?: string): Promis
 }
 
 describe('the length of a body', () => {
-  test('over the limit of its route is 413, which says the limit, before it is sent', async () => {
+  test('over the limit of its route is 413 with the limit, before it is sent', async () => {
     const all = await operations()
     expect(all).toEqual(expect.arrayContaining(Object.keys(LARGE)))
     expect(all.length).toBeGreaterThan(Object.keys(LARGE).length + 10)
@@ -104,7 +104,7 @@ describe('the length of a body', () => {
 
 const names = (count: number) => Array.from({ length: count }, (_, i) => `"${i.toString(36)}":1`).join(',')
 
-describe('what is in a body', () => {
+describe('the parts of a body', () => {
   test('50,000 names, arrays and objects are read, and one more is 413', async () => {
     const job = (count: number) => ({ body: `{"kind":"k","payload":{${names(count)}}}` })
     // The body, kind, payload, and the payload itself are four of them.
@@ -120,7 +120,7 @@ describe('what is in a body', () => {
     expect([status, text]).toEqual([413, expect.stringContaining('more than 100000 names, arrays and objects')])
   })
 
-  test('of a body that has too much in it the rest is not waited for', async () => {
+  test('the rest of a body with too many parts is not awaited', async () => {
     const { port } = http.app.server.address() as AddressInfo
     const socket = connect(port, '127.0.0.1')
     const head = 'POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n'
@@ -141,7 +141,7 @@ function begin(token: string | undefined, bytes: number) {
   return socket
 }
 
-test('bodies that are slow to come hold up those of their sender only', async () => {
+test('slow bodies delay only their own sender', async () => {
   const tokens = await Promise.all(['ann', 'ben'].map((user) => http.token(user, 'submitter')))
   const jobs = LARGE_JOBS
   const slow = begin(tokens[0], BATCH)
@@ -157,7 +157,7 @@ test('bodies that are slow to come hold up those of their sender only', async ()
   expect(await answer).toMatch(/^HTTP\/1\.1 200 /)
 })
 
-test('a sender that goes away while its token is looked up takes no room for its body', async () => {
+test('a sender that disconnects during authentication takes no room', async () => {
   const token = await http.token('eve', 'submitter')
   const { access } = http.services
   const { authenticate } = access
@@ -177,7 +177,7 @@ test('a sender that goes away while its token is looked up takes no room for its
   expect(await text(next)).toMatch(/^HTTP\/1\.1 200 /)
 })
 
-test('a sender waits for room of its own, and others do not wait for it', () => {
+test('a sender waits for its own room, and does not delay others', () => {
   const budget = new BodyBudget(new FakeWorld())
   const entered: string[] = []
   const take = (sender: string, mib: number) => budget.take(sender, mib * MIB, () => entered.push(`${sender} ${mib}`))
@@ -193,7 +193,7 @@ test('a sender waits for room of its own, and others do not wait for it', () => 
   expect(entered).toHaveLength(4)
 })
 
-test('all senders together have so much, whoever gives up waiting is not let in', () => {
+test('all senders share a maximum, and a canceled wait gets no room', () => {
   const budget = new BodyBudget(new FakeWorld())
   const entered: number[] = []
   const giveBack = Array.from({ length: 10 }, (_, i) => budget.take(`user ${i}`, 16 * MIB, () => entered.push(i)))
@@ -206,7 +206,7 @@ test('all senders together have so much, whoever gives up waiting is not let in'
   expect(entered.at(-1)).toBe(1000)
 })
 
-test('a sender that sends without a pause is let in twice a second', async () => {
+test('a sender without a pause gets room twice a second', async () => {
   const world = new FakeWorld()
   const budget = new BodyBudget(world)
   let entered = 0
@@ -253,7 +253,7 @@ const FITS = [
   JSON.stringify(['\\', ',,,,', '"::::']),
 ]
 
-test.each(FITS)('%s is let through as it is, however it is cut', async (text) => {
+test.each(FITS)('%s passes unchanged, however it is split', async (text) => {
   for (const bytes of [1, 2, 3, 5, 100]) expect(await through(text, bytes)).toBe(text)
 })
 
@@ -261,11 +261,11 @@ test.each([
   ['{"a":1,"b":{"c":[{}]}}', 'The request body has more than 4 names, arrays and objects'],
   ['{"a":0,"b":0,"c":0,"d":0}', 'The request body has more than 4 names, arrays and objects'],
   ['[1,2,3,4,5]', 'The request body has more than 3 elements'],
-])('%s is too much, however it is cut', async (text, words) => {
+])('%s is too much, however it is split', async (text, words) => {
   for (const bytes of [1, 2, 3, 100]) await expect(through(text, bytes)).rejects.toThrow(words)
 })
 
-test('nesting is refused before anything looks at it', async () => {
+test('deep nesting is refused before it is parsed', async () => {
   await expect(through('['.repeat(100), 100)).rejects.toMatchObject({
     code: 'INVALID_PAYLOAD',
     message: 'The body is nested more than 64 levels deep',

@@ -1,6 +1,5 @@
 import { once } from 'node:events'
-import type { AddressInfo } from 'node:net'
-import { connect } from 'node:net'
+import { type AddressInfo, connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
@@ -37,21 +36,21 @@ async function begin(path: string, type: string) {
 
 const timers = (ms: number) => until(`a timer of ${ms} ms`, async () => world.pendingMs.includes(ms))
 
-test('a body that does not come within two minutes is given up', async () => {
+test('a body that takes more than two minutes is refused', async () => {
   const { said } = await begin('/v1/jobs', 'application/json')
   await timers(120_000)
   await world.pass(120_000)
   expect(await said).toMatch(/^HTTP\/1\.1 408 .*Should-Retry: true.*"REQUEST_TIMEOUT"/s)
 })
 
-test('an answer that was given before does not let the rest of the body take for ever', async () => {
+test('after an early answer the rest of the body has a time limit, too', async () => {
   const { said } = await begin('/v1/stats', 'application/json')
   await timers(120_000)
   await world.pass(120_000)
   expect(await said).toMatch(/^HTTP\/1\.1 405 /)
 })
 
-test('an upload may take as long as it likes, but must not fall silent', async () => {
+test('an upload has no time limit, but must not stall', async () => {
   const { socket, said } = await begin('/v1/artifacts?name=a', 'application/octet-stream')
   for (let i = 0; i < 4; i++) {
     await timers(60_000)
@@ -64,7 +63,7 @@ test('an upload may take as long as it likes, but must not fall silent', async (
   expect(await said).toBe('')
 })
 
-test('a body that has come is waited for no longer', async () => {
+test('a complete body ends its time limit', async () => {
   const answer = await fetch(`http://127.0.0.1:${(http.app.server.address() as AddressInfo).port}/v1/jobs`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },

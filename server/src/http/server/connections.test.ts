@@ -53,12 +53,12 @@ async function counted(name: string): Promise<string | undefined> {
 }
 
 describe('slow and silent connections', () => {
-  test('are given 15 s for the head of a request', async () => {
+  test('have 15 s for the head of a request', async () => {
     await listen()
     expect(http.app.server).toMatchObject({ headersTimeout: 15_000, keepAliveTimeout: 72_000, requestTimeout: 0 })
   })
 
-  test('end, and long polls, streams and idle connections go on', async () => {
+  test('end, while long polls, streams and idle connections continue', async () => {
     http = await testApp('sqlite')
     Object.assign(http.app.server, { headersTimeout: 300, connectionsCheckingInterval: 50 })
     await http.app.listen({ host: '127.0.0.1', port: 0 })
@@ -90,7 +90,7 @@ describe('slow and silent connections', () => {
     expect(String((await once(idle, 'data'))[0])).toMatch(/^HTTP\/1\.1 200 /)
   })
 
-  test('that do not agree on TLS are closed without a word', async () => {
+  test('that fail the TLS handshake are closed without an answer', async () => {
     await listen({}, { tls: selfSigned() })
     const plain = open()
     plain.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n')
@@ -104,8 +104,8 @@ describe('slow and silent connections', () => {
   })
 })
 
-describe('the most connections that a node has', () => {
-  test('are kept, and those beyond are closed, counted, and told of once', async () => {
+describe('the maximum of connections of a node', () => {
+  test('keeps connections, and closes, counts and logs those beyond', async () => {
     await listen({ connections_max: 10 })
     for (let i = 0; i < 10; i++) open()
     await reach(10)
@@ -122,7 +122,7 @@ describe('the most connections that a node has', () => {
     expect((await fetch(`http://127.0.0.1:${port}/healthz`)).status).toBe(200)
   })
 
-  test('make room for new ones when some are idle', async () => {
+  test('closes idle connections to make room', async () => {
     await listen({ connections_max: 10 })
     const agent = new Agent({ keepAlive: true })
     const idle = Array.from({ length: 10 }, async () => {
@@ -136,7 +136,7 @@ describe('the most connections that a node has', () => {
     agent.destroy()
   })
 
-  test('leave files for everything else', async () => {
+  test('leaves files for everything else', async () => {
     await listen({}, { openFilesMax: 1_000 })
     expect(http.app.server.maxConnections).toBe(800)
     await http.services.settings.put(LOCAL_ADMIN, 'connections_max', 500)
@@ -144,8 +144,8 @@ describe('the most connections that a node has', () => {
   })
 })
 
-describe('the most connections of one address', () => {
-  test('leave room for others', async () => {
+describe('the maximum of connections of one address', () => {
+  test('leaves room for others', async () => {
     await listen({ connections_per_address_max: 3 })
     const held = Array.from({ length: 3 }, () => open('127.0.0.2'))
     await reach(3)
@@ -160,7 +160,7 @@ describe('the most connections of one address', () => {
     await reach(3)
   })
 
-  test('are not counted for a proxy; the open requests of those behind it are', async () => {
+  test('counts the open requests behind a proxy, not its connections', async () => {
     await listen({ connections_per_address_max: 2 }, { openMode: false, trustProxy: '127.0.0.1' })
     const token = await http.token('ann', 'submitter')
     const job = await http.call('POST', '/v1/jobs', { body: { kind: 'work' }, token })

@@ -164,7 +164,7 @@ describe('a page of an allowed origin', () => {
     })
   })
 
-  test('one of another origin is blocked, whatever it asks', async () => {
+  test('works, and a page of another origin is blocked', async () => {
     const other = await browser.newPage()
     await other.goto(stranger)
     const calls: [string, Asked][] = [
@@ -179,7 +179,7 @@ describe('a page of an allowed origin', () => {
     await other.close()
   })
 
-  test('caches are told that answers depend on the origin', async () => {
+  test('gets answers with Vary: Origin', async () => {
     for (const origin of [undefined, allowed, stranger]) {
       const headers = origin === undefined ? {} : { origin }
       expect((await fetch(`${url}/healthz`, { headers })).headers.get('vary')).toBe('Origin')
@@ -190,7 +190,7 @@ describe('a page of an allowed origin', () => {
   })
 })
 
-test('with *, any page calls what needs no token, and none sends a token', async () => {
+test('with *, any page makes calls without a token, and none with a token', async () => {
   const http = await testApp('sqlite', { allowedOrigins: { exact: new Set([allowed]), any: true } })
   const url = await listen(http)
   const as = { authorization: `Bearer ${await http.token('ann', 'admin')}` }
@@ -218,7 +218,7 @@ test('in open mode only pages of the server itself are served', async () => {
   await http.close()
 })
 
-test('a page can read that the store is away', async () => {
+test('a page can read that the store is down', async () => {
   const http = await testApp('sqlite', {
     allowedOrigins: { exact: new Set([allowed]), any: false },
     alter: (services) => ({
@@ -235,7 +235,7 @@ test('a page can read that the store is away', async () => {
   await http.close()
 })
 
-test('without the setting nothing of it is there', async () => {
+test('without the setting there are no such headers', async () => {
   const http = await testApp('sqlite')
   const url = await listen(http)
   const preflight = { method: 'OPTIONS', headers: { origin: allowed, 'access-control-request-method': 'GET' } }

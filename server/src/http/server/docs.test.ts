@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { chromium } from '../../../../scripts/testing/services.ts'
 import { testApp } from '../../testing/http/app.ts'
 
-test('/docs works in a browser, under its own policy and without asking anybody else', async () => {
+test('/docs works in a browser, with its policy and without other sites', async () => {
   const http = await testApp('sqlite')
   const url = await http.app.listen({ host: '127.0.0.1', port: 0 })
   const browser = await playwright.launch(await chromium())

@@ -34,7 +34,7 @@ describe('a stream', () => {
   })
   afterAll(() => http.close())
 
-  test('says when to come again, beats while nothing comes, and after a while ends', async () => {
+  test('has a retry time, sends heartbeats while idle, and ends after its lifetime', async () => {
     pace.pollMs = 10
     const run = await beginPublishing(http.services)
     const gone = new AbortController()
@@ -54,7 +54,7 @@ describe('a stream', () => {
     expect(cursorsOf(client)).toEqual([1, 2])
   })
 
-  test('that nobody reads has little in memory, holds up nobody, and has everything when it is read', async () => {
+  test('that stalls uses little memory, delays nobody, and catches up', async () => {
     const run = await beginPublishing(http.services)
     const { opened: slow, response } = await answering(http, () => open(url + pathOf(run.jobId)))
     slow.pause()
@@ -80,7 +80,7 @@ describe('a stream', () => {
     expect([await slow.ended, cursorsOf(slow), slow.frames.at(-1)?.event]).toEqual([true, upTo(last + 1), 'end'])
   })
 
-  test('that takes nothing for a minute is dropped, and that is counted', async () => {
+  test('that stalls for a minute is dropped and counted', async () => {
     const run = await beginPublishing(http.services)
     const { opened: client, response } = await answering(http, () => open(url + pathOf(run.jobId)))
     response.emit('timeout')
@@ -88,7 +88,7 @@ describe('a stream', () => {
     expect(await metric(http, broken('dropped'))).toBe(1)
   })
 
-  test('is refused where there are as many as there may be', async () => {
+  test('is refused beyond the maximum', async () => {
     const run = await beginPublishing(http.services)
     await until('free places', async () => (await open(url + pathOf(run.jobId))).status === 503)
     const answer = await http.call('GET', pathOf(run.jobId), { headers: { accept: 'text/event-stream' } })
@@ -120,7 +120,7 @@ describe('a stream', () => {
     expect([status, body]).toMatchObject([400, { error: { code: 'INVALID_PAYLOAD', details: { field } } }])
   })
 
-  test('is for those who may see the job', async () => {
+  test('is visible to readers of the job', async () => {
     const closed = await testApp('sqlite')
     const [own, viewer] = [await closed.token('local', 'submitter'), await closed.token('v', 'viewer')]
     const other = await closed.token('o', 'submitter')
@@ -135,7 +135,7 @@ describe('a stream', () => {
     await closed.close()
   })
 
-  test('ends at once when the server stops, also one that nobody reads', async () => {
+  test('ends at once when the server stops, also a stalled one', async () => {
     const stopping = await testApp('sqlite')
     const base = await stopping.app.listen({ host: '127.0.0.1', port: 0 })
     const run = await beginPublishing(stopping.services)
@@ -153,7 +153,7 @@ describe('a stream', () => {
   })
 })
 
-test('who follows on one node is told of what is published on another', async () => {
+test('a reader on one node gets events that are published on another', async () => {
   pace.pollMs = HOUR_MS
   const database = await freshDatabase()
   const connect = async () => {

@@ -83,7 +83,7 @@ describe('the description of the API', () => {
     )
   })
 
-  test('each route says what it is for, what it may be refused with, and has its path parameters', () => {
+  test('each route has a summary, its refusals and its path parameters', () => {
     for (const { name, operation } of operations()) {
       expect(operation.summary, name).toBeTruthy()
       const inPath = [...name.matchAll(/\{(\w+)\}/g)].map(([, parameter]) => parameter)
@@ -100,7 +100,7 @@ describe('the description of the API', () => {
     }
   })
 
-  test('each route that may be sent a body says that it can be too large or of another type', () => {
+  test('each route with a body lists the refusals of size and media type', () => {
     const silent = operations().filter(({ name, operation }) => {
       const { responses } = operation
       return !name.startsWith('GET ') && !(responses[413] && responses[415])
@@ -108,7 +108,7 @@ describe('the description of the API', () => {
     expect(silent.map(({ name }) => name)).toEqual([])
   })
 
-  test('to reserve under an id of another user is 404, and described', async () => {
+  test('a reservation under an id of another user is 404, and described', async () => {
     const [ann, bob] = [await other.token('ann', 'submitter'), await other.token('bob', 'submitter')]
     const body = { reservation_id: '01990f3a-7c1e-7b52-9d4e-3f6a8b2c1d07' }
     expect(await other.call('POST', '/v1/reservations', { token: ann, body })).toMatchObject({ status: 201 })
@@ -116,7 +116,7 @@ describe('the description of the API', () => {
     expect(document.paths['/v1/reservations']?.post?.responses[404]?.description).toContain('NOT_FOUND')
   })
 
-  test('workers need their token always, callers unless the mode is open, and to register nobody has one yet', () => {
+  test('workers need a token, callers too unless in open mode, a register call none', () => {
     const security = (path: string) => document.paths[path]?.post?.security
     const schemes = [{ token: [] }, { apiKey: [] }, { basic: [] }]
     expect(security('/v1/workers/renew')).toEqual(schemes)
@@ -125,13 +125,13 @@ describe('the description of the API', () => {
     expect(security('/v1/workers/register')).toEqual([])
   })
 
-  test('every reference leads somewhere, and nothing lies around unused', () => {
+  test('every reference resolves, and no schema is unused', () => {
     const text = JSON.stringify(document)
     const used = new Set([...text.matchAll(/#\/components\/schemas\/(\w+)/g)].map(([, name]) => name))
     expect([...used].sort()).toEqual(Object.keys(document.components.schemas).sort())
   })
 
-  test('submitting tells of the key and of the mismatch by setting', async () => {
+  test('the submit route describes the key and the configured mismatch status', async () => {
     const post = document.paths['/v1/jobs']?.post
     expect(post?.parameters).toMatchObject([{ in: 'header', name: 'Idempotency-Key' }])
     expect(post?.responses[409]?.description).toContain('IDEMPOTENCY_KEY_REUSED')
@@ -142,7 +142,7 @@ describe('the description of the API', () => {
     expect(other.paths['/v1/jobs']?.post?.responses[409]?.description).toContain('QUOTA_EXCEEDED')
   })
 
-  test('/docs is served with a policy that lets nothing in from elsewhere', async () => {
+  test('/docs is served with a policy that allows no other site', async () => {
     const { headers, text } = await http.call('GET', '/docs')
     const policy = String(headers['content-security-policy'])
     expect(policy).toContain("default-src 'none'")
@@ -156,7 +156,7 @@ describe('the description of the API', () => {
   })
 })
 
-describe('what is answered', () => {
+describe('an answer', () => {
   let http: TestApp
   beforeAll(async () => {
     http = await testApp('sqlite')

@@ -44,7 +44,7 @@ async function answerOf(request: http.ClientRequest): Promise<Got> {
 }
 
 describe('before there is a request', () => {
-  test('headers that are too large are 431, in the form of every error', async () => {
+  test('large headers are 431, in the form of every error', async () => {
     const { port } = await listening()
     const answer = await talk(port, `GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ${'x'.repeat(20_000)}\r\n\r\n`)
     const { head, body } = split(answer)
@@ -54,7 +54,7 @@ describe('before there is a request', () => {
     expect(body.error).toMatchObject({ code: 'HEADERS_TOO_LARGE', request_id: expect.stringMatching(/^[\w-]{36}$/) })
   })
 
-  test('what is not HTTP is 400', async () => {
+  test('bad HTTP is 400', async () => {
     const { port } = await listening()
     const { head, body } = split(await talk(port, 'HELLO\r\n\r\n'))
     expect(head).toMatch(/^HTTP\/1.1 400 /)
@@ -74,7 +74,7 @@ describe('before there is a request', () => {
     expect(body.error.code).toBe('OPEN_MODE_REFUSED')
   })
 
-  test('a key that is sent twice is refused as that', async () => {
+  test('a key header that is sent twice is refused', async () => {
     const { port } = await listening()
     const lines = ['POST /v1/jobs HTTP/1.1', 'Host: localhost', 'Connection: close', 'Content-Type: application/json']
     const keys = ['Idempotency-Key: a', 'idempotency-key: ', 'Content-Length: 15']
@@ -83,7 +83,7 @@ describe('before there is a request', () => {
     expect(body.error.message).toBe('Idempotency-Key was sent twice')
   })
 
-  test('a client that goes away in the middle does no harm', async () => {
+  test('a client that disconnects in the middle does no harm', async () => {
     const { port } = await listening()
     const socket = net.connect(port, '127.0.0.1')
     socket.write(
@@ -109,7 +109,7 @@ test('a client that sends too much reads why', async () => {
   expect((await fetch(`http://127.0.0.1:${port}/healthz`)).status).toBe(200)
 })
 
-test.each([100, 500_000])('a body of %i bytes that breaks off is no error of the server', async (bytes) => {
+test.each([100, 500_000])('a body of %i bytes that breaks off is not a server error', async (bytes) => {
   const logged: string[] = []
   const { port } = await listening({ logger: pino({ level: 'info' }, { write: (line) => void logged.push(line) }) })
   logged.length = 0
@@ -123,7 +123,7 @@ test.each([100, 500_000])('a body of %i bytes that breaks off is no error of the
 })
 
 describe('stopping', () => {
-  test('from startDraining() on the server is not ready, answers who waits, and closes connections', async () => {
+  test('after startDraining() the server is not ready and answers waiting calls', async () => {
     const { port, app, call } = await listening()
     const { job_id } = (await call('POST', '/v1/jobs', { body: { kind: 'work' } })).body as SubmitResponse
     const agent = new http.Agent({ keepAlive: true })
@@ -148,7 +148,7 @@ describe('stopping', () => {
     agent.destroy()
   })
 
-  test('close() lets a running request finish, and no connection keeps it waiting', async () => {
+  test('close() lets a running request finish, and waits for no idle connection', async () => {
     const { port, app, services } = await listening()
     const idle = net.connect(port, '127.0.0.1')
     idle.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n')
@@ -177,8 +177,8 @@ describe('stopping', () => {
   })
 })
 
-describe('the way in', () => {
-  test('TLS by the contents of the files', async () => {
+describe('the listener', () => {
+  test('serves TLS with the given certificate', async () => {
     const tls = selfSigned()
     const { port } = await listening({ tls })
     const options = {
@@ -196,7 +196,7 @@ describe('the way in', () => {
     expect(await answerOf(same)).toMatchObject({ status: 200 })
   })
 
-  test('under a base path everything is under it', async () => {
+  test('serves everything under the base path', async () => {
     open = await testApp('sqlite', { basePath: '/ichido', publicUrl: 'https://jobs.example.com/ichido' })
     const { call } = open
     for (const path of ['/healthz', '/v1/jobs', '/docs', '/docs/', '/openapi.json', '/', '/api/cloud/jobs']) {

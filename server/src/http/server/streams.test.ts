@@ -12,7 +12,7 @@ import { limitStalls, Seats, waitSignal } from './streams.ts'
 /** More than one user may have at a time. */
 const TIMES = 60
 
-test('who goes away before its request is looked at takes no seat, and nothing is waited for', async () => {
+test('a client that disconnects during authentication takes no seat', async () => {
   const deps = { settings: defaultSettings, meter: silentMeter }
   const seats = new Seats(deps, { setting: 'log_streams_per_user_max', what: 'streams' })
   const draining = new AbortController()
@@ -44,7 +44,7 @@ test('who goes away before its request is looked at takes no seat, and nothing i
 })
 
 test.each(['at once', 'as a stream'])(
-  'who takes nothing of a large answer that is sent %s is dropped after a minute',
+  'a client that stalls in a large answer sent %s is dropped after a minute',
   async (how) => {
     const bytes = 64 * 1024 * 1024
     const app = fastify()
@@ -72,7 +72,7 @@ test.each(['at once', 'as a stream'])(
   },
 )
 
-test('who has taken a large answer can wait for the next one as long as anybody', async () => {
+test('a client that has read a large answer has the normal idle timeout', async () => {
   const app = fastify({ keepAliveTimeout: 72_000 })
   limitStalls(app)
   app.get('/large', async () => 'x'.repeat(1024 * 1024))

@@ -25,7 +25,7 @@ eachServices(
     /** A second node on the same store, with a cache of its own. */
     const otherNode = () => createServices(services().deps).access
 
-    test('before any token is made nobody needs one, and from then on for good', async () => {
+    test('no token is required before the first one is made, and always after', async () => {
       expect(await services().access.isAuthRequired()).toBe(false)
       const other = otherNode()
       expect(await other.isAuthRequired()).toBe(false)
@@ -39,7 +39,7 @@ eachServices(
       expect(await otherNode().isAuthRequired()).toBe(true)
     })
 
-    test('a token names its user; its secret is nowhere in the database, its hash is', async () => {
+    test('a token names its user, and the database has only its hash', async () => {
       const { token, token_id, userId } = await create()
       expect(token).toMatch(/^ichido_[\w-]{43}$/)
       expect(await services().access.authenticate(token)).toEqual({
@@ -71,11 +71,11 @@ eachServices(
       })
     })
 
-    test.each(['', 'ichido_', 'ichido_AAAA', 'x'.repeat(10_000), 'ümläut'])('%j names nobody', async (token) => {
+    test.each(['', 'ichido_', 'ichido_AAAA', 'x'.repeat(10_000), 'ümläut'])('%j is no token', async (token) => {
       expect(await services().access.authenticate(token)).toBeNull()
     })
 
-    test('a revoked token is refused at once here, and everywhere within the time that a token is trusted', async () => {
+    test('a revoked token is refused here at once, and elsewhere within the trust time', async () => {
       const { token, token_id } = await create()
       const other = otherNode()
       expect(await other.authenticate(token)).not.toBeNull()
@@ -93,13 +93,13 @@ eachServices(
       expect(await revokedAt()).toBe(first)
     })
 
-    test('there is nothing to revoke by an id that nobody has', async () => {
+    test('revoking an unknown id is not found', async () => {
       for (const id of ['01890000-0000-7000-8000-000000000000', 'no id']) {
         expect(await thrownBy(services().access.revokeToken(LOCAL_ADMIN, id))).toMatchObject({ code: 'NOT_FOUND' })
       }
     })
 
-    test('a token whose time is up is refused', async () => {
+    test('an expired token is refused', async () => {
       const { token, token_id } = await create({ ttlSeconds: 60 })
       expect(await services().access.authenticate(token)).not.toBeNull()
       const { store } = services().deps
@@ -111,7 +111,7 @@ eachServices(
       expect(await services().access.authenticate(token)).toBeNull()
     })
 
-    test('a token that is trusted is not looked up again', async () => {
+    test('a trusted token is not looked up again', async () => {
       const { token, token_id } = await create()
       await services().access.authenticate(token)
       await sql(services().deps.store, 'DELETE FROM ichido.api_tokens WHERE token_id = $1', token_id)

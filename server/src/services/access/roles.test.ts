@@ -19,7 +19,7 @@ eachServices(({ services, submit }) => {
     return { owner, key, kind, jobId, reservationId }
   }
 
-  test('a submitter sees and touches its own', async () => {
+  test('a submitter reads and changes its own jobs', async () => {
     const { owner, key, jobId, reservationId } = await belongings()
     expect(await services().jobs.get(owner, jobId)).toMatchObject({ job_id: jobId, user_id: owner.userId })
     expect((await services().jobs.list(owner, EVERY_JOB, 10, null)).data).toMatchObject([{ job_id: jobId }])
@@ -35,7 +35,7 @@ eachServices(({ services, submit }) => {
     expect(await thrownBy(services().jobs.result(owner, jobId, 0))).toMatchObject({ code: 'JOB_FAILED' })
   })
 
-  test('for another submitter nothing of it exists', async () => {
+  test('another submitter sees nothing of them', async () => {
     const { owner, key, kind, jobId, reservationId } = await belongings()
     const other = callerOf('submitter')
     const signal = AbortSignal.abort()
@@ -77,7 +77,7 @@ eachServices(({ services, submit }) => {
     expect(await services().reservations.get(owner, reservationId)).toMatchObject({ state: 'active' })
   })
 
-  test('the same key of two submitters names a job of each', async () => {
+  test('two submitters may use the same key for different jobs', async () => {
     const [one, two] = [callerOf('submitter'), callerOf('submitter')]
     const key = unique('shared')
     const [a, b] = [await submit(one, {}, key), await submit(two, { priority: 5 }, key)]
@@ -109,7 +109,7 @@ eachServices(({ services, submit }) => {
     for (const error of refused) expect(error).toMatchObject({ code: 'FORBIDDEN' })
   })
 
-  test('an operator cancels and extends what is another’s, and administers nothing', async () => {
+  test('an operator changes jobs of other users, and administers nothing', async () => {
     const { key, jobId } = await belongings()
     const operator = callerOf('operator')
     expect(await services().keys.extend(operator, key, 72)).toHaveLength(1)

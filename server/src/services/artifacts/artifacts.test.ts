@@ -15,7 +15,7 @@ import { sql, unique } from '../../testing/store/store.ts'
 
 eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, fileOf, uploads }) => {
   describe('an upload', () => {
-    test('that broke off goes on where it was', async () => {
+    test('that broke off continues', async () => {
       const [caller, bytes] = [submitter(), someBytes(50_000)]
       const sha256 = sha256Of(bytes)
       const cut = chunksOf(bytes, 1_000, 20)
@@ -29,7 +29,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(uploaded).toMatchObject({ kind: 'ready', receivedBytes: 50_000, artifact: { sha256 } })
     })
 
-    test('that is repeated is accepted without its bytes, and with others refused', async () => {
+    test('that is repeated is accepted without bytes, and refused with other bytes', async () => {
       const [caller, bytes] = [submitter(), someBytes(500)]
       const jobId = await submit(caller, [{ name: 'a' }])
       const first = await send(caller, jobId, bytes, { name: 'a' })
@@ -45,7 +45,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(fileOf(bytes)).toHaveLength(1)
     })
 
-    test('that is too large is refused, however it comes, and leaves nothing', async () => {
+    test('that is too large is refused, and leaves nothing', async () => {
       const [caller, bytes] = [submitter(), someBytes(ARTIFACT_BYTES_MAX + 1)]
       for (const changes of [{}, { sizeBytes: bytes.length }, { contentLength: bytes.length }]) {
         await expect(send(caller, null, bytes, changes)).rejects.toMatchObject({ code: 'PAYLOAD_TOO_LARGE' })
@@ -54,7 +54,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(uploads()).toEqual([])
     })
 
-    test('is nobody else’s business', async () => {
+    test('is hidden from other users', async () => {
       const [ann, bob, viewer, operator] = [submitter(), submitter(), callerOf('viewer'), callerOf('operator')]
       const jobId = await submit(ann, [{ name: 'a' }, { name: 'b' }])
       await expect(send(bob, jobId, someBytes(3), { name: 'a' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
@@ -90,7 +90,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       return { caller, workerId, jobId, lease }
     }
 
-    test('reads the artifacts of the jobs that it holds, as long as it holds them', async () => {
+    test('reads the artifacts of the jobs that it holds', async () => {
       const { caller, workerId, jobId, lease } = await running([{ name: 'a' }])
       const [artifact] = await services().artifacts.ofJob({ workerId }, jobId)
       const id = artifact?.artifact_id ?? ''
@@ -109,7 +109,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect((await services().artifacts.find({ caller }, id)).sizeBytes).toBe(11)
     })
 
-    test('leaves what its run has made, bound to its lease', async () => {
+    test('sends outputs of its run with its lease', async () => {
       const { caller, workerId, jobId, lease } = await running([{ name: 'a' }])
       const bytes = someBytes(77)
       const output = (changes = {}) =>
@@ -136,7 +136,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       await expect(services().artifacts.upload({ caller }, stranger)).rejects.toMatchObject({ code: 'FORBIDDEN' })
     })
 
-    test('is not handed what an earlier run of the job has left', async () => {
+    test('does not get outputs of an earlier run', async () => {
       const { caller, workerId, jobId, lease } = await running([{ name: 'a' }])
       const output = uploadRequest(someBytes(5), { name: 'checkpoint', leaseId: lease.lease_id })
       expect(await services().artifacts.upload({ workerId }, output)).toMatchObject({ kind: 'ready' })
@@ -152,7 +152,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       ])
     })
 
-    test('that lost its lease while it sends leaves nothing', async () => {
+    test('that loses its lease during an upload leaves nothing', async () => {
       const { caller, workerId, jobId, lease } = await running()
       const bytes = someBytes(2_000)
       async function* meanwhile() {
@@ -174,8 +174,8 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
     })
   })
 
-  describe('tidying', () => {
-    test('removes what no job came for, and no content that somebody still has', async () => {
+  describe('retention', () => {
+    test('removes unbound artifacts, but no content that is still in use', async () => {
       const [ann, bob, shared, lone] = [submitter(), submitter(), someBytes(321), someBytes(322)]
       await send(ann, null, shared)
       await send(ann, null, lone)

@@ -22,7 +22,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
   const expire = () => createExpireUploads(services().deps)()
 
   describe('a job that waits for artifacts', () => {
-    test('is held until the last of them is here, and then leased like any other', async () => {
+    test('is held until the last artifact has arrived, and then leased', async () => {
       const [caller, a, b] = [submitter(), someBytes(100_000), someBytes(7)]
       const jobId = await submit(caller, [{ name: 'a' }, { name: 'b', sha256: sha256Of(b), size_bytes: 7 }])
       expect(await job(caller, jobId)).toMatchObject({ state: 'PENDING', awaits_artifacts: true })
@@ -46,7 +46,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(lease).toMatchObject({ job_id: jobId, artifacts: [{ name: 'a', size_bytes: 100_000 }, { name: 'b' }] })
     })
 
-    test('waits for its time too, if it has one', async () => {
+    test('also waits for its run_at', async () => {
       const [caller, bytes] = [submitter(), someBytes(5)]
       const jobId = await submit(caller, [{ name: 'a' }], { delay_seconds: 3600 })
       const before = (await job(caller, jobId)).run_at
@@ -67,7 +67,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(await services().artifacts.ofJob({ caller }, jobId)).toMatchObject([{ name: 'a', state: 'awaited' }])
     })
 
-    test('takes nothing that it does not wait for', async () => {
+    test('refuses an artifact that it does not wait for', async () => {
       const caller = submitter()
       const jobId = await submit(caller, [{ name: 'a', sha256: sha256Of(someBytes(1)), size_bytes: 9 }])
       await expect(send(caller, jobId, someBytes(3), { name: 'b' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
@@ -83,7 +83,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(await job(caller, jobId)).toMatchObject({ awaits_artifacts: true })
     })
 
-    test('whose upload stops is canceled, and gives its slot and its estimate back', async () => {
+    test('whose upload stops is canceled, and frees its slot and its estimate', async () => {
       const caller = submitter()
       await services().quotas.put(LOCAL_ADMIN, caller.userId, { max_concurrent: 1, cost_limit: 5, period: 'day' })
       const jobId = await submit(caller, [{ name: 'a' }], { estimated_cost: 5 })
@@ -101,7 +101,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(uploads()).toEqual([])
     })
 
-    test('has as much time again with every chunk', async () => {
+    test('gets its whole time again with every chunk', async () => {
       const caller = submitter()
       const jobId = await submit(caller, [{ name: 'a', size_bytes: 4 }], { upload_ttl_seconds: 60 })
       for (let i = 0; i < 3; i++) {
@@ -118,7 +118,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       })
     })
 
-    test('is told of at once when it was canceled while its bytes come', async () => {
+    test('that is canceled ends a running upload at once', async () => {
       const caller = submitter()
       const jobId = await submit(caller, [{ name: 'a' }], { upload_ttl_seconds: 1 })
       async function* slow() {
@@ -135,7 +135,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(uploads()).toEqual([])
     })
 
-    test('need not be sent what its user has sent before; what others have sent is theirs', async () => {
+    test('needs no content that its own user has sent before', async () => {
       const [ann, bob, bytes] = [submitter(), submitter(), someBytes(999)]
       await send(ann, null, bytes)
       const [sha256, wanted] = [sha256Of(bytes), (name: string) => [{ name, sha256: sha256Of(bytes) }]]
@@ -155,7 +155,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(await job(ann, other)).toMatchObject({ awaits_artifacts: true })
     })
 
-    test('and takes the place of another has what that one was given', async () => {
+    test('that replaces another job has its artifacts', async () => {
       const [caller, bytes] = [submitter(), someBytes(44)]
       const jobId = await submit(caller, [{ name: 'a' }, { name: 'b' }])
       await send(caller, jobId, bytes, { name: 'a' })
@@ -170,7 +170,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(await job(caller, next.job_id)).toMatchObject({ awaits_artifacts: false })
     })
 
-    test('and was canceled waits again when it is retried', async () => {
+    test('that was canceled waits again after a retry', async () => {
       const caller = submitter()
       await services().quotas.put(LOCAL_ADMIN, caller.userId, { max_concurrent: null, cost_limit: 5, period: 'day' })
       const jobId = await submit(caller, [{ name: 'a' }], { estimated_cost: 5 })
@@ -189,7 +189,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(await services().quotas.get(caller, caller.userId)).toMatchObject({ spent: 5, active_jobs: 1 })
     })
 
-    test('that asks for too much is refused', async () => {
+    test('with too many or too large artifacts is refused', async () => {
       const refused = submit(submitter(), [{ name: 'a', size_bytes: ARTIFACT_BYTES_MAX + 1 }])
       await expect(refused).rejects.toMatchObject({ code: 'PAYLOAD_TOO_LARGE' })
     })

@@ -78,7 +78,7 @@ function batcher(changes: Partial<BatcherOptions<Item, string>> = {}): Batcher<I
   })
 }
 
-test('a lone item waits for nobody', async () => {
+test('a single item does not wait', async () => {
   const outcome = batcher().add({ user: 'a', n: 1 })
   await settled()
   expect(commits.batches).toEqual([[{ user: 'a', n: 1 }]])
@@ -86,7 +86,7 @@ test('a lone item waits for nobody', async () => {
   await expect(outcome).resolves.toBe('a1')
 })
 
-test('what arrives in one turn is one batch, and what arrives during its commit is the next', async () => {
+test('items of one turn are a batch, and items during its commit are the next', async () => {
   const b = batcher()
   const outcomes = some('a', 3).map((item) => b.add(item))
   await settled()
@@ -104,7 +104,7 @@ test('what arrives in one turn is one batch, and what arrives during its commit 
   await expect(Promise.all(outcomes)).resolves.toEqual(['a0', 'a1', 'a2', 'a3', 'a4'])
 })
 
-test('with room for two batches, what waits is shared between both, and never a third is begun', async () => {
+test('two batches share the waiting items, and a third never begins', async () => {
   const b = batcher({ inFlightMax: 2, itemsMax: 10 })
   const outcomes = some('a', 30).map((item) => b.add(item))
   await settled()
@@ -114,7 +114,7 @@ test('with room for two batches, what waits is shared between both, and never a 
   await expect(Promise.all(outcomes)).resolves.toEqual(names(some('a', 30)))
 })
 
-test('a large call is a batch of its own, and the next one goes beside it', async () => {
+test('a large call is its own batch, and the next one runs beside it', async () => {
   const b = batcher({ inFlightMax: 2, itemsMax: 10, sharedOutMax: 4 })
   const first = b.addAll(some('a', 6), (item) => item)
   await settled()
@@ -126,7 +126,7 @@ test('a large call is a batch of its own, and the next one goes beside it', asyn
   await Promise.all([first, second])
 })
 
-test('few items wait for the batch under way instead of going beside it', async () => {
+test('few items wait for the running batch instead of running beside it', async () => {
   const b = batcher({ inFlightMax: 2, besideMin: 3 })
   const outcomes = some('a', 5).map((item) => b.add(item))
   const add = async (n: number) => {
@@ -153,7 +153,7 @@ test('few items wait for the batch under way instead of going beside it', async 
   await Promise.all(outcomes)
 })
 
-test('a batch is capped in items and in bytes; an item beyond the bytes goes alone', async () => {
+test('a batch is limited in items and bytes, and a larger item goes alone', async () => {
   const b = batcher({ itemsMax: 3, bytesMax: 10 })
   const sizes = [4, 4, 4, 50, 1, 1, 1, 1]
   const outcomes = sizes.map((bytes, n) => b.add({ user: 'a', n, bytes }))
@@ -163,7 +163,7 @@ test('a batch is capped in items and in bytes; an item beyond the bytes goes alo
   await Promise.all(outcomes)
 })
 
-test('one user with 10,000 items waiting delays nobody beyond the next batch', async () => {
+test('a user with 10,000 items delays others by one batch at most', async () => {
   const b = batcher({ itemsMax: 100 })
   const outcomes = some('much', 10_000).map((item) => b.add(item))
   await settled()
@@ -177,7 +177,7 @@ test('one user with 10,000 items waiting delays nobody beyond the next batch', a
   await Promise.all(outcomes)
 })
 
-test('users take turns, and who was served last stands last', async () => {
+test('users take turns', async () => {
   const b = batcher({ itemsMax: 2 })
   const outcomes = ['a', 'b', 'c'].flatMap((user) => some(user, 2).map((item) => b.add(item)))
   await settled()
@@ -190,7 +190,7 @@ test('users take turns, and who was served last stands last', async () => {
   await Promise.all(outcomes)
 })
 
-test('a value that the store cannot hold is rejected alone; its neighbours go through, in their order', async () => {
+test('a bad value is rejected alone, and its neighbours keep their order', async () => {
   const b = batcher()
   const outcomes = Promise.allSettled(some('a', 8).map((item) => b.add(item)))
   await settled()
@@ -209,7 +209,7 @@ test('a value that the store cannot hold is rejected alone; its neighbours go th
   ])
 })
 
-test('any other error is everybody’s, and the next batch is tried as ever', async () => {
+test('any other error fails the whole batch, and the next one runs', async () => {
   const b = batcher()
   const outcomes = Promise.allSettled(some('a', 3).map((item) => b.add(item)))
   await settled()
@@ -224,7 +224,7 @@ test('any other error is everybody’s, and the next batch is tried as ever', as
   await expect(next).resolves.toBe('a9')
 })
 
-test('a run that forgets an outcome fails that item only', async () => {
+test('a missing outcome fails only that item', async () => {
   const b = batcher()
   const outcomes = Promise.allSettled(some('a', 2).map((item) => b.add(item)))
   await settled()
@@ -232,7 +232,7 @@ test('a run that forgets an outcome fails that item only', async () => {
   expect(await outcomes).toMatchObject([{ value: 'a0' }, { reason: { message: 'test: no outcome for item 1' } }])
 })
 
-test.each(['bytesOf', 'userOf'] as const)('an item for which %s throws fails its own caller only', async (asked) => {
+test.each(['bytesOf', 'userOf'] as const)('an item for which %s throws fails only its own caller', async (asked) => {
   const b = batcher({
     [asked]({ user, n }: Item) {
       if (n === 1) throw new Error('cannot be measured')
@@ -249,7 +249,7 @@ test.each(['bytesOf', 'userOf'] as const)('an item for which %s throws fails its
   ])
 })
 
-test('tells of each batch how many items it had', async () => {
+test('reports the size of each batch', async () => {
   const told: { name: string; items: number; elapsedMs: number }[] = []
   const b = batcher({ onBatch: (batch) => told.push(batch) })
   const outcomes = some('a', 4).map((item) => b.add(item))
@@ -259,7 +259,7 @@ test('tells of each batch how many items it had', async () => {
   expect(told).toEqual([{ name: 'test', items: 4, elapsedMs: expect.any(Number) }])
 })
 
-test('whatever the order of arrivals and commits, every item gets its own outcome, once', async () => {
+test('in any order of arrivals and commits, every item gets its outcome once', async () => {
   const arrival = fc.record({
     arrive: fc.array(fc.record({ user: fc.constantFrom('a', 'b', 'c'), bytes: fc.integer({ min: 0, max: 12 }) }), {
       maxLength: 6,
@@ -329,7 +329,7 @@ test('whatever the order of arrivals and commits, every item gets its own outcom
   )
 })
 
-test('what is asked for together has its outcomes in its places, also across batches and with one that is no item', async () => {
+test('a call gets its outcomes in order, across batches and with a bad item', async () => {
   const all = batcher({ itemsMax: 2 }).addAll([0, 1, 2, 3], (n) => {
     if (n === 1) throw new Error('no item')
     return { user: 'a', n }
@@ -347,7 +347,7 @@ test('what is asked for together has its outcomes in its places, also across bat
   expect(await batcher().addAll([], () => ({ user: 'a', n: 0 }))).toEqual([])
 })
 
-test('beside the batch under way the next one begins when nothing more comes; while more comes, it grows', async () => {
+test('a batch grows while items arrive, and then runs beside the running one', async () => {
   const turns: (() => void)[] = []
   const turn = () => turns.splice(0).forEach((act) => void act())
   const soon = (act: () => void) => void turns.push(act)
@@ -364,7 +364,7 @@ test('beside the batch under way the next one begins when nothing more comes; wh
   expect(commits.batches.map(names)).toEqual([['a0'], ['a1', 'a2', 'a3']])
 })
 
-test('what one user waits for holds up no other: each is carried out by itself, and what comes later goes on', async () => {
+test('a blocked user does not delay others, and its later items continue', async () => {
   const told: string[] = []
   const given = batcher()
   const add = (item: Item) => void given.add(item).then((outcome) => told.push(outcome))
@@ -383,7 +383,7 @@ test('what one user waits for holds up no other: each is carried out by itself, 
   expect(told).toEqual(['b0', 'd1', 'c0', 'b1', 'a0', 'a1'])
 })
 
-test('a user alone in a batch that is held up gives its place to others, too', async () => {
+test('a blocked batch of one user makes room for others, too', async () => {
   const given = batcher()
   const held = given.add({ user: 'a', n: 0 })
   await settled()
@@ -397,7 +397,7 @@ test('a user alone in a batch that is held up gives its place to others, too', a
   expect(await held).toBe('a0')
 })
 
-test('however many are held, they take turns in one place, and nobody else waits for them', async () => {
+test('blocked users take turns in one lane, and others do not wait', async () => {
   const given = batcher()
   const outcomes = ['a', 'b', 'c', 'd', 'e'].map((user) => given.add({ user, n: 0 }))
   await settled()
@@ -424,7 +424,7 @@ test('however many are held, they take turns in one place, and nobody else waits
   expect(await Promise.all(outcomes)).toEqual(['a0', 'b0', 'c0', 'd0', 'e0'])
 })
 
-test('who is held for too long hears of it, whoever’s turn it is; what came later has its own time', async () => {
+test('items of a blocked user are rejected at their own deadlines', async () => {
   let nowMs = 0
   const given = batcher({ world: { ...realWorld, monotonic: () => nowMs } })
   const told: string[] = []
@@ -450,7 +450,7 @@ test('who is held for too long hears of it, whoever’s turn it is; what came la
   expect(commits.underWay).toBe(0)
 })
 
-test('a user that was held goes by itself for a while, so that others need not find out anew', async () => {
+test('a user that was blocked runs alone for a while', async () => {
   let nowMs = 0
   const given = batcher({ world: { ...realWorld, monotonic: () => nowMs } })
   const refused = given.add({ user: 'a', n: 0 }).catch(String)

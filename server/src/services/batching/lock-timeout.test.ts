@@ -43,7 +43,7 @@ async function keepRowsOf(caller: Caller): Promise<void> {
   await store.writeIn(application, given.services.submission.prepare(caller, COSTLY, { key: null }))
 }
 
-test('a report with a cost waits for its own user; others are recorded meanwhile, with costs too', async () => {
+test('a report with a cost waits for its own user only', async () => {
   const { submission, runs, jobs } = given.services
   for (const caller of [ALICE, BOB, BOB]) await submission.submit(caller, COSTLY, { key: null })
   const leases = await runs.lease('w', { queues: ['default'], kinds: ['work'], max: 3, waitMs: 0, startId: 's' })
@@ -73,7 +73,7 @@ test('a report with a cost waits for its own user; others are recorded meanwhile
   expect(told).toBe('recorded')
 })
 
-test('a lone report or submit that waits gives its place to others', async () => {
+test('a single waiting report or submission makes room for others', async () => {
   const { submission, runs, quotas } = given.services
   await quotas.put(LOCAL_ADMIN, 'alice', { max_concurrent: 100, cost_limit: null, period: 'month' })
   const leases: string[] = []
@@ -102,7 +102,7 @@ test('a lone report or submit that waits gives its place to others', async () =>
   expect(await Promise.all(submits)).toMatchObject(Array(2).fill({ kind: 'created' }))
 })
 
-test('a submit of a limited user waits; those of others in the same batch are accepted meanwhile', async () => {
+test('a submission of a blocked user does not delay others in its batch', async () => {
   const { submission, quotas } = given.services
   await quotas.put(LOCAL_ADMIN, 'alice', { max_concurrent: 10, cost_limit: null, period: 'month' })
   await keepRowsOf(ALICE)
@@ -118,7 +118,7 @@ test('a submit of a limited user waits; those of others in the same batch are ac
   expect(told).toBe('created')
 })
 
-test('however many calls wait for somebody’s row, work is submitted, leased and reported, and others reserve and cancel', async () => {
+test('calls that wait for a locked row do not delay other calls', async () => {
   const { submission, runs, jobs, quotas, reservations } = given.services
   await quotas.put(LOCAL_ADMIN, 'alice', { max_concurrent: 10, cost_limit: null, period: 'month' })
   await keepRowsOf(ALICE)
@@ -141,7 +141,7 @@ test('however many calls wait for somebody’s row, work is submitted, leased an
   await all
 })
 
-test('a submit does not wait for calls of other sorts, whoever holds them up', async () => {
+test('a submission does not wait for blocked calls of other sorts', async () => {
   const gate = await Gate.shut(gatekeeper)
   const others = Array.from({ length: 3 }, () =>
     store.write(gate.hold(command('other', () => query(statement('', 'SELECT 1 AS one'))))),

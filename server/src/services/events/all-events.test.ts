@@ -42,7 +42,7 @@ eachServices(({ services, submit, engine }) => {
     return { seen, place }
   }
 
-  test('of all jobs each event is listed once, from the job being made on, page by page or at once', async () => {
+  test('every event of all jobs is listed once, in pages or at once', async () => {
     const { place: start } = await listAll()
     const jobs = [await running(), await running(), await running()]
     for (const seq of [1, 2, 3]) {
@@ -60,7 +60,7 @@ eachServices(({ services, submit, engine }) => {
     for (const limit of [1, 2, 7]) expect((await listAll({}, start, limit)).seen).toEqual(seen)
   })
 
-  test('filtered by job, kind, queue, domain and stage', async () => {
+  test('events are filtered by job, kind, queue, domain and stage', async () => {
     const { place: start } = await listAll()
     const scan = await running({ kind: 'scan', domain: 'eco', stages: 'eco2' })
     const work = await running()
@@ -78,7 +78,7 @@ eachServices(({ services, submit, engine }) => {
     expect((await listAll({ stage: 'vision', domain: 'scan' }, start)).seen).toEqual([])
   })
 
-  test('large ones are listed a few MiB at a time, of all jobs and of one, and none is left out', async () => {
+  test('large events are listed a few MiB at a time, and none is left out', async () => {
     const { place: start } = await listAll()
     const { jobId, leaseId } = await running()
     const data = 'x'.repeat(60_000)
@@ -94,7 +94,7 @@ eachServices(({ services, submit, engine }) => {
     }
   })
 
-  test('very many events of one transaction, as after a restore, are listed in parts', async () => {
+  test('many events of one transaction, as after a restore, are listed in parts', async () => {
     const { place: start } = await listAll()
     const { jobId } = await running()
     await sql(
@@ -112,7 +112,7 @@ eachServices(({ services, submit, engine }) => {
     expect(seen.slice(4502)).toEqual([`${other.jobId} 1 run 1`, `${other.jobId} 2 run 2`])
   })
 
-  test('a place that is ahead of the store is of another one', async () => {
+  test('a place ahead of the store belongs to another store', async () => {
     expect(await events().list(EVERY_EVENT, { ...FIRST_EVENT, tx: 2 ** 49 }, 10)).toBeNull()
     const here = await events().lastPlace()
     const { jobId } = await running()
@@ -121,7 +121,7 @@ eachServices(({ services, submit, engine }) => {
 
   // On SQLite a place is a row's own.
   if (engine === 'postgres')
-    test('a dump of a server that had more transactions: its events come before new ones', async () => {
+    test('restored events of a server with more transactions come before new ones', async () => {
       const { store } = services().deps
       const restored = await running()
       await events().publish('w', restored.leaseId, { stage: 'progress', seq: 1 })
@@ -142,7 +142,7 @@ eachServices(({ services, submit, engine }) => {
     })
 
   if (engine === 'postgres')
-    test('two nodes that start on a restored dump: neither takes the events that the other dates for the last ones', async () => {
+    test('two nodes that start on a restored dump agree on the last event', async () => {
       const { store } = services().deps
       const { jobId, leaseId } = await running()
       for (const seq of [1, 2, 3]) await events().publish('w', leaseId, { stage: 'progress', seq })
@@ -161,7 +161,7 @@ eachServices(({ services, submit, engine }) => {
       expect(nodes.reduce((sum, { batches }) => sum + batches, 0)).toBeGreaterThanOrEqual(3)
     })
 
-  test('what comes after the last event has gone with its time is listed', async () => {
+  test('events are listed after retention has removed the last one', async () => {
     const { jobId } = await running()
     const { place } = await listAll()
     await services().jobs.cancel(LOCAL_ADMIN, jobId)

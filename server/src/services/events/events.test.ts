@@ -50,7 +50,7 @@ eachServices(({ services, submit }) => {
     for (const { timestamp } of seen) expect(new Date(timestamp).toISOString()).toBe(timestamp)
   })
 
-  test('many at once are all stored, without a gap', async () => {
+  test('many concurrent events are stored without a gap', async () => {
     const { jobId, leaseId } = await running()
     const publish = (seq: number) => events().publish('w', leaseId, { stage: 'progress', seq, data: seq })
     await Promise.all(Array.from({ length: 50 }, (_, i) => publish(i % 25)))
@@ -59,7 +59,7 @@ eachServices(({ services, submit }) => {
     expect(seen.map(({ seq }) => seq).toSorted((a, b) => a - b)).toEqual(Array.from({ length: 25 }, (_, i) => i))
   })
 
-  test('whoever waits is told of the next one, and of the end', async () => {
+  test('a waiting reader gets the next event, and the end', async () => {
     const { jobId, leaseId } = await running()
     const next = events().read(LOCAL_ADMIN, jobId, 2, 30_000)
     await events().publish('w', leaseId, { stage: 'progress', seq: 1, data: 'x' })
@@ -72,12 +72,12 @@ eachServices(({ services, submit }) => {
     expect(await events().read(LOCAL_ADMIN, jobId, 99, 30_000)).toEqual({ events: [], ended: true })
   })
 
-  test('when nothing comes, the answer is empty', async () => {
+  test('without events the answer is empty', async () => {
     const { jobId } = await running()
     expect(await events().read(LOCAL_ADMIN, jobId, 2, 20)).toEqual({ events: [], ended: false })
   })
 
-  test('a long list comes in pages, and has ended only with the last', async () => {
+  test('a long list has pages, and only the last has ended', async () => {
     const jobId = await submit(LOCAL_ADMIN)
     const { store } = services().deps
     await sql(
@@ -96,7 +96,7 @@ eachServices(({ services, submit }) => {
     expect(second.events.at(-1)).toMatchObject({ cursor: 1501, data: { state: 'CANCELED' } })
   })
 
-  test('large events come in pages of a few MiB, each of at least one, and none is left out', async () => {
+  test('large events have pages of a few MiB with at least one event', async () => {
     const { jobId, leaseId } = await running()
     const data = 'x'.repeat(60_000)
     const list = Array.from({ length: 200 }, (_, i) => ({ stage: 'progress', seq: i + 1, data }))
@@ -114,7 +114,7 @@ eachServices(({ services, submit }) => {
     expect(pages.flat()).toEqual(Array.from({ length: 203 }, (_, i) => i + 1))
   })
 
-  test('each attempt counts anew, and the job has not ended between two of them', async () => {
+  test('each attempt counts from the start, and the job does not end in between', async () => {
     const queue = unique('queue')
     const jobId = await submit(LOCAL_ADMIN, { queue, backoff: { base_seconds: 0 } })
     for (const attempt of [1, 2]) {
@@ -129,7 +129,7 @@ eachServices(({ services, submit }) => {
     expect(seen.map(({ cursor }) => cursor)).toEqual(seen.map((_, i) => i + 1))
   })
 
-  test('64 publishers of the same event: one of them is the first, and its data is kept', async () => {
+  test('of 64 publishers of the same event, the data of the first is kept', async () => {
     const { jobId, leaseId } = await running()
     const racers = Array.from({ length: 64 }, (_, i) => i)
     const accepted = await Promise.all(
@@ -141,7 +141,7 @@ eachServices(({ services, submit }) => {
     expect((await services().jobs.get(LOCAL_ADMIN, jobId)).once.duplicates_refused).toBe(63)
   })
 
-  test('the seed’s own test, and its stages in parallel and out of order: all are delivered, by cursor', async () => {
+  test('the test of the seed: parallel stages out of order arrive by cursor', async () => {
     const { jobId, leaseId } = await running({ kind: 'work', domain: 'scan', stages: 'eco2' })
     const vision = { stage: 'vision', seq: 10, data: { status: 'done' } }
     expect([await events().publish('w', leaseId, vision), await events().publish('w', leaseId, vision)]).toEqual([
@@ -155,7 +155,7 @@ eachServices(({ services, submit }) => {
     expect(seen.map(({ seq }) => seq)).toEqual([10, ...rest.map(({ seq }) => seq)])
   })
 
-  test('what a job declares holds for all its attempts; counted once for the job, an event is one of all of them', async () => {
+  test('the stages of a job hold for all attempts', async () => {
     const queue = unique('queue')
     const jobId = await submit(LOCAL_ADMIN, { queue, backoff: { base_seconds: 0 }, stages: 'eco2' })
     const first = await lease(queue)
@@ -171,7 +171,7 @@ eachServices(({ services, submit }) => {
     })
   })
 
-  test('whatever happens to a job is of its domain', async () => {
+  test('all events of a job have its domain', async () => {
     const domain = unique('domain')
     const queue = unique('queue')
     const jobId = await submit(LOCAL_ADMIN, { queue, domain, backoff: { base_seconds: 0 } })
@@ -201,7 +201,7 @@ eachServices(({ services, submit }) => {
     expect(stored.map((row) => row.domain).toSorted()).toEqual(['', domain])
   })
 
-  test('a job keeps the stages of its definition, whatever becomes of that', async () => {
+  test('a job keeps the stages of its definition', async () => {
     const name = unique('definition')
     const queue = unique('queue')
     const content = {
@@ -222,7 +222,7 @@ eachServices(({ services, submit }) => {
     expect((await events().state(LOCAL_ADMIN, made.jobId)).domain).toBe('d')
   })
 
-  test('one bad call fails none that goes with it, and publishes nothing of its own', async () => {
+  test('a bad call publishes nothing, and does not fail others in its batch', async () => {
     const [good, bad] = [await running(), await running()]
     const range = (from: number) => Array.from({ length: 3 }, (_, i) => ({ stage: 'progress', seq: from + i }))
     const outcomes = await Promise.allSettled([
@@ -241,7 +241,7 @@ eachServices(({ services, submit }) => {
     expect((await events().read(LOCAL_ADMIN, bad.jobId, 2, 0)).events).toEqual([])
   })
 
-  test('the latest state: how the job stands, its last event, and the last of each stage by cursor', async () => {
+  test('the state has the last event, and the last event of each stage', async () => {
     const caller = { userId: unique('u'), role: 'submitter' } as const
     const queue = unique('queue')
     const jobId = await submit(caller, { queue })
@@ -276,7 +276,7 @@ eachServices(({ services, submit }) => {
     expect(await events().state(caller, jobId)).toMatchObject({ state: 'SUCCEEDED', event: null, stages: {} })
   })
 
-  test('only the holder publishes, while the run goes on', async () => {
+  test('only the holder of a running run publishes', async () => {
     const { leaseId } = await running()
     const event = { stage: 'progress', seq: 1, data: null }
     expect(await thrownBy(events().publish('other', leaseId, event))).toMatchObject({ code: 'LEASE_LOST' })
@@ -285,7 +285,7 @@ eachServices(({ services, submit }) => {
     expect(await thrownBy(events().publish('w', leaseId, event))).toMatchObject({ code: 'ALREADY_ENDED' })
   })
 
-  test('its data is limited in bytes', async () => {
+  test('the data of an event is limited in bytes', async () => {
     const { leaseId } = await running()
     const publish = (data: string) => events().publish('w', leaseId, { stage: 'progress', seq: 1, data })
     const error = await thrownBy(publish('é'.repeat(32 * 1024)))

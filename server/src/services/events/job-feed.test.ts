@@ -3,7 +3,7 @@ import { beginPublishing } from '../../testing/services/publishing.ts'
 import { testServices } from '../../testing/services/services.ts'
 import { JobFeed } from './job-feed.ts'
 
-test('those who are behind by the same share what is read for one of them, within limits', async () => {
+test('readers with the same cursor share a read, within limits', async () => {
   const { services, close } = await testServices('sqlite')
   const { store } = services.deps
   const run = await beginPublishing(services)

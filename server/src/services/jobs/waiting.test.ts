@@ -21,8 +21,8 @@ eachServices(({ services, submit }) => {
   const poll = (queue: string, kinds: string[] = [], workerId = `${LOCAL_WORKER_PREFIX}w`) =>
     services().runs.lease(workerId, { queues: [queue], kinds, max: 1, waitMs: 0, startId: 's' })
 
-  describe('a job tells what it waits for', () => {
-    test('no worker, until one asks for work of its queue and kind', async () => {
+  describe('a job waits for', () => {
+    test('a worker, until one polls its queue and kind', async () => {
       const queue = unique('q')
       const jobId = await submit(caller, { queue })
       expect(await why(jobId)).toMatchObject({
@@ -38,7 +38,7 @@ eachServices(({ services, submit }) => {
       expect(await reason(jobId)).toBeNull()
     })
 
-    test('a busy worker of another node, which this one has not seen, is seen by what it holds', async () => {
+    test('a busy worker of another node, known by its leases', async () => {
       const queue = unique('q')
       const held = await submit(caller, { queue })
       const jobId = await submit(caller, { queue })
@@ -48,7 +48,7 @@ eachServices(({ services, submit }) => {
       expect(await reason(jobId)).toBe('workers_busy')
     })
 
-    test('a registered worker that may serve the queue and was seen lately', async () => {
+    test('a registered worker of the queue that was seen lately', async () => {
       const [mine, other] = [unique('q'), unique('q')]
       const [jobId, elsewhere] = [await submit(caller, { queue: mine }), await submit(caller, { queue: other })]
       const { enroll_token } = await services().workers.enroll(admin, { queues: [mine] })
@@ -63,7 +63,7 @@ eachServices(({ services, submit }) => {
       expect(await reason(jobId)).toBe('no_worker')
     })
 
-    test('no worker, once the only one was revoked, whatever it holds', async () => {
+    test('a worker, after the only one was revoked', async () => {
       const queue = unique('q')
       for (let i = 0; i < 2; i++) await submit(caller, { queue })
       const { enroll_token } = await services().workers.enroll(admin, { queues: [queue] })
@@ -79,13 +79,13 @@ eachServices(({ services, submit }) => {
       })
     })
 
-    test('its time', async () => {
+    test('its run_at', async () => {
       const jobId = await submit(caller, { queue: unique('q'), delay_seconds: 3600 })
       const { run_at, waiting_for } = await services().jobs.get(caller, jobId)
       expect(waiting_for).toEqual({ reason: 'run_at', message: `Not due before ${run_at}`, run_at })
     })
 
-    test('a queue that is paused', async () => {
+    test('a paused queue', async () => {
       const queue = unique('q')
       const jobId = await submit(caller, { queue })
       await services().queues.put(admin, queue, { paused: true })
@@ -94,7 +94,7 @@ eachServices(({ services, submit }) => {
       expect(await reason(jobId)).toBe('no_worker')
     })
 
-    test('a queue that runs as many as it may', async () => {
+    test('a full queue', async () => {
       const queue = unique('q')
       await services().queues.put(admin, queue, { maxConcurrent: 1 })
       await submit(caller, { queue, priority: 1 })
@@ -114,7 +114,7 @@ eachServices(({ services, submit }) => {
       })
     })
 
-    test('a slot, as a dead letter in a redrive', async () => {
+    test('a slot of the quota, as a dead letter in a redrive', async () => {
       const { store } = services().deps
       const queue = unique('q')
       const jobId = await submit(caller, { queue })

@@ -84,7 +84,7 @@ describe('two nodes on PostgreSQL', () => {
     expect(await lease(old, queue, 200)).toEqual([...backlog.slice(10), ...first, ...later])
   })
 
-  test('jobs of a restarted node do not wait behind all that others submit later', async () => {
+  test('jobs of a restarted node do not wait behind later jobs of others', async () => {
     const [queue, heavy, light] = [unique('queue'), callerOf('submitter'), callerOf('submitter')]
     const old = nodeOn(store(0))
     await submitMany(old, heavy, queue, 30)
@@ -93,7 +93,7 @@ describe('two nodes on PostgreSQL', () => {
     expect(await lease(old, queue, 4)).toContain(one)
   })
 
-  test('jobs of one user through two nodes keep their order over a second', async () => {
+  test('jobs of one user on two nodes keep their order after a second', async () => {
     const [queue, caller] = [unique('queue'), callerOf('submitter')]
     const worlds = [aging(), aging()]
     const nodes = worlds.map(({ world }, i) => nodeOn(store(i), world))
@@ -107,7 +107,7 @@ describe('two nodes on PostgreSQL', () => {
     expect(await lease(nodes[0] ?? unopened(), queue, 100)).toEqual(expected)
   })
 
-  test('a delayed run comes behind what its user has submitted through another node', async () => {
+  test('a delayed run comes behind later jobs of its user on another node', async () => {
     const [queue, caller] = [unique('queue'), callerOf('submitter')]
     const [a, b] = [nodeOn(store(0)), nodeOn(store(1))]
     const delayed = await submit(a, caller, { queue, delay_seconds: 3_600 })
@@ -117,7 +117,7 @@ describe('two nodes on PostgreSQL', () => {
     expect(await lease(a, queue, 100)).toEqual([...backlog, delayed])
   })
 
-  test('a node that leases nothing learns how far the others have got', async () => {
+  test('a node without leases learns the last leased tags of others', async () => {
     const [queue, heavy, light] = [unique('queue'), callerOf('submitter'), callerOf('submitter')]
     const [worker, front] = [nodeOn(store(0)), nodeOn(store(1))]
     // Of a kind that no worker serves: the queue goes on without it.

@@ -23,7 +23,7 @@ eachServices(({ services, submit }) => {
     expect((await lease(queue, 4)).includes(two), 'also when some have been handed out').toBe(true)
   })
 
-  test('two users with many take turns', async () => {
+  test('two users with many jobs take turns', async () => {
     const queue = unique('queue')
     const [a, b] = [callerOf('submitter'), callerOf('submitter')]
     const [jobsOfA, jobsOfB] = [new Set<string>(), new Set<string>()]
@@ -38,7 +38,7 @@ eachServices(({ services, submit }) => {
     ).toEqual([...jobsOfA].slice(0, first.filter((id) => jobsOfA.has(id)).length))
   })
 
-  test('a job of higher priority does not move its user’s others ahead of who comes later', async () => {
+  test('a high priority does not move other jobs of the user ahead', async () => {
     const queue = unique('queue')
     const [heavy, light] = [callerOf('submitter'), callerOf('submitter')]
     for (let i = 0; i < 50; i++) await submit(heavy, { queue })
@@ -57,7 +57,7 @@ eachServices(({ services, submit }) => {
     expect(await lease(queue, 5)).toEqual(urgent)
   })
 
-  test('a kind has its turn among very many that are called alike', async () => {
+  test('a rare kind gets its turn among very many kinds', async () => {
     const queue = unique('queue')
     const caller = callerOf('submitter')
     await Promise.all(Array.from({ length: 450 }, (_, i) => submit(caller, { queue, kind: `tenant-${1_000 + i}` })))
@@ -87,7 +87,7 @@ describe('tags', () => {
   }
   const ANN = { queue: 'q', userId: 'ann', priority: 0 }
 
-  test('go up one by one behind the queue and the user’s last, and follow what is leased', async () => {
+  test('count up from the last tag of the user and the last leased tag', async () => {
     const { tags, give } = fake({ timeTag: 100, lastTag: 0 })
     expect([await give(), await give()]).toEqual([101, 102])
     tags.leased('q', 150, 0)
@@ -100,7 +100,7 @@ describe('tags', () => {
     expect(await behind.give()).toBe(131)
   })
 
-  test('are asked of the store at most once a second, and never given out of an older memory', async () => {
+  test('are read from the store at most once a second', async () => {
     const standing = { timeTag: 5, lastTag: 0 }
     const { world, give, asked } = fake(standing)
     for (let i = 0; i < 10; i++) await give()
@@ -113,14 +113,14 @@ describe('tags', () => {
     expect(asked()).toBe(2)
   })
 
-  test('that a refused submission took are given out again after a second', async () => {
+  test('of a refused submission are used again after a second', async () => {
     const { world, give } = fake({ timeTag: 5, lastTag: 6 })
     for (let i = 0; i < 10; i++) await give()
     await world.pass(1_000)
     expect(await give()).toBe(7)
   })
 
-  test('that were leased are told to the other nodes within half a second, and once', async () => {
+  test('that were leased are shared within half a second, once', async () => {
     const world = new FakeWorld()
     const told: unknown[] = []
     const store = {

@@ -68,7 +68,7 @@ async function pagesRead(queue: string, from: LeaseFrom): Promise<number> {
   return pages
 }
 
-test('a drained queue under an open snapshot', { timeout: 1_800_000 }, async () => {
+test('leasing stays fast under an open snapshot', { timeout: 1_800_000 }, async () => {
   const queue = 'drained'
   await insertBulk(node, { count: RUNS, state: 'PENDING', queue })
   // Not through the store: a statement of its has ten seconds.
@@ -99,7 +99,7 @@ test('a drained queue under an open snapshot', { timeout: 1_800_000 }, async () 
   await dump.query('COMMIT')
 })
 
-test('a place in a busy queue is gone on from, until a fifth of a second has passed', async () => {
+test('scans of a busy queue continue from the position for 200 ms', async () => {
   let nowMs = 1_000
   const positions = new LeasePositions({ world: { ...realWorld, monotonic: () => nowMs }, store: node })
   const item = new Scene(node).leaseItem({ queues: ['q'] })
@@ -115,7 +115,7 @@ test('a place in a busy queue is gone on from, until a fifth of a second has pas
   expect(positions.from('q', item.kinds)).toEqual({ priority: 0, fairTag: 20_002 })
 })
 
-test('what lies before the place is found when there is nothing behind it', async () => {
+test('runs before the position are found if there are none behind it', async () => {
   const scene = new Scene(node)
   const early = await scene.submitted({ fairTag: 5 })
   const from = () => ({ priority: 0, fairTag: 100 })

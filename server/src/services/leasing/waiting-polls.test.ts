@@ -18,7 +18,7 @@ import { silentMeter } from '../system/meter.ts'
 
 const WAITING = 100
 
-describe('a hundred polls that wait', () => {
+describe('a hundred waiting polls', () => {
   /** Services in a world whose time the test lets pass, and how often they have looked for work. */
   function scene() {
     const world = new FakeWorld()
@@ -50,7 +50,7 @@ describe('a hundred polls that wait', () => {
     return { world, bus, services, answers, wait, submit, looks: () => looks, close: () => sqlite.close() }
   }
 
-  test('look once a second between them, and only who gets work is woken', async () => {
+  test('look once a second together, and only a served poll wakes', async () => {
     const { world, answers, wait, submit, looks, close } = scene()
     for (let i = 0; i < WAITING; i++) wait(i)
     await settled()
@@ -73,7 +73,7 @@ describe('a hundred polls that wait', () => {
     await close()
   })
 
-  test('are all served by few looks when much comes at once', async () => {
+  test('are served by few looks when much work comes', async () => {
     const { services, answers, wait, looks, close } = scene()
     for (let i = 0; i < WAITING; i++) wait(i)
     await settled()
@@ -91,7 +91,7 @@ describe('a hundred polls that wait', () => {
     await close()
   })
 
-  test('of other kinds do not stand in the way of the one whose kind comes', async () => {
+  test('of other kinds do not delay the poll of the kind', async () => {
     const { answers, wait, submit, close } = scene()
     for (let i = 0; i < WAITING; i++) wait(i)
     wait(WAITING, { kinds: ['rare'] })
@@ -103,7 +103,7 @@ describe('a hundred polls that wait', () => {
     await close()
   })
 
-  test('of several queues get no more than they asked for, from whichever has work', async () => {
+  test('of several queues get at most their maximum', async () => {
     const { answers, wait, submit, close } = scene()
     wait(0, { queues: ['a', 'b'] })
     wait(1, { queues: ['b', 'a'] })
@@ -115,7 +115,7 @@ describe('a hundred polls that wait', () => {
     await close()
   })
 
-  test('leave nothing behind when their time is up or their worker has gone', async () => {
+  test('leave nothing behind after a timeout or a disconnect', async () => {
     const { world, bus, services, answers, wait, submit, close } = scene()
     wait(0, { waitMs: 5_000 })
     const gone = new AbortController()
@@ -136,7 +136,7 @@ describe('a hundred polls that wait', () => {
     await close()
   })
 
-  test('whose worker goes while a look is under way give back what they got, unless they can be asked again', async () => {
+  test('give leases back if their worker disconnects and cannot repeat them', async () => {
     const { services, submit, close } = scene()
     const { store } = services.deps
     const write = store.write.bind(store)
@@ -158,7 +158,7 @@ describe('a hundred polls that wait', () => {
     await close()
   })
 
-  test('fail together with the look that they are part of, and the next one goes on', async () => {
+  test('fail with their look, and the next look runs', async () => {
     const { services, wait, answers, submit, close } = scene()
     const write = services.deps.store.write
     services.deps.store.write = () => Promise.reject(new Error('out of reach'))
@@ -232,19 +232,19 @@ describe('on PostgreSQL', () => {
     expect(Math.min(...rounds)).toBeLessThan(withinMs)
   }
 
-  test('every notification is dropped: work is found within a second', async () => {
+  test('work is found within a second without notifications', async () => {
     const [a, b] = [await node(new EmbeddedBus()), await node(new EmbeddedBus())]
     const all = (await Promise.all(Array.from({ length: 8 }, () => waits(a, b, 1)))).flat()
     const [plain = 0] = (await plainLeases(a, 12)).slice(-1)
     expect(Math.max(...all)).toBeLessThan(1_000 + plain)
   })
 
-  test('a submit at the same node wakes a worker within 20 ms', async () => {
+  test('a submission on the same node wakes a worker within 20 ms', async () => {
     const services = await node(new EmbeddedBus())
     await expectWoken(services, services, 20)
   })
 
-  test('a submit at another node wakes a worker within 50 ms', async () => {
+  test('a submission on another node wakes a worker within 50 ms', async () => {
     const buses = [0, 1].map(
       () => new PostgresBus({ world: realWorld, schema: 'ichido', connect: () => connected(database.url) }),
     )

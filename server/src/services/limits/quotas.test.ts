@@ -8,7 +8,7 @@ const NONE = { max_concurrent: null, cost_limit: null, period: 'month' } as cons
 eachServices(({ services, submit }) => {
   const quotas = () => services().quotas
 
-  test('somebody unknown has the limits of everybody, and nothing in use', async () => {
+  test('an unknown user has the default limits, and no use', async () => {
     const { userId } = callerOf('submitter')
     expect(await quotas().get(LOCAL_ADMIN, userId)).toEqual({
       user_id: userId,
@@ -22,7 +22,7 @@ eachServices(({ services, submit }) => {
     })
   })
 
-  test('own limits are set, counted against, and cleared', async () => {
+  test('own limits can be set, apply, and can be cleared', async () => {
     const caller = callerOf('submitter')
     const limits = { max_concurrent: 3, cost_limit: 1.5, period: 'day' } as const
     const put = await quotas().put(LOCAL_ADMIN, caller.userId, limits)
@@ -48,7 +48,7 @@ eachServices(({ services, submit }) => {
     await submit(caller, { estimated_cost: 100 })
   })
 
-  test('the limits of everybody hold for whoever has none, at once and for those who were there before', async () => {
+  test('the default limits apply at once to all users without own limits', async () => {
     const [before, custom] = [callerOf('submitter'), callerOf('submitter')]
     await submit(before)
     await quotas().put(LOCAL_ADMIN, custom.userId, { ...NONE, max_concurrent: 5 })
@@ -66,7 +66,7 @@ eachServices(({ services, submit }) => {
     await submit(before)
   })
 
-  test('a lowered limit ends nothing that runs, and lets nothing more in', async () => {
+  test('a lowered limit ends no running job, and admits no more', async () => {
     const caller = callerOf('submitter')
     await Promise.all([submit(caller), submit(caller)])
     await quotas().put(LOCAL_ADMIN, caller.userId, { ...NONE, max_concurrent: 0 })

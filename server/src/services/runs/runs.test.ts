@@ -49,7 +49,7 @@ eachServices(
       return lease
     }
 
-    test('a lease says all that a worker needs, and the job’s own times', async () => {
+    test('a lease has everything that a worker needs', async () => {
       const q = queue()
       const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
       const times = { lease_ttl_seconds: 7, continuation_seconds: 9, timeout_seconds: 11 }
@@ -77,7 +77,7 @@ eachServices(
       expect(second).toMatchObject({ job_id: timed, payload: null, traceparent, ...times })
     })
 
-    test('queues are asked in their order, for no more than wanted in all', async () => {
+    test('queues are leased in order, up to the maximum in all', async () => {
       const [a, b] = [queue(), queue()]
       for (const q of [b, a, b, a, a]) await submit(LOCAL_ADMIN, { queue: q })
       const leases = await runs().lease('w', asks([a, b], { max: 4 }))
@@ -86,7 +86,7 @@ eachServices(
       expect(await runs().lease('w', asks([a, b], { max: 4 }))).toHaveLength(1)
     })
 
-    test('a poll that is asked again is answered again, without another attempt', async () => {
+    test('a repeated poll gets the same leases, without another attempt', async () => {
       const q = queue()
       const [id] = [await submit(LOCAL_ADMIN, { queue: q }), await submit(LOCAL_ADMIN, { queue: q })]
       const poll = asks([q], { pollId: unique('poll'), startId: 'p' })
@@ -96,14 +96,14 @@ eachServices(
       expect(await runs().lease('other', poll)).not.toEqual(first)
     })
 
-    test('whoever waits for work is given it when it comes', async () => {
+    test('a waiting poll gets work when it comes', async () => {
       const q = queue()
       const waiting = runs().lease('w', asks([q], { waitMs: 30_000 }))
       const id = await submit(LOCAL_ADMIN, { queue: q })
       expect(await waiting).toMatchObject([{ job_id: id }])
     })
 
-    test('one job for many who wait is one’s', async () => {
+    test('one job goes to one of many waiting polls', async () => {
       const q = queue()
       const gone = new AbortController()
       const waiting = Array.from({ length: 10 }, (_, i) =>
@@ -115,7 +115,7 @@ eachServices(
       expect((await Promise.all(waiting)).flat()).toHaveLength(1)
     })
 
-    test('whoever has gone is given nothing', async () => {
+    test('a disconnected poll gets nothing', async () => {
       const q = queue()
       const gone = new AbortController()
       const waiting = runs().lease('w', asks([q], { waitMs: 30_000 }), gone.signal)
@@ -126,7 +126,7 @@ eachServices(
       expect(await services().jobs.get(LOCAL_ADMIN, id)).toMatchObject({ state: 'PENDING', attempt: 0 })
     })
 
-    test('a start is repeated by its own process only', async () => {
+    test('only the same process can repeat a start', async () => {
       const q = queue()
       await submit(LOCAL_ADMIN, { queue: q })
       const [lease] = await runs().lease('w', asks([q]))
@@ -160,7 +160,7 @@ eachServices(
       expect(await services().jobs.result(LOCAL_ADMIN, job_id, 0)).toMatchObject({ result: { a: 1, b: 2 } })
     })
 
-    test('a failure again with another traceback is the same, and makes no second run', async () => {
+    test('a repeated failure with another traceback makes no second run', async () => {
       const { lease_id, job_id } = await running()
       const fail = (message: string, traceback: string): Report => ({
         verb: 'fail',
@@ -173,7 +173,7 @@ eachServices(
       expect((await services().jobs.get(LOCAL_ADMIN, job_id)).runs).toHaveLength(2)
     })
 
-    test('of a failure as much is kept as is of use, and told again in full it is the same', async () => {
+    test('a long failure is cut, and its repeat in full is the same', async () => {
       const { lease_id, job_id } = await running()
       const fail = (message: string): Report => ({
         verb: 'fail',
@@ -191,7 +191,7 @@ eachServices(
       expect(await services().deadLetters.get(LOCAL_ADMIN, job_id)).toMatchObject({ error_message: message })
     })
 
-    test('many reports of one run at once are recorded once', async () => {
+    test('concurrent reports of one run are recorded once', async () => {
       const { lease_id, job_id } = await running()
       const reports = await Promise.all(Array.from({ length: 20 }, () => runs().finish('w', lease_id, finish())))
       expect(reports.filter(({ kind }) => kind === 'recorded')).toHaveLength(1)
@@ -199,7 +199,7 @@ eachServices(
       expect(await services().jobs.get(LOCAL_ADMIN, job_id)).toMatchObject({ state: 'SUCCEEDED' })
     })
 
-    test('a report is taken from the holder only, of the version and epoch that it names', async () => {
+    test('only the holder can report, with the right version and epoch', async () => {
       const { lease_id, version, leader_epoch } = await running()
       const refused = (reason: string) => ({ kind: 'refused', reason })
       const epoch = leader_epoch ?? -1
@@ -217,7 +217,7 @@ eachServices(
       })
     })
 
-    test('what is no lease names nothing', async () => {
+    test('a bad lease id is not found', async () => {
       for (const lease of ['', 'x', '01890000-0000-7000-8000-000000000000', `${'x'.repeat(36)}.y`]) {
         const calls = [runs().start('w', lease, 'p'), runs().heartbeat('w', lease), runs().finish('w', lease, finish())]
         for (const error of await Promise.all(calls.map(thrownBy))) expect(error).toMatchObject({ code: 'NOT_FOUND' })
@@ -243,7 +243,7 @@ eachServices(
       })
     })
 
-    test('whoever waits for the result is told when it is there', async () => {
+    test('a call that waits for the result gets it at the end', async () => {
       const { lease_id, job_id } = await running()
       const result = services().jobs.result(LOCAL_ADMIN, job_id, 30_000)
       const before = await thrownBy(services().jobs.result(LOCAL_ADMIN, job_id, 0))
@@ -262,7 +262,7 @@ eachServices(
       })
     })
 
-    test('an attempt is told the last progress of those before it, not its own', async () => {
+    test('an attempt gets the last progress of earlier attempts, not its own', async () => {
       const first = await running({ backoff: { base_seconds: 0 } })
       expect(first.last_progress).toBeNull()
       const { queue: q, job_id } = first
@@ -282,7 +282,7 @@ eachServices(
       expect(await runs().lease('w', poll)).toEqual([second])
     })
 
-    test('an attempt at a job with stages is told what was said last, in whatever stage', async () => {
+    test('with stages an attempt gets the last event of any stage', async () => {
       const first = await running({ backoff: { base_seconds: 0 }, stages: 'eco2' })
       // The last of them is late, and has the lower seq.
       for (const [stage, seq] of [
@@ -298,7 +298,7 @@ eachServices(
       expect(second).toMatchObject({ job_id: first.job_id, attempt: 2, last_progress: { seq: 30 } })
     })
 
-    test('whoever watches a job is woken by a lease and a start; whoever waits for work by what is given back', async () => {
+    test('leases and starts wake readers, and releases wake polls', async () => {
       const q = queue()
       const jobId = await submit(LOCAL_ADMIN, { queue: q, backoff: { base_seconds: 0 } })
       const woken: string[] = []
@@ -330,7 +330,7 @@ eachServices(
       expect(heard(), 'room in a queue with a limit').toEqual(['job', 'job', 'queue'])
     })
 
-    test('a heartbeat extends the lease by the job’s own time', async () => {
+    test('a heartbeat extends the lease by the time of the job', async () => {
       const { lease_id, job_id } = await running({ lease_ttl_seconds: 3600 })
       const endsAt = async () => {
         const [run] = (await services().jobs.get(LOCAL_ADMIN, job_id)).runs
@@ -347,7 +347,7 @@ eachServices(
       expect(await runs().heartbeat('w', lease_id)).toMatchObject({ kind: 'extended', cancelRequested: true })
     })
 
-    test('a worker that waits is told of its runs that are to stop, each time there is one more', async () => {
+    test('a waiting worker hears of each run that must stop', async () => {
       const [worker, other] = [unique('worker'), unique('worker')]
       const held = await running({}, worker)
       const next = await running({}, worker)
@@ -365,7 +365,7 @@ eachServices(
       expect(await runs().cancels(worker, [], FOREVER_MS), 'what has not stopped').toEqual([next.lease_id])
     })
 
-    test('a cancel that is not heard of is found by whoever asks anew; nobody who has gone is waited for', async () => {
+    test('a new call finds a missed cancel, and a disconnected one ends', async () => {
       const worker = unique('worker')
       const { job_id, lease_id } = await running({}, worker)
       const gone = new AbortController()

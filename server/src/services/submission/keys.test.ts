@@ -8,7 +8,7 @@ const HOUR_MS = 3_600_000
 eachServices(({ services, submit }) => {
   const keys = () => services().keys
 
-  test('extending lets a key live longer from now on, and never shortens it', async () => {
+  test('extending a key never shortens it', async () => {
     const caller = callerOf('submitter')
     const key = unique('ci/main 1'.replace(' ', '#'))
     await submit(caller, {}, key)
@@ -24,7 +24,7 @@ eachServices(({ services, submit }) => {
     expect(await endsAt()).toBe(extended)
   })
 
-  test('a key is in force while its time is not up or its job has not ended', async () => {
+  test('a key is active until it expires and its job has ended', async () => {
     const caller = callerOf('submitter')
     const [key, other] = [unique('key'), unique('key')]
     const jobId = await submit(caller, {}, key)
@@ -46,7 +46,7 @@ eachServices(({ services, submit }) => {
     expect(await keys().get(caller, key)).toMatchObject([{ job_id: next, active: true }])
   })
 
-  test('a list goes on from its cursor', async () => {
+  test('a list continues at its cursor', async () => {
     const caller = callerOf('submitter')
     const made: string[] = []
     for (let i = 0; i < 5; i++) {
@@ -65,7 +65,7 @@ eachServices(({ services, submit }) => {
     expect(seen).toEqual(made)
   })
 
-  test('there is no key that nobody used', async () => {
+  test('an unused key is not found', async () => {
     const caller = callerOf('admin')
     for (const call of [keys().get(caller, 'nobody’s'), keys().extend(caller, 'nobody’s', 1)].map(thrownBy)) {
       expect(await call).toMatchObject({ code: 'NOT_FOUND', message: 'There is no key "nobody’s"' })

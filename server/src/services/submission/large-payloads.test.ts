@@ -30,7 +30,7 @@ eachServices(
       return leases.length
     }
 
-    test('workers that ask together all get some of what there is', async () => {
+    test('workers that poll together all get some jobs', async () => {
       const queue = unique('queue')
       await submitLarge(queue, WORKERS * RUNS_OF_WORKER)
       const got = await Promise.all(Array.from({ length: WORKERS }, () => lease([queue])))
@@ -40,7 +40,7 @@ eachServices(
       ).toBe(true)
     })
 
-    test('workers that wait are woken until all that came is handed out', async () => {
+    test('waiting workers are woken until all jobs are leased', async () => {
       const queue = unique('queue')
       const pause = (paused: boolean) => services().queues.put(admin, queue, { paused })
       await pause(true)
@@ -52,7 +52,7 @@ eachServices(
       expect((await Promise.all(waiting)).every((runs) => runs > 0)).toBe(true)
     })
 
-    test('a worker that names many queues gets no more in one answer', async () => {
+    test('many queues do not make an answer larger', async () => {
       const queues = [unique('queue'), unique('queue')]
       for (const queue of queues) await submitLarge(queue, 10)
       expect(await lease(queues, { max: 100 })).toBe(16)

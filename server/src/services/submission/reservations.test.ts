@@ -25,7 +25,7 @@ eachServices(
     const limit = (userId: string, max_concurrent: number) =>
       services().quotas.put(LOCAL_ADMIN, userId, { max_concurrent, cost_limit: null, period: 'month' })
 
-    test('a reservation lives for 300 s unless told otherwise', async () => {
+    test('a reservation lives for 300 s by default', async () => {
       const caller = callerOf('submitter')
       const made = await reservations().reserve(caller)
       expect(made).toEqual({
@@ -42,7 +42,7 @@ eachServices(
       expect(life(await reservations().reserve(caller, 1.5))).toBe(1_500)
     })
 
-    test('it holds a slot until it is released or expires, and consumed it is the job’s', async () => {
+    test('it holds a slot until it is released, expires, or goes to a job', async () => {
       const caller = callerOf('submitter')
       await limit(caller.userId, 2)
       const [one, two] = [await reservations().reserve(caller), await reservations().reserve(caller)]
@@ -64,7 +64,7 @@ eachServices(
       await reservations().reserve(caller)
     })
 
-    test('consuming names the job; again it is the same, with another job it is refused', async () => {
+    test('consuming is idempotent, and refused with another job', async () => {
       const caller = callerOf('submitter')
       const { reservation_id } = await reservations().reserve(caller)
       const [job, other] = [await submit(caller), await submit(caller)]
@@ -80,7 +80,7 @@ eachServices(
       }
     })
 
-    test('released or expired it is of no more use; releasing again is fine', async () => {
+    test('it cannot be used after its release or expiry, and release is idempotent', async () => {
       const caller = callerOf('submitter')
       const [released, expired] = [await reservations().reserve(caller), await reservations().reserve(caller)]
       const first = await reservations().release(caller, released.reservation_id)
@@ -98,7 +98,7 @@ eachServices(
       })
     })
 
-    test('asked for again under an id of the caller’s own it holds one slot, also when all at once ask', async () => {
+    test('repeats with a chosen id hold one slot, also concurrent ones', async () => {
       const caller = callerOf('submitter')
       counted.length = 0
       for (const max of [1, null]) {
@@ -118,7 +118,7 @@ eachServices(
       expect(counted).toEqual(['reserved', 'released', 'reserved', 'released'])
     })
 
-    test('lists show the newest first, only active ones when asked, page by page', async () => {
+    test('lists show the newest first in pages, or only active ones', async () => {
       const caller = callerOf('submitter')
       const ids: string[] = []
       for (let i = 0; i < 5; i++) ids.unshift((await reservations().reserve(caller)).reservation_id)
@@ -137,7 +137,7 @@ eachServices(
       expect(active.data.map(({ reservation_id }) => reservation_id)).toEqual([ids[0], ids[3], ids[4]])
     })
 
-    test('what became of each is counted once', async () => {
+    test('each outcome is counted once', async () => {
       const caller = callerOf('submitter')
       await limit(caller.userId, 2)
       const job = await submit(caller)
@@ -155,7 +155,7 @@ eachServices(
   { meter },
 )
 
-test('a user’s calls come one after the other, whatever becomes of them; others do not wait for it', async () => {
+test('the calls of a user run one by one, and do not delay other users', async () => {
   const turns = new PerUserQueue(realWorld)
   const begun: string[] = []
   const open = new Map<string, PromiseWithResolvers<string>>()
@@ -185,7 +185,7 @@ test('a user’s calls come one after the other, whatever becomes of them; other
   expect(begun).toEqual(['a1', 'b1', 'a2', 'a3'])
 })
 
-test('who has waited for too long hears so and is not carried out later; those behind it still wait for their turn', async () => {
+test('a call that waits too long is refused, and later calls keep their turn', async () => {
   const world = new FakeWorld()
   const turns = new PerUserQueue(world)
   const first = Promise.withResolvers<string>()

@@ -96,7 +96,7 @@ function hold(name: string) {
 
 const stateOf = async (jobId: string) => (await services.jobs.get(LOCAL_ADMIN, jobId)).state
 
-test('nobody has to look for it', async () => {
+test('a waiting poll gets the job without a look', async () => {
   const { answer } = await waiting()
   const jobId = await submit()
   expect(await answer).toEqual([jobId])
@@ -105,7 +105,7 @@ test('nobody has to look for it', async () => {
   expect(await stateOf(jobId)).toBe('ASSIGNED')
 })
 
-test('several that come together go to one poll, or to as many as it takes', async () => {
+test('several jobs go to one poll, or to several', async () => {
   const polls = [await waiting({ max: 2 }), await waiting(), await waiting()]
   const jobIds = await Promise.all([submit(), submit(), submit()])
   const [first, second] = await Promise.all(polls.slice(0, 2).map(({ answer }) => answer))
@@ -115,7 +115,7 @@ test('several that come together go to one poll, or to as many as it takes', asy
   expect(await polls[2]?.answer).toEqual([fourth])
 })
 
-test('of those that one poll gets, the ones of the highest priority come first', async () => {
+test('the jobs of one poll are ordered by priority', async () => {
   const { answer } = await waiting({ max: 2 })
   // The first two of four are a batch.
   const jobIds = await Promise.all([0, 9, 5, 5].map((priority) => submit({ priority })))
@@ -125,14 +125,14 @@ test('of those that one poll gets, the ones of the highest priority come first',
 test.each([
   ['more than are waited for', ['work', 'work', 'work', 'work']],
   ['of different kinds', ['work', 'other', 'work', 'other']],
-])('those who wait look for their work when what comes is %s', async (_, kinds) => {
+])('waiting polls look by themselves if the submission is %s', async (_, kinds) => {
   const { answer } = await waiting({ kinds: [] })
   const [first] = await Promise.all(kinds.map((kind) => submit({ kind })))
   expect(await answer).toEqual([first])
   expect(written).toContain('lease')
 })
 
-test('a poll that gives up meanwhile gets it all the same, and gives it back when it cannot ask again', async () => {
+test('a poll that ends meanwhile gives the job back if it cannot repeat', async () => {
   const named = new AbortController()
   const held = hold('submit')
   const poll = await waiting({}, named.signal)
@@ -153,7 +153,7 @@ test('a poll that gives up meanwhile gets it all the same, and gives it back whe
   await until('it to be given back', async () => (await stateOf(await another)) === 'ORPHANED')
 })
 
-test('what it has missed while it was offered in vain is looked for at once', async () => {
+test('a poll looks at once for work that it missed during a declined match', async () => {
   await submit({ queue: unique('elsewhere') }, 'used')
   const { answer } = await waiting()
   const held = hold('submit')
@@ -169,8 +169,8 @@ test('what it has missed while it was offered in vain is looked for at once', as
   expect(await answer).toEqual(['jobId' in elsewhere ? elsewhere.jobId : ''])
 })
 
-describe('a worker that asks again under the name of a poll', () => {
-  test('which is gone, though nobody knows: both get the same', async () => {
+describe('a worker that repeats a poll', () => {
+  test('that is gone gets the same leases', async () => {
     const [workerId, pollId] = [unique('worker'), unique('poll')]
     const gone = await waiting({ pollId }, undefined, workerId)
     const live = await waiting({ pollId }, undefined, workerId)
@@ -178,7 +178,7 @@ describe('a worker that asks again under the name of a poll', () => {
     expect(await Promise.all([gone.answer, live.answer])).toEqual([[jobId], [jobId]])
   })
 
-  test('which is being served: it waits for that', async () => {
+  test('that is being served waits for it', async () => {
     const [workerId, pollId, stopping] = [unique('worker'), unique('poll'), new AbortController()]
     const held = hold('submit')
     const first = await waiting({ pollId }, stopping.signal, workerId)
@@ -193,10 +193,10 @@ describe('a worker that asks again under the name of a poll', () => {
   })
 })
 
-describe('a commit that nobody heard of', () => {
+describe('a commit without an answer', () => {
   const lost = (answer: unknown) => ({ ...(answer as object), kind: 'unheard' })
 
-  test('is found by who waits, whoever stands before', async () => {
+  test('is found by the waiting poll', async () => {
     const big = await waiting({ max: 2 })
     const small = await waiting()
     const held = hold('submit')
@@ -209,7 +209,7 @@ describe('a commit that nobody heard of', () => {
     expect(await big.answer).toEqual([await elsewhere])
   })
 
-  test('is given back by who cannot ask again', async () => {
+  test('is given back by a poll that cannot repeat', async () => {
     const gone = new AbortController()
     after = (answer) => {
       gone.abort()
@@ -221,7 +221,7 @@ describe('a commit that nobody heard of', () => {
   })
 })
 
-describe('whoever has to wait keeps the poll from nobody', () => {
+describe('a submission that must wait does not block the poll', () => {
   let client: pg.Client
   beforeEach(async () => {
     client = new pg.Client(database.url)
@@ -259,7 +259,7 @@ describe('whoever has to wait keeps the poll from nobody', () => {
     await goesAround(services.submission.submit(limited, { kind: 'work', queue }, { key: null }), answer)
   })
 
-  test('for a worker: that is nothing to who submits', async () => {
+  test('for a worker does not delay the submission', async () => {
     const workerId = unique('worker')
     const insert = `INSERT INTO ichido.workers (worker_id, name, queues, created_at) VALUES ($1, 'w', '[]', 0)`
     await sql(node, insert, workerId)
@@ -273,7 +273,7 @@ describe('whoever has to wait keeps the poll from nobody', () => {
 
 const WAITING = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
 
-test('one that is submitted alone is no reason not to try the next', async () => {
+test('after a submission without a lease, the next one tries again', async () => {
   const labelled = await waiting()
   await submit({ labels: { a: 'b' } })
   expect(await labelled.answer).toHaveLength(1)
@@ -283,7 +283,7 @@ test('one that is submitted alone is no reason not to try the next', async () =>
   expect(written).toEqual(['submit'])
 })
 
-test('a store that fails leaves the poll where it was', async () => {
+test('a failing store leaves the poll waiting', async () => {
   const { answer } = await waiting()
   const held = hold('submit')
   const failing = submit()
@@ -294,8 +294,8 @@ test('a store that fails leaves the poll where it was', async () => {
   expect(await answer).toEqual([jobId])
 })
 
-describe('of a queue that is paused', () => {
-  test('one submission learns that there is nothing to be had, and the next ones do not ask', async () => {
+describe('of a paused queue', () => {
+  test('one submission is declined, and the next ones do not try', async () => {
     await services.queues.put(LOCAL_ADMIN, queue, { paused: true })
     const { answer } = await waiting()
     const jobIds = [await submit(), await submit(), await submit()]

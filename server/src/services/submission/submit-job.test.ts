@@ -36,7 +36,7 @@ eachServices(
     const submission = () => services().submission
     const NO_KEY: SubmitOptions = { key: null }
 
-    test('the answer tells of the job, and a replay is the same to the byte', async () => {
+    test('a replay has the same bytes as the first answer', async () => {
       const caller = callerOf('submitter')
       const queue = unique('queue')
       const submit = () => submission().submit(caller, { kind: 'work', queue }, { key: 'k' })
@@ -58,7 +58,7 @@ eachServices(
       expect(await submit()).toMatchObject({ kind: 'replayed', jobId: body.job_id, status: 201, body: first.body })
     })
 
-    test('a queue is woken when there is something to do in it now', async () => {
+    test('a queue is woken if a job is due now', async () => {
       const caller = callerOf('submitter')
       const [a, b, c] = [unique('a'), unique('b'), unique('c')]
       const submit = (queue: string, delay_seconds = 0, key: string | null = null) =>
@@ -70,7 +70,7 @@ eachServices(
       expect(woken.length).toBeLessThanOrEqual(2 * batches.length)
     })
 
-    test('what arrives together is committed together', async () => {
+    test('jobs that arrive together are committed together', async () => {
       const caller = callerOf('submitter')
       await Promise.all(Array.from({ length: 500 }, () => submission().submit(caller, { kind: 'work' }, NO_KEY)))
       expect(batches.reduce((sum, items) => sum + items, 0)).toBe(500)
@@ -97,14 +97,14 @@ eachServices(
       ['estimated_cost', { estimated_cost: 1 }],
       ['delay_seconds', { delay_seconds: 1 }],
       ['timeout_seconds', { timeout_seconds: 1 }],
-    ])('one with another %s is not', async (_, changes) => {
+    ])('a retry with another %s is another request', async (_, changes) => {
       const caller = callerOf('submitter')
       await submission().submit(caller, { kind: 'work' }, { key: 'k' })
       const outcome = await submission().submit(caller, { kind: 'work', ...changes }, { key: 'k' })
       expect(outcome).toMatchObject({ kind: 'refused', refusal: { code: 'IDEMPOTENCY_KEY_REUSED' } })
     })
 
-    test('keys of different operations do not meet, and an adapter says what a key stands for', async () => {
+    test('keys of different operations are separate', async () => {
       const caller = callerOf('submitter')
       const submit = (payload: number, options: Partial<SubmitOptions> = {}) =>
         submission().submit(caller, { kind: 'work', payload }, { key: 'k', ...options })
@@ -115,7 +115,7 @@ eachServices(
       expect((await submit(3, { ...cloud, hashOver: { name: 'other' } })).kind).toBe('refused')
     })
 
-    test('an adapter’s policy holds where the request says nothing', async () => {
+    test('the policy of an adapter fills missing fields', async () => {
       const caller = callerOf('submitter')
       const policy = { max_attempts: 9, lease_ttl_seconds: 3600 }
       const input = { kind: 'work', max_attempts: 2, backoff: { cap_seconds: 5 } }
@@ -128,7 +128,7 @@ eachServices(
       })
     })
 
-    test('a slot that is taken and used at once leaves its reservation behind', async () => {
+    test('a consumed reservation is stored beside the job', async () => {
       const caller = callerOf('submitter')
       const outcome = await submission().submit(caller, { kind: 'work' }, { key: null, consumedReservation: true })
       if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
@@ -161,7 +161,7 @@ eachServices(
       ])
     })
 
-    test('a payload is limited in bytes, and one that is too large disturbs nobody', async () => {
+    test('a payload is limited in bytes, and a large one does not affect others', async () => {
       const caller = callerOf('submitter')
       const submit = (payload: string) => submission().submit(caller, { kind: 'work', payload }, NO_KEY)
       const large = thrownBy(submit('é'.repeat(PAYLOAD_MAX / 2)))
@@ -171,7 +171,7 @@ eachServices(
       expect(jobs).toHaveLength(1)
     })
 
-    test('a refusal is an error that says why', () => {
+    test('a refusal is an error with its reason', () => {
       const refusal = { code: 'IDEMPOTENCY_KEY_REUSED', message: 'used', jobId: 'j' } as const
       expect(refusalError(refusal)).toMatchObject({ code: refusal.code, message: 'used', details: { job_id: 'j' } })
       expect(refusalError({ code: 'QUOTA_EXCEEDED', message: 'full' })).toMatchObject({ message: 'full', details: {} })

@@ -28,7 +28,7 @@ const one = (what: keyof PromiseCounts): PromiseCounts => ({
   [what]: 1,
 })
 
-describe.each(ENGINES)('what is counted of a job, on %s', (engine) => {
+describe.each(ENGINES)('the counts of a job, on %s', (engine) => {
   let http: TestApp
   let worker: WorkerCalls
   beforeAll(async () => {
@@ -48,7 +48,7 @@ describe.each(ENGINES)('what is counted of a job, on %s', (engine) => {
   const stored = (id: string) =>
     sql(http.services.deps.store, 'SELECT * FROM ichido.once_counters WHERE job_id = $1', id)
 
-  test('repeats, conflicts and late writes; before they are written and after', async () => {
+  test('include repeats, conflicts and late writes, before and after a flush', async () => {
     const key = v7()
     const { job_id: id } = (await submit(key, 1)).body as { job_id: string }
     expect(await once(id)).toEqual(NONE)
@@ -83,7 +83,7 @@ describe.each(ENGINES)('what is counted of a job, on %s', (engine) => {
     expect(await stored(id)).toHaveLength(1)
   })
 
-  test('how often it was handed on is read off its runs', async () => {
+  test('include reassignments, from its runs', async () => {
     const queue = v7()
     const { job_id: id } = (await http.call('POST', '/v1/jobs', { body: { kind: 'work', queue } })).body as JobDetail
     for (let i = 0; i < 3; i++) {
@@ -94,7 +94,7 @@ describe.each(ENGINES)('what is counted of a job, on %s', (engine) => {
     expect(await once(id)).toMatchObject({ reassignments: 3 })
   })
 
-  test('what belongs to no job is not counted', async () => {
+  test('ignore unknown ids', async () => {
     const { evidence } = http.services
     evidence.count(v7(), 'replaysServed')
     await evidence.flush()
@@ -107,7 +107,7 @@ describe.each(ENGINES)('what is counted of a job, on %s', (engine) => {
   })
 })
 
-describe('many', () => {
+describe('many counts', () => {
   /** A store that remembers what it was asked, and fails when told to. */
   function askedStore() {
     const asked: Command<unknown>[] = []
@@ -132,7 +132,7 @@ describe('many', () => {
       meter: { ...silentMeter, evidenceLost: (jobs) => void lost.push(jobs) },
     })
 
-  test('are written early rather than lost, and never more than so many are held', async () => {
+  test('are written early, and their number is bounded', async () => {
     const { store, asked, given } = askedStore()
     const lost: number[] = []
     const evidence = evidenceOn(store, lost)
@@ -148,7 +148,7 @@ describe('many', () => {
     expect(lost.at(-1)).toBeLessThanOrEqual(21_000)
   })
 
-  test('a batch that failed is tried again as it was, and what came meanwhile follows', async () => {
+  test('a failed batch is retried unchanged, and later counts follow', async () => {
     const { store, asked, given } = askedStore()
     const evidence = evidenceOn(store, [], 2)
     for (const id of ['a', 'b', 'c']) evidence.count(id, 'staleWritesFenced')
@@ -170,7 +170,7 @@ describe('many', () => {
 describe('two nodes', () => {
   const nodes = twoNodes()
 
-  test('count the same jobs at once, and every batch again: nothing is lost or counted twice', async () => {
+  test('count the same jobs without loss or double counts', async () => {
     const scene = new Scene(nodes.a())
     const items = Array.from({ length: 20 }, () => scene.item())
     await scene.submitAll(items)
@@ -234,7 +234,7 @@ describe.each(ENGINES)('%s', (engine) => {
     return { store, lose }
   }
 
-  test('what is counted is written once, also when a commit was not heard of', async () => {
+  test('counts are written once, also after a commit without an answer', async () => {
     const { store, lose } = unheard()
     const counts = createMinuteCounts({ world: realWorld, store })
     counts.add('runs_started', 2)
@@ -248,7 +248,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await sums(opened.store)).toEqual({ runs_started: 5, start_delay_ms: 700 })
   })
 
-  test('a node that stops writes what is left, and one without a store stops all the same', async () => {
+  test('a node that stops writes the rest, or stops without a store', async () => {
     const { store, lose } = unheard()
     const counts = createMinuteCounts({ world: realWorld, store })
     counts.add('keyed_submits', 4)
@@ -266,7 +266,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await sums(opened.store)).toEqual({ keyed_submits: 5 })
   })
 
-  test('nothing is written while nothing is counted', async () => {
+  test('nothing is written without counts', async () => {
     const counts = createMinuteCounts({ world: realWorld, store: opened.store })
     await counts.flush()
     await counts.close()
@@ -274,7 +274,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 })
 
-test('a meter counts keyed submissions, starts and ended retries, and tells the other', () => {
+test('a meter counts keyed submissions, starts and ended retries', () => {
   const added: string[] = []
   const heard: string[] = []
   const other = { ...silentMeter, submitted: () => void heard.push('submitted'), ended: () => void heard.push('ended') }
@@ -302,7 +302,7 @@ test('a meter counts keyed submissions, starts and ended retries, and tells the 
 describe('two nodes', () => {
   const nodes = twoNodes()
 
-  test('add to one minute at once, every batch twice: nothing is lost or doubled', async () => {
+  test('add to one minute without loss or double counts', async () => {
     const batches = size(20, 300)
     const minute = Math.floor(realWorld.now() / 60_000)
     const add = async (store: Store, nodeId: string) => {
@@ -340,7 +340,7 @@ describe('two nodes', () => {
     expect(await sums(nodes.a())).toEqual({ dead_letters: jobs })
   })
 
-  test('many dead letters on both nodes wait for each other, and none is lost', async () => {
+  test('many dead letters on both nodes are counted without loss', async () => {
     await sql(nodes.a(), 'DELETE FROM ichido.minute_counts')
     const scene = new Scene(nodes.a())
     const leases: Leased[] = []

@@ -11,7 +11,7 @@ import { until } from '../../testing/store/store.ts'
 import { LOCAL_ADMIN } from '../access/access.ts'
 import type { WorkerIdentity } from './workers.ts'
 
-describe.each(ENGINES)('a worker that says that it stops, on %s', (engine) => {
+describe.each(ENGINES)('a detached worker, on %s', (engine) => {
   let scene: LeaderScene
   beforeAll(async () => {
     scene = await leaderScene(engine)
@@ -31,7 +31,7 @@ describe.each(ENGINES)('a worker that says that it stops, on %s', (engine) => {
     return { ...identity, token }
   }
 
-  test('is not online any more, and no job waits for it', async () => {
+  test('is not online, and no job waits for it', async () => {
     const stops = await worker('quiet')
     await poll(stops, 'quiet')
     const id = await scene.submit({ queue: 'quiet' })
@@ -48,7 +48,7 @@ describe.each(ENGINES)('a worker that says that it stops, on %s', (engine) => {
     expect(await shown(stops)).toMatchObject({ state: 'revoked' })
   })
 
-  test('is back when it begins again: by a new token, by registering anew, by any request', async () => {
+  test('is online again after a renewal, a registration or any request', async () => {
     const back = await worker()
     const online = { state: 'online', detached_at: null }
     await workers().detach(back)
@@ -67,7 +67,7 @@ describe.each(ENGINES)('a worker that says that it stops, on %s', (engine) => {
     })
   })
 
-  test('stays away when another node writes down late that it was heard of before', async () => {
+  test('stays detached when another node writes an earlier call late', async () => {
     const { store } = scene
     const stops = await worker()
     await scene.pass(5_000)
@@ -79,7 +79,7 @@ describe.each(ENGINES)('a worker that says that it stops, on %s', (engine) => {
     expect(await shown(stops)).toMatchObject({ state: 'online' })
   })
 
-  test('does not keep others waiting for what it took and did not start', async () => {
+  test('does not delay the runs that it leased and did not start', async () => {
     const { world, store } = scene
     const reap = createReap({ ...scene, clock: new ClockWatch(world), leading: trusting(await seize(store)) })
     await reap()

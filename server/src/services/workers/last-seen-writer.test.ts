@@ -5,7 +5,7 @@ import { ageWorker, registered } from '../../testing/services/workers.ts'
 import { sql, until } from '../../testing/store/store.ts'
 import { LastSeenWriter } from './workers.ts'
 
-describe('who was heard of', () => {
+describe('a call of a worker', () => {
   function collect(write: (ids: string[]) => Promise<void> = async () => {}) {
     const world = new FakeWorld()
     const written: string[][] = []
@@ -19,7 +19,7 @@ describe('who was heard of', () => {
     return { world, written, agos, seen }
   }
 
-  test('is written together, and nothing before it was gathered', async () => {
+  test('is written together with others', async () => {
     const { world, written, agos, seen } = collect()
     for (const id of ['b', 'a', 'b']) seen.add(id)
     await world.pass(999)
@@ -32,7 +32,7 @@ describe('who was heard of', () => {
     expect(written).toHaveLength(1)
   })
 
-  test('is written once in ten seconds, however often it is heard of', async () => {
+  test('is written once in ten seconds', async () => {
     const { world, written, seen } = collect()
     for (let i = 0; i < 600; i++) {
       seen.add('a')
@@ -42,7 +42,7 @@ describe('who was heard of', () => {
     expect(written.length).toBeLessThanOrEqual(6)
   })
 
-  test('is written anew at once after a goodbye, and nothing of before', async () => {
+  test('is written at once after a detach, without earlier calls', async () => {
     const { world, written, seen } = collect()
     seen.add('a')
     seen.add('b')
@@ -53,7 +53,7 @@ describe('who was heard of', () => {
     expect(written).toEqual([['b'], ['a']])
   })
 
-  test('is written by the next occasion when the store was out of reach', async () => {
+  test('is written with the next one after an outage', async () => {
     let down = true
     const { world, written, seen } = collect(async () => {
       if (down) throw new Error('The store is out of reach')
@@ -68,7 +68,7 @@ describe('who was heard of', () => {
 })
 
 eachServices(({ services }) => {
-  test('a worker that is heard of is online again', async () => {
+  test('makes the worker online again', async () => {
     const { workers, deps } = services()
     const operator = callerOf('operator')
     const [silent, heard] = [await registered(services()), await registered(services())]

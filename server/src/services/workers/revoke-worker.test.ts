@@ -30,7 +30,7 @@ eachServices(
     /** Another worker on the same queue. */
     const beside = ({ queue }: Scene) => Object.assign(new Scene(store()), { queue })
 
-    test('what was assigned goes to the next worker at once', async () => {
+    test('assigned runs go to the next worker at once', async () => {
       const given = await scene()
       const jobId = await given.submitted()
       const lease = await given.leased()
@@ -56,7 +56,7 @@ eachServices(
       expect(await given.start(lease)).toMatchObject({ kind: 'refused', reason: 'LEASE_LOST' })
     })
 
-    test('what is running is kept from others, and nothing that is reported of it counts', async () => {
+    test('running runs are kept from others, and reports on them do not count', async () => {
       const given = await scene()
       const lease = await given.running()
       expect(await workers().revoke(operator, given.workerId)).toMatchObject({ fenced_leases: 1 })
@@ -91,7 +91,7 @@ eachServices(
       expect(integer(run, 'lease_expires_at')).toBeLessThan(revokedAtMs + 5_000)
     })
 
-    test('a run that was confirming already keeps its deadline', async () => {
+    test('a run that is already confirming keeps its deadline', async () => {
       const given = await scene()
       const lease = await given.running()
       const text = `UPDATE ichido.runs SET continuation_state = 'CONFIRMING', continuation_check_deadline_at = 4711,
@@ -106,7 +106,7 @@ eachServices(
       })
     })
 
-    test('all leases of the worker are fenced, and nobody else’s; what has ended stays', async () => {
+    test('only the live leases of the worker are fenced', async () => {
       const given = await scene()
       const ended = await given.running()
       await given.finish(ended)
@@ -125,7 +125,7 @@ eachServices(
       expect(await other.finish(theirs)).toMatchObject({ kind: 'recorded' })
     })
 
-    test('once is for good: again changes nothing, and one line of the audit tells of it', async () => {
+    test('a repeated revocation changes nothing, and the audit has one entry', async () => {
       const given = await scene()
       const lease = await given.running()
       const first = await workers().revoke(operator, given.workerId)
@@ -143,7 +143,7 @@ eachServices(
     })
 
     describe('its token', () => {
-      test('is refused as revoked from then on, also when its time is up', async () => {
+      test('is refused as revoked, also after it has expired', async () => {
         const given = await scene()
         expect(await workers().authenticate(given.token)).toMatchObject({ workerId: given.workerId })
         await workers().revoke(operator, given.workerId)

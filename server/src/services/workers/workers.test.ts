@@ -36,7 +36,7 @@ eachServices(
       expect.objectContaining({ code, message: expect.stringMatching(message) })
 
     describe('enroll and register', () => {
-      test('an enroll token registers a worker, whose token says who it is', async () => {
+      test('an enroll token registers a worker, and its token identifies it', async () => {
         const made = await workers().enroll(operator, { label: 'lab pc', queues: ['a', 'b'], ttlSeconds: 60 })
         expect(made).toMatchObject({ ttl_seconds: 60, label: 'lab pc', queues: ['a', 'b'] })
         expect(made.enroll_token).toMatch(/^ichido_enroll_[\w-]{43}$/)
@@ -63,7 +63,7 @@ eachServices(
         })
       })
 
-      test('an enroll token works once, in its time, and only as it was made', async () => {
+      test('an enroll token works once, before it expires', async () => {
         const token = await enrolled(services())
         await registered(services(), { enrollToken: token })
         expect(await workers().register({ enrollToken: token })).toBeNull()
@@ -78,7 +78,7 @@ eachServices(
         expect(await workers().register({ enrollToken: late })).toBeNull()
       })
 
-      test('two registrations at once with one token: one worker', async () => {
+      test('two concurrent registrations with one token make one worker', async () => {
         const token = await enrolled(services(), { label: unique('race') })
         const made = await Promise.all(Array.from({ length: 8 }, () => workers().register({ enrollToken: token })))
         const [first, ...rest] = made.filter((one) => one !== null)
@@ -87,7 +87,7 @@ eachServices(
         expect(await sql(store(), text, first?.name ?? '')).toEqual([{ worker_id: first?.worker_id }])
       })
 
-      test('a registration whose answer got lost is answered again, to the same one only', async () => {
+      test('the same worker can repeat a registration whose answer got lost', async () => {
         const [enrollToken, registerId] = [await enrolled(services()), unique('my-registration')]
         const lost = await registered(services(), { enrollToken, registerId })
         const again = await registered(services(), { enrollToken, registerId })
@@ -112,14 +112,14 @@ eachServices(
         expect(await workers().authenticate(worker.worker_token)).toMatchObject({ queues: given })
       })
 
-      test('a queue that was not allowed is refused by name, and the token can still be used', async () => {
+      test('a forbidden queue is refused by name, and the token can still be used', async () => {
         const enrollToken = await enrolled(services(), { queues: ['a', 'b'] })
         const asked = workers().register({ enrollToken, queues: ['a', 'c'] })
         await expect(asked).rejects.toEqual(refused(/enrolled for the queue c$/))
         expect(await registered(services(), { enrollToken, queues: ['a'] })).toMatchObject({ queues: ['a'] })
       })
 
-      test('a name is its own, else the label, else the id', async () => {
+      test('the name is the own name, or the label, or the id', async () => {
         expect(await registered(services(), { name: 'own' }, { label: 'label' })).toMatchObject({ name: 'own' })
         const nameless = await registered(services())
         expect(nameless.name).toBe(nameless.worker_id)
@@ -143,13 +143,13 @@ eachServices(
       })
     })
 
-    describe('register anew', () => {
+    describe('register again', () => {
       const anew = (worker: { worker_id: string; worker_token: string }) => ({
         workerId: worker.worker_id,
         workerToken: worker.worker_token,
       })
 
-      test('with its token of before, expired or not, a worker stays who it is', async () => {
+      test('with its last token, even expired, a worker keeps its identity', async () => {
         const before = await registered(services(), { name: 'old', meta: { cpus: 4 } })
         await ageWorker(store(), before.worker_id, 8 * 24 * HOUR_MS)
         expect(await standing(before.worker_token)).toBeNull()
@@ -162,7 +162,7 @@ eachServices(
         expect(shown).toMatchObject({ state: 'online', meta: { cpus: 4 }, token_expires_at: after.expires_at })
       })
 
-      test('the token of before goes on for ten minutes at most', async () => {
+      test('the earlier token works for ten minutes at most', async () => {
         const before = await registered(services())
         await registered(services(), anew(before))
         expect(await standing(before.worker_token)).toBe(before.worker_id)
@@ -170,7 +170,7 @@ eachServices(
         expect(await standing(before.worker_token)).toBeNull()
       })
 
-      test('an enroll token that was made for it needs no other proof, and fits nobody else', async () => {
+      test('an enroll token for a worker is its proof, and fits no other worker', async () => {
         const [worker, other] = [await registered(services()), await registered(services())]
         const made = () => enrolled(services(), { workerId: worker.worker_id })
         const byName = await registered(services(), { enrollToken: await made(), workerId: worker.worker_id })
@@ -195,7 +195,7 @@ eachServices(
         })
       })
 
-      test('a revoked worker stays revoked, whatever it brings', async () => {
+      test('a revoked worker stays revoked', async () => {
         const worker = await registered(services())
         const madeForIt = await enrolled(services(), { workerId: worker.worker_id })
         await workers().revoke(operator, worker.worker_id)
@@ -208,14 +208,14 @@ eachServices(
         expect(await registered(services(), { enrollToken })).not.toMatchObject({ worker_id: worker.worker_id })
       })
 
-      test('nobody can be enrolled anew who never was', async () => {
+      test('an unknown worker cannot be enrolled again', async () => {
         const asked = workers().enroll(operator, { workerId: world.uuid() })
         await expect(asked).rejects.toEqual(refused('There is no worker', 'NOT_FOUND'))
       })
     })
 
     describe('renew', () => {
-      test('a new token for seven more days; the old one goes on until the new one is used, then for ten minutes', async () => {
+      test('the old token works until the new one is used, then for ten minutes', async () => {
         const worker = await registered(services())
         await ageWorker(store(), worker.worker_id, 6 * 24 * HOUR_MS)
         const renewed = await workers().renew(await identity(worker.worker_token))
@@ -231,7 +231,7 @@ eachServices(
         expect(await standing(renewed.worker_token)).toBe(worker.worker_id)
       })
 
-      test('an answer that got lost costs nothing: the old token renews again', async () => {
+      test('after a lost answer the old token renews again', async () => {
         const worker = await registered(services())
         await workers().renew(await identity(worker.worker_token))
         await ageWorker(store(), worker.worker_id, 24 * HOUR_MS)
@@ -239,7 +239,7 @@ eachServices(
         expect(await standing(renewed.worker_token)).toBe(worker.worker_id)
       })
 
-      test('a token whose time is up renews nothing, also where it is still trusted', async () => {
+      test('an expired token renews nothing, even where it is trusted', async () => {
         const worker = await registered(services())
         const known = await identity(worker.worker_token)
         await ageWorker(store(), worker.worker_id, WORKER_TOKEN_TTL_MS)
@@ -247,7 +247,7 @@ eachServices(
         expect(await workers().authenticate(worker.worker_token)).toBeNull()
       })
 
-      test('a revoked worker renews nothing, also where it is still trusted', async () => {
+      test('a revoked worker renews nothing, even where it is trusted', async () => {
         const worker = await registered(services())
         const known = await identity(worker.worker_token)
         await workers().revoke(operator, worker.worker_id)
@@ -256,7 +256,7 @@ eachServices(
         expect(await sql(store(), text, worker.worker_id)).toHaveLength(1)
       })
 
-      test('tokens of long ago are forgotten', async () => {
+      test('old tokens are removed', async () => {
         const worker = await registered(services())
         const [second, third] = [
           await workers().renew(await identity(worker.worker_token)),
@@ -277,7 +277,7 @@ eachServices(
     })
 
     describe('list and show', () => {
-      test('newest first, a page at a time', async () => {
+      test('workers are listed newest first, in pages', async () => {
         const made = []
         for (let i = 0; i < 5; i++) made.unshift((await registered(services())).worker_id)
         const listed: string[] = []

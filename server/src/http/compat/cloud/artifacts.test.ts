@@ -27,7 +27,7 @@ describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => 
       headers: { 'content-type': 'application/octet-stream' },
     })
 
-  test('are uploading until all of it is there, and queued then', async () => {
+  test('are uploading until all artifacts have arrived, and then queued', async () => {
     const body = { idempotency_key: 'k', artifacts: [{ name: 'a' }, { name: 'b' }] }
     const first = said(await submit('wait', body))
     expect(first).toMatchObject({ success: true, status: 'uploading', data_uploaded: false, idempotent_hit: false })
@@ -48,7 +48,7 @@ describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => 
     expect(await statusOf(first.job_id)).toBe('running')
   })
 
-  test('of which nothing is outstanding say so at once', async () => {
+  test('say at once if no artifact is missing', async () => {
     const bytes = someBytes(9)
     await http.call('POST', '/v1/artifacts?name=data', {
       body: bytes,
@@ -61,7 +61,7 @@ describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => 
     expect(said(await submit('known', { artifacts: null }))).toMatchObject({ data_uploaded: true })
   })
 
-  test('are cancelled when nothing comes', async () => {
+  test('are cancelled when no artifact arrives', async () => {
     const { job_id } = said(await submit('late', { artifacts: [{ name: 'a' }], upload_ttl_seconds: 5 }))
     const { store } = http.services.deps
     await sql(store, 'UPDATE ichido.held_runs SET expires_at = expires_at - 5001 WHERE job_id = $1', job_id)

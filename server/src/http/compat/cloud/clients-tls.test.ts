@@ -194,7 +194,7 @@ for line in json.loads(sys.argv[1]):
     ])
   })
 
-  test('hears how the server and its own limits are', async () => {
+  test('reads the health of the server and its own limits', async () => {
     const [cost, quota, status] = await calls(
       ['GET', '/metrics/cost-limit'],
       ['GET', '/metrics/quota'],

@@ -114,7 +114,7 @@ describe('the bash script', () => {
     expect(await jobsOf(config)).toHaveLength(1)
   })
 
-  test('tells of a full quota, and does not try again', async () => {
+  test('reports a full quota, and does not retry', async () => {
     const config = newConfig()
     const { code, output } = await withFullQuota(() => script(config, randomUUID()))
     expect({ code, output }).toMatchObject({ code: 1, output: expect.stringContaining(`Quota exceeded: ${QUOTA}`) })
@@ -122,7 +122,7 @@ describe('the bash script', () => {
     expect(await jobsOf(config)).toEqual([])
   })
 
-  test('finds the job that it never heard of', async () => {
+  test('finds the job whose answer was lost', async () => {
     const config = newConfig()
     crashUnheard()
     const { code, output } = await script(config, randomUUID())
@@ -148,14 +148,14 @@ describe('the Python client on requests', () => {
     expect(gate.count).toBe(1)
   })
 
-  test('tells of a full quota, and does not try again', async () => {
+  test('reports a full quota, and does not retry', async () => {
     const config = newConfig()
     expect(await withFullQuota(() => client(config))).toMatchObject({ code: 3, output: `quota: ${QUOTA}\n` })
     expect(gate.count).toBe(1)
     expect(await jobsOf(config)).toEqual([])
   })
 
-  test('finds the job that it never heard of', async () => {
+  test('finds the job whose answer was lost', async () => {
     const config = newConfig()
     crashUnheard()
     const ended = await client(config)
@@ -183,14 +183,14 @@ describe('the Python client on aiohttp', () => {
     expect(await jobsOf(config)).toEqual([job])
   })
 
-  test('tells of a full quota', async () => {
+  test('reports a full quota', async () => {
     const config = newConfig()
     const answer = await withFullQuota(() => client(config, null))
     expect(answer).toEqual({ success: false, job_id: null, error: QUOTA, was_duplicate: false })
     expect(gate.count).toBe(1)
   })
 
-  test('called again, finds the job that it never heard of', async () => {
+  test('finds the job whose answer was lost', async () => {
     const [config, key] = [newConfig(), randomUUID()]
     gate.mishaps.push(crash)
     const lost = await client(config, key)
@@ -223,7 +223,7 @@ describe('the step of GitHub Actions', () => {
     expect(await jobsOfKey(sha)).toEqual([job])
   })
 
-  test('tells of a full quota', async () => {
+  test('reports a full quota', async () => {
     const sha = randomUUID()
     const { code, output, outputs } = await withFullQuota(() => step(sha, 1))
     expect({ code, output, outputs }).toEqual({
@@ -235,7 +235,7 @@ describe('the step of GitHub Actions', () => {
     expect(await jobsOfKey(sha)).toEqual([])
   })
 
-  test('run again, finds the job that it never heard of', async () => {
+  test('finds the job whose answer was lost', async () => {
     const sha = randomUUID()
     gate.mishaps.push(crash)
     expect(await step(sha, 1)).toMatchObject({

@@ -35,7 +35,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
   const submit = (body: object, call?: Call) => post(SUBMIT, { config_name_to_load: 'lora', ...body }, call)
   const detail = async (id: string) => (await http.call('GET', `/v1/jobs/${id}`)).body as JobDetail
 
-  test('the first answer is the one of S0', async () => {
+  test('the first answer is the same as that of S0', async () => {
     const answer = await submit({ idempotency_key: 'ci-build-abc123', tracker_run_name: 'gh-1' })
     expect(answer).toMatchObject({ status: 200, body: { ...FIRST, job_id: expect.any(String) } })
     expect(Object.keys(said(answer))).toHaveLength(8)
@@ -47,7 +47,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     })
   })
 
-  test('a replay tells the current status', async () => {
+  test('a replay has the current status', async () => {
     const path = '/api/cloud/jobs/submit?provider=replay'
     const again = () => post(path, { config_name_to_load: 'lora', idempotency_key: 'replay' })
     const first = await again()
@@ -87,7 +87,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     expect(await submit({ idempotency_key: key })).toMatchObject({ body: { job_id: jobId(answer) } })
   })
 
-  test('a config without a name is a config, and a key stands for what is in it', async () => {
+  test('the key of a config without a name stands for its content', async () => {
     const key = randomUUID()
     const sent = { config: { lr: 0.1, steps: 5 }, config_name: 'my-lora', dataloader_config: [{ id: 'a' }] }
     const again = (changes: object) => post(SUBMIT, { ...sent, idempotency_key: key, ...changes })
@@ -120,7 +120,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     test.each([
       ['in the body', SUBMIT, { dry_run: true }],
       ['in the query', `${SUBMIT}&dry_run=true`, {}],
-    ])('%s answers as the submission would be, and leaves nothing behind', async (_, path, flag) => {
+    ])('%s answers like a submission, and stores nothing', async (_, path, flag) => {
       const key = randomUUID()
       const before = await counted()
       const dry = () => post(path, { config_name_to_load: 'lora', idempotency_key: key, ...flag })
@@ -135,7 +135,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
       expect((await detail(jobId(made))).payload).toEqual({ config_name_to_load: 'lora', provider: 'replicate' })
     })
 
-    test('tells of a full quota and of a key that names another config', async () => {
+    test('reports a full quota and a key of another config', async () => {
       const key = randomUUID()
       await submit({ idempotency_key: key })
       const mismatch = await submit({ idempotency_key: key, config_name_to_load: 'other', dry_run: true })
@@ -154,21 +154,21 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     })
   })
 
-  test('many at once with one key are one job, and one of them made it', async () => {
+  test('many requests with one key make one job', async () => {
     const key = randomUUID()
     const answers = await Promise.all(Array.from({ length: 40 }, () => submit({ idempotency_key: key })))
     expect(new Set(answers.map(jobId)).size).toBe(1)
     expect(answers.filter((answer) => !said(answer).idempotent_hit)).toHaveLength(1)
   })
 
-  test('a key of the native API is another one', async () => {
+  test('a key of the native API is separate', async () => {
     const key = randomUUID()
     const native = await post('/v1/jobs', { kind: 'work', idempotency_key: key })
     expect(native.status).toBe(201)
     expect(await submit({ idempotency_key: key })).toMatchObject({ body: { success: true, idempotent_hit: false } })
   })
 
-  test('the key may come in the header', async () => {
+  test('the header may have the key', async () => {
     const key = randomUUID()
     const first = await submit({}, { headers: { 'idempotency-key': key } })
     const second = await submit({ idempotency_key: key }, { headers: { 'idempotency-key': `"${key}"` } })
@@ -177,13 +177,13 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     expect(differs).toMatchObject({ status: 400, body: { success: false, code: 'KEY_CONFLICT' } })
   })
 
-  test('without a key every request is a job, and null is as good as nothing', async () => {
+  test('without a key every request is a job, and null counts as no key', async () => {
     const [one, two] = [await submit({}), await submit({ idempotency_key: null, tracker_run_name: null })]
     expect(jobId(one)).not.toBe(jobId(two))
     expect((await detail(jobId(two))).payload).toEqual({ config_name_to_load: 'lora', provider: 'replicate' })
   })
 
-  test('fields that only the worker knows are passed on', async () => {
+  test('unknown fields go to the worker', async () => {
     const sent = { config: { lr: 0.1 }, dataloader_config: [{ id: 'a' }], snapshot_name: 's', gpu_count: 2, odd: null }
     const answer = await submit(sent)
     expect((await detail(jobId(answer))).payload).toEqual({
@@ -193,14 +193,14 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     })
   })
 
-  test('a reservation is written consumed beside the job', async () => {
+  test('a consumed reservation is stored beside the job', async () => {
     const answer = await submit({})
     const { body } = await http.call('GET', '/v1/reservations?limit=200')
     const rows = (body as Page<ReservationShape>).data.filter((row) => row.job_id === jobId(answer))
     expect(rows).toMatchObject([{ state: 'consumed' }])
   })
 
-  test('a reservation that is brought along is consumed by the job', async () => {
+  test('the job consumes a reservation of the request', async () => {
     const { body: held } = await post('/v1/reservations', {})
     const { reservation_id } = held as ReservationShape
     const answer = await submit({ reservation_id })
@@ -214,7 +214,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     })
   })
 
-  describe('a definition named like the config', () => {
+  describe('a definition with the name of the config', () => {
     const define = (name: string, queue: string | null, payload: unknown) =>
       http.services.definitions.create(LOCAL_ADMIN, name, {
         kind: 'cloud.train',
@@ -224,7 +224,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
         timeout_seconds: 60,
       })
 
-    test('lends its payload and policy, and the request wins', async () => {
+    test('supplies payload and policy, and the request overrides them', async () => {
       await define('production', null, { steps: 100, tracker_run_name: 'nightly', provider: 'lent' })
       const answer = await submit({ config_name_to_load: 'production', tracker_run_name: 'gh-9' })
       expect(await detail(jobId(answer))).toMatchObject({
@@ -241,7 +241,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
       })
     })
 
-    test('may name a queue of its own; a payload that is no object lends nothing', async () => {
+    test('may set the queue, and a payload that is not an object is ignored', async () => {
       await define('large', 'gpu.large', [1, 2])
       const answer = await submit({ config_name_to_load: 'large' })
       const { queue, payload } = await detail(jobId(answer))
@@ -254,7 +254,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     })
   })
 
-  test('a definition of another kind lends nothing: who may submit need not see it', async () => {
+  test('a definition of another kind is ignored, because submitters may not see it', async () => {
     const hidden = { kind: 'backup', queue: 'backups', payload: { password: 's3cret' } }
     await http.services.definitions.create(LOCAL_ADMIN, 'nightly-backup', hidden)
     const answer = await submit({ config_name_to_load: 'nightly-backup' })
@@ -277,7 +277,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
       expect(fieldOf(answer)).toBe(field)
     })
 
-    test('a key of other characters, told by a sentence that names those allowed', async () => {
+    test('a key with wrong characters is refused with the allowed ones', async () => {
       for (const [key, place] of [
         ['two words', 'character 4 is U+0020'],
         ['  ', 'character 1 is U+0020'],
@@ -290,7 +290,7 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
       }
     })
 
-    test('64 characters of every allowed sort are a provider', async () => {
+    test('a provider may have 64 characters of every allowed sort', async () => {
       const provider = `Ab9._-${'x'.repeat(58)}`
       const answer = await post(`/api/cloud/jobs/submit?provider=${provider}`, body)
       expect((await detail(jobId(answer))).queue).toBe(`cloud.${provider}`)

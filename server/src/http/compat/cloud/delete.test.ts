@@ -23,7 +23,7 @@ describe.each(ENGINES)('deleting cloud jobs on %s', (engine) => {
     http.call('DELETE', `/api/cloud/jobs/${jobId}`, token === undefined ? {} : { token })
   const show = (jobId: string | null) => http.call('GET', `/api/cloud/jobs/${jobId}`)
 
-  test('an ended job goes with all that belongs to it, and is told in the audit', async () => {
+  test('an ended job is deleted with its data, and the audit has an entry', async () => {
     const { job_id } = await submit('ended')
     const { lease_id } = await lease(http, 'cloud.ended')
     await http.services.logs.append(WORKER, lease_id, [{ n: 0, stream: 'stdout', text: 'said' }])
@@ -40,7 +40,7 @@ describe.each(ENGINES)('deleting cloud jobs on %s', (engine) => {
     ])
   })
 
-  test('a job that has not ended stays, and says what to do', async () => {
+  test('a job that has not ended is not deleted, and the refusal says what to do', async () => {
     const { job_id } = await submit('active')
     const refused = (status: string) => ({
       status: 200,
@@ -60,7 +60,7 @@ describe.each(ENGINES)('deleting cloud jobs on %s', (engine) => {
     expect(await remove(job_id)).toMatchObject({ body: { success: true } })
   })
 
-  test('the key of a deleted job goes on naming it', async () => {
+  test('the key of a deleted job still names it', async () => {
     const key = { idempotency_key: 'deleted' }
     const { job_id } = await submit('key', key)
     await http.call('POST', `/api/cloud/jobs/${job_id}/cancel`)
@@ -69,7 +69,7 @@ describe.each(ENGINES)('deleting cloud jobs on %s', (engine) => {
     expect((await sql(http.services.deps.store, `SELECT id FROM ichido.jobs WHERE queue = 'cloud.key'`)).length).toBe(0)
   })
 
-  test('a failed job that waits as a dead letter can be deleted', async () => {
+  test('a dead letter can be deleted', async () => {
     const { job_id } = await submit('dead')
     const { lease_id } = await lease(http, 'cloud.dead')
     const error = { code: 'OOM', message: 'out of memory' }
@@ -78,7 +78,7 @@ describe.each(ENGINES)('deleting cloud jobs on %s', (engine) => {
     expect(await http.call('GET', `/v1/dead-letters/${job_id}`)).toMatchObject({ status: 404 })
   })
 
-  test('a job that took the place of another goes after that one', async () => {
+  test('a replacement can be deleted only after the job that it replaced', async () => {
     const { job_id: first } = await submit('replaced')
     await http.call('POST', `/api/cloud/jobs/${first}/cancel`)
     const { job } = await http.services.deadLetters.replace(LOCAL_ADMIN, first ?? '', { changed: true }, null)
@@ -90,7 +90,7 @@ describe.each(ENGINES)('deleting cloud jobs on %s', (engine) => {
     for (const id of [first, job.job_id]) expect(await remove(id)).toMatchObject({ body: { success: true } })
   })
 
-  test('one with very many events and logs goes in several transactions', async () => {
+  test('a job with many events and logs is deleted in several transactions', async () => {
     const { job_id } = await submit('many')
     await http.call('POST', `/api/cloud/jobs/${job_id}/cancel`)
     const { store } = http.services.deps
@@ -103,7 +103,7 @@ describe.each(ENGINES)('deleting cloud jobs on %s', (engine) => {
     expect(await leftovers(store)).toEqual({})
   })
 
-  test('who may delete what', async () => {
+  test('only the owner and operators may delete a job', async () => {
     const [ann, bob, eve, op] = [
       await http.token('ann', 'submitter'),
       await http.token('bob', 'submitter'),

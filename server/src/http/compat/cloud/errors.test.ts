@@ -81,7 +81,7 @@ describe.each(['', '/base'])('an error of /api/cloud, with the base path %j,', (
     expectReadable(await call(method, `/api/cloud${path}`, sent), status, code)
   })
 
-  test('a config that is too large is named by its own field', async () => {
+  test('the refusal of a large config names its field', async () => {
     const { body: refused } = await call('POST', '/api/cloud/jobs/submit', {
       body: { ...body, config: { notes: 'x'.repeat(1_000) } },
     })
@@ -103,7 +103,7 @@ describe.each(['', '/base'])('an error of /api/cloud, with the base path %j,', (
     expect(limited.headers['retry-after']).toBeDefined()
   })
 
-  test('500 and 503 can be read, and say nothing of what went wrong inside', async () => {
+  test('500 and 503 can be read, and reveal nothing internal', async () => {
     try {
       failing = new Error('a secret of the server')
       const broken = await call('GET', '/api/cloud/jobs')

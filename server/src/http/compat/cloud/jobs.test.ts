@@ -64,7 +64,7 @@ describe.each(ENGINES)('cloud jobs on %s', (engine) => {
     expect(await ids(`&limit=2&cursor=${page.next_cursor}`)).toEqual(made.slice(2))
   })
 
-  test('a list takes what real clients send, and refuses what would mislead them', async () => {
+  test('a list accepts the parameters of real clients, and refuses misleading ones', async () => {
     const list = (query: string) => http.call('GET', `/api/cloud/jobs?${query}`)
     expect(await list('job_type=cloud&sync_active=true&offset=0&limit=500')).toMatchObject({ status: 200 })
     expect(await list('job_type=local')).toMatchObject({ status: 200, body: { jobs: [], total: 0 } })
@@ -85,7 +85,7 @@ describe.each(ENGINES)('cloud jobs on %s', (engine) => {
     }
   })
 
-  test('one is shown; what is no cloud job is not', async () => {
+  test('a cloud job is shown, and another job is not found', async () => {
     const id = jobId(await submit({ config_name_to_load: 'shown' }))
     const { status, body } = await http.call('GET', `/api/cloud/jobs/${id}`)
     expect({ status, body }).toMatchObject({ status: 200, body: { job: { job_id: id, config_name: 'shown' } } })
@@ -99,7 +99,7 @@ describe.each(ENGINES)('cloud jobs on %s', (engine) => {
     expect((await http.call('GET', `/v1/jobs/${job_id}`)).body as JobDetail).toMatchObject({ state: 'PENDING' })
   })
 
-  test('one that waits is cancelled, a second time too; one that has ended is not', async () => {
+  test('a waiting job is cancelled, also twice, and an ended one is not', async () => {
     const path = '/api/cloud/jobs/submit?provider=cancel'
     const waiting = jobId(await post(path, { config_name_to_load: 'a' }))
     for (let i = 0; i < 2; i++) {
@@ -125,7 +125,7 @@ describe.each(ENGINES)('limits and callers of compat/cloud on %s', (engine) => {
   })
   afterAll(() => http.close())
 
-  test('quota and cost refusals are a 200 that says so, and leave nothing behind', async () => {
+  test('quota and cost refusals are a 200 with an error, and store nothing', async () => {
     const submit = (body: object = {}) => http.call('POST', SUBMIT, { body: { config_name_to_load: 'lora', ...body } })
     await http.call('PUT', '/v1/quotas/local', { body: { max_concurrent: 2, cost_limit: 10 } })
     expect(said(await submit({ estimated_cost: 9 }))).toMatchObject({
@@ -148,7 +148,7 @@ describe.each(ENGINES)('limits and callers of compat/cloud on %s', (engine) => {
     await http.call('PUT', '/v1/quotas/local', { body: {} })
   })
 
-  test('who may what', async () => {
+  test('each role may do what it should', async () => {
     const [viewer, mine, other] = [
       await http.token('eve', 'viewer'),
       await http.token('ann', 'submitter'),

@@ -33,7 +33,7 @@ describe.each(ENGINES)('the list of cloud jobs on %s', (engine) => {
     return made
   }
 
-  test('finds a job of a status behind more than a page of others', async () => {
+  test('finds a job by status behind more than a page of other jobs', async () => {
     const uploading = await submit('behind', { artifacts: [{ name: 'a' }] })
     await submitMany('behind', 21)
     for (const provider of ['&provider=behind', '']) {
@@ -43,7 +43,7 @@ describe.each(ENGINES)('the list of cloud jobs on %s', (engine) => {
     expect(await list('status=queued&limit=20&provider=behind')).toMatchObject({ total: 21 })
   })
 
-  test('tells the true total on every page, by offset and by cursor', async () => {
+  test('has the true total on every page, by offset and by cursor', async () => {
     const made = await submitMany('pages', 7)
     await http.call('POST', '/v1/jobs', { body: { kind: 'work', queue: 'cloud.pages' } })
     for (const [query, slice] of [
@@ -102,7 +102,7 @@ describe.each(ENGINES)('the list of cloud jobs on %s', (engine) => {
     expect(ids(await list('provider=each&status=queued'))).toEqual([queued, delayed])
   })
 
-  test('tells how long a job ran and what it cost', async () => {
+  test('has the duration and the cost of a job', async () => {
     const id = await submit('cost', { estimated_cost: 2 })
     const show = async () => ((await http.call('GET', `/api/cloud/jobs/${id}`)).body as { job: CloudJob }).job
     expect(await show()).toMatchObject({ duration_seconds: null, cost_usd: null, error_message: null })
@@ -124,7 +124,7 @@ describe.each(ENGINES)('the list of cloud jobs on %s', (engine) => {
     expect((await list('provider=cost')).jobs).toEqual([await show()])
   })
 
-  test('counts only what the caller may see', async () => {
+  test('counts only jobs that the caller may see', async () => {
     const [ann, bob] = [await http.token('ann', 'submitter'), await http.token('bob', 'submitter')]
     const path = '/api/cloud/jobs/submit?provider=own'
     for (let i = 0; i < 3; i++) await http.call('POST', path, { body: { config_name_to_load: 'a' }, token: ann })

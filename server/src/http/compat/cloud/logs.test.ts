@@ -63,7 +63,7 @@ describe.each(ENGINES)('the log of a cloud job on %s', (engine) => {
     },
   )
 
-  test('of a job that has ended is sent at once, and ends', async () => {
+  test('of an ended job is sent at once, and ends', async () => {
     const { jobId, leaseId, write } = await begun('ended')
     await write('said')
     await finish(http, leaseId)
@@ -71,7 +71,7 @@ describe.each(ENGINES)('the log of a cloud job on %s', (engine) => {
     expect(text.split('\n\n').slice(1)).toEqual(['data: said', 'event: done\ndata: completed', ''])
   })
 
-  test('is shown to whoever may see the job, and is none of other kinds', async () => {
+  test('is visible to readers of the job, and only for cloud jobs', async () => {
     const { jobId } = await begun('own')
     const native = await http.call('POST', '/v1/jobs', { body: { kind: 'work' } })
     expect(await read((native.body as CloudAnswer).job_id ?? '')).toMatchObject({ status: 404 })

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type TestApp, testApp } from '../../../testing/http/app.ts'
 import { ENGINES } from '../../../testing/services/services.ts'
 
-describe.each(ENGINES)('what /api/cloud tells of limits and the server, on %s', (engine) => {
+describe.each(ENGINES)('the limits and the health under /api/cloud, on %s', (engine) => {
   let http: TestApp
   beforeAll(async () => {
     http = await testApp(engine)
@@ -18,7 +18,7 @@ describe.each(ENGINES)('what /api/cloud tells of limits and the server, on %s', 
   const submit = (body: object = {}) =>
     http.call('POST', '/api/cloud/jobs/submit', { body: { config_name_to_load: 'lora', ...body } })
 
-  test('without limits there is nothing to reach', async () => {
+  test('without limits everything is allowed', async () => {
     expect(await get('/metrics/cost-limit?provider=replicate')).toEqual({
       enabled: false,
       limit_amount: null,
@@ -34,7 +34,7 @@ describe.each(ENGINES)('what /api/cloud tells of limits and the server, on %s', 
     expect(await get('/metrics/quota')).toEqual(free)
   })
 
-  test('a limit is far, near and reached', async () => {
+  test('a limit is reported as far, near and reached', async () => {
     await limit({ max_concurrent: 5, cost_limit: 10, period: 'day' })
     const jobs = { quota_type: 'concurrent_jobs', limit: 5, action: 'block', source: 'user' }
     const cost = { quota_type: 'cost_daily', limit: 10, action: 'block', source: 'user' }
@@ -78,14 +78,14 @@ describe.each(ENGINES)('what /api/cloud tells of limits and the server, on %s', 
     expect((await submit()).body).toMatchObject({ success: false, error: full })
   })
 
-  test('a cost limit alone keeps out only jobs that cost something', async () => {
+  test('a cost limit alone blocks only jobs with a cost', async () => {
     await limit({ cost_limit: 0 })
     expect(await get('/metrics/quota')).toMatchObject({ statuses: [{ is_exceeded: true }], can_submit: true })
     expect((await submit()).body).toMatchObject({ success: true })
     expect((await submit({ estimated_cost: 1 })).body).toMatchObject({ success: false })
   })
 
-  test.each(['/metrics/status', '/health'])('%s tells how the server is', async (path) => {
+  test.each(['/metrics/status', '/health'])('%s reports the health of the server', async (path) => {
     expect(await get(path)).toEqual({
       status: 'healthy',
       version: '0.0.0-test',
@@ -96,7 +96,7 @@ describe.each(ENGINES)('what /api/cloud tells of limits and the server, on %s', 
   })
 })
 
-test('the status is told while the store is away', async () => {
+test('the status is available while the store is down', async () => {
   const http = await testApp('sqlite', {
     alter: (services) => ({
       ...services,

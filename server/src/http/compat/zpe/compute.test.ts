@@ -11,7 +11,7 @@ import { sql } from '../../../testing/store/store.ts'
 
 const LEASE_LOST = { status: 409, body: { error: { code: 'LEASE_LOST' } } }
 
-describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
+describe.each(ENGINES)('the workers of S1, on %s', (engine) => {
   let http: TestApp
   let worker: ZpeWorker
   beforeAll(async () => {
@@ -32,7 +32,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
   }
 
   describe('lease', () => {
-    test('has a body or none, and is 204 when nothing waits', async () => {
+    test('accepts a body or none, and answers 204 without work', async () => {
       const form = 'application/x-www-form-urlencoded'
       const calls = [
         {},
@@ -52,7 +52,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       expect(await worker.lease({ body: '{"a":' })).toMatchObject({ status: 400 })
     })
 
-    test('gives what S1 names, starts the run, and gives it once', async () => {
+    test('has the fields of S1, starts the run, and gives it once', async () => {
       const jobId = await submitZpe(http)
       const lease = await worker.leased()
       expect(lease).toEqual({ job_id: jobId, payload: JOB, lease_id: expect.any(String), lease_ttl_seconds: 3600 })
@@ -63,7 +63,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       await worker.result(jobId)
     })
 
-    test('a job that takes three times the native lease ends on attempt 1', async () => {
+    test('lets a job of three native lease times end on attempt 1', async () => {
       const { job_id, lease_id } = await given()
       const reaper = await Reaper.of(store())
       for (let i = 0; i < 3; i++) {
@@ -76,7 +76,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       expect(await detail(job_id)).toMatchObject({ state: 'SUCCEEDED', attempt: 1, retry_count: 0 })
     })
 
-    test('lasts as long as the queue says, for jobs whose definition says nothing', async () => {
+    test('lasts as long as the queue sets, if the definition does not', async () => {
       await http.call('PUT', '/v1/queues/zpe', { body: { lease_ttl_seconds: 7200 } })
       const lease = await given()
       expect(lease.lease_ttl_seconds).toBe(7200)
@@ -86,7 +86,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
   })
 
   describe('result', () => {
-    test('the same again is known as such, whatever its meta; another one is refused', async () => {
+    test('is idempotent regardless of meta, and a different one is refused', async () => {
       const { job_id, lease_id } = await given()
       const body = { lease_id, ...RESULT }
       expect(await worker.result(job_id, body)).toMatchObject({ status: 200, body: { ok: true, idempotent: false } })
@@ -102,7 +102,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       expect((await http.call('GET', `/v1/jobs/${job_id}/result`)).body).toMatchObject(RESULT)
     })
 
-    test('its lease is named in the body, in a header, or not at all', async () => {
+    test('accepts the lease in the body, in a header, or not at all', async () => {
       const first = await given()
       expect(await worker.result(first.job_id, { ...RESULT, lease_id: first.lease_id })).toMatchObject({ status: 200 })
       const second = await given()
@@ -116,7 +116,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       })
     })
 
-    test("not this worker's lease, or not on this job: nothing changes", async () => {
+    test('with a lease of another worker or job changes nothing', async () => {
       const other = await ZpeWorker.register(http)
       const mine = await given()
       const its = await given(other)
@@ -137,7 +137,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       await other.result(its.job_id)
     })
 
-    test('a job that nobody took, one that is none, and one of another kind', async () => {
+    test('is refused for an unleased job, an unknown job and another kind', async () => {
       const waiting = await submitZpe(http)
       expect(await worker.result(waiting)).toMatchObject(LEASE_LOST)
       await http.call('POST', `/v1/jobs/${waiting}/cancel`)
@@ -148,7 +148,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       }
     })
 
-    test('what is missing or wrong is named, in the form of S1, and can be sent again', async () => {
+    test('is refused with the wrong field, and can be sent again', async () => {
       const { job_id } = await given()
       const { summary_text, ...without } = RESULT
       expect((await worker.result(job_id, without)).body).toEqual({
@@ -181,7 +181,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       expect(await worker.result(job_id, { ...RESULT, summary_text })).toMatchObject({ status: 200 })
     })
 
-    test('of a job whose cancellation was wished: taken, and kept as canceled', async () => {
+    test('of a job with a cancel request is accepted, and the job ends canceled', async () => {
       const { job_id } = await given()
       await http.call('POST', `/v1/jobs/${job_id}/cancel`)
       expect(await worker.result(job_id)).toMatchObject({ status: 200, body: { ok: true } })
@@ -190,7 +190,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
   })
 
   describe('failed', () => {
-    test('the job is tried again after a while, and is a dead letter when its tries are used up', async () => {
+    test('is retried after the backoff, and becomes a dead letter in the end', async () => {
       const jobId = await submitZpe(http)
       for (let retry = 1; retry <= 4; retry++) {
         const lease = await worker.leased()
@@ -219,7 +219,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       expect(dead).toEqual([{ error_code: 'QE_RUNTIME_ERROR', retry_count: 4 }])
     })
 
-    test('told again without a lease_id, it is the same failure, also while another worker has the job', async () => {
+    test('repeated without a lease_id is the same failure, even after reassignment', async () => {
       const { job_id } = await given()
       await worker.failed(job_id)
       await ageJob(store(), job_id, 400_000)
@@ -231,7 +231,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       await other.result(job_id)
     })
 
-    test('of a long traceback as much is kept as is of use', async () => {
+    test('keeps the beginning of a long traceback', async () => {
       const { job_id } = await given()
       const body = { ...FAILURE, traceback: 't'.repeat(60_000) }
       expect((await worker.failed(job_id, body)).body).toEqual({ ok: true, requeued: true, retry_count: 1 })
@@ -240,7 +240,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       expect(run?.error).toMatchObject({ code: FAILURE.error_code, traceback: `${'t'.repeat(49_999)}…` })
     })
 
-    test('refused for good by its worker, it is a dead letter after one try', async () => {
+    test('that is not retryable makes a dead letter at once', async () => {
       const { job_id } = await given()
       expect((await worker.failed(job_id, { ...FAILURE, retryable: false })).body).toEqual({
         ok: true,
@@ -258,7 +258,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       })
     })
 
-    test('with a code that its queue does not retry, it is a dead letter after one try', async () => {
+    test('with a fatal code of its queue makes a dead letter at once', async () => {
       const { job_id } = await given()
       await http.call('PUT', '/v1/queues/zpe', { body: { fatal_error_codes: ['QE_INPUT_ERROR'] } })
       expect((await worker.failed(job_id)).body).toMatchObject({ requeued: true })
@@ -269,7 +269,7 @@ describe.each(ENGINES)('what the workers of S1 report, on %s', (engine) => {
       await http.call('PUT', '/v1/queues/zpe', { body: { fatal_error_codes: null } })
     })
 
-    test('what is missing is named', async () => {
+    test('is refused with the missing field', async () => {
       const { job_id } = await given()
       expect(await worker.failed(job_id, { error_message: 'x' })).toMatchObject({
         status: 400,

@@ -77,7 +77,7 @@ const brief = (steps: Step[]) =>
 const bodies = (steps: Step[], name: string) =>
   steps.filter((step) => step.name === name && step.status === 200).map((step) => JSON.parse(step.body) as object)
 
-test('a calculation that fails once, finishes, and is told three times', async () => {
+test('a calculation fails once, finishes, and is reported three times', async () => {
   await lend({})
   const steps = await script('finish')
   expect(brief(steps)).toEqual([
@@ -112,7 +112,7 @@ test('a calculation that fails once, finishes, and is told three times', async (
   expect(steps.slice(-2).map((step) => step.body)).toEqual(['ZPE 0.2672 eV', 'mode,cm\n0,4310'])
 })
 
-test('a calculation that fails until it is a dead letter, and a worker that is thrown out', async () => {
+test('a calculation becomes a dead letter, and a worker is revoked', async () => {
   await lend({ max_attempts: 3 })
   const steps = await script('dead')
   expect(brief(steps).slice(3)).toEqual([
@@ -135,7 +135,7 @@ test('a calculation that fails until it is a dead letter, and a worker that is t
   expect(dead).toEqual([{ retry_count: 3 }])
 })
 
-test('a worker that vanishes loses its calculation to another one when its time is up', async () => {
+test('a lost worker loses its calculation to another one after its lease', async () => {
   await lend({ timeout_seconds: SHORT_SECONDS })
   const steps = await script('vanish')
   expect(brief(steps)).toEqual([

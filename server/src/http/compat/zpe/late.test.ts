@@ -44,7 +44,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
     return lease
   }
 
-  test('a result counts before the leader notices, and while it waits for the worker', async () => {
+  test('a result counts before the leader marks the run, and while it is confirming', async () => {
     const unnoticed = await overdue()
     expect(await worker.result(unnoticed.job_id)).toMatchObject({ status: 200 })
     // A job that was submitted by the native API has the native continuation time.
@@ -75,7 +75,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
     expect((await other.lease()).status, 'nobody is handed the job again').toBe(204)
   })
 
-  test('a failure counts alike, as one try', async () => {
+  test('a late failure counts as one try', async () => {
     const { job_id, lease_id } = await lapsed()
     const answer = { ok: true, requeued: true, retry_count: 1 }
     for (let i = 0; i < 2; i++) expect((await worker.failed(job_id, { ...FAILURE, lease_id })).body).toEqual(answer)
@@ -84,7 +84,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
     await http.call('POST', `/v1/jobs/${job_id}/cancel`)
   })
 
-  test('once another worker was handed the job, the report is refused and says so', async () => {
+  test('after reassignment the report is refused, and the message says so', async () => {
     const { job_id, lease_id } = await lapsed()
     await ageJob(store(), job_id, 400_000)
     expect((await other.leased()).job_id).toBe(job_id)
@@ -104,7 +104,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
     expect(after.message).toMatch(/since then the job has ended SUCCEEDED, with attempt 2\./)
   })
 
-  test('a worker that was handed the job again reports by its new lease only', async () => {
+  test('a worker that got the job again must report with its new lease', async () => {
     const { job_id, lease_id } = await lapsed()
     await ageJob(store(), job_id, 400_000)
     await worker.leased()
@@ -113,7 +113,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
     expect(await worker.result(job_id)).toMatchObject({ status: 200 })
   })
 
-  test('a job that was canceled, or is a dead letter, is told as such', async () => {
+  test('the refusal says if the job was canceled or is a dead letter', async () => {
     const canceled = await lapsed()
     await http.call('POST', `/v1/jobs/${canceled.job_id}/cancel`)
     expect(errorOf(await worker.result(canceled.job_id))).toMatchObject({

@@ -62,7 +62,7 @@ describe.each(Object.entries(PLACES))('at the same time, on %s', (_, open) => {
     }
   })
 
-  test('the same result twice: both are told so, one of them first', async () => {
+  test('the same result twice: both are accepted, one as a repeat', async () => {
     for (let round = 0; round < ROUNDS; round++) {
       const { jobId } = await given()
       const answers = await Promise.all(workers.map((worker) => worker.result(jobId)))
@@ -72,7 +72,7 @@ describe.each(Object.entries(PLACES))('at the same time, on %s', (_, open) => {
     }
   })
 
-  test('a result and a failure: the job is finished, or tried again, but never both', async () => {
+  test('a result and a failure: the job is finished or retried, never both', async () => {
     for (let round = 0; round < ROUNDS; round++) {
       const { jobId, lease_id } = await given()
       const [result, failed] = await Promise.all([
@@ -100,7 +100,7 @@ describe.each(Object.entries(PLACES))('at the same time, on %s', (_, open) => {
     }
   })
 
-  test('many workers at both nodes: each job goes to one of them', async () => {
+  test('many workers on two nodes: each job goes to one of them', async () => {
     const jobs = await Promise.all(Array.from({ length: ROUNDS }, (_, i) => submitZpe(i % 2 ? nodes[0] : nodes[1])))
     const answers = await Promise.all(Array.from({ length: ROUNDS * 2 }, (_, i) => workers[i % 2 ? 0 : 1].lease()))
     const leased = answers.filter((answer) => answer.status === 200).map((answer) => answer.body as { job_id: string })
@@ -131,7 +131,7 @@ describe.each(Object.entries(PLACES))('at the same time, on %s', (_, open) => {
     }
   })
 
-  test('a result and the revocation of its worker: it counts, or it does not and the job is handed on', async () => {
+  test('a result and a revocation: the result counts, or the job is reassigned', async () => {
     for (let round = 0; round < Math.ceil(ROUNDS / 4); round++) {
       const worker = await ZpeWorker.register(nodes[0])
       const jobId = await submitZpe(nodes[0])

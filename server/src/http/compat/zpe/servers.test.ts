@@ -12,7 +12,7 @@ const ENROLL = '/calc/zpe/compute/enroll-tokens'
 const REGISTER = '/calc/zpe/compute/servers/register'
 const WEEK_SECONDS = 7 * 24 * 3600
 
-describe.each(ENGINES)('who the workers of S1 are, on %s', (engine) => {
+describe.each(ENGINES)('the compute servers of S1, on %s', (engine) => {
   let http: TestApp
   beforeAll(async () => {
     http = await testApp(engine)
@@ -22,7 +22,7 @@ describe.each(ENGINES)('who the workers of S1 are, on %s', (engine) => {
   const store = () => http.services.deps.store
   const detail = async (jobId: string) => (await http.call('GET', `/v1/jobs/${jobId}`)).body as JobDetail
 
-  test('an enroll token is made, with a label and a time or without', async () => {
+  test('an enroll token may have a label and a lifetime', async () => {
     const made = await http.call('POST', ENROLL, { body: { ttl_seconds: 60, label: 'lab', extra: 1 } })
     expect(made).toMatchObject({ status: 200, body: { ttl_seconds: 60, label: 'lab' } })
     const { expires_at } = made.body as { expires_at: string }
@@ -37,7 +37,7 @@ describe.each(ENGINES)('who the workers of S1 are, on %s', (engine) => {
     expect(await http.call('POST', ENROLL, { body: { ttl_seconds: 0 } })).toMatchObject({ status: 400 })
   })
 
-  test('an empty name is none', async () => {
+  test('an empty name counts as left out', async () => {
     const { token } = (await http.call('POST', ENROLL, { body: { label: 'lab' } })).body as { token: string }
     const made = await http.call('POST', REGISTER, { body: { token, name: '' } })
     expect(made).toMatchObject({ status: 200, body: { name: 'lab' } })
@@ -45,7 +45,7 @@ describe.each(ENGINES)('who the workers of S1 are, on %s', (engine) => {
     expect(wrong).toMatchObject({ status: 400, body: { error: { message: 'label must be a string' } } })
   })
 
-  test('it registers one server, for the queue zpe', async () => {
+  test('an enroll token registers one server, for the queue zpe', async () => {
     const { token } = (await http.call('POST', ENROLL)).body as { token: string }
     const body = { token, name: 'gpu-1', meta: { cores: 8 }, unknown: true }
     const made = await http.call('POST', REGISTER, { body })
@@ -78,14 +78,14 @@ describe.each(ENGINES)('who the workers of S1 are, on %s', (engine) => {
     expect(missing).toMatchObject({ status: 400, body: { error: { message: 'Missing required field: token' } } })
   })
 
-  test('pydantic clients send null for what they leave open', async () => {
+  test('null counts as left out, as pydantic clients send it', async () => {
     const { token } = (await http.call('POST', ENROLL)).body as { token: string }
     expect(await http.call('POST', REGISTER, { body: { token, name: null, meta: null } })).toMatchObject({
       status: 200,
     })
   })
 
-  test('without a token, with an unknown or an expired one they are refused by 401, revoked by 403 for good', async () => {
+  test('missing, unknown and expired tokens get 401, revoked servers get 403', async () => {
     const one = await ZpeWorker.register(http)
     const job_id = await submitZpe(http)
     await one.leased()
@@ -115,7 +115,7 @@ describe.each(ENGINES)('who the workers of S1 are, on %s', (engine) => {
     expect((await detail(job_id)).runs.map((run) => run.state)).toEqual(['TIMED_OUT', 'PENDING'])
   })
 
-  test('one that was enrolled for other queues gets nothing here', async () => {
+  test('a worker of other queues gets no lease', async () => {
     const { body } = await http.call('POST', '/v1/workers/enroll-tokens', { body: { queues: ['media'] } })
     const { enroll_token } = body as { enroll_token: string }
     const { worker_token } = (await http.call('POST', REGISTER, { body: { token: enroll_token } })).body as {

@@ -8,7 +8,7 @@ import { ENGINES } from '../../../testing/services/services.ts'
 
 const UTC = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 
-describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
+describe.each(ENGINES)('the front end of S1, on %s', (engine) => {
   let http: TestApp
   let worker: ZpeWorker
   beforeAll(async () => {
@@ -53,7 +53,7 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     expect(native).toMatchObject({ state: 'SUCCEEDED', ...RESULT })
   })
 
-  test('the worker gets the payload as it was submitted, with fields that S1 does not name', async () => {
+  test('the worker gets the whole payload, also unknown fields', async () => {
     const body = { ...JOB, calc_mode: 'continue', use_environ: null, structure: { id: 7, tags: ['a', null] } }
     const jobId = await submitZpe(http, body)
     expect(await worker.leased()).toMatchObject({ job_id: jobId, payload: body })
@@ -61,7 +61,7 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     expect((await detail(jobId)).payload).toEqual(body)
   })
 
-  test('a key makes one job; with another calculation it is refused', async () => {
+  test('a key makes one job, and is refused with another calculation', async () => {
     const headers = { 'idempotency-key': randomUUID() }
     const submit = (body: object) => http.call('POST', '/calc/zpe/jobs', { body, headers })
     const [first, again] = [await submit(JOB), await submit(Object.fromEntries(Object.entries(JOB).toReversed()))]
@@ -77,7 +77,7 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     expect((await worker.lease()).status).toBe(204)
   })
 
-  test('a message that begins with its code says it once', async () => {
+  test('a message that begins with its code does not repeat it', async () => {
     const jobId = await submitZpe(http)
     await worker.leased()
     await worker.failed(jobId, { error_code: 'ENOENT', error_message: 'ENOENT: no such file' })
@@ -85,7 +85,7 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     await http.call('POST', `/v1/jobs/${jobId}/cancel`)
   })
 
-  test('a failure is told while the job waits for its next try, and when there is none', async () => {
+  test('a failure is shown while the job waits for a retry, and at the end', async () => {
     const jobId = await submitZpe(http)
     const said = 'QE_RUNTIME_ERROR: pw.x exited with code 1'
     for (let retry = 1; retry <= 4; retry++) {
@@ -107,14 +107,14 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     expect((await get(jobId, '/result')).body).toEqual({ result: RESULT.result })
   })
 
-  test('one that was canceled is failed', async () => {
+  test('a canceled calculation is failed', async () => {
     const jobId = await submitZpe(http)
     await http.call('POST', `/v1/jobs/${jobId}/cancel`)
     expect(await status(jobId)).toMatchObject({ status: 'failed', detail: 'The job was canceled' })
     expect((await worker.lease()).status).toBe(204)
   })
 
-  test('a lease lasts as long as the run may: an hour, or what the definition zpe says', async () => {
+  test('a lease lasts an hour, or as long as the definition zpe sets', async () => {
     const jobId = await submitZpe(http)
     expect(await worker.leased()).toMatchObject({ job_id: jobId, lease_ttl_seconds: 3600 })
     await worker.result(jobId)
@@ -132,7 +132,7 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     await http.services.definitions.remove(LOCAL_ADMIN, 'zpe')
   })
 
-  test('what is no calculation does not exist here', async () => {
+  test('a job of another kind is not found', async () => {
     const { body } = await http.call('POST', '/v1/jobs', { body: { kind: 'work', queue: 'zpe' } })
     const { job_id } = body as { job_id: string }
     for (const id of [job_id, randomUUID(), 'job-1']) {
@@ -143,7 +143,7 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     expect((await worker.lease()).status).toBe(204)
   })
 
-  test('files of one that was reported without them', async () => {
+  test('a calculation without files has no files', async () => {
     const body = { kind: 'zpe', queue: 'zpe', payload: JOB }
     const { job_id: jobId } = (await http.call('POST', '/v1/jobs', { body })).body as { job_id: string }
     const { lease_id } = await worker.leased()
@@ -190,7 +190,7 @@ describe.each(ENGINES)('what the front end of S1 calls, on %s', (engine) => {
     expect((await http.call('GET', '/v1/stats')).body).toEqual(before.body)
   })
 
-  test('refused: another media type, too large a payload, an unknown file', async () => {
+  test('refused: a wrong media type, a large payload, an unknown file', async () => {
     const form = { body: 'content=x', headers: { 'content-type': 'application/x-www-form-urlencoded' } }
     expect(await http.call('POST', '/calc/zpe/jobs', form)).toMatchObject({ status: 415 })
     const large = { ...JOB, content: JOB.content + '!'.repeat(2 * 1024 * 1024) }
@@ -208,14 +208,14 @@ describe.each(ENGINES)('limits and callers of compat/zpe on %s', (engine) => {
   })
   afterAll(() => http.close())
 
-  test('a full quota is a conflict', async () => {
+  test('a full quota is a 409', async () => {
     await http.call('PUT', '/v1/quotas/local', { body: { max_concurrent: 1 } })
     await submitZpe(http)
     const answer = await http.call('POST', '/calc/zpe/jobs', { body: JOB })
     expect(answer).toMatchObject({ status: 409, body: { error: { code: 'QUOTA_EXCEEDED' } } })
   })
 
-  test('who may what', async () => {
+  test('each role may do what it should', async () => {
     const [admin, viewer, mine, other, operator] = [
       await http.token('root', 'admin'),
       await http.token('eve', 'viewer'),
