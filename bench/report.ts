@@ -5,7 +5,7 @@ export type Target = { least: number } | { most: number }
 
 export interface Comparison {
   what: string
-  unit: '/s' | 'ms'
+  unit: '/s' | 'ms' | 'bytes'
   /** One value a round; the medians are compared. */
   ours: readonly number[]
   /** Who or what ours is held against. */
@@ -56,6 +56,7 @@ export function table(verdicts: readonly Verdict[]): string {
 
 export function amount(value: number, unit: Comparison['unit']): string {
   if (unit === 'ms') return `${value.toFixed(value < 10 ? 2 : 1)} ms`
+  if (unit === 'bytes') return `${(value / 1e6).toFixed(1)} MB`
   return `${Math.round(value).toLocaleString('en-US')}/s`
 }
 

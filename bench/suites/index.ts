@@ -5,6 +5,7 @@ import { drain } from './drain.ts'
 import { events } from './events.ts'
 import { floor } from './floor.ts'
 import { growth } from './growth.ts'
+import { idle } from './idle.ts'
 import { lone } from './lone.ts'
 import { start } from './start.ts'
 import { submit } from './submit.ts'
@@ -12,7 +13,17 @@ import { submit } from './submit.ts'
 export type Suite = (stage: Stage) => Promise<Comparison[]>
 
 /** In the order in which they run: what fills the disk comes last. */
-export const SUITES: Readonly<Record<string, Suite>> = { submit, batch, floor, lone, drain, start, events, growth }
+export const SUITES: Readonly<Record<string, Suite>> = {
+  submit,
+  batch,
+  floor,
+  lone,
+  drain,
+  start,
+  idle,
+  events,
+  growth,
+}
 
 /** `quick` runs them only when they are named. */
 export const NOT_QUICK: ReadonlySet<string> = new Set(['events'])
